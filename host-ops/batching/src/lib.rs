@@ -1,0 +1,1 @@
+//! How many samples a call gets, and in which order lanes work: pure decisions

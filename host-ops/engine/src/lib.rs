@@ -1,0 +1,1 @@
+//! ONNX Runtime behind lanes; the one address of ort

@@ -1,0 +1,128 @@
+use serde::{Deserialize, Serialize};
+
+/// How an image becomes a network's input, in torchvision's terms: resize the short side (bilinear, antialiased),
+/// crop the centre, scale to 0..1, subtract `mean` and divide by `std` per channel (RGB).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PixelSpec {
+    /// Pixels the short side has after the resize; the other keeps the aspect ratio, rounded down.
+    pub resize: u32,
+    /// Height of the centre crop, in pixels, at most `resize`.
+    pub crop_height: u32,
+    /// Width of the centre crop, in pixels, at most `resize`.
+    pub crop_width: u32,
+    /// Subtracted per channel after scaling to 0..1.
+    pub mean: [f32; 3],
+    /// Divided by per channel.
+    pub std: [f32; 3],
+}
+
+/// A [`PixelSpec`] that no image can satisfy, or that would take absurd memory.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PixelSpecError {
+    /// A side is zero or beyond [`PixelSpec::MAX_SIDE`].
+    #[error("pixel spec: {what} is {value}, it must lie between 1 and {max}", max = PixelSpec::MAX_SIDE)]
+    Side {
+        /// Which field.
+        what: &'static str,
+        /// Its value.
+        value: u32,
+    },
+    /// The crop is larger than the resized image.
+    #[error("pixel spec: the crop {height}x{width} is larger than the resized short side {resize}")]
+    Crop {
+        /// Crop height.
+        height: u32,
+        /// Crop width.
+        width: u32,
+        /// Short side after the resize.
+        resize: u32,
+    },
+    /// `mean` is not finite or `std` is not positive and finite.
+    #[error("pixel spec: mean must be finite and std positive, they are {mean:?} and {std:?}")]
+    Normalisation {
+        /// The mean as given.
+        mean: [f32; 3],
+        /// The standard deviation as given.
+        std: [f32; 3],
+    },
+}
+
+impl PixelSpec {
+    /// The largest side, in pixels. Networks take 224 to about 1,000; 4,096 squared in f32 RGB is 200 MB a sample,
+    /// beyond any sensible batch.
+    pub const MAX_SIDE: u32 = 4096;
+
+    /// ImageNet's usual recipe for a network that takes `height` x `width`: the short side is 8/7 of the longer crop side
+    /// (256 for 224).
+    pub fn imagenet(height: u32, width: u32) -> Self {
+        let side = u64::from(height.max(width));
+        let resize = u32::try_from((side * 8).div_ceil(7)).unwrap_or(u32::MAX);
+        Self {
+            resize,
+            crop_height: height,
+            crop_width: width,
+            mean: [0.485, 0.456, 0.406],
+            std: [0.229, 0.224, 0.225],
+        }
+    }
+
+    /// Refuses a spec that cannot be carried out.
+    pub fn check(&self) -> Result<(), PixelSpecError> {
+        let sides =
+            [("resize", self.resize), ("crop_height", self.crop_height), ("crop_width", self.crop_width)];
+        for (what, value) in sides {
+            if value == 0 || value > Self::MAX_SIDE {
+                return Err(PixelSpecError::Side { what, value });
+            }
+        }
+        if self.crop_height > self.resize || self.crop_width > self.resize {
+            return Err(PixelSpecError::Crop {
+                height: self.crop_height,
+                width: self.crop_width,
+                resize: self.resize,
+            });
+        }
+        let finite = self.mean.iter().all(|m| m.is_finite());
+        if !finite || !self.std.iter().all(|s| s.is_finite() && *s > 0.0) {
+            return Err(PixelSpecError::Normalisation { mean: self.mean, std: self.std });
+        }
+        Ok(())
+    }
+
+    /// The shape of one sample: channels, height, width.
+    pub fn sample_shape(&self) -> [usize; 3] {
+        [3, self.crop_height as usize, self.crop_width as usize]
+    }
+}
+
+/// What a loaded pixel is: the crop's bytes as decoded, or the normalised network input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PixelFormat {
+    /// `u8[n, 3, h, w]`, before normalisation.
+    U8,
+    /// `f32[n, 3, h, w]`, normalised.
+    F32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn imagenet_resizes_to_256_for_224() {
+        let spec = PixelSpec::imagenet(224, 224);
+        assert_eq!(spec.resize, 256);
+        assert_eq!(spec.check(), Ok(()));
+    }
+
+    #[test]
+    fn impossible_specs_are_refused() {
+        let good = PixelSpec::imagenet(64, 64);
+        assert!(PixelSpec { crop_width: 100, ..good }.check().is_err());
+        assert!(PixelSpec { resize: 0, ..good }.check().is_err());
+        assert!(PixelSpec { std: [0.0, 1.0, 1.0], ..good }.check().is_err());
+        assert!(PixelSpec { mean: [f32::NAN, 0.0, 0.0], ..good }.check().is_err());
+    }
+}

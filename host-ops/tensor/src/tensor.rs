@@ -1,0 +1,253 @@
+use crate::{DType, Shape, ShapeError};
+use half::{bf16, f16};
+
+/// The elements of a tensor, row-major, in a vector of their own type so that they are aligned.
+#[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs)]
+pub enum Data {
+    U8(Vec<u8>),
+    F16(Vec<f16>),
+    Bf16(Vec<bf16>),
+    F32(Vec<f32>),
+    F64(Vec<f64>),
+    I32(Vec<i32>),
+    I64(Vec<i64>),
+}
+
+/// Runs `$body` with `$values` bound to the vector inside `$data`, whatever its type.
+macro_rules! each {
+    ($data:expr, $values:ident => $body:expr) => {
+        match $data {
+            Data::U8($values) => $body,
+            Data::F16($values) => $body,
+            Data::Bf16($values) => $body,
+            Data::F32($values) => $body,
+            Data::F64($values) => $body,
+            Data::I32($values) => $body,
+            Data::I64($values) => $body,
+        }
+    };
+}
+
+impl Data {
+    /// The element type.
+    pub const fn dtype(&self) -> DType {
+        match self {
+            Self::U8(_) => DType::U8,
+            Self::F16(_) => DType::F16,
+            Self::Bf16(_) => DType::Bf16,
+            Self::F32(_) => DType::F32,
+            Self::F64(_) => DType::F64,
+            Self::I32(_) => DType::I32,
+            Self::I64(_) => DType::I64,
+        }
+    }
+
+    /// How many elements.
+    pub fn len(&self) -> usize {
+        each!(self, values => values.len())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The elements as little-endian bytes, without a copy.
+    pub fn as_bytes(&self) -> &[u8] {
+        each!(self, values => bytemuck::cast_slice(values))
+    }
+
+    /// Elements of `dtype` from little-endian bytes; `None` when the length is not a whole number of elements.
+    pub fn from_bytes(dtype: DType, bytes: &[u8]) -> Option<Self> {
+        if !bytes.len().is_multiple_of(dtype.size()) {
+            return None;
+        }
+        Some(match dtype {
+            DType::U8 => Self::U8(bytes.to_vec()),
+            DType::F16 => Self::F16(bytemuck::pod_collect_to_vec(bytes)),
+            DType::Bf16 => Self::Bf16(bytemuck::pod_collect_to_vec(bytes)),
+            DType::F32 => Self::F32(bytemuck::pod_collect_to_vec(bytes)),
+            DType::F64 => Self::F64(bytemuck::pod_collect_to_vec(bytes)),
+            DType::I32 => Self::I32(bytemuck::pod_collect_to_vec(bytes)),
+            DType::I64 => Self::I64(bytemuck::pod_collect_to_vec(bytes)),
+        })
+    }
+}
+
+/// An owned, dense, row-major tensor; shape and data always agree.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tensor {
+    shape: Shape,
+    data: Data,
+}
+
+impl Tensor {
+    /// A tensor of `shape` over `data`.
+    ///
+    /// # Errors
+    /// [`ShapeError`] when their element counts differ or the shape's overflows.
+    pub fn new(shape: impl Into<Shape>, data: Data) -> Result<Self, ShapeError> {
+        let shape = shape.into();
+        let expected = shape.elements()?;
+        if expected != data.len() {
+            return Err(ShapeError::Length { shape, expected, actual: data.len() });
+        }
+        Ok(Self { shape, data })
+    }
+
+    /// An `f32` tensor.
+    pub fn f32(shape: impl Into<Shape>, values: Vec<f32>) -> Result<Self, ShapeError> {
+        Self::new(shape, Data::F32(values))
+    }
+
+    /// An `i64` tensor.
+    pub fn i64(shape: impl Into<Shape>, values: Vec<i64>) -> Result<Self, ShapeError> {
+        Self::new(shape, Data::I64(values))
+    }
+
+    /// The dimensions.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        self.data.dtype()
+    }
+
+    /// The elements.
+    pub fn data(&self) -> &Data {
+        &self.data
+    }
+
+    /// The elements, the shape dropped.
+    pub fn into_data(self) -> Data {
+        self.data
+    }
+
+    /// The elements as little-endian bytes, without a copy.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.data.as_bytes()
+    }
+
+    /// Bytes the elements take.
+    pub fn byte_len(&self) -> usize {
+        self.as_bytes().len()
+    }
+
+    /// The elements when they are `f32`.
+    pub fn as_f32(&self) -> Option<&[f32]> {
+        match &self.data {
+            Data::F32(values) => Some(values),
+            _ => None,
+        }
+    }
+
+    /// The elements when they are `i64`.
+    pub fn as_i64(&self) -> Option<&[i64]> {
+        match &self.data {
+            Data::I64(values) => Some(values),
+            _ => None,
+        }
+    }
+
+    /// The elements when they are `u8`.
+    pub fn as_u8(&self) -> Option<&[u8]> {
+        match &self.data {
+            Data::U8(values) => Some(values),
+            _ => None,
+        }
+    }
+
+    /// How many rows the batch has.
+    pub fn rows(&self) -> Result<usize, ShapeError> {
+        self.shape.rows()
+    }
+
+    /// Rows `start..end` as a tensor of their own (copied).
+    pub fn slice_rows(&self, start: usize, end: usize) -> Result<Self, ShapeError> {
+        let rows = self.rows()?;
+        let row = self.shape.row()?;
+        let width = row.elements()?;
+        let range = || ShapeError::Range { start, end, rows };
+        if start > end || end > rows {
+            return Err(range());
+        }
+        let data = slice_elements(&self.data, start * width, end * width).ok_or_else(range)?;
+        Self::new(row.batched(end - start), data)
+    }
+
+    /// Joins batches along the first axis, in order.
+    ///
+    /// # Errors
+    /// [`ShapeError::Rows`] when rows differ in shape or type; [`ShapeError::Scalar`] for no batches at all.
+    pub fn concat_rows(batches: &[Self]) -> Result<Self, ShapeError> {
+        let first = batches.first().ok_or(ShapeError::Scalar)?;
+        let row = first.shape.row()?;
+        let mut rows = 0_usize;
+        let mut bytes = Vec::with_capacity(batches.iter().map(Self::byte_len).sum());
+        for batch in batches {
+            if batch.dtype() != first.dtype() || batch.shape.row()? != row {
+                return Err(ShapeError::Rows { left: first.describe(), right: batch.describe() });
+            }
+            rows += batch.rows()?;
+            bytes.extend_from_slice(batch.as_bytes());
+        }
+        let shape = row.batched(rows);
+        let data = Data::from_bytes(first.dtype(), &bytes)
+            .ok_or_else(|| ShapeError::Overflow { shape: shape.clone() })?;
+        Self::new(shape, data)
+    }
+
+    /// Shape and type for messages, such as `f32[8, 512]`.
+    pub fn describe(&self) -> String {
+        format!("{}{}", self.dtype(), self.shape)
+    }
+}
+
+fn slice_elements(data: &Data, start: usize, end: usize) -> Option<Data> {
+    Some(match data {
+        Data::U8(v) => Data::U8(v.get(start..end)?.to_vec()),
+        Data::F16(v) => Data::F16(v.get(start..end)?.to_vec()),
+        Data::Bf16(v) => Data::Bf16(v.get(start..end)?.to_vec()),
+        Data::F32(v) => Data::F32(v.get(start..end)?.to_vec()),
+        Data::F64(v) => Data::F64(v.get(start..end)?.to_vec()),
+        Data::I32(v) => Data::I32(v.get(start..end)?.to_vec()),
+        Data::I64(v) => Data::I64(v.get(start..end)?.to_vec()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shape_that_overflows_is_refused() {
+        let shape = Shape::new([usize::MAX, 2]);
+        assert!(matches!(Tensor::f32(shape, vec![]), Err(ShapeError::Overflow { .. })));
+    }
+
+    #[test]
+    fn a_shape_that_lies_is_refused() {
+        assert!(matches!(
+            Tensor::f32([2, 3], vec![0.0; 5]),
+            Err(ShapeError::Length { expected: 6, actual: 5, .. })
+        ));
+    }
+
+    #[test]
+    fn slicing_and_joining_rows_are_inverse() {
+        let whole = Tensor::f32([3, 2], (0_u8..6).map(f32::from).collect()).unwrap();
+        let parts = [whole.slice_rows(0, 1).unwrap(), whole.slice_rows(1, 3).unwrap()];
+        assert_eq!(Tensor::concat_rows(&parts).unwrap(), whole);
+        assert!(whole.slice_rows(2, 4).is_err());
+    }
+
+    #[test]
+    fn bytes_round_trip() {
+        let tensor = Tensor::i64([2], vec![-1, i64::MAX]).unwrap();
+        assert_eq!(Data::from_bytes(DType::I64, tensor.as_bytes()).as_ref(), Some(tensor.data()));
+        assert_eq!(Data::from_bytes(DType::F32, &[0; 5]), None);
+    }
+}

@@ -1,0 +1,269 @@
+//! ONNX's protobuf messages, as far as a classifier needs them; the rest is carried along as opaque bytes, so that
+//! reading and writing a file loses nothing we know of.
+//!
+//! Field numbers and names are those of `onnx.proto` (IR version 13). A message kept as `Vec<Bytes>` has the same wire
+//! format as its typed form. Large payloads are [`Bytes`]: slices of the file they were read from, cheap to clone.
+#![allow(missing_docs)]
+
+use bytes::Bytes;
+use prost::Message;
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ModelProto {
+    #[prost(int64, tag = "1")]
+    pub ir_version: i64,
+    #[prost(message, repeated, tag = "8")]
+    pub opset_import: Vec<OperatorSetId>,
+    #[prost(string, tag = "2")]
+    pub producer_name: String,
+    #[prost(string, tag = "3")]
+    pub producer_version: String,
+    #[prost(string, tag = "4")]
+    pub domain: String,
+    #[prost(int64, tag = "5")]
+    pub model_version: i64,
+    #[prost(string, tag = "6")]
+    pub doc_string: String,
+    #[prost(message, optional, tag = "7")]
+    pub graph: Option<GraphProto>,
+    #[prost(message, repeated, tag = "14")]
+    pub metadata_props: Vec<StringStringEntry>,
+    #[prost(bytes = "bytes", repeated, tag = "20")]
+    pub training_info: Vec<Bytes>,
+    #[prost(bytes = "bytes", repeated, tag = "25")]
+    pub functions: Vec<Bytes>,
+    #[prost(bytes = "bytes", repeated, tag = "26")]
+    pub configuration: Vec<Bytes>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct OperatorSetId {
+    #[prost(string, tag = "1")]
+    pub domain: String,
+    #[prost(int64, tag = "2")]
+    pub version: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct StringStringEntry {
+    #[prost(string, tag = "1")]
+    pub key: String,
+    #[prost(string, tag = "2")]
+    pub value: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct GraphProto {
+    #[prost(message, repeated, tag = "1")]
+    pub node: Vec<NodeProto>,
+    #[prost(string, tag = "2")]
+    pub name: String,
+    #[prost(message, repeated, tag = "5")]
+    pub initializer: Vec<TensorProto>,
+    #[prost(bytes = "bytes", repeated, tag = "15")]
+    pub sparse_initializer: Vec<Bytes>,
+    #[prost(string, tag = "10")]
+    pub doc_string: String,
+    #[prost(message, repeated, tag = "11")]
+    pub input: Vec<ValueInfo>,
+    #[prost(message, repeated, tag = "12")]
+    pub output: Vec<ValueInfo>,
+    #[prost(message, repeated, tag = "13")]
+    pub value_info: Vec<ValueInfo>,
+    #[prost(bytes = "bytes", repeated, tag = "14")]
+    pub quantization_annotation: Vec<Bytes>,
+    #[prost(message, repeated, tag = "16")]
+    pub metadata_props: Vec<StringStringEntry>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct NodeProto {
+    #[prost(string, repeated, tag = "1")]
+    pub input: Vec<String>,
+    #[prost(string, repeated, tag = "2")]
+    pub output: Vec<String>,
+    #[prost(string, tag = "3")]
+    pub name: String,
+    #[prost(string, tag = "4")]
+    pub op_type: String,
+    #[prost(message, repeated, tag = "5")]
+    pub attribute: Vec<AttributeProto>,
+    #[prost(string, tag = "6")]
+    pub doc_string: String,
+    #[prost(string, tag = "7")]
+    pub domain: String,
+    #[prost(string, tag = "8")]
+    pub overload: String,
+    #[prost(message, repeated, tag = "9")]
+    pub metadata_props: Vec<StringStringEntry>,
+    #[prost(bytes = "bytes", repeated, tag = "10")]
+    pub device_configurations: Vec<Bytes>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct AttributeProto {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(float, tag = "2")]
+    pub f: f32,
+    #[prost(int64, tag = "3")]
+    pub i: i64,
+    #[prost(bytes = "bytes", tag = "4")]
+    pub s: Bytes,
+    #[prost(message, optional, tag = "5")]
+    pub t: Option<TensorProto>,
+    #[prost(message, optional, boxed, tag = "6")]
+    pub g: Option<Box<GraphProto>>,
+    #[prost(float, repeated, tag = "7")]
+    pub floats: Vec<f32>,
+    #[prost(int64, repeated, tag = "8")]
+    pub ints: Vec<i64>,
+    #[prost(bytes = "bytes", repeated, tag = "9")]
+    pub strings: Vec<Bytes>,
+    #[prost(message, repeated, tag = "10")]
+    pub tensors: Vec<TensorProto>,
+    #[prost(message, repeated, tag = "11")]
+    pub graphs: Vec<GraphProto>,
+    #[prost(string, tag = "13")]
+    pub doc_string: String,
+    #[prost(bytes = "bytes", optional, tag = "14")]
+    pub tp: Option<Bytes>,
+    #[prost(bytes = "bytes", repeated, tag = "15")]
+    pub type_protos: Vec<Bytes>,
+    #[prost(enumeration = "AttributeType", tag = "20")]
+    pub r#type: i32,
+    #[prost(string, tag = "21")]
+    pub ref_attr_name: String,
+    #[prost(bytes = "bytes", optional, tag = "22")]
+    pub sparse_tensor: Option<Bytes>,
+    #[prost(bytes = "bytes", repeated, tag = "23")]
+    pub sparse_tensors: Vec<Bytes>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, prost::Enumeration)]
+#[repr(i32)]
+pub enum AttributeType {
+    Undefined = 0,
+    Float = 1,
+    Int = 2,
+    String = 3,
+    Tensor = 4,
+    Graph = 5,
+    Floats = 6,
+    Ints = 7,
+    Strings = 8,
+    Tensors = 9,
+    Graphs = 10,
+    SparseTensor = 11,
+    SparseTensors = 12,
+    TypeProto = 13,
+    TypeProtos = 14,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct TensorProto {
+    #[prost(int64, repeated, tag = "1")]
+    pub dims: Vec<i64>,
+    #[prost(int32, tag = "2")]
+    pub data_type: i32,
+    #[prost(bytes = "bytes", optional, tag = "3")]
+    pub segment: Option<Bytes>,
+    #[prost(float, repeated, tag = "4")]
+    pub float_data: Vec<f32>,
+    #[prost(int32, repeated, tag = "5")]
+    pub int32_data: Vec<i32>,
+    #[prost(bytes = "bytes", repeated, tag = "6")]
+    pub string_data: Vec<Bytes>,
+    #[prost(int64, repeated, tag = "7")]
+    pub int64_data: Vec<i64>,
+    #[prost(string, tag = "8")]
+    pub name: String,
+    #[prost(bytes = "bytes", tag = "9")]
+    pub raw_data: Bytes,
+    #[prost(double, repeated, tag = "10")]
+    pub double_data: Vec<f64>,
+    #[prost(uint64, repeated, tag = "11")]
+    pub uint64_data: Vec<u64>,
+    #[prost(string, tag = "12")]
+    pub doc_string: String,
+    #[prost(message, repeated, tag = "13")]
+    pub external_data: Vec<StringStringEntry>,
+    /// 0: in this file; 1: in `external_data`.
+    #[prost(int32, tag = "14")]
+    pub data_location: i32,
+    #[prost(message, repeated, tag = "16")]
+    pub metadata_props: Vec<StringStringEntry>,
+}
+
+/// `TensorProto.DataType` values we build or inspect.
+pub mod data_type {
+    pub const FLOAT: i32 = 1;
+    pub const UINT8: i32 = 2;
+    pub const INT8: i32 = 3;
+    pub const INT32: i32 = 6;
+    pub const INT64: i32 = 7;
+    pub const BOOL: i32 = 9;
+    pub const FLOAT16: i32 = 10;
+    pub const DOUBLE: i32 = 11;
+    pub const BFLOAT16: i32 = 16;
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct ValueInfo {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(message, optional, tag = "2")]
+    pub r#type: Option<TypeProto>,
+    #[prost(string, tag = "3")]
+    pub doc_string: String,
+    #[prost(message, repeated, tag = "4")]
+    pub metadata_props: Vec<StringStringEntry>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct TypeProto {
+    #[prost(message, optional, tag = "1")]
+    pub tensor_type: Option<TensorType>,
+    #[prost(bytes = "bytes", optional, tag = "4")]
+    pub sequence_type: Option<Bytes>,
+    #[prost(bytes = "bytes", optional, tag = "5")]
+    pub map_type: Option<Bytes>,
+    #[prost(string, tag = "6")]
+    pub denotation: String,
+    #[prost(bytes = "bytes", optional, tag = "7")]
+    pub opaque_type: Option<Bytes>,
+    #[prost(bytes = "bytes", optional, tag = "8")]
+    pub sparse_tensor_type: Option<Bytes>,
+    #[prost(bytes = "bytes", optional, tag = "9")]
+    pub optional_type: Option<Bytes>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct TensorType {
+    #[prost(int32, tag = "1")]
+    pub elem_type: i32,
+    #[prost(message, optional, tag = "2")]
+    pub shape: Option<TensorShape>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct TensorShape {
+    #[prost(message, repeated, tag = "1")]
+    pub dim: Vec<Dimension>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Dimension {
+    #[prost(oneof = "DimensionValue", tags = "1, 2")]
+    pub value: Option<DimensionValue>,
+    #[prost(string, tag = "3")]
+    pub denotation: String,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub enum DimensionValue {
+    #[prost(int64, tag = "1")]
+    DimValue(i64),
+    #[prost(string, tag = "2")]
+    DimParam(String),
+}

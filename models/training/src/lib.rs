@@ -1,0 +1,1 @@
+//! The gradient graph of a suffix, losses and optimisers: ONNX in, ONNX out

@@ -1,0 +1,2 @@
+//! The `frostline` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The sandbox guests run in; the one address of wasmtime

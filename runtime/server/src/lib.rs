@@ -1,0 +1,1 @@
+//! The storage host: HTTP, guests, models, admission, extractions, metrics

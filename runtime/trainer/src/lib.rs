@@ -1,0 +1,1 @@
+//! The compute side: dataset, pipeline, training, export

@@ -1,0 +1,49 @@
+use serde::{Deserialize, Serialize};
+
+/// Where a job divides the network between host and trainer.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum Split {
+    /// Raw objects travel; the trainer does everything.
+    None,
+    /// Only decoding and preprocessing are pushed down.
+    Input,
+    /// The layers up to this cut are pushed down.
+    Cut(String),
+}
+
+impl From<String> for Split {
+    fn from(name: String) -> Self {
+        match name.as_str() {
+            "none" => Self::None,
+            "input" => Self::Input,
+            _ => Self::Cut(name),
+        }
+    }
+}
+
+impl From<&str> for Split {
+    fn from(name: &str) -> Self {
+        Self::from(name.to_owned())
+    }
+}
+
+impl From<Split> for String {
+    fn from(split: Split) -> Self {
+        match split {
+            Split::None => "none".to_owned(),
+            Split::Input => "input".to_owned(),
+            Split::Cut(name) => name,
+        }
+    }
+}
+
+impl std::fmt::Display for Split {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Input => f.write_str("input"),
+            Self::Cut(name) => f.write_str(name),
+        }
+    }
+}
