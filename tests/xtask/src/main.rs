@@ -1,2 +1,41 @@
-//! Development commands.
-fn main() {}
+//! Development commands, run as `cargo xtask <command>`.
+
+mod bench;
+mod demo;
+mod guests;
+mod lint;
+mod ort;
+mod python;
+mod test;
+mod workspace;
+
+use anyhow::{Result, bail};
+
+const HELP: &str = "\
+Usage: cargo xtask <command>
+
+  demo     set everything up and run the main job on the bundled photos
+  test     set everything up and run the tests (arguments go to the test runner)
+  lint     formatting, clippy, the rules of the dependency graph, cargo-deny where installed
+  guests   build the guests from source (--check: fail when the committed component is stale)
+  ort      put the ONNX Runtime library under target/
+  bench    run a benchmark: cargo xtask bench <name> [--quick]; without a name, lists them";
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let command = arguments.next().unwrap_or_default();
+    let rest: Vec<String> = arguments.collect();
+    match command.as_str() {
+        "demo" => demo::run(&rest),
+        "test" => test::run(&rest),
+        "lint" => lint::run(),
+        "guests" => guests::run(&rest),
+        "ort" => ort::ensure().map(|library| println!("{}", library.display())),
+        "bench" => bench::run(&rest),
+        "" | "help" | "--help" | "-h" => {
+            println!("{HELP}");
+            Ok(())
+        }
+        other => bail!("there is no command {other:?}\n\n{HELP}"),
+    }
+}

@@ -1,0 +1,151 @@
+//! Formatting, clippy, and the rules of the dependency graph.
+
+use crate::workspace::{self, cargo, has_cargo_command, output, root};
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A large dependency and the one crate that may use it directly. `deny.toml` says the same to cargo-deny.
+const ADDRESSES: [(&str, &str); 3] = [
+    ("wasmtime", "frostline-sandbox"),
+    ("ort", "frostline-engine"),
+    ("object_store", "frostline-objects"),
+];
+
+/// Crates that must not reach others, however indirectly.
+const WALLS: [(&str, &[&str]); 6] = [
+    ("frostline-tensor", &["wasmtime", "ort", "object_store", "hyper"]),
+    (
+        "frostline-batching",
+        &["wasmtime", "ort", "object_store", "hyper"],
+    ),
+    ("frostline-engine", &["wasmtime", "object_store", "hyper"]),
+    ("frostline-images", &["wasmtime", "ort", "object_store", "hyper"]),
+    (
+        "frostline-sandbox",
+        &["ort", "object_store", "hyper", "frostline-server"],
+    ),
+    (
+        "frostline-trainer",
+        &["wasmtime", "object_store", "frostline-server"],
+    ),
+];
+
+pub(crate) fn run() -> Result<()> {
+    workspace::run(cargo().args(["fmt", "--all", "--check"]))?;
+    workspace::run(cargo().args(["fmt", "--all", "--check", "--manifest-path", "guest/Cargo.toml"]))?;
+    check_graph()?;
+    workspace::run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    if has_cargo_command("deny") {
+        workspace::run(cargo().args(["deny", "check", "bans", "licenses", "sources"]))?;
+    } else {
+        eprintln!("cargo-deny is not installed: licences and sources are not checked here");
+    }
+    eprintln!("lint: all clean");
+    Ok(())
+}
+
+type Graph = BTreeMap<String, BTreeSet<String>>;
+
+/// Checks [`ADDRESSES`] and [`WALLS`] on what cargo resolves, development dependencies left out.
+fn check_graph() -> Result<()> {
+    let text = output(
+        cargo()
+            .args(["metadata", "--format-version", "1", "--locked"])
+            .current_dir(root()),
+    )?;
+    let graph = dependencies(&serde_json::from_str(&text)?).context("cargo metadata has an unknown form")?;
+    let mut broken = Vec::new();
+    for (dependency, address) in ADDRESSES {
+        for (user, uses) in graph.iter().filter(|(user, _)| is_ours(user)) {
+            if uses.contains(dependency) && user != address {
+                broken.push(format!("{user} uses {dependency} directly; only {address} may"));
+            }
+        }
+    }
+    for (from, forbidden) in WALLS {
+        let reached = reachable(&graph, from);
+        broken.extend(
+            forbidden
+                .iter()
+                .filter(|name| reached.contains(**name))
+                .map(|name| format!("{from} reaches {name}")),
+        );
+    }
+    if !broken.is_empty() {
+        bail!(
+            "the rules of the dependency graph are broken:\n  {}",
+            broken.join("\n  ")
+        );
+    }
+    Ok(())
+}
+
+fn is_ours(name: &str) -> bool {
+    name.starts_with("frostline") || name == "xtask"
+}
+
+/// Package name to the names it depends on, development dependencies left out.
+fn dependencies(metadata: &Value) -> Option<Graph> {
+    let packages = metadata.get("packages")?.as_array()?;
+    let names: BTreeMap<&str, &str> = packages
+        .iter()
+        .filter_map(|package| Some((package.get("id")?.as_str()?, package.get("name")?.as_str()?)))
+        .collect();
+    let mut graph = Graph::new();
+    for node in metadata.get("resolve")?.get("nodes")?.as_array()? {
+        let user = names.get(node.get("id")?.as_str()?)?;
+        let uses = graph.entry((*user).to_owned()).or_default();
+        for dependency in node.get("deps")?.as_array()? {
+            let kinds = dependency.get("dep_kinds")?.as_array()?;
+            let linked = kinds
+                .iter()
+                .any(|kind| kind.get("kind").is_none_or(|kind| kind.as_str() != Some("dev")));
+            if linked && let Some(name) = names.get(dependency.get("pkg")?.as_str()?) {
+                uses.insert((*name).to_owned());
+            }
+        }
+    }
+    Some(graph)
+}
+
+fn reachable(graph: &Graph, from: &str) -> BTreeSet<String> {
+    let mut reached = BTreeSet::new();
+    let mut waiting = vec![from.to_owned()];
+    while let Some(name) = waiting.pop() {
+        for next in graph.get(&name).into_iter().flatten() {
+            if reached.insert(next.clone()) {
+                waiting.push(next.clone());
+            }
+        }
+    }
+    reached
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata(kind: &str) -> Value {
+        serde_json::json!({
+            "packages": [{"id": "1", "name": "frostline-trainer"}, {"id": "2", "name": "middle"}, {"id": "3", "name": "wasmtime"}],
+            "resolve": {"nodes": [
+                {"id": "1", "deps": [{"pkg": "2", "dep_kinds": [{"kind": null}]}]},
+                {"id": "2", "deps": [{"pkg": "3", "dep_kinds": [{"kind": kind}]}]},
+                {"id": "3", "deps": []},
+            ]},
+        })
+    }
+
+    #[test]
+    fn an_indirect_dependency_is_reached() {
+        let graph = dependencies(&metadata("build")).unwrap();
+        assert!(reachable(&graph, "frostline-trainer").contains("wasmtime"));
+    }
+
+    #[test]
+    fn a_development_dependency_is_not() {
+        let graph = dependencies(&metadata("dev")).unwrap();
+        assert!(!reachable(&graph, "frostline-trainer").contains("wasmtime"));
+    }
+}
