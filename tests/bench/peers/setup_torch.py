@@ -1,0 +1,162 @@
+"""Makes a Python environment in which `import torch` works on the CPU, and prints the path of its interpreter.
+
+    python3 tests/bench/peers/setup_torch.py [--venv target/torch]
+
+An interpreter that already has torch is used as it is; an environment made earlier is found in about two seconds. PyPI's torch for
+Linux on x86-64 is the CUDA build, and its CUDA libraries weigh gigabytes that a CPU run never calls. So there torch is installed
+without them, and each missing library is replaced by a stub in torch/lib: every symbol torch asks for exists and answers
+"no CUDA device". Needs pip, gcc and readelf (binutils); about 550 MB of download, 1.6 GB of disk.
+"""
+
+import argparse
+import pathlib
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import venv
+
+TORCH = "torch==2.15.0"
+PURE_DEPENDENCIES = ["typing_extensions", "sympy", "filelock", "jinja2", "networkx", "fsspec", "numpy"]
+REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
+# A convolution forward and backward: what the benchmarks need, and more than `import torch` proves.
+CHECK = """
+import torch
+x = torch.randn(2, 3, 8, 8)
+layer = torch.nn.Conv2d(3, 4, 3)
+layer(x).sum().backward()
+assert layer.weight.grad is not None and not torch.cuda.is_available()
+print(torch.__version__)
+"""
+CUDA_ERROR_NO_DEVICE = 100
+CUDA_NAME = re.compile(r"(cu|nccl|nvrtc|nvshmem|__cuda|nvJitLink)")
+TEXT_FUNCTIONS = re.compile(r"(ErrorString|ErrorName|StatusString|cudnnGetErrorString|GetLastErrorString)")
+
+
+def works(python):
+    """Whether this interpreter can train a convolution with torch on the CPU."""
+    try:
+        return subprocess.run([python, "-c", CHECK], capture_output=True, timeout=300).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def has_torch(python):
+    """Whether torch is installed, without importing it."""
+    find = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    return subprocess.run([python, "-c", find], capture_output=True).returncode == 0
+
+
+def undefined_symbols(library):
+    """(name, version or None) of each symbol the library expects from others."""
+    table = subprocess.run(["readelf", "-W", "--dyn-syms", library], capture_output=True, text=True, check=True).stdout
+    for line in table.splitlines():
+        columns = line.split()
+        if len(columns) >= 8 and columns[6] == "UND":
+            name, _, version = columns[7].partition("@")
+            yield name, version.lstrip("@") or None
+
+
+def missing_libraries(libraries):
+    """Names of the libraries that neither torch/lib nor the system has."""
+    missing = set()
+    for library in libraries:
+        loaded = subprocess.run(["ldd", library], capture_output=True, text=True).stdout
+        missing.update(re.findall(r"(\S+) => not found", loaded))
+    return sorted(missing)
+
+
+def version_owners(library):
+    """The library name behind each symbol version that this library expects."""
+    section = subprocess.run(["readelf", "-W", "-V", library], capture_output=True, text=True, check=True).stdout
+    owners = {}
+    soname = None
+    for line in section.splitlines():
+        if file := re.search(r"Version: 1\s+File: (\S+)", line):
+            soname = file.group(1)
+        elif soname and (name := re.search(r"Name: (\S+)\s+Flags", line)):
+            owners[name.group(1)] = soname
+    return owners
+
+
+def build_stub(folder, soname, symbols):
+    """Compiles one stub library from (name, version or None): each function returns "no device", or a text where torch expects one."""
+    functions = ['.section .rodata', 'text: .asciz "stub: this torch runs on the CPU only"', ".text"]
+    versions = {}
+    for symbol, version in sorted(symbols, key=str):
+        body = "lea text(%rip), %rax" if TEXT_FUNCTIONS.search(symbol) else f"mov ${CUDA_ERROR_NO_DEVICE}, %eax"
+        functions += [f".globl {symbol}", f".type {symbol}, @function", f"{symbol}: {body}", "ret"]
+        versions.setdefault(version, []).append(symbol)
+    functions.append('.section .note.GNU-stack,"",@progbits')
+    script = "".join(f"{version} {{ global: {'; '.join(names)}; }};\n" for version, names in versions.items() if version)
+    with tempfile.TemporaryDirectory() as temporary:
+        source = pathlib.Path(temporary, "stub.s")
+        source.write_text("\n".join(functions) + "\n")
+        command = ["gcc", "-shared", "-nostdlib", f"-Wl,-soname,{soname}", "-o", str(folder / soname), str(source)]
+        if script:
+            version_script = pathlib.Path(temporary, "versions")
+            version_script.write_text(script)
+            command.append(f"-Wl,--version-script,{version_script}")
+        subprocess.run(command, check=True)
+
+
+def stub_cuda(torch_lib):
+    """Puts a stub beside torch's libraries for each CUDA library that is not there; returns their names."""
+    libraries = [str(path) for path in torch_lib.glob("*.so*")]
+    stubs = {soname: set() for soname in missing_libraries(libraries)}
+    if not stubs:
+        return []
+    anonymous = set()
+    for library in libraries:
+        owners = version_owners(library)
+        for name, version in undefined_symbols(library):
+            owner = owners.get(version)
+            if owner in stubs:
+                stubs[owner].add((name, version))
+            elif version is None and CUDA_NAME.match(name):
+                anonymous.add((name, None))
+    for soname, symbols in stubs.items():
+        # A symbol without a version may come from any library; the stubs without versions all carry them.
+        build_stub(torch_lib, soname, symbols or anonymous)
+    return sorted(stubs)
+
+
+def install(environment):
+    """Creates the environment and installs torch into it; returns its interpreter."""
+    python = str(environment / "bin" / "python")
+    if not pathlib.Path(python).exists():
+        venv.create(environment, with_pip=True, system_site_packages=True)
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    is_cuda_build = sys.platform == "linux" and platform.machine() == "x86_64"
+    if not is_cuda_build:
+        subprocess.run([*pip, TORCH, "numpy"], check=True, stdout=sys.stderr)
+        return python
+    subprocess.run([*pip, *PURE_DEPENDENCIES], check=True, stdout=sys.stderr)
+    if not has_torch(python):
+        subprocess.run([*pip, "--no-deps", "--no-cache-dir", TORCH], check=True, stdout=sys.stderr)
+    torch_lib = next(environment.glob("lib/python*/site-packages/torch/lib"))
+    names = stub_cuda(torch_lib)
+    print(f"{len(names)} CUDA libraries replaced by stubs: {', '.join(names)}", file=sys.stderr)
+    return python
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--venv", type=pathlib.Path, default=REPOSITORY / "target" / "torch")
+    environment = parser.parse_args().venv.resolve()
+    made_earlier = str(environment / "bin" / "python")
+    for python in (made_earlier, sys.executable):
+        if works(python):
+            print(python)
+            return
+    print(f"installing {TORCH} into {environment}", file=sys.stderr)
+    python = install(environment)
+    if not works(python):
+        result = subprocess.run([python, "-c", CHECK], capture_output=True, text=True)
+        sys.exit(f"torch in {environment} does not run: {result.stderr.strip()[-2000:]}\nRemove the folder and try again.")
+    print(python)
+
+
+if __name__ == "__main__":
+    main()
