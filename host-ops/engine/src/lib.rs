@@ -1,1 +1,26 @@
-//! ONNX Runtime behind lanes; the one address of ort
+//! ONNX Runtime behind lanes; the one address of `ort`.
+//!
+//! - [`library_version`], [`library_path`]: the shared library, found once per process
+//! - [`Device`]: where sessions run; an absent one is an error, never a silent CPU run
+//! - [`Session`]: one network, run on owned tensors; [`Session::step`] trains on a [`ResidentState`]
+//! - [`Interrupt`]: ends an operation of a session from another thread
+
+mod device;
+mod error;
+mod interrupt;
+mod library;
+mod resident;
+mod session;
+mod slot;
+mod values;
+
+#[cfg(test)]
+mod tests;
+
+pub use device::{Device, ParseDeviceError};
+pub use error::EngineError;
+pub use interrupt::{Interrupt, InterruptCause};
+pub use library::{library_path, library_version};
+pub use resident::{ResidentSlot, ResidentState};
+pub use session::{Session, SessionOptions};
+pub use slot::TensorSlot;

@@ -1,0 +1,141 @@
+use crate::{Device, InterruptCause};
+use frostline_tensor::{DType, OpError, OpErrorCode};
+use std::path::PathBuf;
+
+const LIBRARY_HINT: &str =
+    "run `cargo xtask ort`, or set ORT_DYLIB_PATH to the libonnxruntime of ONNX Runtime 1.22 or newer";
+
+/// Why the engine could not do what it was asked. Texts of ONNX Runtime are passed on as they are.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    /// There is no ONNX Runtime library where it is looked for.
+    #[error("no ONNX Runtime library found (looked in {searched}); {LIBRARY_HINT}")]
+    LibraryMissing {
+        /// The places, in the order they were tried.
+        searched: String,
+    },
+    /// A library was found, but it cannot be used: too old, another architecture, not a library.
+    #[error("cannot use ONNX Runtime library {path}: {reason}; {LIBRARY_HINT}", path = path.display())]
+    LibraryUnusable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// The device asked for is absent or fails.
+    #[error("device {device} cannot be used: {reason}")]
+    Device {
+        /// The device asked for.
+        device: Device,
+        /// Why not, and what to do.
+        reason: String,
+    },
+    /// The bytes are not a model that ONNX Runtime runs.
+    #[error("ONNX Runtime cannot load the model: {reason}")]
+    Model {
+        /// ONNX Runtime's own text.
+        reason: String,
+    },
+    /// The session has no input of that name.
+    #[error("the model has no input `{name}`; its inputs are {known}")]
+    UnknownInput {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// An input was not given, or given twice.
+    #[error("input `{name}` of the model was given {times} times, it must be given once")]
+    InputCount {
+        /// The input.
+        name: String,
+        /// How often it was given.
+        times: usize,
+    },
+    /// An input's type or shape does not fit.
+    #[error("input `{name}` takes {expected}, not {actual}")]
+    InputMismatch {
+        /// The input.
+        name: String,
+        /// What the model declares, such as `f32[?, 3, 224, 224]`.
+        expected: String,
+        /// What was given.
+        actual: String,
+    },
+    /// The session has no output of that name.
+    #[error("the model has no output `{name}`; its outputs are {known}")]
+    UnknownOutput {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// An output is of a type that tensors here do not have.
+    #[error("output `{name}` is {actual}; outputs must be tensors of {known}", known = known_dtypes())]
+    OutputType {
+        /// The output.
+        name: String,
+        /// What it is.
+        actual: String,
+    },
+    /// A kernel failed.
+    #[error("ONNX Runtime could not run the model: {reason}")]
+    Run {
+        /// ONNX Runtime's own text.
+        reason: String,
+    },
+    /// An [`Interrupt`](crate::Interrupt) ended the operation.
+    #[error("{cause}")]
+    Interrupted {
+        /// Why it was triggered.
+        cause: InterruptCause,
+    },
+    /// ONNX Runtime failed at something that does not depend on the model or its inputs.
+    #[error("ONNX Runtime could not {doing}: {reason}")]
+    Internal {
+        /// What it was asked to do.
+        doing: &'static str,
+        /// ONNX Runtime's own text.
+        reason: String,
+    },
+}
+
+impl EngineError {
+    /// The class that callers at the seams see.
+    pub fn code(&self) -> OpErrorCode {
+        match self {
+            Self::UnknownInput { .. } | Self::InputCount { .. } | Self::InputMismatch { .. } => {
+                OpErrorCode::InvalidArgument
+            }
+            Self::Model { .. } => OpErrorCode::InvalidEncoding,
+            Self::UnknownOutput { .. } => OpErrorCode::NotFound,
+            Self::OutputType { .. } | Self::Device { .. } => OpErrorCode::UnsupportedOperation,
+            Self::Interrupted {
+                cause: InterruptCause::Deadline { .. },
+            } => OpErrorCode::Timeout,
+            Self::LibraryMissing { .. }
+            | Self::LibraryUnusable { .. }
+            | Self::Run { .. }
+            | Self::Interrupted { .. }
+            | Self::Internal { .. } => OpErrorCode::RuntimeError,
+        }
+    }
+
+    pub(crate) fn internal<R>(doing: &'static str) -> impl FnOnce(ort::Error<R>) -> Self {
+        move |error| Self::Internal {
+            doing,
+            reason: error.message().to_owned(),
+        }
+    }
+}
+
+impl From<EngineError> for OpError {
+    fn from(error: EngineError) -> Self {
+        Self::new(error.code(), error.to_string())
+    }
+}
+
+fn known_dtypes() -> String {
+    use DType::{Bf16, F16, F32, F64, I32, I64, U8};
+    [U8, F16, Bf16, F32, F64, I32, I64].map(DType::name).join(", ")
+}

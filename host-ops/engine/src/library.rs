@@ -1,0 +1,207 @@
+//! Finds ONNX Runtime's shared library and loads it once per process.
+
+use crate::EngineError;
+use ort::environment::Environment;
+use ort::logging::LogLevel;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Names the library by file; wins over every search.
+const PATH_VARIABLE: &str = "ORT_DYLIB_PATH";
+
+/// Where package managers and ONNX Runtime's own archives put shared libraries.
+const SYSTEM_FOLDERS: [&str; 8] = [
+    "/usr/local/lib",
+    "/usr/local/lib64",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/opt/homebrew/lib",
+    "/opt/onnxruntime/lib",
+];
+
+static LOADED: Mutex<Option<Library>> = Mutex::new(None);
+
+#[derive(Clone)]
+struct Library {
+    environment: Environment,
+    path: PathBuf,
+}
+
+/// The file ONNX Runtime was loaded from.
+///
+/// # Errors
+/// [`EngineError::LibraryMissing`] or [`EngineError::LibraryUnusable`], each with what to do.
+pub fn library_path() -> Result<PathBuf, EngineError> {
+    Ok(library()?.path)
+}
+
+/// The version of the ONNX Runtime library, such as `1.31.1`; where the file does not tell, the build it comes from.
+///
+/// # Errors
+/// As [`library_path`].
+pub fn library_version() -> Result<String, EngineError> {
+    let library = library()?;
+    let version = std::fs::read(&library.path)
+        .ok()
+        .and_then(|bytes| version_in(&bytes));
+    Ok(version.unwrap_or_else(|| ort::info().to_owned()))
+}
+
+/// ONNX Runtime's environment; the first call loads the library.
+pub(crate) fn environment() -> Result<Environment, EngineError> {
+    Ok(library()?.environment)
+}
+
+fn library() -> Result<Library, EngineError> {
+    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(library) = loaded.as_ref() {
+        return Ok(library.clone());
+    }
+    let library = load_first(&Search::of_this_process())?;
+    tracing::debug!(path = %library.path.display(), "ONNX Runtime loaded");
+    *loaded = Some(library.clone());
+    Ok(library)
+}
+
+/// Loads the first candidate that can be used; when none can, says why the first could not.
+fn load_first(search: &Search) -> Result<Library, EngineError> {
+    let mut first_failure = None;
+    for path in search.candidates() {
+        match load(&path) {
+            Ok(library) => return Ok(library),
+            Err(error) => {
+                tracing::debug!(%error, "passed over an ONNX Runtime library");
+                first_failure.get_or_insert(error);
+            }
+        }
+    }
+    Err(first_failure.unwrap_or_else(|| EngineError::LibraryMissing {
+        searched: search.describe(),
+    }))
+}
+
+fn load(path: &Path) -> Result<Library, EngineError> {
+    let unusable = |reason: String| EngineError::LibraryUnusable {
+        path: path.to_path_buf(),
+        reason,
+    };
+    if !path.is_file() {
+        return Err(unusable("there is no such file".to_owned()));
+    }
+    let builder = ort::init_from(path).map_err(|error| unusable(error.to_string()))?;
+    let environment = builder
+        .with_name("frostline")
+        .with_telemetry(false)
+        .with_logger(Arc::new(log))
+        .build()
+        .map_err(|error| unusable(error.message().to_owned()))?;
+    environment.set_log_level(LogLevel::Warning);
+    Ok(Library {
+        environment,
+        path: path.to_path_buf(),
+    })
+}
+
+/// Whatever ONNX Runtime reports as an error also comes back as one; its log adds only where it happened.
+fn log(level: LogLevel, category: &str, _id: &str, location: &str, message: &str) {
+    tracing::debug!(target: "onnxruntime", ?level, category, location, "{message}");
+}
+
+/// Where to look, taken from the process once so that the decision is a function of it.
+struct Search {
+    named: Option<OsString>,
+    executable: Option<PathBuf>,
+    loader_path: Option<OsString>,
+}
+
+impl Search {
+    fn of_this_process() -> Self {
+        Self {
+            named: std::env::var_os(PATH_VARIABLE).filter(|value| !value.is_empty()),
+            executable: std::env::current_exe().ok(),
+            loader_path: std::env::var_os("LD_LIBRARY_PATH"),
+        }
+    }
+
+    /// Libraries to try, best first. A library that was named is the only one.
+    fn candidates(&self) -> Vec<PathBuf> {
+        if let Some(named) = &self.named {
+            return vec![std::path::absolute(named).unwrap_or_else(|_| named.into())];
+        }
+        self.folders()
+            .iter()
+            .flat_map(|folder| libraries_in(folder))
+            .collect()
+    }
+
+    /// Folders to look in: where `cargo xtask ort` puts it, beside the executable, then the system's.
+    fn folders(&self) -> Vec<PathBuf> {
+        let above = self.executable.iter().flat_map(|file| file.ancestors().skip(1));
+        let beside = self
+            .executable
+            .iter()
+            .filter_map(|file| file.parent())
+            .map(|folder| folder.join("lib"));
+        let loader = self.loader_path.iter().flat_map(std::env::split_paths);
+        above
+            .map(|folder| folder.join("onnxruntime"))
+            .chain(beside)
+            .chain(loader.filter(|folder| folder.is_absolute()))
+            .chain(SYSTEM_FOLDERS.map(PathBuf::from))
+            .collect()
+    }
+
+    fn describe(&self) -> String {
+        let above = "`onnxruntime/` in every folder above the program";
+        format!(
+            "{above}, `lib/` beside it, LD_LIBRARY_PATH, {}",
+            SYSTEM_FOLDERS.join(", ")
+        )
+    }
+}
+
+/// The libraries of `folder`: the unversioned name first, then the newest version.
+fn libraries_in(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| is_library(name))
+        .collect();
+    names.sort_by_key(|name| std::cmp::Reverse(numbers_in(name)));
+    let plain = format!(
+        "{}onnxruntime{}",
+        std::env::consts::DLL_PREFIX,
+        std::env::consts::DLL_SUFFIX
+    );
+    names.sort_by_key(|name| *name != plain);
+    names.into_iter().map(|name| folder.join(name)).collect()
+}
+
+/// `libonnxruntime.so`, `libonnxruntime.so.1.31.1`, `libonnxruntime.1.31.1.dylib`; not `libonnxruntime_providers_cuda.so`.
+fn is_library(name: &str) -> bool {
+    let stem = format!("{}onnxruntime.", std::env::consts::DLL_PREFIX);
+    let suffix = std::env::consts::DLL_SUFFIX.trim_start_matches('.');
+    name.strip_prefix(&stem)
+        .is_some_and(|rest| rest.split('.').any(|part| part == suffix))
+}
+
+fn numbers_in(name: &str) -> Vec<u64> {
+    name.split('.').filter_map(|part| part.parse().ok()).collect()
+}
+
+/// The version in the name of the library's symbols (`VERS_1.31.1`), which official builds carry on Linux.
+fn version_in(library: &[u8]) -> Option<String> {
+    const MARK: &[u8] = b"VERS_";
+    let start = library.windows(MARK.len()).position(|window| window == MARK)? + MARK.len();
+    let digits = library
+        .get(start..)?
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit() || **byte == b'.');
+    let version: String = digits.take(32).map(|byte| char::from(*byte)).collect();
+    version.contains('.').then_some(version)
+}

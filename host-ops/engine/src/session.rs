@@ -1,0 +1,259 @@
+use crate::interrupt::Target;
+use crate::{Device, EngineError, Interrupt, TensorSlot, library, slot, values};
+use frostline_tensor::Tensor;
+use ort::ep::{CUDA, ExecutionProvider};
+use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
+use ort::session::{RunOptions, SessionInputValue, SessionOutputs};
+use std::borrow::Cow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// How a session runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionOptions {
+    /// Where.
+    pub device: Device,
+    /// Threads one operator may use; 0 counts as 1. They sleep between runs: spinning threads of two sessions on the same
+    /// cores slowed ResNet50 from 41 to 1,138 ms an image.
+    pub threads: usize,
+}
+
+impl Default for SessionOptions {
+    /// The CPU, one thread.
+    fn default() -> Self {
+        Self {
+            device: Device::Cpu,
+            threads: 1,
+        }
+    }
+}
+
+/// One network in ONNX Runtime, ready to run. Belongs to one thread at a time.
+#[derive(Debug)]
+pub struct Session {
+    pub(crate) inner: ort::session::Session,
+    pub(crate) device: Device,
+    inputs: Vec<TensorSlot>,
+    outputs: Vec<TensorSlot>,
+}
+
+impl Session {
+    /// Loads and optimises the ONNX model `model` (the file's bytes, without external data).
+    ///
+    /// # Errors
+    /// [`EngineError::LibraryMissing`], [`EngineError::LibraryUnusable`], [`EngineError::Device`] when the device is
+    /// absent, [`EngineError::Model`] with ONNX Runtime's text when the model cannot be used.
+    pub fn open(model: &[u8], options: &SessionOptions) -> Result<Self, EngineError> {
+        Self::open_until(model, options, &Interrupt::new())
+    }
+
+    /// [`Session::open`], ended early by `interrupt`.
+    ///
+    /// # Errors
+    /// Also [`EngineError::Interrupted`].
+    pub fn open_until(
+        model: &[u8],
+        options: &SessionOptions,
+        interrupt: &Interrupt,
+    ) -> Result<Self, EngineError> {
+        let mut builder = builder(options)?;
+        let guarded = interrupt.guard(Target::Load(builder.canceler()))?;
+        // ort asserts where it reads the declared types, and a stranger may declare anything.
+        let committed = catch_unwind(AssertUnwindSafe(|| builder.commit_from_memory(model)));
+        drop(guarded);
+        let inner = match committed {
+            Ok(Ok(inner)) => inner,
+            Ok(Err(error)) => {
+                return Err(interrupt.explain(|| EngineError::Model {
+                    reason: error.message().to_owned(),
+                }));
+            }
+            Err(_) => {
+                return Err(EngineError::Model {
+                    reason: "an input or output is of a kind that is not understood".into(),
+                });
+            }
+        };
+        let inputs = inner.inputs().iter().map(TensorSlot::new).collect();
+        let outputs = inner.outputs().iter().map(TensorSlot::new).collect();
+        Ok(Self {
+            inner,
+            device: options.device,
+            inputs,
+            outputs,
+        })
+    }
+
+    /// The inputs, in the model's order.
+    pub fn inputs(&self) -> &[TensorSlot] {
+        &self.inputs
+    }
+
+    /// The outputs, in the model's order.
+    pub fn outputs(&self) -> &[TensorSlot] {
+        &self.outputs
+    }
+
+    /// Runs the network on `inputs`, each named once, and returns all outputs in the model's order.
+    ///
+    /// Inputs are not copied; outputs are copied once, out of ONNX Runtime's memory.
+    ///
+    /// # Errors
+    /// An input that is unknown, missing or does not fit; [`EngineError::OutputType`] for an output that is no tensor of
+    /// a known type; [`EngineError::Run`] with ONNX Runtime's text when a kernel fails.
+    pub fn run(&mut self, inputs: &[(&str, &Tensor)]) -> Result<Vec<(String, Tensor)>, EngineError> {
+        self.run_until(inputs, &Interrupt::new())
+    }
+
+    /// [`Session::run`], ended early by `interrupt`.
+    ///
+    /// # Errors
+    /// Also [`EngineError::Interrupted`].
+    pub fn run_until(
+        &mut self,
+        inputs: &[(&str, &Tensor)],
+        interrupt: &Interrupt,
+    ) -> Result<Vec<(String, Tensor)>, EngineError> {
+        self.check_inputs(inputs, &[])?;
+        let bound = borrow_all(inputs)?;
+        let names: Vec<String> = self.outputs.iter().map(|slot| slot.name.clone()).collect();
+        self.run_values(bound, interrupt, |outputs| {
+            names
+                .into_iter()
+                .map(|name| extract_output(outputs, &name).map(|tensor| (name, tensor)))
+                .collect()
+        })
+    }
+
+    /// Runs on ONNX Runtime's own values and lets `take` have the outputs.
+    pub(crate) fn run_values<T>(
+        &mut self,
+        inputs: Vec<(Cow<'_, str>, SessionInputValue<'_>)>,
+        interrupt: &Interrupt,
+        take: impl FnOnce(&mut SessionOutputs<'_>) -> Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
+        let options = Arc::new(RunOptions::new().map_err(EngineError::internal("prepare a run"))?);
+        let guarded = interrupt.guard(Target::Run(Arc::clone(&options)))?;
+        let ran = self.inner.run_with_options(inputs, &options);
+        drop(guarded);
+        match ran {
+            Ok(mut outputs) => take(&mut outputs),
+            Err(error) => Err(interrupt.explain(|| EngineError::Run {
+                reason: error.message().to_owned(),
+            })),
+        }
+    }
+
+    /// Every input of the model must be in `inputs`, where it must fit, or in `elsewhere`, and once.
+    pub(crate) fn check_inputs(
+        &self,
+        inputs: &[(&str, &Tensor)],
+        elsewhere: &[&str],
+    ) -> Result<(), EngineError> {
+        let given = || {
+            inputs
+                .iter()
+                .map(|(name, _)| *name)
+                .chain(elsewhere.iter().copied())
+        };
+        for name in given() {
+            self.input(name)?;
+        }
+        for slot in &self.inputs {
+            let times = given().filter(|name| *name == slot.name).count();
+            if times != 1 {
+                return Err(EngineError::InputCount {
+                    name: slot.name.clone(),
+                    times,
+                });
+            }
+        }
+        inputs
+            .iter()
+            .try_for_each(|(name, tensor)| self.input(name)?.check(tensor))
+    }
+
+    fn input(&self, name: &str) -> Result<&TensorSlot, EngineError> {
+        self.inputs
+            .iter()
+            .find(|slot| slot.name == name)
+            .ok_or_else(|| EngineError::UnknownInput {
+                name: name.to_owned(),
+                known: slot::names(&self.inputs),
+            })
+    }
+
+    pub(crate) fn output(&self, name: &str) -> Result<&TensorSlot, EngineError> {
+        self.outputs
+            .iter()
+            .find(|slot| slot.name == name)
+            .ok_or_else(|| EngineError::UnknownOutput {
+                name: name.to_owned(),
+                known: slot::names(&self.outputs),
+            })
+    }
+}
+
+/// The inputs under their names, without a copy.
+pub(crate) fn borrow_all<'a>(
+    inputs: &[(&'a str, &'a Tensor)],
+) -> Result<Vec<(Cow<'a, str>, SessionInputValue<'a>)>, EngineError> {
+    inputs
+        .iter()
+        .map(|(name, tensor)| Ok((Cow::Borrowed(*name), values::borrow(tensor)?)))
+        .collect()
+}
+
+/// The output `name`, which the session is known to have.
+pub(crate) fn extract_output(outputs: &SessionOutputs<'_>, name: &str) -> Result<Tensor, EngineError> {
+    let value = outputs.get(name).ok_or_else(|| EngineError::UnknownOutput {
+        name: name.to_owned(),
+        known: outputs.keys().collect::<Vec<_>>().join(", "),
+    })?;
+    values::extract(name, value)
+}
+
+fn builder(options: &SessionOptions) -> Result<SessionBuilder, EngineError> {
+    let environment = library::environment()?;
+    let configured = SessionBuilder::new(&environment).and_then(|builder| {
+        Ok(builder
+            .with_optimization_level(GraphOptimizationLevel::All)?
+            .with_intra_threads(options.threads.max(1))?
+            .with_inter_threads(1)?
+            .with_parallel_execution(false)?
+            .with_intra_op_spinning(false)?
+            .with_inter_op_spinning(false)?
+            .with_deterministic_compute(true)?)
+    });
+    let builder = configured.map_err(EngineError::internal("prepare a session"))?;
+    match options.device {
+        Device::Cpu => Ok(builder),
+        Device::Cuda(index) => on_cuda(builder, index),
+    }
+}
+
+/// Puts the session on a GPU, or says why that cannot be.
+fn on_cuda(builder: SessionBuilder, index: u32) -> Result<SessionBuilder, EngineError> {
+    let absent = |reason: String| EngineError::Device {
+        device: Device::Cuda(index),
+        reason,
+    };
+    if !CUDA::is_available().map_err(EngineError::internal("list its devices"))? {
+        let library = library::library_path()?;
+        return Err(absent(format!(
+            "{} was built without CUDA; set ORT_DYLIB_PATH to the library of onnxruntime-gpu, or use `cpu`",
+            library.display()
+        )));
+    }
+    let device_id = i32::try_from(index).map_err(|_| absent("CUDA has no device of that index".into()))?;
+    let provider = CUDA::default()
+        .with_device_id(device_id)
+        .build()
+        .error_on_failure();
+    builder.with_execution_providers([provider]).map_err(|error| {
+        absent(format!(
+            "{}; check the driver, CUDA and cuDNN of this machine, or use `cpu`",
+            error.message()
+        ))
+    })
+}

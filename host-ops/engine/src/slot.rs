@@ -1,0 +1,76 @@
+use crate::{EngineError, values};
+use frostline_tensor::{DType, Tensor};
+use ort::value::{Outlet, ValueType};
+
+/// An input or output of a session, as the model declares it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorSlot {
+    /// The tensor's name.
+    pub name: String,
+    /// The element type; `None` when tensors here have no such type.
+    pub dtype: Option<DType>,
+    /// The dimensions, outermost first; `None` is one that each run may choose, such as the batch. Empty for a scalar,
+    /// and where the model does not declare a shape.
+    pub shape: Vec<Option<usize>>,
+    kind: String,
+}
+
+impl TensorSlot {
+    pub(crate) fn new(outlet: &Outlet) -> Self {
+        let (dtype, shape) = match outlet.dtype() {
+            ValueType::Tensor { ty, shape, .. } => (
+                values::dtype(*ty),
+                shape.iter().map(|&dim| usize::try_from(dim).ok()).collect(),
+            ),
+            _ => (None, Vec::new()),
+        };
+        Self {
+            name: outlet.name().to_owned(),
+            dtype,
+            shape,
+            kind: outlet.dtype().to_string(),
+        }
+    }
+
+    /// Type and shape for messages, such as `f32[?, 3, 224, 224]`.
+    pub fn describe(&self) -> String {
+        let Some(dtype) = self.dtype else {
+            return self.kind.clone();
+        };
+        let dims: Vec<String> = self
+            .shape
+            .iter()
+            .map(|dim| dim.map_or_else(|| "?".to_owned(), |size| size.to_string()))
+            .collect();
+        format!("{dtype}[{}]", dims.join(", "))
+    }
+
+    /// Refuses a tensor of another type or shape.
+    pub(crate) fn check(&self, tensor: &Tensor) -> Result<(), EngineError> {
+        let dims = tensor.shape().dims();
+        let same_rank = dims.len() == self.shape.len();
+        let same_dims = self
+            .shape
+            .iter()
+            .zip(dims)
+            .all(|(want, have)| want.is_none_or(|want| want == *have));
+        let shape_fits = self.shape.is_empty() || (same_rank && same_dims);
+        if shape_fits && self.dtype == Some(tensor.dtype()) {
+            return Ok(());
+        }
+        Err(EngineError::InputMismatch {
+            name: self.name.clone(),
+            expected: self.describe(),
+            actual: tensor.describe(),
+        })
+    }
+}
+
+/// The names of `slots` for messages.
+pub(crate) fn names(slots: &[TensorSlot]) -> String {
+    slots
+        .iter()
+        .map(|slot| format!("`{}`", slot.name))
+        .collect::<Vec<_>>()
+        .join(", ")
+}

@@ -1,0 +1,5 @@
+//! Tests against the real library, on tiny networks built here.
+
+mod networks;
+mod resident;
+mod session;

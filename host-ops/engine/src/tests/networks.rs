@@ -1,0 +1,148 @@
+//! Tiny networks.
+
+use frostline_graph::onnx::{
+    AttributeProto, AttributeType, Dimension, DimensionValue, GraphProto, ModelProto, NodeProto,
+    OperatorSetId, TensorProto, TensorShape, TensorType, TypeProto, ValueInfo, data_type,
+};
+use prost::Message;
+
+/// A network of `nodes`, as the bytes of an ONNX file.
+pub(crate) fn network(
+    nodes: Vec<NodeProto>,
+    inputs: Vec<ValueInfo>,
+    outputs: Vec<ValueInfo>,
+    weights: Vec<TensorProto>,
+) -> Vec<u8> {
+    let graph = GraphProto {
+        node: nodes,
+        name: "tiny".to_owned(),
+        input: inputs,
+        output: outputs,
+        initializer: weights,
+        ..Default::default()
+    };
+    let opset = OperatorSetId {
+        domain: String::new(),
+        version: 17,
+    };
+    ModelProto {
+        ir_version: 8,
+        opset_import: vec![opset],
+        graph: Some(graph),
+        ..Default::default()
+    }
+    .encode_to_vec()
+}
+
+pub(crate) fn node(op: &str, inputs: &[&str], output: &str) -> NodeProto {
+    NodeProto {
+        op_type: op.to_owned(),
+        input: inputs.iter().map(|name| (*name).to_owned()).collect(),
+        output: vec![output.to_owned()],
+        ..Default::default()
+    }
+}
+
+pub(crate) fn int_attribute(name: &str, value: i32) -> AttributeProto {
+    AttributeProto {
+        name: name.to_owned(),
+        i: i64::from(value),
+        r#type: AttributeType::Int.into(),
+        ..Default::default()
+    }
+}
+
+/// A tensor; a dimension of -1 is the batch.
+pub(crate) fn value(name: &str, elem_type: i32, dims: &[i64]) -> ValueInfo {
+    let dimension = |&dim: &i64| Dimension {
+        value: Some(match dim {
+            -1 => DimensionValue::DimParam("batch".to_owned()),
+            size => DimensionValue::DimValue(size),
+        }),
+        ..Default::default()
+    };
+    let shape = TensorShape {
+        dim: dims.iter().map(dimension).collect(),
+    };
+    let tensor_type = TensorType {
+        elem_type,
+        shape: Some(shape),
+    };
+    ValueInfo {
+        name: name.to_owned(),
+        r#type: Some(TypeProto {
+            tensor_type: Some(tensor_type),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+pub(crate) fn floats(name: &str, dims: &[i64]) -> ValueInfo {
+    value(name, data_type::FLOAT, dims)
+}
+
+pub(crate) fn weight(name: &str, dims: &[i64], values: Vec<f32>) -> TensorProto {
+    TensorProto {
+        name: name.to_owned(),
+        dims: dims.to_vec(),
+        data_type: data_type::FLOAT,
+        float_data: values,
+        ..Default::default()
+    }
+}
+
+/// `y = max(x, 0)` on rows of `width`.
+pub(crate) fn relu(width: i64) -> Vec<u8> {
+    network(
+        vec![node("Relu", &["x"], "y")],
+        vec![floats("x", &[-1, width])],
+        vec![floats("y", &[-1, width])],
+        vec![],
+    )
+}
+
+/// `y = x · w^length` on rows of `width`: as slow as `length` says, and it can be interrupted between two products.
+pub(crate) fn slow(width: usize, length: usize) -> Vec<u8> {
+    let dim = i64::try_from(width).unwrap();
+    let identity = (0..width * width)
+        .map(|i| f32::from(u8::from(i % (width + 1) == 0)))
+        .collect();
+    let name = |index: usize| {
+        if index == length {
+            "y".to_owned()
+        } else {
+            format!("h{index}")
+        }
+    };
+    let mut nodes = vec![node("MatMul", &["x", "w"], &name(1))];
+    nodes.extend((1..length).map(|index| node("MatMul", &[&name(index), "w"], &name(index + 1))));
+    network(
+        nodes,
+        vec![floats("x", &[-1, dim])],
+        vec![floats("y", &[-1, dim])],
+        vec![weight("w", &[dim, dim], identity)],
+    )
+}
+
+/// A training step of one weight on one input: `loss = mean((x·w)²)`-like arithmetic in plain operators:
+/// `next_w = w - rate * x`, `next_m = m + w`, `sum = reduce_sum(w * x)`.
+pub(crate) fn step(width: i64) -> Vec<u8> {
+    let nodes = vec![
+        node("Mul", &["rate", "x"], "delta"),
+        node("Sub", &["w", "delta"], "next_w"),
+        node("Add", &["m", "w"], "next_m"),
+        node("Mul", &["w", "x"], "product"),
+        NodeProto {
+            attribute: vec![int_attribute("keepdims", 0)],
+            ..node("ReduceSum", &["product"], "sum")
+        },
+    ];
+    let vector = |name| floats(name, &[width]);
+    network(
+        nodes,
+        vec![vector("w"), vector("m"), vector("x"), floats("rate", &[])],
+        vec![vector("next_w"), vector("next_m"), floats("sum", &[])],
+        vec![],
+    )
+}
