@@ -1,0 +1,71 @@
+//! The rules of the format that everything else relies on: one producer per name, producers before consumers.
+
+use crate::GraphError;
+use crate::onnx::{GraphProto, NodeProto};
+use std::collections::HashSet;
+
+/// Checks that every name is produced once, and before it is used.
+pub(crate) fn check(graph: &GraphProto) -> Result<(), GraphError> {
+    let mut known: HashSet<&str> = graph.input.iter().map(|input| input.name.as_str()).collect();
+    known.extend(graph.initializer.iter().map(|weight| weight.name.as_str()));
+    for node in &graph.node {
+        for name in used(node) {
+            if !known.contains(name) {
+                return Err(malformed(format!(
+                    "node `{}` uses `{name}` before anything produces it",
+                    node.label()
+                )));
+            }
+        }
+        for name in node.output.iter().filter(|name| !name.is_empty()) {
+            if !known.insert(name) {
+                return Err(malformed(format!("two nodes or weights produce `{name}`")));
+            }
+        }
+    }
+    match graph
+        .output
+        .iter()
+        .find(|output| !known.contains(output.name.as_str()))
+    {
+        Some(output) => Err(malformed(format!(
+            "nothing produces the output `{}`",
+            output.name
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn malformed(why: String) -> GraphError {
+    GraphError::Malformed { why }
+}
+
+/// The names a node reads: its inputs, and what the bodies of control flow inside it capture.
+pub(crate) fn used(node: &NodeProto) -> Vec<&str> {
+    let mut names: Vec<&str> = node
+        .input
+        .iter()
+        .map(String::as_str)
+        .filter(|name| !name.is_empty())
+        .collect();
+    for attribute in &node.attribute {
+        for body in attribute.g.as_deref().into_iter().chain(&attribute.graphs) {
+            captured(body, &mut names);
+        }
+    }
+    names
+}
+
+/// Adds the names `body` reads from around it. The depth is bounded: the decoder refuses deeply nested messages.
+fn captured<'a>(body: &'a GraphProto, names: &mut Vec<&'a str>) {
+    let mut inside: HashSet<&str> = body.input.iter().map(|input| input.name.as_str()).collect();
+    inside.extend(body.initializer.iter().map(|weight| weight.name.as_str()));
+    inside.extend(
+        body.node
+            .iter()
+            .flat_map(|node| node.output.iter().map(String::as_str)),
+    );
+    let outputs = body.output.iter().map(|output| output.name.as_str());
+    let inner = body.node.iter().flat_map(used).chain(outputs);
+    names.extend(inner.filter(|name| !inside.contains(name)));
+}

@@ -1,0 +1,62 @@
+//! Which rule belongs to which operator.
+
+use super::{Context, Ruled, Stop, Value, elementwise, evaluate, layers, layout, windows};
+use crate::onnx::data_type;
+
+/// The outputs of a node; what is computable from known values is computed.
+pub(crate) fn apply(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let operator = context.node.standard_operator().ok_or(Stop::Unknown)?;
+    let mut outputs = shapes(context, operator)?;
+    if let Some(first) = outputs.first_mut()
+        && first.literal.is_none()
+    {
+        first.literal = evaluate::evaluate(context, operator, first);
+    }
+    Ok(outputs)
+}
+
+fn shapes(context: &Context<'_>, operator: &str) -> Ruled<Vec<Value>> {
+    match operator {
+        "Conv" => windows::convolution(context),
+        "ConvTranspose" => windows::transposed_convolution(context),
+        "MaxPool" | "AveragePool" | "LpPool" => windows::pool(context),
+        "GlobalAveragePool" | "GlobalMaxPool" | "GlobalLpPool" => windows::global_pool(context),
+        "Gemm" => layers::gemm(context),
+        "MatMul" => layers::matmul(context),
+        "ArgMax" | "ArgMin" => layers::arg_extreme(context),
+        _ if operator.starts_with("Reduce") => layers::reduce(context),
+        "OneHot" => layers::one_hot(context),
+        "TopK" => layers::top_k(context),
+        "Constant" => layers::constant(context),
+        "Range" => layers::range(context),
+        "Shape" => layers::shape(context),
+        "Size" => layers::size(context),
+        "ConstantOfShape" => layers::constant_of_shape(context),
+        "Flatten" => layout::flatten(context),
+        "Reshape" => layout::reshape(context),
+        "Transpose" => layout::transpose(context),
+        "Concat" => layout::concat(context),
+        "Slice" => layout::slice(context),
+        "Gather" => layout::gather(context),
+        "GatherElements" => layout::gather_elements(context),
+        "Split" => layout::split(context),
+        "Squeeze" => layout::squeeze(context),
+        "Unsqueeze" => layout::unsqueeze(context),
+        "Expand" => layout::expand(context),
+        "Tile" => layout::tile(context),
+        "Pad" => layout::pad(context),
+        "Resize" | "Upsample" => layout::resize(context),
+        "DepthToSpace" => layout::depth_to_space(context),
+        "SpaceToDepth" => layout::space_to_depth(context),
+        "Cast" => elementwise::cast(context),
+        "Where" => elementwise::choose(context),
+        "Equal" | "Less" | "LessOrEqual" | "Greater" | "GreaterOrEqual" | "And" | "Or" | "Xor" => {
+            elementwise::broadcast(context, data_type::BOOL)
+        }
+        "Add" | "Sub" | "Mul" | "Div" | "Mod" | "Pow" | "Min" | "Max" | "Sum" | "Mean" => {
+            elementwise::broadcast(context, context.data_type(0))
+        }
+        _ if elementwise::KEEPS_SHAPE.contains(&operator) => elementwise::same(context),
+        _ => Err(Stop::Unknown),
+    }
+}

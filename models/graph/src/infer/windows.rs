@@ -1,0 +1,179 @@
+//! Convolutions and pools: operators that slide a window over the axes after batch and channels.
+
+use super::{Context, Ruled, Stop, Value, mismatch};
+use crate::onnx::data_type;
+
+/// A window along one axis.
+struct Window {
+    kernel: usize,
+    stride: usize,
+    dilation: usize,
+    /// Padding before and after; negative padding crops.
+    pads: (i64, i64),
+}
+
+fn signed(value: usize) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// `values[axis]` of an attribute, or `default` when the attribute is left out.
+fn setting(context: &Context<'_>, name: &str, axis: usize, default: i64) -> Ruled<i64> {
+    match context.node.ints(name) {
+        None | Some([]) => Ok(default),
+        Some(values) => values
+            .get(axis)
+            .copied()
+            .map_or_else(|| mismatch(format!("{name} {values:?} is too short")), Ok),
+    }
+}
+
+fn positive(context: &Context<'_>, name: &str, axis: usize) -> Ruled<usize> {
+    let value = setting(context, name, axis, 1)?;
+    match usize::try_from(value) {
+        Ok(value) if value > 0 => Ok(value),
+        _ => mismatch(format!("{name} of {value}")),
+    }
+}
+
+fn window(context: &Context<'_>, axis: usize, axes: usize, kernel: usize) -> Ruled<Window> {
+    let pads = (
+        setting(context, "pads", axis, 0)?,
+        setting(context, "pads", axis + axes, 0)?,
+    );
+    let (stride, dilation) = (
+        positive(context, "strides", axis)?,
+        positive(context, "dilations", axis)?,
+    );
+    Ok(Window {
+        kernel,
+        stride,
+        dilation,
+        pads,
+    })
+}
+
+impl Window {
+    fn reach(&self) -> i64 {
+        signed(self.dilation)
+            .saturating_mul(signed(self.kernel).saturating_sub(1))
+            .saturating_add(1)
+    }
+
+    /// How many places the window takes along an axis of `size`; `round_up` lets the last one hang over the end.
+    fn places(&self, size: usize, auto_pad: &str, round_up: bool) -> Ruled<usize> {
+        if auto_pad.starts_with("SAME") {
+            return Ok(size.div_ceil(self.stride));
+        }
+        let pads = if auto_pad == "VALID" { (0, 0) } else { self.pads };
+        let room = signed(size)
+            .saturating_add(pads.0)
+            .saturating_add(pads.1)
+            .saturating_sub(self.reach());
+        if room < 0 {
+            return mismatch(format!(
+                "a window of {} does not fit an axis of {size}",
+                self.reach()
+            ));
+        }
+        let stride = signed(self.stride);
+        let mut places = room / stride + 1;
+        // The window that hangs over must still start inside the input or its left padding.
+        if round_up
+            && room % stride != 0
+            && places.saturating_mul(stride) < signed(size).saturating_add(pads.0)
+        {
+            places += 1;
+        }
+        usize::try_from(places).or_else(|_| mismatch("too many window places"))
+    }
+}
+
+/// Splits `[batch, channels, ...]`.
+fn parts(dims: &[usize]) -> Ruled<(usize, usize, &[usize])> {
+    match dims {
+        [batch, channels, spatial @ ..] => Ok((*batch, *channels, spatial)),
+        _ => mismatch(format!("input {dims:?} has no channels")),
+    }
+}
+
+fn group(context: &Context<'_>) -> Ruled<usize> {
+    match usize::try_from(context.node.int("group").unwrap_or(1)) {
+        Ok(group) if group > 0 => Ok(group),
+        _ => mismatch("group must be positive"),
+    }
+}
+
+/// `Conv`: input `[n, c, ...]`, weight `[m, c / group, ...]`.
+pub(crate) fn convolution(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let (batch, channels, spatial) = parts(context.dims(0)?)?;
+    let (filters, depth, kernel) = parts(context.dims(1)?)?;
+    if depth.checked_mul(group(context)?) != Some(channels) || kernel.len() != spatial.len() {
+        return mismatch(format!(
+            "input {:?}, weight {:?}",
+            context.dims(0)?,
+            context.dims(1)?
+        ));
+    }
+    let auto_pad = context.node.text("auto_pad").unwrap_or("NOTSET");
+    let mut dims = vec![batch, filters];
+    for (axis, (&size, &kernel)) in spatial.iter().zip(kernel).enumerate() {
+        dims.push(window(context, axis, spatial.len(), kernel)?.places(size, auto_pad, false)?);
+    }
+    Ok(vec![Value::of(context.data_type(0), dims)])
+}
+
+/// `ConvTranspose`: input `[n, c, ...]`, weight `[c, m / group, ...]`.
+pub(crate) fn transposed_convolution(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let (batch, channels, spatial) = parts(context.dims(0)?)?;
+    let (depth, filters, kernel) = parts(context.dims(1)?)?;
+    if depth != channels || kernel.len() != spatial.len() {
+        return mismatch(format!(
+            "input {:?}, weight {:?}",
+            context.dims(0)?,
+            context.dims(1)?
+        ));
+    }
+    if context.node.text("auto_pad").is_some_and(|pad| pad != "NOTSET")
+        || context.node.ints("output_shape").is_some()
+    {
+        return Err(Stop::Unknown);
+    }
+    let mut dims = vec![batch, filters.saturating_mul(group(context)?)];
+    for (axis, (&size, &kernel)) in spatial.iter().zip(kernel).enumerate() {
+        let window = window(context, axis, spatial.len(), kernel)?;
+        let extra = setting(context, "output_padding", axis, 0)?;
+        let steps = signed(size)
+            .saturating_sub(1)
+            .saturating_mul(signed(window.stride));
+        let out = steps.saturating_add(extra).saturating_add(window.reach());
+        let out = out.saturating_sub(window.pads.0).saturating_sub(window.pads.1);
+        dims.push(usize::try_from(out).or_else(|_| mismatch("the output would be empty"))?);
+    }
+    Ok(vec![Value::of(context.data_type(0), dims)])
+}
+
+/// `MaxPool` (with its indices), `AveragePool`, `LpPool`.
+pub(crate) fn pool(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let (batch, channels, spatial) = parts(context.dims(0)?)?;
+    let auto_pad = context.node.text("auto_pad").unwrap_or("NOTSET");
+    let round_up = context.node.int("ceil_mode") == Some(1);
+    let mut dims = vec![batch, channels];
+    for (axis, &size) in spatial.iter().enumerate() {
+        let kernel = positive(context, "kernel_shape", axis)?;
+        dims.push(window(context, axis, spatial.len(), kernel)?.places(size, auto_pad, round_up)?);
+    }
+    Ok(vec![
+        Value::of(context.data_type(0), dims.clone()),
+        Value::of(data_type::INT64, dims),
+    ])
+}
+
+/// One value per channel; every axis after the channels becomes 1.
+pub(crate) fn global_pool(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let (batch, channels, spatial) = parts(context.dims(0)?)?;
+    let dims = [batch, channels]
+        .into_iter()
+        .chain(spatial.iter().map(|_| 1))
+        .collect();
+    Ok(vec![Value::of(context.data_type(0), dims)])
+}

@@ -1,0 +1,109 @@
+//! Between ONNX's tensors and ours.
+
+use crate::GraphError;
+use crate::onnx::{TensorProto, data_type};
+use bytes::Bytes;
+use frostline_tensor::{DType, Data, Tensor};
+use half::{bf16, f16};
+
+/// Our name of an ONNX element type; `None` for types our tensors do not hold (text, bool, complex, ...).
+pub fn dtype_of(code: i32) -> Option<DType> {
+    Some(match code {
+        data_type::FLOAT => DType::F32,
+        data_type::UINT8 => DType::U8,
+        data_type::INT32 => DType::I32,
+        data_type::INT64 => DType::I64,
+        data_type::FLOAT16 => DType::F16,
+        data_type::DOUBLE => DType::F64,
+        data_type::BFLOAT16 => DType::Bf16,
+        _ => return None,
+    })
+}
+
+/// ONNX's code of an element type.
+pub fn code_of(dtype: DType) -> i32 {
+    match dtype {
+        DType::F32 => data_type::FLOAT,
+        DType::U8 => data_type::UINT8,
+        DType::I32 => data_type::INT32,
+        DType::I64 => data_type::INT64,
+        DType::F16 => data_type::FLOAT16,
+        DType::F64 => data_type::DOUBLE,
+        DType::Bf16 => data_type::BFLOAT16,
+    }
+}
+
+/// `tensor` as an initialiser called `name` (its bytes are copied once).
+pub fn to_proto(name: &str, tensor: &Tensor) -> TensorProto {
+    TensorProto {
+        name: name.into(),
+        data_type: code_of(tensor.dtype()),
+        dims: tensor
+            .shape()
+            .dims()
+            .iter()
+            .map(|&dim| i64::try_from(dim).unwrap_or(i64::MAX))
+            .collect(),
+        raw_data: Bytes::copy_from_slice(tensor.as_bytes()),
+        ..TensorProto::default()
+    }
+}
+
+/// The dimensions of an ONNX tensor.
+pub(crate) fn dims_of(proto: &TensorProto) -> Result<Vec<usize>, GraphError> {
+    proto
+        .dims
+        .iter()
+        .map(|&dim| usize::try_from(dim).map_err(|_| bad(proto, format!("it claims a dimension of {dim}"))))
+        .collect()
+}
+
+/// An initialiser as a tensor of its own.
+///
+/// # Errors
+/// [`GraphError::Weight`] for an element type our tensors do not hold, and for data that does not fit its shape.
+pub fn from_proto(proto: &TensorProto) -> Result<Tensor, GraphError> {
+    let dtype = dtype_of(proto.data_type).ok_or_else(|| {
+        bad(
+            proto,
+            format!("element type {} is not supported", proto.data_type),
+        )
+    })?;
+    let data = elements(proto, dtype).ok_or_else(|| bad(proto, "its bytes are no whole elements".into()))?;
+    Tensor::new(dims_of(proto)?, data).map_err(|error| bad(proto, error.to_string()))
+}
+
+/// The elements, from whichever of the format's fields holds them.
+fn elements(proto: &TensorProto, dtype: DType) -> Option<Data> {
+    if !proto.raw_data.is_empty() {
+        return Data::from_bytes(dtype, &proto.raw_data);
+    }
+    let halves = || {
+        proto
+            .int32_data
+            .iter()
+            .map(|&bits| u16::try_from(bits & 0xffff).unwrap_or_default())
+    };
+    Some(match dtype {
+        DType::F32 => Data::F32(proto.float_data.clone()),
+        DType::F64 => Data::F64(proto.double_data.clone()),
+        DType::I32 => Data::I32(proto.int32_data.clone()),
+        DType::I64 => Data::I64(proto.int64_data.clone()),
+        DType::U8 => Data::U8(
+            proto
+                .int32_data
+                .iter()
+                .map(|&value| u8::try_from(value).unwrap_or_default())
+                .collect(),
+        ),
+        DType::F16 => Data::F16(halves().map(f16::from_bits).collect()),
+        DType::Bf16 => Data::Bf16(halves().map(bf16::from_bits).collect()),
+    })
+}
+
+fn bad(proto: &TensorProto, why: String) -> GraphError {
+    GraphError::Weight {
+        name: proto.name.clone(),
+        why,
+    }
+}
