@@ -1,0 +1,88 @@
+use frostline_wire::ErrorClass;
+use http::StatusCode;
+use std::time::Duration;
+
+/// Why a call to a host brought no answer, or not the one asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The host's address cannot be used.
+    #[error("the host address '{url}' cannot be used: {reason}")]
+    Address {
+        /// As given.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The token cannot be read or sent.
+    #[error("cannot use the token: {reason}")]
+    Token {
+        /// What is wrong; never the token itself.
+        reason: String,
+    },
+    /// Nobody answers there.
+    #[error("cannot reach the host at {host}: {reason}; is it running, and is the address right?")]
+    Unreachable {
+        /// The host.
+        host: String,
+        /// What the system says.
+        reason: String,
+    },
+    /// The host stayed silent for too long.
+    #[error("the host at {host} sent nothing for {seconds} s while {doing}")]
+    Silent {
+        /// The host.
+        host: String,
+        /// What was going on.
+        doing: &'static str,
+        /// The deadline.
+        seconds: u64,
+    },
+    /// The connection broke or the answer ended before its end.
+    #[error("the answer of the host at {host} was cut off: {reason}")]
+    Interrupted {
+        /// The host.
+        host: String,
+        /// How it broke.
+        reason: String,
+    },
+    /// The host said no.
+    #[error("the host at {host} answered {status}: {message}")]
+    Refused {
+        /// The host.
+        host: String,
+        /// The HTTP status.
+        status: StatusCode,
+        /// What can be done about it.
+        class: ErrorClass,
+        /// The host's own text.
+        message: String,
+        /// When to ask again, if the host says.
+        retry_after: Option<Duration>,
+    },
+    /// The answer is not what the protocol says; versions may differ.
+    #[error(
+        "the host at {host} sent an answer that this trainer does not understand: {reason}; are both of the same version?"
+    )]
+    Protocol {
+        /// The host.
+        host: String,
+        /// What does not fit.
+        reason: String,
+    },
+}
+
+/// The texts of an error and all its causes, in one line.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,48 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counts body bytes as they arrive. Clones count into one number; a child counts into its parent as well.
+#[derive(Debug, Clone, Default)]
+pub struct ByteMeter(Arc<Counter>);
+
+#[derive(Debug, Default)]
+struct Counter {
+    bytes: AtomicU64,
+    parent: Option<ByteMeter>,
+}
+
+impl ByteMeter {
+    /// A meter at zero whose bytes count here too.
+    pub fn child(&self) -> Self {
+        Self(Arc::new(Counter {
+            bytes: AtomicU64::new(0),
+            parent: Some(self.clone()),
+        }))
+    }
+
+    /// Bytes counted so far.
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add(&self, bytes: usize) {
+        self.0.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        if let Some(parent) = &self.0.parent {
+            parent.add(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_counts_into_its_parent() {
+        let total = ByteMeter::default();
+        let (first, second) = (total.child(), total.child());
+        first.add(3);
+        second.clone().add(4);
+        assert_eq!((total.bytes(), first.bytes(), second.bytes()), (7, 3, 4));
+    }
+}

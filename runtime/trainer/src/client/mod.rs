@@ -1,0 +1,283 @@
+//! A host over HTTP/2: listing, uploads, descriptions, extractions. Every wait has a deadline, every body byte is
+//! counted, every refusal becomes one sentence.
+
+mod error;
+mod extraction;
+mod meter;
+#[cfg(test)]
+mod tests;
+mod token;
+mod transport;
+mod upload;
+
+pub use error::ClientError;
+pub use extraction::ExtractionStream;
+pub use meter::ByteMeter;
+pub use token::Token;
+pub use upload::Uploaded;
+
+use bytes::Bytes;
+use frostline_wire::{
+    Description, DescriptionRequest, ErrorClass, ExtractionRequest, GuestInfo, Load, ModelInfo, ObjectInfo,
+    ObjectPage, RowFormat,
+};
+use http::Method;
+use std::sync::Arc;
+use std::time::Duration;
+use transport::Transport;
+
+/// The most objects a listing may have. A key and an etag take some 150 bytes, so this is 1.5 GB; ImageNet-1k has 1.3
+/// million objects. It stops a host that never ends its listing.
+const MAX_OBJECTS: usize = 10_000_000;
+
+/// How long a client waits for what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadlines {
+    /// For a connection.
+    pub connect: Duration,
+    /// For the head of an answer, once the request's body is sent. Covers the compilation of a guest, the first load of a
+    /// model and an extraction's time in the host's queue.
+    pub answer: Duration,
+    /// For the next piece of a body, in either direction. Covers one grant: up to some hundred samples through a deep
+    /// prefix on a busy host.
+    pub idle: Duration,
+    /// Between signs of life of the connection itself; a host that lost power is noticed after twice this.
+    pub ping: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            answer: Duration::from_secs(180),
+            idle: Duration::from_secs(120),
+            ping: Duration::from_secs(15),
+        }
+    }
+}
+
+/// A host, as a tenant uses it. Clones share one connection; nothing is sent before the first call.
+#[derive(Clone)]
+pub struct HostClient {
+    transport: Arc<Transport>,
+    meter: ByteMeter,
+}
+
+impl std::fmt::Debug for HostClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HostClient")
+            .field("url", &self.url())
+            .finish_non_exhaustive()
+    }
+}
+
+impl HostClient {
+    /// A client of the host at `url`, such as `http://storage-1:8080`.
+    ///
+    /// # Errors
+    /// [`ClientError::Address`] when that is no address of a host.
+    pub fn new(url: &str, token: Option<Token>) -> Result<Self, ClientError> {
+        Self::with_deadlines(url, token, Deadlines::default())
+    }
+
+    /// [`HostClient::new`] with other deadlines than usual.
+    ///
+    /// # Errors
+    /// As for [`HostClient::new`].
+    pub fn with_deadlines(
+        url: &str,
+        token: Option<Token>,
+        deadlines: Deadlines,
+    ) -> Result<Self, ClientError> {
+        let transport = Arc::new(Transport::new(url, token, deadlines)?);
+        Ok(Self {
+            transport,
+            meter: ByteMeter::default(),
+        })
+    }
+
+    /// The host's address.
+    pub fn url(&self) -> &str {
+        self.transport.host()
+    }
+
+    /// Body bytes received by this client and its clones, whatever became of them.
+    pub fn bytes_received(&self) -> u64 {
+        self.meter.bytes()
+    }
+
+    /// This client with a count of its own, which starts at zero; its bytes count here too.
+    pub fn metered(&self) -> Self {
+        Self {
+            transport: Arc::clone(&self.transport),
+            meter: self.meter.child(),
+        }
+    }
+
+    /// How busy the host is.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn load(&self) -> Result<Load, ClientError> {
+        self.transport
+            .json(Method::GET, "/v1/load", &[], None, &self.meter)
+            .await
+    }
+
+    /// All objects under `root`, by ascending key.
+    ///
+    /// # Errors
+    /// [`ClientError`]; `Protocol` for a listing that does not move on.
+    pub async fn objects(&self, root: &str) -> Result<Vec<ObjectInfo>, ClientError> {
+        let mut objects = Vec::new();
+        let mut after: Option<String> = None;
+        loop {
+            let mut query = vec![("root", root)];
+            query.extend(after.as_deref().map(|key| ("after", key)));
+            let page: ObjectPage = self
+                .transport
+                .json(Method::GET, "/v1/objects", &query, None, &self.meter)
+                .await?;
+            objects.extend(page.objects);
+            if objects.len() > MAX_OBJECTS {
+                let reason = format!("more than {MAX_OBJECTS} objects under '{root}'");
+                return Err(self.transport.protocol(reason));
+            }
+            match page.next {
+                None => return Ok(objects),
+                Some(next) if after.as_ref().is_some_and(|after| next <= *after) => {
+                    return Err(self
+                        .transport
+                        .protocol(format!("a listing that goes back to '{next}'")));
+                }
+                next => after = next,
+            }
+        }
+    }
+
+    /// The tenant's guests.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn guests(&self) -> Result<Vec<GuestInfo>, ClientError> {
+        self.transport
+            .json(Method::GET, "/v1/guests", &[], None, &self.meter)
+            .await
+    }
+
+    /// The guest `name`, `None` when there is none.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn guest(&self, name: &str) -> Result<Option<GuestInfo>, ClientError> {
+        found(
+            self.transport
+                .json(Method::GET, &path("guests", name), &[], None, &self.meter)
+                .await,
+        )
+    }
+
+    /// The model `name`, `None` when there is none.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn model(&self, name: &str) -> Result<Option<ModelInfo>, ClientError> {
+        found(
+            self.transport
+                .json(Method::GET, &path("models", name), &[], None, &self.meter)
+                .await,
+        )
+    }
+
+    /// Uploads a guest unless the host has these very bytes under this name.
+    ///
+    /// # Errors
+    /// [`ClientError`]; `Refused` with the host's reason when it is no component, or of another world.
+    pub async fn push_guest(&self, name: &str, bytes: Bytes) -> Result<Uploaded, ClientError> {
+        let present = self.guest(name).await?.map(|info| info.sha256);
+        upload::push(
+            &self.transport,
+            &path("guests", name),
+            "application/wasm",
+            bytes,
+            present,
+            &self.meter,
+        )
+        .await
+    }
+
+    /// Uploads a model unless the host has these very bytes under this name. The bytes are sent as the host takes them.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn push_model(&self, name: &str, bytes: Bytes) -> Result<Uploaded, ClientError> {
+        let present = self.model(name).await?.map(|info| info.sha256);
+        upload::push(
+            &self.transport,
+            &path("models", name),
+            "application/octet-stream",
+            bytes,
+            present,
+            &self.meter,
+        )
+        .await
+    }
+
+    /// What a guest does for a model.
+    ///
+    /// # Errors
+    /// [`ClientError`]; `Refused` with class `Guest` when the guest fails.
+    pub async fn describe(&self, request: &DescriptionRequest) -> Result<Description, ClientError> {
+        let body = self.encode(request)?;
+        self.transport
+            .json(Method::POST, "/v1/descriptions", &[], Some(&body), &self.meter)
+            .await
+    }
+
+    /// Opens an extraction; its rows are of `format`, and no batch of them is larger than `message_limit` bytes.
+    ///
+    /// # Errors
+    /// [`ClientError`]; a busy host is not asked again here.
+    pub async fn extract(
+        &self,
+        request: &ExtractionRequest,
+        format: RowFormat,
+        message_limit: usize,
+    ) -> Result<ExtractionStream, ClientError> {
+        let body = ("application/json", transport::whole(self.encode(request)?));
+        let response = self
+            .transport
+            .send(Method::POST, "/v1/extractions", &[], Some(body), &self.meter)
+            .await?;
+        let positions: Vec<u32> = request.samples.iter().map(|sample| sample.position).collect();
+        ExtractionStream::new(
+            Arc::clone(&self.transport),
+            response,
+            format,
+            positions,
+            message_limit,
+            self.meter.clone(),
+        )
+    }
+
+    fn encode(&self, request: &impl serde::Serialize) -> Result<Bytes, ClientError> {
+        serde_json::to_vec(request)
+            .map(Bytes::from)
+            .map_err(|error| self.transport.protocol(error.to_string()))
+    }
+}
+
+fn path(kind: &str, name: &str) -> String {
+    format!("/v1/{kind}/{name}")
+}
+
+fn found<T>(answer: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
+    match answer {
+        Ok(info) => Ok(Some(info)),
+        Err(ClientError::Refused {
+            class: ErrorClass::NotFound,
+            ..
+        }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

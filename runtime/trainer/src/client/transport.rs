@@ -1,0 +1,315 @@
+use super::error::chain;
+use super::{ByteMeter, ClientError, Deadlines, Token};
+use bytes::{Bytes, BytesMut};
+use frostline_wire::{ErrorBody, ErrorClass};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use http_body_util::combinators::BoxBody;
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use std::convert::Infallible;
+use std::time::Duration;
+use url::Url;
+
+pub(super) type RequestBody = BoxBody<Bytes, Infallible>;
+
+/// The largest JSON answer that is read: a page of a listing has some thousand keys of at most 1 KiB.
+const MAX_ANSWER: usize = 16 << 20;
+/// The largest refusal that is read: a class and a sentence.
+const MAX_REFUSAL: usize = 64 << 10;
+/// HTTP/2 windows. All open streams are read at once, so the connection's window must not be what holds them back: at
+/// 1 Gbit/s and 50 ms, 6 MB are on the way.
+const STREAM_WINDOW: u32 = 4 << 20;
+const CONNECTION_WINDOW: u32 = 16 << 20;
+/// How often a host that says "busy" is asked again by a call that is not an extraction, and the longest wait it may name.
+const BUSY_ATTEMPTS: u32 = 5;
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// Sends requests to one host over HTTP/2 and reads the answers, each wait under a deadline.
+pub(super) struct Transport {
+    base: Url,
+    host: String,
+    token: Option<Token>,
+    client: Client<HttpConnector, RequestBody>,
+    pub(super) deadlines: Deadlines,
+}
+
+impl Transport {
+    pub(super) fn new(url: &str, token: Option<Token>, deadlines: Deadlines) -> Result<Self, ClientError> {
+        let refused = |reason: String| ClientError::Address {
+            url: url.to_owned(),
+            reason,
+        };
+        let base =
+            Url::parse(url).map_err(|error| refused(format!("{error}; write it like http://host:8080")))?;
+        if base.scheme() != "http" {
+            return Err(refused(format!(
+                "the scheme '{}' is not supported, only http is",
+                base.scheme()
+            )));
+        }
+        if base.host_str().is_none() || !matches!(base.path(), "" | "/") || base.query().is_some() {
+            return Err(refused(
+                "it must be a host and a port only, like http://host:8080".to_owned(),
+            ));
+        }
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(deadlines.connect));
+        connector.set_nodelay(true);
+        let client = Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .http2_only(true)
+            .http2_initial_stream_window_size(STREAM_WINDOW)
+            .http2_initial_connection_window_size(CONNECTION_WINDOW)
+            .http2_keep_alive_interval(deadlines.ping)
+            .http2_keep_alive_timeout(deadlines.ping)
+            .build(connector);
+        let host = base.as_str().trim_end_matches('/').to_owned();
+        Ok(Self {
+            base,
+            host,
+            token,
+            client,
+            deadlines,
+        })
+    }
+
+    pub(super) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Sends one request and waits for the head of its answer; refusals become errors.
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, &str)],
+        body: Option<(&'static str, RequestBody)>,
+        meter: &ByteMeter,
+    ) -> Result<Response<Incoming>, ClientError> {
+        let request = self.request(method, path, query, body)?;
+        tokio::time::timeout(self.deadlines.answer, self.exchange(request, meter))
+            .await
+            .map_err(|_| self.silent("answering a request", self.deadlines.answer))?
+    }
+
+    /// Sends a large body; the caller watches its progress.
+    pub(super) async fn upload(
+        &self,
+        path: &str,
+        media_type: &'static str,
+        body: RequestBody,
+        meter: &ByteMeter,
+    ) -> Result<Response<Incoming>, ClientError> {
+        self.exchange(
+            self.request(Method::PUT, path, &[], Some((media_type, body)))?,
+            meter,
+        )
+        .await
+    }
+
+    async fn exchange(
+        &self,
+        request: Request<RequestBody>,
+        meter: &ByteMeter,
+    ) -> Result<Response<Incoming>, ClientError> {
+        let response = self
+            .client
+            .request(request)
+            .await
+            .map_err(|error| self.broken(&error))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        Err(self.refusal(response, meter).await)
+    }
+
+    /// Sends one request with a JSON body, if any, and reads a JSON answer. A busy host is asked again a few times.
+    pub(super) async fn json<T: serde::de::DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, &str)],
+        body: Option<&Bytes>,
+        meter: &ByteMeter,
+    ) -> Result<T, ClientError> {
+        let mut attempt = 1;
+        loop {
+            let sent = body.map(|bytes| ("application/json", whole(bytes.clone())));
+            match self.send(method.clone(), path, query, sent, meter).await {
+                Ok(response) => {
+                    let bytes = self.read(response.into_body(), MAX_ANSWER, meter).await?;
+                    return serde_json::from_slice(&bytes)
+                        .map_err(|error| self.protocol(format!("{path}: {error}")));
+                }
+                Err(ClientError::Refused {
+                    class: ErrorClass::Busy,
+                    retry_after,
+                    ..
+                }) if attempt < BUSY_ATTEMPTS => {
+                    attempt += 1;
+                    tokio::time::sleep(retry_after.unwrap_or(Duration::from_secs(1)).min(LONGEST_WAIT)).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Reads a body to its end, at most `limit` bytes.
+    pub(super) async fn read(
+        &self,
+        mut body: Incoming,
+        limit: usize,
+        meter: &ByteMeter,
+    ) -> Result<Bytes, ClientError> {
+        let mut bytes = BytesMut::new();
+        while let Some(chunk) = self.chunk(&mut body, meter).await? {
+            if bytes.len() + chunk.len() > limit {
+                return Err(self.protocol(format!("an answer of more than {limit} bytes")));
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(bytes.freeze())
+    }
+
+    /// The next piece of a body, `None` at its clean end.
+    pub(super) async fn chunk(
+        &self,
+        body: &mut Incoming,
+        meter: &ByteMeter,
+    ) -> Result<Option<Bytes>, ClientError> {
+        loop {
+            let frame = tokio::time::timeout(self.deadlines.idle, body.frame())
+                .await
+                .map_err(|_| self.silent("sending an answer", self.deadlines.idle))?;
+            let Some(frame) = frame else { return Ok(None) };
+            let frame = frame.map_err(|error| self.interrupted(chain(&error)))?;
+            if let Ok(data) = frame.into_data() {
+                meter.add(data.len());
+                return Ok(Some(data));
+            }
+        }
+    }
+
+    pub(super) fn interrupted(&self, reason: String) -> ClientError {
+        ClientError::Interrupted {
+            host: self.host.clone(),
+            reason,
+        }
+    }
+
+    pub(super) fn protocol(&self, reason: String) -> ClientError {
+        ClientError::Protocol {
+            host: self.host.clone(),
+            reason,
+        }
+    }
+
+    pub(super) fn silent(&self, doing: &'static str, deadline: Duration) -> ClientError {
+        ClientError::Silent {
+            host: self.host.clone(),
+            doing,
+            seconds: deadline.as_secs(),
+        }
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, &str)],
+        body: Option<(&'static str, RequestBody)>,
+    ) -> Result<Request<RequestBody>, ClientError> {
+        let mut url = self.base.clone();
+        url.set_path(path);
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        let mut request = Request::builder().method(method).uri(url.as_str());
+        if let Some(token) = &self.token {
+            request = request.header(AUTHORIZATION, token.header());
+        }
+        let body = match body {
+            Some((media_type, body)) => {
+                request = request.header(CONTENT_TYPE, media_type);
+                body
+            }
+            None => whole(Bytes::new()),
+        };
+        request.body(body).map_err(|error| ClientError::Address {
+            url: url.to_string(),
+            reason: error.to_string(),
+        })
+    }
+
+    fn broken(&self, error: &hyper_util::client::legacy::Error) -> ClientError {
+        if error.is_connect() {
+            return ClientError::Unreachable {
+                host: self.host.clone(),
+                reason: chain(error),
+            };
+        }
+        self.interrupted(chain(error))
+    }
+
+    async fn refusal(&self, response: Response<Incoming>, meter: &ByteMeter) -> ClientError {
+        let status = response.status();
+        let retry_after = retry_after(response.headers());
+        let body = self
+            .read(response.into_body(), MAX_REFUSAL, meter)
+            .await
+            .unwrap_or_default();
+        let (class, message) = match serde_json::from_slice::<ErrorBody>(&body) {
+            Ok(ErrorBody { class, message }) => (class, message),
+            Err(_) => (class_of(status), excerpt(&body)),
+        };
+        ClientError::Refused {
+            host: self.host.clone(),
+            status,
+            class,
+            message,
+            retry_after,
+        }
+    }
+}
+
+/// A body that is there as a whole.
+pub(super) fn whole(bytes: Bytes) -> RequestBody {
+    http_body_util::Full::new(bytes).boxed()
+}
+
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers
+        .get(RETRY_AFTER)?
+        .to_str()
+        .ok()?
+        .trim()
+        .parse::<u64>()
+        .ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+/// For answers without a body of ours, such as a proxy's.
+fn class_of(status: StatusCode) -> ErrorClass {
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ErrorClass::Unauthorized,
+        StatusCode::NOT_FOUND => ErrorClass::NotFound,
+        StatusCode::PAYLOAD_TOO_LARGE => ErrorClass::TooLarge,
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => ErrorClass::Busy,
+        status if status.is_client_error() => ErrorClass::Request,
+        _ => ErrorClass::Host,
+    }
+}
+
+fn excerpt(body: &[u8]) -> String {
+    let text: String = String::from_utf8_lossy(body).chars().take(200).collect();
+    if text.trim().is_empty() {
+        "no reason given".to_owned()
+    } else {
+        text.trim().to_owned()
+    }
+}

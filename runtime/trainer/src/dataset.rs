@@ -1,0 +1,474 @@
+use crate::shuffle;
+use frostline_wire::ObjectInfo;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Samples of a classification task, divided into those to train and those to validate with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dataset {
+    /// Class names, sorted; a label is an index into them.
+    pub classes: Vec<String>,
+    /// Samples to train with, by ascending key.
+    pub train: Vec<Sample>,
+    /// Samples to validate with, by ascending key.
+    pub validation: Vec<Sample>,
+}
+
+/// One object and its class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sample {
+    /// The object's key, relative to the data root.
+    pub key: String,
+    /// Its version.
+    pub etag: Option<String>,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Index of its class.
+    pub label: usize,
+}
+
+/// Why a listing is no classification task.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DatasetError {
+    /// There is nothing in class folders.
+    #[error(
+        "no samples under '{root}': the data must be laid out as train/<class>/* and validation/<class>/*, or as <class>/* \
+         with --validation ({objects} objects lie there, none of them in such a folder)"
+    )]
+    Empty {
+        /// The data root.
+        root: String,
+        /// Objects that were listed.
+        objects: usize,
+    },
+    /// One of the two parts is missing.
+    #[error("'{root}' has {present}/ but no {missing}/ folder; add {missing}/<class>/*")]
+    MissingPart {
+        /// The data root.
+        root: String,
+        /// The part that is there.
+        present: &'static str,
+        /// The part that is not.
+        missing: &'static str,
+    },
+    /// A class is in one part only.
+    #[error(
+        "'{root}': the class '{class}' has a folder in {present}/ but none in {missing}/; add {missing}/{class}/ or remove {present}/{class}/"
+    )]
+    MissingClass {
+        /// The data root.
+        root: String,
+        /// The class.
+        class: String,
+        /// The part that has it.
+        present: &'static str,
+        /// The part that has not.
+        missing: &'static str,
+    },
+    /// There is nothing to tell apart.
+    #[error("'{root}' has one class only ('{class}'); a classifier needs at least two class folders")]
+    OneClass {
+        /// The data root.
+        root: String,
+        /// The class.
+        class: String,
+    },
+    /// The data are in one part and nothing says how to divide them.
+    #[error(
+        "'{root}' has no train/ and validation/ folders but {classes} class folders; say which share to validate with: --validation 0.2"
+    )]
+    NotDivided {
+        /// The data root.
+        root: String,
+        /// How many class folders.
+        classes: usize,
+    },
+    /// The data are divided and a share was given as well.
+    #[error("'{root}' is divided into train/ and validation/ already; leave out --validation")]
+    DividedTwice {
+        /// The data root.
+        root: String,
+    },
+    /// The share leaves one part empty.
+    #[error("the validation share is {share}, it must lie between 0 and 1")]
+    Share {
+        /// As given.
+        share: String,
+    },
+    /// A class is too small to divide.
+    #[error(
+        "'{root}': the class '{class}' has one sample only, it cannot be divided into training and validation; add samples"
+    )]
+    TooFew {
+        /// The data root.
+        root: String,
+        /// The class.
+        class: String,
+    },
+    /// The tuned model names classes that the data do not have.
+    #[error("'{root}': the class '{class}' is not one the model knows; it knows {known}")]
+    UnknownClass {
+        /// The data root.
+        root: String,
+        /// The class.
+        class: String,
+        /// The model's classes.
+        known: String,
+    },
+}
+
+const TRAIN: &str = "train";
+const VALIDATION: &str = "validation";
+
+/// Objects by class.
+type Classes = BTreeMap<String, Vec<ObjectInfo>>;
+
+impl Dataset {
+    /// Divides a listing: `train/<class>/*` and `validation/<class>/*`, or `<class>/*` with `validation_share` of every class
+    /// (at least one sample stays on either side), drawn by `seed`. Hidden files and files outside class folders are
+    /// left out.
+    ///
+    /// # Errors
+    /// [`DatasetError`], naming the folder that is missing.
+    pub fn from_listing(
+        root: &str,
+        objects: Vec<ObjectInfo>,
+        validation_share: Option<f64>,
+        seed: u64,
+    ) -> Result<Self, DatasetError> {
+        let mut folders = Folders::sort(objects);
+        let root = root.to_owned();
+        let (train, validation) = match (folders.parts.remove(TRAIN), folders.parts.remove(VALIDATION)) {
+            (Some(_), Some(_)) if validation_share.is_some() => {
+                return Err(DatasetError::DividedTwice { root });
+            }
+            (Some(train), Some(validation)) => (train, validation),
+            (Some(_), None) => {
+                return Err(DatasetError::MissingPart {
+                    root,
+                    present: TRAIN,
+                    missing: VALIDATION,
+                });
+            }
+            (None, Some(_)) => {
+                return Err(DatasetError::MissingPart {
+                    root,
+                    present: VALIDATION,
+                    missing: TRAIN,
+                });
+            }
+            (None, None) if folders.classes.is_empty() => {
+                return Err(DatasetError::Empty {
+                    root,
+                    objects: folders.objects,
+                });
+            }
+            (None, None) => match validation_share {
+                None => {
+                    return Err(DatasetError::NotDivided {
+                        root,
+                        classes: folders.classes.len(),
+                    });
+                }
+                Some(share) => divide(&root, folders.classes, share, seed)?,
+            },
+        };
+        check_classes(&root, &train, &validation)?;
+        let classes: Vec<String> = train.keys().cloned().collect();
+        Ok(Self {
+            classes,
+            train: label(train),
+            validation: label(validation),
+        })
+    }
+
+    /// The samples to measure a tuned model with: those of `validation/`, else all of `<class>/*`, labelled by the model's own
+    /// `classes`.
+    ///
+    /// # Errors
+    /// [`DatasetError::Empty`], and [`DatasetError::UnknownClass`] for a folder that is none of the model's classes.
+    pub fn to_evaluate(
+        root: &str,
+        objects: Vec<ObjectInfo>,
+        classes: &[String],
+    ) -> Result<Vec<Sample>, DatasetError> {
+        let mut folders = Folders::sort(objects);
+        let part = folders
+            .parts
+            .remove(VALIDATION)
+            .or_else(|| folders.parts.remove(TRAIN))
+            .unwrap_or(folders.classes);
+        if part.is_empty() {
+            return Err(DatasetError::Empty {
+                root: root.to_owned(),
+                objects: folders.objects,
+            });
+        }
+        let mut samples = Vec::new();
+        for (class, objects) in part {
+            let label = classes.iter().position(|known| *known == class).ok_or_else(|| {
+                DatasetError::UnknownClass {
+                    root: root.to_owned(),
+                    class,
+                    known: classes.join(", "),
+                }
+            })?;
+            samples.extend(objects.into_iter().map(|object| sample(object, label)));
+        }
+        samples.sort_by(|left, right| left.key.cmp(&right.key));
+        Ok(samples)
+    }
+}
+
+/// Objects by the folders they lie in.
+struct Folders {
+    /// `train` and `validation`, where they hold class folders.
+    parts: BTreeMap<String, Classes>,
+    /// The folders of the root, taken for classes.
+    classes: Classes,
+    objects: usize,
+}
+
+impl Folders {
+    fn sort(mut objects: Vec<ObjectInfo>) -> Self {
+        objects.sort_by(|left, right| left.key.cmp(&right.key));
+        let mut folders = Self {
+            parts: BTreeMap::new(),
+            classes: Classes::new(),
+            objects: objects.len(),
+        };
+        for object in objects {
+            let components: Vec<&str> = object.key.split('/').collect();
+            // Stores without folders mark them with empty objects whose key ends in a slash.
+            if components
+                .iter()
+                .any(|component| component.is_empty() || component.starts_with('.'))
+            {
+                continue;
+            }
+            match components.as_slice() {
+                [part @ (TRAIN | VALIDATION), class, _, ..] => {
+                    let classes = folders.parts.entry((*part).to_owned()).or_default();
+                    classes.entry((*class).to_owned()).or_default().push(object);
+                }
+                [class, _, ..] => folders
+                    .classes
+                    .entry((*class).to_owned())
+                    .or_default()
+                    .push(object),
+                _ => {}
+            }
+        }
+        folders
+    }
+}
+
+fn check_classes(root: &str, train: &Classes, validation: &Classes) -> Result<(), DatasetError> {
+    let names = |part: &Classes| part.keys().cloned().collect::<BTreeSet<_>>();
+    let missing = |class: &String, present, missing| {
+        Err(DatasetError::MissingClass {
+            root: root.to_owned(),
+            class: class.clone(),
+            present,
+            missing,
+        })
+    };
+    let (trained, validated) = (names(train), names(validation));
+    if let Some(class) = trained.difference(&validated).next() {
+        return missing(class, TRAIN, VALIDATION);
+    }
+    if let Some(class) = validated.difference(&trained).next() {
+        return missing(class, VALIDATION, TRAIN);
+    }
+    match trained.first() {
+        Some(class) if trained.len() == 1 => Err(DatasetError::OneClass {
+            root: root.to_owned(),
+            class: class.clone(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Draws `share` of every class for validation.
+fn divide(root: &str, classes: Classes, share: f64, seed: u64) -> Result<(Classes, Classes), DatasetError> {
+    if !(share > 0.0 && share < 1.0) {
+        return Err(DatasetError::Share {
+            share: share.to_string(),
+        });
+    }
+    let (mut train, mut validation) = (Classes::new(), Classes::new());
+    for (number, (class, objects)) in classes.into_iter().enumerate() {
+        if objects.len() < 2 {
+            return Err(DatasetError::TooFew {
+                root: root.to_owned(),
+                class,
+            });
+        }
+        let wanted = (objects.len() as f64 * share).round() as usize;
+        let wanted = wanted.clamp(1, objects.len() - 1);
+        let order = shuffle::order(objects.len(), seed, shuffle::Purpose::Division(number as u64));
+        let chosen: BTreeSet<usize> = order.into_iter().take(wanted).collect();
+        let (validated, trained): (Vec<_>, Vec<_>) = objects
+            .into_iter()
+            .enumerate()
+            .partition(|(index, _)| chosen.contains(index));
+        train.insert(
+            class.clone(),
+            trained.into_iter().map(|(_, object)| object).collect(),
+        );
+        validation.insert(class, validated.into_iter().map(|(_, object)| object).collect());
+    }
+    Ok((train, validation))
+}
+
+fn label(classes: Classes) -> Vec<Sample> {
+    let labelled = classes.into_values().enumerate();
+    labelled
+        .flat_map(|(label, objects)| objects.into_iter().map(move |object| sample(object, label)))
+        .collect()
+}
+
+fn sample(object: ObjectInfo, label: usize) -> Sample {
+    Sample {
+        key: object.key,
+        etag: object.etag,
+        size: object.size,
+        label,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listing(keys: &[&str]) -> Vec<ObjectInfo> {
+        keys.iter()
+            .map(|key| ObjectInfo {
+                key: (*key).to_owned(),
+                size: 10,
+                etag: None,
+            })
+            .collect()
+    }
+
+    fn divided(keys: &[&str], share: Option<f64>) -> Result<Dataset, DatasetError> {
+        Dataset::from_listing("data", listing(keys), share, 0)
+    }
+
+    #[test]
+    fn folders_become_sorted_classes() {
+        let data = divided(
+            &[
+                "validation/cat/1.jpg",
+                "train/dog/b.jpg",
+                "train/dog/a.jpg",
+                "train/cat/.DS_Store",
+                "train/.cache/x.jpg",
+                "train/cat/x.jpg",
+                "train/cat/",
+                "validation/dog/2.jpg",
+                "LICENSE",
+                "notes/readme.txt",
+            ],
+            None,
+        )
+        .unwrap();
+        assert_eq!(data.classes, ["cat", "dog"]);
+        let train: Vec<_> = data
+            .train
+            .iter()
+            .map(|sample| (sample.key.as_str(), sample.label))
+            .collect();
+        assert_eq!(
+            train,
+            [
+                ("train/cat/x.jpg", 0),
+                ("train/dog/a.jpg", 1),
+                ("train/dog/b.jpg", 1)
+            ]
+        );
+        assert_eq!(data.validation.len(), 2);
+    }
+
+    #[test]
+    fn one_root_is_divided_class_by_class_and_the_same_way_again() {
+        let keys: Vec<String> = (0..10)
+            .flat_map(|i| [format!("cat/{i}.jpg"), format!("dog/{i}.jpg")])
+            .collect();
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let data = divided(&keys, Some(0.2)).unwrap();
+        assert_eq!((data.train.len(), data.validation.len()), (16, 4));
+        assert_eq!(
+            data.validation.iter().filter(|sample| sample.label == 0).count(),
+            2
+        );
+        assert!(data.train.iter().all(|sample| !data.validation.contains(sample)));
+        assert_eq!(divided(&keys, Some(0.2)).unwrap(), data);
+        assert_ne!(
+            Dataset::from_listing("data", listing(&keys), Some(0.2), 1).unwrap(),
+            data
+        );
+        assert_eq!(divided(&keys, Some(0.99)).unwrap().train.len(), 2);
+    }
+
+    #[test]
+    fn layouts_that_are_no_task_are_refused_by_name() {
+        let fails = |keys: &[&str], share| divided(keys, share).unwrap_err();
+        assert!(matches!(
+            fails(&["a.jpg", "train/b.jpg"], None),
+            DatasetError::NotDivided { classes: 1, .. }
+        ));
+        assert!(matches!(
+            fails(&["a.jpg"], None),
+            DatasetError::Empty { objects: 1, .. }
+        ));
+        assert!(matches!(
+            fails(&["train/a/1"], None),
+            DatasetError::MissingPart {
+                missing: "validation",
+                ..
+            }
+        ));
+        assert!(matches!(
+            fails(&["validation/a/1"], None),
+            DatasetError::MissingPart { missing: "train", .. }
+        ));
+        assert!(matches!(
+            fails(&["a/1", "a/2", "b/1", "b/2"], None),
+            DatasetError::NotDivided { classes: 2, .. }
+        ));
+        assert!(matches!(
+            fails(&["a/1", "a/2"], Some(0.5)),
+            DatasetError::OneClass { .. }
+        ));
+        assert!(matches!(
+            fails(&["a/1", "b/2"], Some(0.5)),
+            DatasetError::TooFew { .. }
+        ));
+        assert!(matches!(
+            fails(&["a/1", "b/2"], Some(1.0)),
+            DatasetError::Share { .. }
+        ));
+        let two = ["train/a/1", "train/b/1", "validation/a/1", "validation/b/1"];
+        assert!(matches!(
+            fails(&two, Some(0.2)),
+            DatasetError::DividedTwice { .. }
+        ));
+        let text = fails(&["train/a/1", "train/b/1", "validation/a/1"], None).to_string();
+        assert!(text.contains("'b'") && text.contains("validation/b/"), "{text}");
+        let text = fails(&["train/a/1", "validation/b/1", "validation/a/1"], None).to_string();
+        assert!(text.contains("add train/b/"), "{text}");
+    }
+
+    #[test]
+    fn evaluation_takes_the_models_own_labels() {
+        let classes = ["dog".to_owned(), "cat".to_owned()];
+        let samples =
+            Dataset::to_evaluate("d", listing(&["validation/cat/1", "train/dog/1"]), &classes).unwrap();
+        assert_eq!(samples.iter().map(|sample| sample.label).collect::<Vec<_>>(), [1]);
+        let all = Dataset::to_evaluate("d", listing(&["cat/1", "dog/1"]), &classes).unwrap();
+        assert_eq!(all.len(), 2);
+        let error = Dataset::to_evaluate("d", listing(&["bird/1"]), &classes).unwrap_err();
+        assert!(matches!(error, DatasetError::UnknownClass { class, .. } if class == "bird"));
+    }
+}

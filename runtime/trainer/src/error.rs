@@ -1,0 +1,194 @@
+use crate::{ClientError, DatasetError};
+use frostline_engine::EngineError;
+use frostline_graph::GraphError;
+use frostline_tensor::{OpError, PixelSpecError, ShapeError};
+use frostline_training::TrainingError;
+use frostline_wire::{Encoding, Split};
+use std::path::PathBuf;
+
+/// Why a job could not start, or ended without a model. Every text is one line for the person who started the job.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TrainerError {
+    /// The host refused, failed or was not there.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The data are not laid out as a classification task.
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+    /// The model cannot be read, divided or given a new head.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// The layers after the freeze cut cannot be trained.
+    #[error("cannot train the layers after the freeze cut '{freeze}': {source}")]
+    Training {
+        /// The freeze cut.
+        freeze: String,
+        /// What stands in the way.
+        source: TrainingError,
+    },
+    /// The trainer's own engine failed.
+    #[error("{doing}: {source}")]
+    Engine {
+        /// What it was asked to do.
+        doing: &'static str,
+        /// Its answer.
+        source: EngineError,
+    },
+    /// The freeze cut lies behind the classifier, which is what has to be trained.
+    #[error(
+        "the freeze cut '{freeze}' lies after the classifier, so nothing would be left to train; choose an earlier cut \
+         (`frostline model show` lists them)"
+    )]
+    FreezeAfterHead {
+        /// The freeze cut.
+        freeze: String,
+    },
+    /// The split lies behind the freeze cut.
+    #[error(
+        "the split '{split}' lies after the freeze cut '{freeze}'; it must lie at or before it: {allowed}"
+    )]
+    SplitAfterFreeze {
+        /// The split asked for.
+        split: String,
+        /// The freeze cut.
+        freeze: String,
+        /// Splits that could be asked for.
+        allowed: String,
+    },
+    /// The guest does not serve this split.
+    #[error("the guest '{guest}' rules out the split '{split}': {reason}")]
+    SplitRuledOut {
+        /// The split asked for.
+        split: Split,
+        /// The guest's own name and version.
+        guest: String,
+        /// What its description says.
+        reason: String,
+    },
+    /// The encoding does not exist for the split.
+    #[error("encoding {encoding} does not exist for the split '{split}': {reason}")]
+    Encoding {
+        /// The encoding asked for.
+        encoding: Encoding,
+        /// The split.
+        split: Split,
+        /// Why, and what to ask for.
+        reason: &'static str,
+    },
+    /// The preprocessing recipe does not fit the model.
+    #[error("preprocessing does not fit: {reason}")]
+    Pixels {
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// A value of the job cannot be used.
+    #[error("{what} is {value}; {must}")]
+    Setting {
+        /// The setting.
+        what: &'static str,
+        /// Its value.
+        value: String,
+        /// What it must be.
+        must: &'static str,
+    },
+    /// Two batches do not fit the memory given to the job.
+    #[error(
+        "a batch of {batch} samples takes {needed} bytes at the split '{split}', and {batches} of them must fit in {limit} \
+         bytes; take a smaller batch, fewer batches ahead, or allow more memory"
+    )]
+    Memory {
+        /// Samples per batch.
+        batch: usize,
+        /// Bytes of the largest batch.
+        needed: u64,
+        /// Batches in memory at once: the one that trains and those ahead.
+        batches: usize,
+        /// Bytes the job may use.
+        limit: u64,
+        /// The split.
+        split: Split,
+    },
+    /// A sample cannot be used, and the job is to fail on such.
+    #[error(
+        "the object '{key}' cannot be used: {message}; remove or replace it, or skip such objects with --on-bad-sample skip"
+    )]
+    BadSample {
+        /// The object's key.
+        key: String,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// No validation or no training sample was usable.
+    #[error("not one {part} sample could be used: all {count} were bad; the last was '{key}': {message}")]
+    AllBad {
+        /// `training` or `validation`.
+        part: &'static str,
+        /// How many there were.
+        count: usize,
+        /// One of them.
+        key: String,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// Samples did not arrive, however often they were asked for.
+    #[error(
+        "{host} did not deliver {lost} samples (the first is '{first}') in {attempts} attempts: {source}; check the host and start the job again"
+    )]
+    Lost {
+        /// The host.
+        host: String,
+        /// Samples missing.
+        lost: usize,
+        /// One of them.
+        first: String,
+        /// Attempts in a row that brought nothing.
+        attempts: u32,
+        /// What the last attempt ended with.
+        source: ClientError,
+    },
+    /// The loss is not a number any more.
+    #[error("the loss became {loss} at step {step}; a smaller learning rate than {learning_rate} may help")]
+    Diverged {
+        /// The step.
+        step: u64,
+        /// The loss.
+        loss: f32,
+        /// The rate in use.
+        learning_rate: f32,
+    },
+    /// The tuned model could not be written; nothing is left behind.
+    #[error("cannot write the tuned model to {path}: {source}; nothing was written there", path = path.display())]
+    Export {
+        /// Where it should go.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// An image could not be preprocessed for a reason that is not the image.
+    #[error("preprocessing on the trainer: {source}")]
+    Preprocess {
+        /// The operation's own text.
+        source: OpError,
+    },
+    /// The job was told to stop; no model was written.
+    #[error("stopped before the end; no model was written")]
+    Cancelled,
+    /// Tensors did not fit each other.
+    #[error("the trainer's tensors do not fit: {0}")]
+    Shape(#[from] ShapeError),
+    /// A part of the trainer ended before its time.
+    #[error("the trainer's {part} ended unexpectedly; this is a fault of Frostline, please report it")]
+    Ended {
+        /// Which part.
+        part: &'static str,
+    },
+}
+
+impl From<PixelSpecError> for TrainerError {
+    fn from(error: PixelSpecError) -> Self {
+        Self::Pixels {
+            reason: error.to_string(),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+use frostline_wire::{Encoding, Split};
+use serde::Serialize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Receives what happens during a job, from any thread, in order; it must not block for long.
+pub type Events = Arc<dyn Fn(Event) + Send + Sync>;
+
+/// What happens during a job. Serialises to the objects that `train --json` prints, one a line.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+pub enum Event {
+    /// The data were listed and divided.
+    Dataset {
+        /// Class names, sorted; a label is an index into them.
+        classes: Vec<String>,
+        /// Training samples.
+        train: usize,
+        /// Validation samples.
+        validation: usize,
+        /// Training batches an epoch has while no sample is skipped.
+        steps_per_epoch: usize,
+    },
+    /// A guest or a model is on the host now.
+    Upload {
+        /// Which of the two.
+        what: UploadKind,
+        /// Its name on the host.
+        name: String,
+        /// Its size.
+        bytes: u64,
+        /// Whether the host had it already, so that nothing was sent.
+        skipped: bool,
+    },
+    /// Where the network is divided, and why there.
+    Split {
+        /// The split.
+        split: Split,
+        /// How its activations travel.
+        encoding: Encoding,
+        /// Expected payload of one sample; for `none` the mean size of the objects.
+        bytes_per_sample: u64,
+        /// For people: why this one.
+        reason: String,
+    },
+    /// Accuracy of the frozen network under the fresh head, before the first step.
+    Baseline {
+        /// Share of validation samples classified right, 0 to 1.
+        validation_accuracy: f64,
+        /// Body bytes received for it.
+        bytes_received: u64,
+        /// Wall time it took.
+        seconds: f64,
+    },
+    /// A batch was trained.
+    Step {
+        /// From 1.
+        epoch: u32,
+        /// From 1, over the whole job.
+        step: u64,
+        /// Mean cross-entropy of the batch, before its update.
+        loss: f32,
+    },
+    /// An epoch ended and was validated.
+    Epoch {
+        /// From 1.
+        epoch: u32,
+        /// Mean loss over the epoch's samples.
+        loss: f64,
+        /// Share of validation samples classified right, 0 to 1.
+        validation_accuracy: f64,
+        /// Body bytes received for this epoch's batches and its validation, retries included.
+        bytes_received: u64,
+        /// Wall time since the previous epoch's end.
+        seconds: f64,
+        /// The split in use.
+        split: Split,
+        /// Samples skipped so far because they are bad.
+        skipped: u64,
+    },
+    /// A sample cannot be used and is skipped from now on.
+    #[serde(rename = "bad_sample")]
+    BadSample {
+        /// The object's key.
+        key: String,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// Samples got lost on the way and are asked for again.
+    Retry {
+        /// The host.
+        host: String,
+        /// Samples that are missing.
+        lost: usize,
+        /// How often in a row nothing came; 1 is the first repetition.
+        attempt: u32,
+        /// Seconds until they are asked for again.
+        wait_seconds: f64,
+        /// What happened.
+        reason: String,
+    },
+    /// The model was written.
+    Done {
+        /// Where.
+        model: PathBuf,
+        /// The split that was used.
+        split: Split,
+        /// Validation accuracy after the last epoch.
+        validation_accuracy: f64,
+        /// Body bytes received from the first listing on, in all.
+        bytes_received: u64,
+        /// Wall time of the job.
+        seconds: f64,
+    },
+}
+
+/// What is uploaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UploadKind {
+    /// A tenant's component.
+    Guest,
+    /// The frozen layers.
+    Model,
+}
+
+impl std::fmt::Display for UploadKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Guest => "guest",
+            Self::Model => "model",
+        })
+    }
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// Where the tuned model was written.
+    pub model: PathBuf,
+    /// Class names in the order of the model's outputs.
+    pub classes: Vec<String>,
+    /// The split that was used.
+    pub split: Split,
+    /// Validation accuracy before the first step.
+    pub baseline_accuracy: f64,
+    /// Validation accuracy after the last epoch.
+    pub validation_accuracy: f64,
+    /// Loss of the last epoch.
+    pub loss: f64,
+    /// Body bytes received in all.
+    pub bytes_received: u64,
+    /// Wall time of the job.
+    pub seconds: f64,
+    /// Bad samples that were skipped.
+    pub skipped: u64,
+}
+
+/// What an evaluation found.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Evaluation {
+    /// Share of samples classified right, 0 to 1.
+    pub accuracy: f64,
+    /// Samples that were classified.
+    pub samples: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_serialise_as_scripts_expect() {
+        let step = Event::Step {
+            epoch: 1,
+            step: 3,
+            loss: 0.5,
+        };
+        assert_eq!(
+            serde_json::to_value(step).unwrap(),
+            serde_json::json!({"event": "step", "epoch": 1, "step": 3, "loss": 0.5})
+        );
+        let done = Event::Done {
+            model: PathBuf::from("tuned.onnx"),
+            split: Split::Cut("features".to_owned()),
+            validation_accuracy: 0.75,
+            bytes_received: 10,
+            seconds: 1.5,
+        };
+        assert_eq!(
+            serde_json::to_value(done).unwrap(),
+            serde_json::json!({"event": "done", "model": "tuned.onnx", "split": "features",
+                "validation_accuracy": 0.75, "bytes_received": 10, "seconds": 1.5})
+        );
+    }
+}

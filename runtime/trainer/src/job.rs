@@ -1,0 +1,175 @@
+use bytes::Bytes;
+use frostline_engine::Device;
+use frostline_graph::Model;
+use frostline_tensor::PixelSpec;
+use frostline_training::Optimizer;
+use frostline_wire::{Encoding, Split};
+use std::path::PathBuf;
+
+/// A fine-tuning job: everything `frostline train` is told. [`Job::new`] fills in the defaults.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// The pretrained network.
+    pub model: Model,
+    /// What to call it on the host, usually the file's stem; other characters than a name may have are replaced.
+    pub model_name: String,
+    /// The freeze cut: the network is frozen up to this tensor and trained after it.
+    pub freeze: String,
+    /// Where to divide the network between host and trainer.
+    pub split: SplitChoice,
+    /// How activations travel; `None` takes u8 for the split `input` and f32 for every other.
+    pub encoding: Option<Encoding>,
+    /// The data root, as the host is to open it.
+    pub root: String,
+    /// The share of samples of each class to validate with, for data that are not divided into `train/` and `validation/`.
+    pub validation_share: Option<f64>,
+    /// Passes over the training samples.
+    pub epochs: u32,
+    /// Samples per training step.
+    pub batch: usize,
+    /// Step size of the optimiser.
+    pub learning_rate: f32,
+    /// The optimiser.
+    pub optimizer: Optimizer,
+    /// Seeds the shuffle, the head's weights and the choice of validation samples.
+    pub seed: u64,
+    /// Batches that are extracted while one trains; at least 1.
+    pub prefetch: usize,
+    /// Samples per request; a batch is fetched by several requests at once.
+    pub request_samples: usize,
+    /// Requests that may be open at once.
+    pub open_requests: usize,
+    /// Bytes that batches being fetched, waiting and training may take together.
+    pub memory_bytes: u64,
+    /// What to do about a sample that cannot be decoded.
+    pub on_bad_sample: OnBadSample,
+    /// Preprocessing; `None` takes the model's own note ([`crate::PIXELS_KEY`]), else ImageNet's recipe for its input size.
+    pub pixels: Option<PixelSpec>,
+    /// The guest that serves the frozen layers.
+    pub guest: Guest,
+    /// Where the trainer computes.
+    pub device: Device,
+    /// Threads of the trainer's engine; 0 takes all cores.
+    pub threads: usize,
+    /// Where the tuned model goes.
+    pub out: PathBuf,
+}
+
+impl Job {
+    /// A job with the defaults.
+    ///
+    /// Rate 0.01 and momentum 0.9 are what a linear classifier on pretrained features wants at a batch of 64 (the reference
+    /// in the shared data's notes); 20 epochs reach its plateau. 32 samples a request let two requests of a batch
+    /// decode and compute at once while a lost one costs little; 8 open requests cover two batches being fetched.
+    /// 2 GiB hold three batches of 64 at a wide cut (3 MB a sample) three times over.
+    pub fn new(
+        model: Model,
+        model_name: String,
+        freeze: String,
+        root: String,
+        guest: Guest,
+        out: PathBuf,
+    ) -> Self {
+        Self {
+            model,
+            model_name,
+            freeze,
+            split: SplitChoice::Auto,
+            encoding: None,
+            root,
+            validation_share: None,
+            epochs: 20,
+            batch: 64,
+            learning_rate: 0.01,
+            optimizer: Optimizer::Sgd {
+                momentum: 0.9,
+                weight_decay: 0.0,
+            },
+            seed: 0,
+            prefetch: 1,
+            request_samples: 32,
+            open_requests: 8,
+            memory_bytes: 2 << 30,
+            on_bad_sample: OnBadSample::Fail,
+            pixels: None,
+            guest,
+            device: Device::Cpu,
+            threads: 0,
+            out,
+        }
+    }
+}
+
+/// Measures a whole model on data: what `frostline eval` is told.
+#[derive(Debug, Clone)]
+pub struct EvaluationJob {
+    /// The network, usually a tuned one that carries its classes ([`crate::CLASSES_KEY`]) and preprocessing.
+    pub model: Model,
+    /// The data root, as the host is to open it. Its `validation/` part is measured if there is one, else all of it.
+    pub root: String,
+    /// Samples per forward pass.
+    pub batch: usize,
+    /// What to do about a sample that cannot be decoded.
+    pub on_bad_sample: OnBadSample,
+    /// Preprocessing; `None` takes the model's own note, else ImageNet's recipe.
+    pub pixels: Option<PixelSpec>,
+    /// Where the trainer computes.
+    pub device: Device,
+    /// Threads of the trainer's engine; 0 takes all cores.
+    pub threads: usize,
+}
+
+/// Where to divide the network.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum SplitChoice {
+    /// Where the fewest bytes travel.
+    #[default]
+    Auto,
+    /// There.
+    Fixed(Split),
+}
+
+impl From<&str> for SplitChoice {
+    fn from(name: &str) -> Self {
+        match name {
+            "auto" => Self::Auto,
+            name => Self::Fixed(Split::from(name)),
+        }
+    }
+}
+
+/// What to do about a sample that cannot be decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnBadSample {
+    /// End the job and name the object.
+    #[default]
+    Fail,
+    /// Leave it out from now on and report it.
+    Skip,
+}
+
+/// A guest component (or core module) and what it is told.
+#[derive(Clone)]
+pub struct Guest {
+    /// Its name on the host.
+    pub name: String,
+    /// The component's bytes.
+    pub bytes: Bytes,
+    /// Passed to the guest as it is; `None` passes the job's `PixelSpec` as JSON, which the stock guest takes.
+    pub parameters: Option<String>,
+}
+
+impl std::fmt::Debug for Guest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            name,
+            bytes,
+            parameters,
+        } = self;
+        write!(
+            f,
+            "Guest {{ name: {name:?}, bytes: {}, parameters: {parameters:?} }}",
+            bytes.len()
+        )
+    }
+}

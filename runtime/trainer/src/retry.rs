@@ -1,0 +1,232 @@
+use crate::ClientError;
+use frostline_tensor::OpErrorCode;
+use frostline_wire::ErrorClass;
+use std::time::Duration;
+
+/// How long lost samples are worth asking for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RetryPolicy {
+    /// Attempts in a row that may bring nothing before the job ends.
+    pub(crate) attempts: u32,
+    /// The wait after the first of them; it doubles with each.
+    pub(crate) first_wait: Duration,
+    /// The longest wait.
+    pub(crate) longest_wait: Duration,
+    /// How long in all a host may say that it is busy without a single sample coming.
+    pub(crate) busy_patience: Duration,
+}
+
+impl Default for RetryPolicy {
+    /// Waits of 0.25 s doubling to 15 s span 76 s over 10 attempts: a host that restarts and compiles its guests anew is back
+    /// within that. A busy host is alive and says when to come back, so it is given 10 minutes.
+    fn default() -> Self {
+        Self {
+            attempts: 10,
+            first_wait: Duration::from_millis(250),
+            longest_wait: Duration::from_secs(15),
+            busy_patience: Duration::from_secs(600),
+        }
+    }
+}
+
+/// What to do after an attempt that left samples missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// Ask again after this long.
+    Again(Duration),
+    /// End the job.
+    GiveUp,
+}
+
+/// The attempts of one request so far. Holds no clock: it is told what happened and says what to do.
+#[derive(Debug)]
+pub(crate) struct Attempts {
+    policy: RetryPolicy,
+    fruitless: u32,
+    busy: Duration,
+}
+
+impl Attempts {
+    pub(crate) fn new(policy: RetryPolicy) -> Self {
+        Self {
+            policy,
+            fruitless: 0,
+            busy: Duration::ZERO,
+        }
+    }
+
+    /// Attempts in a row that brought nothing.
+    pub(crate) fn fruitless(&self) -> u32 {
+        self.fruitless
+    }
+
+    /// Decides after an attempt that brought `arrived` rows and ended with `error`.
+    pub(crate) fn after(&mut self, error: &ClientError, arrived: usize) -> Decision {
+        if arrived > 0 {
+            (self.fruitless, self.busy) = (0, Duration::ZERO);
+        }
+        match kind(error) {
+            Kind::Final => Decision::GiveUp,
+            Kind::Busy(wait) => self.busy(wait),
+            Kind::Passing => self.passing(),
+        }
+    }
+
+    fn passing(&mut self) -> Decision {
+        self.fruitless += 1;
+        if self.fruitless >= self.policy.attempts {
+            return Decision::GiveUp;
+        }
+        Decision::Again(self.backoff(self.fruitless))
+    }
+
+    fn busy(&mut self, wait: Option<Duration>) -> Decision {
+        if self.busy >= self.policy.busy_patience {
+            return Decision::GiveUp;
+        }
+        let wait = wait
+            .unwrap_or(self.policy.first_wait)
+            .clamp(self.policy.first_wait, self.policy.busy_patience);
+        self.busy += wait;
+        Decision::Again(wait)
+    }
+
+    fn backoff(&self, attempt: u32) -> Duration {
+        let doubled = 2_u32.saturating_pow(attempt.saturating_sub(1));
+        self.policy
+            .first_wait
+            .saturating_mul(doubled)
+            .min(self.policy.longest_wait)
+    }
+}
+
+enum Kind {
+    /// Asking again gives the same answer.
+    Final,
+    /// Alive, but has no room now.
+    Busy(Option<Duration>),
+    /// May be over the next time.
+    Passing,
+}
+
+fn kind(error: &ClientError) -> Kind {
+    match error {
+        ClientError::Address { .. } | ClientError::Token { .. } => Kind::Final,
+        ClientError::Unreachable { .. }
+        | ClientError::Silent { .. }
+        | ClientError::Interrupted { .. }
+        | ClientError::Protocol { .. } => Kind::Passing,
+        ClientError::Refused {
+            class, retry_after, ..
+        } => match class {
+            ErrorClass::Busy => Kind::Busy(*retry_after),
+            ErrorClass::Host => Kind::Passing,
+            ErrorClass::Request
+            | ErrorClass::Unauthorized
+            | ErrorClass::NotFound
+            | ErrorClass::TooLarge
+            | ErrorClass::Guest => Kind::Final,
+        },
+    }
+}
+
+/// Whether a sample that failed like this may work the next time: the store or the host hiccupped, the sample itself was not
+/// at fault.
+pub(crate) fn sample_may_recover(code: OpErrorCode) -> bool {
+    match code {
+        OpErrorCode::Timeout | OpErrorCode::RuntimeError | OpErrorCode::Unknown => true,
+        OpErrorCode::InvalidArgument
+        | OpErrorCode::InvalidEncoding
+        | OpErrorCode::UnsupportedOperation
+        | OpErrorCode::TooLarge
+        | OpErrorCode::NotFound
+        | OpErrorCode::Security => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::StatusCode;
+
+    fn cut_off() -> ClientError {
+        ClientError::Interrupted {
+            host: "http://h".to_owned(),
+            reason: "reset".to_owned(),
+        }
+    }
+
+    fn refused(class: ErrorClass, retry_after: Option<Duration>) -> ClientError {
+        let status = StatusCode::BAD_REQUEST;
+        ClientError::Refused {
+            host: "http://h".to_owned(),
+            status,
+            class,
+            message: String::new(),
+            retry_after,
+        }
+    }
+
+    #[test]
+    fn waits_double_and_end() {
+        let policy = RetryPolicy {
+            attempts: 5,
+            first_wait: Duration::from_secs(1),
+            longest_wait: Duration::from_secs(3),
+            busy_patience: Duration::from_secs(10),
+        };
+        let mut attempts = Attempts::new(policy);
+        let decisions: Vec<_> = (0..5).map(|_| attempts.after(&cut_off(), 0)).collect();
+        let again = |seconds| Decision::Again(Duration::from_secs(seconds));
+        assert_eq!(
+            decisions,
+            [again(1), again(2), again(3), again(3), Decision::GiveUp]
+        );
+        assert_eq!(attempts.fruitless(), 5);
+    }
+
+    #[test]
+    fn rows_that_came_start_the_count_anew() {
+        let mut attempts = Attempts::new(RetryPolicy {
+            attempts: 2,
+            ..RetryPolicy::default()
+        });
+        for _ in 0..20 {
+            assert!(matches!(attempts.after(&cut_off(), 1), Decision::Again(_)));
+        }
+        assert_eq!(attempts.after(&cut_off(), 0), Decision::GiveUp);
+    }
+
+    #[test]
+    fn a_busy_host_is_waited_for_as_it_asks_but_not_for_ever() {
+        let mut attempts = Attempts::new(RetryPolicy {
+            busy_patience: Duration::from_secs(10),
+            ..RetryPolicy::default()
+        });
+        let busy = refused(ErrorClass::Busy, Some(Duration::from_secs(4)));
+        for _ in 0..3 {
+            assert_eq!(attempts.after(&busy, 0), Decision::Again(Duration::from_secs(4)));
+        }
+        assert_eq!(attempts.after(&busy, 0), Decision::GiveUp);
+    }
+
+    #[test]
+    fn what_cannot_change_is_not_asked_again() {
+        for class in [
+            ErrorClass::Request,
+            ErrorClass::Unauthorized,
+            ErrorClass::Guest,
+            ErrorClass::NotFound,
+        ] {
+            assert_eq!(
+                Attempts::new(RetryPolicy::default()).after(&refused(class, None), 0),
+                Decision::GiveUp
+            );
+        }
+        let host = refused(ErrorClass::Host, None);
+        assert!(matches!(
+            Attempts::new(RetryPolicy::default()).after(&host, 0),
+            Decision::Again(_)
+        ));
+    }
+}
