@@ -1,2 +1,34 @@
-//! Benchmarks.
-fn main() {}
+//! Benchmarks: `cargo xtask bench <name> [--quick]`. Each prints a table and writes `target/bench/<name>.json`, flat keys
+//! beside `commit`, `date` and `quick`.
+
+mod accuracy;
+mod report;
+mod run;
+mod transfer;
+
+use anyhow::{Result, bail};
+use report::Report;
+
+type Benchmark = fn(&mut Report) -> Result<()>;
+
+const BENCHMARKS: [(&str, &str, Benchmark); 2] = [
+    ("accuracy", "SqueezeNet on real photos: what fine-tuning reaches, and whether Python agrees", accuracy::run),
+    ("transfer", "each split: bytes, seconds on a free and a slow link, and whether the losses agree", transfer::run),
+];
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let quick = arguments.iter().any(|argument| argument == "--quick");
+    let Some(name) = arguments.iter().find(|argument| !argument.starts_with("--")) else {
+        for (name, what, _) in BENCHMARKS {
+            println!("{name:<10} {what}");
+        }
+        return Ok(());
+    };
+    let Some((name, _, benchmark)) = BENCHMARKS.iter().find(|(known, ..)| known == name) else {
+        bail!("there is no benchmark {name:?}; without a name, those there are get listed");
+    };
+    let mut report = Report::new(name, quick);
+    benchmark(&mut report)?;
+    report.write()
+}

@@ -1,7 +1,7 @@
 use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// A `frostline serve` process on a loopback port of its own choice; it ends when this is dropped.
 pub struct HostProcess {
@@ -30,6 +30,7 @@ impl HostProcess {
             .arg(&token_file)
             .arg("--state")
             .arg(folder.join("state"))
+            .args(if arguments.contains(&"--listen") { &[][..] } else { &["--listen", "127.0.0.1:0"] })
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -66,6 +67,14 @@ impl HostProcess {
     /// Its process id.
     pub fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Waits until it ends by itself.
+    ///
+    /// # Errors
+    /// When the process cannot be waited for.
+    pub fn wait(&mut self) -> io::Result<ExitStatus> {
+        self.child.wait()
     }
 
     /// Ends it at once, as a crash would.

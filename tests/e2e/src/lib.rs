@@ -1,8 +1,10 @@
-//! What whole-system tests, benchmarks and the demo stand on: a link of a given rate, and a `frostline serve` process that ends
-//! with its owner. Standard library only, so that the development commands build in seconds.
+//! What whole-system tests, benchmarks and the demo stand on: a link of a given rate, a `frostline serve` process that ends
+//! with its owner, and commands run to their end. Standard library only, so that the development commands build in seconds.
 
+mod command;
 mod host;
 mod link;
 
+pub use command::{Finished, finish, frostline_binary, repository};
 pub use host::HostProcess;
 pub use link::Link;

@@ -1,0 +1,72 @@
+//! Models, cuts and guests that cannot be used.
+
+use crate::harness::{Scratch, demo, frostline, guest};
+use frostline_e2e::finish;
+use std::fs;
+
+#[test]
+fn an_unknown_cut_is_named() {
+    let scratch = Scratch::with_photos(4, 2);
+    scratch.assert_failed(&scratch.train(&["--freeze", "featurez"]), &["featurez", "features"]);
+    scratch.assert_failed(&scratch.train(&["--split", "stagee"]), &["stagee"]);
+}
+
+#[test]
+fn a_split_after_the_freeze_cut_is_refused() {
+    let scratch = Scratch::with_photos(4, 2);
+    let first = first_cut();
+    scratch.assert_failed(&scratch.train(&["--freeze", &first, "--split", "features"]), &["features", &first]);
+}
+
+fn first_cut() -> String {
+    let run = finish(frostline().args(["model", "show", "--json"]).arg(demo("backbone.onnx"))).unwrap();
+    let shown: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    shown["cuts"][0]["name"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_freeze_cut_after_the_head_is_refused() {
+    let scratch = Scratch::with_photos(4, 2);
+    let run = finish(frostline().args(["model", "show", "--json"]).arg(demo("backbone.onnx"))).unwrap();
+    let shown: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    let last = shown["cuts"].as_array().unwrap().last().unwrap()["name"].as_str().unwrap().to_owned();
+    let freeze = if last == "features" { output_name() } else { last };
+    scratch.assert_failed(&scratch.train(&["--freeze", &freeze]), &[&freeze, "classifier"]);
+}
+
+fn output_name() -> String {
+    let model = frostline_graph::Model::read(demo("backbone.onnx")).unwrap();
+    model.network().unwrap().output.name
+}
+
+#[test]
+fn a_file_that_is_no_onnx_is_refused() {
+    let scratch = Scratch::with_photos(4, 2);
+    let file = scratch.path("model.onnx");
+    for bytes in [&b"not a model at all"[..], b"", &[0x08, 0x07]] {
+        fs::write(&file, bytes).unwrap();
+        scratch.assert_failed(&scratch.train(&["--model", file.to_str().unwrap()]), &["model.onnx"]);
+    }
+    scratch.assert_failed(&scratch.train(&["--model", "nowhere.onnx"]), &["nowhere.onnx"]);
+}
+
+#[test]
+fn a_guest_that_is_no_component_is_refused() {
+    let scratch = Scratch::with_photos(4, 2);
+    let file = scratch.path("guest.wasm");
+    fs::write(&file, b"#!/bin/sh\necho hello\n").unwrap();
+    scratch.assert_failed(&scratch.train(&["--guest", file.to_str().unwrap(), "--split", "features"]), &["guest"]);
+}
+
+#[test]
+fn an_unknown_device_is_an_error() {
+    let scratch = Scratch::with_photos(4, 2);
+    scratch.assert_failed(&scratch.train(&["--device", "tpu"]), &["tpu", "cpu"]);
+}
+
+#[test]
+fn a_guest_that_traps_fails_clearly() {
+    let Some(file) = guest("trap") else { return };
+    let scratch = Scratch::with_photos(4, 2);
+    scratch.assert_failed(&scratch.train(&["--guest", file.to_str().unwrap(), "--split", "features"]), &["trap"]);
+}

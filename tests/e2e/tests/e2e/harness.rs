@@ -1,0 +1,142 @@
+//! A scratch folder, the bundled demo in it, and the command to run.
+
+use frostline_e2e::{Finished, HostProcess, finish, frostline_binary, repository};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A folder of its own for one test, with a small part of the bundled photos below `photos/`.
+pub(crate) struct Scratch {
+    folder: tempfile::TempDir,
+}
+
+impl Scratch {
+    /// An empty folder.
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// Three classes of the bundled photos, `train` training and `validation` validation photos of each.
+    pub(crate) fn with_photos(train: usize, validation: usize) -> Self {
+        let scratch = Self::new();
+        for (part, count) in [("train", train), ("validation", validation)] {
+            for class in sorted(&demo("photos").join(part)).iter().take(3) {
+                let target = scratch.path("photos").join(part).join(class.file_name().unwrap());
+                fs::create_dir_all(&target).unwrap();
+                for photo in sorted(class).iter().take(count) {
+                    fs::copy(photo, target.join(photo.file_name().unwrap())).unwrap();
+                }
+            }
+        }
+        scratch
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The `index`-th class folder of a part of the photos.
+    pub(crate) fn class(&self, part: &str, index: usize) -> PathBuf {
+        sorted(&self.path("photos").join(part))[index].clone()
+    }
+
+    /// `frostline train` on the photos with the bundled backbone, one epoch, seeded.
+    pub(crate) fn train(&self, arguments: &[&str]) -> Finished {
+        finish(&mut self.train_command(arguments)).unwrap()
+    }
+
+    pub(crate) fn train_command(&self, arguments: &[&str]) -> Command {
+        let mut command = frostline();
+        command.args(["train", "--json"]);
+        for (flag, value) in [
+            ("--out", self.path("tuned.onnx").to_str().unwrap()),
+            ("--model", demo("backbone.onnx").to_str().unwrap()),
+            ("--data", self.path("photos").to_str().unwrap()),
+            ("--freeze", "features"),
+            ("--epochs", "1"),
+            ("--batch", "8"),
+        ] {
+            if !arguments.contains(&flag) {
+                command.args([flag, value]);
+            }
+        }
+        command.args(arguments);
+        command
+    }
+
+    /// Asserts that a run failed with one line that says `words`, and left nothing at `--out` nor beside it.
+    pub(crate) fn assert_failed(&self, run: &Finished, words: &[&str]) {
+        assert_eq!(run.code, Some(1), "{run:?}");
+        let errors: Vec<&str> = run.stderr.lines().filter(|line| line.starts_with("error: ")).collect();
+        assert_eq!(errors.len(), 1, "{}", run.stderr);
+        assert!(!run.stderr.contains("panicked"), "{}", run.stderr);
+        for word in words {
+            assert!(errors[0].contains(word), "no {word:?} in: {}", errors[0]);
+        }
+        self.assert_nothing_written();
+    }
+
+    pub(crate) fn assert_nothing_written(&self) {
+        let left: Vec<_> = sorted(self.folder.path())
+            .into_iter()
+            .filter(|path| path.file_name().unwrap().to_string_lossy().contains("tuned"))
+            .collect();
+        assert!(left.is_empty(), "left behind: {left:?}");
+    }
+
+    /// A host over the photos.
+    pub(crate) fn host(&self, arguments: &[&str]) -> HostProcess {
+        let binary = binary();
+        HostProcess::start(&binary, self.folder.path(), self.path("photos").to_str().unwrap(), arguments).unwrap()
+    }
+}
+
+pub(crate) fn binary() -> PathBuf {
+    frostline_binary().expect("frostline is not built: run `cargo xtask test`, or `cargo build -p frostline` first")
+}
+
+pub(crate) fn frostline() -> Command {
+    Command::new(binary())
+}
+
+/// Something of the bundled demo.
+pub(crate) fn demo(name: &str) -> PathBuf {
+    repository().join("models/zoo/demo").join(name)
+}
+
+/// The shared real data, or a line that says why the test is skipped.
+pub(crate) fn shared(name: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os("FROSTLINE_SHARED");
+    if folder.is_none() {
+        eprintln!("skipped: FROSTLINE_SHARED is not set");
+    }
+    folder.map(|folder| PathBuf::from(folder).join(name))
+}
+
+/// A guest built from source by `cargo xtask guests`, or a line that says why the test is skipped.
+pub(crate) fn guest(name: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os("FROSTLINE_GUESTS_DIR").map(PathBuf::from);
+    let found = folder.map(|folder| folder.join(format!("{name}.wasm"))).filter(|file| file.is_file());
+    if found.is_none() {
+        eprintln!("skipped: guest {name} is not built (cargo xtask guests)");
+    }
+    found
+}
+
+/// The objects a `--json` run printed.
+pub(crate) fn events(run: &Finished) -> Vec<Value> {
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    run.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The numbers under `key` in the events of one kind.
+pub(crate) fn series(events: &[Value], event: &str, key: &str) -> Vec<f64> {
+    events.iter().filter(|value| value["event"] == event).map(|value| value[key].as_f64().unwrap()).collect()
+}
+
+pub(crate) fn sorted(folder: &Path) -> Vec<PathBuf> {
+    let mut entries: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    entries.sort();
+    entries
+}

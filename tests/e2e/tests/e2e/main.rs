@@ -1,0 +1,9 @@
+//! Whole-system tests: the `frostline` binary, run as a user runs it, on the bundled photos and network.
+
+mod bad_input;
+mod bad_models;
+mod harness;
+mod hosts;
+mod real_data;
+mod s3;
+mod training;

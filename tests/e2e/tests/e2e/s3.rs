@@ -1,0 +1,91 @@
+//! The main job with its photos in a bucket, on moto's S3 server.
+
+use crate::harness::{Scratch, events, series};
+use frostline_e2e::finish;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+/// Starts moto's server on a free port, fills a bucket from a folder, and says where it listens.
+const SERVER: &str = r#"
+import pathlib, sys
+try:
+    from moto.server import ThreadedMotoServer
+    import boto3
+except ImportError:
+    print("missing"); sys.exit()
+server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+server.start()
+host, port = server.get_host_and_port()
+url = f"http://{host}:{port}"
+store = boto3.client("s3", endpoint_url=url, region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test")
+store.create_bucket(Bucket="photos")
+root = pathlib.Path(sys.argv[1])
+for file in root.rglob("*"):
+    if file.is_file():
+        store.upload_file(str(file), "photos", "shop/" + file.relative_to(root).as_posix())
+print(url, flush=True)
+sys.stdin.read()
+"#;
+
+struct Moto {
+    child: Child,
+    url: String,
+}
+
+impl Moto {
+    fn start(scratch: &Scratch) -> Option<Self> {
+        let mut child = Command::new("python3")
+            .args(["-c", SERVER])
+            .arg(scratch.path("photos"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .ok()?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take()?).read_line(&mut line).ok()?;
+        let url = line.trim().to_owned();
+        let moto = Self { child, url };
+        if moto.url.starts_with("http://") {
+            return Some(moto);
+        }
+        eprintln!("skipped: Python has no moto (cargo xtask test installs it)");
+        None
+    }
+}
+
+impl Drop for Moto {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn photos_in_a_bucket_train_like_photos_in_a_folder() {
+    let scratch = Scratch::with_photos(6, 2);
+    let Some(moto) = Moto::start(&scratch) else { return };
+    let local = series(&events(&scratch.train(&[])), "step", "loss");
+    let mut train = scratch.train_command(&["--data", "s3://photos/shop"]);
+    let run = finish(with_credentials(&mut train, &moto.url)).unwrap();
+    assert_eq!(series(&events(&run), "step", "loss"), local);
+}
+
+#[test]
+fn a_bucket_that_is_not_there_is_named() {
+    let scratch = Scratch::with_photos(2, 1);
+    let Some(moto) = Moto::start(&scratch) else { return };
+    let mut train = scratch.train_command(&["--data", "s3://nowhere/shop"]);
+    let run = finish(with_credentials(&mut train, &moto.url)).unwrap();
+    scratch.assert_failed(&run, &["nowhere"]);
+    assert!(!run.stderr.contains("a-secret-key"));
+}
+
+fn with_credentials<'a>(command: &'a mut Command, url: &str) -> &'a mut Command {
+    command
+        .env("AWS_ENDPOINT_URL", url)
+        .env("AWS_ALLOW_HTTP", "true")
+        .env("AWS_REGION", "us-east-1")
+        .env("AWS_ACCESS_KEY_ID", "test")
+        .env("AWS_SECRET_ACCESS_KEY", "a-secret-key")
+}

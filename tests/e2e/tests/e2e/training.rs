@@ -1,0 +1,94 @@
+//! The main job on the bundled demo.
+
+use crate::harness::{Scratch, demo, events, frostline, series};
+use frostline_e2e::{finish, repository};
+use serde_json::Value;
+use std::process::Command;
+
+#[test]
+fn every_split_trains_with_the_same_losses() {
+    let scratch = Scratch::with_photos(10, 4);
+    let cuts = inner_cuts();
+    let mut splits = vec!["none", "input", "features"];
+    splits.extend(cuts.iter().map(String::as_str));
+    let losses = |split: &str| series(&events(&scratch.train(&["--split", split, "--epochs", "2"])), "step", "loss");
+    let reference = losses("features");
+    // 30 photos in batches of 8: the last of each epoch is short.
+    assert_eq!(reference.len(), 8);
+    for split in splits {
+        for (step, (loss, reference)) in losses(split).iter().zip(&reference).enumerate() {
+            assert!((loss - reference).abs() < 1e-4, "split {split}, step {step}: {loss} against {reference}");
+        }
+    }
+}
+
+/// Two cuts of the bundled backbone that lie inside it.
+fn inner_cuts() -> Vec<String> {
+    let run = finish(frostline().args(["model", "show", "--json"]).arg(demo("backbone.onnx"))).unwrap();
+    let shown: Value = serde_json::from_str(&run.stdout).unwrap();
+    let cuts = shown["cuts"].as_array().unwrap();
+    let features = cuts.iter().position(|cut| cut["name"] == "features").unwrap();
+    [features / 3, 2 * features / 3].map(|index| cuts[index]["name"].as_str().unwrap().to_owned()).to_vec()
+}
+
+#[test]
+fn training_learns_and_reports_what_scripts_read() {
+    let scratch = Scratch::with_photos(16, 8);
+    let events = events(&scratch.train(&["--epochs", "8", "--optimizer", "adamw", "--lr", "0.005"]));
+    let epochs = series(&events, "epoch", "loss");
+    assert_eq!(epochs.len(), 8);
+    assert!(epochs[7] < epochs[0] * 0.7, "{epochs:?}");
+    let accuracy = series(&events, "epoch", "validation_accuracy");
+    assert!(accuracy[7] > 0.5, "three classes, {accuracy:?}");
+    let done = events.last().unwrap();
+    assert_eq!(done["event"], "done");
+    assert_eq!(done["validation_accuracy"].as_f64().unwrap(), accuracy[7]);
+    let in_epochs: f64 = series(&events, "epoch", "bytes_received").iter().sum();
+    assert!(done["bytes_received"].as_f64().unwrap() >= in_epochs);
+    assert!(std::path::Path::new(done["model"].as_str().unwrap()).is_file());
+}
+
+#[test]
+fn the_same_seed_gives_the_same_losses() {
+    let scratch = Scratch::with_photos(8, 2);
+    let losses = |seed: &str| series(&events(&scratch.train(&["--seed", seed])), "step", "loss");
+    assert_eq!(losses("7"), losses("7"));
+    assert_ne!(losses("7"), losses("8"));
+}
+
+#[test]
+fn one_root_is_divided_by_a_share() {
+    let scratch = Scratch::with_photos(10, 0);
+    let root = scratch.path("photos/train");
+    let events = events(&scratch.train(&["--data", root.to_str().unwrap(), "--validation", "0.2"]));
+    let dataset = &events[0];
+    assert_eq!((dataset["train"].as_u64(), dataset["validation"].as_u64()), (Some(24), Some(6)), "{dataset}");
+}
+
+#[test]
+fn eval_and_python_agree_with_training() {
+    let scratch = Scratch::with_photos(12, 8);
+    let events = events(&scratch.train(&["--epochs", "3"]));
+    let trained = events.last().unwrap()["validation_accuracy"].as_f64().unwrap();
+    let (model, data) = (scratch.path("tuned.onnx"), scratch.path("photos"));
+    let run = finish(frostline().args(["eval", "--json", "--model"]).arg(&model).arg("--data").arg(&data)).unwrap();
+    let evaluated: Value = serde_json::from_str(&run.stdout).expect(&run.stderr);
+    assert_eq!(evaluated["accuracy"].as_f64(), Some(trained));
+    assert_eq!(evaluated["samples"].as_u64(), Some(24));
+    let script = repository().join("tests/e2e/check_export.py");
+    let run = finish(Command::new("python3").arg(script).arg(&model).arg(&data)).unwrap();
+    if run.stderr.contains("ModuleNotFoundError") {
+        eprintln!("skipped: Python has no onnxruntime or Pillow (cargo xtask test installs them)");
+        return;
+    }
+    let python: Value = serde_json::from_str(run.stdout.lines().last().unwrap_or_default()).expect(&run.stderr);
+    let differs = (python["accuracy"].as_f64().unwrap() - trained).abs() * 24.0;
+    assert!(differs < 1.5, "Python: {python}, ours: {trained}");
+}
+
+#[test]
+fn pushing_down_sends_fewer_bytes() {
+    let scratch = Scratch::with_photos(10, 4);
+    let bytes = |split: &str| series(&events(&scratch.train(&["--split", split])), "epoch", "bytes_received")[0];
+    assert!(bytes("features") * 4.0 < bytes("none"));
+}
