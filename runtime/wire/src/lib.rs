@@ -1,18 +1,32 @@
 //! What both tiers share: the requests and answers of the HTTP interface, the Arrow frames activations travel in, and
 //! errors as they cross the network.
 
+mod batch;
 mod description;
 mod error;
+mod frame_error;
+mod frames;
 mod messages;
+mod reader;
+mod rows;
 mod split;
+mod writer;
 
+#[cfg(test)]
+mod tests;
+
+pub use batch::{ActivationBatch, Row, RowValue};
 pub use description::{Activation, Description, Pixels, ServedCut};
 pub use error::{ErrorBody, ErrorClass};
+pub use frame_error::FrameError;
 pub use messages::{
-    CutInfo, DescriptionRequest, Encoding, ExtractionRequest, GuestInfo, Load, ModelInfo, ObjectInfo, ObjectPage,
-    Pin, RequestedSample,
+    CutInfo, DescriptionRequest, Encoding, ExtractionRequest, GuestInfo, Load, ModelInfo, ObjectInfo,
+    ObjectPage, Pin, RequestedSample,
 };
+pub use reader::ActivationReader;
+pub use rows::RowFormat;
 pub use split::Split;
+pub use writer::{ActivationWriter, RowFailure};
 
 /// The media type of an extraction's answer: an Arrow IPC stream.
 pub const ARROW_STREAM: &str = "application/vnd.apache.arrow.stream";

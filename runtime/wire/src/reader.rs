@@ -1,0 +1,182 @@
+//! The bytes of an Arrow IPC stream, as they arrive, to rows.
+
+use crate::frames::{Frames, Message};
+use crate::{ActivationBatch, FrameError, RowFormat};
+use arrow_ipc::convert::try_fb_to_schema;
+use arrow_ipc::reader::RecordBatchDecoder;
+use arrow_ipc::{MessageHeader, MetadataVersion, RecordBatch as BatchHeader, root_as_message};
+use arrow_schema::SchemaRef;
+use bytes::Bytes;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// Reads the answer of one extraction. Trusts nothing in it: whatever the bytes say, the outcome is rows for positions
+/// that were asked for, each once, or an error.
+///
+/// Memory: the bytes of the message being read (at most `message_limit`), plus what [`push`](Self::push) returned and
+/// the caller still holds.
+pub struct ActivationReader {
+    format: RowFormat,
+    frames: Frames,
+    schema: Option<SchemaRef>,
+    /// Whether each position asked for was answered.
+    answered: BTreeMap<u32, bool>,
+    outstanding: usize,
+}
+
+impl ActivationReader {
+    /// A reader for an answer of `format` with one row for each of `positions`. `message_limit` bounds the bytes of one
+    /// record batch: the most a batch of all positions could take is a good choice.
+    pub fn new(format: RowFormat, positions: impl IntoIterator<Item = u32>, message_limit: usize) -> Self {
+        let answered: BTreeMap<u32, bool> = positions.into_iter().map(|position| (position, false)).collect();
+        let outstanding = answered.len();
+        Self {
+            format,
+            frames: Frames::new(message_limit),
+            schema: None,
+            answered,
+            outstanding,
+        }
+    }
+
+    /// Takes the next bytes of the body, cut anywhere, and returns the batches they complete.
+    ///
+    /// # Errors
+    /// Any [`FrameError`] but `Incomplete`. The reader is of no use afterwards; [`missing`](Self::missing) still tells
+    /// what to ask for again.
+    pub fn push(&mut self, mut chunk: Bytes) -> Result<Vec<ActivationBatch>, FrameError> {
+        let mut batches = Vec::new();
+        while let Some(message) = self.frames.next(&mut chunk)? {
+            batches.extend(self.message(&message)?);
+        }
+        Ok(batches)
+    }
+
+    /// To be called when the body has ended.
+    ///
+    /// # Errors
+    /// [`FrameError::Incomplete`] when positions lack a row or the stream lacks its end marker.
+    pub fn finish(self) -> Result<(), FrameError> {
+        if self.outstanding == 0 && self.frames.ended() {
+            return Ok(());
+        }
+        Err(FrameError::Incomplete {
+            missing: self.missing(),
+            end_marker: self.frames.ended(),
+        })
+    }
+
+    /// The positions that have no row yet, ascending.
+    pub fn missing(&self) -> Vec<u32> {
+        self.answered
+            .iter()
+            .filter(|(_, answered)| !**answered)
+            .map(|(position, _)| *position)
+            .collect()
+    }
+
+    fn message(&mut self, message: &Message) -> Result<Option<ActivationBatch>, FrameError> {
+        let header = root_as_message(&message.metadata).map_err(FrameError::malformed)?;
+        match (&self.schema, header.header_type()) {
+            (None, MessageHeader::Schema) => {
+                let schema = header
+                    .header_as_schema()
+                    .ok_or_else(|| FrameError::malformed("an empty schema"))?;
+                let schema = try_fb_to_schema(schema).map_err(FrameError::malformed)?;
+                self.format.check(&schema)?;
+                self.schema = Some(Arc::new(schema));
+                Ok(None)
+            }
+            (Some(schema), MessageHeader::RecordBatch) => {
+                let batch = header
+                    .header_as_record_batch()
+                    .ok_or_else(|| FrameError::malformed("an empty batch"))?;
+                self.check_batch(&batch, message.body.len())?;
+                let batch = decode(message, batch, schema, header.version())?;
+                let batch = ActivationBatch::new(&batch)?;
+                self.mark(&batch)?;
+                Ok(Some(batch))
+            }
+            (_, other) => Err(FrameError::malformed(format!(
+                "an unexpected message of type {other:?}"
+            ))),
+        }
+    }
+
+    /// Refuses what arrow's decoder would panic on or allocate without bound: buffers outside the body, not
+    /// aligned or of broken elements, lengths beyond the rows there can be, compressed bodies.
+    fn check_batch(&self, batch: &BatchHeader<'_>, body: usize) -> Result<(), FrameError> {
+        let rows = usize::try_from(batch.length())
+            .ok()
+            .filter(|&rows| rows > 0 && rows <= self.outstanding);
+        let rows = rows.ok_or_else(|| {
+            FrameError::malformed(format!(
+                "a batch of {} rows where {} are missing",
+                batch.length(),
+                self.outstanding
+            ))
+        })?;
+        if batch.compression().is_some() {
+            return Err(FrameError::malformed(
+                "a compressed batch, which was not asked for",
+            ));
+        }
+        let elements = rows.saturating_mul(self.format.width()?.unwrap_or(1));
+        let length_fits = |length: i64| usize::try_from(length).is_ok_and(|length| length <= elements);
+        let nodes = batch.nodes().into_iter().flatten();
+        for node in nodes {
+            if !length_fits(node.length()) || !(0..=node.length()).contains(&node.null_count()) {
+                return Err(FrameError::malformed("a column longer than its batch"));
+            }
+        }
+        let buffers = batch.buffers().unwrap_or_default();
+        let sizes = self.format.element_sizes();
+        if buffers.len() != sizes.len()
+            || batch
+                .variadicBufferCounts()
+                .is_some_and(|counts| !counts.is_empty())
+        {
+            return Err(FrameError::malformed(
+                "a batch with another number of buffers than its schema has",
+            ));
+        }
+        for (buffer, size) in buffers.iter().zip(sizes) {
+            let range = usize::try_from(buffer.offset())
+                .ok()
+                .zip(usize::try_from(buffer.length()).ok());
+            let fits = range.is_some_and(|(offset, length)| {
+                let end = offset.checked_add(length);
+                offset.is_multiple_of(8) && length.is_multiple_of(*size) && end.is_some_and(|end| end <= body)
+            });
+            if !fits {
+                return Err(FrameError::malformed("a buffer outside its message or unaligned"));
+            }
+        }
+        Ok(())
+    }
+
+    fn mark(&mut self, batch: &ActivationBatch) -> Result<(), FrameError> {
+        for row in batch.rows() {
+            let position = row?.position;
+            match self.answered.get_mut(&position) {
+                None => return Err(FrameError::UnknownPosition { position }),
+                Some(true) => return Err(FrameError::DuplicatePosition { position }),
+                Some(answered) => *answered = true,
+            }
+            self.outstanding = self.outstanding.saturating_sub(1);
+        }
+        Ok(())
+    }
+}
+
+fn decode(
+    message: &Message,
+    batch: BatchHeader<'_>,
+    schema: &SchemaRef,
+    version: MetadataVersion,
+) -> Result<arrow_array::RecordBatch, FrameError> {
+    let dictionaries = HashMap::new();
+    RecordBatchDecoder::try_new(&message.body, batch, Arc::clone(schema), &dictionaries, &version)
+        .and_then(RecordBatchDecoder::read_record_batch)
+        .map_err(FrameError::malformed)
+}

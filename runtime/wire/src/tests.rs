@@ -1,0 +1,309 @@
+//! Writer against reader: round trips, and streams that are cut, altered or lie.
+
+use crate::{ActivationReader, ActivationWriter, FrameError, RowFailure, RowFormat, RowValue};
+use bytes::Bytes;
+use frostline_tensor::{Data, OpError, OpErrorCode, Tensor};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const LIMIT: usize = 1 << 20;
+
+#[derive(Debug, Clone, PartialEq)]
+enum Value {
+    Object(Vec<u8>),
+    F32(Vec<f32>),
+    U8(Vec<u8>),
+    Failed(OpError),
+}
+
+type Rows = BTreeMap<u32, Value>;
+
+fn encode(format: &RowFormat, batches: &[Rows]) -> Vec<u8> {
+    let mut writer = ActivationWriter::new(format.clone()).unwrap();
+    let mut pieces = Vec::new();
+    for rows in batches {
+        let good: Vec<u32> = rows
+            .iter()
+            .filter(|(_, value)| !matches!(value, Value::Failed(_)))
+            .map(|(p, _)| *p)
+            .collect();
+        let failed: Vec<RowFailure> = rows
+            .iter()
+            .filter_map(|(&position, value)| match value {
+                Value::Failed(error) => Some(RowFailure {
+                    position,
+                    error: error.clone(),
+                }),
+                _ => None,
+            })
+            .collect();
+        pieces.extend(
+            match format {
+                RowFormat::Object => writer.objects(&objects(rows)),
+                RowFormat::F32(shape) | RowFormat::U8(shape) => {
+                    let dims: Vec<usize> = std::iter::once(good.len()).chain(shape.iter().copied()).collect();
+                    writer.tensor(&good, Tensor::new(dims, elements(format, rows)).unwrap())
+                }
+            }
+            .unwrap(),
+        );
+        pieces.extend(writer.failures(&failed).unwrap());
+    }
+    pieces.extend(writer.finish().unwrap());
+    pieces.concat()
+}
+
+fn objects(rows: &Rows) -> Vec<(u32, Bytes)> {
+    rows.iter()
+        .filter_map(|(&position, value)| match value {
+            Value::Object(bytes) => Some((position, Bytes::from(bytes.clone()))),
+            _ => None,
+        })
+        .collect()
+}
+
+fn elements(format: &RowFormat, rows: &Rows) -> Data {
+    let floats = rows.values().filter_map(|value| {
+        if let Value::F32(v) = value {
+            Some(v.clone())
+        } else {
+            None
+        }
+    });
+    let bytes = rows.values().filter_map(|value| {
+        if let Value::U8(v) = value {
+            Some(v.clone())
+        } else {
+            None
+        }
+    });
+    match format {
+        RowFormat::F32(_) => Data::F32(floats.flatten().collect()),
+        _ => Data::U8(bytes.flatten().collect()),
+    }
+}
+
+/// Reads `chunks`; the rows that arrived, and how it ended.
+fn decode<'a>(
+    format: &RowFormat,
+    positions: &[u32],
+    chunks: impl IntoIterator<Item = &'a [u8]>,
+) -> (Rows, Result<(), FrameError>) {
+    let mut reader = ActivationReader::new(format.clone(), positions.iter().copied(), LIMIT);
+    let mut rows = Rows::new();
+    for chunk in chunks {
+        let batches = match reader.push(Bytes::copy_from_slice(chunk)) {
+            Ok(batches) => batches,
+            Err(error) => return (rows, Err(error)),
+        };
+        for row in batches.iter().flat_map(|batch| batch.rows()) {
+            let row = row.unwrap();
+            let value = match row.outcome {
+                Ok(RowValue::Object(bytes)) => Value::Object(bytes.to_vec()),
+                Ok(RowValue::F32(values)) => Value::F32(values.to_vec()),
+                Ok(RowValue::U8(bytes)) => Value::U8(bytes.to_vec()),
+                Err(error) => Value::Failed(error),
+            };
+            assert_eq!(rows.insert(row.position, value), None);
+        }
+    }
+    (rows, reader.finish())
+}
+
+fn format() -> impl Strategy<Value = RowFormat> {
+    let shape = || prop::collection::vec(1_usize..4, 0..3);
+    prop_oneof![
+        Just(RowFormat::Object),
+        shape().prop_map(RowFormat::F32),
+        shape().prop_map(RowFormat::U8)
+    ]
+}
+
+fn value(format: RowFormat) -> BoxedStrategy<Value> {
+    let width = format.width().unwrap().unwrap_or(0);
+    let good = match format {
+        RowFormat::Object => prop::collection::vec(any::<u8>(), 0..40)
+            .prop_map(Value::Object)
+            .boxed(),
+        RowFormat::F32(_) => prop::collection::vec(-1e6_f32..1e6, width)
+            .prop_map(Value::F32)
+            .boxed(),
+        RowFormat::U8(_) => prop::collection::vec(any::<u8>(), width)
+            .prop_map(Value::U8)
+            .boxed(),
+    };
+    let failed =
+        "[a-zäöü ]{0,20}".prop_map(|text| Value::Failed(OpError::new(OpErrorCode::InvalidEncoding, text)));
+    prop_oneof![4 => good, 1 => failed].boxed()
+}
+
+/// A format and batches of rows with distinct positions.
+fn answer() -> impl Strategy<Value = (RowFormat, Vec<Rows>)> {
+    format().prop_flat_map(|format| {
+        let rows = prop::collection::btree_map(any::<u32>(), value(format.clone()), 0..12);
+        (Just(format), rows, 1_usize..4).prop_map(|(format, rows, batches)| {
+            let mut parts = vec![Rows::new(); batches];
+            for (index, (position, value)) in rows.into_iter().enumerate() {
+                parts[index % batches].insert(position, value);
+            }
+            (format, parts)
+        })
+    })
+}
+
+fn merged(batches: &[Rows]) -> Rows {
+    batches
+        .iter()
+        .flatten()
+        .map(|(position, value)| (*position, value.clone()))
+        .collect()
+}
+
+fn positions(rows: &Rows) -> Vec<u32> {
+    rows.keys().copied().collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_written_is_read_wherever_the_chunks_are_cut((format, batches) in answer(), size in 1_usize..200) {
+        let expected = merged(&batches);
+        let bytes = encode(&format, &batches);
+        let (rows, end) = decode(&format, &positions(&expected), bytes.chunks(size));
+        prop_assert_eq!(end, Ok(()));
+        prop_assert_eq!(rows, expected);
+    }
+
+    #[test]
+    fn altered_streams_end_in_rows_or_errors_but_never_in_a_panic(
+        (format, batches) in answer(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+    ) {
+        let mut bytes = encode(&format, &batches);
+        for (index, value) in changes {
+            let at = index.index(bytes.len());
+            bytes[at] = value;
+        }
+        let (rows, _) = decode(&format, &positions(&merged(&batches)), [bytes.as_slice()]);
+        prop_assert!(rows.len() <= merged(&batches).len());
+    }
+
+    #[test]
+    fn noise_is_refused(noise in prop::collection::vec(any::<u8>(), 0..400)) {
+        let (rows, end) = decode(&RowFormat::Object, &[1], [noise.as_slice()]);
+        prop_assert!(rows.is_empty() && end.is_err());
+    }
+}
+
+fn sample() -> (RowFormat, Rows, Vec<u8>) {
+    let format = RowFormat::F32(vec![2]);
+    let failed = Value::Failed(OpError::invalid("no image"));
+    let rows = Rows::from([
+        (3, Value::F32(vec![1.0, 2.0])),
+        (7, failed),
+        (9, Value::F32(vec![3.0, 4.0])),
+    ]);
+    let bytes = encode(&format, std::slice::from_ref(&rows));
+    (format, rows, bytes)
+}
+
+#[test]
+fn every_truncation_is_incomplete_and_names_what_is_missing() {
+    let (format, rows, bytes) = sample();
+    for end in 0..bytes.len() {
+        let (read, outcome) = decode(&format, &positions(&rows), [&bytes[..end]]);
+        let expected: Vec<u32> = positions(&rows)
+            .into_iter()
+            .filter(|p| !read.contains_key(p))
+            .collect();
+        assert_eq!(
+            outcome,
+            Err(FrameError::Incomplete {
+                missing: expected,
+                end_marker: false
+            }),
+            "cut at {end} of {}",
+            bytes.len()
+        );
+    }
+}
+
+#[test]
+fn every_single_bit_flip_ends_without_a_panic() {
+    let (format, rows, bytes) = sample();
+    for bit in 0..bytes.len() * 8 {
+        let mut altered = bytes.clone();
+        altered[bit / 8] ^= 1 << (bit % 8);
+        let (read, _) = decode(&format, &positions(&rows), [altered.as_slice()]);
+        assert!(read.len() <= rows.len());
+    }
+}
+
+#[test]
+fn extreme_values_in_every_word_end_without_a_panic() {
+    let (format, rows, bytes) = sample();
+    for at in 0..bytes.len().saturating_sub(8) {
+        for word in [i64::MIN, i64::MAX, -1, 0, 1 << 32, i64::from(i32::MAX)] {
+            let mut altered = bytes.clone();
+            altered[at..at + 8].copy_from_slice(&word.to_le_bytes());
+            let (read, _) = decode(&format, &positions(&rows), [altered.as_slice()]);
+            assert!(read.len() <= rows.len());
+        }
+    }
+}
+
+#[test]
+fn positions_are_answered_once_and_only_if_asked_for() {
+    let (format, rows, bytes) = sample();
+    let (_, outcome) = decode(&format, &[3, 7, 8, 9], [bytes.as_slice()]);
+    assert_eq!(
+        outcome,
+        Err(FrameError::Incomplete {
+            missing: vec![8],
+            end_marker: true
+        })
+    );
+    let (_, outcome) = decode(&format, &[3, 7, 8], [bytes.as_slice()]);
+    assert_eq!(outcome, Err(FrameError::UnknownPosition { position: 9 }));
+    let twice = encode(&format, &[rows.clone(), rows.clone()]);
+    let (_, outcome) = decode(&format, &[1, 2, 3, 4, 5, 7, 9], [twice.as_slice()]);
+    assert_eq!(outcome, Err(FrameError::DuplicatePosition { position: 3 }));
+}
+
+#[test]
+fn another_schema_is_refused_before_any_row() {
+    let (_, rows, bytes) = sample();
+    for other in [
+        RowFormat::F32(vec![1, 2]),
+        RowFormat::F32(vec![3]),
+        RowFormat::U8(vec![2]),
+        RowFormat::Object,
+    ] {
+        let (read, outcome) = decode(&other, &positions(&rows), [bytes.as_slice()]);
+        assert!(read.is_empty());
+        assert!(
+            matches!(
+                outcome,
+                Err(FrameError::Schema {
+                    column: "activation",
+                    ..
+                })
+            ),
+            "{outcome:?}"
+        );
+    }
+}
+
+#[test]
+fn a_message_over_the_limit_and_bytes_after_the_end_are_refused() {
+    let (format, rows, mut bytes) = sample();
+    let mut small = ActivationReader::new(format.clone(), positions(&rows), 16);
+    assert!(matches!(
+        small.push(Bytes::from(bytes.clone())),
+        Err(FrameError::TooLarge { limit: 16, .. })
+    ));
+    bytes.push(0);
+    let (_, outcome) = decode(&format, &positions(&rows), [bytes.as_slice()]);
+    assert!(matches!(outcome, Err(FrameError::Malformed { .. })));
+}
