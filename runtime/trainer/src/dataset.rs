@@ -182,6 +182,14 @@ impl Dataset {
         })
     }
 
+    /// The class folders that [`Dataset::to_evaluate`] would find, sorted.
+    pub(crate) fn class_folders(objects: &[ObjectInfo]) -> Vec<String> {
+        Folders::sort(objects.to_vec())
+            .to_evaluate()
+            .into_keys()
+            .collect()
+    }
+
     /// The samples to measure a tuned model with: those of `validation/`, else all of `<class>/*`, labelled by the model's own
     /// `classes`.
     ///
@@ -192,16 +200,12 @@ impl Dataset {
         objects: Vec<ObjectInfo>,
         classes: &[String],
     ) -> Result<Vec<Sample>, DatasetError> {
-        let mut folders = Folders::sort(objects);
-        let part = folders
-            .parts
-            .remove(VALIDATION)
-            .or_else(|| folders.parts.remove(TRAIN))
-            .unwrap_or(folders.classes);
+        let count = objects.len();
+        let part = Folders::sort(objects).to_evaluate();
         if part.is_empty() {
             return Err(DatasetError::Empty {
                 root: root.to_owned(),
-                objects: folders.objects,
+                objects: count,
             });
         }
         let mut samples = Vec::new();
@@ -260,6 +264,14 @@ impl Folders {
             }
         }
         folders
+    }
+
+    /// The part to evaluate with.
+    fn to_evaluate(mut self) -> Classes {
+        self.parts
+            .remove(VALIDATION)
+            .or_else(|| self.parts.remove(TRAIN))
+            .unwrap_or(self.classes)
     }
 }
 

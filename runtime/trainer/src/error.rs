@@ -35,15 +35,6 @@ pub enum TrainerError {
         /// Its answer.
         source: EngineError,
     },
-    /// The freeze cut lies behind the classifier, which is what has to be trained.
-    #[error(
-        "the freeze cut '{freeze}' lies after the classifier, so nothing would be left to train; choose an earlier cut \
-         (`frostline model show` lists them)"
-    )]
-    FreezeAfterHead {
-        /// The freeze cut.
-        freeze: String,
-    },
     /// The split lies behind the freeze cut.
     #[error(
         "the split '{split}' lies after the freeze cut '{freeze}'; it must lie at or before it: {allowed}"
@@ -81,6 +72,17 @@ pub enum TrainerError {
     Pixels {
         /// What is wrong, and what to do.
         reason: String,
+    },
+    /// Nothing says which class each output of the model is.
+    #[error(
+        "the model has {outputs} outputs but there are {classes} classes; evaluate a model that `frostline train` wrote, on \
+         data with its classes"
+    )]
+    Classes {
+        /// Classes the model names, or class folders where it names none.
+        classes: usize,
+        /// Its outputs.
+        outputs: usize,
     },
     /// A value of the job cannot be used.
     #[error("{what} is {value}; {must}")]
@@ -170,6 +172,12 @@ pub enum TrainerError {
     Preprocess {
         /// The operation's own text.
         source: OpError,
+    },
+    /// The system gives no thread.
+    #[error("cannot start a thread: {source}")]
+    Thread {
+        /// What the system says.
+        source: std::io::Error,
     },
     /// The job was told to stop; no model was written.
     #[error("stopped before the end; no model was written")]

@@ -1,4 +1,4 @@
-use bytes::Bytes;
+use crate::Guest;
 use frostline_engine::Device;
 use frostline_graph::Model;
 use frostline_tensor::PixelSpec;
@@ -146,30 +146,4 @@ pub enum OnBadSample {
     Fail,
     /// Leave it out from now on and report it.
     Skip,
-}
-
-/// A guest component (or core module) and what it is told.
-#[derive(Clone)]
-pub struct Guest {
-    /// Its name on the host.
-    pub name: String,
-    /// The component's bytes.
-    pub bytes: Bytes,
-    /// Passed to the guest as it is; `None` passes the job's `PixelSpec` as JSON, which the stock guest takes.
-    pub parameters: Option<String>,
-}
-
-impl std::fmt::Debug for Guest {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
-            name,
-            bytes,
-            parameters,
-        } = self;
-        write!(
-            f,
-            "Guest {{ name: {name:?}, bytes: {}, parameters: {parameters:?} }}",
-            bytes.len()
-        )
-    }
 }

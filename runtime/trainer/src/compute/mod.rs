@@ -1,0 +1,10 @@
+//! What the trainer computes itself: the middle, the training step, the forward pass that validates. It runs on one
+//! thread of its own, so that the network goes on meanwhile.
+
+mod forward;
+mod suffix;
+mod thread;
+
+pub(crate) use forward::{Forward, correct};
+pub(crate) use suffix::{Suffix, SuffixParts};
+pub(crate) use thread::Dedicated;

@@ -1,0 +1,226 @@
+use super::{Forward, correct};
+use crate::TrainerError;
+use frostline_engine::{EngineError, Interrupt, ResidentSlot, ResidentState, Session, SessionOptions};
+use frostline_graph::Model;
+use frostline_tensor::Tensor;
+use frostline_training::{Optimizer, StateSlot, TrainingGraph};
+
+/// Step sessions kept at once. Batches have the full size, or the last one's; skipped samples make a few more sizes, and
+/// building a graph anew takes less than a second.
+const SESSIONS: usize = 4;
+
+/// The layers after the freeze cut while they are trained, with the middle before them where the split lies earlier.
+pub(crate) struct Suffix {
+    model: Model,
+    freeze: String,
+    optimizer: Optimizer,
+    learning_rate: Tensor,
+    options: SessionOptions,
+    interrupt: Interrupt,
+    middle: Option<Forward>,
+    state: ResidentState,
+    slots: Vec<StateSlot>,
+    /// The last used comes last.
+    sessions: Vec<Step>,
+    /// The forward pass under the present weights, once asked for.
+    present: Option<Forward>,
+}
+
+/// The step for one batch size.
+struct Step {
+    batch: usize,
+    session: Session,
+    input: String,
+    labels: String,
+    learning_rate: String,
+    loss: String,
+}
+
+/// What a suffix is made of.
+pub(crate) struct SuffixParts {
+    /// From the freeze cut to the logits.
+    pub(crate) suffix: Model,
+    /// From the split to the freeze cut, if there are layers between.
+    pub(crate) middle: Option<Model>,
+    /// Name of the freeze cut, for messages.
+    pub(crate) freeze: String,
+    pub(crate) optimizer: Optimizer,
+    pub(crate) learning_rate: f32,
+    /// The size of a full batch.
+    pub(crate) batch: usize,
+    pub(crate) options: SessionOptions,
+}
+
+impl Suffix {
+    pub(crate) fn open(parts: SuffixParts, interrupt: &Interrupt) -> Result<Self, TrainerError> {
+        let SuffixParts {
+            suffix: model,
+            middle,
+            freeze,
+            optimizer,
+            learning_rate,
+            batch,
+            options,
+        } = parts;
+        let open_middle =
+            |middle: Model| Forward::open(&middle, &options, interrupt, "running the middle layers");
+        let middle = middle.map(open_middle).transpose()?;
+        let graph = build(&model, batch, &optimizer, &freeze)?;
+        let initial = |slot: &StateSlot| ResidentSlot {
+            input: slot.input.clone(),
+            output: slot.output.clone(),
+            initial: slot.initial.clone(),
+        };
+        let state = ResidentState::new(graph.state.iter().map(initial)).map_err(training)?;
+        let slots = graph.state.clone();
+        let sessions = vec![Step::open(batch, graph, &options, interrupt)?];
+        Ok(Self {
+            model,
+            freeze,
+            optimizer,
+            learning_rate: Tensor::f32([], vec![learning_rate])?,
+            options,
+            interrupt: interrupt.clone(),
+            middle,
+            state,
+            slots,
+            sessions,
+            present: None,
+        })
+    }
+
+    /// Trains one batch and returns its mean loss before the update.
+    pub(crate) fn train(&mut self, rows: &Tensor, labels: Vec<i64>) -> Result<f32, TrainerError> {
+        self.present = None;
+        let activations = self.freeze_activations(rows)?;
+        let batch = labels.len();
+        let labels = Tensor::i64([batch], labels)?;
+        self.prepare(batch)?;
+        let step = self
+            .sessions
+            .last_mut()
+            .ok_or(TrainerError::Ended { part: "engine" })?;
+        let inputs = [
+            (step.input.as_str(), activations.as_ref().unwrap_or(rows)),
+            (step.labels.as_str(), &labels),
+            (step.learning_rate.as_str(), &self.learning_rate),
+        ];
+        let outputs = step
+            .session
+            .step_until(&mut self.state, &inputs, &[step.loss.as_str()], &self.interrupt)
+            .map_err(training)?;
+        let loss = outputs
+            .first()
+            .and_then(Tensor::as_f32)
+            .and_then(|loss| loss.first().copied());
+        loss.ok_or(TrainerError::Ended { part: "engine" })
+    }
+
+    /// How many of these rows the present weights classify right.
+    pub(crate) fn count_correct(&mut self, rows: &Tensor, labels: &[i64]) -> Result<usize, TrainerError> {
+        let activations = self.freeze_activations(rows)?;
+        if self.present.is_none() {
+            let model = self.model.merge(&self.weights()?)?;
+            self.present = Some(Forward::open(
+                &model,
+                &self.options,
+                &self.interrupt,
+                "validating",
+            )?);
+        }
+        let present = self
+            .present
+            .as_mut()
+            .ok_or(TrainerError::Ended { part: "engine" })?;
+        Ok(correct(
+            &present.run(activations.as_ref().unwrap_or(rows))?,
+            labels,
+        ))
+    }
+
+    /// The present weights, by their names in the model.
+    pub(crate) fn weights(&self) -> Result<Vec<(String, Tensor)>, TrainerError> {
+        let weights = self
+            .slots
+            .iter()
+            .filter_map(|slot| Some((slot, slot.parameter.clone()?)));
+        let read = |(slot, name): (&StateSlot, String)| {
+            let tensor = self.state.tensor(&slot.input).map_err(training)?;
+            let weight = slot.to_weight(&tensor);
+            Ok((
+                name,
+                weight.map_err(|source| TrainerError::Training {
+                    freeze: self.freeze.clone(),
+                    source,
+                })?,
+            ))
+        };
+        weights.map(read).collect()
+    }
+
+    /// The rows after the middle; `None` when there is no middle and they are there already.
+    fn freeze_activations(&mut self, rows: &Tensor) -> Result<Option<Tensor>, TrainerError> {
+        self.middle.as_mut().map(|middle| middle.run(rows)).transpose()
+    }
+
+    /// Makes the step for `batch` rows the last of the sessions.
+    fn prepare(&mut self, batch: usize) -> Result<(), TrainerError> {
+        if let Some(found) = self.sessions.iter().position(|step| step.batch == batch) {
+            let step = self.sessions.remove(found);
+            self.sessions.push(step);
+            return Ok(());
+        }
+        let graph = build(&self.model, batch, &self.optimizer, &self.freeze)?;
+        let step = Step::open(batch, graph, &self.options, &self.interrupt)?;
+        if self.sessions.len() >= SESSIONS {
+            self.sessions.remove(0);
+        }
+        self.sessions.push(step);
+        Ok(())
+    }
+}
+
+impl Step {
+    fn open(
+        batch: usize,
+        graph: TrainingGraph,
+        options: &SessionOptions,
+        interrupt: &Interrupt,
+    ) -> Result<Self, TrainerError> {
+        let session = Session::open_until(&graph.model.to_bytes()?, options, interrupt).map_err(training)?;
+        let TrainingGraph {
+            input,
+            labels,
+            learning_rate,
+            loss,
+            ..
+        } = graph;
+        Ok(Self {
+            batch,
+            session,
+            input,
+            labels,
+            learning_rate,
+            loss,
+        })
+    }
+}
+
+fn build(
+    model: &Model,
+    batch: usize,
+    optimizer: &Optimizer,
+    freeze: &str,
+) -> Result<TrainingGraph, TrainerError> {
+    TrainingGraph::build(model, batch, optimizer).map_err(|source| TrainerError::Training {
+        freeze: freeze.to_owned(),
+        source,
+    })
+}
+
+fn training(source: EngineError) -> TrainerError {
+    TrainerError::Engine {
+        doing: "training",
+        source,
+    }
+}

@@ -1,0 +1,88 @@
+use crate::TrainerError;
+use frostline_engine::{Interrupt, InterruptCause};
+use std::thread::JoinHandle;
+use tokio::sync::{mpsc, oneshot};
+
+type Work<T> = Box<dyn FnOnce(&mut T) + Send>;
+
+/// A thread that owns a `T` and works on it, one piece of work after another. Dropping it interrupts the work and waits for the
+/// thread, so that no engine runs on when the process ends.
+pub(crate) struct Dedicated<T> {
+    work: Option<mpsc::Sender<Work<T>>>,
+    interrupt: Interrupt,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<T: Send + 'static> Dedicated<T> {
+    /// Starts the thread; `interrupt` is the one that the work of `owned` looks at.
+    pub(crate) fn start(mut owned: T, interrupt: Interrupt) -> Result<Self, TrainerError> {
+        let (work, mut waiting) = mpsc::channel::<Work<T>>(1);
+        let serve = move || {
+            while let Some(work) = waiting.blocking_recv() {
+                work(&mut owned);
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("frostline-train".to_owned())
+            .spawn(serve);
+        let thread = thread.map_err(|source| TrainerError::Thread { source })?;
+        Ok(Self {
+            work: Some(work),
+            interrupt,
+            thread: Some(thread),
+        })
+    }
+
+    /// Runs `work` on the thread and returns what it returns.
+    pub(crate) async fn run<R: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut T) -> Result<R, TrainerError> + Send + 'static,
+    ) -> Result<R, TrainerError> {
+        let ended = || TrainerError::Ended {
+            part: "training thread",
+        };
+        let (answer, result) = oneshot::channel();
+        let work: Work<T> = Box::new(move |owned| {
+            // Nobody waits any more when this fails.
+            let _ = answer.send(work(owned));
+        });
+        let queue = self.work.as_ref().ok_or_else(ended)?;
+        queue.send(work).await.map_err(|_| ended())?;
+        result.await.map_err(|_| ended())?
+    }
+}
+
+impl<T> Drop for Dedicated<T> {
+    fn drop(&mut self) {
+        self.interrupt.trigger(InterruptCause::Cancelled);
+        self.work = None;
+        if let Some(thread) = self.thread.take() {
+            // It can only have ended early by a panic, which was reported where it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn work_is_done_in_order_on_one_thread() {
+        let counter = Dedicated::start(0_u32, Interrupt::new()).unwrap();
+        for expected in 1..=3 {
+            let counted = counter.run(|count| {
+                *count += 1;
+                Ok(*count)
+            });
+            assert_eq!(counted.await.unwrap(), expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_ends_the_thread_and_is_an_error() {
+        let broken = Dedicated::start((), Interrupt::new()).unwrap();
+        let outcome = broken.run::<()>(|()| panic!("on purpose")).await;
+        assert!(matches!(outcome, Err(TrainerError::Ended { .. })));
+    }
+}

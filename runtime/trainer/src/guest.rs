@@ -1,0 +1,98 @@
+use bytes::Bytes;
+
+/// The stock guest's component, as committed beside its sources.
+static STOCK: &[u8] = include_bytes!("../../../guest/prefix/prefix.wasm");
+
+/// A guest component (or core module) and what it is told.
+#[derive(Clone)]
+pub struct Guest {
+    /// What to call it on the host; what its content is follows the name there.
+    pub name: String,
+    /// The component's bytes.
+    pub bytes: Bytes,
+    /// Passed to the guest as it is; `None` passes the job's `PixelSpec` as JSON, which the stock guest takes.
+    pub parameters: Option<String>,
+}
+
+impl Guest {
+    /// The guest that comes with Frostline: torchvision's preprocessing, then the layers up to any cut.
+    pub fn stock() -> Self {
+        Self {
+            name: "prefix".to_owned(),
+            bytes: Bytes::from_static(STOCK),
+            parameters: None,
+        }
+    }
+
+    /// Whether this is the stock guest as the trainer would tell it: then what it answers is known without asking.
+    pub(crate) fn is_stock(&self) -> bool {
+        self.parameters.is_none() && self.bytes == STOCK
+    }
+}
+
+impl Default for Guest {
+    fn default() -> Self {
+        Self::stock()
+    }
+}
+
+impl std::fmt::Debug for Guest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            name,
+            bytes,
+            parameters,
+        } = self;
+        write!(
+            f,
+            "Guest {{ name: {name:?}, bytes: {}, parameters: {parameters:?} }}",
+            bytes.len()
+        )
+    }
+}
+
+/// The longest name a host takes.
+const LONGEST_NAME: usize = 63;
+/// Digits of the SHA-256 in a name: 48 bits tell a tenant's uploads apart; what is used is pinned by the whole.
+const DIGITS: usize = 12;
+
+/// A name for these contents that a host takes: `name`, with what a host's names may not have replaced, and the first digits of
+/// the contents' SHA-256. Jobs with other contents under the same name do not disturb each other.
+pub(crate) fn content_name(name: &str, sha256: &str) -> String {
+    let plain = |c: char| match c.to_ascii_lowercase() {
+        c @ ('a'..='z' | '0'..='9' | '.' | '_' | '-') => c,
+        _ => '-',
+    };
+    let mut plain: String = name.chars().take(LONGEST_NAME - 1 - DIGITS).map(plain).collect();
+    if !plain.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+        plain = format!("x{}", plain.chars().skip(1).collect::<String>());
+    }
+    format!("{plain}-{}", sha256.chars().take(DIGITS).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_such_as_hosts_take() {
+        let sha = "0123456789abcdef";
+        assert_eq!(content_name("SqueezeNet 1.1", sha), "squeezenet-1.1-0123456789ab");
+        assert_eq!(content_name("", sha), "x-0123456789ab");
+        assert_eq!(content_name("_été", sha), "x-t--0123456789ab");
+        assert_eq!(content_name(&"a".repeat(200), sha).len(), LONGEST_NAME);
+    }
+
+    #[test]
+    fn the_stock_guest_is_known_unless_told_otherwise() {
+        assert!(Guest::stock().is_stock());
+        assert!(
+            !Guest {
+                parameters: Some(String::new()),
+                ..Guest::stock()
+            }
+            .is_stock()
+        );
+        assert!(Guest::stock().bytes.starts_with(b"\0asm"));
+    }
+}

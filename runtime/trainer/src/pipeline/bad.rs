@@ -1,0 +1,81 @@
+use super::Part;
+use crate::dataset::Sample;
+use crate::{Event, Events, OnBadSample, TrainerError};
+use frostline_tensor::OpError;
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The samples that cannot be used, and what to do about them. Holds at most one entry a sample of the data set.
+pub(crate) struct BadSamples {
+    policy: OnBadSample,
+    events: Events,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    samples: HashSet<(Part, usize)>,
+    last: Option<(String, String)>,
+}
+
+impl BadSamples {
+    pub(crate) fn new(policy: OnBadSample, events: Events) -> Self {
+        Self {
+            policy,
+            events,
+            known: Mutex::default(),
+        }
+    }
+
+    /// Notes that sample `index` of `part` is bad.
+    ///
+    /// # Errors
+    /// [`TrainerError::BadSample`] when the job is to fail on such.
+    pub(crate) fn note(
+        &self,
+        part: Part,
+        index: usize,
+        sample: &Sample,
+        error: &OpError,
+    ) -> Result<(), TrainerError> {
+        let key = sample.key.clone();
+        // Loaders put the key in front of their text; it is named already.
+        let message = error
+            .message
+            .strip_prefix(&format!("{key}: "))
+            .unwrap_or(&error.message)
+            .to_owned();
+        if self.policy == OnBadSample::Fail {
+            return Err(TrainerError::BadSample { key, message });
+        }
+        let mut known = self.lock();
+        known.last = Some((key.clone(), message.clone()));
+        if known.samples.insert((part, index)) {
+            (self.events)(Event::BadSample { key, message });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn contains(&self, part: Part, index: usize) -> bool {
+        self.lock().samples.contains(&(part, index))
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.lock().samples.len() as u64
+    }
+
+    /// The error for a part of which nothing is left.
+    pub(crate) fn nothing_left(&self, part: Part, count: usize) -> TrainerError {
+        let (key, message) = self.lock().last.clone().unwrap_or_default();
+        TrainerError::AllBad {
+            part: part.name(),
+            count,
+            key,
+            message,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,258 @@
+use super::{BadSamples, Fetcher};
+use crate::dataset::Sample;
+use crate::shuffle::{Purpose, order};
+use crate::{HostClient, TrainerError};
+use frostline_tensor::Tensor;
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+
+/// Which of the two halves of the data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Part {
+    Train,
+    Validation,
+}
+
+impl Part {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Train => "training",
+            Self::Validation => "validation",
+        }
+    }
+}
+
+/// The batches of a job, in the order they are wanted: validation first, for the baseline, then every epoch's training batches,
+/// shuffled, and its validation.
+#[derive(Debug, Clone)]
+pub(crate) struct FeedPlan {
+    pub(crate) train: Arc<[Sample]>,
+    pub(crate) validation: Arc<[Sample]>,
+    pub(crate) epochs: u32,
+    pub(crate) batch: usize,
+    pub(crate) seed: u64,
+    /// Batches extracted while one is in use.
+    pub(crate) ahead: usize,
+    /// Bytes all batches may take together.
+    pub(crate) memory_bytes: u64,
+}
+
+/// One batch, ready for the engine. Its memory is given back when it is dropped.
+pub(crate) struct Batch {
+    /// The rows; none when every sample of the batch is bad.
+    pub(crate) rows: Option<Tensor>,
+    /// Their classes.
+    pub(crate) labels: Vec<i64>,
+    /// Counts the bytes of this batch's epoch.
+    pub(crate) epoch: HostClient,
+    _memory: Option<OwnedSemaphorePermit>,
+}
+
+type Fetching = AbortOnDropHandle<Result<Batch, TrainerError>>;
+
+/// Batches as they are wanted, extracted ahead. Dropping it ends every fetch.
+pub(crate) struct Feed {
+    batches: mpsc::Receiver<Fetching>,
+    _driver: AbortOnDropHandle<Result<(), TrainerError>>,
+}
+
+/// Memory is reserved in pieces of this many bytes, since a semaphore counts to 2^32 at most.
+const PIECE: u64 = 4096;
+
+impl FeedPlan {
+    /// Batches of a part, per epoch.
+    pub(crate) fn batches(&self, part: Part) -> usize {
+        self.samples(part).len().div_ceil(self.batch)
+    }
+
+    pub(crate) fn samples(&self, part: Part) -> &Arc<[Sample]> {
+        match part {
+            Part::Train => &self.train,
+            Part::Validation => &self.validation,
+        }
+    }
+
+    /// The samples of `part` in the order of `epoch`.
+    fn order(&self, epoch: u32, part: Part) -> Vec<usize> {
+        let count = self.samples(part).len();
+        match part {
+            Part::Train => order(count, self.seed, Purpose::Epoch(epoch)),
+            Part::Validation => (0..count).collect(),
+        }
+    }
+
+    /// Two batches must fit, or nothing could be extracted while one trains.
+    fn check_memory(&self, fetcher: &Fetcher) -> Result<(), TrainerError> {
+        let source = fetcher.source();
+        let largest = [Part::Train, Part::Validation].map(|part| {
+            let mut samples: Vec<&Sample> = self.samples(part).iter().collect();
+            samples.sort_by_key(|sample| std::cmp::Reverse(sample.size));
+            source.batch_bytes(samples.into_iter().take(self.batch))
+        });
+        let needed = largest.into_iter().max().unwrap_or(0);
+        if needed.saturating_mul(2) <= self.memory_bytes {
+            return Ok(());
+        }
+        let (batch, limit) = (self.batch, self.memory_bytes);
+        Err(TrainerError::Memory {
+            batch,
+            needed,
+            batches: 2,
+            limit,
+            split: source.split.clone(),
+        })
+    }
+}
+
+impl Feed {
+    /// Begins to extract.
+    ///
+    /// # Errors
+    /// [`TrainerError::Memory`] when two batches do not fit the memory given.
+    pub(crate) fn start(
+        plan: FeedPlan,
+        fetcher: Arc<Fetcher>,
+        client: HostClient,
+        bad: Arc<BadSamples>,
+    ) -> Result<Self, TrainerError> {
+        plan.check_memory(&fetcher)?;
+        let (sender, batches) = mpsc::channel(plan.ahead.max(1));
+        let pieces = (plan.memory_bytes / PIECE).min(u64::from(u32::MAX)) as usize;
+        let memory = Arc::new(Semaphore::new(pieces.min(Semaphore::MAX_PERMITS)));
+        let driver = Driver {
+            plan,
+            fetcher,
+            bad,
+            memory,
+            sender,
+        };
+        let driver = AbortOnDropHandle::new(tokio::spawn(driver.run(client)));
+        Ok(Self {
+            batches,
+            _driver: driver,
+        })
+    }
+
+    /// The next batch.
+    ///
+    /// # Errors
+    /// Whatever its fetch ended with.
+    pub(crate) async fn next(&mut self) -> Result<Batch, TrainerError> {
+        let ended = |_| TrainerError::Ended { part: "pipeline" };
+        let fetching = self
+            .batches
+            .recv()
+            .await
+            .ok_or(TrainerError::Ended { part: "pipeline" })?;
+        fetching.await.map_err(ended)?
+    }
+}
+
+struct Driver {
+    plan: FeedPlan,
+    fetcher: Arc<Fetcher>,
+    bad: Arc<BadSamples>,
+    memory: Arc<Semaphore>,
+    sender: mpsc::Sender<Fetching>,
+}
+
+impl Driver {
+    async fn run(self, client: HostClient) -> Result<(), TrainerError> {
+        let mut earlier = [TaskTracker::new(), TaskTracker::new()];
+        for epoch in 0..=self.plan.epochs {
+            let client = client.metered();
+            for (part, earlier) in [Part::Train, Part::Validation].into_iter().zip(&mut earlier) {
+                if part == Part::Train && epoch == 0 {
+                    continue;
+                }
+                // A sample found bad in the part's last pass must be known before its next pass asks for it.
+                earlier.close();
+                earlier.wait().await;
+                *earlier = TaskTracker::new();
+                self.pass(epoch, part, &client, earlier).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts the fetches of one pass over a part, each once its memory and its place in the queue are there.
+    async fn pass(
+        &self,
+        epoch: u32,
+        part: Part,
+        client: &HostClient,
+        tracker: &TaskTracker,
+    ) -> Result<(), TrainerError> {
+        let ended = || TrainerError::Ended { part: "pipeline" };
+        for indices in self.plan.order(epoch, part).chunks(self.plan.batch) {
+            let place = self.sender.reserve().await.map_err(|_| ended())?;
+            let good = indices
+                .iter()
+                .copied()
+                .filter(|index| !self.bad.contains(part, *index));
+            let good: Vec<usize> = good.collect();
+            let all = self.plan.samples(part);
+            let samples: Arc<[Sample]> = good.iter().filter_map(|index| all.get(*index)).cloned().collect();
+            let pieces = self.fetcher.source().batch_bytes(samples.iter()).div_ceil(PIECE);
+            let pieces = u32::try_from(pieces).unwrap_or(u32::MAX);
+            let memory = Arc::clone(&self.memory)
+                .acquire_many_owned(pieces)
+                .await
+                .map_err(|_| ended())?;
+            let fetch = Fetch {
+                part,
+                indices: good,
+                samples,
+                memory,
+            };
+            let fetch = fetch.run(Arc::clone(&self.fetcher), client.clone(), Arc::clone(&self.bad));
+            place.send(AbortOnDropHandle::new(tracker.spawn(fetch)));
+        }
+        Ok(())
+    }
+}
+
+/// One batch on its way.
+struct Fetch {
+    part: Part,
+    indices: Vec<usize>,
+    samples: Arc<[Sample]>,
+    memory: OwnedSemaphorePermit,
+}
+
+impl Fetch {
+    async fn run(
+        self,
+        fetcher: Arc<Fetcher>,
+        client: HostClient,
+        bad: Arc<BadSamples>,
+    ) -> Result<Batch, TrainerError> {
+        if self.samples.is_empty() {
+            return Ok(Batch {
+                rows: None,
+                labels: Vec::new(),
+                epoch: client,
+                _memory: None,
+            });
+        }
+        let fetched = fetcher.fetch(client.clone(), Arc::clone(&self.samples)).await?;
+        for (position, error) in &fetched.bad {
+            if let (Some(index), Some(sample)) = (self.indices.get(*position), self.samples.get(*position)) {
+                bad.note(self.part, *index, sample, error)?;
+            }
+        }
+        let kept = fetched
+            .kept
+            .iter()
+            .filter_map(|position| self.samples.get(*position));
+        let labels: Vec<i64> = kept.map(|sample| sample.label as i64).collect();
+        let rows = (!labels.is_empty()).then_some(fetched.rows);
+        Ok(Batch {
+            rows,
+            labels,
+            epoch: client,
+            _memory: Some(self.memory),
+        })
+    }
+}

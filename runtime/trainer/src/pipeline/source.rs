@@ -1,0 +1,143 @@
+use crate::dataset::Sample;
+use frostline_tensor::PixelSpec;
+use frostline_wire::{Encoding, ExtractionRequest, Pin, RequestedSample, RowFormat, Split};
+
+/// What is asked of the host, and what its rows become.
+#[derive(Debug, Clone)]
+pub(crate) struct Source {
+    pub(crate) root: String,
+    pub(crate) split: Split,
+    pub(crate) encoding: Encoding,
+    pub(crate) guest: Option<Pin>,
+    pub(crate) model: Option<Pin>,
+    pub(crate) parameters: String,
+    pub(crate) rows: Rows,
+    /// Shape of one sample as the trainer's next stage takes it.
+    pub(crate) shape: Vec<usize>,
+}
+
+/// What a row is when it arrives.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Rows {
+    /// An object's bytes, decoded here by the recipe.
+    Objects(PixelSpec),
+    /// Pixels, normalised here by the recipe.
+    Pixels(PixelSpec),
+    /// What the next stage takes.
+    Values,
+}
+
+/// An error's code and text, with Arrow's bookkeeping for its row.
+const ROW_OVERHEAD: u64 = 2 << 10;
+/// An Arrow message's own fields.
+const MESSAGE_OVERHEAD: u64 = 64 << 10;
+
+impl Source {
+    /// The type rows arrive in.
+    pub(crate) fn format(&self) -> RowFormat {
+        match self.rows {
+            Rows::Objects(_) => RowFormat::Object,
+            Rows::Pixels(_) => RowFormat::U8(self.shape.clone()),
+            Rows::Values => RowFormat::F32(self.shape.clone()),
+        }
+    }
+
+    /// The recipe for rows that have yet to be normalised.
+    pub(crate) fn pixels(&self) -> Option<PixelSpec> {
+        match self.rows {
+            Rows::Objects(spec) | Rows::Pixels(spec) => Some(spec),
+            Rows::Values => None,
+        }
+    }
+
+    /// Asks for `samples` by the positions they are given with.
+    pub(crate) fn request<'a>(&self, samples: impl Iterator<Item = (u32, &'a Sample)>) -> ExtractionRequest {
+        let samples = samples.map(|(position, sample)| RequestedSample {
+            position,
+            key: sample.key.clone(),
+            etag: sample.etag.clone(),
+        });
+        ExtractionRequest {
+            root: self.root.clone(),
+            split: self.split.clone(),
+            guest: self.guest.clone(),
+            model: self.model.clone(),
+            parameters: self.parameters.clone(),
+            encoding: self.encoding,
+            samples: samples.collect(),
+        }
+    }
+
+    /// The most bytes the answer for these samples takes as one message.
+    pub(crate) fn answer_bytes<'a>(&self, samples: impl Iterator<Item = &'a Sample>) -> u64 {
+        let rows = samples.map(|sample| self.row_bytes(sample).saturating_add(ROW_OVERHEAD));
+        rows.fold(MESSAGE_OVERHEAD, u64::saturating_add)
+    }
+
+    /// Bytes a batch of these samples takes from its first request until it is trained: the messages being read, the rows, and
+    /// the normalised tensor where that is another one.
+    pub(crate) fn batch_bytes<'a>(&self, samples: impl Iterator<Item = &'a Sample> + Clone) -> u64 {
+        let count = samples.clone().count() as u64;
+        let elements = self.elements().saturating_mul(count);
+        let messages = self.answer_bytes(samples.clone());
+        match self.rows {
+            Rows::Values => messages.saturating_add(elements.saturating_mul(4)),
+            Rows::Pixels(_) => messages.saturating_add(elements.saturating_mul(5)),
+            // The object's bytes are held twice for a moment: in the message and on their way to a decoder.
+            Rows::Objects(_) => messages
+                .saturating_mul(2)
+                .saturating_add(elements.saturating_mul(5)),
+        }
+    }
+
+    fn row_bytes(&self, sample: &Sample) -> u64 {
+        match self.rows {
+            Rows::Objects(_) => sample.size,
+            Rows::Pixels(_) => self.elements(),
+            Rows::Values => self.elements().saturating_mul(4),
+        }
+    }
+
+    fn elements(&self) -> u64 {
+        self.shape
+            .iter()
+            .fold(1_u64, |product, side| product.saturating_mul(*side as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(rows: Rows) -> Source {
+        Source {
+            root: "data".to_owned(),
+            split: Split::Input,
+            encoding: Encoding::F32,
+            guest: None,
+            model: None,
+            parameters: String::new(),
+            rows,
+            shape: vec![3, 4, 4],
+        }
+    }
+
+    #[test]
+    fn a_batchs_bytes_cover_what_it_holds() {
+        let sample = Sample {
+            key: "a".to_owned(),
+            etag: None,
+            size: 100_000,
+            label: 0,
+        };
+        let samples = [sample.clone(), sample];
+        let spec = PixelSpec::imagenet(4, 4);
+        assert!(source(Rows::Objects(spec)).batch_bytes(samples.iter()) > 400_000 + 2 * 48 * 5);
+        assert!(source(Rows::Values).batch_bytes(samples.iter()) > 2 * 48 * 8);
+        let huge = Source {
+            shape: vec![usize::MAX, usize::MAX],
+            ..source(Rows::Values)
+        };
+        assert_eq!(huge.batch_bytes(samples.iter()), u64::MAX);
+    }
+}

@@ -1,0 +1,293 @@
+use crate::choice::{Chosen, Offer};
+use crate::compute::SuffixParts;
+use crate::guest::content_name;
+use crate::pipeline::{Rows, Source};
+use crate::{
+    Dataset, Event, Events, HostClient, Job, SplitChoice, TrainerError, UploadKind, Uploaded, notes,
+};
+use frostline_engine::{Device, SessionOptions};
+use frostline_graph::{Model, Network};
+use frostline_tensor::PixelSpec;
+use frostline_wire::{Activation, Description, DescriptionRequest, Encoding, Pin, Pixels, ServedCut, Split};
+
+/// A job that is ready to begin: the data are listed, the network is divided, the host has what it needs.
+pub(crate) struct Prepared {
+    pub(crate) dataset: Dataset,
+    /// The whole network under its fresh head; trained weights are merged into it.
+    pub(crate) headed: Model,
+    pub(crate) suffix: SuffixParts,
+    pub(crate) source: Source,
+    /// The preprocessing to note in the tuned model; `None` when only the guest knows it.
+    pub(crate) pixels: Option<PixelSpec>,
+}
+
+/// The network, divided at the freeze cut.
+struct Divided {
+    network: Network,
+    headed: Model,
+    prefix: Model,
+    suffix: Model,
+    pixels: PixelSpec,
+}
+
+/// Threads of an engine: `wanted`, or as many as there are cores.
+pub(crate) fn session_options(device: Device, wanted: usize) -> SessionOptions {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    SessionOptions {
+        device,
+        threads: if wanted == 0 { cores() } else { wanted },
+    }
+}
+
+/// Runs graph work, which may take seconds on large networks, beside the network's tasks.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, TrainerError> + Send + 'static,
+) -> Result<T, TrainerError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|_| TrainerError::Ended { part: "graph work" })?
+}
+
+/// Does everything that comes before the first batch.
+pub(crate) async fn prepare(
+    job: &Job,
+    client: &HostClient,
+    events: &Events,
+) -> Result<Prepared, TrainerError> {
+    check_settings(job)?;
+    let objects = client.objects(&job.root).await?;
+    let dataset = Dataset::from_listing(&job.root, objects, job.validation_share, job.seed)?;
+    events(Event::Dataset {
+        classes: dataset.classes.clone(),
+        train: dataset.train.len(),
+        validation: dataset.validation.len(),
+        steps_per_epoch: dataset.train.len().div_ceil(job.batch),
+    });
+    let (for_division, classes) = (job.clone(), dataset.classes.len());
+    let divided = blocking(move || divide(&for_division, classes)).await?;
+    let parameters = parameters(job, &divided.pixels);
+    let served = serve(job, &divided, &parameters, client, events).await?;
+    let offer = Offer {
+        network: &divided.network,
+        freeze: &job.freeze,
+        description: &served.description,
+        object_bytes: mean_size(&dataset),
+        encoding: job.encoding,
+    };
+    let chosen = offer.choose(&job.split)?;
+    announce(events, &chosen);
+    let pixels = match served.description.pixels {
+        Pixels::Spec(spec) => Some(spec),
+        Pixels::Own => None,
+    };
+    if let Some(spec) = &pixels {
+        notes::check(spec, &divided.network)?;
+    }
+    let source = source(job, &divided, served, &chosen, parameters, pixels)?;
+    let (split, freeze) = (chosen.split, job.freeze.clone());
+    let headed = divided.headed.clone();
+    let middle = blocking(move || middle(&headed, &split, &freeze)).await?;
+    let suffix = SuffixParts {
+        suffix: divided.suffix,
+        middle,
+        freeze: job.freeze.clone(),
+        optimizer: job.optimizer,
+        learning_rate: job.learning_rate,
+        batch: job.batch.min(dataset.train.len()),
+        options: session_options(job.device, job.threads),
+    };
+    Ok(Prepared {
+        dataset,
+        headed: divided.headed,
+        suffix,
+        source,
+        pixels,
+    })
+}
+
+fn check_settings(job: &Job) -> Result<(), TrainerError> {
+    let at_least_one = [
+        ("the batch size", job.batch),
+        ("the number of epochs", job.epochs as usize),
+        ("the number of batches ahead", job.prefetch),
+        ("the number of samples per request", job.request_samples),
+        ("the number of open requests", job.open_requests),
+    ];
+    for (what, value) in at_least_one {
+        if value == 0 {
+            return Err(TrainerError::Setting {
+                what,
+                value: "0".to_owned(),
+                must: "it must be at least 1",
+            });
+        }
+    }
+    if !(job.learning_rate > 0.0 && job.learning_rate.is_finite()) {
+        let value = job.learning_rate.to_string();
+        return Err(TrainerError::Setting {
+            what: "the learning rate",
+            value,
+            must: "it must be above 0",
+        });
+    }
+    job.optimizer.check().map_err(|source| TrainerError::Training {
+        freeze: job.freeze.clone(),
+        source,
+    })?;
+    crate::export::check_target(&job.out)
+}
+
+fn divide(job: &Job, classes: usize) -> Result<Divided, TrainerError> {
+    let before = job.model.network()?;
+    before.freeze_cut(&job.freeze)?;
+    let pixels = notes::pixels(&job.model, &before, job.pixels)?;
+    let headed = job.model.replace_head(classes, job.seed)?;
+    Ok(Divided {
+        network: headed.network()?,
+        prefix: headed.slice(None, Some(&job.freeze))?,
+        suffix: headed.slice(Some(&job.freeze), None)?,
+        headed,
+        pixels,
+    })
+}
+
+/// The layers that run here before the trained ones.
+fn middle(headed: &Model, split: &Split, freeze: &str) -> Result<Option<Model>, TrainerError> {
+    match split {
+        Split::None | Split::Input => Ok(Some(headed.slice(None, Some(freeze))?)),
+        Split::Cut(name) if name == freeze => Ok(None),
+        Split::Cut(name) => Ok(Some(headed.slice(Some(name), Some(freeze))?)),
+    }
+}
+
+fn parameters(job: &Job, pixels: &PixelSpec) -> String {
+    let own = job.guest.parameters.clone();
+    own.unwrap_or_else(|| serde_json::to_string(pixels).unwrap_or_default())
+}
+
+/// What the host has for the job, and what the guest says about it.
+struct Served {
+    guest: Option<Pin>,
+    model: Option<Pin>,
+    description: Description,
+}
+
+/// Uploads guest and frozen layers and asks the guest what it does; with the split `none` and the stock guest there is nothing to
+/// upload or to ask.
+async fn serve(
+    job: &Job,
+    divided: &Divided,
+    parameters: &str,
+    client: &HostClient,
+    events: &Events,
+) -> Result<Served, TrainerError> {
+    if job.split == SplitChoice::Fixed(Split::None) && job.guest.is_stock() {
+        return Ok(Served {
+            guest: None,
+            model: None,
+            description: stock_description(divided),
+        });
+    }
+    let guest_sha = sha256(&job.guest.bytes);
+    let name = content_name(&job.guest.name, &guest_sha);
+    let uploaded = client.push_guest(&name, job.guest.bytes.clone()).await?;
+    let guest = pin(events, UploadKind::Guest, name, uploaded);
+    let prefix = divided.prefix.clone();
+    let bytes = blocking(move || Ok(prefix.to_bytes()?)).await?;
+    let name = content_name(&job.model_name, &sha256(&bytes));
+    let uploaded = client.push_model(&name, bytes).await?;
+    let model = pin(events, UploadKind::Model, name, uploaded);
+    let request = DescriptionRequest {
+        guest: guest.clone(),
+        model: model.clone(),
+        parameters: parameters.to_owned(),
+    };
+    let description = client.describe(&request).await?;
+    Ok(Served {
+        guest: Some(guest),
+        model: Some(model),
+        description,
+    })
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    use sha2::Digest;
+    hex::encode(sha2::Sha256::digest(bytes))
+}
+
+fn pin(events: &Events, what: UploadKind, name: String, uploaded: Uploaded) -> Pin {
+    let Uploaded {
+        sha256,
+        bytes,
+        skipped,
+    } = uploaded;
+    events(Event::Upload {
+        what,
+        name: name.clone(),
+        bytes,
+        skipped,
+    });
+    Pin { name, sha256 }
+}
+
+/// What the stock guest answers.
+fn stock_description(divided: &Divided) -> Description {
+    let served = |cut: &frostline_graph::Cut| ServedCut {
+        name: cut.name.clone(),
+        activation: Activation::Faithful,
+    };
+    Description {
+        name: "prefix".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pixels: Pixels::Spec(divided.pixels),
+        cuts: divided.network.cuts.iter().map(served).collect(),
+    }
+}
+
+fn mean_size(dataset: &Dataset) -> u64 {
+    let samples = || dataset.train.iter().chain(&dataset.validation);
+    let total: u128 = samples().map(|sample| u128::from(sample.size)).sum();
+    u64::try_from(total / (samples().count().max(1) as u128)).unwrap_or(u64::MAX)
+}
+
+fn announce(events: &Events, chosen: &Chosen) {
+    let Chosen {
+        split,
+        encoding,
+        bytes_per_sample,
+        reason,
+    } = chosen.clone();
+    events(Event::Split {
+        split,
+        encoding,
+        bytes_per_sample,
+        reason,
+    });
+}
+
+fn source(
+    job: &Job,
+    divided: &Divided,
+    served: Served,
+    chosen: &Chosen,
+    parameters: String,
+    pixels: Option<PixelSpec>,
+) -> Result<Source, TrainerError> {
+    let input = divided.network.input.shape.dims().to_vec();
+    let (rows, shape) = match (&chosen.split, pixels) {
+        (Split::Cut(name), _) => (Rows::Values, divided.network.cut(name)?.shape.dims().to_vec()),
+        (Split::None, Some(spec)) => (Rows::Objects(spec), input),
+        (Split::Input, Some(spec)) if chosen.encoding == Encoding::U8 => (Rows::Pixels(spec), input),
+        _ => (Rows::Values, input),
+    };
+    Ok(Source {
+        root: job.root.clone(),
+        split: chosen.split.clone(),
+        encoding: chosen.encoding,
+        guest: served.guest,
+        model: served.model,
+        parameters,
+        rows,
+        shape,
+    })
+}
