@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 const USAGE: &str = "usage: cargo xtask guests [--check]\n\n  --check  build as usual, but fail when the committed stock guest is older than its sources";
 
 /// Runs the command with the arguments after `guests`.
-pub fn run(args: &[String]) -> anyhow::Result<()> {
+pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
     let check = match args {
         [] => false,
         [flag] if flag == "--check" => true,
@@ -29,7 +29,10 @@ pub fn run(args: &[String]) -> anyhow::Result<()> {
 /// Builds every guest unless that was done for these very sources; returns where the components lie.
 fn build_all(root: &Path) -> anyhow::Result<PathBuf> {
     let out = root.join("target/guests");
-    let sources = sources::hash(&root.join("guest"), &["wit", "sdk", "prefix", "conformance", "hostile"])?;
+    let sources = sources::hash(
+        &root.join("guest"),
+        &["wit", "sdk", "prefix", "conformance", "hostile"],
+    )?;
     let stamp = out.join("sources.json");
     if Stamp::read(&stamp).is_ok_and(|built| built.sources == sources) {
         println!("guests: up to date in {}", out.display());
@@ -39,7 +42,11 @@ fn build_all(root: &Path) -> anyhow::Result<PathBuf> {
     for component in build::components(root, &toolchain, &out)? {
         println!("guests: {} ({} bytes)", component.path.display(), component.bytes);
     }
-    Stamp { sources, compiler: toolchain.version()? }.write(&stamp)?;
+    Stamp {
+        sources,
+        compiler: toolchain.version()?,
+    }
+    .write(&stamp)?;
     Ok(out)
 }
 
@@ -69,5 +76,8 @@ fn settle_stock_guest(root: &Path, built: &Path, check: bool) -> anyhow::Result<
 
 fn workspace_root() -> anyhow::Result<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.ancestors().nth(2).map(Path::to_owned).context("the xtask crate lies outside the workspace")
+    here.ancestors()
+        .nth(2)
+        .map(Path::to_owned)
+        .context("the xtask crate lies outside the workspace")
 }

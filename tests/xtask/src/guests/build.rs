@@ -14,7 +14,10 @@ pub(super) fn components(root: &Path, toolchain: &Toolchain, out: &Path) -> anyh
     compile(root, toolchain, &build)?;
     let release = build.join(TARGET).join("release");
     let mut components = Vec::new();
-    for core in core_modules(&release)?.into_iter().chain(core_modules(&release.join("examples"))?) {
+    for core in core_modules(&release)?
+        .into_iter()
+        .chain(core_modules(&release.join("examples"))?)
+    {
         components.push(componentise(&core, out)?);
     }
     if components.is_empty() {
@@ -27,7 +30,17 @@ fn compile(root: &Path, toolchain: &Toolchain, build: &Path) -> anyhow::Result<(
     println!("guests: compiling for {TARGET} ...");
     let status = toolchain
         .cargo(build)
-        .args(["build", "--quiet", "--release", "--locked", "--workspace", "--lib", "--examples", "--target", TARGET])
+        .args([
+            "build",
+            "--quiet",
+            "--release",
+            "--locked",
+            "--workspace",
+            "--lib",
+            "--examples",
+            "--target",
+            TARGET,
+        ])
         .current_dir(root.join("guest"))
         .status()
         .context("cannot run cargo")?;
@@ -41,7 +54,11 @@ fn core_modules(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut modules = Vec::new();
     for entry in std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
         let path = entry?.path();
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let stem = path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         // Cargo keeps a second copy of each example under a name with a hash.
         if path.extension().is_some_and(|kind| kind == "wasm") && !stem.contains('-') {
             modules.push(path);
@@ -60,7 +77,13 @@ fn componentise(core: &Path, out: &Path) -> anyhow::Result<Component> {
         .and_then(|mut encoder| encoder.encode())
         .with_context(|| format!("{} is no guest", core.display()))?;
     let stem = core.file_stem().unwrap_or_default().to_string_lossy();
-    let path = out.join(format!("{}.wasm", stem.trim_start_matches("frostline_").replace('_', "-")));
+    let path = out.join(format!(
+        "{}.wasm",
+        stem.trim_start_matches("frostline_").replace('_', "-")
+    ));
     std::fs::write(&path, &component).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(Component { path, bytes: component.len() })
+    Ok(Component {
+        path,
+        bytes: component.len(),
+    })
 }

@@ -12,18 +12,25 @@ pub(super) struct Stamp {
 
 impl Stamp {
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let json: serde_json::Value = serde_json::from_str(&text)?;
         let field = |name: &str| {
             let value = json.get(name).and_then(serde_json::Value::as_str);
-            value.map(str::to_owned).with_context(|| format!("{} lacks {name}", path.display()))
+            value
+                .map(str::to_owned)
+                .with_context(|| format!("{} lacks {name}", path.display()))
         };
-        Ok(Self { sources: field("sources_sha256")?, compiler: field("compiler")? })
+        Ok(Self {
+            sources: field("sources_sha256")?,
+            compiler: field("compiler")?,
+        })
     }
 
     pub(super) fn write(&self, path: &Path) -> anyhow::Result<()> {
         let json = serde_json::json!({ "sources_sha256": self.sources, "compiler": self.compiler });
-        std::fs::write(path, format!("{json:#}\n")).with_context(|| format!("cannot write {}", path.display()))
+        std::fs::write(path, format!("{json:#}\n"))
+            .with_context(|| format!("cannot write {}", path.display()))
     }
 }
 
@@ -51,7 +58,10 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
         let path = entry?.path();
         if path.is_dir() {
             collect(&path, files)?;
-        } else if path.extension().is_some_and(|kind| kind == "rs" || kind == "toml" || kind == "wit") {
+        } else if path
+            .extension()
+            .is_some_and(|kind| kind == "rs" || kind == "toml" || kind == "wit")
+        {
             files.push(path);
         }
     }

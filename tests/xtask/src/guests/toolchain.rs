@@ -30,7 +30,10 @@ pub(super) fn find_or_fetch(root: &Path) -> anyhow::Result<Toolchain> {
     if !cfg!(target_os = "linux") || output(Command::new("apt-get").arg("--version")).is_err() {
         bail!("no compiler for {TARGET} here: run `rustup target add {TARGET}` and try again");
     }
-    let linker = sysroot.join("lib/rustlib").join(host_triple()?).join("bin/rust-lld");
+    let linker = sysroot
+        .join("lib/rustlib")
+        .join(host_triple()?)
+        .join("bin/rust-lld");
     let rustc = debian::compiler(&root.join("target/wasm-toolchain"), &linker).with_context(|| {
         format!("cannot set up Debian's compiler for {TARGET}; `rustup target add {TARGET}` is the other way")
     })?;
@@ -41,12 +44,19 @@ impl Toolchain {
     /// Cargo, set up to build for [`TARGET`] below `target_dir`.
     pub(super) fn cargo(&self, target_dir: &Path) -> Command {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        for inherited in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER"] {
+        for inherited in [
+            "RUSTFLAGS",
+            "CARGO_ENCODED_RUSTFLAGS",
+            "RUSTC_WRAPPER",
+            "RUSTC_WORKSPACE_WRAPPER",
+        ] {
             cargo.env_remove(inherited);
         }
         cargo.env("CARGO_TARGET_DIR", target_dir);
         if let Self::Debian { rustc, linker } = self {
-            cargo.env("RUSTC", rustc).env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", linker);
+            cargo
+                .env("RUSTC", rustc)
+                .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", linker);
         }
         cargo
     }
@@ -73,9 +83,14 @@ fn host_triple() -> anyhow::Result<String> {
 
 /// Standard output of a command that must succeed, trimmed.
 fn output(command: &mut Command) -> anyhow::Result<String> {
-    let done = command.output().with_context(|| format!("cannot run {command:?}"))?;
+    let done = command
+        .output()
+        .with_context(|| format!("cannot run {command:?}"))?;
     if !done.status.success() {
-        bail!("{command:?} failed:\n{}", String::from_utf8_lossy(&done.stderr).trim());
+        bail!(
+            "{command:?} failed:\n{}",
+            String::from_utf8_lossy(&done.stderr).trim()
+        );
     }
     Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned())
 }
@@ -112,7 +127,12 @@ mod debian {
         let apt = Apt::updated(&home.join("apt"))?;
         let debs = home.join("debs");
         fs::create_dir_all(&debs)?;
-        output(apt.command("apt-get").arg("download").args(apt.packages()?).current_dir(&debs))?;
+        output(
+            apt.command("apt-get")
+                .arg("download")
+                .args(apt.packages()?)
+                .current_dir(&debs),
+        )?;
         let partial = home.join("debian.partial");
         if partial.exists() {
             fs::remove_dir_all(&partial)?;
@@ -154,8 +174,20 @@ mod debian {
 
         /// The compiler and its library source, with the versioned packages they stand on.
         fn packages(&self) -> anyhow::Result<Vec<String>> {
-            let needs = ["--recurse", "--no-recommends", "--no-suggests", "--no-conflicts", "--no-breaks", "--no-replaces"];
-            let tree = output(self.command("apt-cache").arg("depends").args(needs).arg("rustc-web"))?;
+            let needs = [
+                "--recurse",
+                "--no-recommends",
+                "--no-suggests",
+                "--no-conflicts",
+                "--no-breaks",
+                "--no-replaces",
+            ];
+            let tree = output(
+                self.command("apt-cache")
+                    .arg("depends")
+                    .args(needs)
+                    .arg("rustc-web"),
+            )?;
             let ours = |name: &&str| name.starts_with("libstd-rust-web") || name.starts_with("libllvm");
             let mut packages: Vec<String> = tree.lines().filter(ours).map(str::to_owned).collect();
             if packages.is_empty() {
@@ -169,7 +201,9 @@ mod debian {
     /// A script that starts the unpacked compiler with its own libraries.
     fn write_wrapper(tree: &Path, rustc: &Path) -> anyhow::Result<()> {
         use std::os::unix::fs::PermissionsExt;
-        let library_dirs = fs::read_dir(tree.join("usr/lib"))?.filter_map(Result::ok).map(|entry| entry.path());
+        let library_dirs = fs::read_dir(tree.join("usr/lib"))?
+            .filter_map(Result::ok)
+            .map(|entry| entry.path());
         let libraries = library_dirs
             .filter(|path| path.to_string_lossy().ends_with("-linux-gnu"))
             .map(|path| path.display().to_string())
@@ -197,12 +231,21 @@ mod debian {
             "[package]\nname = \"empty\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n[profile.release]\npanic = \"abort\"\n",
         )?;
         fs::write(krate.join("src/lib.rs"), "")?;
-        let toolchain = Toolchain::Debian { rustc: rustc.to_owned(), linker: linker.to_owned() };
+        let toolchain = Toolchain::Debian {
+            rustc: rustc.to_owned(),
+            linker: linker.to_owned(),
+        };
         let target_dir = home.join("std-target");
         output(
             toolchain
                 .cargo(&target_dir)
-                .args(["build", "--release", "--target", TARGET, "-Zbuild-std=core,alloc,std,panic_abort"])
+                .args([
+                    "build",
+                    "--release",
+                    "--target",
+                    TARGET,
+                    "-Zbuild-std=core,alloc,std,panic_abort",
+                ])
                 .env("RUSTC_BOOTSTRAP", "1")
                 .env("RUSTFLAGS", "-C embed-bitcode=yes")
                 .current_dir(&krate),

@@ -1,0 +1,45 @@
+//! The stock guest. It preprocesses photos as torchvision does and runs any image model up to any of its cuts, so most
+//! users never write a guest of their own.
+//!
+//! Parameters: nothing for ImageNet's recipe at the model's input size, or a JSON object with the fields `resize`,
+//! `crop_height`, `crop_width`, `mean` and `std`.
+
+mod recipe;
+
+use frostline_guest::images::{self, PixelFormat};
+use frostline_guest::{
+    Activation, Activations, Description, Failure, FrozenPrefix, Job, ModelView, Pixels, Sample, ServedCut,
+    stage,
+};
+
+struct Prefix;
+
+impl FrozenPrefix for Prefix {
+    fn describe(model: ModelView, parameters: String) -> Result<Description, Failure> {
+        let spec = recipe::pixel_spec(&model.input_shape, &parameters)?;
+        let cuts = model.cuts.into_iter();
+        Ok(Description {
+            name: "prefix".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pixels: Pixels::Spec(spec),
+            cuts: cuts
+                .map(|cut| ServedCut {
+                    name: cut.name,
+                    activation: Activation::Faithful,
+                })
+                .collect(),
+        })
+    }
+
+    fn extract(samples: Vec<Sample>, job: Job) -> Result<Activations, Failure> {
+        let spec = recipe::pixel_spec(&job.input_shape, &job.parameters)?;
+        let loaded = images::load(&samples, spec, PixelFormat::Normalised)?;
+        let tensor = stage::run(&job.stage, &job.input, loaded.pixels)?;
+        Ok(Activations {
+            tensor,
+            failed: loaded.failed,
+        })
+    }
+}
+
+frostline_guest::export!(Prefix);

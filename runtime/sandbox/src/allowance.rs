@@ -1,0 +1,163 @@
+use crate::breach::{Breach, Resource};
+use crate::config::Limits;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What one extraction has used of its [`Limits`]; shared by its calls, which run at once.
+#[derive(Debug)]
+pub struct Allowance {
+    limits: Limits,
+    tensor_bytes: Arc<Counter>,
+    object_reads: Counter,
+    object_bytes: Counter,
+    log_bytes: Counter,
+}
+
+/// A sum that never passes its limit.
+#[derive(Debug)]
+struct Counter {
+    resource: Resource,
+    limit: u64,
+    used: AtomicU64,
+}
+
+/// Tensor bytes taken from an allowance, given back on drop.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    counter: Arc<Counter>,
+    bytes: u64,
+}
+
+impl Allowance {
+    /// An untouched allowance: make one for each extraction and pass it to all of its calls.
+    pub fn new(limits: Limits) -> Arc<Self> {
+        let tensors = u64::try_from(limits.tensor_bytes).unwrap_or(u64::MAX);
+        Arc::new(Self {
+            limits,
+            tensor_bytes: Arc::new(Counter::new(Resource::TensorBytes, tensors)),
+            object_reads: Counter::new(Resource::ObjectReads, limits.object_reads),
+            object_bytes: Counter::new(Resource::ObjectBytes, limits.object_bytes),
+            log_bytes: Counter::new(Resource::LogBytes, limits.log_bytes),
+        })
+    }
+
+    /// The limits it was made with.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Bytes of tensors alive now.
+    pub fn tensor_bytes(&self) -> u64 {
+        self.tensor_bytes.used.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn charge_tensor(&self, bytes: usize) -> Result<Charge, Breach> {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.tensor_bytes.take(bytes)?;
+        Ok(Charge {
+            counter: Arc::clone(&self.tensor_bytes),
+            bytes,
+        })
+    }
+
+    pub(crate) fn count_reads(&self, reads: usize) -> Result<(), Breach> {
+        self.object_reads.take(u64::try_from(reads).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) fn count_object_bytes(&self, bytes: usize) -> Result<(), Breach> {
+        self.object_bytes.take(u64::try_from(bytes).unwrap_or(u64::MAX))
+    }
+
+    /// Object bytes that may still be read.
+    pub(crate) fn object_bytes_left(&self) -> u64 {
+        self.object_bytes
+            .limit
+            .saturating_sub(self.object_bytes.used.load(Ordering::Relaxed))
+    }
+
+    /// Whether a log line of `bytes` still fits.
+    pub(crate) fn admits_log(&self, bytes: usize) -> bool {
+        self.log_bytes
+            .take(u64::try_from(bytes).unwrap_or(u64::MAX))
+            .is_ok()
+    }
+}
+
+impl Charge {
+    /// Gives back what goes beyond `bytes`.
+    pub(crate) fn shrink_to(&mut self, bytes: usize) {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).min(self.bytes);
+        self.counter.give_back(self.bytes - bytes);
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.counter.give_back(self.bytes);
+    }
+}
+
+impl Counter {
+    const fn new(resource: Resource, limit: u64) -> Self {
+        Self {
+            resource,
+            limit,
+            used: AtomicU64::new(0),
+        }
+    }
+
+    fn take(&self, amount: u64) -> Result<(), Breach> {
+        let add = |used: u64| used.checked_add(amount).filter(|&sum| sum <= self.limit);
+        match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
+            Ok(_) => Ok(()),
+            Err(used) => Err(Breach::Limit {
+                resource: self.resource,
+                wanted: used.saturating_add(amount),
+                allowed: self.limit,
+            }),
+        }
+    }
+
+    fn give_back(&self, amount: u64) {
+        self.used.fetch_sub(amount, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_charge_lasts_as_long_as_it_lives() {
+        let allowance = Allowance::new(Limits {
+            tensor_bytes: 100,
+            ..Limits::default()
+        });
+        let first = allowance.charge_tensor(60).unwrap();
+        let refused = allowance.charge_tensor(41).unwrap_err();
+        assert_eq!(
+            refused,
+            Breach::Limit {
+                resource: Resource::TensorBytes,
+                wanted: 101,
+                allowed: 100
+            }
+        );
+        drop(first);
+        let mut all = allowance.charge_tensor(100).unwrap();
+        all.shrink_to(30);
+        assert_eq!(allowance.tensor_bytes(), 30);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_counted() {
+        let allowance = Allowance::new(Limits {
+            object_reads: 3,
+            ..Limits::default()
+        });
+        assert!(allowance.count_reads(usize::MAX).is_err());
+        assert!(allowance.count_reads(3).is_ok());
+        assert!(allowance.count_reads(1).is_err());
+    }
+}

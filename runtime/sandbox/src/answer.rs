@@ -1,0 +1,149 @@
+//! Checks of what a guest answers, before anything else of the host sees it.
+
+use crate::bindings;
+use crate::error::SandboxError;
+use crate::imports::{one_line, pixel_spec};
+use crate::job::{Extracted, Job, ModelView};
+use crate::nn::code_from_guest;
+use frostline_tensor::{DType, OpError, SampleFailure, Shape, Tensor};
+use frostline_wire::{Activation, Description, Pixels, ServedCut};
+use std::collections::HashSet;
+
+/// The longest name or version, in bytes: they stand in tables and messages.
+const NAME: usize = 64;
+/// The longest text of a failure, in bytes: one per sample travels to the trainer.
+const MESSAGE: usize = 1024;
+/// The most dimensions of an activation of the guest's own; ONNX models rarely pass six.
+const RANK: usize = 8;
+
+/// A description that names only cuts of `model`, each once.
+pub(crate) fn description(
+    answer: bindings::Description,
+    model: &ModelView,
+) -> Result<Description, SandboxError> {
+    let pixels = match answer.pixels {
+        bindings::Pixels::Own => Pixels::Own,
+        bindings::Pixels::Spec(spec) => {
+            let spec = pixel_spec(&spec);
+            spec.check()
+                .map_err(|error| SandboxError::bad_answer(error.to_string()))?;
+            Pixels::Spec(spec)
+        }
+    };
+    let cuts = answer
+        .cuts
+        .into_iter()
+        .map(served_cut)
+        .collect::<Result<Vec<_>, _>>()?;
+    check_cuts(&cuts, model)?;
+    Ok(Description {
+        name: one_line(&answer.name, NAME),
+        version: one_line(&answer.version, NAME),
+        pixels,
+        cuts,
+    })
+}
+
+fn served_cut(cut: bindings::ServedCut) -> Result<ServedCut, SandboxError> {
+    let activation = match cut.activation {
+        bindings::Activation::Faithful => Activation::Faithful,
+        bindings::Activation::Own(dims) => Activation::Own(own_shape(&cut.name, &dims)?),
+    };
+    Ok(ServedCut {
+        name: cut.name,
+        activation,
+    })
+}
+
+fn own_shape(cut: &str, dims: &[u32]) -> Result<Vec<usize>, SandboxError> {
+    let wrong = || {
+        SandboxError::bad_answer(format!(
+            "activations of shape {dims:?} at {:?}",
+            one_line(cut, NAME)
+        ))
+    };
+    if dims.len() > RANK || dims.contains(&0) {
+        return Err(wrong());
+    }
+    let shape: Vec<usize> = dims
+        .iter()
+        .map(|&dim| usize::try_from(dim))
+        .collect::<Result<_, _>>()
+        .map_err(|_| wrong())?;
+    // What one tensor of the wire can count.
+    let elements = Shape::new(shape.clone()).elements().map_err(|_| wrong())?;
+    if i32::try_from(elements).is_err() {
+        return Err(wrong());
+    }
+    Ok(shape)
+}
+
+fn check_cuts(cuts: &[ServedCut], model: &ModelView) -> Result<(), SandboxError> {
+    let mut seen = HashSet::new();
+    for cut in cuts {
+        if model.cut(&cut.name).is_none() {
+            return Err(SandboxError::bad_answer(format!(
+                "it serves {:?}, which is no cut of the model",
+                one_line(&cut.name, MESSAGE)
+            )));
+        }
+        if !seen.insert(&cut.name) {
+            return Err(SandboxError::bad_answer(format!(
+                "it names the cut {:?} twice",
+                cut.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What the guest itself says went wrong.
+pub(crate) fn failure(failure: bindings::Failure) -> SandboxError {
+    SandboxError::Failed(OpError::new(
+        code_from_guest(failure.code),
+        one_line(&failure.message, MESSAGE),
+    ))
+}
+
+/// Activations where every one of `asked` samples has a row or a failure, of the shape the job promises.
+pub(crate) fn extracted(
+    activations: Tensor,
+    failed: Vec<bindings::FailedSample>,
+    asked: usize,
+    job: &Job,
+) -> Result<Extracted, SandboxError> {
+    let failed = failures(failed, asked)?;
+    let rows = activations.rows().unwrap_or(0);
+    if rows + failed.len() != asked {
+        return Err(SandboxError::bad_answer(format!(
+            "{rows} rows and {} failed samples for {asked} samples",
+            failed.len()
+        )));
+    }
+    if activations.dtype() != DType::F32 || activations.shape() != &job.row.batched(rows) {
+        return Err(SandboxError::bad_answer(format!(
+            "activations are {}, the split {:?} has f32{} per sample",
+            activations.describe(),
+            job.split,
+            job.row
+        )));
+    }
+    Ok(Extracted { activations, failed })
+}
+
+fn failures(failed: Vec<bindings::FailedSample>, asked: usize) -> Result<Vec<SampleFailure>, SandboxError> {
+    let mut failures = Vec::new();
+    let mut next = 0;
+    for sample in failed {
+        let index = usize::try_from(sample.index).unwrap_or(usize::MAX);
+        if index >= asked || index < next {
+            return Err(SandboxError::bad_answer(format!(
+                "it calls sample {index} of {asked} failed; failed samples come by ascending index, each once"
+            )));
+        }
+        next = index + 1;
+        let error = OpError::new(code_from_guest(sample.code), one_line(&sample.message, MESSAGE));
+        failures.push(SampleFailure { index, error });
+    }
+    Ok(failures)
+}

@@ -1,0 +1,24 @@
+//! The host's side of the world `frozen-prefix`, as wasmtime makes it from the WIT.
+#![allow(missing_docs, unreachable_pub, clippy::all, clippy::indexing_slicing)]
+
+wasmtime::component::bindgen!({
+    path: "../../guest/wit",
+    world: "frozen-prefix",
+    imports: {
+        "wasi:nn/inference.[method]graph-execution-context.compute": async | trappable,
+        "frostline:pushdown/objects.size": async | trappable,
+        "frostline:pushdown/objects.read": async | trappable,
+        "frostline:pushdown/images.load": async | trappable,
+        default: trappable,
+    },
+    exports: { default: async },
+    with: {
+        "wasi:nn/tensor.tensor": crate::state::HeldTensor,
+        "wasi:nn/graph.graph": crate::state::Graph,
+        "wasi:nn/inference.graph-execution-context": crate::state::Graph,
+        "wasi:nn/errors.error": frostline_tensor::OpError,
+    },
+    trappable_error_type: {
+        "frostline:pushdown/types.failure" => crate::breach::Stop,
+    },
+});

@@ -1,0 +1,90 @@
+//! The seam between the two worlds of errors. An operation that fails is *told* to the guest, which may go on. A limit
+//! that is passed, or a call that makes no sense, *ends* the guest's call and is told to the host.
+
+use frostline_tensor::OpError;
+use wasmtime::component::ResourceTableError;
+
+/// What a guest may use only so much of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resource {
+    /// Bytes of an instance's linear memory.
+    Memory,
+    /// Entries of a table.
+    TableElements,
+    /// Host-side handles held at once.
+    Handles,
+    /// Bytes of host-side tensors alive at once.
+    TensorBytes,
+    /// Objects read.
+    ObjectReads,
+    /// Bytes read from objects.
+    ObjectBytes,
+    /// Bytes of log lines.
+    LogBytes,
+}
+
+impl std::fmt::Display for Resource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Memory => "bytes of guest memory",
+            Self::TableElements => "table entries",
+            Self::Handles => "handles held at once",
+            Self::TensorBytes => "bytes of tensors held on the host at once",
+            Self::ObjectReads => "object reads",
+            Self::ObjectBytes => "bytes read from objects",
+            Self::LogBytes => "bytes of log lines",
+        })
+    }
+}
+
+/// Why the host ends a guest's call.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Breach {
+    /// The guest wanted more than it may have.
+    #[error("{wanted} {resource}, {allowed} are allowed")]
+    Limit {
+        /// Of what.
+        resource: Resource,
+        /// What it would have come to.
+        wanted: u64,
+        /// What is allowed.
+        allowed: u64,
+    },
+    /// The guest called the host in a way the interface has no answer for.
+    #[error("{0}")]
+    Misuse(String),
+}
+
+/// How a host function that a guest called stops short.
+#[allow(unreachable_pub, reason = "the generated bindings re-export it")]
+#[derive(Debug)]
+pub enum Stop {
+    /// The guest is told and goes on.
+    Told(OpError),
+    /// The guest's call ends.
+    Ended(wasmtime::Error),
+}
+
+impl From<OpError> for Stop {
+    fn from(error: OpError) -> Self {
+        Self::Told(error)
+    }
+}
+
+impl From<Breach> for Stop {
+    fn from(breach: Breach) -> Self {
+        Self::Ended(wasmtime::Error::new(breach))
+    }
+}
+
+impl From<wasmtime::Error> for Stop {
+    fn from(error: wasmtime::Error) -> Self {
+        Self::Ended(error)
+    }
+}
+
+impl From<ResourceTableError> for Stop {
+    fn from(error: ResourceTableError) -> Self {
+        Self::Ended(wasmtime::Error::new(error))
+    }
+}

@@ -1,0 +1,78 @@
+use crate::config::SandboxConfig;
+use crate::error::SandboxError;
+use std::time::Duration;
+use wasmtime::{Config, Engine, EngineWeak, InstanceAllocationStrategy, PoolingAllocationConfig};
+
+/// Core instances of one guest: its module, and the two small ones that wit-component puts beside it; the rest is room
+/// for components linked from several modules.
+const CORE_INSTANCES: u32 = 8;
+
+/// The most any one guest's stack of host and Wasm frames takes; address space, committed as it is used.
+const STACK_BYTES: usize = 1 << 20;
+
+/// An engine that can only run what [`SandboxConfig`] allows, and the thread that makes its time pass.
+pub(crate) fn start(config: &SandboxConfig) -> Result<Engine, SandboxError> {
+    let engine = Engine::new(&engine_config(config)).map_err(|error| {
+        SandboxError::host(format!(
+            "cannot set up the Wasm engine: {error:#}; with little address space, lower `instances` or \
+             `memory_reservation`"
+        ))
+    })?;
+    start_ticking(&engine, config.tick)?;
+    Ok(engine)
+}
+
+fn engine_config(config: &SandboxConfig) -> Config {
+    let mut engine = Config::new();
+    engine.wasm_component_model(true);
+    // Guests compute the same on every host: no relaxed rounding.
+    engine.relaxed_simd_deterministic(true);
+    engine.epoch_interruption(true);
+    engine.max_wasm_stack(STACK_BYTES / 2);
+    engine.async_stack_size(STACK_BYTES);
+    engine.memory_reservation(config.memory_reservation);
+    engine.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(config)));
+    engine
+}
+
+fn pool(config: &SandboxConfig) -> PoolingAllocationConfig {
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(config.instances)
+        .total_core_instances(config.instances.saturating_mul(CORE_INSTANCES))
+        .max_core_instances_per_component(CORE_INSTANCES)
+        .total_memories(config.instances)
+        .max_memories_per_component(1)
+        .max_memory_size(config.memory_bytes)
+        .total_tables(config.instances.saturating_mul(CORE_INSTANCES))
+        .max_tables_per_component(CORE_INSTANCES)
+        .table_elements(config.table_elements)
+        .total_stacks(config.instances);
+    pool
+}
+
+/// Advances the epoch every `tick` for as long as the engine lives.
+fn start_ticking(engine: &Engine, tick: Duration) -> Result<(), SandboxError> {
+    let weak = engine.weak();
+    let ticking = move || {
+        while advance(&weak) {
+            std::thread::sleep(tick);
+        }
+    };
+    std::thread::Builder::new()
+        .name("guest-ticks".to_owned())
+        .spawn(ticking)
+        .map(drop)
+        .map_err(|error| {
+            SandboxError::host(format!("cannot start the thread that interrupts guests: {error}"))
+        })
+}
+
+fn advance(engine: &EngineWeak) -> bool {
+    match engine.upgrade() {
+        Some(engine) => {
+            engine.increment_epoch();
+            true
+        }
+        None => false,
+    }
+}

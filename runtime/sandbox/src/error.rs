@@ -1,0 +1,175 @@
+use crate::breach::{Breach, Resource};
+use frostline_tensor::OpError;
+use std::time::Duration;
+use wasmtime::component::ResourceTableError;
+
+/// Why a guest cannot be used, or a call of one failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SandboxError {
+    /// The bytes are no WebAssembly guest at all.
+    #[error("this is no guest: {reason}")]
+    NotAGuest {
+        /// What they are instead, and what to do.
+        reason: String,
+    },
+    /// The guest is larger than this host takes.
+    #[error("the guest has {bytes} bytes, this host takes at most {allowed}")]
+    GuestTooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The largest that is accepted.
+        allowed: usize,
+    },
+    /// A component that wants or gives something else than the world `frozen-prefix`.
+    #[error("the component is of another world than frostline:pushdown/frozen-prefix@0.1.0: {}", other_world(.imports, .exports, .detail))]
+    OtherWorld {
+        /// What it imports that a guest does not get.
+        imports: Vec<String>,
+        /// What a guest exports and it does not.
+        exports: Vec<String>,
+        /// How the types differ, where only they do.
+        detail: String,
+    },
+    /// Compiling took too long, or others were compiled for too long before.
+    #[error("the guest was not ready to run after {after:?}: try again, or make it smaller")]
+    PrepareDeadline {
+        /// The time given.
+        after: Duration,
+    },
+    /// No place for another call became free.
+    #[error(
+        "no place to run the guest became free within {after:?}: all are taken by other calls, try again later"
+    )]
+    Busy {
+        /// The time waited.
+        after: Duration,
+    },
+    /// The guest crashed.
+    #[error("the guest trapped: {trap}{}", after_words(.last_words))]
+    Trapped {
+        /// What the engine says.
+        trap: String,
+        /// The last line the guest logged as an error; the SDK logs a panic's message there.
+        last_words: Option<String>,
+    },
+    /// The guest's call took too long.
+    #[error("the guest did not answer within {after:?}")]
+    Deadline {
+        /// The time given.
+        after: Duration,
+    },
+    /// The guest wanted more of something than it may have.
+    #[error("the guest went over a limit: {wanted} {resource}, {allowed} are allowed")]
+    Limit {
+        /// Of what.
+        resource: Resource,
+        /// What it would have come to.
+        wanted: u64,
+        /// What is allowed.
+        allowed: u64,
+    },
+    /// The guest itself says it cannot.
+    #[error("the guest answers: {0}")]
+    Failed(OpError),
+    /// The guest answered something its interface does not allow.
+    #[error("the guest's answer is wrong: {reason}")]
+    BadAnswer {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The guest does not serve the split asked for.
+    #[error("guest {guest} does not serve the split {split:?}: {reason}")]
+    NotServed {
+        /// The guest's name for itself.
+        guest: String,
+        /// The split asked for.
+        split: String,
+        /// What it does serve, or why not.
+        reason: String,
+    },
+    /// The host failed, not the guest.
+    #[error("the sandbox failed: {reason}")]
+    Host {
+        /// What happened.
+        reason: String,
+    },
+}
+
+impl SandboxError {
+    pub(crate) fn not_a_guest(reason: impl Into<String>) -> Self {
+        Self::NotAGuest {
+            reason: reason.into(),
+        }
+    }
+
+    pub(crate) fn bad_answer(reason: impl Into<String>) -> Self {
+        Self::BadAnswer {
+            reason: reason.into(),
+        }
+    }
+
+    pub(crate) fn host(reason: impl Into<String>) -> Self {
+        Self::Host {
+            reason: reason.into(),
+        }
+    }
+
+    /// What ended a call, told apart: a limit, or a crash of the guest's own.
+    pub(crate) fn from_trap(error: &wasmtime::Error, handles: usize, last_words: Option<String>) -> Self {
+        if let Some(Breach::Limit {
+            resource,
+            wanted,
+            allowed,
+        }) = error.downcast_ref::<Breach>()
+        {
+            return Self::Limit {
+                resource: *resource,
+                wanted: *wanted,
+                allowed: *allowed,
+            };
+        }
+        if let Some(ResourceTableError::Full) = error.downcast_ref::<ResourceTableError>() {
+            let allowed = u64::try_from(handles).unwrap_or(u64::MAX);
+            return Self::Limit {
+                resource: Resource::Handles,
+                wanted: allowed.saturating_add(1),
+                allowed,
+            };
+        }
+        let trap = match error.downcast_ref::<wasmtime::Trap>() {
+            Some(trap) => trap.to_string(),
+            None => error.root_cause().to_string(),
+        };
+        Self::Trapped { trap, last_words }
+    }
+}
+
+fn other_world(imports: &[String], exports: &[String], detail: &str) -> String {
+    let mut parts = Vec::new();
+    if !imports.is_empty() {
+        parts.push(format!(
+            "it imports {}, which guests do not get",
+            imports.join(", ")
+        ));
+    }
+    if imports
+        .iter()
+        .any(|name| name.starts_with("wasi:") && !name.starts_with("wasi:nn/"))
+    {
+        parts.push("guests run without WASI: build for wasm32-unknown-unknown".to_owned());
+    }
+    if !exports.is_empty() {
+        parts.push(format!("it does not export {}", exports.join(", ")));
+    }
+    if !detail.is_empty() {
+        parts.push(detail.to_owned());
+    }
+    parts.join("; ")
+}
+
+fn after_words(words: &Option<String>) -> String {
+    words
+        .as_ref()
+        .map(|words| format!("; it logged: {words}"))
+        .unwrap_or_default()
+}

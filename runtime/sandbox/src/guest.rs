@@ -1,0 +1,177 @@
+use crate::bindings::{self, FrozenPrefix, FrozenPrefixPre};
+use crate::error::SandboxError;
+use crate::job::{CallContext, Extracted, Job, ModelView, guest_samples};
+use crate::sandbox::Sandbox;
+use crate::state::{CallState, Extraction};
+use crate::{answer, stage_name};
+use frostline_tensor::{SampleRef, Tensor};
+use frostline_wire::Description;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use wasmtime::Store;
+
+/// A guest that is ready to run. Every call gets an instance of its own, so calls share nothing and run at once.
+#[derive(Clone)]
+pub struct Guest {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    sandbox: Sandbox,
+    sha256: String,
+    pre: FrozenPrefixPre<CallState>,
+}
+
+impl Guest {
+    pub(crate) fn new(sandbox: Sandbox, sha256: String, pre: FrozenPrefixPre<CallState>) -> Self {
+        Self {
+            shared: Arc::new(Shared { sandbox, sha256, pre }),
+        }
+    }
+
+    /// SHA-256 of the bytes it was made from, lower-case hex.
+    pub fn sha256(&self) -> &str {
+        &self.shared.sha256
+    }
+
+    /// What the guest does for `model`, given a job's `parameters`.
+    ///
+    /// # Errors
+    /// [`SandboxError::Failed`] when the guest says it cannot serve them, [`SandboxError::BadAnswer`] when it names what
+    /// the model does not have, and whatever else ends a call.
+    pub async fn describe(
+        &self,
+        model: &Arc<ModelView>,
+        parameters: &str,
+    ) -> Result<Description, SandboxError> {
+        let (shared, model, parameters) =
+            (Arc::clone(&self.shared), Arc::clone(model), parameters.to_owned());
+        let deadline = shared.sandbox.inner.config.describe_deadline;
+        self.on_guest_threads(async move {
+            let state = CallState::new(&shared.sandbox.inner.config, None);
+            let view = model_view(&model)?;
+            let call = async |guest: &FrozenPrefix, store: &mut Store<CallState>| {
+                guest.call_describe(store, &view, &parameters).await
+            };
+            let (_, answered) = shared.call(state, deadline, call).await?;
+            answer::description(answered.map_err(answer::failure)?, &model)
+        })
+        .await
+    }
+
+    /// Turns `samples` into activations: one call of the guest, on an instance of its own.
+    ///
+    /// Operations of the host run on the runtime this is polled on, guest code on the sandbox's threads. Dropping the
+    /// future ends the call: its instance goes, its queued work is removed.
+    ///
+    /// # Errors
+    /// [`SandboxError::Failed`] with the guest's own reason; [`SandboxError::Trapped`], [`SandboxError::Deadline`] and
+    /// [`SandboxError::Limit`] when its call was ended; [`SandboxError::BadAnswer`] when what it returned is not one row or
+    /// failure for every sample.
+    pub async fn extract(
+        &self,
+        samples: &[SampleRef],
+        job: &Job,
+        context: CallContext,
+    ) -> Result<Extracted, SandboxError> {
+        let (shared, job, asked) = (Arc::clone(&self.shared), job.clone(), samples.len());
+        let host = Handle::try_current().unwrap_or_else(|_| shared.sandbox.inner.threads.handle().clone());
+        let samples = guest_samples(samples);
+        let deadline = context.allowance.limits().call_deadline;
+        self.on_guest_threads(async move {
+            let extraction = Extraction {
+                context,
+                model: Arc::clone(&job.model),
+                host,
+            };
+            let state = CallState::new(&shared.sandbox.inner.config, Some(extraction));
+            let asked_job = guest_job(&job)?;
+            let call = async |guest: &FrozenPrefix, store: &mut Store<CallState>| {
+                guest.call_extract(store, &samples, &asked_job).await
+            };
+            let (store, answered) = shared.call(state, deadline, call).await?;
+            let bindings::Activations { tensor, failed } = answered.map_err(answer::failure)?;
+            answer::extracted(take_tensor(store, tensor)?, failed, asked, &job)
+        })
+        .await
+    }
+
+    async fn on_guest_threads<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = Result<T, SandboxError>> + Send + 'static,
+    ) -> Result<T, SandboxError> {
+        self.shared.sandbox.inner.threads.run(call).await?
+    }
+}
+
+impl Shared {
+    /// Waits for a place, makes an instance and calls it; after a trap nothing of the instance is used again.
+    async fn call<T>(
+        &self,
+        state: CallState,
+        deadline: Duration,
+        call: impl AsyncFnOnce(&FrozenPrefix, &mut Store<CallState>) -> wasmtime::Result<T>,
+    ) -> Result<(Store<CallState>, T), SandboxError> {
+        let inner = &self.sandbox.inner;
+        let after = inner.config.place_deadline;
+        let place = tokio::time::timeout(after, inner.places.acquire()).await;
+        let _place = match place {
+            Ok(place) => place.map_err(|_| SandboxError::host("the sandbox is closed"))?,
+            Err(_) => return Err(SandboxError::Busy { after }),
+        };
+        let mut store = inner.store(state);
+        let run = async {
+            let guest = self.pre.instantiate_async(&mut store).await?;
+            call(&guest, &mut store).await
+        };
+        let outcome = tokio::time::timeout(deadline, run).await;
+        match outcome {
+            Ok(Ok(answered)) => Ok((store, answered)),
+            Ok(Err(error)) => {
+                let last_words = store.data_mut().last_words.take();
+                Err(SandboxError::from_trap(&error, inner.config.handles, last_words))
+            }
+            Err(_) => Err(SandboxError::Deadline { after: deadline }),
+        }
+    }
+}
+
+/// Takes the tensor a guest returned, and with the store gives up everything else it held.
+fn take_tensor(
+    mut store: Store<CallState>,
+    tensor: wasmtime::component::Resource<crate::state::HeldTensor>,
+) -> Result<Tensor, SandboxError> {
+    let held = store.data_mut().table.delete(tensor);
+    held.map(|held| held.tensor)
+        .map_err(|error| SandboxError::bad_answer(format!("its tensor is gone: {error}")))
+}
+
+fn model_view(model: &ModelView) -> Result<bindings::ModelView, SandboxError> {
+    let cuts = model.cuts.iter().map(|cut| {
+        Ok(bindings::Cut {
+            name: cut.name.clone(),
+            shape: dims(&cut.shape)?,
+        })
+    });
+    Ok(bindings::ModelView {
+        input: model.input.clone(),
+        input_shape: dims(&model.input_shape)?,
+        cuts: cuts.collect::<Result<_, SandboxError>>()?,
+    })
+}
+
+fn guest_job(job: &Job) -> Result<bindings::Job, SandboxError> {
+    Ok(bindings::Job {
+        split: job.split.clone(),
+        stage: stage_name::up_to(&job.split),
+        input: job.model.input.clone(),
+        input_shape: dims(&job.model.input_shape)?,
+        parameters: job.parameters.clone(),
+    })
+}
+
+fn dims(shape: &[usize]) -> Result<Vec<u32>, SandboxError> {
+    let dims: Result<_, _> = shape.iter().map(|&dim| u32::try_from(dim)).collect();
+    dims.map_err(|_| SandboxError::host(format!("the model's shape {shape:?} is too large for guests")))
+}

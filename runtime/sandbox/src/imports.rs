@@ -1,0 +1,165 @@
+//! The host's side of our own interfaces: `objects`, `images`, `log`.
+
+use crate::bindings::frostline::pushdown::{images, log, objects, types};
+use crate::breach::{Breach, Resource, Stop};
+use crate::nn::code_for_guest;
+use crate::state::CallState;
+use frostline_tensor::{DType, OpError, PixelFormat, PixelSpec, SampleFailure, SampleRef, Shape};
+
+/// The longest line that is logged, in bytes: longer ones are cut off.
+const LOG_LINE: usize = 1024;
+
+impl types::Host for CallState {
+    fn convert_failure(&mut self, stop: Stop) -> wasmtime::Result<types::Failure> {
+        match stop {
+            Stop::Told(error) => Ok(types::Failure {
+                code: code_for_guest(error.code),
+                message: error.message,
+            }),
+            Stop::Ended(error) => Err(error),
+        }
+    }
+}
+
+impl objects::Host for CallState {
+    async fn size(&mut self, key: String) -> Result<u64, Stop> {
+        let extraction = self.extraction()?.clone();
+        extraction.context.allowance.count_reads(1)?;
+        Ok(extraction.on_host(extraction.context.objects.size(key)).await?)
+    }
+
+    async fn read(&mut self, key: String, offset: u64, length: u32) -> Result<Vec<u8>, Stop> {
+        let extraction = self.extraction()?.clone();
+        let allowance = &extraction.context.allowance;
+        allowance.count_reads(1)?;
+        // One byte more than may be read shows that the read would go beyond; a shorter answer would look like the end.
+        let memory = u64::try_from(self.memory_cap).unwrap_or(u64::MAX);
+        let most = allowance
+            .object_bytes_left()
+            .min(memory)
+            .saturating_add(1)
+            .min(length.into());
+        let range = offset..offset.saturating_add(most);
+        let bytes = extraction
+            .on_host(extraction.context.objects.read(key, range))
+            .await?;
+        allowance.count_object_bytes(bytes.len())?;
+        if bytes.len() > self.memory_cap {
+            let wanted = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+            return Err(Breach::Limit {
+                resource: Resource::Memory,
+                wanted,
+                allowed: memory,
+            }
+            .into());
+        }
+        Ok(bytes)
+    }
+}
+
+impl images::Host for CallState {
+    async fn load(
+        &mut self,
+        samples: Vec<types::Sample>,
+        spec: types::PixelSpec,
+        format: images::PixelFormat,
+    ) -> Result<images::Loaded, Stop> {
+        let extraction = self.extraction()?.clone();
+        let allowance = &extraction.context.allowance;
+        let spec = pixel_spec(&spec);
+        spec.check().map_err(OpError::from)?;
+        allowance.count_reads(samples.len())?;
+        let (format, dtype) = match format {
+            images::PixelFormat::Raw => (PixelFormat::U8, DType::U8),
+            images::PixelFormat::Normalised => (PixelFormat::F32, DType::F32),
+        };
+        let batch = Shape::new(spec.sample_shape()).batched(samples.len());
+        let charge = allowance.charge_tensor(batch.bytes(dtype.size()).map_err(OpError::from)?)?;
+        let samples = samples
+            .into_iter()
+            .map(|s| SampleRef {
+                key: s.key,
+                etag: s.etag,
+            })
+            .collect();
+        let loaded = extraction
+            .on_host(extraction.context.loader.load(samples, spec, format))
+            .await?;
+        let failed = loaded.failed.iter().map(failed_sample).collect();
+        Ok(images::Loaded {
+            pixels: self.hold(loaded.pixels, charge)?,
+            failed,
+        })
+    }
+}
+
+pub(crate) fn pixel_spec(spec: &types::PixelSpec) -> PixelSpec {
+    PixelSpec {
+        resize: spec.resize,
+        crop_height: spec.crop_height,
+        crop_width: spec.crop_width,
+        mean: spec.mean.into(),
+        std: spec.std.into(),
+    }
+}
+
+fn failed_sample(failure: &SampleFailure) -> types::FailedSample {
+    types::FailedSample {
+        index: u32::try_from(failure.index).unwrap_or(u32::MAX),
+        code: code_for_guest(failure.error.code),
+        message: failure.error.message.clone(),
+    }
+}
+
+impl log::Host for CallState {
+    fn write(&mut self, level: log::Level, message: String) -> wasmtime::Result<()> {
+        let line = one_line(&message, LOG_LINE);
+        if let log::Level::Error = level {
+            self.last_words = Some(line.clone());
+        }
+        let Some(extraction) = &self.extraction else {
+            return Ok(());
+        };
+        if !extraction.context.allowance.admits_log(line.len()) {
+            return Ok(());
+        }
+        let labels = &extraction.context.labels;
+        macro_rules! line_at {
+            ($level:ident) => {
+                tracing::$level!(target: "frostline::guest", tenant = labels.tenant, guest = labels.guest,
+                    extraction = labels.extraction, "{line}")
+            };
+        }
+        match level {
+            log::Level::Debug => line_at!(debug),
+            log::Level::Info => line_at!(info),
+            log::Level::Warn => line_at!(warn),
+            log::Level::Error => line_at!(error),
+        }
+        Ok(())
+    }
+}
+
+/// At most `most` bytes of a text, control characters replaced: a guest forges no second line, no colours.
+pub(crate) fn one_line(text: &str, most: usize) -> String {
+    let mut line = String::new();
+    for character in text.chars() {
+        let plain = if character.is_control() { ' ' } else { character };
+        if line.len() + plain.len_utf8() > most {
+            break;
+        }
+        line.push(plain);
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::one_line;
+
+    #[test]
+    fn a_line_stays_a_line() {
+        assert_eq!(one_line("a\nb\u{1b}[31mc", 100), "a b [31mc");
+        assert_eq!(one_line("äöü", 5), "äö");
+    }
+}

@@ -1,0 +1,150 @@
+use crate::allowance::Allowance;
+use crate::error::SandboxError;
+use frostline_tensor::{GraphExecutor, ObjectReader, SampleFailure, SampleLoader, SampleRef, Shape, Tensor};
+use frostline_wire::{Activation, Description, ServedCut};
+use std::sync::Arc;
+
+/// What a guest may know of a model, and what its extraction may reach.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelView {
+    /// SHA-256 of the model's bytes, lower-case hex; names it in every [`Stage`](frostline_tensor::Stage).
+    pub sha256: String,
+    /// The input tensor's name.
+    pub input: String,
+    /// Shape of one input sample.
+    pub input_shape: Vec<usize>,
+    /// The cuts, in the order of execution.
+    pub cuts: Vec<CutView>,
+}
+
+/// One cut of a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CutView {
+    /// The tensor that carries everything across.
+    pub name: String,
+    /// Shape of one sample.
+    pub shape: Vec<usize>,
+}
+
+impl ModelView {
+    /// The cut of this name, and its place in the order of execution.
+    pub(crate) fn cut(&self, name: &str) -> Option<(usize, &CutView)> {
+        self.cuts.iter().enumerate().find(|(_, cut)| cut.name == name)
+    }
+
+    /// Shape of one sample of `tensor`: the input or a cut.
+    pub(crate) fn row(&self, tensor: &str) -> Option<Shape> {
+        if tensor == self.input {
+            return Some(Shape::new(self.input_shape.clone()));
+        }
+        self.cut(tensor).map(|(_, cut)| Shape::new(cut.shape.clone()))
+    }
+}
+
+/// What a guest is asked to do with samples: checked against its description once, then used for every call of an
+/// extraction.
+#[derive(Debug, Clone)]
+pub struct Job {
+    pub(crate) model: Arc<ModelView>,
+    pub(crate) split: String,
+    pub(crate) parameters: String,
+    pub(crate) row: Shape,
+}
+
+impl Job {
+    /// Activations of `model` at the cut `split`, by a guest that described itself as `description` when given the same
+    /// `parameters`.
+    ///
+    /// # Errors
+    /// [`SandboxError::NotServed`] when the model has no such cut or the description leaves it out.
+    pub fn new(
+        model: Arc<ModelView>,
+        description: &Description,
+        split: &str,
+        parameters: &str,
+    ) -> Result<Self, SandboxError> {
+        let served = description.cuts.iter().find(|cut| cut.name == split);
+        let row = served
+            .and_then(|cut| activation_row(&model, cut))
+            .ok_or_else(|| SandboxError::NotServed {
+                guest: description.name.clone(),
+                split: split.to_owned(),
+                reason: why_not_served(&model, description, split),
+            })?;
+        Ok(Self {
+            model,
+            split: split.to_owned(),
+            parameters: parameters.to_owned(),
+            row,
+        })
+    }
+
+    /// Shape of one activation.
+    pub fn row(&self) -> &Shape {
+        &self.row
+    }
+}
+
+/// Shape of one activation of `served`, whether the model's own or the guest's.
+pub(crate) fn activation_row(model: &ModelView, served: &ServedCut) -> Option<Shape> {
+    let (_, cut) = model.cut(&served.name)?;
+    Some(match &served.activation {
+        Activation::Faithful => Shape::new(cut.shape.clone()),
+        Activation::Own(shape) => Shape::new(shape.clone()),
+    })
+}
+
+fn why_not_served(model: &ModelView, description: &Description, split: &str) -> String {
+    if model.cut(split).is_none() {
+        return "the model has no such cut".to_owned();
+    }
+    let served: Vec<&str> = description.cuts.iter().map(|cut| cut.name.as_str()).collect();
+    match served.as_slice() {
+        [] => "it serves none of this model's cuts".to_owned(),
+        served => format!("it serves {}", served.join(", ")),
+    }
+}
+
+/// What a call may use: the host's operations, bound to one tenant's data root, and the extraction's allowance.
+#[derive(Clone)]
+pub struct CallContext {
+    /// Runs the stages of the extraction's model.
+    pub executor: Arc<dyn GraphExecutor>,
+    /// Reads, decodes and preprocesses samples.
+    pub loader: Arc<dyn SampleLoader>,
+    /// Reads objects.
+    pub objects: Arc<dyn ObjectReader>,
+    /// Shared by all calls of one extraction.
+    pub allowance: Arc<Allowance>,
+    /// For log lines.
+    pub labels: Labels,
+}
+
+/// Whose call it is; stands beside every line the guest logs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Labels {
+    /// The tenant's name.
+    pub tenant: String,
+    /// The guest's name on this host.
+    pub guest: String,
+    /// The extraction's name.
+    pub extraction: String,
+}
+
+/// What a call of `extract` came to, checked: every sample has a row or a failure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Extracted {
+    /// `f32`, one row per sample that worked, in the order asked for.
+    pub activations: Tensor,
+    /// The others, by ascending index.
+    pub failed: Vec<SampleFailure>,
+}
+
+/// Samples as a guest is given them.
+pub(crate) fn guest_samples(samples: &[SampleRef]) -> Vec<crate::bindings::Sample> {
+    let one = |sample: &SampleRef| crate::bindings::Sample {
+        key: sample.key.clone(),
+        etag: sample.etag.clone(),
+    };
+    samples.iter().map(one).collect()
+}

@@ -1,0 +1,288 @@
+//! The host's side of `wasi:nn`: tensors are handles charged to the extraction, graphs are stages of its model.
+//!
+//! As in the crate wasmtime-wasi-nn, `compute` consumes its inputs, also when it fails, and whatever the engine refuses is
+//! `runtime-error`; the text says why.
+
+use crate::bindings::wasi::nn::{errors, graph, inference, tensor};
+use crate::breach::{Breach, Stop};
+use crate::stage_name;
+use crate::state::{CallState, Graph, HeldTensor};
+use frostline_tensor::{DType, Data, OpError, OpErrorCode, Shape, Stage, Tensor};
+use wasmtime::component::Resource;
+
+/// The inner error is told to the guest, the outer one ends its call.
+type Answer<T> = wasmtime::Result<Result<T, Resource<OpError>>>;
+
+impl CallState {
+    fn answer<T>(&mut self, result: Result<T, Stop>) -> Answer<T> {
+        match result {
+            Ok(value) => Ok(Ok(value)),
+            Err(Stop::Told(error)) => Ok(Err(self.table.push(error)?)),
+            Err(Stop::Ended(error)) => Err(error),
+        }
+    }
+
+    fn stage(&self, name: &str) -> Result<Stage, Stop> {
+        Ok(stage_name::resolve(name, &self.extraction()?.model)?)
+    }
+
+    /// Runs the stage on the only input it has; nothing else is held meanwhile.
+    async fn run(
+        &mut self,
+        stage: Stage,
+        inputs: Vec<(String, HeldTensor)>,
+    ) -> Result<Vec<inference::NamedTensor>, Stop> {
+        let extraction = self.extraction()?.clone();
+        let (name, input) = only_input(&stage, inputs)?;
+        let rows = rows_that_fit(&input.tensor, extraction.model.row(&stage.from), &name)?;
+        let row = extraction.model.row(&stage.to).unwrap_or_else(|| Shape::new([]));
+        let output = row.batched(rows);
+        let bytes = output.bytes(DType::F32.size()).map_err(OpError::from)?;
+        let charge = extraction.context.allowance.charge_tensor(bytes)?;
+        let tensor = if rows == 0 {
+            Tensor::f32(output, Vec::new()).map_err(OpError::from)?
+        } else {
+            let HeldTensor {
+                tensor,
+                charge: _charge,
+            } = input;
+            extraction
+                .context
+                .executor
+                .submit(&stage, tensor)
+                .await
+                .map_err(as_the_reference_does)?
+        };
+        Ok(vec![(stage.to, self.hold(tensor, charge)?)])
+    }
+}
+
+/// The reference host answers every failed `compute` with `runtime-error`; limits and deadlines keep their own code.
+fn as_the_reference_does(error: OpError) -> OpError {
+    let code = match error.code {
+        OpErrorCode::InvalidArgument | OpErrorCode::InvalidEncoding | OpErrorCode::NotFound => {
+            OpErrorCode::RuntimeError
+        }
+        code => code,
+    };
+    OpError { code, ..error }
+}
+
+fn only_input(stage: &Stage, inputs: Vec<(String, HeldTensor)>) -> Result<(String, HeldTensor), OpError> {
+    let count = inputs.len();
+    match inputs.into_iter().next() {
+        Some((name, tensor)) if count == 1 && name == stage.from => Ok((name, tensor)),
+        Some((name, _)) if count == 1 => Err(OpError::runtime(format!(
+            "the stage takes {:?}, it was given {name:?}",
+            stage.from
+        ))),
+        _ => Err(OpError::runtime(format!(
+            "the stage takes one tensor, {:?}; it was given {count}",
+            stage.from
+        ))),
+    }
+}
+
+fn rows_that_fit(batch: &Tensor, row: Option<Shape>, name: &str) -> Result<usize, OpError> {
+    let fits = row.filter(|row| batch.shape().row().is_ok_and(|given| given == *row));
+    match (fits, batch.rows()) {
+        (Some(_), Ok(rows)) => Ok(rows),
+        _ => Err(OpError::runtime(format!(
+            "{} does not fit the stage's input {name:?}",
+            batch.describe()
+        ))),
+    }
+}
+
+impl tensor::Host for CallState {}
+
+impl tensor::HostTensor for CallState {
+    fn new(
+        &mut self,
+        dimensions: Vec<u32>,
+        ty: tensor::TensorType,
+        data: Vec<u8>,
+    ) -> wasmtime::Result<Resource<HeldTensor>> {
+        let made = self.extraction().map_err(Stop::from).and_then(|extraction| {
+            let charge = extraction.context.allowance.charge_tensor(data.len())?;
+            Ok((tensor_of(&dimensions, ty, &data)?, charge))
+        });
+        // The interface has no failure for the constructor.
+        let held = made.and_then(|(tensor, charge)| self.hold(tensor, charge));
+        held.map_err(|stop| match stop {
+            Stop::Told(error) => wasmtime::Error::new(Breach::Misuse(error.message)),
+            Stop::Ended(error) => error,
+        })
+    }
+
+    fn dimensions(&mut self, tensor: Resource<HeldTensor>) -> wasmtime::Result<Vec<u32>> {
+        let dims = self.table.get(&tensor)?.tensor.shape().dims();
+        Ok(dims
+            .iter()
+            .map(|&dim| u32::try_from(dim))
+            .collect::<Result<_, _>>()?)
+    }
+
+    fn ty(&mut self, tensor: Resource<HeldTensor>) -> wasmtime::Result<tensor::TensorType> {
+        Ok(type_of(self.table.get(&tensor)?.tensor.dtype()))
+    }
+
+    fn data(&mut self, tensor: Resource<HeldTensor>) -> wasmtime::Result<Vec<u8>> {
+        let bytes = self.table.get(&tensor)?.tensor.as_bytes();
+        if bytes.len() > self.memory_cap {
+            return Err(wasmtime::Error::new(Breach::Limit {
+                resource: crate::breach::Resource::Memory,
+                wanted: u64::try_from(bytes.len())?,
+                allowed: u64::try_from(self.memory_cap)?,
+            }));
+        }
+        Ok(bytes.to_vec())
+    }
+
+    fn drop(&mut self, tensor: Resource<HeldTensor>) -> wasmtime::Result<()> {
+        self.table.delete(tensor)?;
+        Ok(())
+    }
+}
+
+fn tensor_of(dimensions: &[u32], ty: tensor::TensorType, bytes: &[u8]) -> Result<Tensor, OpError> {
+    let dims = dimensions
+        .iter()
+        .map(|&dim| usize::try_from(dim))
+        .collect::<Result<Vec<_>, _>>();
+    let shape = Shape::new(dims.map_err(|_| OpError::invalid("a dimension does not fit this machine"))?);
+    let dtype = dtype_of(ty);
+    let data = Data::from_bytes(dtype, bytes).ok_or_else(|| {
+        OpError::invalid(format!(
+            "{} bytes are no whole number of {dtype} elements",
+            bytes.len()
+        ))
+    })?;
+    Ok(Tensor::new(shape, data)?)
+}
+
+const fn dtype_of(ty: tensor::TensorType) -> DType {
+    match ty {
+        tensor::TensorType::Fp16 => DType::F16,
+        tensor::TensorType::Fp32 => DType::F32,
+        tensor::TensorType::Fp64 => DType::F64,
+        tensor::TensorType::Bf16 => DType::Bf16,
+        tensor::TensorType::U8 => DType::U8,
+        tensor::TensorType::I32 => DType::I32,
+        tensor::TensorType::I64 => DType::I64,
+    }
+}
+
+const fn type_of(dtype: DType) -> tensor::TensorType {
+    match dtype {
+        DType::F16 => tensor::TensorType::Fp16,
+        DType::F32 => tensor::TensorType::Fp32,
+        DType::F64 => tensor::TensorType::Fp64,
+        DType::Bf16 => tensor::TensorType::Bf16,
+        DType::U8 => tensor::TensorType::U8,
+        DType::I32 => tensor::TensorType::I32,
+        DType::I64 => tensor::TensorType::I64,
+    }
+}
+
+impl graph::Host for CallState {
+    fn load(
+        &mut self,
+        _: Vec<Vec<u8>>,
+        _: graph::GraphEncoding,
+        _: graph::ExecutionTarget,
+    ) -> Answer<Resource<Graph>> {
+        let refusal = OpError::new(
+            OpErrorCode::Security,
+            "this host takes no model bytes from guests: upload the model and use load-by-name",
+        );
+        self.answer(Err(refusal.into()))
+    }
+
+    fn load_by_name(&mut self, name: String) -> Answer<Resource<Graph>> {
+        let graph = self
+            .stage(&name)
+            .and_then(|stage| Ok(self.table.push(Graph { stage })?));
+        self.answer(graph)
+    }
+}
+
+impl graph::HostGraph for CallState {
+    fn init_execution_context(&mut self, graph: Resource<Graph>) -> Answer<Resource<Graph>> {
+        let graph = self.table.get(&graph)?.clone();
+        Ok(Ok(self.table.push(graph)?))
+    }
+
+    fn drop(&mut self, graph: Resource<Graph>) -> wasmtime::Result<()> {
+        self.table.delete(graph)?;
+        Ok(())
+    }
+}
+
+impl inference::Host for CallState {}
+
+impl inference::HostGraphExecutionContext for CallState {
+    async fn compute(
+        &mut self,
+        context: Resource<Graph>,
+        inputs: Vec<inference::NamedTensor>,
+    ) -> Answer<Vec<inference::NamedTensor>> {
+        let mut taken = Vec::new();
+        for (name, tensor) in inputs {
+            taken.push((name, self.table.delete(tensor)?));
+        }
+        let stage = self.table.get(&context)?.stage.clone();
+        let outputs = self.run(stage, taken).await;
+        self.answer(outputs)
+    }
+
+    fn drop(&mut self, context: Resource<Graph>) -> wasmtime::Result<()> {
+        self.table.delete(context)?;
+        Ok(())
+    }
+}
+
+impl errors::Host for CallState {}
+
+impl errors::HostError for CallState {
+    fn code(&mut self, error: Resource<OpError>) -> wasmtime::Result<errors::ErrorCode> {
+        Ok(code_for_guest(self.table.get(&error)?.code))
+    }
+
+    fn data(&mut self, error: Resource<OpError>) -> wasmtime::Result<String> {
+        Ok(self.table.get(&error)?.message.clone())
+    }
+
+    fn drop(&mut self, error: Resource<OpError>) -> wasmtime::Result<()> {
+        self.table.delete(error)?;
+        Ok(())
+    }
+}
+
+pub(crate) const fn code_for_guest(code: OpErrorCode) -> errors::ErrorCode {
+    match code {
+        OpErrorCode::InvalidArgument => errors::ErrorCode::InvalidArgument,
+        OpErrorCode::InvalidEncoding => errors::ErrorCode::InvalidEncoding,
+        OpErrorCode::Timeout => errors::ErrorCode::Timeout,
+        OpErrorCode::RuntimeError => errors::ErrorCode::RuntimeError,
+        OpErrorCode::UnsupportedOperation => errors::ErrorCode::UnsupportedOperation,
+        OpErrorCode::TooLarge => errors::ErrorCode::TooLarge,
+        OpErrorCode::NotFound => errors::ErrorCode::NotFound,
+        OpErrorCode::Security => errors::ErrorCode::Security,
+        OpErrorCode::Unknown => errors::ErrorCode::Unknown,
+    }
+}
+
+pub(crate) const fn code_from_guest(code: errors::ErrorCode) -> OpErrorCode {
+    match code {
+        errors::ErrorCode::InvalidArgument => OpErrorCode::InvalidArgument,
+        errors::ErrorCode::InvalidEncoding => OpErrorCode::InvalidEncoding,
+        errors::ErrorCode::Timeout => OpErrorCode::Timeout,
+        errors::ErrorCode::RuntimeError => OpErrorCode::RuntimeError,
+        errors::ErrorCode::UnsupportedOperation => OpErrorCode::UnsupportedOperation,
+        errors::ErrorCode::TooLarge => OpErrorCode::TooLarge,
+        errors::ErrorCode::NotFound => OpErrorCode::NotFound,
+        errors::ErrorCode::Security => OpErrorCode::Security,
+        errors::ErrorCode::Unknown => OpErrorCode::Unknown,
+    }
+}

@@ -1,0 +1,108 @@
+use crate::job::ModelView;
+use frostline_tensor::{OpError, Stage};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+/// What stays as it is in a stage's name. A dot is escaped, because `..` divides.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'~');
+
+/// The name under which a guest finds the layers from the model's input to `cut`.
+pub(crate) fn up_to(cut: &str) -> String {
+    utf8_percent_encode(cut, PLAIN).to_string()
+}
+
+/// The stage of `model` that a guest means by `name`: `to`, or `from..to`, tensor names percent-encoded.
+///
+/// # Errors
+/// `not-found` for anything that is no stage of this model; no other model can be named.
+pub(crate) fn resolve(name: &str, model: &ModelView) -> Result<Stage, OpError> {
+    let (from, to) = match name.split_once("..") {
+        Some((from, to)) => (decode(from)?, decode(to)?),
+        None => (model.input.clone(), decode(name)?),
+    };
+    let Some((end, _)) = model.cut(&to) else {
+        return Err(no_stage(name, &format!("the model has no cut {to:?}")));
+    };
+    let begins_before = match model.cut(&from) {
+        Some((start, _)) => start < end,
+        None if from == model.input => true,
+        None => {
+            return Err(no_stage(
+                name,
+                &format!("{from:?} is neither the model's input nor a cut"),
+            ));
+        }
+    };
+    if !begins_before {
+        return Err(no_stage(name, &format!("{from:?} does not lie before {to:?}")));
+    }
+    Ok(Stage {
+        model: model.sha256.clone(),
+        from,
+        to,
+    })
+}
+
+fn decode(part: &str) -> Result<String, OpError> {
+    let decoded = percent_decode_str(part).decode_utf8();
+    decoded
+        .map(std::borrow::Cow::into_owned)
+        .map_err(|_| no_stage(part, "it is not UTF-8 once decoded"))
+}
+
+fn no_stage(name: &str, why: &str) -> OpError {
+    OpError::not_found(format!(
+        "no stage {name:?}: {why}; name a cut, or two as \"from..to\", percent-encoded"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::CutView;
+
+    fn model() -> ModelView {
+        let cut = |name: &str| CutView {
+            name: name.to_owned(),
+            shape: vec![4],
+        };
+        ModelView {
+            sha256: "ab".to_owned(),
+            input: "data".to_owned(),
+            input_shape: vec![3, 8, 8],
+            cuts: vec![cut("/layer1/Relu_output_0"), cut("a..b"), cut("50%")],
+        }
+    }
+
+    #[test]
+    fn every_cut_is_found_under_its_name() {
+        for cut in model().cuts {
+            let stage = resolve(&up_to(&cut.name), &model()).unwrap();
+            assert_eq!((stage.from.as_str(), stage.to), ("data", cut.name));
+        }
+    }
+
+    #[test]
+    fn a_middle_stage_runs_forward() {
+        let stage = resolve("%2Flayer1%2FRelu_output_0..a%2E%2Eb", &model()).unwrap();
+        assert_eq!(
+            (stage.from.as_str(), stage.to.as_str()),
+            ("/layer1/Relu_output_0", "a..b")
+        );
+        for wrong in ["50%25..a%2E%2Eb", "50%25..50%25", "50%25..data", "nowhere..50%25"] {
+            assert_eq!(
+                resolve(wrong, &model()).unwrap_err().code,
+                frostline_tensor::OpErrorCode::NotFound
+            );
+        }
+    }
+
+    #[test]
+    fn nothing_else_is_a_stage() {
+        for wrong in ["", "..", "data", "a..b..c", "%ff", "ab/data", "../../etc/passwd"] {
+            assert_eq!(
+                resolve(wrong, &model()).unwrap_err().code,
+                frostline_tensor::OpErrorCode::NotFound
+            );
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! From the bytes a tenant sends to a component: what they are, and whether they are one at all.
+
+use crate::error::SandboxError;
+use std::borrow::Cow;
+
+/// How every WebAssembly binary begins, before two bytes of version and two that tell module and component apart.
+const MAGIC: &[u8] = b"\0asm";
+const CORE_MODULE: [u8; 4] = [1, 0, 0, 0];
+
+/// The bytes of a component: as sent, or made from a core module whose interface the SDK left in a custom section.
+///
+/// # Errors
+/// [`SandboxError::NotAGuest`] and [`SandboxError::GuestTooLarge`], saying what was sent instead.
+pub(crate) fn component(bytes: &[u8], most: usize) -> Result<Cow<'_, [u8]>, SandboxError> {
+    if bytes.len() > most {
+        return Err(SandboxError::GuestTooLarge {
+            bytes: bytes.len(),
+            allowed: most,
+        });
+    }
+    let Some(version) = bytes.strip_prefix(MAGIC).and_then(|rest| rest.first_chunk::<4>()) else {
+        return Err(SandboxError::not_a_guest(describe_other(bytes)));
+    };
+    if *version == CORE_MODULE {
+        componentise(bytes).map(Cow::Owned)
+    } else {
+        Ok(Cow::Borrowed(bytes))
+    }
+}
+
+fn componentise(module: &[u8]) -> Result<Vec<u8>, SandboxError> {
+    let encoded = wit_component::ComponentEncoder::default()
+        .validate(true)
+        .module(module)
+        .and_then(|mut encoder| encoder.encode());
+    encoded.map_err(|error| {
+        SandboxError::not_a_guest(format!(
+            "a core WebAssembly module that is no guest ({}); build it with the crate frostline-guest for \
+             wasm32-unknown-unknown",
+            error.root_cause()
+        ))
+    })
+}
+
+fn describe_other(bytes: &[u8]) -> String {
+    let what = match bytes {
+        [] => "the file is empty",
+        [0x7f, b'E', b'L', b'F', ..] => {
+            "a program for this machine, not WebAssembly; build for wasm32-unknown-unknown"
+        }
+        _ if std::str::from_utf8(bytes).is_ok_and(|text| text.trim_start().starts_with('(')) => {
+            "WebAssembly's text format; send the binary"
+        }
+        _ if std::str::from_utf8(bytes).is_ok() => "a text file; send a WebAssembly component or core module",
+        _ => "the bytes are no WebAssembly binary; send a component or core module",
+    };
+    what.to_owned()
+}

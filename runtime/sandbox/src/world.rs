@@ -1,0 +1,69 @@
+//! Whether a component is of the world `frozen-prefix`: it imports only what guests get and exports what guests give.
+
+use crate::bindings::FrozenPrefixPre;
+use crate::error::SandboxError;
+use crate::state::CallState;
+use wasmtime::Engine;
+use wasmtime::component::{Component, Linker};
+
+const NEAR: [&str; 2] = ["frostline:pushdown/", "wasi:nn/"];
+const IMPORTS: [&str; 8] = [
+    "frostline:pushdown/types@0.1.0",
+    "frostline:pushdown/objects@0.1.0",
+    "frostline:pushdown/images@0.1.0",
+    "frostline:pushdown/log@0.1.0",
+    "wasi:nn/tensor@0.2.0-rc-2024-10-28",
+    "wasi:nn/graph@0.2.0-rc-2024-10-28",
+    "wasi:nn/inference@0.2.0-rc-2024-10-28",
+    "wasi:nn/errors@0.2.0-rc-2024-10-28",
+];
+const EXPORTS: [&str; 2] = ["describe", "extract"];
+
+/// Links `component` with the host's side of the world.
+///
+/// # Errors
+/// [`SandboxError::OtherWorld`], naming every import a guest does not get and every export it lacks.
+pub(crate) fn link(
+    engine: &Engine,
+    linker: &Linker<CallState>,
+    component: &Component,
+) -> Result<FrozenPrefixPre<CallState>, SandboxError> {
+    check_names(engine, component)?;
+    linker
+        .instantiate_pre(component)
+        .and_then(FrozenPrefixPre::new)
+        .map_err(|error| SandboxError::OtherWorld {
+            imports: Vec::new(),
+            exports: Vec::new(),
+            detail: format!("{error:#}"),
+        })
+}
+
+fn check_names(engine: &Engine, component: &Component) -> Result<(), SandboxError> {
+    let world = component.component_type();
+    let foreign = world
+        .imports(engine)
+        .map(|(name, _)| name)
+        .filter(|name| !IMPORTS.contains(name));
+    let imports: Vec<String> = foreign.map(str::to_owned).collect();
+    let missing = EXPORTS
+        .into_iter()
+        .filter(|name| world.get_export(engine, name).is_none());
+    let exports: Vec<String> = missing.map(str::to_owned).collect();
+    if imports.is_empty() && exports.is_empty() {
+        return Ok(());
+    }
+    let other_version = imports
+        .iter()
+        .any(|name| NEAR.iter().any(|near| name.starts_with(near)));
+    let detail = if other_version {
+        format!("this host offers {}", IMPORTS.join(", "))
+    } else {
+        String::new()
+    };
+    Err(SandboxError::OtherWorld {
+        imports,
+        exports,
+        detail,
+    })
+}
