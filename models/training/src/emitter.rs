@@ -1,0 +1,296 @@
+use frostline_graph::build;
+use frostline_graph::onnx::{
+    AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfo, data_type,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Gradient graphs are written for this operator set: the first in which every reduction we use takes its axes as an input.
+const OPSET: i64 = 18;
+
+/// The floating-point type a suffix computes in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Float {
+    F32,
+    /// For checking gradients: central differences need the digits.
+    F64,
+}
+
+impl Float {
+    pub(crate) const fn data_type(self) -> i32 {
+        match self {
+            Self::F32 => data_type::FLOAT,
+            Self::F64 => data_type::DOUBLE,
+        }
+    }
+}
+
+/// Writes ONNX nodes one after another; every tensor gets a fresh name, equal constants share one.
+#[derive(Debug)]
+pub(crate) struct Emitter {
+    pub(crate) float: Float,
+    nodes: Vec<NodeProto>,
+    constants: BTreeMap<(i32, Vec<i64>, Vec<u8>), String>,
+    renamed: BTreeMap<String, String>,
+    tensors: usize,
+}
+
+impl Emitter {
+    pub(crate) fn new(float: Float) -> Self {
+        let (nodes, constants, renamed) = Default::default();
+        Self {
+            float,
+            nodes,
+            constants,
+            renamed,
+            tensors: 0,
+        }
+    }
+
+    fn fresh(&mut self) -> String {
+        self.tensors += 1;
+        format!("t{}", self.tensors)
+    }
+
+    /// Emits a node with one output and returns the output's name. An empty input name leaves an optional input out.
+    pub(crate) fn node(
+        &mut self,
+        operator: &str,
+        inputs: &[&str],
+        attributes: Vec<AttributeProto>,
+    ) -> String {
+        let output = self.fresh();
+        self.push(operator, inputs, attributes, vec![output.clone()]);
+        output
+    }
+
+    /// Emits a node with two outputs.
+    pub(crate) fn node_pair(
+        &mut self,
+        operator: &str,
+        inputs: &[&str],
+        attributes: Vec<AttributeProto>,
+    ) -> (String, String) {
+        let (first, second) = (self.fresh(), self.fresh());
+        self.push(operator, inputs, attributes, vec![first.clone(), second.clone()]);
+        (first, second)
+    }
+
+    /// Emits a node with `count` outputs.
+    pub(crate) fn node_many(
+        &mut self,
+        operator: &str,
+        inputs: &[&str],
+        attributes: Vec<AttributeProto>,
+        count: usize,
+    ) -> Vec<String> {
+        let outputs: Vec<String> = (0..count).map(|_| self.fresh()).collect();
+        self.push(operator, inputs, attributes, outputs.clone());
+        outputs
+    }
+
+    fn push(&mut self, operator: &str, inputs: &[&str], attribute: Vec<AttributeProto>, output: Vec<String>) {
+        self.nodes.push(NodeProto {
+            name: format!("n{}", self.nodes.len()),
+            op_type: operator.into(),
+            input: inputs.iter().map(|name| (*name).to_owned()).collect(),
+            attribute,
+            output,
+            ..Default::default()
+        });
+    }
+
+    /// Gives a tensor the name it has as an output of the graph.
+    pub(crate) fn rename(&mut self, tensor: &str, name: &str) {
+        self.renamed.insert(tensor.into(), name.into());
+    }
+
+    /// A one-dimensional `i64` constant.
+    pub(crate) fn ints(&mut self, values: impl IntoIterator<Item = i64>) -> String {
+        let values: Vec<i64> = values.into_iter().collect();
+        let raw = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        self.constant(data_type::INT64, vec![values.len() as i64], raw)
+    }
+
+    /// A floating-point scalar constant.
+    pub(crate) fn scalar(&mut self, value: f64) -> String {
+        self.floats(&[], &[value])
+    }
+
+    /// A scalar constant of type `f64`, whatever the suffix computes in.
+    pub(crate) fn double(&mut self, value: f64) -> String {
+        self.constant(data_type::DOUBLE, vec![], value.to_le_bytes().to_vec())
+    }
+
+    /// A scalar `i64` constant.
+    pub(crate) fn integer(&mut self, value: i64) -> String {
+        self.constant(data_type::INT64, vec![], value.to_le_bytes().to_vec())
+    }
+
+    /// A floating-point constant of shape `dims`.
+    pub(crate) fn floats(&mut self, dims: &[usize], values: &[f64]) -> String {
+        let raw = match self.float {
+            Float::F32 => values
+                .iter()
+                .flat_map(|value| (*value as f32).to_le_bytes())
+                .collect(),
+            Float::F64 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+        };
+        self.constant(
+            self.float.data_type(),
+            dims.iter().map(|dim| *dim as i64).collect(),
+            raw,
+        )
+    }
+
+    fn constant(&mut self, data_type: i32, dims: Vec<i64>, raw: Vec<u8>) -> String {
+        let next = format!("c{}", self.constants.len());
+        self.constants
+            .entry((data_type, dims, raw))
+            .or_insert(next)
+            .clone()
+    }
+
+    /// `tensor` with the same elements in the shape `dims`.
+    pub(crate) fn reshape(&mut self, tensor: &str, dims: &[usize]) -> String {
+        let shape = self.ints(dims.iter().map(|dim| *dim as i64));
+        self.node("Reshape", &[tensor, &shape], vec![])
+    }
+
+    pub(crate) fn transpose(&mut self, tensor: &str, permutation: impl IntoIterator<Item = usize>) -> String {
+        let permutation: Vec<i64> = permutation.into_iter().map(|axis| axis as i64).collect();
+        self.node("Transpose", &[tensor], vec![build::ints("perm", &permutation)])
+    }
+
+    /// Picks `indices` along `axis`.
+    pub(crate) fn gather(
+        &mut self,
+        tensor: &str,
+        indices: impl IntoIterator<Item = usize>,
+        axis: i64,
+    ) -> String {
+        let indices = self.ints(indices.into_iter().map(|index| index as i64));
+        self.node("Gather", &[tensor, &indices], vec![build::int("axis", axis)])
+    }
+
+    /// Adds one slice of zeros at the end of axis 1 of a tensor of rank 3.
+    pub(crate) fn append_zeros(&mut self, tensor: &str) -> String {
+        let pads = self.ints([0, 0, 0, 0, 1, 0]);
+        self.node("Pad", &[tensor, &pads], vec![])
+    }
+
+    /// Sums over `axes`, keeping them with length 1 if `keep`.
+    pub(crate) fn sum(&mut self, tensor: &str, axes: impl IntoIterator<Item = usize>, keep: bool) -> String {
+        self.reduce("ReduceSum", tensor, axes, keep)
+    }
+
+    /// Averages over `axes`, keeping them with length 1 if `keep`.
+    pub(crate) fn mean(&mut self, tensor: &str, axes: impl IntoIterator<Item = usize>, keep: bool) -> String {
+        self.reduce("ReduceMean", tensor, axes, keep)
+    }
+
+    fn reduce(
+        &mut self,
+        operator: &str,
+        tensor: &str,
+        axes: impl IntoIterator<Item = usize>,
+        keep: bool,
+    ) -> String {
+        let axes = self.ints(axes.into_iter().map(|axis| axis as i64));
+        self.node(
+            operator,
+            &[tensor, &axes],
+            vec![build::int("keepdims", keep.into())],
+        )
+    }
+
+    /// Repeats axes of length 1 up to the shape `dims`.
+    pub(crate) fn expand(&mut self, tensor: &str, dims: &[usize]) -> String {
+        let shape = self.ints(dims.iter().map(|dim| *dim as i64));
+        self.node("Expand", &[tensor, &shape], vec![])
+    }
+
+    pub(crate) fn concat(&mut self, tensors: &[String], axis: i64) -> String {
+        let inputs: Vec<&str> = tensors.iter().map(String::as_str).collect();
+        self.node("Concat", &inputs, vec![build::int("axis", axis)])
+    }
+
+    /// Splits along `axis` into parts of these lengths.
+    pub(crate) fn split(&mut self, tensor: &str, lengths: &[usize], axis: i64) -> Vec<String> {
+        let sizes = self.ints(lengths.iter().map(|length| *length as i64));
+        self.node_many(
+            "Split",
+            &[tensor, &sizes],
+            vec![build::int("axis", axis)],
+            lengths.len(),
+        )
+    }
+
+    pub(crate) fn add(&mut self, left: &str, right: &str) -> String {
+        self.node("Add", &[left, right], vec![])
+    }
+
+    pub(crate) fn sub(&mut self, left: &str, right: &str) -> String {
+        self.node("Sub", &[left, right], vec![])
+    }
+
+    pub(crate) fn mul(&mut self, left: &str, right: &str) -> String {
+        self.node("Mul", &[left, right], vec![])
+    }
+
+    pub(crate) fn div(&mut self, left: &str, right: &str) -> String {
+        self.node("Div", &[left, right], vec![])
+    }
+
+    /// `tensor` times a constant; the tensor itself when the constant is 1.
+    pub(crate) fn scale(&mut self, tensor: &str, factor: f64) -> String {
+        if factor == 1.0 {
+            return tensor.to_owned();
+        }
+        let factor = self.scalar(factor);
+        self.mul(tensor, &factor)
+    }
+
+    /// The model over everything emitted that an output needs.
+    pub(crate) fn finish(
+        self,
+        inputs: Vec<ValueInfo>,
+        outputs: Vec<ValueInfo>,
+        mut initializer: Vec<TensorProto>,
+    ) -> ModelProto {
+        let mut needed: BTreeSet<String> = outputs.iter().map(|output| output.name.clone()).collect();
+        let mut nodes = Vec::new();
+        for mut node in self.nodes.into_iter().rev() {
+            for name in node.input.iter_mut().chain(&mut node.output) {
+                if let Some(renamed) = self.renamed.get(name) {
+                    renamed.clone_into(name);
+                }
+            }
+            if node.output.iter().any(|output| needed.contains(output)) {
+                needed.extend(node.input.iter().cloned());
+                nodes.push(node);
+            }
+        }
+        nodes.reverse();
+        initializer.extend(
+            self.constants
+                .into_iter()
+                .map(|((data_type, dims, raw), name)| TensorProto {
+                    name,
+                    data_type,
+                    dims,
+                    raw_data: raw.into(),
+                    ..Default::default()
+                }),
+        );
+        initializer.retain(|tensor| needed.contains(&tensor.name));
+        let graph = GraphProto {
+            name: "training".into(),
+            node: nodes,
+            initializer,
+            input: inputs,
+            output: outputs,
+            ..Default::default()
+        };
+        build::model(OPSET, graph)
+    }
+}

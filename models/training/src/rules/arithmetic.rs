@@ -1,0 +1,188 @@
+//! Add, Sub, Mul and Div with broadcasting.
+
+use crate::TrainingError;
+use crate::call::Call;
+use crate::tape::{Form, Tape, Value};
+
+/// How an operand stretches to the shape of the result.
+#[derive(Clone, Copy, PartialEq)]
+enum Fit {
+    Same,
+    /// One number per channel.
+    Channels,
+    /// One number.
+    Scalar,
+    Other,
+}
+
+fn fit(operand: &[usize], full: &[usize]) -> Fit {
+    let leading = full.len().saturating_sub(operand.len());
+    let aligned = std::iter::repeat_n(&1, leading).chain(operand);
+    if operand == full {
+        Fit::Same
+    } else if operand.iter().all(|dim| *dim == 1) {
+        Fit::Scalar
+    } else if aligned
+        .zip(full)
+        .enumerate()
+        .all(|(axis, (dim, full))| *dim == if axis == 1 { *full } else { 1 })
+    {
+        Fit::Channels
+    } else {
+        Fit::Other
+    }
+}
+
+/// Both operands of a node, in the form the node is computed in.
+#[derive(Clone)]
+struct Pair {
+    left: Value,
+    right: Value,
+    form: Form,
+    full: Vec<usize>,
+    /// The tensors of `left` and `right`.
+    l: String,
+    r: String,
+}
+
+impl Pair {
+    fn new(tape: &mut Tape, call: &Call<'_>) -> Result<Self, TrainingError> {
+        let (left, right) = (call.value(0)?, call.value(1)?);
+        let full = call.output_shape().to_vec();
+        let stretches = [&left, &right]
+            .iter()
+            .any(|value| fit(value.shape(), &full) == Fit::Other);
+        let form = match full.len() {
+            0..=2 => Form::Standard,
+            _ if stretches => Form::Standard,
+            _ => tape.preferred_form(&[&left, &right]),
+        };
+        let l = operand(tape, &left, &full, form);
+        let r = operand(tape, &right, &full, form);
+        Ok(Self {
+            left,
+            right,
+            form,
+            full,
+            l,
+            r,
+        })
+    }
+
+    fn output(&self, tensor: String) -> Value {
+        let differentiable = self.left.is_differentiable() || self.right.is_differentiable();
+        Value::new(&self.full, self.form, tensor, differentiable)
+    }
+}
+
+/// `value` so that it broadcasts against the result in `form`.
+fn operand(tape: &mut Tape, value: &Value, full: &[usize], form: Form) -> String {
+    if form == Form::Standard || fit(value.shape(), full) == Fit::Same {
+        return tape.tensor(value, form);
+    }
+    let standard = tape.standard(value);
+    tape.emit.reshape(&standard, &[value.elements()])
+}
+
+/// Accumulates into `value` a gradient that `tensor` holds in the shape of the result and in `form`.
+fn accumulate(tape: &mut Tape, value: &Value, tensor: String, full: &[usize], form: Form) {
+    let reduced = match (form, fit(value.shape(), full)) {
+        (_, Fit::Same) => return tape.accumulate_tensor(value, form, tensor),
+        (Form::Standard, _) | (_, Fit::Other) => reduce_to(tape, &tensor, full, value.shape()),
+        (Form::Rows, Fit::Channels) => tape.emit.sum(&tensor, [0], false),
+        (Form::Rows, Fit::Scalar) => tape.emit.sum(&tensor, [0, 1], false),
+    };
+    let reduced = tape.emit.reshape(&reduced, value.shape());
+    tape.accumulate_tensor(value, Form::Standard, reduced);
+}
+
+/// Sums `tensor` of shape `from` over the axes along which a tensor of shape `to` was broadcast.
+pub(super) fn reduce_to(tape: &mut Tape, tensor: &str, from: &[usize], to: &[usize]) -> String {
+    if from == to {
+        return tensor.to_owned();
+    }
+    let leading = from.len().saturating_sub(to.len());
+    let stretched =
+        |(axis, (from, to)): (usize, (&usize, &usize))| (*to == 1 && *from != 1).then_some(axis + leading);
+    let aligned = from.iter().skip(leading).zip(to).enumerate();
+    let axes: Vec<usize> = (0..leading).chain(aligned.filter_map(stretched)).collect();
+    let reduced = if axes.is_empty() {
+        tensor.to_owned()
+    } else {
+        tape.emit.sum(tensor, axes, false)
+    };
+    tape.emit.reshape(&reduced, to)
+}
+
+pub(super) fn add(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let pair = Pair::new(tape, call)?;
+    let sum = tape.emit.add(&pair.l, &pair.r);
+    let output = pair.output(sum);
+    tape.on_backward(&output, move |tape, gradient| {
+        for value in [&pair.left, &pair.right] {
+            if value.shape() == pair.full.as_slice() {
+                tape.accumulate(value, gradient.clone());
+            } else if value.is_differentiable() {
+                let dy = tape.tensor(gradient, pair.form);
+                accumulate(tape, value, dy, &pair.full, pair.form);
+            }
+        }
+        Ok(())
+    });
+    Ok(output)
+}
+
+pub(super) fn sub(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let pair = Pair::new(tape, call)?;
+    let difference = tape.emit.sub(&pair.l, &pair.r);
+    let output = pair.output(difference);
+    tape.on_backward(&output, move |tape, gradient| {
+        let dy = tape.tensor(gradient, pair.form);
+        if pair.left.is_differentiable() {
+            accumulate(tape, &pair.left, dy.clone(), &pair.full, pair.form);
+        }
+        if pair.right.is_differentiable() {
+            let negative = tape.emit.node("Neg", &[&dy], vec![]);
+            accumulate(tape, &pair.right, negative, &pair.full, pair.form);
+        }
+        Ok(())
+    });
+    Ok(output)
+}
+
+pub(super) fn mul(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let pair = Pair::new(tape, call)?;
+    let result = tape.emit.mul(&pair.l, &pair.r);
+    let output = pair.output(result);
+    tape.on_backward(&output, move |tape, gradient| {
+        let dy = tape.tensor(gradient, pair.form);
+        for (value, other) in [(&pair.left, &pair.r), (&pair.right, &pair.l)] {
+            if value.is_differentiable() {
+                let product = tape.emit.mul(&dy, other);
+                accumulate(tape, value, product, &pair.full, pair.form);
+            }
+        }
+        Ok(())
+    });
+    Ok(output)
+}
+
+pub(super) fn div(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let pair = Pair::new(tape, call)?;
+    let quotient = tape.emit.div(&pair.l, &pair.r);
+    let output = pair.output(quotient.clone());
+    tape.on_backward(&output, move |tape, gradient| {
+        let dy = tape.tensor(gradient, pair.form);
+        let over = tape.emit.div(&dy, &pair.r);
+        if pair.right.is_differentiable() {
+            let product = tape.emit.mul(&over, &quotient);
+            let negative = tape.emit.node("Neg", &[&product], vec![]);
+            accumulate(tape, &pair.right, negative, &pair.full, pair.form);
+        }
+        if pair.left.is_differentiable() {
+            accumulate(tape, &pair.left, over, &pair.full, pair.form);
+        }
+        Ok(())
+    });
+    Ok(output)
+}

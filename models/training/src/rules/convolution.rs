@@ -1,0 +1,261 @@
+//! Conv as matrix products over gathered rows.
+//!
+//! With the input as rows `[n, positions, c]`, one `Gather` along the positions lays out what every kernel tap sees at
+//! every output position; read as `[n·outputs, taps·c]`, one Gemm with the weight `[m, taps·c]` is the convolution, and
+//! one Gemm of the output's gradient with the very same matrix is the weight's gradient. The input's gradient is the
+//! mirror image: gather the output's gradient as `[n·positions, taps·m]`, one Gemm with the weight as `[taps·m, c]`; with
+//! a stride, positions reached by the same taps form one such product each, so no work is spent on zeros.
+
+use crate::TrainingError;
+use crate::call::Call;
+use crate::tape::{Form, Tape, Value};
+use crate::windows::{Phase, Windows};
+use frostline_graph::build;
+
+/// How many bytes an unrolled matrix may take before the batch is worked through in parts. A part of 64 MiB keeps a
+/// matrix product busy; the matrix of a whole batch of a 56 x 56 layer would take half a gigabyte.
+const UNROLLED_BYTES: usize = 64 << 20;
+
+#[derive(Clone)]
+struct Convolution {
+    input: Value,
+    weight: Value,
+    windows: Windows,
+    /// How many images each part of the batch has.
+    parts: Vec<usize>,
+}
+
+pub(super) fn conv(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let (input, weight, bias) = (call.value(0)?, call.value(1)?, call.optional(2));
+    let groups = call.int("group", 1);
+    if groups != 1 {
+        return Err(call.unsupported(format!("it is a grouped convolution ({groups} groups)")));
+    }
+    let windows = Windows::new(call, input.spatial(), weight.spatial())?;
+    let parts = parts(
+        input.batch(),
+        windows.outputs() * windows.taps() * input.channels() * size_of::<f32>(),
+    );
+    let conv = Convolution {
+        input,
+        weight,
+        windows,
+        parts,
+    };
+    let (rows, unrolled) = conv.forward(tape, bias.as_ref());
+    let differentiable = [Some(&conv.input), Some(&conv.weight), bias.as_ref()]
+        .into_iter()
+        .flatten()
+        .any(Value::is_differentiable);
+    let output = Value::new(call.output_shape(), Form::Rows, rows, differentiable);
+    tape.on_backward(&output, move |tape, gradient| {
+        let rows = tape.rows(gradient);
+        if let Some(bias) = bias.filter(Value::is_differentiable) {
+            let sum = tape.emit.sum(&rows, [0], false);
+            tape.accumulate_tensor(&bias, Form::Standard, sum);
+        }
+        if conv.weight.is_differentiable() {
+            conv.weight_gradient(tape, &rows, unrolled);
+        }
+        if conv.input.is_differentiable() {
+            conv.input_gradient(tape, &rows);
+        }
+        Ok(())
+    });
+    Ok(output)
+}
+
+impl Convolution {
+    fn filters(&self) -> usize {
+        self.weight.batch()
+    }
+
+    fn channels(&self) -> usize {
+        self.input.channels()
+    }
+
+    fn taps(&self) -> usize {
+        self.windows.taps()
+    }
+
+    /// The weight as `[m, taps·c]`.
+    fn matrix(&self, tape: &mut Tape) -> String {
+        let rows = tape.rows(&self.weight);
+        tape.emit
+            .reshape(&rows, &[self.filters(), self.taps() * self.channels()])
+    }
+
+    /// The output as `[n·outputs, m]`, and the unrolled input when it is one part and so worth keeping.
+    fn forward(&self, tape: &mut Tape, bias: Option<&Value>) -> (String, Option<String>) {
+        let matrix = self.matrix(tape);
+        let bias = bias.map(|bias| tape.standard(bias));
+        let mut products = Vec::new();
+        let mut kept = None;
+        for unrolled in self.unroll(tape) {
+            let inputs: Vec<&str> = [unrolled.as_str(), &matrix]
+                .into_iter()
+                .chain(bias.as_deref())
+                .collect();
+            products.push(tape.emit.node("Gemm", &inputs, vec![build::int("transB", 1)]));
+            kept = Some(unrolled);
+        }
+        (join(tape, products), kept.filter(|_| self.parts.len() == 1))
+    }
+
+    /// What each tap sees at each output position, `[n·outputs, taps·c]`, for each part of the batch.
+    fn unroll(&self, tape: &mut Tape) -> Vec<String> {
+        let (windows, channels) = (&self.windows, self.channels());
+        let rows = tape.rows(&self.input);
+        let parts = split(tape, &rows, &self.parts, windows.inputs(), channels);
+        let pattern = windows.pattern();
+        let unroll = |(part, images): (String, &usize)| {
+            if windows.is_identity() {
+                return tape.emit.reshape(&part, &[images * windows.outputs(), channels]);
+            }
+            let gathered = gather_padded(tape, &part, &pattern, windows.inputs());
+            tape.emit.reshape(
+                &gathered,
+                &[images * windows.outputs(), windows.taps() * channels],
+            )
+        };
+        parts.into_iter().zip(&self.parts).map(unroll).collect()
+    }
+
+    fn weight_gradient(&self, tape: &mut Tape, rows: &str, unrolled: Option<String>) {
+        let unrolled = unrolled.map_or_else(|| self.unroll(tape), |kept| vec![kept]);
+        let parts = split(tape, rows, &self.parts, self.windows.outputs(), self.filters());
+        let mut total: Option<String> = None;
+        for ((part, unrolled), images) in parts.iter().zip(&unrolled).zip(&self.parts) {
+            let part = tape
+                .emit
+                .reshape(part, &[images * self.windows.outputs(), self.filters()]);
+            let inputs: Vec<&str> = [part.as_str(), unrolled]
+                .into_iter()
+                .chain(total.as_deref())
+                .collect();
+            total = Some(tape.emit.node("Gemm", &inputs, vec![build::int("transA", 1)]));
+        }
+        if let Some(total) = total {
+            let gradient = tape
+                .emit
+                .reshape(&total, &[self.filters() * self.taps(), self.channels()]);
+            tape.accumulate_tensor(&self.weight, Form::Rows, gradient);
+        }
+    }
+
+    fn input_gradient(&self, tape: &mut Tape, rows: &str) {
+        if self.windows.is_identity() {
+            let matrix = self.matrix(tape);
+            let gradient = tape.emit.node("Gemm", &[rows, &matrix], vec![]);
+            return tape.accumulate_tensor(&self.input, Form::Rows, gradient);
+        }
+        let (taps, filters, channels) = (self.taps(), self.filters(), self.channels());
+        let weight = tape.rows(&self.weight);
+        let by_filter = tape.emit.reshape(&weight, &[filters, taps, channels]);
+        let by_tap = tape.emit.transpose(&by_filter, [1, 0, 2]);
+        let parts = split(tape, rows, &self.parts, self.windows.outputs(), filters);
+        let mut gradients = Vec::new();
+        for (part, images) in parts.iter().zip(&self.parts) {
+            let product = |tape: &mut Tape, gathered: &str, phase: &Phase| {
+                let all = phase.taps.len() == taps;
+                let chosen = if all {
+                    by_tap.clone()
+                } else {
+                    tape.emit.gather(&by_tap, phase.taps.iter().copied(), 0)
+                };
+                let width = phase.taps.len() * filters;
+                let chosen = tape.emit.reshape(&chosen, &[width, channels]);
+                let gathered = tape
+                    .emit
+                    .reshape(gathered, &[images * phase.positions.len(), width]);
+                let product = tape.emit.node("Gemm", &[&gathered, &chosen], vec![]);
+                tape.emit
+                    .reshape(&product, &[*images, phase.positions.len(), channels])
+            };
+            gradients.push(spread(tape, part, &self.windows, product));
+        }
+        let gradient = join(tape, gradients);
+        let gradient = tape
+            .emit
+            .reshape(&gradient, &[self.input.batch() * self.windows.inputs(), channels]);
+        tape.accumulate_tensor(&self.input, Form::Rows, gradient);
+    }
+}
+
+/// The gradient of windows with respect to what they saw: for each phase, gathers the windows' gradients
+/// (`[n, outputs, m]`) that reach its positions, lets `combine` turn `[n, positions·taps, m]` into `[n, positions, c]`,
+/// and puts the phases' positions in order.
+pub(super) fn spread(
+    tape: &mut Tape,
+    gradient: &str,
+    windows: &Windows,
+    mut combine: impl FnMut(&mut Tape, &str, &Phase) -> String,
+) -> String {
+    let (mut parts, mut order) = (Vec::new(), vec![None; windows.inputs()]);
+    let mut placed = 0;
+    for phase in windows.phases().iter().filter(|phase| !phase.taps.is_empty()) {
+        let gathered = gather_padded(tape, gradient, &phase.pattern, windows.outputs());
+        parts.push(combine(tape, &gathered, phase));
+        for position in &phase.positions {
+            if let Some(place) = order.get_mut(*position) {
+                *place = Some(placed);
+            }
+            placed += 1;
+        }
+    }
+    let joined = if parts.len() == 1 {
+        parts.swap_remove(0)
+    } else {
+        tape.emit.concat(&parts, 1)
+    };
+    let order: Vec<usize> = order.into_iter().map(|place| place.unwrap_or(placed)).collect();
+    if order
+        .iter()
+        .enumerate()
+        .all(|(position, place)| position == *place)
+    {
+        return joined;
+    }
+    gather_padded(tape, &joined, &order, placed)
+}
+
+/// Gathers along axis 1 of `[n, length, c]`; the index `length` stands for zeros.
+pub(super) fn gather_padded(tape: &mut Tape, tensor: &str, pattern: &[usize], length: usize) -> String {
+    let padded = if pattern.contains(&length) {
+        tape.emit.append_zeros(tensor)
+    } else {
+        tensor.to_owned()
+    };
+    tape.emit.gather(&padded, pattern.iter().copied(), 1)
+}
+
+/// Rows `[n·positions, c]` as `[images, positions, c]` for each part of the batch.
+fn split(tape: &mut Tape, rows: &str, parts: &[usize], positions: usize, channels: usize) -> Vec<String> {
+    let whole = tape
+        .emit
+        .reshape(rows, &[parts.iter().sum(), positions, channels]);
+    if parts.len() == 1 {
+        vec![whole]
+    } else {
+        tape.emit.split(&whole, parts, 0)
+    }
+}
+
+fn join(tape: &mut Tape, mut parts: Vec<String>) -> String {
+    if parts.len() == 1 {
+        parts.swap_remove(0)
+    } else {
+        tape.emit.concat(&parts, 0)
+    }
+}
+
+/// Splits `batch` images into parts of equal size (the last may be smaller), each at most [`UNROLLED_BYTES`] unrolled.
+fn parts(batch: usize, bytes_per_image: usize) -> Vec<usize> {
+    let most = (UNROLLED_BYTES / bytes_per_image.max(1)).clamp(1, batch.max(1));
+    let count = batch.div_ceil(most).max(1);
+    let even = batch.div_ceil(count);
+    (0..count)
+        .map(|part| even.min(batch - part * even))
+        .filter(|images| *images > 0)
+        .collect()
+}

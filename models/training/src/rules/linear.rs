@@ -1,0 +1,145 @@
+//! Gemm and MatMul.
+
+use super::arithmetic::reduce_to;
+use crate::TrainingError;
+use crate::call::Call;
+use crate::emitter::Emitter;
+use crate::tape::{Form, Tape, Value};
+use frostline_graph::build;
+
+/// A matrix operand: the tensor, and whether it is read transposed.
+type Operand<'a> = (&'a str, bool);
+
+fn product(
+    emit: &mut Emitter,
+    (left, flip_left): Operand<'_>,
+    (right, flip_right): Operand<'_>,
+    alpha: f64,
+) -> String {
+    let attributes = vec![
+        build::float("alpha", alpha as f32),
+        build::int("transA", flip_left.into()),
+        build::int("transB", flip_right.into()),
+    ];
+    emit.node("Gemm", &[left, right], attributes)
+}
+
+pub(super) fn gemm(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let (left, right, bias) = (call.value(0)?, call.value(1)?, call.optional(2));
+    let (alpha, beta) = (call.float("alpha", 1.0), call.float("beta", 1.0));
+    let (flip_left, flip_right) = (call.int("transA", 0) != 0, call.int("transB", 0) != 0);
+    let (a, b) = (tape.standard(&left), tape.standard(&right));
+    let c = bias.as_ref().map(|bias| tape.standard(bias));
+    let inputs: Vec<&str> = [a.as_str(), &b].into_iter().chain(c.as_deref()).collect();
+    let attributes = vec![
+        build::float("alpha", alpha as f32),
+        build::float("beta", beta as f32),
+        build::int("transA", flip_left.into()),
+        build::int("transB", flip_right.into()),
+    ];
+    let result = tape.emit.node("Gemm", &inputs, attributes);
+    let differentiable = [Some(&left), Some(&right), bias.as_ref()]
+        .into_iter()
+        .flatten()
+        .any(Value::is_differentiable);
+    let output = Value::new(call.output_shape(), Form::Standard, result, differentiable);
+    tape.on_backward(&output, move |tape, gradient| {
+        let dy = tape.standard(gradient);
+        if let Some(bias) = bias.filter(Value::is_differentiable) {
+            let scaled = tape.emit.scale(&dy, beta);
+            let sum = reduce_to(tape, &scaled, gradient.shape(), bias.shape());
+            tape.accumulate_tensor(&bias, Form::Standard, sum);
+        }
+        if left.is_differentiable() {
+            let da = if flip_left {
+                product(&mut tape.emit, (&b, flip_right), (&dy, true), alpha)
+            } else {
+                product(&mut tape.emit, (&dy, false), (&b, !flip_right), alpha)
+            };
+            tape.accumulate_tensor(&left, Form::Standard, da);
+        }
+        if right.is_differentiable() {
+            let db = if flip_right {
+                product(&mut tape.emit, (&dy, true), (&a, flip_left), alpha)
+            } else {
+                product(&mut tape.emit, (&a, !flip_left), (&dy, false), alpha)
+            };
+            tape.accumulate_tensor(&right, Form::Standard, db);
+        }
+        Ok(())
+    });
+    Ok(output)
+}
+
+pub(super) fn matmul(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let (left, right) = (call.value(0)?, call.value(1)?);
+    match (left.rank(), right.rank()) {
+        (0 | 1, _) | (_, 0 | 1) => Err(call.unsupported("one of its operands is a vector")),
+        (_, 2) => Ok(matmul_matrix(tape, call, left, right)),
+        _ => Ok(matmul_batched(tape, call, left, right)),
+    }
+}
+
+/// All rows of `left`, whatever its leading axes, times one matrix.
+fn matmul_matrix(tape: &mut Tape, call: &Call<'_>, left: Value, right: Value) -> Value {
+    let inner = left.shape().last().copied().unwrap_or(1);
+    let outer = right.shape().last().copied().unwrap_or(1);
+    let rows = left.shape().iter().rev().skip(1).product();
+    let (a, b) = (tape.standard(&left), tape.standard(&right));
+    let a = tape.emit.reshape(&a, &[rows, inner]);
+    let result = product(&mut tape.emit, (&a, false), (&b, false), 1.0);
+    let result = tape.emit.reshape(&result, call.output_shape());
+    let differentiable = left.is_differentiable() || right.is_differentiable();
+    let output = Value::new(call.output_shape(), Form::Standard, result, differentiable);
+    tape.on_backward(&output, move |tape, gradient| {
+        let dy = tape.standard(gradient);
+        let dy = tape.emit.reshape(&dy, &[rows, outer]);
+        if left.is_differentiable() {
+            let da = product(&mut tape.emit, (&dy, false), (&b, true), 1.0);
+            let da = tape.emit.reshape(&da, left.shape());
+            tape.accumulate_tensor(&left, Form::Standard, da);
+        }
+        if right.is_differentiable() {
+            let db = product(&mut tape.emit, (&a, true), (&dy, false), 1.0);
+            tape.accumulate_tensor(&right, Form::Standard, db);
+        }
+        Ok(())
+    });
+    output
+}
+
+fn matmul_batched(tape: &mut Tape, call: &Call<'_>, left: Value, right: Value) -> Value {
+    let (a, b) = (tape.standard(&left), tape.standard(&right));
+    let result = tape.emit.node("MatMul", &[&a, &b], vec![]);
+    let differentiable = left.is_differentiable() || right.is_differentiable();
+    let output = Value::new(call.output_shape(), Form::Standard, result, differentiable);
+    tape.on_backward(&output, move |tape, gradient| {
+        let dy = tape.standard(gradient);
+        let batch = gradient.shape().get(..gradient.rank() - 2).unwrap_or_default();
+        if left.is_differentiable() {
+            let flipped = flip_matrices(&mut tape.emit, &b, right.rank());
+            let da = tape.emit.node("MatMul", &[&dy, &flipped], vec![]);
+            accumulate_matrices(tape, &left, da, batch);
+        }
+        if right.is_differentiable() {
+            let flipped = flip_matrices(&mut tape.emit, &a, left.rank());
+            let db = tape.emit.node("MatMul", &[&flipped, &dy], vec![]);
+            accumulate_matrices(tape, &right, db, batch);
+        }
+        Ok(())
+    });
+    output
+}
+
+/// Swaps the last two axes.
+fn flip_matrices(emit: &mut Emitter, tensor: &str, rank: usize) -> String {
+    emit.transpose(tensor, (0..rank - 2).chain([rank - 1, rank - 2]))
+}
+
+/// Accumulates the gradient of `value` whose leading axes were broadcast to `batch`.
+fn accumulate_matrices(tape: &mut Tape, value: &Value, gradient: String, batch: &[usize]) {
+    let matrix = value.shape().get(value.rank() - 2..).unwrap_or_default();
+    let full = [batch, matrix].concat();
+    let gradient = reduce_to(tape, &gradient, &full, value.shape());
+    tape.accumulate_tensor(value, Form::Standard, gradient);
+}

@@ -1,0 +1,85 @@
+//! MaxPool and AveragePool.
+
+use super::convolution::{gather_padded, spread};
+use crate::TrainingError;
+use crate::call::Call;
+use crate::tape::{Form, Tape, Value};
+use crate::windows::{Phase, Windows};
+use frostline_graph::build;
+
+/// The forward pass also gives the flat index of every maximum; the backward pass adds each gradient there.
+pub(super) fn max_pool(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let input = call.value(0)?;
+    let x = tape.standard(&input);
+    let attributes = call
+        .node
+        .attribute
+        .iter()
+        .filter(|attribute| attribute.name != "storage_order");
+    let (result, indices) = tape
+        .emit
+        .node_pair("MaxPool", &[&x], attributes.cloned().collect());
+    let output = Value::new(
+        call.output_shape(),
+        Form::Standard,
+        result,
+        input.is_differentiable(),
+    );
+    tape.on_backward(&output, move |tape, gradient| {
+        let dy = tape.standard(gradient);
+        let flat = [gradient.elements()];
+        let (dy, indices) = (tape.emit.reshape(&dy, &flat), tape.emit.reshape(&indices, &flat));
+        let nothing = tape.emit.scalar(0.0);
+        let zeros = tape.emit.expand(&nothing, &[input.elements()]);
+        let attributes = vec![build::int("axis", 0), build::text("reduction", "add")];
+        let scattered = tape
+            .emit
+            .node("ScatterElements", &[&zeros, &indices, &dy], attributes);
+        let dx = tape.emit.reshape(&scattered, input.shape());
+        tape.accumulate_tensor(&input, Form::Standard, dx);
+        Ok(())
+    });
+    Ok(output)
+}
+
+pub(super) fn average_pool(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let input = call.value(0)?;
+    let kernel = call.sizes("kernel_shape", input.spatial().len(), 1)?;
+    let windows = Windows::new(call, input.spatial(), &kernel)?;
+    if windows.is_identity() {
+        return Ok(input);
+    }
+    let counts = windows
+        .counts(call.int("count_include_pad", 0) != 0)
+        .ok_or_else(|| {
+            call.unsupported("it counts padding, and a window reaches beyond the padding (ceil_mode)")
+        })?;
+    let shares: Vec<f64> = counts.iter().map(|count| 1.0 / (*count).max(1) as f64).collect();
+    let (batch, channels) = (input.batch(), input.channels());
+    let shares = tape.emit.floats(&[windows.outputs(), 1], &shares);
+
+    let rows = tape.rows(&input);
+    let images = tape.emit.reshape(&rows, &[batch, windows.inputs(), channels]);
+    let seen = gather_padded(tape, &images, &windows.pattern(), windows.inputs());
+    let seen = tape
+        .emit
+        .reshape(&seen, &[batch, windows.outputs(), windows.taps(), channels]);
+    let sums = tape.emit.sum(&seen, [2], false);
+    let means = tape.emit.mul(&sums, &shares);
+    let result = tape.emit.reshape(&means, &[batch * windows.outputs(), channels]);
+    let output = Value::new(call.output_shape(), Form::Rows, result, input.is_differentiable());
+    tape.on_backward(&output, move |tape, gradient| {
+        let rows = tape.rows(gradient);
+        let images = tape.emit.reshape(&rows, &[batch, windows.outputs(), channels]);
+        let shared = tape.emit.mul(&images, &shares);
+        let spread = spread(tape, &shared, &windows, |tape, gathered, phase: &Phase| {
+            let seen = [batch, phase.positions.len(), phase.taps.len(), channels];
+            let seen = tape.emit.reshape(gathered, &seen);
+            tape.emit.sum(&seen, [2], false)
+        });
+        let dx = tape.emit.reshape(&spread, &[batch * windows.inputs(), channels]);
+        tape.accumulate_tensor(&input, Form::Rows, dx);
+        Ok(())
+    });
+    Ok(output)
+}

@@ -1,0 +1,86 @@
+use crate::TrainingError;
+use crate::emitter::Float;
+use frostline_graph::onnx::{TensorProto, data_type};
+use frostline_graph::{Model, Shapes};
+use frostline_tensor::DType;
+use std::collections::HashMap;
+
+/// A suffix and what is known of it before it is differentiated.
+pub(crate) struct Source<'a> {
+    pub(crate) suffix: &'a Model,
+    pub(crate) shapes: Shapes,
+    /// Stored tensors: initialisers and what Constant nodes hold.
+    pub(crate) constants: HashMap<&'a str, &'a TensorProto>,
+    pub(crate) input: &'a str,
+    pub(crate) input_dims: Vec<usize>,
+    pub(crate) output: &'a str,
+    pub(crate) batch: usize,
+    pub(crate) classes: usize,
+    pub(crate) float: Float,
+}
+
+impl<'a> Source<'a> {
+    pub(crate) fn of(suffix: &'a Model, batch: usize) -> Result<Self, TrainingError> {
+        let mut inputs = suffix.inputs().map(|input| input.name.as_str());
+        let (Some(input), None, [output]) = (inputs.next(), inputs.next(), suffix.outputs()) else {
+            return Err(TrainingError::suffix(
+                "it must have exactly one input and one output",
+            ));
+        };
+        let shapes = suffix.shapes(batch)?;
+        let unknown = |name: &str| TrainingError::suffix(format!("the shape of '{name}' cannot be inferred"));
+        let entry = shapes.get(input).ok_or_else(|| unknown(input))?;
+        let float = match entry.data_type {
+            data_type::FLOAT => Float::F32,
+            data_type::DOUBLE => Float::F64,
+            _ => {
+                let reason = format!("its input '{input}' is neither f32 nor f64; export the network in f32");
+                return Err(TrainingError::suffix(reason));
+            }
+        };
+        let output = output.name.as_str();
+        let dims = shapes.dims(output).ok_or_else(|| unknown(output))?;
+        let &[rows, classes] = dims else {
+            let reason = format!("its output '{output}' has shape {dims:?}, not [batch, classes]");
+            return Err(TrainingError::suffix(reason));
+        };
+        if rows != batch || classes == 0 || entry.dims.first() != Some(&batch) {
+            let reason = format!(
+                "'{input}' {:?} and '{output}' {dims:?} do not take batches of {batch}",
+                entry.dims
+            );
+            return Err(TrainingError::suffix(reason));
+        }
+        let (constants, input_dims) = (constants(suffix), entry.dims);
+        Ok(Self {
+            suffix,
+            shapes,
+            constants,
+            input,
+            input_dims,
+            output,
+            batch,
+            classes,
+            float,
+        })
+    }
+
+    pub(crate) fn dtype(&self) -> DType {
+        match self.float {
+            Float::F32 => DType::F32,
+            Float::F64 => DType::F64,
+        }
+    }
+}
+
+fn constants(suffix: &Model) -> HashMap<&str, &TensorProto> {
+    let mut constants = suffix.initializers();
+    for node in suffix
+        .nodes()
+        .iter()
+        .filter(|node| node.standard_operator() == Some("Constant"))
+    {
+        constants.extend(node.output_name(0).zip(node.tensor("value")));
+    }
+    constants
+}

@@ -1,0 +1,215 @@
+use crate::TrainingError;
+use crate::emitter::Emitter;
+use crate::tape::Form;
+use frostline_graph::build::{Axis, value};
+use frostline_graph::onnx::ValueInfo;
+use frostline_graph::tensors::code_of;
+use frostline_tensor::{DType, Data, Shape, ShapeError, Tensor};
+
+/// A tensor that lives from step to step: a weight, or what the optimiser remembers of one.
+///
+/// Feed `initial` as `input` at the first step, and from then on what the step before gave as `output`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StateSlot {
+    /// The graph input that takes the tensor.
+    pub input: String,
+    /// The graph output that gives the tensor of the next step.
+    pub output: String,
+    /// The tensor before the first step, in the slot's own layout.
+    pub initial: Tensor,
+    /// The weight's name in the suffix, when the slot holds a weight.
+    pub parameter: Option<String>,
+    layout: Layout,
+}
+
+/// How a slot holds its tensor.
+#[derive(Debug, Clone, PartialEq)]
+enum Layout {
+    /// As the suffix has it.
+    Standard,
+    /// A convolution's weight `[m, c, ..]` as `[m·taps, c]`, so that no step has to rearrange it.
+    ChannelsLast(Shape),
+}
+
+impl StateSlot {
+    /// The slot's tensor in the shape and layout the suffix has it: what to merge back into the model.
+    ///
+    /// # Errors
+    /// [`TrainingError::State`] when `tensor` is not of the slot's type and shape.
+    pub fn to_weight(&self, tensor: &Tensor) -> Result<Tensor, TrainingError> {
+        let fits = tensor.dtype() == self.initial.dtype() && tensor.shape() == self.initial.shape();
+        if !fits {
+            return Err(self.mismatch(tensor));
+        }
+        match &self.layout {
+            Layout::Standard => Ok(tensor.clone()),
+            Layout::ChannelsLast(shape) => channels_first(tensor, shape).map_err(|_| self.mismatch(tensor)),
+        }
+    }
+
+    fn mismatch(&self, tensor: &Tensor) -> TrainingError {
+        TrainingError::State {
+            slot: self.input.clone(),
+            expected: self.initial.describe(),
+            actual: tensor.describe(),
+        }
+    }
+}
+
+/// `[m, c, ..]` as `[m·taps, c]`.
+fn channels_last(tensor: &Tensor) -> Result<Tensor, ShapeError> {
+    let (outer, channels, taps) = filters(tensor.shape())?;
+    Tensor::new([outer * taps, channels], rearrange(tensor.data(), channels, taps))
+}
+
+/// `[m·taps, c]` as `[m, c, ..]`, the given shape.
+fn channels_first(tensor: &Tensor, shape: &Shape) -> Result<Tensor, ShapeError> {
+    let (_, channels, taps) = filters(shape)?;
+    Tensor::new(shape.clone(), rearrange(tensor.data(), taps, channels))
+}
+
+fn filters(shape: &Shape) -> Result<(usize, usize, usize), ShapeError> {
+    let [outer, channels, spatial @ ..] = shape.dims() else {
+        return Err(ShapeError::Scalar);
+    };
+    Ok((*outer, *channels, Shape::new(spatial).elements()?))
+}
+
+fn rearrange(data: &Data, rows: usize, columns: usize) -> Data {
+    match data {
+        Data::F64(values) => Data::F64(flip(values, rows, columns)),
+        Data::F32(values) => Data::F32(flip(values, rows, columns)),
+        other => other.clone(),
+    }
+}
+
+/// Transposes every `rows x columns` matrix of a stack.
+fn flip<T: Copy>(values: &[T], rows: usize, columns: usize) -> Vec<T> {
+    let matrices = values.chunks_exact((rows * columns).max(1));
+    matrices
+        .flat_map(|matrix| (0..columns).flat_map(|column| matrix.iter().skip(column).step_by(columns)))
+        .copied()
+        .collect()
+}
+
+/// What a slot holds; its name follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SlotKind {
+    Weight,
+    Momentum,
+    First,
+    Second,
+    Step,
+}
+
+impl SlotKind {
+    fn input(self, parameter: &str) -> String {
+        match self {
+            Self::Weight => format!("{parameter}/weight"),
+            Self::Momentum => format!("{parameter}/momentum"),
+            Self::First => format!("{parameter}/first_moment"),
+            Self::Second => format!("{parameter}/second_moment"),
+            Self::Step => "step".into(),
+        }
+    }
+
+    fn output(self, parameter: &str) -> String {
+        format!("{}/next", self.input(parameter))
+    }
+}
+
+/// Collects the state slots of a graph while it is written.
+#[derive(Debug, Default)]
+pub(crate) struct StateBuilder {
+    pub(crate) slots: Vec<StateSlot>,
+}
+
+impl StateBuilder {
+    /// Adds a slot for the weight `name` and returns its input.
+    pub(crate) fn weight(&mut self, name: &str, initial: Tensor, form: Form) -> Result<String, ShapeError> {
+        let (initial, layout) = match form {
+            Form::Standard => (initial, Layout::Standard),
+            Form::Rows => {
+                let shape = initial.shape().clone();
+                (channels_last(&initial)?, Layout::ChannelsLast(shape))
+            }
+        };
+        Ok(self.add(name, SlotKind::Weight, initial, Some(name.to_owned()), layout))
+    }
+
+    /// Adds a slot of zeros, laid out as the weight `name`, and returns its input.
+    pub(crate) fn zeros_like(&mut self, name: &str, kind: SlotKind) -> String {
+        let weight = SlotKind::Weight.input(name);
+        let Some(slot) = self.slots.iter().find(|slot| slot.input == weight) else {
+            return String::new();
+        };
+        let initial = zeroed(&slot.initial);
+        let layout = slot.layout.clone();
+        self.add(name, kind, initial, None, layout)
+    }
+
+    /// Adds the counter of steps, an `i64` scalar, and returns its input.
+    pub(crate) fn counter(&mut self) -> String {
+        let zero = Tensor::i64([], vec![0]);
+        zero.map_or_else(
+            |_| String::new(),
+            |zero| self.add("", SlotKind::Step, zero, None, Layout::Standard),
+        )
+    }
+
+    fn add(
+        &mut self,
+        name: &str,
+        kind: SlotKind,
+        initial: Tensor,
+        parameter: Option<String>,
+        layout: Layout,
+    ) -> String {
+        let (input, output) = (kind.input(name), kind.output(name));
+        self.slots.push(StateSlot {
+            input: input.clone(),
+            output,
+            initial,
+            parameter,
+            layout,
+        });
+        input
+    }
+
+    /// Makes `tensor` the next value of a slot.
+    pub(crate) fn next(&self, emit: &mut Emitter, name: &str, kind: SlotKind, tensor: &str) {
+        emit.rename(tensor, &kind.output(name));
+    }
+
+    /// The slots' graph inputs.
+    pub(crate) fn inputs(&self) -> impl Iterator<Item = ValueInfo> {
+        self.slots
+            .iter()
+            .map(|slot| describe(&slot.input, slot.initial.dtype(), slot.initial.shape().dims()))
+    }
+
+    /// The slots' graph outputs.
+    pub(crate) fn outputs(&self) -> impl Iterator<Item = ValueInfo> {
+        self.slots
+            .iter()
+            .map(|slot| describe(&slot.output, slot.initial.dtype(), slot.initial.shape().dims()))
+    }
+}
+
+/// The description of a graph input or output with fixed dimensions.
+pub(crate) fn describe(name: &str, dtype: DType, dims: &[usize]) -> ValueInfo {
+    let axes: Vec<Axis> = dims.iter().map(|dim| Axis::Fixed(*dim)).collect();
+    value(name, code_of(dtype), &axes)
+}
+
+fn zeroed(tensor: &Tensor) -> Tensor {
+    let mut zeros = tensor.clone();
+    let data = match tensor.data() {
+        Data::F64(values) => Data::F64(vec![0.0; values.len()]),
+        data => Data::F32(vec![0.0; data.len()]),
+    };
+    if let Ok(tensor) = Tensor::new(tensor.shape().clone(), data) {
+        zeros = tensor;
+    }
+    zeros
+}

@@ -1,0 +1,244 @@
+use crate::TrainingError;
+use crate::emitter::{Emitter, Float};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// How a tensor lies in memory.
+///
+/// ONNX says channels first, `[n, c, h, w]`. Convolution as one matrix product, in both directions, wants one row for
+/// every position: `[n·h·w, c]`, channels last. A value is kept in whichever form its producer makes and converted
+/// once, when somebody needs the other one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// As ONNX defines the tensor.
+    Standard,
+    /// A matrix `[n·positions, channels]`.
+    Rows,
+}
+
+/// A tensor of the suffix, or the gradient of one: its ONNX shape and the emitted tensors that hold it.
+#[derive(Debug, Clone)]
+pub(crate) struct Value(Rc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    shape: Vec<usize>,
+    differentiable: bool,
+    standard: RefCell<Option<String>>,
+    rows: RefCell<Option<String>>,
+    gradients: RefCell<Vec<Value>>,
+}
+
+impl Value {
+    /// A value of ONNX shape `shape` that `tensor` holds in `form`.
+    pub(crate) fn new(shape: &[usize], form: Form, tensor: String, differentiable: bool) -> Self {
+        let (standard, rows) = match form {
+            Form::Standard => (Some(tensor), None),
+            Form::Rows => (None, Some(tensor)),
+        };
+        Self(Rc::new(Inner {
+            shape: shape.to_vec(),
+            differentiable,
+            standard: RefCell::new(standard),
+            rows: RefCell::new(rows),
+            gradients: RefCell::default(),
+        }))
+    }
+
+    pub(crate) fn shape(&self) -> &[usize] {
+        &self.0.shape
+    }
+
+    pub(crate) fn rank(&self) -> usize {
+        self.0.shape.len()
+    }
+
+    pub(crate) fn elements(&self) -> usize {
+        self.0.shape.iter().product()
+    }
+
+    /// The first axis.
+    pub(crate) fn batch(&self) -> usize {
+        self.0.shape.first().copied().unwrap_or(1)
+    }
+
+    /// The second axis.
+    pub(crate) fn channels(&self) -> usize {
+        self.0.shape.get(1).copied().unwrap_or(1)
+    }
+
+    /// The axes after batch and channels.
+    pub(crate) fn spatial(&self) -> &[usize] {
+        self.0.shape.get(2..).unwrap_or_default()
+    }
+
+    /// How many places there are in [`Self::spatial`].
+    pub(crate) fn positions(&self) -> usize {
+        self.spatial().iter().product()
+    }
+
+    /// Whether a gradient is wanted: a parameter, or something computed from one.
+    pub(crate) fn is_differentiable(&self) -> bool {
+        self.0.differentiable
+    }
+
+    fn has_rows(&self) -> bool {
+        self.0.rows.borrow().is_some()
+    }
+
+    /// Moving channels last does not move any element.
+    fn forms_coincide(&self) -> bool {
+        self.positions() == 1 || self.channels() == 1
+    }
+}
+
+/// What to emit once the gradient of a node's output is known.
+pub(crate) type Backward = Box<dyn FnOnce(&mut Tape, &Value) -> Result<(), TrainingError>>;
+
+struct Step {
+    output: Value,
+    backward: Backward,
+}
+
+/// Records the forward pass, so that the backward pass can be emitted in reverse.
+pub(crate) struct Tape {
+    pub(crate) emit: Emitter,
+    steps: Vec<Step>,
+}
+
+impl Tape {
+    pub(crate) fn new(float: Float) -> Self {
+        Self {
+            emit: Emitter::new(float),
+            steps: Vec::new(),
+        }
+    }
+
+    /// The form that spares conversions for an operator that does not mind: rows where any operand has them.
+    pub(crate) fn preferred_form(&self, values: &[&Value]) -> Form {
+        if values.iter().any(|value| value.has_rows()) {
+            Form::Rows
+        } else {
+            Form::Standard
+        }
+    }
+
+    /// The tensor that holds `value` in `form`.
+    pub(crate) fn tensor(&mut self, value: &Value, form: Form) -> String {
+        match form {
+            Form::Standard => self.standard(value),
+            Form::Rows => self.rows(value),
+        }
+    }
+
+    /// The tensor that holds `value` as ONNX defines it.
+    pub(crate) fn standard(&mut self, value: &Value) -> String {
+        if let Some(tensor) = &*value.0.standard.borrow() {
+            return tensor.clone();
+        }
+        let rows = value.0.rows.borrow().clone().unwrap_or_default();
+        let tensor = if value.forms_coincide() {
+            self.emit.reshape(&rows, value.shape())
+        } else {
+            let mut dims = vec![value.batch()];
+            dims.extend(value.spatial());
+            dims.push(value.channels());
+            let last = self.emit.reshape(&rows, &dims);
+            let rank = value.rank();
+            self.emit
+                .transpose(&last, [0, rank - 1].into_iter().chain(1..rank - 1))
+        };
+        *value.0.standard.borrow_mut() = Some(tensor.clone());
+        tensor
+    }
+
+    /// The tensor that holds `value` as `[n·positions, channels]`.
+    pub(crate) fn rows(&mut self, value: &Value) -> String {
+        if let Some(tensor) = &*value.0.rows.borrow() {
+            return tensor.clone();
+        }
+        let standard = self.standard(value);
+        let last = if value.forms_coincide() {
+            standard
+        } else {
+            self.emit
+                .transpose(&standard, std::iter::once(0).chain(2..value.rank()).chain([1]))
+        };
+        let tensor = self
+            .emit
+            .reshape(&last, &[value.batch() * value.positions(), value.channels()]);
+        *value.0.rows.borrow_mut() = Some(tensor.clone());
+        tensor
+    }
+
+    /// A per-channel vector `[c]` in a shape that broadcasts against a value of `rank` in `form`.
+    pub(crate) fn per_channel(&mut self, vector: &str, channels: usize, rank: usize, form: Form) -> String {
+        if form == Form::Rows || rank <= 2 {
+            return vector.to_owned();
+        }
+        let mut dims = vec![1; rank - 1];
+        if let Some(first) = dims.first_mut() {
+            *first = channels;
+        }
+        self.emit.reshape(vector, &dims)
+    }
+
+    /// Sums `tensor`, which holds a value of `shape` in `form`, over everything but the channels.
+    pub(crate) fn sum_per_channel(&mut self, tensor: &str, rank: usize, form: Form) -> String {
+        match form {
+            Form::Rows => self.emit.sum(tensor, [0], false),
+            Form::Standard => self.emit.sum(tensor, std::iter::once(0).chain(2..rank), false),
+        }
+    }
+
+    /// Records how the gradient of `output` flows on.
+    pub(crate) fn on_backward(
+        &mut self,
+        output: &Value,
+        backward: impl FnOnce(&mut Self, &Value) -> Result<(), TrainingError> + 'static,
+    ) {
+        if output.is_differentiable() {
+            self.steps.push(Step {
+                output: output.clone(),
+                backward: Box::new(backward),
+            });
+        }
+    }
+
+    /// Adds `gradient` to what is known of the gradient of `value`.
+    pub(crate) fn accumulate(&mut self, value: &Value, gradient: Value) {
+        if value.is_differentiable() {
+            value.0.gradients.borrow_mut().push(gradient);
+        }
+    }
+
+    /// [`Self::accumulate`] of a gradient that `tensor` holds in `form`.
+    pub(crate) fn accumulate_tensor(&mut self, value: &Value, form: Form, tensor: String) {
+        self.accumulate(value, Value::new(value.shape(), form, tensor, false));
+    }
+
+    /// The gradient of `value` so far: the sum of all that flowed into it. `None` when nothing did.
+    pub(crate) fn gradient(&mut self, value: &Value) -> Option<Value> {
+        let parts = std::mem::take(&mut *value.0.gradients.borrow_mut());
+        let mut parts = parts.into_iter();
+        let mut total = parts.next()?;
+        for part in parts {
+            let form = self.preferred_form(&[&total, &part]);
+            let (left, right) = (self.tensor(&total, form), self.tensor(&part, form));
+            let sum = self.emit.add(&left, &right);
+            total = Value::new(value.shape(), form, sum, false);
+        }
+        value.0.gradients.borrow_mut().push(total.clone());
+        Some(total)
+    }
+
+    /// Emits the backward pass, from the last recorded step to the first.
+    pub(crate) fn backward(&mut self) -> Result<(), TrainingError> {
+        while let Some(step) = self.steps.pop() {
+            if let Some(gradient) = self.gradient(&step.output) {
+                (step.backward)(self, &gradient)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,315 @@
+//! Builds small networks in f64, runs training graphs through the engine, and compares gradients with differences.
+
+use crate::{Optimizer, StateSlot, TrainingGraph};
+use frostline_engine::{Session, SessionOptions};
+use frostline_graph::Model;
+use frostline_graph::build::{self, Axis};
+use frostline_graph::onnx::{GraphProto, NodeProto, TensorProto, data_type};
+use frostline_tensor::{DType, Data, Tensor};
+use prost::Message;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+pub(super) const PLAIN: Optimizer = Optimizer::Sgd {
+    momentum: 0.0,
+    weight_decay: 0.0,
+};
+
+/// Random numbers between -1 and 1.
+pub(super) fn random(shape: &[usize], dtype: DType, seed: u64) -> Tensor {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut number = || f64::from(rng.next_u32()) / f64::from(u32::MAX) * 2.0 - 1.0;
+    let count: usize = shape.iter().product();
+    let data = match dtype {
+        DType::F64 => Data::F64((0..count).map(|_| number()).collect()),
+        _ => Data::F32((0..count).map(|_| number() as f32).collect()),
+    };
+    Tensor::new(shape, data).unwrap()
+}
+
+pub(super) fn values(tensor: &Tensor) -> Vec<f64> {
+    match tensor.data() {
+        Data::F64(values) => values.clone(),
+        Data::F32(values) => values.iter().map(|value| f64::from(*value)).collect(),
+        other => panic!("not floating point: {other:?}"),
+    }
+}
+
+pub(super) fn tensor(shape: &[usize], dtype: DType, values: Vec<f64>) -> Tensor {
+    let data = match dtype {
+        DType::F64 => Data::F64(values),
+        _ => Data::F32(values.into_iter().map(|value| value as f32).collect()),
+    };
+    Tensor::new(shape, data).unwrap()
+}
+
+/// A network under construction; its output is called `logits`.
+pub(super) struct Net {
+    graph: GraphProto,
+    opset: i64,
+    dtype: DType,
+}
+
+impl Net {
+    /// Takes rows of shape `row`.
+    pub(super) fn new(row: &[usize]) -> Self {
+        Self::of(row, DType::F64)
+    }
+
+    pub(super) fn of(row: &[usize], dtype: DType) -> Self {
+        let axes: Vec<Axis> = std::iter::once(Axis::batch())
+            .chain(row.iter().map(|dim| Axis::Fixed(*dim)))
+            .collect();
+        let code = frostline_graph::tensors::code_of(dtype);
+        let graph = GraphProto {
+            name: "net".into(),
+            input: vec![build::value("x", code, &axes)],
+            output: vec![build::value(
+                "logits",
+                code,
+                &[Axis::batch(), Axis::Named("classes".into())],
+            )],
+            ..Default::default()
+        };
+        Self {
+            graph,
+            opset: 18,
+            dtype,
+        }
+    }
+
+    pub(super) fn opset(mut self, version: i64) -> Self {
+        self.opset = version;
+        self
+    }
+
+    /// Adds a random weight.
+    pub(super) fn weight(self, name: &str, shape: &[usize]) -> Self {
+        let seed = name
+            .bytes()
+            .fold(shape.len() as u64, |seed, byte| seed * 31 + u64::from(byte));
+        let weight = random(shape, self.dtype, seed);
+        self.stored(name, &weight)
+    }
+
+    pub(super) fn stored(mut self, name: &str, tensor: &Tensor) -> Self {
+        self.graph.initializer.push(build::initializer(name, tensor));
+        self
+    }
+
+    pub(super) fn ints(mut self, name: &str, values: &[i64]) -> Self {
+        self.graph.initializer.push(build::integers(name, values));
+        self
+    }
+
+    pub(super) fn node(mut self, node: NodeProto) -> Self {
+        self.graph.node.push(node);
+        self
+    }
+
+    pub(super) fn op(self, operator: &str, inputs: &[&str], output: &str) -> Self {
+        self.node(build::node(operator, inputs, &[output]))
+    }
+
+    /// Multiplies the input by a weight of the same shape, so that the gradient of what follows shows up in it.
+    pub(super) fn probed(self, row: &[usize]) -> Self {
+        self.weight("probe", row).op("Mul", &["x", "probe"], "h")
+    }
+
+    /// Flattens `tensor` with `features` numbers a row and classifies it.
+    pub(super) fn classified(self, tensor: &str, features: usize) -> Self {
+        self.weight("head", &[features, 3])
+            .op("Flatten", &[tensor], "flat")
+            .op("MatMul", &["flat", "head"], "logits")
+    }
+
+    pub(super) fn model(self) -> Model {
+        Model::from_proto(build::model(self.opset, self.graph)).unwrap()
+    }
+}
+
+/// One batch.
+#[derive(Clone)]
+pub(super) struct Batch {
+    pub(super) activations: Tensor,
+    pub(super) labels: Tensor,
+}
+
+impl Batch {
+    pub(super) fn random(model: &Model, rows: usize, seed: u64) -> Self {
+        let shapes = model.shapes(rows).unwrap();
+        let input = model.inputs().next().unwrap();
+        let entry = shapes.get(&input.name).unwrap();
+        let dtype = if entry.data_type == data_type::DOUBLE {
+            DType::F64
+        } else {
+            DType::F32
+        };
+        let classes = shapes.dims(&model.outputs()[0].name).unwrap()[1];
+        let mut rng = ChaCha8Rng::seed_from_u64(seed + 1);
+        let labels = (0..rows)
+            .map(|_| i64::from(rng.next_u32()) % classes as i64)
+            .collect();
+        Self {
+            activations: random(&entry.dims, dtype, seed),
+            labels: Tensor::i64([rows], labels).unwrap(),
+        }
+    }
+
+    pub(super) fn rows(&self, start: usize, end: usize) -> Self {
+        Self {
+            activations: self.activations.slice_rows(start, end).unwrap(),
+            labels: self.labels.slice_rows(start, end).unwrap(),
+        }
+    }
+}
+
+/// A training graph in the engine.
+pub(super) struct Trained {
+    pub(super) graph: TrainingGraph,
+    session: Session,
+}
+
+/// What a step gave.
+pub(super) struct Step {
+    pub(super) loss: f64,
+    pub(super) logits: Tensor,
+    /// The next state, in the slots' order.
+    pub(super) state: Vec<Tensor>,
+}
+
+impl Trained {
+    pub(super) fn new(model: &Model, rows: usize, optimizer: &Optimizer) -> Self {
+        let graph = TrainingGraph::build(model, rows, optimizer).unwrap();
+        let bytes = graph.model.clone().into_proto().encode_to_vec();
+        let session = Session::open(
+            &bytes,
+            &SessionOptions {
+                threads: 2,
+                ..Default::default()
+            },
+        )
+        .unwrap();
+        Self { graph, session }
+    }
+
+    pub(super) fn initial(&self) -> Vec<Tensor> {
+        self.graph.state.iter().map(|slot| slot.initial.clone()).collect()
+    }
+
+    pub(super) fn step(&mut self, state: &[Tensor], batch: &Batch, rate: f64) -> Step {
+        let rate = tensor(&[], batch.activations.dtype(), vec![rate]);
+        let graph = &self.graph;
+        let mut inputs = vec![
+            (graph.input.as_str(), &batch.activations),
+            (graph.labels.as_str(), &batch.labels),
+            (graph.learning_rate.as_str(), &rate),
+        ];
+        inputs.extend(graph.state.iter().map(|slot| slot.input.as_str()).zip(state));
+        let outputs = self.session.run(&inputs).unwrap();
+        let output = |name: &str| {
+            outputs
+                .iter()
+                .find(|(output, _)| output == name)
+                .unwrap()
+                .1
+                .clone()
+        };
+        Step {
+            loss: values(&output(&graph.loss))[0],
+            logits: output(&graph.logits),
+            state: graph.state.iter().map(|slot| output(&slot.output)).collect(),
+        }
+    }
+
+    /// The gradient of every slot at `state`: what a plain step of rate 1 subtracts.
+    pub(super) fn gradients(&mut self, state: &[Tensor], batch: &Batch) -> Vec<Vec<f64>> {
+        let next = self.step(state, batch, 1.0).state;
+        let difference = |(before, after)| {
+            values(before)
+                .iter()
+                .zip(values(after))
+                .map(|(b, a)| b - a)
+                .collect()
+        };
+        state.iter().zip(&next).map(difference).collect()
+    }
+}
+
+/// `state` with one number moved by `by`.
+fn moved(state: &[Tensor], slot: usize, element: usize, by: f64) -> Vec<Tensor> {
+    let mut state = state.to_vec();
+    let mut numbers = values(&state[slot]);
+    numbers[element] += by;
+    state[slot] = tensor(state[slot].shape().dims(), state[slot].dtype(), numbers);
+    state
+}
+
+/// Compares the gradient of every weight of an f64 model, at up to `most` elements each, with central differences.
+pub(super) fn check_elements(model: &Model, rows: usize, most: usize) {
+    const STEP: f64 = 1e-5;
+    let mut trained = Trained::new(model, rows, &PLAIN);
+    let state = trained.initial();
+    let batch = Batch::random(model, rows, 7);
+    let gradients = trained.gradients(&state, &batch);
+    for (slot, gradient) in gradients.iter().enumerate() {
+        let name = trained.graph.state[slot].input.clone();
+        assert!(
+            gradient.iter().any(|number| *number != 0.0),
+            "{name}: no gradient at all"
+        );
+        let stride = gradient.len().div_ceil(most).max(1);
+        for element in (0..gradient.len()).step_by(stride) {
+            let up = trained
+                .step(&moved(&state, slot, element, STEP), &batch, 0.0)
+                .loss;
+            let down = trained
+                .step(&moved(&state, slot, element, -STEP), &batch, 0.0)
+                .loss;
+            let (expected, actual) = ((up - down) / (2.0 * STEP), gradient[element]);
+            let error = (expected - actual).abs();
+            assert!(
+                error < 1e-7 + 1e-5 * expected.abs(),
+                "{name}[{element}]: {actual}, by differences {expected}"
+            );
+        }
+    }
+}
+
+/// [`check_elements`] at 40 elements a weight, batches of 3.
+pub(super) fn check(net: Net) {
+    check_elements(&net.model(), 3, 40);
+}
+
+/// The names of the weights that are trained.
+pub(super) fn weights(slots: &[StateSlot]) -> Vec<&str> {
+    slots
+        .iter()
+        .filter_map(|slot| slot.parameter.as_deref())
+        .collect()
+}
+
+/// `model` with everything that is f32 made f64.
+pub(super) fn in_f64(model: &Model) -> Model {
+    let mut proto = model.clone().into_proto();
+    let graph = proto.graph.as_mut().unwrap();
+    let widen = |stored: &TensorProto| {
+        let plain = frostline_graph::tensors::from_proto(stored).unwrap();
+        let wide = tensor(plain.shape().dims(), DType::F64, values(&plain));
+        build::initializer(&stored.name, &wide)
+    };
+    for stored in graph
+        .initializer
+        .iter_mut()
+        .filter(|stored| stored.data_type == data_type::FLOAT)
+    {
+        *stored = widen(stored);
+    }
+    graph.value_info.clear();
+    for value in graph.input.iter_mut().chain(&mut graph.output) {
+        if let Some(tensor) = value.r#type.as_mut().and_then(|kind| kind.tensor_type.as_mut()) {
+            tensor.elem_type = data_type::DOUBLE;
+        }
+    }
+    Model::from_proto(proto).unwrap()
+}

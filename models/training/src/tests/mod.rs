@@ -1,0 +1,5 @@
+mod harness;
+mod operators;
+mod optimizers;
+mod refusals;
+mod steps;

@@ -1,0 +1,268 @@
+use crate::call::Call;
+use crate::loss::cross_entropy;
+use crate::optimizer::{Optimizer, Update, Updater};
+use crate::parameters::{is_convolved, trainable};
+use crate::source::Source;
+use crate::state::{SlotKind, StateBuilder, StateSlot, describe};
+use crate::tape::{Form, Tape, Value};
+use crate::{TrainingError, rules};
+use frostline_graph::Model;
+use frostline_graph::onnx::{NodeProto, TensorProto};
+use frostline_graph::tensors::from_proto;
+use frostline_tensor::DType;
+use std::collections::HashMap;
+
+const INPUT: &str = "activations";
+const LABELS: &str = "labels";
+const LEARNING_RATE: &str = "learning_rate";
+const LOSS: &str = "loss";
+const LOGITS: &str = "logits";
+
+/// One training step of a suffix as a plain ONNX model for one batch size: forward pass, mean softmax cross-entropy,
+/// backward pass, and the optimiser's update.
+///
+/// A last, short batch gets a graph of its own: the state slots do not depend on the batch size.
+#[derive(Debug, Clone)]
+pub struct TrainingGraph {
+    /// The step. Inputs: `input`, `labels`, `learning_rate` and every slot's; outputs: `loss`, `logits` and every slot's.
+    pub model: Model,
+    /// The input that takes the suffix's input, `[batch, ..]`.
+    pub input: String,
+    /// The input that takes the labels, `i64[batch]`, each at least 0 and below the number of classes. A label
+    /// outside that range adds nothing to the loss.
+    pub labels: String,
+    /// The input that takes the learning rate, a scalar.
+    pub learning_rate: String,
+    /// The output with the mean loss of the batch before the update, a scalar.
+    pub loss: String,
+    /// The output with the logits before the update, `[batch, classes]`.
+    pub logits: String,
+    /// What lives from step to step: every weight of the suffix, and what the optimiser remembers.
+    pub state: Vec<StateSlot>,
+}
+
+impl TrainingGraph {
+    /// Differentiates `suffix` for batches of exactly `batch` rows.
+    ///
+    /// # Errors
+    /// [`TrainingError::NoRule`] and [`TrainingError::Unsupported`] name the operator and the node that cannot be trained
+    /// through; [`TrainingError::Suffix`] says why the suffix as a whole cannot be trained; [`TrainingError::Optimizer`] names
+    /// a setting out of range.
+    pub fn build(suffix: &Model, batch: usize, optimizer: &Optimizer) -> Result<Self, TrainingError> {
+        optimizer.check()?;
+        if batch == 0 {
+            return Err(TrainingError::suffix("a batch needs at least one row"));
+        }
+        let source = Source::of(suffix, batch)?;
+        let mut writer = Writer::new(&source)?;
+        let logits = writer.forward()?;
+        writer.step(&logits, *optimizer)
+    }
+}
+
+struct Parameter<'a> {
+    name: &'a str,
+    value: Value,
+    /// The layout of its state slot.
+    form: Form,
+    /// The input of its state slot.
+    slot: String,
+}
+
+struct Writer<'a> {
+    source: &'a Source<'a>,
+    tape: Tape,
+    state: StateBuilder,
+    /// The suffix's tensors that exist in the graph so far, by their name in the suffix.
+    values: HashMap<&'a str, Value>,
+    parameters: Vec<Parameter<'a>>,
+    stored: Vec<TensorProto>,
+}
+
+impl<'a> Writer<'a> {
+    fn new(source: &'a Source<'a>) -> Result<Self, TrainingError> {
+        let mut writer = Self {
+            source,
+            tape: Tape::new(source.float),
+            state: StateBuilder::default(),
+            values: HashMap::new(),
+            parameters: Vec::new(),
+            stored: Vec::new(),
+        };
+        let input = Value::new(&source.input_dims, Form::Standard, INPUT.into(), false);
+        writer.values.insert(source.input, input);
+        for tensor in trainable(source.suffix) {
+            writer.add_parameter(tensor)?;
+        }
+        if writer.parameters.is_empty() {
+            return Err(TrainingError::suffix(
+                "it has no weights; choose an earlier freeze cut",
+            ));
+        }
+        Ok(writer)
+    }
+
+    fn add_parameter(&mut self, proto: &'a TensorProto) -> Result<(), TrainingError> {
+        let name = proto.name.as_str();
+        let initial = from_proto(proto)?;
+        if initial.dtype() != self.source.dtype() {
+            let reason = format!(
+                "weight '{name}' is {}, but its input is {}",
+                initial.dtype(),
+                self.source.dtype()
+            );
+            return Err(TrainingError::suffix(reason));
+        }
+        let dims = initial.shape().dims().to_vec();
+        let convolved = dims.len() > 2 && is_convolved(self.source.suffix, name);
+        let form = if convolved { Form::Rows } else { Form::Standard };
+        let misshapen = |error| TrainingError::suffix(format!("weight '{name}': {error}"));
+        let slot = self.state.weight(name, initial, form).map_err(misshapen)?;
+        let value = Value::new(&dims, form, slot.clone(), true);
+        self.values.insert(name, value.clone());
+        self.parameters.push(Parameter {
+            name,
+            value,
+            form,
+            slot,
+        });
+        Ok(())
+    }
+
+    /// Emits the forward pass and returns the logits.
+    fn forward(&mut self) -> Result<Value, TrainingError> {
+        for node in self.source.suffix.nodes() {
+            if self.is_computed_ahead(node) {
+                continue;
+            }
+            if node.standard_operator() == Some("Softmax") && node.output_name(0) == Some(self.source.output)
+            {
+                return Err(TrainingError::suffix(format!(
+                    "it ends in a Softmax (node '{}'), so its output is probabilities, not logits; replace its head",
+                    node.label()
+                )));
+            }
+            let call = self.call(node)?;
+            let output = rules::forward(&mut self.tape, &call)?;
+            if let Some(name) = node.output_name(0) {
+                self.values.insert(name, output);
+            }
+        }
+        self.values.get(self.source.output).cloned().ok_or_else(|| {
+            TrainingError::suffix(format!(
+                "its output '{}' does not depend on its input",
+                self.source.output
+            ))
+        })
+    }
+
+    /// Whether the node computes nothing from data or weights: constants, and shapes, which are known here.
+    fn is_computed_ahead(&self, node: &NodeProto) -> bool {
+        let reads_data = node
+            .input
+            .iter()
+            .any(|name| self.values.contains_key(name.as_str()));
+        !reads_data || matches!(node.standard_operator(), Some("Shape" | "Size"))
+    }
+
+    fn call(&mut self, node: &'a NodeProto) -> Result<Call<'a>, TrainingError> {
+        let operands = node.input.iter().map(|name| self.operand(name)).collect();
+        let output = node.output_name(0).unwrap_or_default();
+        let dims = self.source.shapes.dims(output);
+        let output_shape = dims.unwrap_or_default().to_vec();
+        let call = Call {
+            node,
+            source: self.source,
+            operands,
+            output_shape,
+        };
+        if dims.is_some() {
+            Ok(call)
+        } else {
+            Err(call.no_rule())
+        }
+    }
+
+    /// The value called `name` in the suffix: an activation, a weight, or a stored floating-point constant.
+    fn operand(&mut self, name: &str) -> Option<Value> {
+        if let Some(value) = self.values.get(name) {
+            return Some(value.clone());
+        }
+        let (&name, &stored) = self.source.constants.get_key_value(name)?;
+        if stored.data_type != self.source.float.data_type() {
+            return None;
+        }
+        let dims: Vec<usize> = stored
+            .dims
+            .iter()
+            .filter_map(|dim| usize::try_from(*dim).ok())
+            .collect();
+        let tensor = format!("{name}/constant");
+        self.stored.push(TensorProto {
+            name: tensor.clone(),
+            ..stored.clone()
+        });
+        let value = Value::new(&dims, Form::Standard, tensor, false);
+        Some(value)
+    }
+
+    /// Emits loss, backward pass and update, and puts the model together.
+    fn step(mut self, logits: &Value, optimizer: Optimizer) -> Result<TrainingGraph, TrainingError> {
+        let tensor = self.tape.standard(logits);
+        let loss = cross_entropy(
+            &mut self.tape.emit,
+            &tensor,
+            LABELS,
+            self.source.batch,
+            self.source.classes,
+        );
+        self.tape.emit.rename(&tensor, LOGITS);
+        self.tape.emit.rename(&loss.loss, LOSS);
+        self.tape.accumulate_tensor(logits, Form::Standard, loss.gradient);
+        self.tape.backward()?;
+        self.update(optimizer);
+
+        let dtype = self.source.dtype();
+        let mut inputs = vec![
+            describe(INPUT, dtype, &self.source.input_dims),
+            describe(LABELS, DType::I64, &[self.source.batch]),
+            describe(LEARNING_RATE, dtype, &[]),
+        ];
+        inputs.extend(self.state.inputs());
+        let mut outputs = vec![
+            describe(LOSS, dtype, &[]),
+            describe(LOGITS, dtype, &[self.source.batch, self.source.classes]),
+        ];
+        outputs.extend(self.state.outputs());
+        let model = Model::from_proto(self.tape.emit.finish(inputs, outputs, self.stored))?;
+        Ok(TrainingGraph {
+            model,
+            input: INPUT.into(),
+            labels: LABELS.into(),
+            learning_rate: LEARNING_RATE.into(),
+            loss: LOSS.into(),
+            logits: LOGITS.into(),
+            state: self.state.slots,
+        })
+    }
+
+    fn update(&mut self, optimizer: Optimizer) {
+        let (tape, state) = (&mut self.tape, &mut self.state);
+        let updater = Updater::new(optimizer, LEARNING_RATE, &mut tape.emit, state);
+        for parameter in &self.parameters {
+            let Some(gradient) = tape.gradient(&parameter.value) else {
+                let unchanged = tape.emit.node("Identity", &[&parameter.slot], vec![]);
+                state.next(&mut tape.emit, parameter.name, SlotKind::Weight, &unchanged);
+                continue;
+            };
+            let gradient = tape.tensor(&gradient, parameter.form);
+            let update = Update {
+                name: parameter.name,
+                weight: &parameter.slot,
+                gradient: &gradient,
+            };
+            let next = updater.apply(&mut tape.emit, state, &update);
+            state.next(&mut tape.emit, parameter.name, SlotKind::Weight, &next);
+        }
+    }
+}

@@ -1,0 +1,208 @@
+use crate::TrainingError;
+use crate::call::Call;
+use std::collections::BTreeMap;
+
+/// The geometry of a convolution or a pooling: which input position each tap of the kernel sees at each output
+/// position. Positions and taps are flat, row-major indices over any number of spatial axes.
+#[derive(Debug, Clone)]
+pub(crate) struct Windows {
+    axes: Vec<Axis>,
+}
+
+#[derive(Debug, Clone)]
+struct Axis {
+    input: usize,
+    output: usize,
+    kernel: usize,
+    stride: usize,
+    dilation: usize,
+    /// Padding before the first element.
+    begin: usize,
+    /// Padding after the last element, as the node states it.
+    end: usize,
+}
+
+/// Input positions that are reached by the same taps. With stride 1 there is one phase; with stride s, up to s per axis.
+#[derive(Debug, Default)]
+pub(crate) struct Phase {
+    /// The taps, ascending.
+    pub(crate) taps: Vec<usize>,
+    /// The input positions, ascending.
+    pub(crate) positions: Vec<usize>,
+    /// For each position and tap: the output position that saw it, or [`Windows::outputs`] where none did.
+    pub(crate) pattern: Vec<usize>,
+}
+
+impl Windows {
+    /// The windows of a Conv or pooling node with a kernel of size `kernel`, over an input of size `input`.
+    pub(crate) fn new(call: &Call<'_>, input: &[usize], kernel: &[usize]) -> Result<Self, TrainingError> {
+        let rank = input.len();
+        let output = call.output_shape().get(2..).unwrap_or_default();
+        let strides = call.sizes("strides", rank, 1)?;
+        let dilations = call.sizes("dilations", rank, 1)?;
+        let pads = call.sizes("pads", 2 * rank, 0)?;
+        let (begins, ends) = pads.split_at_checked(rank).unwrap_or_default();
+        if output.len() != rank || kernel.len() != rank || rank == 0 {
+            return Err(call.unsupported("its kernel and its input differ in rank"));
+        }
+        let mut axes = Vec::with_capacity(rank);
+        let sizes = input.iter().zip(output).zip(kernel);
+        let steps = strides.iter().zip(&dilations).zip(begins.iter().zip(ends));
+        for (((&input, &output), &kernel), ((&stride, &dilation), (&begin, &end))) in sizes.zip(steps) {
+            let mut axis = Axis {
+                input,
+                output,
+                kernel,
+                stride: stride.max(1),
+                dilation,
+                begin,
+                end,
+            };
+            axis.pad_automatically(call.node.text("auto_pad").unwrap_or("NOTSET"));
+            axes.push(axis);
+        }
+        Ok(Self { axes })
+    }
+
+    /// How many input positions there are.
+    pub(crate) fn inputs(&self) -> usize {
+        self.axes.iter().map(|axis| axis.input).product()
+    }
+
+    /// How many output positions there are.
+    pub(crate) fn outputs(&self) -> usize {
+        self.axes.iter().map(|axis| axis.output).product()
+    }
+
+    /// How many taps the kernel has.
+    pub(crate) fn taps(&self) -> usize {
+        self.axes.iter().map(|axis| axis.kernel).product()
+    }
+
+    /// Whether output and input positions are the same and each sees only itself.
+    pub(crate) fn is_identity(&self) -> bool {
+        self.taps() == 1
+            && self
+                .axes
+                .iter()
+                .all(|axis| axis.stride == 1 && axis.begin == 0 && axis.end == 0)
+    }
+
+    /// For each output position and tap: the input position, or [`Self::inputs`] for padding.
+    pub(crate) fn pattern(&self) -> Vec<usize> {
+        let taps = self.coordinates(|axis| axis.kernel);
+        let outputs = self.coordinates(|axis| axis.output);
+        let seen = |output: &[usize], tap: &[usize]| {
+            let places = self
+                .axes
+                .iter()
+                .zip(output.iter().zip(tap))
+                .map(|(axis, (o, t))| axis.input_of(*o, *t));
+            flat(places.zip(self.axes.iter().map(|axis| axis.input))).unwrap_or(self.inputs())
+        };
+        outputs
+            .iter()
+            .flat_map(|output| taps.iter().map(|tap| seen(output, tap)))
+            .collect()
+    }
+
+    /// [`Self::pattern`] the other way round, for gradients.
+    pub(crate) fn phases(&self) -> Vec<Phase> {
+        let taps = self.coordinates(|axis| axis.kernel);
+        let mut phases: BTreeMap<Vec<usize>, Phase> = BTreeMap::new();
+        for (position, place) in self.coordinates(|axis| axis.input).iter().enumerate() {
+            let (mut reached, mut pattern) = (Vec::new(), Vec::new());
+            for (tap, offsets) in taps.iter().enumerate() {
+                if let Some(output) = self.output_of(place, offsets) {
+                    reached.push(tap);
+                    pattern.push(output);
+                }
+            }
+            let phase = phases.entry(reached.clone()).or_default();
+            phase.taps = reached;
+            phase.positions.push(position);
+            phase.pattern.extend(pattern);
+        }
+        phases.into_values().collect()
+    }
+
+    /// For each output position: how many of its taps lie inside the input, or with `padded`, inside input and padding.
+    /// `None` when a window reaches even beyond the padding, where ONNX versions disagree.
+    pub(crate) fn counts(&self, padded: bool) -> Option<Vec<usize>> {
+        let count = |output: &Vec<usize>| {
+            self.axes
+                .iter()
+                .zip(output)
+                .map(|(axis, o)| axis.count(*o, padded))
+                .product::<Option<usize>>()
+        };
+        self.coordinates(|axis| axis.output).iter().map(count).collect()
+    }
+
+    /// The output position at which the tap at `offsets` sees the input `place`: `None` when no stride leads there,
+    /// [`Self::outputs`] when it would lie outside the output.
+    fn output_of(&self, place: &[usize], offsets: &[usize]) -> Option<usize> {
+        let mut outputs = Vec::with_capacity(self.axes.len());
+        for (axis, (place, tap)) in self.axes.iter().zip(place.iter().zip(offsets)) {
+            let distance = (place + axis.begin) as i64 - (tap * axis.dilation) as i64;
+            let stride = axis.stride as i64;
+            if distance.rem_euclid(stride) != 0 {
+                return None;
+            }
+            let output = usize::try_from(distance / stride)
+                .ok()
+                .filter(|output| *output < axis.output);
+            outputs.push((output, axis.output));
+        }
+        Some(flat(outputs.into_iter()).unwrap_or(self.outputs()))
+    }
+
+    fn coordinates(&self, size: impl Fn(&Axis) -> usize) -> Vec<Vec<usize>> {
+        let mut all = vec![Vec::new()];
+        for axis in &self.axes {
+            let longer = |prefix: &Vec<usize>| {
+                let prefix = prefix.clone();
+                (0..size(axis)).map(move |index| [prefix.as_slice(), &[index]].concat())
+            };
+            all = all.iter().flat_map(longer).collect();
+        }
+        all
+    }
+}
+
+impl Axis {
+    fn span(&self) -> usize {
+        self.kernel.saturating_sub(1) * self.dilation + 1
+    }
+
+    fn pad_automatically(&mut self, mode: &str) {
+        let total = (self.output.saturating_sub(1) * self.stride + self.span()).saturating_sub(self.input);
+        match mode {
+            "SAME_UPPER" => (self.begin, self.end) = (total / 2, total - total / 2),
+            "SAME_LOWER" => (self.begin, self.end) = (total - total / 2, total / 2),
+            "VALID" => (self.begin, self.end) = (0, 0),
+            _ => {}
+        }
+    }
+
+    fn input_of(&self, output: usize, tap: usize) -> Option<usize> {
+        (output * self.stride + tap * self.dilation)
+            .checked_sub(self.begin)
+            .filter(|place| *place < self.input)
+    }
+
+    fn count(&self, output: usize, padded: bool) -> Option<usize> {
+        if padded && output * self.stride + self.span() > self.begin + self.input + self.end {
+            return None;
+        }
+        let inside = (0..self.kernel).filter(|tap| padded || self.input_of(output, *tap).is_some());
+        Some(inside.count())
+    }
+}
+
+/// The row-major index of a coordinate given as (index, length) pairs; `None` when one of the indices is.
+fn flat(mut places: impl Iterator<Item = (Option<usize>, usize)>) -> Option<usize> {
+    places.try_fold(0, |index, (place, length)| {
+        place.map(|place| index * length + place)
+    })
+}
