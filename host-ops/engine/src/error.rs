@@ -90,6 +90,12 @@ pub enum EngineError {
         /// Why it was triggered.
         cause: InterruptCause,
     },
+    /// The operating system gave no thread for a lane.
+    #[error("cannot start a lane: {reason}; use fewer lanes")]
+    Threads {
+        /// The operating system's text.
+        reason: String,
+    },
     /// ONNX Runtime failed at something that does not depend on the model or its inputs.
     #[error("ONNX Runtime could not {doing}: {reason}")]
     Internal {
@@ -117,6 +123,7 @@ impl EngineError {
             | Self::LibraryUnusable { .. }
             | Self::Run { .. }
             | Self::Interrupted { .. }
+            | Self::Threads { .. }
             | Self::Internal { .. } => OpErrorCode::RuntimeError,
         }
     }

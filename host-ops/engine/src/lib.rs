@@ -3,11 +3,13 @@
 //! - [`library_version`], [`library_path`]: the shared library, found once per process
 //! - [`Device`]: where sessions run; an absent one is an error, never a silent CPU run
 //! - [`Session`]: one network, run on owned tensors; [`Session::step`] trains on a [`ResidentState`]
+//! - [`Lanes`]: threads that own sessions and run stages of models for many callers at once, bounded
 //! - [`Interrupt`]: ends an operation of a session from another thread
 
 mod device;
 mod error;
 mod interrupt;
+mod lanes;
 mod library;
 mod resident;
 mod session;
@@ -20,6 +22,7 @@ mod tests;
 pub use device::{Device, ParseDeviceError};
 pub use error::EngineError;
 pub use interrupt::{Interrupt, InterruptCause};
+pub use lanes::{LaneStats, Lanes, LanesConfig, StageSource, TenantLanes};
 pub use library::{library_path, library_version};
 pub use resident::{ResidentSlot, ResidentState};
 pub use session::{Session, SessionOptions};

@@ -213,6 +213,11 @@ pub(crate) fn extract_output(outputs: &SessionOutputs<'_>, name: &str) -> Result
     values::extract(name, value)
 }
 
+/// Whether sessions could be opened on `device`, without a model.
+pub(crate) fn check_device(device: Device) -> Result<(), EngineError> {
+    builder(&SessionOptions { device, threads: 1 }).map(drop)
+}
+
 fn builder(options: &SessionOptions) -> Result<SessionBuilder, EngineError> {
     let environment = library::environment()?;
     let configured = SessionBuilder::new(&environment).and_then(|builder| {

@@ -1,5 +1,6 @@
 //! Tests against the real library, on tiny networks built here.
 
+mod lanes;
 mod networks;
 mod resident;
 mod session;

@@ -1,0 +1,73 @@
+use crate::Device;
+use std::time::Duration;
+
+/// How lanes are set up, and their limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LanesConfig {
+    /// Where every lane runs.
+    pub device: Device,
+    /// Threads that run networks; 0 counts as 1.
+    pub lanes: usize,
+    /// Threads one operator may use within a lane; 0 counts as 1.
+    pub threads_per_lane: usize,
+    /// Submissions that may wait.
+    pub queue_jobs: usize,
+    /// Bytes of the batches that may wait.
+    pub queue_bytes: usize,
+    /// The longest a submission may wait for a lane.
+    pub queue_deadline: Duration,
+    /// The longest one may run, with loading its network.
+    pub run_deadline: Duration,
+    /// Sessions a lane keeps; the one unused for longest goes first.
+    pub sessions_per_lane: usize,
+    /// Bytes of the models whose sessions a lane keeps. One larger model is still run, alone.
+    pub session_bytes_per_lane: usize,
+}
+
+impl LanesConfig {
+    /// The defaults for `device`.
+    ///
+    /// - CPU: one lane per core with one thread each. Rows are independent, so whole batches side by side need no
+    ///   synchronisation inside an operator: on two cores, 2 lanes x 1 thread ran SqueezeNet faster than 1 x 2 (see the
+    ///   crate's README figures), and a short job never waits for all cores. The price is a copy of the weights per lane.
+    /// - CUDA: one lane, because a GPU runs one batch at a time well and a second would double the weights on it.
+    /// - 256 jobs and 1 GiB wait at most: with 2 lanes, 256 grants of 16 SqueezeNet samples are half a minute of work;
+    ///   what waits longer is better refused and sent again. 1 GiB holds 100 such grants of f32 pixels (10 MB each).
+    /// - 2 minutes in the queue and 2 minutes running: VGG19, the slowest of the usual networks, takes 0.36 s a sample
+    ///   on one thread, 46 s for a batch of 128; twice that leaves room for a busy machine.
+    /// - 8 sessions and 2 GiB of models a lane: three of the largest usual networks (VGG19, 0.57 GB) with room to spare.
+    pub fn for_device(device: Device) -> Self {
+        let lanes = match device {
+            Device::Cpu => std::thread::available_parallelism().map_or(1, usize::from),
+            Device::Cuda(_) => 1,
+        };
+        Self {
+            device,
+            lanes,
+            threads_per_lane: 1,
+            queue_jobs: 256,
+            queue_bytes: 1 << 30,
+            queue_deadline: Duration::from_secs(120),
+            run_deadline: Duration::from_secs(120),
+            sessions_per_lane: 8,
+            session_bytes_per_lane: 2 << 30,
+        }
+    }
+
+    /// The same with nothing at 0 that has to be at least 1.
+    pub(super) fn checked(self) -> Self {
+        Self {
+            lanes: self.lanes.max(1),
+            threads_per_lane: self.threads_per_lane.max(1),
+            sessions_per_lane: self.sessions_per_lane.max(1),
+            ..self
+        }
+    }
+}
+
+impl Default for LanesConfig {
+    /// [`LanesConfig::for_device`] of the CPU.
+    fn default() -> Self {
+        Self::for_device(Device::Cpu)
+    }
+}

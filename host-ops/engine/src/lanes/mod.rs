@@ -1,0 +1,133 @@
+//! Engine worker threads that own their sessions, behind one bounded queue.
+
+mod config;
+mod execute;
+mod pending;
+mod shared;
+mod stats;
+mod threads;
+
+pub use config::LanesConfig;
+pub use stats::LaneStats;
+
+use crate::{EngineError, library};
+use bytes::Bytes;
+use frostline_tensor::{BoxFuture, GraphExecutor, OpError, Stage, Tensor};
+use shared::Shared;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Where lanes get the networks they run.
+pub trait StageSource: Send + Sync + 'static {
+    /// The ONNX bytes of `stage`: one input named `stage.from`, one output named `stage.to`, weights inside. Asked by a
+    /// lane's thread, which may block on it, whenever that lane has no session for the stage.
+    ///
+    /// # Errors
+    /// [`OpError`] for a model or cut that does not exist; the submission ends with it.
+    fn stage_model(&self, stage: &Stage) -> Result<Bytes, OpError>;
+}
+
+/// Lanes: each a thread with sessions of its own, all fed from one bounded queue that is fair between tenants.
+///
+/// A submission is queued before its future is first polled. Dropping the future takes the work out of the queue, or
+/// ends it where it runs. Whatever goes wrong in one piece of work stays there: its submission gets the error, the lane
+/// goes on.
+pub struct Lanes {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// [`Lanes`] on behalf of one tenant.
+#[derive(Clone)]
+pub struct TenantLanes {
+    shared: Arc<Shared>,
+    tenant: Arc<str>,
+}
+
+impl Lanes {
+    /// Loads ONNX Runtime and starts the lanes.
+    ///
+    /// # Errors
+    /// The library's and the device's, so that a host that cannot work does not start; [`EngineError::Threads`].
+    pub fn start(config: LanesConfig, source: Arc<dyn StageSource>) -> Result<Self, EngineError> {
+        library::environment()?;
+        crate::session::check_device(config.device)?;
+        let shared = Arc::new(Shared::new(config.checked(), source));
+        let lanes = Self {
+            shared: Arc::clone(&shared),
+            threads: Mutex::new(Vec::new()),
+        };
+        for index in 0..shared.config().lanes {
+            lanes.spawn(format!("lane-{index}"), move |shared| {
+                threads::lane(shared, index)
+            })?;
+        }
+        lanes.spawn("lanes-clock".to_owned(), threads::clock)?;
+        Ok(lanes)
+    }
+
+    /// The lanes on behalf of `tenant`, whose work takes turns with that of others.
+    pub fn for_tenant(&self, tenant: &str) -> TenantLanes {
+        TenantLanes {
+            shared: Arc::clone(&self.shared),
+            tenant: tenant.into(),
+        }
+    }
+
+    /// What the lanes do now and have done.
+    pub fn stats(&self) -> LaneStats {
+        self.shared.stats()
+    }
+
+    /// How the lanes were started, with the limits that hold.
+    pub fn config(&self) -> &LanesConfig {
+        self.shared.config()
+    }
+
+    /// Takes no more work, finishes what is there for at most `grace`, ends the rest, and returns when the threads are
+    /// gone. Blocks; a second call only waits.
+    pub fn shutdown(&self, grace: Duration) {
+        self.shared.drain(grace);
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the lanes panicked");
+            }
+        }
+    }
+
+    fn spawn(&self, name: String, run: impl FnOnce(&Shared) + Send + 'static) -> Result<(), EngineError> {
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new()
+            .name(name)
+            .spawn(move || run(&shared))
+            .map_err(|error| EngineError::Threads {
+                reason: error.to_string(),
+            })?;
+        self.threads
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(thread);
+        Ok(())
+    }
+}
+
+impl Drop for Lanes {
+    fn drop(&mut self) {
+        self.shutdown(Duration::ZERO);
+    }
+}
+
+impl GraphExecutor for Lanes {
+    /// Submits as the tenant without a name.
+    fn submit(&self, stage: &Stage, batch: Tensor) -> BoxFuture<Result<Tensor, OpError>> {
+        pending::submit(&self.shared, "", stage, batch)
+    }
+}
+
+impl GraphExecutor for TenantLanes {
+    fn submit(&self, stage: &Stage, batch: Tensor) -> BoxFuture<Result<Tensor, OpError>> {
+        pending::submit(&self.shared, &self.tenant, stage, batch)
+    }
+}

@@ -1,0 +1,349 @@
+//! What the lanes' threads and their callers share. Every method holds the lock briefly and never waits for a network.
+
+use super::{LaneStats, LanesConfig, StageSource};
+use crate::{Interrupt, InterruptCause};
+use frostline_batching::{LaneQueue, QueueLimits};
+use frostline_tensor::{OpError, OpErrorCode, Stage, Tensor};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+pub(super) type Outcome = Result<Tensor, OpError>;
+pub(super) type Reply = oneshot::Sender<Outcome>;
+
+pub(super) struct Shared {
+    config: LanesConfig,
+    source: Arc<dyn StageSource>,
+    state: Mutex<State>,
+    /// Signalled when a lane may have something to do.
+    work: Condvar,
+    /// Signalled when the clock must look at deadlines again.
+    clock: Condvar,
+    /// Signalled when a lane has finished something.
+    finished: Condvar,
+}
+
+struct State {
+    queue: LaneQueue<Waiting>,
+    lanes: Vec<Lane>,
+    phase: Phase,
+    next_id: u64,
+    clock_wakes: Option<Instant>,
+    counts: LaneStats,
+}
+
+/// From one to the next, never back.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Open,
+    Draining,
+    Ended,
+}
+
+struct Waiting {
+    job: Job,
+    reply: Reply,
+    until: Instant,
+}
+
+/// A piece of work on its way through a lane.
+pub(super) struct Job {
+    pub(super) stage: Stage,
+    pub(super) batch: Tensor,
+    pub(super) interrupt: Interrupt,
+}
+
+#[derive(Default)]
+struct Lane {
+    running: Option<Running>,
+    busy: Duration,
+}
+
+struct Running {
+    /// Taken when the outcome was told, which the clock does without waiting for the lane.
+    reply: Option<Reply>,
+    interrupt: Interrupt,
+    since: Instant,
+    until: Instant,
+}
+
+/// What a submission is known by while it is under way.
+pub(super) struct Ticket {
+    pub(super) id: u64,
+    pub(super) interrupt: Interrupt,
+    pub(super) outcome: oneshot::Receiver<Outcome>,
+}
+
+impl Shared {
+    pub(super) fn new(config: LanesConfig, source: Arc<dyn StageSource>) -> Self {
+        let limits = QueueLimits {
+            jobs: config.queue_jobs,
+            bytes: config.queue_bytes,
+        };
+        let state = State {
+            queue: LaneQueue::new(limits),
+            lanes: (0..config.lanes).map(|_| Lane::default()).collect(),
+            phase: Phase::Open,
+            next_id: 0,
+            clock_wakes: None,
+            counts: LaneStats::default(),
+        };
+        Self {
+            config,
+            source,
+            state: Mutex::new(state),
+            work: Condvar::new(),
+            clock: Condvar::new(),
+            finished: Condvar::new(),
+        }
+    }
+
+    pub(super) fn config(&self) -> &LanesConfig {
+        &self.config
+    }
+
+    pub(super) fn source(&self) -> &dyn StageSource {
+        &*self.source
+    }
+
+    /// Queues `batch` for `stage`.
+    pub(super) fn enqueue(&self, tenant: &str, stage: &Stage, batch: Tensor) -> Result<Ticket, OpError> {
+        let (reply, outcome) = oneshot::channel();
+        let interrupt = Interrupt::new();
+        let bytes = batch.byte_len();
+        let job = Job {
+            stage: stage.clone(),
+            batch,
+            interrupt: interrupt.clone(),
+        };
+        let until = Instant::now() + self.config.queue_deadline;
+        let mut state = self.lock();
+        if state.phase != Phase::Open {
+            return Err(shutting_down());
+        }
+        let id = state.next_id;
+        state
+            .queue
+            .push(tenant, id, bytes, Waiting { job, reply, until })
+            .map_err(|full| OpError::too_large(full.to_string()))?;
+        state.next_id += 1;
+        self.wake_clock(&mut state, until);
+        drop(state);
+        self.work.notify_one();
+        Ok(Ticket {
+            id,
+            interrupt,
+            outcome,
+        })
+    }
+
+    /// Takes a submission back: out of the queue, or ends its run.
+    pub(super) fn cancel(&self, id: u64, interrupt: &Interrupt) {
+        let mut state = self.lock();
+        let waiting = state.queue.remove(id);
+        match &waiting {
+            Some(_) => state.counts.jobs_failed += 1,
+            None => interrupt.trigger(InterruptCause::Cancelled),
+        }
+        drop(state);
+    }
+
+    /// The next job for lane `index`, waiting for one; `None` when there will be no more.
+    pub(super) fn next_job(&self, index: usize) -> Option<Job> {
+        let mut state = self.lock();
+        loop {
+            if let Some(waiting) = state.queue.pop() {
+                return Some(self.begin(&mut state, index, waiting));
+            }
+            if state.phase != Phase::Open {
+                return None;
+            }
+            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn begin(&self, state: &mut State, index: usize, waiting: Waiting) -> Job {
+        let since = Instant::now();
+        let until = since + self.config.run_deadline;
+        let Waiting { job, reply, .. } = waiting;
+        let running = Running {
+            reply: Some(reply),
+            interrupt: job.interrupt.clone(),
+            since,
+            until,
+        };
+        if let Some(lane) = state.lanes.get_mut(index) {
+            lane.running = Some(running);
+        }
+        self.wake_clock(state, until);
+        job
+    }
+
+    /// Tells the outcome of what lane `index` ran, which had `samples` rows.
+    pub(super) fn finish(&self, index: usize, samples: usize, outcome: Outcome) {
+        let mut state = self.lock();
+        let running = state.lanes.get_mut(index).and_then(|lane| {
+            let running = lane.running.take()?;
+            lane.busy += running.since.elapsed();
+            Some(running)
+        });
+        match &outcome {
+            Ok(_) => {
+                state.counts.jobs_done += 1;
+                state.counts.samples_done += samples as u64;
+            }
+            Err(_) => state.counts.jobs_failed += 1,
+        }
+        drop(state);
+        self.finished.notify_all();
+        if let Some(reply) = running.and_then(|running| running.reply) {
+            tell(reply, outcome);
+        }
+    }
+
+    /// Ends what is beyond its deadline, then waits for the next one. `false` when there will be no more.
+    pub(super) fn tick(&self) -> bool {
+        let mut state = self.lock();
+        if state.phase == Phase::Ended {
+            return false;
+        }
+        let overdue = state.take_overdue(Instant::now(), &self.config);
+        if overdue.is_empty() {
+            state.clock_wakes = state.next_deadline();
+            drop(wait_until(&self.clock, state));
+            return true;
+        }
+        drop(state);
+        for (reply, error) in overdue {
+            tell(reply, Err(error));
+        }
+        true
+    }
+
+    /// Takes no more work and lets the lanes finish what there is; what is left after `grace` is ended.
+    pub(super) fn drain(&self, grace: Duration) {
+        let until = Instant::now() + grace;
+        let mut state = self.lock();
+        state.phase = state.phase.max(Phase::Draining);
+        self.work.notify_all();
+        while state.is_working() {
+            let Some(left) = until
+                .checked_duration_since(Instant::now())
+                .filter(|left| !left.is_zero())
+            else {
+                break;
+            };
+            state = self
+                .finished
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+        state.phase = Phase::Ended;
+        let left = state.queue.remove_where(|_| true);
+        state.counts.jobs_failed += left.len() as u64;
+        let running = state.lanes.iter().filter_map(|lane| lane.running.as_ref());
+        running.for_each(|running| running.interrupt.trigger(InterruptCause::Shutdown));
+        drop(state);
+        self.work.notify_all();
+        self.clock.notify_all();
+        left.into_iter()
+            .for_each(|waiting| tell(waiting.reply, Err(shutting_down())));
+    }
+
+    pub(super) fn stats(&self) -> LaneStats {
+        let state = self.lock();
+        let busy = |lane: &Lane| {
+            lane.busy
+                + lane
+                    .running
+                    .as_ref()
+                    .map_or(Duration::ZERO, |r| r.since.elapsed())
+        };
+        LaneStats {
+            queued: state.queue.len(),
+            queued_bytes: state.queue.bytes(),
+            running: state.lanes.iter().filter(|lane| lane.running.is_some()).count(),
+            busy: state.lanes.iter().map(busy).collect(),
+            ..state.counts.clone()
+        }
+    }
+
+    /// The clock sleeps until the earliest deadline; an earlier one must wake it.
+    fn wake_clock(&self, state: &mut State, deadline: Instant) {
+        if state.clock_wakes.is_none_or(|wakes| deadline < wakes) {
+            state.clock_wakes = Some(deadline);
+            self.clock.notify_one();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn is_working(&self) -> bool {
+        !self.queue.is_empty() || self.lanes.iter().any(|lane| lane.running.is_some())
+    }
+
+    /// What still has to be told in time: the deadline of everything that waits, or runs and was not given up.
+    fn next_deadline(&self) -> Option<Instant> {
+        let waiting = self.queue.iter().map(|waiting| waiting.until);
+        let running = self.lanes.iter().filter_map(|lane| lane.running.as_ref());
+        waiting
+            .chain(running.filter(|r| r.reply.is_some()).map(|r| r.until))
+            .min()
+    }
+
+    fn take_overdue(&mut self, now: Instant, config: &LanesConfig) -> Vec<(Reply, OpError)> {
+        let waited = self.queue.remove_where(|waiting| waiting.until <= now);
+        self.counts.jobs_failed += waited.len() as u64;
+        let mut overdue: Vec<_> = waited
+            .into_iter()
+            .map(|waiting| (waiting.reply, waited_too_long(config)))
+            .collect();
+        let cause = InterruptCause::Deadline {
+            limit: config.run_deadline,
+        };
+        for running in self.lanes.iter_mut().filter_map(|lane| lane.running.as_mut()) {
+            if running.until <= now
+                && let Some(reply) = running.reply.take()
+            {
+                running.interrupt.trigger(cause.clone());
+                overdue.push((reply, OpError::new(OpErrorCode::Timeout, cause.to_string())));
+            }
+        }
+        overdue
+    }
+}
+
+fn wait_until<'a>(clock: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    match state.clock_wakes {
+        Some(wakes) => {
+            let left = wakes.saturating_duration_since(Instant::now());
+            clock
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0
+        }
+        None => clock.wait(state).unwrap_or_else(PoisonError::into_inner),
+    }
+}
+
+/// A caller that is gone does not want to know.
+fn tell(reply: Reply, outcome: Outcome) {
+    drop(reply.send(outcome));
+}
+
+fn waited_too_long(config: &LanesConfig) -> OpError {
+    let limit = config.queue_deadline;
+    OpError::new(
+        OpErrorCode::Timeout,
+        format!("no lane was free within {limit:?}; try again later"),
+    )
+}
+
+fn shutting_down() -> OpError {
+    OpError::runtime(InterruptCause::Shutdown.to_string())
+}

@@ -1,0 +1,38 @@
+use std::time::Duration;
+
+/// What lanes do now and have done since they started.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LaneStats {
+    /// Submissions that wait.
+    pub queued: usize,
+    /// Bytes of their batches.
+    pub queued_bytes: usize,
+    /// Submissions that run.
+    pub running: usize,
+    /// Submissions that ended well.
+    pub jobs_done: u64,
+    /// Submissions that ended with an error, were cancelled or ran out of time, those refused by a full queue not
+    /// counted.
+    pub jobs_failed: u64,
+    /// Samples (rows) of those that ended well.
+    pub samples_done: u64,
+    /// How long each lane has worked, with what it runs now.
+    pub busy: Vec<Duration>,
+}
+
+impl LaneStats {
+    /// How many lanes there are.
+    pub fn lanes(&self) -> usize {
+        self.busy.len()
+    }
+
+    /// Samples a second that all lanes together do when all are busy, over all work so far; 0 before the first.
+    pub fn samples_per_second(&self) -> f64 {
+        let busy = self.busy.iter().sum::<Duration>().as_secs_f64();
+        if busy == 0.0 {
+            0.0
+        } else {
+            self.samples_done as f64 / busy * self.lanes() as f64
+        }
+    }
+}

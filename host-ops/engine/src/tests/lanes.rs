@@ -1,0 +1,304 @@
+use super::networks::{relu, slow};
+use crate::{Device, EngineError, LaneStats, Lanes, LanesConfig, StageSource};
+use bytes::Bytes;
+use frostline_tensor::{GraphExecutor, OpError, OpErrorCode, Stage, Tensor};
+use futures::future::{join_all, poll_immediate};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Serves tiny networks by the model's name; counts how often it was asked.
+#[derive(Default)]
+struct Source {
+    asked: AtomicUsize,
+    gate: Mutex<()>,
+}
+
+impl StageSource for Source {
+    fn stage_model(&self, stage: &Stage) -> Result<Bytes, OpError> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        match stage.model.as_str() {
+            "panics" => panic!("no good"),
+            "gated" => drop(self.gate.lock()),
+            "slow" => return Ok(slow(256, 400).into()),
+            "endless" => return Ok(slow(256, 4000).into()),
+            "broken" => return Ok(Bytes::from_static(b"no model")),
+            "missing" => return Err(OpError::not_found("there is no such model")),
+            _ => {}
+        }
+        Ok(relu(4).into())
+    }
+}
+
+fn start(config: LanesConfig) -> (Arc<Source>, Lanes) {
+    let source = Arc::new(Source::default());
+    let lanes = Lanes::start(config, Arc::clone(&source) as Arc<dyn StageSource>).unwrap();
+    (source, lanes)
+}
+
+fn one_lane() -> LanesConfig {
+    LanesConfig {
+        lanes: 1,
+        ..LanesConfig::default()
+    }
+}
+
+fn stage(model: &str) -> Stage {
+    Stage {
+        model: model.to_owned(),
+        from: "x".to_owned(),
+        to: "y".to_owned(),
+    }
+}
+
+fn batch(rows: usize, value: f32) -> Tensor {
+    Tensor::f32([rows, 4], vec![value; rows * 4]).unwrap()
+}
+
+fn large() -> Tensor {
+    Tensor::f32([256, 256], vec![1.0; 256 * 256]).unwrap()
+}
+
+fn wait_for(lanes: &Lanes, condition: impl Fn(&LaneStats) -> bool) -> LaneStats {
+    loop {
+        let stats = lanes.stats();
+        if condition(&stats) {
+            return stats;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_submissions_at_once_each_get_their_own_rows() {
+    let (_, lanes) = start(LanesConfig {
+        lanes: 2,
+        ..LanesConfig::default()
+    });
+    let lanes = Arc::new(lanes);
+    let tasks = (0_u8..100).map(|index| {
+        let executor = lanes.for_tenant(&format!("tenant-{}", index % 3));
+        tokio::spawn(async move {
+            let rows = usize::from(index % 7);
+            let result = executor
+                .submit(&stage("relu"), batch(rows, f32::from(index)))
+                .await;
+            assert_eq!(result, Ok(batch(rows, f32::from(index))));
+            rows as u64
+        })
+    });
+    let rows: u64 = join_all(tasks).await.into_iter().map(Result::unwrap).sum();
+    let stats = lanes.stats();
+    assert_eq!(
+        (stats.jobs_done, stats.jobs_failed, stats.samples_done),
+        (100, 0, rows)
+    );
+    assert_eq!(
+        (stats.queued, stats.queued_bytes, stats.running, stats.lanes()),
+        (0, 0, 0, 2)
+    );
+    assert!(stats.samples_per_second() > 0.0);
+}
+
+#[tokio::test]
+async fn errors_name_the_stage_and_carry_the_engines_text() {
+    let (_, lanes) = start(one_lane());
+    let wrong = Tensor::f32([1, 5], vec![0.0; 5]).unwrap();
+    let error = lanes.submit(&stage("relu"), wrong).await.unwrap_err();
+    assert_eq!(error.code, OpErrorCode::InvalidArgument);
+    assert_eq!(
+        error.message,
+        "model relu, `x` to `y`: input `x` takes f32[?, 4], not f32[1, 5]"
+    );
+    let error = lanes.submit(&stage("broken"), batch(1, 0.0)).await.unwrap_err();
+    assert_eq!(error.code, OpErrorCode::InvalidEncoding);
+    let error = lanes.submit(&stage("missing"), batch(1, 0.0)).await.unwrap_err();
+    assert_eq!(error, OpError::not_found("there is no such model"));
+    let other = Stage {
+        to: "z".to_owned(),
+        ..stage("relu")
+    };
+    let error = lanes.submit(&other, batch(1, 0.0)).await.unwrap_err();
+    assert_eq!(error.code, OpErrorCode::NotFound);
+    assert_eq!(lanes.stats().jobs_failed, 4);
+}
+
+#[tokio::test]
+async fn a_panic_costs_one_job_and_the_lane_goes_on() {
+    let (source, lanes) = start(one_lane());
+    assert!(lanes.submit(&stage("relu"), batch(1, 1.0)).await.is_ok());
+    let error = lanes.submit(&stage("panics"), batch(1, 1.0)).await.unwrap_err();
+    assert_eq!(error.code, OpErrorCode::RuntimeError);
+    assert!(error.message.contains("no good"), "{error}");
+    assert!(lanes.submit(&stage("relu"), batch(1, 1.0)).await.is_ok());
+    assert_eq!(
+        source.asked.load(Ordering::Relaxed),
+        3,
+        "the lane started again without its sessions"
+    );
+}
+
+#[tokio::test]
+async fn dropping_a_future_removes_queued_work() {
+    let (source, lanes) = start(one_lane());
+    let gate = source.gate.lock().unwrap();
+    let first = lanes.submit(&stage("gated"), batch(1, 1.0));
+    wait_for(&lanes, |stats| stats.running == 1);
+    let second = lanes.submit(&stage("relu"), batch(1, 1.0));
+    assert_eq!(lanes.stats().queued, 1, "queued before it was polled");
+    drop(second);
+    assert_eq!((lanes.stats().queued, lanes.stats().queued_bytes), (0, 0));
+    drop(gate);
+    assert!(first.await.is_ok());
+    assert_eq!(
+        source.asked.load(Ordering::Relaxed),
+        1,
+        "the second was never run"
+    );
+}
+
+#[tokio::test]
+async fn dropping_a_future_ends_running_work() {
+    let (_, lanes) = start(one_lane());
+    let mut running = lanes.submit(&stage("endless"), large());
+    wait_for(&lanes, |stats| stats.running == 1);
+    assert!(poll_immediate(&mut running).await.is_none());
+    drop(running);
+    assert!(lanes.submit(&stage("relu"), batch(2, 3.0)).await.is_ok());
+    let stats = lanes.stats();
+    assert_eq!(
+        (stats.jobs_done, stats.jobs_failed),
+        (1, 1),
+        "it was ended, not finished"
+    );
+}
+
+#[tokio::test]
+async fn what_takes_too_long_is_ended() {
+    let (_, lanes) = start(LanesConfig {
+        run_deadline: Duration::from_millis(20),
+        ..one_lane()
+    });
+    let error = lanes.submit(&stage("endless"), large()).await.unwrap_err();
+    assert_eq!(error.code, OpErrorCode::Timeout);
+    assert!(error.message.contains("20ms"), "{error}");
+    let stats = wait_for(&lanes, |stats| stats.running == 0);
+    assert_eq!((stats.jobs_done, stats.jobs_failed), (0, 1));
+}
+
+#[tokio::test]
+async fn what_waits_too_long_is_given_up() {
+    let (source, lanes) = start(LanesConfig {
+        queue_deadline: Duration::from_millis(20),
+        ..one_lane()
+    });
+    let gate = source.gate.lock().unwrap();
+    let running = lanes.submit(&stage("gated"), batch(1, 1.0));
+    wait_for(&lanes, |stats| stats.running == 1);
+    let error = lanes.submit(&stage("relu"), batch(1, 1.0)).await.unwrap_err();
+    assert_eq!(error.code, OpErrorCode::Timeout);
+    assert!(error.message.contains("no lane was free"), "{error}");
+    drop(gate);
+    assert!(running.await.is_ok());
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses() {
+    let bytes = batch(2, 0.0).byte_len();
+    let (source, lanes) = start(LanesConfig {
+        queue_jobs: 2,
+        queue_bytes: 2 * bytes,
+        ..one_lane()
+    });
+    let gate = source.gate.lock().unwrap();
+    let running = lanes.submit(&stage("gated"), batch(1, 1.0));
+    wait_for(&lanes, |stats| stats.running == 1);
+    let queued = lanes.submit(&stage("relu"), batch(1, 1.0));
+    let too_large = lanes.submit(&stage("relu"), batch(4, 1.0)).await.unwrap_err();
+    assert_eq!(too_large.code, OpErrorCode::TooLarge);
+    let last = lanes.submit(&stage("relu"), batch(1, 1.0));
+    let too_many = lanes.submit(&stage("relu"), batch(0, 1.0)).await.unwrap_err();
+    assert_eq!(too_many.code, OpErrorCode::TooLarge);
+    drop(gate);
+    for future in [running, queued, last] {
+        assert!(future.await.is_ok());
+    }
+}
+
+#[tokio::test]
+async fn a_lane_keeps_the_sessions_used_last() {
+    for (limit, expected) in [(1, 4), (2, 3), (3, 3)] {
+        let (source, lanes) = start(LanesConfig {
+            sessions_per_lane: limit,
+            ..one_lane()
+        });
+        for model in ["a", "b", "b", "a", "c"]
+            .iter()
+            .take(if limit == 3 { 5 } else { 4 })
+        {
+            assert!(lanes.submit(&stage(model), batch(1, 1.0)).await.is_ok());
+        }
+        let asked = source.asked.load(Ordering::Relaxed);
+        assert_eq!(
+            asked,
+            if limit == 1 {
+                3
+            } else {
+                expected.min(if limit == 2 { 2 } else { 3 })
+            }
+        );
+    }
+    let one_model = relu(4).len();
+    let (source, lanes) = start(LanesConfig {
+        session_bytes_per_lane: one_model,
+        ..one_lane()
+    });
+    for model in ["a", "b", "a"] {
+        assert!(lanes.submit(&stage(model), batch(1, 1.0)).await.is_ok());
+    }
+    assert_eq!(
+        source.asked.load(Ordering::Relaxed),
+        3,
+        "there is room for one model's bytes only"
+    );
+}
+
+#[tokio::test]
+async fn shutdown_finishes_what_there_is() {
+    let (source, lanes) = start(one_lane());
+    let gate = source.gate.lock().unwrap();
+    let first = lanes.submit(&stage("gated"), batch(1, 1.0));
+    let second = lanes.submit(&stage("relu"), batch(2, 2.0));
+    wait_for(&lanes, |stats| stats.running == 1);
+    drop(gate);
+    lanes.shutdown(Duration::from_secs(60));
+    assert_eq!(first.await, Ok(batch(1, 1.0)));
+    assert_eq!(second.await, Ok(batch(2, 2.0)));
+    let refused = lanes.submit(&stage("relu"), batch(1, 1.0)).await.unwrap_err();
+    assert!(refused.message.contains("shutting down"), "{refused}");
+}
+
+#[tokio::test]
+async fn shutdown_without_grace_ends_everything() {
+    let (_, lanes) = start(one_lane());
+    let running = lanes.submit(&stage("endless"), large());
+    wait_for(&lanes, |stats| stats.running == 1);
+    let queued = lanes.submit(&stage("relu"), batch(1, 1.0));
+    drop(lanes);
+    for future in [running, queued] {
+        let error = future.await.unwrap_err();
+        assert!(error.message.contains("shutting down"), "{error}");
+    }
+}
+
+#[test]
+fn lanes_on_an_absent_gpu_do_not_start() {
+    let config = LanesConfig {
+        device: Device::Cuda(0),
+        ..one_lane()
+    };
+    match Lanes::start(config, Arc::new(Source::default())) {
+        Err(error) => assert!(matches!(error, EngineError::Device { .. }), "{error}"),
+        Ok(lanes) => assert_eq!(lanes.config().device, Device::Cuda(0), "this machine has a GPU"),
+    }
+}
