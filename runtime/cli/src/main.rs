@@ -1,2 +1,119 @@
-//! The `frostline` command.
-fn main() {}
+//! The `frostline` command: train and evaluate on the compute side, serve and look after a storage host.
+
+mod arguments;
+mod eval;
+mod guest;
+mod host;
+mod model;
+mod output;
+mod serve;
+mod train;
+
+use arguments::{Arguments, Command};
+use clap::{CommandFactory, Parser};
+use std::process::ExitCode;
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+/// What a shell shows for a command ended by Ctrl-C: 128 plus the signal's number.
+const INTERRUPTED: u8 = 130;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    start_log(&arguments);
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let stop = CancellationToken::new();
+    let result = runtime.block_on(async {
+        tokio::spawn(stop_on_signal(stop.clone()));
+        run(arguments, &stop).await
+    });
+    // Whatever still runs has been told to end; nobody waits for it.
+    runtime.shutdown_background();
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {}", one_line(&error));
+            if stop.is_cancelled() { ExitCode::from(INTERRUPTED) } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<()> {
+    let json = arguments.json;
+    match arguments.command {
+        Command::Train(flags) => train::run(flags, json, stop).await,
+        Command::Eval(flags) => eval::run(flags, json, stop).await,
+        Command::Serve(flags) => serve::run(flags, json, stop).await,
+        Command::Guest(command) => guest::run(command, json).await,
+        Command::Model(command) => model::run(command, json).await,
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Arguments::command(), "frostline", &mut std::io::stdout());
+            Ok(())
+        }
+    }
+}
+
+/// Logs go to standard error: warnings by default, JSON lines with `--json` on a host.
+fn start_log(arguments: &Arguments) {
+    let level = match (arguments.verbose, matches!(arguments.command, Command::Serve(_))) {
+        (0, false) => "warn",
+        (0, true) => "warn,frostline_server=info",
+        (1, _) => "warn,frostline=info,frostline_server=info,frostline_trainer=info,frostline_sandbox=info",
+        _ => "debug",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    if arguments.json { log.json().init() } else { log.with_target(false).init() }
+}
+
+/// The first Ctrl-C or SIGTERM asks everything to end; a second one ends the process at once.
+async fn stop_on_signal(stop: CancellationToken) {
+    interrupted().await;
+    stop.cancel();
+    interrupted().await;
+    std::process::exit(i32::from(INTERRUPTED));
+}
+
+async fn interrupted() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+/// An error and its causes in one line, each said once.
+fn one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain() {
+        let text = cause.to_string().replace('\n', " ");
+        if line.contains(&text) {
+            continue;
+        }
+        if !line.is_empty() {
+            line.push_str(": ");
+        }
+        line.push_str(&text);
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    #[test]
+    fn errors_fit_a_line_and_say_nothing_twice() {
+        let error = Err::<(), _>(anyhow::anyhow!("disk\nfull")).context("cannot write: disk full").unwrap_err();
+        assert_eq!(super::one_line(&error), "cannot write: disk full");
+    }
+}

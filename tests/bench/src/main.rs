@@ -4,6 +4,7 @@
 mod accuracy;
 mod report;
 mod run;
+mod training;
 mod transfer;
 
 use anyhow::{Result, bail};
@@ -11,8 +12,9 @@ use report::Report;
 
 type Benchmark = fn(&mut Report) -> Result<()>;
 
-const BENCHMARKS: [(&str, &str, Benchmark); 2] = [
+const BENCHMARKS: [(&str, &str, Benchmark); 3] = [
     ("accuracy", "SqueezeNet on real photos: what fine-tuning reaches, and whether Python agrees", accuracy::run),
+    ("training", "a training step of ResNet18's last block against PyTorch", training::run),
     ("transfer", "each split: bytes, seconds on a free and a slow link, and whether the losses agree", transfer::run),
 ];
 

@@ -1,0 +1,71 @@
+//! The host a command talks to: a running one, or one started inside this process.
+
+use crate::arguments::HostFlags;
+use anyhow::{Context, Result};
+use frostline_server::{Host, HostSettings, RunningHost};
+use frostline_trainer::{HostClient, Token};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// How long an embedded host may take to end: whatever still runs belongs to a job that is over.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// A connection to a host, and the host itself where it was started for this command.
+pub(crate) struct Connection {
+    client: HostClient,
+    embedded: Option<Embedded>,
+}
+
+struct Embedded {
+    host: RunningHost,
+    _state: TempDir,
+}
+
+impl Connection {
+    /// Connects to the host the flags name, or starts one on a loopback port that may read `data` and computes on `device`.
+    pub(crate) async fn open(flags: &HostFlags, data: &str, device: &str) -> Result<Self> {
+        if let (Some(url), Some(token)) = (&flags.host, &flags.token_file) {
+            let client = HostClient::new(url, Some(Token::read(token)?))?;
+            return Ok(Self { client, embedded: None });
+        }
+        Self::embed(data, device).await
+    }
+
+    async fn embed(data: &str, device: &str) -> Result<Self> {
+        let state = tempfile::Builder::new()
+            .prefix("frostline-")
+            .tempdir()
+            .context("cannot create a temporary folder for the embedded host")?;
+        let mut settings = HostSettings {
+            listen: "127.0.0.1:0".to_owned(),
+            state: state.path().to_path_buf(),
+            data: vec![data.to_owned()],
+            ..HostSettings::default()
+        };
+        device.clone_into(&mut settings.engine.device);
+        let token_file = state.path().join("token");
+        let host = Host::start(settings.check()?).await.context("cannot start the embedded host")?;
+        let client = HostClient::new(&format!("http://{}", host.address()), Some(Token::read(&token_file)?))?;
+        Ok(Self { client, embedded: Some(Embedded { host, _state: state }) })
+    }
+
+    pub(crate) fn client(&self) -> &HostClient {
+        &self.client
+    }
+
+    /// Ends the embedded host, if there is one, and removes its state.
+    pub(crate) async fn close(self) {
+        if let Some(embedded) = self.embedded {
+            embedded.host.shutdown(FAREWELL).await;
+        }
+    }
+}
+
+/// `--data` as a host is to open it: paths become absolute, since a host may run in another folder.
+pub(crate) fn data_url(data: &str) -> Result<String> {
+    if data.contains("://") {
+        return Ok(data.to_owned());
+    }
+    let absolute = std::path::absolute(data).with_context(|| format!("cannot use the data path {data:?}"))?;
+    absolute.into_os_string().into_string().ok().with_context(|| format!("the data path {data:?} is not UTF-8"))
+}

@@ -1,0 +1,73 @@
+//! `frostline model`.
+
+use crate::arguments::{HostFlags, Model as Command};
+use crate::output::{bytes, print_json, print_table};
+use anyhow::{Context, Result, bail};
+use frostline_graph::Model;
+use frostline_trainer::{HostClient, Token};
+use frostline_wire::CutInfo;
+use serde::Serialize;
+use std::path::Path;
+
+/// What is shown of a model, wherever it lies.
+#[derive(Serialize)]
+struct Shown {
+    name: String,
+    sha256: String,
+    input: String,
+    input_shape: Vec<usize>,
+    cuts: Vec<CutInfo>,
+}
+
+pub(crate) async fn run(command: Command, json: bool) -> Result<()> {
+    let Command::Show { model, host } = command;
+    let shown = match &host.host {
+        None => read(Path::new(&model))?,
+        Some(url) => ask(url, &host, &model).await?,
+    };
+    if json {
+        return Ok(print_json(&shown)?);
+    }
+    println!("{}  sha256:{}", shown.name, shown.sha256);
+    println!("input {} {:?}\n", shown.input, shown.input_shape);
+    let row = |cut: &CutInfo| {
+        let shape = cut.shape.iter().map(usize::to_string).collect::<Vec<_>>().join("x");
+        vec![cut.name.clone(), shape, bytes(cut.bytes_per_sample), format!("{:.1} %", cut.compute_share * 100.0)]
+    };
+    let rows: Vec<_> = shown.cuts.iter().map(row).collect();
+    print_table(&["CUT", "SHAPE", "AN IMAGE", "COMPUTE"], &[false, false, true, true], &rows)?;
+    Ok(())
+}
+
+fn read(file: &Path) -> Result<Shown> {
+    let model = Model::read(file)?;
+    let network = model.network()?;
+    let cut = |cut: &frostline_graph::Cut| CutInfo {
+        name: cut.name.clone(),
+        shape: cut.shape.clone(),
+        bytes_per_sample: cut.bytes_per_sample,
+        compute_share: cut.compute_share,
+    };
+    Ok(Shown {
+        name: file.display().to_string(),
+        sha256: model.sha256(),
+        input: network.input.name.clone(),
+        input_shape: network.input.shape.clone(),
+        cuts: network.cuts.iter().map(cut).collect(),
+    })
+}
+
+async fn ask(url: &str, flags: &HostFlags, name: &str) -> Result<Shown> {
+    let token = flags.token_file.as_deref().context("--host needs --token-file")?;
+    let client = HostClient::new(url, Some(Token::read(token)?))?;
+    let Some(model) = client.model(name).await? else {
+        bail!("there is no model '{name}' on {url}; `train` uploads one under the file's name");
+    };
+    Ok(Shown {
+        name: model.name,
+        sha256: model.sha256,
+        input: model.input,
+        input_shape: model.input_shape,
+        cuts: model.cuts,
+    })
+}

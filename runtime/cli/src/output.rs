@@ -1,0 +1,154 @@
+//! What is printed: JSON lines for scripts; lines, tables and progress bars for people.
+
+use frostline_trainer::Event;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Mutex, PoisonError};
+
+/// Prints one JSON object on a line of its own.
+///
+/// A reader that went away (`| head`) is no error worth a message: the next write ends us the same way.
+pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(&line)?;
+    stdout.flush()
+}
+
+/// Prints rows as a table with aligned columns; numbers, as told by `right`, are aligned right.
+pub(crate) fn print_table(header: &[&str], right: &[bool], rows: &[Vec<String>]) -> io::Result<()> {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        let title = header.get(column).map_or(0, |title| title.chars().count());
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0).max(title)
+    };
+    let widths: Vec<usize> = (0..header.len()).map(width).collect();
+    let line = |cells: Vec<&str>| {
+        let cells = cells.iter().zip(&widths).zip(right).map(|((cell, width), right)| {
+            if *right { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{}", line(header.to_vec()))?;
+    for row in rows {
+        writeln!(stdout, "{}", line(row.iter().map(String::as_str).collect()))?;
+    }
+    Ok(())
+}
+
+/// Bytes for people, in powers of ten: `28.1 KB`.
+pub(crate) fn bytes(count: u64) -> String {
+    let units = ["B", "KB", "MB", "GB", "TB"];
+    let mut value = count as f64;
+    let mut unit = 0;
+    while value >= 999.5 && unit + 1 < units.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    let name = units.get(unit).copied().unwrap_or_default();
+    if unit == 0 { format!("{count} B") } else { format!("{value:.1} {name}") }
+}
+
+/// Shows a job's events: as JSON lines, or as text with a progress bar where standard error is a terminal.
+pub(crate) struct Reporter {
+    json: bool,
+    bar: Mutex<ProgressBar>,
+}
+
+impl Reporter {
+    pub(crate) fn new(json: bool) -> Self {
+        let bar = ProgressBar::new(0);
+        if json || !io::stderr().is_terminal() {
+            bar.set_draw_target(ProgressDrawTarget::hidden());
+        }
+        Self { json, bar: Mutex::new(bar) }
+    }
+
+    /// Shows one event. Output that cannot be written is dropped: the job's result does not depend on it.
+    pub(crate) fn show(&self, event: &Event) {
+        if self.json {
+            let _ = print_json(event);
+            return;
+        }
+        let bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Event::Step { loss, .. } = event {
+            bar.inc(1);
+            bar.set_message(format!("loss {loss:.4}"));
+        }
+        if let Event::Dataset { steps_per_epoch, .. } = event {
+            bar.set_length(*steps_per_epoch as u64);
+            bar.set_style(style());
+        }
+        if let Event::Epoch { .. } = event {
+            bar.reset();
+        }
+        if let Some(line) = text(event) {
+            bar.suspend(|| println!("{line}"));
+        }
+    }
+
+    /// Takes the progress bar off the screen.
+    pub(crate) fn finish(&self) {
+        self.bar.lock().unwrap_or_else(PoisonError::into_inner).finish_and_clear();
+    }
+}
+
+fn style() -> ProgressStyle {
+    ProgressStyle::with_template("{bar:30} step {pos}/{len}  {msg}  {elapsed}").unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+/// An event as a line for people; steps move the bar only.
+fn text(event: &Event) -> Option<String> {
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    Some(match event {
+        Event::Dataset { classes, train, validation, .. } => {
+            format!("data       {train} training and {validation} validation images in {} classes", classes.len())
+        }
+        Event::Upload { what, name, bytes: size, skipped } => {
+            let verb = if *skipped { "there already" } else { "uploaded" };
+            format!("{:<10} {name}: {verb} ({})", what.to_string(), bytes(*size))
+        }
+        Event::Split { split, encoding, bytes_per_sample, reason } => {
+            format!("split      {split} as {encoding}, {} an image: {reason}", bytes(*bytes_per_sample))
+        }
+        Event::Baseline { validation_accuracy, .. } => {
+            format!("before     validation accuracy {}", percent(*validation_accuracy))
+        }
+        Event::Step { .. } => return None,
+        Event::Epoch { epoch, loss, validation_accuracy, bytes_received, seconds, skipped, .. } => {
+            let skipped = if *skipped > 0 { format!(", {skipped} images skipped") } else { String::new() };
+            format!(
+                "epoch {epoch:<4} loss {loss:.4}, validation accuracy {}, {} received, {seconds:.1} s{skipped}",
+                percent(*validation_accuracy),
+                bytes(*bytes_received)
+            )
+        }
+        Event::BadSample { key, message } => format!("skipped    {key}: {message}"),
+        Event::Retry { host, lost, attempt, wait_seconds, reason } => {
+            format!("retry {attempt:<4} {host} lost {lost} images ({reason}); asking again in {wait_seconds:.1} s")
+        }
+        Event::Done { model, validation_accuracy, bytes_received, seconds, .. } => format!(
+            "done       {}: validation accuracy {}, {} received, {seconds:.1} s",
+            model.display(),
+            percent(*validation_accuracy),
+            bytes(*bytes_received)
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bytes;
+
+    #[test]
+    fn bytes_read_well() {
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(999), "999 B");
+        assert_eq!(bytes(2048), "2.0 KB");
+        assert_eq!(bytes(28_100), "28.1 KB");
+        assert_eq!(bytes(1_500_000_000), "1.5 GB");
+    }
+}

@@ -1,0 +1,49 @@
+//! `frostline serve`.
+
+use crate::arguments::Serve;
+use crate::host::data_url;
+use crate::output::print_json;
+use anyhow::{Context, Result};
+use frostline_server::{Host, HostSettings};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How long running extractions may take to finish after SIGTERM; service managers kill after 90 s by default.
+const DRAIN: Duration = Duration::from_secs(60);
+
+pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> Result<()> {
+    let config = settings(flags)?.check()?;
+    let token_file = config.token_file.clone();
+    let host = Host::start(config).await?;
+    let url = format!("http://{}", host.address());
+    if json {
+        print_json(&serde_json::json!({ "event": "listening", "url": url, "token_file": token_file }))?;
+    } else {
+        println!("listening on {url}; the token is in {}", token_file.display());
+    }
+    stop.cancelled().await;
+    host.shutdown(DRAIN).await;
+    Ok(())
+}
+
+/// The configuration file, with what flags say in its place.
+fn settings(flags: Serve) -> Result<HostSettings> {
+    let mut settings = match &flags.config {
+        None => HostSettings::default(),
+        Some(file) => {
+            let text = std::fs::read_to_string(file)
+                .with_context(|| format!("cannot read the configuration {}", file.display()))?;
+            HostSettings::from_toml(&text).with_context(|| file.display().to_string())?
+        }
+    };
+    if !flags.data.is_empty() {
+        settings.data = flags.data;
+    }
+    settings.data = settings.data.iter().map(|data| data_url(data)).collect::<Result<_>>()?;
+    settings.listen = flags.listen.unwrap_or(settings.listen);
+    settings.state = flags.state.unwrap_or(settings.state);
+    settings.token_file = flags.token_file.or(settings.token_file);
+    settings.engine.device = flags.device.unwrap_or(settings.engine.device);
+    settings.engine.lanes = flags.lanes.unwrap_or(settings.engine.lanes);
+    Ok(settings)
+}

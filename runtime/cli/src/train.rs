@@ -1,0 +1,98 @@
+//! `frostline train`.
+
+use crate::arguments::{BadSample, EncodingName, OptimizerName, Train};
+use crate::host::{Connection, data_url};
+use crate::output::Reporter;
+use anyhow::{Context, Result};
+use frostline_graph::Model;
+use frostline_trainer::{Guest, Job, OnBadSample, SplitChoice, train};
+use frostline_training::Optimizer;
+use frostline_wire::Encoding;
+use std::path::Path;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> Result<()> {
+    let job = job(&flags)?;
+    let connection = Connection::open(&flags.host, &job.root, &flags.compute.device).await?;
+    let reporter = Arc::new(Reporter::new(json));
+    let events = Arc::clone(&reporter);
+    let client = connection.client().clone();
+    let result = train(job, client, Arc::new(move |event| events.show(&event)), stop.clone()).await;
+    reporter.finish();
+    connection.close().await;
+    result.map(drop).map_err(Into::into)
+}
+
+fn job(flags: &Train) -> Result<Job> {
+    let model = Model::read(&flags.model)?;
+    let freeze = match &flags.freeze {
+        Some(cut) => cut.clone(),
+        None => last_cut_before_head(&model)?,
+    };
+    let name = flags.model.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let mut job = Job::new(model, name, freeze, data_url(&flags.data)?, guest(flags)?, flags.out.clone());
+    job.split = SplitChoice::from(flags.split.as_str());
+    job.encoding = flags.encoding.map(encoding);
+    job.validation_share = flags.validation;
+    job.epochs = flags.epochs;
+    job.batch = flags.batch;
+    (job.optimizer, job.learning_rate) = optimizer(flags);
+    job.seed = flags.seed;
+    job.prefetch = flags.prefetch;
+    job.request_samples = flags.request_samples;
+    job.on_bad_sample = on_bad_sample(flags.on_bad_sample);
+    job.device = flags.compute.device.parse()?;
+    job.threads = flags.compute.threads;
+    Ok(job)
+}
+
+/// The cut that feeds the classifier: the natural freeze cut when nothing else is asked for.
+fn last_cut_before_head(model: &Model) -> Result<String> {
+    let network = model.network()?;
+    let cut = network.cut_before_head().context("the network has no cut before its classifier; name one with --freeze")?;
+    Ok(cut.name.clone())
+}
+
+fn guest(flags: &Train) -> Result<Guest> {
+    let mut guest = match &flags.guest {
+        None => Guest::stock(),
+        Some(file) => own_guest(file)?,
+    };
+    guest.parameters.clone_from(&flags.parameters);
+    Ok(guest)
+}
+
+fn own_guest(file: &Path) -> Result<Guest> {
+    let bytes = std::fs::read(file).with_context(|| format!("cannot read the guest {}", file.display()))?;
+    let name = file.file_stem().map(|stem| stem.to_string_lossy().to_lowercase().replace('_', "-")).unwrap_or_default();
+    Ok(Guest { name, bytes: bytes.into(), parameters: None })
+}
+
+/// PyTorch's usual rates: 0.01 for SGD with momentum, 0.001 for AdamW with a decay of 0.01.
+fn optimizer(flags: &Train) -> (Optimizer, f32) {
+    match flags.optimizer {
+        OptimizerName::Sgd => {
+            let weight_decay = flags.weight_decay.unwrap_or(0.0);
+            (Optimizer::Sgd { momentum: flags.momentum, weight_decay }, flags.lr.unwrap_or(0.01))
+        }
+        OptimizerName::Adamw => {
+            let weight_decay = flags.weight_decay.unwrap_or(0.01);
+            (Optimizer::AdamW { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay }, flags.lr.unwrap_or(0.001))
+        }
+    }
+}
+
+fn encoding(name: EncodingName) -> Encoding {
+    match name {
+        EncodingName::F32 => Encoding::F32,
+        EncodingName::U8 => Encoding::U8,
+    }
+}
+
+pub(crate) fn on_bad_sample(choice: BadSample) -> OnBadSample {
+    match choice {
+        BadSample::Fail => OnBadSample::Fail,
+        BadSample::Skip => OnBadSample::Skip,
+    }
+}
