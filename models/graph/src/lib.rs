@@ -5,15 +5,31 @@ pub mod build;
 pub mod onnx;
 pub mod tensors;
 
+mod analysis;
 mod attributes;
 mod contract;
+mod cost;
 mod error;
 mod form;
+mod functions;
+mod head;
 mod infer;
+mod kinds;
 mod model;
+mod network;
+mod probes;
 mod read;
+mod reshaping;
+mod rows;
 mod shapes;
+mod slice;
+mod sweep;
 
 pub use error::GraphError;
+pub use head::Head;
 pub use model::Model;
+pub use network::{Cut, Network, TensorInfo};
 pub use shapes::{Shapes, ValueShape};
+
+#[cfg(test)]
+mod tests;

@@ -195,6 +195,17 @@ pub struct TensorProto {
     pub metadata_props: Vec<StringStringEntry>,
 }
 
+/// The fields of a `FunctionProto` that tell what it is called and what it calls.
+#[derive(Clone, PartialEq, Message)]
+pub struct FunctionHead {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(message, repeated, tag = "7")]
+    pub node: Vec<NodeProto>,
+    #[prost(string, tag = "10")]
+    pub domain: String,
+}
+
 /// `TensorProto.DataType` values we build or inspect.
 pub mod data_type {
     pub const FLOAT: i32 = 1;

@@ -3,53 +3,39 @@
 use super::{Context, Ruled, Value, mismatch};
 use crate::onnx::data_type;
 
-/// Operators whose first output has the shape of their first input.
-pub(crate) const KEEPS_SHAPE: &[&str] = &[
+/// Operators whose every output element depends on the input element at the same place, and on parameters.
+pub(crate) const POINTWISE: &[&str] = &[
     "Abs",
-    "BatchNormalization",
     "CastLike",
     "Ceil",
     "Celu",
     "Clip",
     "Cos",
-    "CumSum",
     "Dropout",
     "Elu",
     "Erf",
     "Exp",
     "Floor",
     "Gelu",
-    "GroupNormalization",
     "HardSigmoid",
     "HardSwish",
-    "Hardmax",
     "Identity",
-    "InstanceNormalization",
     "IsInf",
     "IsNaN",
-    "LRN",
-    "LayerNormalization",
     "LeakyRelu",
     "Log",
-    "LogSoftmax",
-    "LpNormalization",
-    "MeanVarianceNormalization",
     "Mish",
     "Neg",
     "Not",
     "PRelu",
-    "RMSNormalization",
     "Reciprocal",
     "Relu",
     "Round",
-    "ScatterElements",
-    "ScatterND",
     "Selu",
     "Shrink",
     "Sigmoid",
     "Sign",
     "Sin",
-    "Softmax",
     "Softplus",
     "Softsign",
     "Sqrt",
@@ -57,7 +43,42 @@ pub(crate) const KEEPS_SHAPE: &[&str] = &[
     "Tan",
     "Tanh",
     "ThresholdedRelu",
+];
+
+/// Operators that keep the shape of their first input but look at more than one of its elements.
+pub(crate) const MIXING_IN_PLACE: &[&str] = &[
+    "BatchNormalization",
+    "CumSum",
+    "GroupNormalization",
+    "Hardmax",
+    "InstanceNormalization",
+    "LRN",
+    "LayerNormalization",
+    "LogSoftmax",
+    "LpNormalization",
+    "MeanVarianceNormalization",
+    "RMSNormalization",
+    "ScatterElements",
+    "ScatterND",
+    "Softmax",
     "Trilu",
+];
+
+/// Operators that broadcast their inputs to one shape.
+pub(crate) const BROADCASTING: &[&str] = &[
+    "Add", "Sub", "Mul", "Div", "Mod", "Pow", "Min", "Max", "Sum", "Mean", "BitShift",
+];
+
+/// Those of them that give truth values.
+pub(crate) const COMPARING: &[&str] = &[
+    "Equal",
+    "Less",
+    "LessOrEqual",
+    "Greater",
+    "GreaterOrEqual",
+    "And",
+    "Or",
+    "Xor",
 ];
 
 /// The shape two tensors broadcast to: aligned at the last axis, an axis of 1 stretches.

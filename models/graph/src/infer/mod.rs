@@ -1,10 +1,10 @@
 //! Shape inference for one concrete batch size, without the file's own `value_info`: the rules of ONNX's operators, as
 //! <https://onnx.ai/onnx/operators/> states them, and the evaluation of chains that compute shapes.
 
-mod elementwise;
+pub(crate) mod elementwise;
 mod evaluate;
-mod layers;
-mod layout;
+pub(crate) mod layers;
+pub(crate) mod layout;
 pub(crate) mod literal;
 mod rules;
 mod windows;
@@ -116,6 +116,15 @@ impl Inference {
             }
         }
         Ok(())
+    }
+
+    /// `node` and what is known of its inputs.
+    pub(crate) fn context<'a>(&'a self, node: &'a NodeProto) -> Context<'a> {
+        Context {
+            node,
+            opset: self.opset,
+            values: &self.values,
+        }
     }
 
     /// Adds a constant that a node to come uses.

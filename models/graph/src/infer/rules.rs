@@ -50,13 +50,12 @@ fn shapes(context: &Context<'_>, operator: &str) -> Ruled<Vec<Value>> {
         "SpaceToDepth" => layout::space_to_depth(context),
         "Cast" => elementwise::cast(context),
         "Where" => elementwise::choose(context),
-        "Equal" | "Less" | "LessOrEqual" | "Greater" | "GreaterOrEqual" | "And" | "Or" | "Xor" => {
-            elementwise::broadcast(context, data_type::BOOL)
-        }
-        "Add" | "Sub" | "Mul" | "Div" | "Mod" | "Pow" | "Min" | "Max" | "Sum" | "Mean" => {
+        _ if elementwise::COMPARING.contains(&operator) => elementwise::broadcast(context, data_type::BOOL),
+        _ if elementwise::BROADCASTING.contains(&operator) => {
             elementwise::broadcast(context, context.data_type(0))
         }
-        _ if elementwise::KEEPS_SHAPE.contains(&operator) => elementwise::same(context),
+        _ if elementwise::POINTWISE.contains(&operator) => elementwise::same(context),
+        _ if elementwise::MIXING_IN_PLACE.contains(&operator) => elementwise::same(context),
         _ => Err(Stop::Unknown),
     }
 }

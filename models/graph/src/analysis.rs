@@ -1,0 +1,97 @@
+//! Everything cutting, slicing and head replacement want to know of a model, worked out once.
+
+use crate::kinds::{Kinds, reads_shape};
+use crate::onnx::NodeProto;
+use crate::probes::{Dim, Probes};
+use crate::rows::{RowMap, Rows, Samples};
+use crate::{GraphError, Model};
+use std::collections::{HashMap, HashSet};
+
+/// A model with what is known of its values.
+pub(crate) struct Analysis<'a> {
+    pub(crate) model: &'a Model,
+    pub(crate) kinds: Kinds,
+    pub(crate) probes: Probes,
+    pub(crate) rows: RowMap,
+    producers: HashMap<&'a str, usize>,
+}
+
+impl<'a> Analysis<'a> {
+    /// # Errors
+    /// [`GraphError::Shape`] when a node does not fit its inputs at every batch size.
+    pub(crate) fn of(model: &'a Model) -> Result<Self, GraphError> {
+        let mut probes = Probes::start(model)?;
+        let mut rows = RowMap::start(model.inputs().map(|input| input.name.as_str()));
+        let mut producers = HashMap::new();
+        for (index, node) in model.nodes().iter().enumerate() {
+            probes.step(node)?;
+            rows.step(node, &probes);
+            producers.extend(
+                node.output
+                    .iter()
+                    .filter(|name| !name.is_empty())
+                    .map(|name| (name.as_str(), index)),
+            );
+        }
+        Ok(Self {
+            model,
+            kinds: Kinds::of(model),
+            probes,
+            rows,
+            producers,
+        })
+    }
+
+    /// The node that produces a value, and its place in the order of execution.
+    pub(crate) fn producer(&self, name: &str) -> Option<(usize, &'a NodeProto)> {
+        let index = *self.producers.get(name)?;
+        self.model.nodes().get(index).map(|node| (index, node))
+    }
+
+    /// Places of the nodes through which data flows to `to`, without going behind `from`.
+    pub(crate) fn data_path(&self, to: &str, from: Option<&str>) -> HashSet<usize> {
+        let mut path = HashSet::new();
+        let mut open = vec![to];
+        while let Some(name) = open.pop() {
+            let Some((index, node)) = self.producer(name) else {
+                continue;
+            };
+            if Some(name) == from || !self.kinds.is_data(name) || !path.insert(index) {
+                continue;
+            }
+            open.extend(self.data_inputs(node));
+        }
+        path
+    }
+
+    /// The inputs whose elements a node reads and that depend on the network's input.
+    pub(crate) fn data_inputs<'n>(&self, node: &'n NodeProto) -> impl Iterator<Item = &'n str> {
+        let names = if reads_shape(node) {
+            Vec::new()
+        } else {
+            crate::form::used(node)
+        };
+        let data: Vec<&str> = names
+            .into_iter()
+            .filter(|name| self.kinds.is_data(name))
+            .collect();
+        data.into_iter()
+    }
+
+    /// The dimensions of one sample's row of a value that can be cut at: its first axis is the batch, the others are fixed, and
+    /// everything before it kept samples apart.
+    pub(crate) fn row_of(&self, name: &str) -> Option<Vec<usize>> {
+        if self.rows.get(name) != Rows::Apart(Samples::plain(0)) {
+            return None;
+        }
+        let dims = self.probes.dims(name)?;
+        let fixed = |dim: &Dim| match dim {
+            Dim::Fixed(size) => Some(*size),
+            Dim::Batch(_) => None,
+        };
+        match dims.split_first()? {
+            (Dim::Batch(1), row) => row.iter().map(fixed).collect(),
+            _ => None,
+        }
+    }
+}

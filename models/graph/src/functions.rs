@@ -1,0 +1,103 @@
+//! Model-local functions and operator sets: which of them a part still needs.
+
+use crate::GraphError;
+use crate::onnx::{FunctionHead, NodeProto, OperatorSetId};
+use bytes::Bytes;
+use prost::Message;
+use std::collections::{BTreeSet, HashSet};
+
+/// A function, as bytes and as far as it is looked into.
+pub(crate) struct Function {
+    head: FunctionHead,
+    pub(crate) bytes: Bytes,
+}
+
+/// A node's domain; ONNX's own has two spellings.
+fn domain(name: &str) -> &str {
+    if name == "ai.onnx" { "" } else { name }
+}
+
+fn decode(functions: &[Bytes]) -> Result<Vec<Function>, GraphError> {
+    let broken = |error: prost::DecodeError| GraphError::NotOnnx {
+        why: format!("a function in it: {error}"),
+    };
+    let decode = |bytes: &Bytes| {
+        Ok(Function {
+            head: FunctionHead::decode(bytes.clone()).map_err(broken)?,
+            bytes: bytes.clone(),
+        })
+    };
+    functions.iter().map(decode).collect()
+}
+
+/// The functions that `nodes`, or functions they call, are defined by, in the order of the file.
+pub(crate) fn needed(nodes: &[NodeProto], functions: &[Bytes]) -> Result<Vec<Function>, GraphError> {
+    let functions = decode(functions)?;
+    let mut wanted: HashSet<(String, String)> = calls(nodes);
+    loop {
+        let inner = functions
+            .iter()
+            .filter(|function| function.is_called(&wanted))
+            .flat_map(|function| calls(&function.head.node));
+        let known = wanted.len();
+        let inner: Vec<_> = inner.collect();
+        wanted.extend(inner);
+        if wanted.len() == known {
+            return Ok(functions
+                .into_iter()
+                .filter(|function| function.is_called(&wanted))
+                .collect());
+        }
+    }
+}
+
+impl Function {
+    fn is_called(&self, wanted: &HashSet<(String, String)>) -> bool {
+        wanted.contains(&(domain(&self.head.domain).to_owned(), self.head.name.clone()))
+    }
+}
+
+fn calls(nodes: &[NodeProto]) -> HashSet<(String, String)> {
+    every_node(nodes)
+        .into_iter()
+        .map(|node| (domain(&node.domain).to_owned(), node.op_type.clone()))
+        .collect()
+}
+
+/// Nodes and those inside the bodies of control flow.
+pub(crate) fn every_node(nodes: &[NodeProto]) -> Vec<&NodeProto> {
+    let mut all: Vec<&NodeProto> = Vec::new();
+    let mut open: Vec<&NodeProto> = nodes.iter().collect();
+    while let Some(node) = open.pop() {
+        all.push(node);
+        let bodies = node
+            .attribute
+            .iter()
+            .flat_map(|attribute| attribute.g.as_deref().into_iter().chain(&attribute.graphs));
+        open.extend(bodies.flat_map(|body| &body.node));
+    }
+    all
+}
+
+/// The operator sets of the domains that `nodes` and `functions` use; always ONNX's own.
+pub(crate) fn opsets(
+    nodes: &[NodeProto],
+    functions: &[Function],
+    imported: &[OperatorSetId],
+) -> Vec<OperatorSetId> {
+    let mut domains: BTreeSet<&str> = BTreeSet::from([""]);
+    domains.extend(every_node(nodes).into_iter().map(|node| domain(&node.domain)));
+    for function in functions {
+        domains.insert(domain(&function.head.domain));
+        domains.extend(
+            every_node(&function.head.node)
+                .into_iter()
+                .map(|node| domain(&node.domain)),
+        );
+    }
+    imported
+        .iter()
+        .filter(|set| domains.contains(domain(&set.domain)))
+        .cloned()
+        .collect()
+}

@@ -1,0 +1,133 @@
+//! Finding the classifier head: the last layer that turns features into one score per class.
+
+use crate::analysis::Analysis;
+use crate::onnx::NodeProto;
+use crate::probes::Dim;
+
+/// What a head looks like, for messages.
+pub(crate) const EXPECTED: &str = "expected the network to end in a Gemm, a MatMul with Add, or a 1x1 Conv with a pool, possibly \
+                                   followed by reshapes and a Softmax";
+
+/// The classifier head of a network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// The node that multiplies by the weights.
+    pub node: String,
+    /// Its operator: `Gemm`, `MatMul` or `Conv`.
+    pub operator: String,
+    /// The tensor it reads.
+    pub input: String,
+    /// How many classes it scores.
+    pub classes: usize,
+    /// How many features each score is computed from.
+    pub features: usize,
+}
+
+/// A head and where it is in the graph.
+#[derive(Debug, Clone)]
+pub(crate) struct Found {
+    pub(crate) head: Head,
+    /// The place of the head's node.
+    pub(crate) index: usize,
+    /// The `Add` behind a `MatMul`, and its slot of the bias.
+    pub(crate) add: Option<(usize, usize)>,
+    /// Places of the nodes behind the head, last first.
+    pub(crate) tail: Vec<usize>,
+}
+
+/// Operators that may stand behind a head: they rearrange or pool its scores, or normalise them.
+const TAIL: &[&str] = &[
+    "Softmax",
+    "LogSoftmax",
+    "Relu",
+    "Identity",
+    "Dropout",
+    "Flatten",
+    "Reshape",
+    "Squeeze",
+    "Cast",
+    "GlobalAveragePool",
+    "AveragePool",
+    "ReduceMean",
+];
+
+/// Walks back from the output to the head.
+pub(crate) fn find(analysis: &Analysis<'_>, output: &str) -> Option<Found> {
+    let mut tail = Vec::new();
+    let mut add = None;
+    let mut name = output;
+    loop {
+        let (index, node) = analysis.producer(name)?;
+        let operator = node.standard_operator()?;
+        if matches!(operator, "Gemm" | "MatMul" | "Conv") {
+            return found(analysis, index, node, add, tail);
+        }
+        if operator == "Add" && add.is_none() {
+            let slot = (0..2).find(|&slot| {
+                node.input_name(slot)
+                    .is_some_and(|name| !analysis.kinds.is_data(name))
+            })?;
+            add = Some((index, slot));
+            name = node.input_name(1 - slot)?;
+            continue;
+        }
+        // Between a product and its bias nothing may stand.
+        if !TAIL.contains(&operator) || add.is_some() {
+            return None;
+        }
+        tail.push(index);
+        name = node.input_name(0)?;
+    }
+}
+
+fn found(
+    analysis: &Analysis<'_>,
+    index: usize,
+    node: &NodeProto,
+    add: Option<(usize, usize)>,
+    tail: Vec<usize>,
+) -> Option<Found> {
+    let (input, weight) = (node.input_name(0)?, node.input_name(1)?);
+    let fixed = |dim: &Dim| match dim {
+        Dim::Fixed(size) => Some(*size),
+        Dim::Batch(_) => None,
+    };
+    let dims: Vec<usize> = analysis
+        .probes
+        .dims(weight)?
+        .iter()
+        .map(fixed)
+        .collect::<Option<_>>()?;
+    let (classes, features) = match (node.op_type.as_str(), dims.as_slice()) {
+        ("Gemm", &[first, second]) if add.is_none() && node.int("transA").unwrap_or(0) == 0 => {
+            if node.int("transB").unwrap_or(0) == 0 {
+                (second, first)
+            } else {
+                (first, second)
+            }
+        }
+        ("MatMul", &[features, classes]) => (classes, features),
+        ("Conv", &[classes, features, ref kernel @ ..])
+            if add.is_none()
+                && kernel.iter().all(|&size| size == 1)
+                && node.int("group").unwrap_or(1) == 1 =>
+        {
+            (classes, features)
+        }
+        _ => return None,
+    };
+    let constant = !analysis.kinds.is_data(weight) && analysis.kinds.is_data(input);
+    let (node, operator) = (node.label().to_owned(), node.op_type.clone());
+    constant.then(|| Found {
+        head: Head {
+            node,
+            operator,
+            input: input.into(),
+            classes,
+            features,
+        },
+        index,
+        add,
+        tail,
+    })
+}

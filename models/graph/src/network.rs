@@ -1,0 +1,234 @@
+use crate::analysis::Analysis;
+use crate::cost::work;
+use crate::head::Head;
+use crate::onnx::DimensionValue;
+use crate::tensors::dtype_of;
+use crate::{GraphError, Model, sweep};
+use frostline_tensor::{DType, Shape};
+
+/// A tensor at an end of a network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TensorInfo {
+    /// Its name in the graph.
+    pub name: String,
+    /// Its element type.
+    pub dtype: DType,
+    /// The shape of one sample's row, without the batch axis.
+    pub shape: Shape,
+}
+
+impl TensorInfo {
+    /// Bytes of one sample's row.
+    pub fn bytes_per_sample(&self) -> usize {
+        self.shape.bytes(self.dtype.size()).unwrap_or(usize::MAX)
+    }
+}
+
+/// A place where one tensor carries everything across, and where the network may be split.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cut {
+    /// The tensor's name.
+    pub name: String,
+    /// Its element type.
+    pub dtype: DType,
+    /// The shape of one sample's row, without the batch axis.
+    pub shape: Shape,
+    /// Bytes of one sample's row.
+    pub bytes_per_sample: usize,
+    /// The share of the network's multiply-adds that lies before it, 0 to 1.
+    pub compute_share: f64,
+    /// Whether the classifier head lies behind it: only then it can be a freeze cut.
+    pub before_head: bool,
+}
+
+/// What a network is and where it can be cut.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Network {
+    /// What it takes.
+    pub input: TensorInfo,
+    /// What it gives.
+    pub output: TensorInfo,
+    /// Its cuts in order of execution; the output is the last where rows stay independent up to it.
+    pub cuts: Vec<Cut>,
+    /// Its classifier head, where one was recognised.
+    pub head: Option<Head>,
+}
+
+impl Network {
+    /// The cut called `name`.
+    ///
+    /// # Errors
+    /// [`GraphError::UnknownCut`], with similar names.
+    pub fn cut(&self, name: &str) -> Result<&Cut, GraphError> {
+        self.cuts
+            .iter()
+            .find(|cut| cut.name == name)
+            .ok_or_else(|| GraphError::UnknownCut {
+                name: name.into(),
+                near: self.near(name),
+            })
+    }
+
+    /// The cut called `name` as a freeze cut.
+    ///
+    /// # Errors
+    /// [`GraphError::UnknownCut`]; [`GraphError::FreezeAfterHead`] when no trainable head lies behind it; [`GraphError::Head`] when the
+    /// network has none.
+    pub fn freeze_cut(&self, name: &str) -> Result<&Cut, GraphError> {
+        let cut = self.cut(name)?;
+        if cut.before_head {
+            return Ok(cut);
+        }
+        let head = self.head.as_ref().ok_or_else(|| GraphError::Head {
+            why: crate::head::EXPECTED.into(),
+        })?;
+        let last = self.cuts.iter().rev().find(|cut| cut.before_head);
+        let last = last.map_or_else(|| "none".into(), |cut| format!("`{}`", cut.name));
+        Err(GraphError::FreezeAfterHead {
+            cut: name.into(),
+            head: head.node.clone(),
+            last,
+        })
+    }
+
+    /// Names a person may have meant, for a message.
+    fn near(&self, name: &str) -> String {
+        const SHORT: usize = 12;
+        let likeness = |cut: &&Cut| {
+            let contained = cut.name.contains(name) || name.contains(&cut.name);
+            let common = cut
+                .name
+                .chars()
+                .zip(name.chars())
+                .take_while(|(a, b)| a == b)
+                .count();
+            std::cmp::Reverse(common + if contained { 100 } else { 0 })
+        };
+        let mut cuts: Vec<&Cut> = self.cuts.iter().collect();
+        let all = cuts.len() <= SHORT;
+        if !all {
+            cuts.sort_by_key(likeness);
+            cuts.truncate(SHORT / 2);
+        }
+        let names: Vec<String> = cuts.iter().map(|cut| format!("`{}`", cut.name)).collect();
+        match (names.is_empty(), all) {
+            (true, _) => "it has no cuts at all".into(),
+            (false, true) => format!("its cuts are {}", names.join(", ")),
+            (false, false) => format!(
+                "similar ones are {}; `frostline model show` lists all {}",
+                names.join(", "),
+                self.cuts.len()
+            ),
+        }
+    }
+}
+
+impl Model {
+    /// The network's ends, cuts and head.
+    ///
+    /// # Errors
+    /// [`GraphError::Shape`] when a node does not fit its inputs at every batch size, [`GraphError::InputShape`] when the input or
+    /// output is of a type or shape that cannot be followed.
+    pub fn network(&self) -> Result<Network, GraphError> {
+        let analysis = Analysis::of(self)?;
+        let (input, output) = (self.input_name()?, self.output_name()?);
+        let head = crate::head::find(&analysis, output);
+        let path = analysis.data_path(output, None);
+        let work: Vec<f64> = self
+            .nodes()
+            .iter()
+            .enumerate()
+            .map(|(index, node)| {
+                if path.contains(&index) {
+                    work(node, &analysis.probes)
+                } else {
+                    0.0
+                }
+            })
+            .collect();
+        let total: f64 = work.iter().sum();
+        let mut cuts = Vec::new();
+        for (index, name) in sweep::crossings(&analysis, input, output) {
+            let Some(info) = info(&analysis, name) else {
+                continue;
+            };
+            let done: f64 = work.iter().take(index + 1).sum();
+            cuts.push(Cut {
+                bytes_per_sample: info.bytes_per_sample(),
+                name: info.name,
+                dtype: info.dtype,
+                shape: info.shape,
+                compute_share: if total > 0.0 { done / total } else { 0.0 },
+                before_head: head.as_ref().is_some_and(|head| index < head.index),
+            });
+        }
+        let end = |name: &str| {
+            let unknown = || GraphError::InputShape {
+                input: name.into(),
+                why: "its shape cannot be followed".into(),
+            };
+            info(&analysis, name)
+                .or_else(|| self.declared(name))
+                .ok_or_else(unknown)
+        };
+        Ok(Network {
+            input: end(input)?,
+            output: end(output)?,
+            cuts,
+            head: head.map(|head| head.head),
+        })
+    }
+
+    /// An end of the network as the file declares it, for outputs behind operators whose shapes are unknown.
+    fn declared(&self, name: &str) -> Option<TensorInfo> {
+        let value = self.graph().output.iter().find(|output| output.name == name)?;
+        let tensor = value.r#type.as_ref()?.tensor_type.as_ref()?;
+        let row = tensor.shape.as_ref()?.dim.get(1..)?.iter();
+        let row = row.map(|dim| match dim.value {
+            Some(DimensionValue::DimValue(size)) => usize::try_from(size).ok(),
+            _ => None,
+        });
+        let shape = Shape::from(row.collect::<Option<Vec<usize>>>()?);
+        Some(TensorInfo {
+            name: name.into(),
+            dtype: dtype_of(tensor.elem_type)?,
+            shape,
+        })
+    }
+
+    /// The name of the only input.
+    pub(crate) fn input_name(&self) -> Result<&str, GraphError> {
+        let none = || GraphError::Inputs {
+            count: 0,
+            names: String::new(),
+        };
+        self.inputs()
+            .next()
+            .map(|input| input.name.as_str())
+            .ok_or_else(none)
+    }
+
+    /// The name of the only output.
+    pub(crate) fn output_name(&self) -> Result<&str, GraphError> {
+        let none = || GraphError::Outputs {
+            count: 0,
+            names: String::new(),
+        };
+        self.outputs()
+            .first()
+            .map(|output| output.name.as_str())
+            .ok_or_else(none)
+    }
+}
+
+/// A value that can be cut at.
+pub(crate) fn info(analysis: &Analysis<'_>, name: &str) -> Option<TensorInfo> {
+    let shape = Shape::from(analysis.row_of(name)?);
+    let dtype = dtype_of(analysis.probes.data_type(name))?;
+    shape.bytes(dtype.size()).ok()?;
+    Some(TensorInfo {
+        name: name.into(),
+        dtype,
+        shape,
+    })
+}

@@ -1,0 +1,100 @@
+//! How every shape depends on the batch: two inferences at two batch sizes, compared.
+
+use crate::infer::{Context, Inference};
+use crate::onnx::{NodeProto, TensorProto};
+use crate::{GraphError, Model};
+
+/// The two batch sizes. Primes larger than most axes, so that a fixed axis is hardly ever one of them, and small enough that no
+/// real network overflows.
+const SIZES: (usize, usize) = (1009, 2003);
+
+/// How an axis, or an integer of a shape, depends on the batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dim {
+    /// Not at all.
+    Fixed(usize),
+    /// It is the batch this many times.
+    Batch(usize),
+}
+
+/// What is known of every value at both batch sizes.
+#[derive(Debug, Clone)]
+pub(crate) struct Probes {
+    small: Inference,
+    large: Inference,
+}
+
+impl Probes {
+    pub(crate) fn start(model: &Model) -> Result<Self, GraphError> {
+        Ok(Self {
+            small: Inference::start(model, SIZES.0)?,
+            large: Inference::start(model, SIZES.1)?,
+        })
+    }
+
+    pub(crate) fn step(&mut self, node: &NodeProto) -> Result<(), GraphError> {
+        self.small.step(node)?;
+        self.large.step(node)
+    }
+
+    /// Adds a constant that a node to come uses.
+    pub(crate) fn add(&mut self, weight: &TensorProto) -> Result<(), GraphError> {
+        self.small.add(weight)?;
+        self.large.add(weight)
+    }
+
+    /// The dimensions of a value; `None` where they are unknown or depend on the batch in any other way than by a factor.
+    pub(crate) fn dims(&self, name: &str) -> Option<Vec<Dim>> {
+        compare(self.small.dims(name)?, self.large.dims(name)?)
+    }
+
+    /// The elements of a known vector of sizes, as they depend on the batch.
+    pub(crate) fn sizes(&self, name: &str) -> Option<Vec<Dim>> {
+        let sizes = |inference: &Inference| -> Option<Vec<usize>> {
+            let values = inference.get(name).literal.as_ref()?.integers()?;
+            values.iter().map(|&value| usize::try_from(value).ok()).collect()
+        };
+        compare(&sizes(&self.small)?, &sizes(&self.large)?)
+    }
+
+    /// Whether a value's elements are known and the same for every batch.
+    pub(crate) fn is_fixed(&self, name: &str) -> bool {
+        let (small, large) = (self.small.get(name), self.large.get(name));
+        small.literal.is_some() && small == large
+    }
+
+    pub(crate) fn data_type(&self, name: &str) -> i32 {
+        self.small.get(name).data_type
+    }
+
+    /// The dimensions at the smaller batch size: for comparing the work of nodes.
+    pub(crate) fn small_dims(&self, name: &str) -> Option<&[usize]> {
+        self.small.dims(name)
+    }
+
+    /// A node as it looks at the smaller batch size.
+    pub(crate) fn context<'a>(&'a self, node: &'a NodeProto) -> Context<'a> {
+        self.small.context(node)
+    }
+}
+
+fn compare(small: &[usize], large: &[usize]) -> Option<Vec<Dim>> {
+    if small.len() != large.len() {
+        return None;
+    }
+    small
+        .iter()
+        .zip(large)
+        .map(|(&small, &large)| relate(small, large))
+        .collect()
+}
+
+fn relate(small: usize, large: usize) -> Option<Dim> {
+    if small == large {
+        return Some(Dim::Fixed(small));
+    }
+    let factor = small / SIZES.0;
+    let is_factor =
+        small.is_multiple_of(SIZES.0) && large.is_multiple_of(SIZES.1) && large / SIZES.1 == factor;
+    is_factor.then_some(Dim::Batch(factor))
+}

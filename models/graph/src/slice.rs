@@ -1,0 +1,157 @@
+//! Cutting a part out of a model: everything between two cuts, as a model of its own.
+
+use crate::analysis::Analysis;
+use crate::form::used;
+use crate::kinds::reads_shape;
+use crate::network::info;
+use crate::onnx::{GraphProto, ModelProto, NodeProto, ValueInfo};
+use crate::reshaping::ShapeOf;
+use crate::tensors::code_of;
+use crate::{GraphError, Model, build, functions};
+use std::collections::{BTreeMap, HashSet};
+
+impl Model {
+    /// The part of the network from `from` (`None`: the input) to `to` (`None`: the output), as a network of its own. It takes
+    /// any batch, keeps only the weights, operator sets and functions it needs, drops what exporters note about nodes and
+    /// files, and has the same bytes whenever it is cut from the same model.
+    ///
+    /// Shapes of values before `from` that the part asks for are computed from the batch of `from`.
+    ///
+    /// # Errors
+    /// [`GraphError::UnknownCut`] for a name that is no end and no cut, [`GraphError::Order`] when the part would be empty, and those of
+    /// [`Model::network`].
+    pub fn slice(&self, from: Option<&str>, to: Option<&str>) -> Result<Self, GraphError> {
+        let network = self.network()?;
+        let (input, output) = (self.input_name()?, self.output_name()?);
+        let (from, to) = (from.unwrap_or(input), to.unwrap_or(output));
+        let place = |name: &str| match name {
+            _ if name == input => Ok(0),
+            _ if name == output => Ok(usize::MAX),
+            _ => network
+                .cut(name)
+                .map(|cut| 1 + network.cuts.iter().position(|other| other == cut).unwrap_or(0)),
+        };
+        if place(from)? >= place(to)? {
+            return Err(GraphError::Order {
+                from: from.into(),
+                to: to.into(),
+            });
+        }
+        let analysis = Analysis::of(self)?;
+        let part = Part::between(&analysis, from, to)?;
+        part.into_model(&analysis, from, to)
+    }
+}
+
+/// The nodes of a part, by their place in the whole.
+struct Part {
+    nodes: BTreeMap<usize, Vec<NodeProto>>,
+    weights: Vec<crate::onnx::TensorProto>,
+}
+
+impl Part {
+    /// Collects the nodes that carry data from `from` to `to`, then those that compute shapes and constants for them.
+    fn between(analysis: &Analysis<'_>, from: &str, to: &str) -> Result<Self, GraphError> {
+        let path = analysis.data_path(to, Some(from));
+        let nodes = analysis.model.nodes();
+        let on_path: HashSet<&str> = path
+            .iter()
+            .filter_map(|&index| nodes.get(index))
+            .flat_map(|node| &node.output)
+            .map(String::as_str)
+            .chain([from])
+            .collect();
+        let mut part = Self {
+            nodes: BTreeMap::new(),
+            weights: Vec::new(),
+        };
+        let mut shape_of = ShapeOf::new(analysis, from);
+        let mut open: Vec<&str> = vec![to];
+        while let Some(name) = open.pop() {
+            let Some((index, node)) = analysis.producer(name) else {
+                continue;
+            };
+            if name == from || part.nodes.contains_key(&index) {
+                continue;
+            }
+            let hidden = |name: &str| analysis.kinds.is_data(name) && !on_path.contains(name);
+            if reads_shape(node) && node.input_name(0).is_some_and(hidden) {
+                let (replacement, weights) = shape_of.replace(node)?;
+                part.nodes.insert(index, replacement);
+                part.weights.extend(weights);
+                continue;
+            }
+            part.nodes.insert(index, vec![plain(node)]);
+            open.extend(used(node));
+        }
+        Ok(part)
+    }
+
+    fn into_model(mut self, analysis: &Analysis<'_>, from: &str, to: &str) -> Result<Model, GraphError> {
+        let node: Vec<NodeProto> = self.nodes.into_values().flatten().collect();
+        let wanted: HashSet<&str> = node.iter().flat_map(used).chain([to]).collect();
+        let whole = analysis.model.graph();
+        let mut initializer: Vec<_> = whole
+            .initializer
+            .iter()
+            .filter(|weight| wanted.contains(weight.name.as_str()))
+            .cloned()
+            .collect();
+        self.weights.sort_by(|a, b| a.name.cmp(&b.name));
+        initializer.extend(
+            self.weights
+                .into_iter()
+                .filter(|weight| wanted.contains(weight.name.as_str())),
+        );
+        let graph = GraphProto {
+            name: whole.name.clone(),
+            input: vec![end(analysis, from)],
+            output: vec![end(analysis, to)],
+            initializer,
+            ..GraphProto::default()
+        };
+        let frame = analysis.model.frame();
+        let functions = functions::needed(&node, &frame.functions)?;
+        let opset_import = functions::opsets(&node, &functions, &frame.opset_import);
+        let functions = functions.into_iter().map(|function| function.bytes).collect();
+        Model::from_proto(ModelProto {
+            ir_version: frame.ir_version,
+            opset_import,
+            producer_name: "frostline".into(),
+            functions,
+            graph: Some(GraphProto { node, ..graph }),
+            ..ModelProto::default()
+        })
+    }
+}
+
+/// A node without what exporters note beside it: source paths, stack traces.
+fn plain(node: &NodeProto) -> NodeProto {
+    NodeProto {
+        doc_string: String::new(),
+        metadata_props: Vec::new(),
+        device_configurations: Vec::new(),
+        ..node.clone()
+    }
+}
+
+/// An end of the part: with the batch axis open, or as the file declares it where its shape is not known.
+fn end(analysis: &Analysis<'_>, name: &str) -> ValueInfo {
+    if let Some(info) = info(analysis, name) {
+        let row = info.shape.dims().iter().map(|&size| build::Axis::Fixed(size));
+        let axes: Vec<build::Axis> = std::iter::once(build::Axis::batch()).chain(row).collect();
+        return build::value(name, code_of(info.dtype), &axes);
+    }
+    let graph = analysis.model.graph();
+    let declared = graph
+        .input
+        .iter()
+        .chain(&graph.output)
+        .find(|value| value.name == name);
+    let r#type = declared.and_then(|value| value.r#type.clone());
+    ValueInfo {
+        name: name.into(),
+        r#type,
+        ..ValueInfo::default()
+    }
+}

@@ -1,0 +1,2 @@
+mod skeletons;
+mod support;
