@@ -1,0 +1,63 @@
+"""Photos to network input with Pillow and NumPy: the reference that the Rust side is held against.
+
+The recipe is torchvision's: resize the short side (bilinear, antialiased), crop the centre, scale to 0..1, subtract mean, divide by std.
+"""
+
+import json
+import pathlib
+
+import numpy
+from PIL import Image
+
+METADATA_KEY = "frostline.pixels"
+IMAGENET = {
+    "resize": 256,
+    "crop_height": 224,
+    "crop_width": 224,
+    "mean": [0.485, 0.456, 0.406],
+    "std": [0.229, 0.224, 0.225],
+}
+
+
+def spec_of(session):
+    """The pixel spec in the model's metadata, else ImageNet's for 224 x 224."""
+    text = session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
+    return json.loads(text) if text else IMAGENET
+
+
+def load(path, spec):
+    """f32[3, crop_height, crop_width] of one photo."""
+    image = Image.open(path).convert("RGB")
+    short = min(image.size)
+    width, height = (int(spec["resize"] * side / short) for side in image.size)
+    image = image.resize((width, height), Image.Resampling.BILINEAR)
+    left = int(round((width - spec["crop_width"]) / 2.0))
+    top = int(round((height - spec["crop_height"]) / 2.0))
+    image = image.crop((left, top, left + spec["crop_width"], top + spec["crop_height"]))
+    pixels = numpy.asarray(image, dtype=numpy.float32) / 255.0
+    normalised = (pixels - numpy.float32(spec["mean"])) / numpy.float32(spec["std"])
+    return normalised.transpose(2, 0, 1)
+
+
+def list_split(root, split):
+    """(paths, labels, class names) of <root>/<split>/<class>/*.jpg; classes and photos sorted by name."""
+    folder = pathlib.Path(root) / split
+    classes = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
+    paths, labels = [], []
+    for label, name in enumerate(classes):
+        for path in sorted((folder / name).iterdir()):
+            if path.suffix.lower() in (".jpg", ".jpeg", ".png"):
+                paths.append(path)
+                labels.append(label)
+    return paths, numpy.array(labels), classes
+
+
+def run(session, paths, spec, batch=32, output=None):
+    """The session's output (the first, or the named one) for each photo, in order."""
+    name = session.get_inputs()[0].name
+    wanted = [output or session.get_outputs()[0].name]
+    rows = []
+    for start in range(0, len(paths), batch):
+        images = numpy.stack([load(path, spec) for path in paths[start : start + batch]])
+        rows.append(session.run(wanted, {name: images})[0])
+    return numpy.concatenate(rows)
