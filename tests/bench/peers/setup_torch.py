@@ -2,10 +2,10 @@
 
     python3 tests/bench/peers/setup_torch.py [--venv target/torch]
 
-An interpreter that already has torch is used as it is; an environment made earlier is found in about two seconds. PyPI's torch for
+An interpreter that already has torch is used as it is; an environment made earlier is found in a few seconds. PyPI's torch for
 Linux on x86-64 is the CUDA build, and its CUDA libraries weigh gigabytes that a CPU run never calls. So there torch is installed
 without them, and each missing library is replaced by a stub in torch/lib: every symbol torch asks for exists and answers
-"no CUDA device". Needs pip, gcc and readelf (binutils); about 550 MB of download, 1.6 GB of disk.
+"no CUDA device". Needs pip, gcc and readelf (binutils); about 550 MB of download, 1.2 GB of disk.
 """
 
 import argparse
@@ -122,19 +122,26 @@ def stub_cuda(torch_lib):
     return sorted(stubs)
 
 
+def pip_install(python, arguments):
+    """Runs pip; its output is shown only when it fails, for it complains of the CUDA packages that are left out on purpose."""
+    command = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *arguments]
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if result.returncode != 0:
+        sys.exit(f"pip install {' '.join(arguments)} failed:\n{result.stdout[-3000:]}")
+
+
 def install(environment):
     """Creates the environment and installs torch into it; returns its interpreter."""
     python = str(environment / "bin" / "python")
     if not pathlib.Path(python).exists():
         venv.create(environment, with_pip=True, system_site_packages=True)
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     is_cuda_build = sys.platform == "linux" and platform.machine() == "x86_64"
     if not is_cuda_build:
-        subprocess.run([*pip, TORCH, "numpy"], check=True, stdout=sys.stderr)
+        pip_install(python, [TORCH, "numpy"])
         return python
-    subprocess.run([*pip, *PURE_DEPENDENCIES], check=True, stdout=sys.stderr)
+    pip_install(python, PURE_DEPENDENCIES)
     if not has_torch(python):
-        subprocess.run([*pip, "--no-deps", "--no-cache-dir", TORCH], check=True, stdout=sys.stderr)
+        pip_install(python, ["--no-deps", TORCH])
     torch_lib = next(environment.glob("lib/python*/site-packages/torch/lib"))
     names = stub_cuda(torch_lib)
     print(f"{len(names)} CUDA libraries replaced by stubs: {', '.join(names)}", file=sys.stderr)
