@@ -4,8 +4,23 @@ use crate::GraphError;
 use crate::onnx::{GraphProto, NodeProto};
 use std::collections::HashSet;
 
+/// Nodes a graph may have. The largest classifiers have a few thousand; everything we keep for a stranger's model grows with
+/// this number.
+const MOST_NODES: usize = 65_536;
+
 /// Checks that every name is produced once, and before it is used.
 pub(crate) fn check(graph: &GraphProto) -> Result<(), GraphError> {
+    if graph.node.len() > MOST_NODES {
+        return Err(malformed(format!(
+            "it has {} nodes; at most {MOST_NODES} are read",
+            graph.node.len()
+        )));
+    }
+    if !graph.sparse_initializer.is_empty() {
+        return Err(malformed(
+            "sparse weights are not supported; export it with dense ones".into(),
+        ));
+    }
     let mut known: HashSet<&str> = graph.input.iter().map(|input| input.name.as_str()).collect();
     known.extend(graph.initializer.iter().map(|weight| weight.name.as_str()));
     for node in &graph.node {

@@ -4,7 +4,7 @@ use crate::GraphError;
 use crate::onnx::{FunctionHead, NodeProto, OperatorSetId};
 use bytes::Bytes;
 use prost::Message;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// A function, as bytes and as far as it is looked into.
 pub(crate) struct Function {
@@ -30,34 +30,37 @@ fn decode(functions: &[Bytes]) -> Result<Vec<Function>, GraphError> {
     functions.iter().map(decode).collect()
 }
 
+/// A function's domain and name.
+type Id = (String, String);
+
 /// The functions that `nodes`, or functions they call, are defined by, in the order of the file.
 pub(crate) fn needed(nodes: &[NodeProto], functions: &[Bytes]) -> Result<Vec<Function>, GraphError> {
     let functions = decode(functions)?;
-    let mut wanted: HashSet<(String, String)> = calls(nodes);
-    loop {
-        let inner = functions
-            .iter()
-            .filter(|function| function.is_called(&wanted))
-            .flat_map(|function| calls(&function.head.node));
-        let known = wanted.len();
-        let inner: Vec<_> = inner.collect();
-        wanted.extend(inner);
-        if wanted.len() == known {
-            return Ok(functions
-                .into_iter()
-                .filter(|function| function.is_called(&wanted))
-                .collect());
+    let mut wanted: HashSet<Id> = HashSet::new();
+    let mut open: Vec<Id> = calls(nodes).into_iter().collect();
+    let mut by_id: HashMap<Id, Vec<&Function>> = HashMap::new();
+    for function in &functions {
+        by_id.entry(function.id()).or_default().push(function);
+    }
+    while let Some(id) = open.pop() {
+        let Some(called) = by_id.get(&id) else { continue };
+        if wanted.insert(id) {
+            open.extend(called.iter().flat_map(|function| calls(&function.head.node)));
         }
     }
+    Ok(functions
+        .into_iter()
+        .filter(|function| wanted.contains(&function.id()))
+        .collect())
 }
 
 impl Function {
-    fn is_called(&self, wanted: &HashSet<(String, String)>) -> bool {
-        wanted.contains(&(domain(&self.head.domain).to_owned(), self.head.name.clone()))
+    fn id(&self) -> Id {
+        (domain(&self.head.domain).to_owned(), self.head.name.clone())
     }
 }
 
-fn calls(nodes: &[NodeProto]) -> HashSet<(String, String)> {
+fn calls(nodes: &[NodeProto]) -> HashSet<Id> {
     every_node(nodes)
         .into_iter()
         .map(|node| (domain(&node.domain).to_owned(), node.op_type.clone()))

@@ -10,25 +10,32 @@ mod attributes;
 mod contract;
 mod cost;
 mod error;
+mod external;
 mod form;
 mod functions;
 mod head;
 mod infer;
+mod initialise;
 mod kinds;
+mod merge;
 mod model;
 mod network;
+mod parameters;
 mod probes;
 mod read;
+mod replace;
 mod reshaping;
 mod rows;
 mod shapes;
 mod slice;
 mod sweep;
+mod write;
 
 pub use error::GraphError;
 pub use head::Head;
 pub use model::Model;
 pub use network::{Cut, Network, TensorInfo};
+pub use parameters::{Parameter, Use};
 pub use shapes::{Shapes, ValueShape};
 
 #[cfg(test)]

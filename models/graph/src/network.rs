@@ -134,34 +134,33 @@ impl Model {
         let (input, output) = (self.input_name()?, self.output_name()?);
         let head = crate::head::find(&analysis, output);
         let path = analysis.data_path(output, None);
-        let work: Vec<f64> = self
-            .nodes()
-            .iter()
-            .enumerate()
-            .map(|(index, node)| {
-                if path.contains(&index) {
-                    work(node, &analysis.probes)
-                } else {
-                    0.0
-                }
-            })
-            .collect();
-        let total: f64 = work.iter().sum();
-        let mut cuts = Vec::new();
-        for (index, name) in sweep::crossings(&analysis, input, output) {
-            let Some(info) = info(&analysis, name) else {
-                continue;
+        let mut total = 0.0;
+        let mut done = Vec::with_capacity(self.nodes().len());
+        for (index, node) in self.nodes().iter().enumerate() {
+            total += if path.contains(&index) {
+                work(node, &analysis.probes)
+            } else {
+                0.0
             };
-            let done: f64 = work.iter().take(index + 1).sum();
-            cuts.push(Cut {
+            done.push(total);
+        }
+        let share = |index| {
+            done.get(index)
+                .map_or(1.0, |done| if total > 0.0 { done / total } else { 1.0 })
+        };
+        let crossings = sweep::crossings(&analysis, input, output).into_iter();
+        let cuts = crossings.filter_map(|(index, name)| {
+            let info = info(&analysis, name)?;
+            Some(Cut {
                 bytes_per_sample: info.bytes_per_sample(),
                 name: info.name,
                 dtype: info.dtype,
                 shape: info.shape,
-                compute_share: if total > 0.0 { done / total } else { 0.0 },
+                compute_share: share(index),
                 before_head: head.as_ref().is_some_and(|head| index < head.index),
-            });
-        }
+            })
+        });
+        let cuts = cuts.collect();
         let end = |name: &str| {
             let unknown = || GraphError::InputShape {
                 input: name.into(),

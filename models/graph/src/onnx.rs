@@ -204,6 +204,8 @@ pub struct FunctionHead {
     pub node: Vec<NodeProto>,
     #[prost(string, tag = "10")]
     pub domain: String,
+    #[prost(message, repeated, tag = "11")]
+    pub attribute: Vec<AttributeProto>,
 }
 
 /// `TensorProto.DataType` values we build or inspect.

@@ -1,5 +1,6 @@
 //! Reading a model from bytes, or from a file with its weights beside it.
 
+use crate::external::{self, entry, location};
 use crate::onnx::{ModelProto, TensorProto};
 use crate::{GraphError, Model};
 use bytes::Bytes;
@@ -16,14 +17,10 @@ impl Model {
     /// [`GraphError::Inputs`], [`GraphError::Outputs`], [`GraphError::InputShape`], [`GraphError::FixedBatch`].
     pub fn from_bytes(bytes: Bytes) -> Result<Self, GraphError> {
         let proto = decode(bytes)?;
-        if let Some(weight) = external(&proto).next() {
-            let why = "only the model's own bytes are accepted here; send it with its weights inside".into();
-            return Err(GraphError::ExternalData {
-                tensor: weight.name.clone(),
-                location: location(weight).into(),
-                why,
-            });
-        }
+        external::refuse(
+            &proto,
+            "only the model's own bytes are accepted here; send it with its weights inside",
+        )?;
         crate::contract::network_from(proto)
     }
 
@@ -40,19 +37,13 @@ impl Model {
             read: HashMap::new(),
         };
         let weights = proto.graph.iter_mut().flat_map(|graph| &mut graph.initializer);
-        for weight in weights.filter(|weight| weight.data_location == 1) {
+        for weight in weights.filter(|weight| external::is_outside(weight)) {
             files.load(weight)?;
         }
-        if let Some(weight) = external(&proto).next() {
-            let why =
-                "a constant inside a node may not be kept outside the model; save it with its weights inside";
-            let (tensor, location) = (weight.name.clone(), location(weight).into());
-            return Err(GraphError::ExternalData {
-                tensor,
-                location,
-                why: why.into(),
-            });
-        }
+        external::refuse(
+            &proto,
+            "only initialisers may be kept outside the model; save it with its constants inside",
+        )?;
         crate::contract::network_from(proto)
     }
 }
@@ -77,32 +68,6 @@ fn decode(bytes: Bytes) -> Result<ModelProto, GraphError> {
     ModelProto::decode(bytes).map_err(|error| GraphError::NotOnnx {
         why: error.to_string(),
     })
-}
-
-/// Every tensor, initialisers and constants in nodes, whose data lies elsewhere.
-fn external(proto: &ModelProto) -> impl Iterator<Item = &TensorProto> {
-    let graph = proto.graph.iter();
-    let constants = graph
-        .clone()
-        .flat_map(|graph| &graph.node)
-        .flat_map(|node| &node.attribute);
-    let constants = constants.flat_map(|attribute| attribute.t.iter().chain(&attribute.tensors));
-    graph
-        .flat_map(|graph| &graph.initializer)
-        .chain(constants)
-        .filter(|tensor| tensor.data_location == 1)
-}
-
-fn entry<'a>(tensor: &'a TensorProto, key: &str) -> Option<&'a str> {
-    tensor
-        .external_data
-        .iter()
-        .find(|entry| entry.key == key)
-        .map(|entry| entry.value.as_str())
-}
-
-fn location(tensor: &TensorProto) -> &str {
-    entry(tensor, "location").unwrap_or_default()
 }
 
 /// The data files beside a model, each read once.

@@ -35,7 +35,12 @@ pub(crate) fn crossings<'a>(
     let mut live: HashSet<&str> = HashSet::from([input]);
     let mut cuts = Vec::new();
     for (index, node) in nodes() {
-        live.retain(|name| last_reader.get(name).is_some_and(|&last| last > index));
+        for name in analysis
+            .data_inputs(node)
+            .filter(|name| last_reader.get(name) == Some(&index))
+        {
+            live.remove(name);
+        }
         let made = node
             .output
             .iter()
@@ -46,20 +51,24 @@ pub(crate) fn crossings<'a>(
             cuts.push((index, name));
         }
     }
-    cuts.retain(|&(index, _)| !hides_a_shape(analysis, index));
+    let end = first_hidden_shape(analysis);
+    cuts.retain(|&(index, _)| index <= end);
     cuts
 }
 
-/// Whether behind the cut made by node `index` someone asks for the shape of a value before it that is not known.
-fn hides_a_shape(analysis: &Analysis<'_>, index: usize) -> bool {
-    let unknown = |name: &String| {
-        let before = analysis
-            .producer(name)
-            .is_some_and(|(producer, _)| producer < index);
-        before && analysis.kinds.is_data(name) && analysis.probes.dims(name).is_none()
-    };
-    let nodes = analysis.model.nodes().iter();
-    nodes
+/// The place of the first node whose output has an unknown shape that someone asks for: behind a later cut, that shape could
+/// not be computed again.
+fn first_hidden_shape(analysis: &Analysis<'_>) -> usize {
+    let asked = analysis
+        .model
+        .nodes()
+        .iter()
         .filter(|node| reads_shape(node))
-        .any(|node| node.input.iter().any(unknown))
+        .flat_map(|node| &node.input);
+    let unknown = asked.filter(|name| analysis.kinds.is_data(name) && analysis.probes.dims(name).is_none());
+    unknown
+        .filter_map(|name| analysis.producer(name))
+        .map(|(index, _)| index)
+        .min()
+        .unwrap_or(usize::MAX)
 }

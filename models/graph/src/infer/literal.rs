@@ -4,9 +4,9 @@ use crate::onnx::{TensorProto, data_type};
 use crate::tensors::{dims_of, from_proto};
 use frostline_tensor::Data;
 
-/// Elements a literal may have. Shapes, axes and paddings have a handful, anchor grids or masks thousands; a weight is never
-/// looked into.
-pub(crate) const MOST_ELEMENTS: usize = 4096;
+/// Elements a literal may have. Shapes, axes and paddings have a handful; with thousands each, a stranger's model of many
+/// nodes could make us hold gigabytes.
+pub(crate) const MOST_ELEMENTS: usize = 256;
 
 /// The elements of a known value, row-major. Booleans are the integers 0 and 1.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,13 +43,6 @@ impl Literal {
         match self {
             Self::Integers(values) => Some(values),
             Self::Numbers(_) => None,
-        }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Self::Integers(values) => values.len(),
-            Self::Numbers(values) => values.len(),
         }
     }
 

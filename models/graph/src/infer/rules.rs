@@ -1,12 +1,22 @@
 //! Which rule belongs to which operator.
 
-use super::{Context, Ruled, Stop, Value, elementwise, evaluate, layers, layout, windows};
+use super::{Context, Ruled, Stop, Value, elementwise, evaluate, layers, layout, mismatch, windows};
 use crate::onnx::data_type;
+
+/// Axes a value may have. Networks use up to six or so; without a bound a stranger's model could make every shape long.
+const MOST_AXES: usize = 64;
 
 /// The outputs of a node; what is computable from known values is computed.
 pub(crate) fn apply(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let operator = context.node.standard_operator().ok_or(Stop::Unknown)?;
     let mut outputs = shapes(context, operator)?;
+    if outputs
+        .iter()
+        .filter_map(|output| output.dims.as_ref())
+        .any(|dims| dims.len() > MOST_AXES)
+    {
+        return mismatch(format!("more than {MOST_AXES} axes"));
+    }
     if let Some(first) = outputs.first_mut()
         && first.literal.is_none()
     {

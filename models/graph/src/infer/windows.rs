@@ -76,13 +76,13 @@ impl Window {
             ));
         }
         let stride = signed(self.stride);
-        let mut places = room / stride + 1;
+        let mut places = (room / stride).saturating_add(1);
         // The window that hangs over must still start inside the input or its left padding.
         if round_up
             && room % stride != 0
             && places.saturating_mul(stride) < signed(size).saturating_add(pads.0)
         {
-            places += 1;
+            places = places.saturating_add(1);
         }
         usize::try_from(places).or_else(|_| mismatch("too many window places"))
     }

@@ -1,0 +1,73 @@
+//! Every tensor of a model, wherever it hides: no data may be fetched from elsewhere behind our back.
+
+use crate::GraphError;
+use crate::onnx::{AttributeProto, FunctionHead, GraphProto, ModelProto, NodeProto, TensorProto};
+use prost::Message;
+
+/// Refuses a model with a tensor whose data lies outside the message: an engine would open that file.
+pub(crate) fn refuse(proto: &ModelProto, why: &str) -> Result<(), GraphError> {
+    let refused = |tensor: &TensorProto| GraphError::ExternalData {
+        tensor: tensor.name.clone(),
+        location: location(tensor).into(),
+        why: why.into(),
+    };
+    if let Some(tensor) = proto.graph.as_ref().and_then(in_graph) {
+        return Err(refused(tensor));
+    }
+    for bytes in &proto.functions {
+        let broken = |error: prost::DecodeError| GraphError::NotOnnx {
+            why: format!("a function in it: {error}"),
+        };
+        let function = FunctionHead::decode(bytes.clone()).map_err(broken)?;
+        if let Some(tensor) = function
+            .node
+            .iter()
+            .find_map(in_node)
+            .or_else(|| in_attributes(&function.attribute))
+        {
+            return Err(refused(tensor));
+        }
+    }
+    Ok(())
+}
+
+fn in_graph(graph: &GraphProto) -> Option<&TensorProto> {
+    graph
+        .initializer
+        .iter()
+        .find(|tensor| is_outside(tensor))
+        .or_else(|| graph.node.iter().find_map(in_node))
+}
+
+fn in_node(node: &NodeProto) -> Option<&TensorProto> {
+    in_attributes(&node.attribute)
+}
+
+fn in_attributes(attributes: &[AttributeProto]) -> Option<&TensorProto> {
+    attributes.iter().find_map(|attribute| {
+        let tensors = attribute.t.iter().chain(&attribute.tensors);
+        let bodies = attribute.g.as_deref().into_iter().chain(&attribute.graphs);
+        tensors
+            .into_iter()
+            .find(|tensor| is_outside(tensor))
+            .or_else(|| bodies.into_iter().find_map(in_graph))
+    })
+}
+
+pub(crate) fn is_outside(tensor: &TensorProto) -> bool {
+    tensor.data_location != 0 || !tensor.external_data.is_empty()
+}
+
+/// An entry of a tensor's description of where its data lies.
+pub(crate) fn entry<'a>(tensor: &'a TensorProto, key: &str) -> Option<&'a str> {
+    tensor
+        .external_data
+        .iter()
+        .find(|entry| entry.key == key)
+        .map(|entry| entry.value.as_str())
+}
+
+/// The file it lies in.
+pub(crate) fn location(tensor: &TensorProto) -> &str {
+    entry(tensor, "location").unwrap_or_default()
+}

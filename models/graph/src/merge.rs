@@ -1,0 +1,42 @@
+//! Putting trained weights back.
+
+use crate::tensors::{code_of, to_proto};
+use crate::{GraphError, Model};
+use frostline_tensor::Tensor;
+use std::collections::HashMap;
+
+impl Model {
+    /// The model with the initialisers of these names replaced: parts cut by [`Model::slice`] keep the names of the whole.
+    ///
+    /// # Errors
+    /// [`GraphError::Weight`] for a name the model does not have, and for a shape or type that differs.
+    pub fn merge(&self, weights: &[(String, Tensor)]) -> Result<Self, GraphError> {
+        let mut graph = self.graph().clone();
+        let places: HashMap<String, usize> = graph
+            .initializer
+            .iter()
+            .enumerate()
+            .map(|(place, weight)| (weight.name.clone(), place))
+            .collect();
+        for (name, tensor) in weights {
+            let wrong = |why: String| GraphError::Weight {
+                name: name.clone(),
+                why,
+            };
+            let slot = places
+                .get(name)
+                .and_then(|&place| graph.initializer.get_mut(place));
+            let slot = slot.ok_or_else(|| wrong("the model has no initialiser of this name".into()))?;
+            let merged = to_proto(name, tensor);
+            if slot.dims != merged.dims || slot.data_type != code_of(tensor.dtype()) {
+                let there = format!("type {} and shape {:?}", slot.data_type, slot.dims);
+                return Err(wrong(format!(
+                    "the model's has {there}, the new one is {}",
+                    tensor.describe()
+                )));
+            }
+            *slot = merged;
+        }
+        self.with_graph(graph)
+    }
+}

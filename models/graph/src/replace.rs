@@ -1,0 +1,339 @@
+//! Replacing the classifier head by a fresh one.
+
+use crate::analysis::Analysis;
+use crate::head::{EXPECTED, Found, find};
+use crate::initialise::Uniform;
+use crate::onnx::{GraphProto, NodeProto, TensorProto, data_type};
+use crate::{GraphError, Model, build};
+use frostline_tensor::Tensor;
+use std::collections::HashSet;
+
+impl Model {
+    /// The network with its classifier head replaced by one that scores `classes` classes. Weights and bias are drawn from `seed` (uniform
+    /// in ±1/sqrt(features), PyTorch's default); a Softmax or LogSoftmax behind the head is removed, so the output is
+    /// `[batch, classes]` of raw scores.
+    ///
+    /// # Errors
+    /// [`GraphError::Head`] when no head is recognised, or it cannot take another number of classes.
+    pub fn replace_head(&self, classes: usize, seed: u64) -> Result<Self, GraphError> {
+        let cannot = |why: String| GraphError::Head { why };
+        if classes == 0 {
+            return Err(cannot("a head needs at least one class".into()));
+        }
+        let analysis = Analysis::of(self)?;
+        let output = self.output_name()?;
+        let found = find(&analysis, output).ok_or_else(|| cannot(EXPECTED.into()))?;
+        let weight = self
+            .nodes()
+            .get(found.index)
+            .and_then(|node| node.input_name(1))
+            .unwrap_or_default();
+        if analysis.probes.data_type(weight) != data_type::FLOAT {
+            return Err(cannot(format!("its weights `{weight}` are not f32")));
+        }
+        let mut edit = Edit {
+            graph: self.graph().clone(),
+            names: every_name(self.graph()),
+            found,
+            classes,
+        };
+        edit.replace_weights(seed)?;
+        edit.replace_targets();
+        edit.remove_softmax(output);
+        edit.flatten(self, output)?;
+        self.with_graph(edit.finish(output))
+    }
+}
+
+fn every_name(graph: &GraphProto) -> HashSet<String> {
+    let produced = graph.node.iter().flat_map(|node| node.output.iter().cloned());
+    let weights = graph.initializer.iter().map(|weight| weight.name.clone());
+    produced
+        .chain(weights)
+        .chain(graph.input.iter().map(|input| input.name.clone()))
+        .collect()
+}
+
+/// A graph whose head is being replaced.
+struct Edit {
+    graph: GraphProto,
+    names: HashSet<String>,
+    found: Found,
+    classes: usize,
+}
+
+impl Edit {
+    /// `name`, or with a number behind it while it is taken.
+    fn fresh(&mut self, name: &str) -> String {
+        let numbered = (2_u32..).map(|number| format!("{name}.{number}"));
+        let free = std::iter::once(name.to_owned())
+            .chain(numbered)
+            .find(|name| !self.names.contains(name));
+        let free = free.unwrap_or_default();
+        self.names.insert(free.clone());
+        free
+    }
+
+    /// The name a new weight gets: the old one's when no one else reads that, else a fresh one. The old one is removed.
+    fn name_for(&mut self, old: Option<&str>, role: &str) -> String {
+        if let Some(old) = old {
+            let readers = self
+                .graph
+                .node
+                .iter()
+                .flat_map(crate::form::used)
+                .filter(|name| *name == old)
+                .count();
+            let place = self
+                .graph
+                .initializer
+                .iter()
+                .position(|weight| weight.name == old);
+            if let (1, Some(place)) = (readers, place) {
+                self.graph.initializer.remove(place);
+                self.graph.input.retain(|input| input.name != old);
+                return old.to_owned();
+            }
+        }
+        let node = self.found.head.node.clone();
+        self.fresh(&format!("{node}.{role}"))
+    }
+
+    fn replace_weights(&mut self, seed: u64) -> Result<(), GraphError> {
+        let (classes, features) = (self.classes, self.found.head.features);
+        let count = classes.checked_mul(features);
+        let count = count.ok_or_else(|| GraphError::Head {
+            why: format!("{classes} classes are too many"),
+        })?;
+        let mut uniform = Uniform::new(seed, features);
+        let (weight, bias) = (uniform.draw(count), uniform.draw(classes));
+        let Some(node) = self.graph.node.get(self.found.index).cloned() else {
+            return Ok(());
+        };
+        let by_feature =
+            node.op_type == "MatMul" || node.op_type == "Gemm" && node.int("transB").unwrap_or(0) == 0;
+        let kernel = self.kernel_axes(&node);
+        let weight = if by_feature {
+            tensor(vec![features, classes], transposed(&weight, classes, features))?
+        } else {
+            tensor([vec![classes, features], vec![1; kernel]].concat(), weight)?
+        };
+        let weight_name = self.name_for(node.input_name(1), "weight");
+        self.graph
+            .initializer
+            .push(build::initializer(&weight_name, &weight));
+        self.set_input(self.found.index, 1, weight_name);
+        self.replace_bias(&node, tensor(vec![classes], bias)?);
+        Ok(())
+    }
+
+    /// How many axes of size 1 a convolution's weight has behind its channels.
+    fn kernel_axes(&self, node: &NodeProto) -> usize {
+        if node.op_type != "Conv" {
+            return 0;
+        }
+        let kernel = node.ints("kernel_shape").map(<[i64]>::len);
+        kernel.unwrap_or_else(|| {
+            let weight = self
+                .graph
+                .initializer
+                .iter()
+                .find(|weight| node.input_name(1) == Some(weight.name.as_str()));
+            weight.map_or(2, |weight| weight.dims.len().saturating_sub(2))
+        })
+    }
+
+    fn replace_bias(&mut self, node: &NodeProto, bias: Tensor) {
+        let (index, slot) = match (node.op_type.as_str(), self.found.add) {
+            ("MatMul", Some(add)) => add,
+            ("MatMul", None) => {
+                self.insert_bias(node, &bias);
+                return;
+            }
+            _ => (self.found.index, 2),
+        };
+        let old = self
+            .graph
+            .node
+            .get(index)
+            .and_then(|node| node.input_name(slot))
+            .map(str::to_owned);
+        let name = self.name_for(old.as_deref(), "bias");
+        self.graph.initializer.push(build::initializer(&name, &bias));
+        self.set_input(index, slot, name);
+    }
+
+    /// Exporters drop a bias of zeros, and the `Add` with it: it comes back here.
+    fn insert_bias(&mut self, node: &NodeProto, bias: &Tensor) {
+        let scores = node.output_name(0).unwrap_or_default().to_owned();
+        let product = self.fresh(&format!("{scores}/product"));
+        let name = self.name_for(None, "bias");
+        self.graph.initializer.push(build::initializer(&name, bias));
+        if let Some(output) = self
+            .graph
+            .node
+            .get_mut(self.found.index)
+            .and_then(|node| node.output.first_mut())
+        {
+            output.clone_from(&product);
+        }
+        let place = self.found.index + 1;
+        self.graph
+            .node
+            .insert(place, build::node("Add", &[&product, &name], &[&scores]));
+        self.found.tail.iter_mut().for_each(|index| *index += 1);
+    }
+
+    fn set_input(&mut self, index: usize, slot: usize, name: String) {
+        let Some(node) = self.graph.node.get_mut(index) else {
+            return;
+        };
+        if node.input.len() <= slot {
+            node.input.resize(slot + 1, String::new());
+        }
+        if let Some(input) = node.input.get_mut(slot) {
+            *input = name;
+        }
+    }
+
+    /// Reshapes behind the head that name the number of classes name the new one.
+    fn replace_targets(&mut self) {
+        for index in self.found.tail.clone() {
+            let Some(node) = self
+                .graph
+                .node
+                .get(index)
+                .filter(|node| node.op_type == "Reshape")
+            else {
+                continue;
+            };
+            let target = node.input_name(1).and_then(|name| self.constant(name));
+            let Some(target) = target.and_then(|target| crate::tensors::from_proto(&target).ok()) else {
+                continue;
+            };
+            let label = node.label().to_owned();
+            let old = i64::try_from(self.found.head.classes).ok();
+            let new = i64::try_from(self.classes).unwrap_or(i64::MAX);
+            let swap = |&size: &i64| if Some(size) == old { new } else { size };
+            let Some(sizes) = target
+                .as_i64()
+                .map(|sizes| sizes.iter().map(swap).collect::<Vec<i64>>())
+            else {
+                continue;
+            };
+            let name = self.fresh(&format!("{label}.shape"));
+            self.graph.initializer.push(build::integers(&name, &sizes));
+            self.set_input(index, 1, name);
+        }
+    }
+
+    /// The tensor behind a name that is an initialiser or a `Constant` node's output.
+    fn constant(&self, name: &str) -> Option<TensorProto> {
+        let weight = self.graph.initializer.iter().find(|weight| weight.name == name);
+        let node = self
+            .graph
+            .node
+            .iter()
+            .find(|node| node.op_type == "Constant" && node.output_name(0) == Some(name));
+        weight.or_else(|| node?.tensor("value")).cloned()
+    }
+
+    /// The loss works on raw scores.
+    fn remove_softmax(&mut self, output: &str) {
+        for index in self.found.tail.clone() {
+            let Some(node) = self
+                .graph
+                .node
+                .get(index)
+                .filter(|node| node.op_type.ends_with("oftmax"))
+            else {
+                continue;
+            };
+            let (from, to) = (
+                node.input_name(0).unwrap_or_default().to_owned(),
+                node.output_name(0).unwrap_or_default().to_owned(),
+            );
+            // The output keeps its name; elsewhere readers turn to what the Softmax read.
+            let (old, new) = if to == output { (from, to) } else { (to, from) };
+            self.graph.node.remove(index);
+            rename(&mut self.graph.node, &old, &new);
+        }
+    }
+
+    /// Appends a `Flatten` where the scores still have axes of size 1 behind the classes.
+    fn flatten(&mut self, model: &Model, output: &str) -> Result<(), GraphError> {
+        let dims = model
+            .with_graph(self.graph.clone())?
+            .shapes(1)?
+            .dims(output)
+            .map(<[usize]>::to_vec);
+        match dims.as_deref() {
+            Some(&[1, classes]) if classes == self.classes => Ok(()),
+            Some(&[1, classes, ref rest @ ..])
+                if classes == self.classes && rest.iter().all(|&size| size == 1) =>
+            {
+                let scores = self.fresh(&format!("{output}/scores"));
+                rename(&mut self.graph.node, output, &scores);
+                self.graph
+                    .node
+                    .push(build::node("Flatten", &[&scores], &[output]).with([build::int("axis", 1)]));
+                Ok(())
+            }
+            other => {
+                let shape = other.map_or_else(|| "unknown".into(), |dims| format!("{dims:?}"));
+                let why = format!(
+                    "with {} classes the output's shape would be {shape}",
+                    self.classes
+                );
+                Err(GraphError::Head { why })
+            }
+        }
+    }
+
+    /// The graph with its new output, without notes on shapes that no longer hold and weights no one reads.
+    fn finish(mut self, output: &str) -> GraphProto {
+        self.graph.value_info.clear();
+        self.graph.output = vec![build::batched(output, &[self.classes])];
+        let used: HashSet<String> = self
+            .graph
+            .node
+            .iter()
+            .flat_map(crate::form::used)
+            .map(str::to_owned)
+            .collect();
+        self.graph
+            .initializer
+            .retain(|weight| used.contains(&weight.name));
+        self.graph
+    }
+}
+
+fn rename(nodes: &mut [NodeProto], old: &str, new: &str) {
+    for name in nodes
+        .iter_mut()
+        .flat_map(|node| node.input.iter_mut().chain(&mut node.output))
+    {
+        if name == old {
+            new.clone_into(name);
+        }
+    }
+}
+
+/// `[rows, columns]` as `[columns, rows]`.
+fn transposed(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+    let column = |column: usize| {
+        values
+            .iter()
+            .skip(column)
+            .step_by(columns.max(1))
+            .take(rows)
+            .copied()
+    };
+    (0..columns).flat_map(column).collect()
+}
+
+fn tensor(dims: Vec<usize>, values: Vec<f32>) -> Result<Tensor, GraphError> {
+    Tensor::f32(dims, values).map_err(|error| GraphError::Head {
+        why: error.to_string(),
+    })
+}
