@@ -1,1 +1,30 @@
-//! Photos to pixels: decode, resize, crop and normalise into a batch tensor, as torchvision does
+//! Photos to pixels: decode, resize, crop and normalise into a batch tensor, as torchvision does on Pillow images.
+//!
+//! * [`decode`]: a JPEG or PNG to 8-bit RGB, as Pillow's `open(..).convert("RGB")` gives it.
+//! * [`load`]: an object's bytes to the crop a [`PixelSpec`](frostline_tensor::PixelSpec) describes, `u8[3, h, w]`.
+//! * [`normalise`]: such crops to network input; the same values as loading to `f32` at once.
+//! * [`DecodePool`]: a bounded number of decoding threads that every job of a process shares.
+//! * [`BatchLoader`]: reads ([`ByteSource`]) and decodes overlapped into one batch tensor; a broken sample is listed, it
+//!   never fails the batch.
+//!
+//! Whatever the bytes are, nothing here panics, and what an image may claim is bounded by [`DecodeLimits`].
+
+mod batch;
+mod decode;
+mod error;
+mod jpeg;
+mod jpeg_header;
+mod limits;
+mod loader;
+mod normalise;
+mod png;
+mod pool;
+mod resize;
+
+pub use decode::{RgbImage, decode};
+pub use error::{ImageError, ImageFormat};
+pub use limits::{BatchLimits, DecodeLimits};
+pub use loader::{BatchLoader, ByteSource, LoaderOptions};
+pub use normalise::normalise;
+pub use pool::DecodePool;
+pub use resize::{load, resize_and_crop};

@@ -1,0 +1,96 @@
+use crate::{DecodeLimits, ImageError, ImageFormat, jpeg, png};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// An image as 8-bit RGB, rows from the top, three bytes a pixel without padding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RgbImage {
+    width: u32,
+    height: u32,
+    pixels: Vec<u8>,
+}
+
+impl RgbImage {
+    /// An image over `pixels`; `None` unless there are exactly `width * height * 3` bytes and at least one pixel.
+    pub fn new(width: u32, height: u32, pixels: Vec<u8>) -> Option<Self> {
+        let expected = (width as usize).checked_mul(height as usize)?.checked_mul(3)?;
+        (expected > 0 && expected == pixels.len()).then_some(Self {
+            width,
+            height,
+            pixels,
+        })
+    }
+
+    /// Width in pixels.
+    pub fn width(&self) -> u32 {
+        self.width
+    }
+
+    /// Height in pixels.
+    pub fn height(&self) -> u32 {
+        self.height
+    }
+
+    /// The bytes, `[height, width, 3]`.
+    pub fn pixels(&self) -> &[u8] {
+        &self.pixels
+    }
+}
+
+/// Decodes a JPEG or PNG, recognised by its first bytes, to what Pillow's `Image.open(..).convert("RGB")` gives: alpha is
+/// dropped, palettes are applied, 16-bit colour keeps its high byte, 16-bit grey is clipped to 255, CMYK is taken as inverted
+/// (as Adobe writes it), EXIF orientation is ignored.
+///
+/// # Errors
+/// [`ImageError`]: empty, unrecognised, truncated, malformed, unsupported, or over `limits` (before anything is allocated).
+pub fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<RgbImage, ImageError> {
+    let format = recognise(bytes)?;
+    // The decoders are fuzzed by their authors, but an image is a stranger's; a panic in one must cost only that image.
+    let decoded = catch_unwind(AssertUnwindSafe(|| match format {
+        ImageFormat::Jpeg => jpeg::decode(bytes, limits),
+        ImageFormat::Png => png::decode(bytes, limits),
+    }));
+    decoded.unwrap_or(Err(ImageError::DecoderFailed { format }))
+}
+
+fn recognise(bytes: &[u8]) -> Result<ImageFormat, ImageError> {
+    if bytes.starts_with(&[0xff, 0xd8, 0xff]) {
+        Ok(ImageFormat::Jpeg)
+    } else if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
+        Ok(ImageFormat::Png)
+    } else if bytes.is_empty() {
+        Err(ImageError::Empty)
+    } else {
+        let start = bytes.get(..bytes.len().min(8)).unwrap_or_default();
+        let hex: Vec<String> = start.iter().map(|byte| format!("{byte:02x}")).collect();
+        Err(ImageError::Unrecognised {
+            start: format!("\"{}\" ({})", start.escape_ascii(), hex.join(" ")),
+        })
+    }
+}
+
+/// Refuses an image over the limit; `Ok` carries the bytes its RGB pixels take.
+pub(crate) fn check_size(
+    format: ImageFormat,
+    width: u32,
+    height: u32,
+    limits: &DecodeLimits,
+) -> Result<usize, ImageError> {
+    let pixels = u64::from(width) * u64::from(height);
+    let too_many = ImageError::TooManyPixels {
+        format,
+        width,
+        height,
+        limit: limits.max_pixels,
+    };
+    if pixels > limits.max_pixels {
+        return Err(too_many);
+    }
+    if pixels == 0 {
+        let reason = format!("it claims {width}x{height} pixels");
+        return Err(ImageError::Malformed { format, reason });
+    }
+    usize::try_from(pixels)
+        .ok()
+        .and_then(|pixels| pixels.checked_mul(3))
+        .ok_or(too_many)
+}

@@ -1,0 +1,125 @@
+use frostline_tensor::{OpError, OpErrorCode, PixelSpecError, ShapeError};
+
+/// The encodings that can be decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImageFormat {
+    /// Baseline, extended and progressive JPEG with Huffman coding, 8 bits a component.
+    Jpeg,
+    /// PNG of every colour type and depth.
+    Png,
+}
+
+impl std::fmt::Display for ImageFormat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Jpeg => "JPEG",
+            Self::Png => "PNG",
+        })
+    }
+}
+
+/// Why an object did not become pixels.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ImageError {
+    /// The object has no bytes.
+    #[error("the object is empty; replace it by a JPEG or PNG image")]
+    Empty,
+    /// Neither a JPEG nor a PNG.
+    #[error("not a JPEG or PNG: it starts with {start}")]
+    Unrecognised {
+        /// The first bytes, as text where printable and hex.
+        start: String,
+    },
+    /// The data ends before the image does.
+    #[error("truncated {format}: {what}; copy the object again from its source")]
+    Truncated {
+        /// What it claims to be.
+        format: ImageFormat,
+        /// Where it ends.
+        what: String,
+    },
+    /// The data breaks the format's rules.
+    #[error("malformed {format}: {reason}")]
+    Malformed {
+        /// What it claims to be.
+        format: ImageFormat,
+        /// The decoder's own words.
+        reason: String,
+    },
+    /// A valid image of a kind that is not decoded here.
+    #[error("unsupported {format}: {feature}; convert the image to an ordinary 8-bit JPEG or PNG")]
+    Unsupported {
+        /// What it is.
+        format: ImageFormat,
+        /// The feature that is missing here.
+        feature: String,
+    },
+    /// More pixels than the limit; refused before they are allocated.
+    #[error("{format} of {width}x{height} pixels is over the limit of {limit} pixels; scale it down")]
+    TooManyPixels {
+        /// What it claims to be.
+        format: ImageFormat,
+        /// Width in pixels.
+        width: u32,
+        /// Height in pixels.
+        height: u32,
+        /// The limit in pixels.
+        limit: u64,
+    },
+    /// The batch tensor would be larger than the limit; refused before it is allocated.
+    #[error(
+        "a batch of {samples} samples takes {bytes} bytes, over the limit of {limit}; ask for fewer samples at once"
+    )]
+    BatchTooLarge {
+        /// Samples asked for.
+        samples: usize,
+        /// Bytes of the tensor.
+        bytes: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The decoder gave up in a way it should not; the process is unharmed.
+    #[error("the {format} decoder failed on this image; please report it with the file")]
+    DecoderFailed {
+        /// What it claims to be.
+        format: ImageFormat,
+    },
+    /// The pool's threads have ended.
+    #[error("the decoding threads have been shut down")]
+    PoolClosed,
+    /// The spec cannot be carried out.
+    #[error(transparent)]
+    Spec(#[from] PixelSpecError),
+    /// A tensor is not of the shape or type the operation takes.
+    #[error("expected pixels as {expected}, got {actual}")]
+    Layout {
+        /// What the operation takes.
+        expected: String,
+        /// What it was given.
+        actual: String,
+    },
+    /// A shape that overflows.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
+}
+
+impl ImageError {
+    /// The class of failure, for programs.
+    pub fn code(&self) -> OpErrorCode {
+        match self {
+            Self::Empty | Self::Unrecognised { .. } | Self::Truncated { .. } | Self::Malformed { .. } => {
+                OpErrorCode::InvalidEncoding
+            }
+            Self::Unsupported { .. } => OpErrorCode::UnsupportedOperation,
+            Self::TooManyPixels { .. } | Self::BatchTooLarge { .. } => OpErrorCode::TooLarge,
+            Self::DecoderFailed { .. } | Self::PoolClosed => OpErrorCode::RuntimeError,
+            Self::Spec(_) | Self::Layout { .. } | Self::Shape(_) => OpErrorCode::InvalidArgument,
+        }
+    }
+}
+
+impl From<ImageError> for OpError {
+    fn from(error: ImageError) -> Self {
+        Self::new(error.code(), error.to_string())
+    }
+}

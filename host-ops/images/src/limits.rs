@@ -1,0 +1,42 @@
+/// What one image may claim before any of it is decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DecodeLimits {
+    /// Most pixels (width times height).
+    pub max_pixels: u64,
+}
+
+impl DecodeLimits {
+    /// 64 Mi pixels, enough for the 61 megapixels of today's full-frame cameras. A file of a few hundred bytes may claim this
+    /// many: decoded they take 192 MiB, and a progressive JPEG's coefficients or an interlaced 16-bit PNG up to 512 MiB
+    /// more, on each decoding thread. Half would refuse such cameras' photos; double would let four threads take 5 GiB.
+    pub const DEFAULT_MAX_PIXELS: u64 = 64 << 20;
+}
+
+impl Default for DecodeLimits {
+    fn default() -> Self {
+        Self {
+            max_pixels: Self::DEFAULT_MAX_PIXELS,
+        }
+    }
+}
+
+/// What one batch may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchLimits {
+    /// Most bytes of the batch tensor.
+    pub max_bytes: usize,
+}
+
+impl BatchLimits {
+    /// 1 GiB: 1,783 samples of 224x224 in `f32`, several times any useful batch. It stops a request from asking for a tensor that
+    /// the machine has no memory for; budgets between tenants are the host's business.
+    pub const DEFAULT_MAX_BYTES: usize = 1 << 30;
+}
+
+impl Default for BatchLimits {
+    fn default() -> Self {
+        Self {
+            max_bytes: Self::DEFAULT_MAX_BYTES,
+        }
+    }
+}

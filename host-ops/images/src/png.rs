@@ -1,0 +1,176 @@
+use crate::decode::check_size;
+use crate::{DecodeLimits, ImageError, ImageFormat, RgbImage};
+use png::{BitDepth, ColorType, Decoder, DecodingError, Reader, Transformations};
+use std::io::Cursor;
+
+/// Decodes a PNG as Pillow does, alpha dropped, gamma and colour profiles ignored.
+pub(crate) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<RgbImage, ImageError> {
+    let mut decoder = Decoder::new(Cursor::new(bytes));
+    decoder.set_transformations(Transformations::IDENTITY);
+    decoder.set_ignore_text_chunk(true);
+    decoder.set_ignore_iccp_chunk(true);
+    let (width, height) = decoder.read_header_info().map_err(explain)?.size();
+    let size = check_size(ImageFormat::Png, width, height, limits)?;
+    let mut reader = decoder.read_info().map_err(explain)?;
+    let rows = RowConverter::new(reader.info())?;
+    let mut pixels = Vec::new();
+    pixels.reserve_exact(size);
+    if reader.info().interlaced {
+        read_interlaced(&mut reader, &rows, &mut pixels)?;
+    } else {
+        while let Some(row) = reader.next_row().map_err(explain)? {
+            rows.append(row.data(), &mut pixels);
+        }
+    }
+    RgbImage::new(width, height, pixels).ok_or(ImageError::DecoderFailed {
+        format: ImageFormat::Png,
+    })
+}
+
+fn read_interlaced(
+    reader: &mut Reader<Cursor<&[u8]>>,
+    rows: &RowConverter,
+    pixels: &mut Vec<u8>,
+) -> Result<(), ImageError> {
+    let failed = || ImageError::DecoderFailed {
+        format: ImageFormat::Png,
+    };
+    let mut frame = vec![0; reader.output_buffer_size().ok_or_else(failed)?];
+    let row_bytes = reader.next_frame(&mut frame).map_err(explain)?.line_size;
+    for row in frame.chunks_exact(row_bytes.max(1)) {
+        rows.append(row, pixels);
+    }
+    Ok(())
+}
+
+fn explain(error: DecodingError) -> ImageError {
+    let format = ImageFormat::Png;
+    match error {
+        DecodingError::IoError(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+            ImageError::Truncated {
+                format,
+                what: "the data ends inside the image".to_owned(),
+            }
+        }
+        DecodingError::IoError(error) => ImageError::Malformed {
+            format,
+            reason: error.to_string(),
+        },
+        DecodingError::Format(error) => ImageError::Malformed {
+            format,
+            reason: error.to_string(),
+        },
+        DecodingError::Parameter(error) => ImageError::Malformed {
+            format,
+            reason: error.to_string(),
+        },
+        DecodingError::LimitsExceeded => ImageError::Malformed {
+            format,
+            reason: "a chunk is larger than any image needs".to_owned(),
+        },
+    }
+}
+
+/// Turns rows as PNG stores them into RGB.
+struct RowConverter {
+    colour: ColorType,
+    depth: BitDepth,
+    width: usize,
+    /// 256 colours; entries the file does not define are grey, as in Pillow.
+    palette: Vec<[u8; 3]>,
+}
+
+impl RowConverter {
+    fn new(info: &png::Info<'_>) -> Result<Self, ImageError> {
+        let mut palette: Vec<[u8; 3]> = (0..=u8::MAX).map(|grey| [grey; 3]).collect();
+        let colours = info.palette.as_deref().unwrap_or_default().as_chunks::<3>().0;
+        for (entry, colour) in palette.iter_mut().zip(colours) {
+            *entry = *colour;
+        }
+        if info.color_type == ColorType::Indexed && colours.is_empty() {
+            let reason = "it uses a palette but has none".to_owned();
+            return Err(ImageError::Malformed {
+                format: ImageFormat::Png,
+                reason,
+            });
+        }
+        let width = usize::try_from(info.width).unwrap_or(usize::MAX);
+        Ok(Self {
+            colour: info.color_type,
+            depth: info.bit_depth,
+            width,
+            palette,
+        })
+    }
+
+    /// Appends one row's RGB bytes.
+    fn append(&self, row: &[u8], pixels: &mut Vec<u8>) {
+        let wide = self.depth == BitDepth::Sixteen;
+        match self.colour {
+            ColorType::Grayscale if wide => {
+                // Pillow reads mode I;16 and clips on the way to RGB; it does not scale.
+                let greys = row
+                    .as_chunks::<2>()
+                    .0
+                    .iter()
+                    .map(|&[high, low]| if high == 0 { low } else { 255 });
+                pixels.extend(greys.flat_map(|grey| [grey; 3]));
+            }
+            ColorType::Grayscale => {
+                let scale = 255 / low_mask(self.depth);
+                pixels.extend(self.packed(row).flat_map(|value| [value * scale; 3]));
+            }
+            ColorType::Indexed => {
+                let colours = self
+                    .packed(row)
+                    .filter_map(|index| self.palette.get(usize::from(index)));
+                pixels.extend(colours.flatten());
+            }
+            ColorType::Rgb if wide => {
+                pixels.extend(
+                    row.as_chunks::<6>()
+                        .0
+                        .iter()
+                        .flat_map(|&[r, _, g, _, b, _]| [r, g, b]),
+                );
+            }
+            ColorType::Rgb => pixels.extend_from_slice(row),
+            ColorType::GrayscaleAlpha if wide => {
+                pixels.extend(row.as_chunks::<4>().0.iter().flat_map(|&[grey, ..]| [grey; 3]));
+            }
+            ColorType::GrayscaleAlpha => {
+                pixels.extend(row.as_chunks::<2>().0.iter().flat_map(|&[grey, _]| [grey; 3]));
+            }
+            ColorType::Rgba if wide => {
+                pixels.extend(
+                    row.as_chunks::<8>()
+                        .0
+                        .iter()
+                        .flat_map(|&[r, _, g, _, b, ..]| [r, g, b]),
+                );
+            }
+            ColorType::Rgba => {
+                pixels.extend(row.as_chunks::<4>().0.iter().flat_map(|&[r, g, b, _]| [r, g, b]));
+            }
+        }
+    }
+
+    /// The samples of a row of at most 8 bits each, most significant first.
+    fn packed(&self, row: &[u8]) -> impl Iterator<Item = u8> {
+        let bits = self.depth as u8;
+        let mask = low_mask(self.depth);
+        let samples = row
+            .iter()
+            .flat_map(move |&byte| (1..=8 / bits).map(move |nth| (byte >> (8 - bits * nth)) & mask));
+        samples.take(self.width)
+    }
+}
+
+fn low_mask(depth: BitDepth) -> u8 {
+    match depth {
+        BitDepth::One => 1,
+        BitDepth::Two => 3,
+        BitDepth::Four => 15,
+        BitDepth::Eight | BitDepth::Sixteen => 255,
+    }
+}
