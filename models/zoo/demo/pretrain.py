@@ -5,8 +5,8 @@
 The backbone is a small ResNet. It never sees a photo of the demo's task: it learns from the five other photographs of sources.py,
 by telling tiles of them apart under turning, zoom and light (exemplar networks: Dosovitskiy et al., "Discriminative Unsupervised
 Feature Learning with Convolutional Neural Networks", 2014). Each tile is one class of its head. Needs torch
-(tests/bench/peers/setup_torch.py makes one), onnx, NumPy, Pillow and pip. About five minutes on one core. `--steps 0` exports the backbone as
-it was initialised (BatchNorm statistics measured), for comparison.
+(tests/bench/peers/setup_torch.py makes one), onnx, NumPy, Pillow and pip. About five minutes on one
+core. `--steps 0` exports the backbone as it was initialised (BatchNorm statistics measured), for comparison.
 """
 
 import argparse
@@ -25,8 +25,7 @@ import sources
 SEED = 20261121
 CROP = 128
 TILE = 128
-STRIDE = 64
-SAMPLES_PER_TILE = 48
+SAMPLES_PER_TILE = 128
 BATCH = 64
 FEATURES = 128
 PIXELS = {
@@ -81,8 +80,8 @@ def tiles():
     """(photograph, box) of each tile that shows something."""
     for name in sources.PRETRAINING:
         photograph = sources.load(name)
-        for top in range(0, photograph.height - TILE + 1, STRIDE):
-            for left in range(0, photograph.width - TILE + 1, STRIDE):
+        for top in range(0, photograph.height - TILE + 1, TILE):
+            for left in range(0, photograph.width - TILE + 1, TILE):
                 box = (left, top, left + TILE, top + TILE)
                 if numpy.asarray(photograph.crop(box).convert("L"), dtype=numpy.float32).std() > 12.0:
                     yield photograph, box
@@ -124,7 +123,8 @@ def train(module, images, labels, steps):
         schedule.step()
         right += int((logits.argmax(1) == labels[chosen]).sum())
         if step % 100 == 0:
-            print(f"step {step}: loss {loss.item():.3f}, accuracy {right / (100 * BATCH):.3f}, {time.monotonic() - start:.0f} s", flush=True)
+            seconds = time.monotonic() - start
+            print(f"step {step}: loss {loss.item():.3f}, accuracy {right / (100 * BATCH):.3f}, {seconds:.0f} s", flush=True)
             right = 0
 
 

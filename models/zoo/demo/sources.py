@@ -83,5 +83,6 @@ def load(name):
         data = archive.read(photograph.path)
     digest = hashlib.sha256(data).hexdigest()
     if digest != photograph.sha256:
-        sys.exit(f"{photograph.path} of {photograph.package} has SHA-256 {digest}, not {photograph.sha256}: its file changed; check its licence and update sources.py")
+        expected = f"{photograph.path} of {photograph.package} should have SHA-256 {photograph.sha256}"
+        sys.exit(f"{expected}, it has {digest}: the photograph changed; check its licence and update sources.py")
     return Image.open(io.BytesIO(data)).convert("RGB")
