@@ -5,6 +5,7 @@ The recipe is torchvision's: resize the short side (bilinear, antialiased), crop
 
 import json
 import pathlib
+import sys
 
 import numpy
 from PIL import Image
@@ -42,6 +43,8 @@ def load(path, spec):
 def list_split(root, split):
     """(paths, labels, class names) of <root>/<split>/<class>/*.jpg; classes and photos sorted by name."""
     folder = pathlib.Path(root) / split
+    if not folder.is_dir():
+        sys.exit(f"{folder} is no folder; photos lie in <root>/{split}/<class>/*.jpg")
     classes = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
     paths, labels = [], []
     for label, name in enumerate(classes):
