@@ -16,6 +16,15 @@ pub trait FrozenPrefix {
     fn extract(samples: Vec<Sample>, job: Job) -> Result<Activations, Failure>;
 }
 
+/// Sends the text of every panic to the host's log, where the trap it ends in would lose it. [`export!`](crate::export)
+/// calls this.
+#[doc(hidden)]
+pub fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        crate::log::write(crate::log::Level::Error, &panic.to_string());
+    }));
+}
+
 /// Makes a type that implements [`FrozenPrefix`] the guest of this crate.
 #[macro_export]
 macro_rules! export {
@@ -27,12 +36,14 @@ macro_rules! export {
                     model: $crate::ModelView,
                     parameters: ::std::string::String,
                 ) -> ::std::result::Result<$crate::Description, $crate::Failure> {
+                    $crate::log_panics();
                     <$guest as $crate::FrozenPrefix>::describe(model, parameters)
                 }
                 fn extract(
                     samples: ::std::vec::Vec<$crate::Sample>,
                     job: $crate::Job,
                 ) -> ::std::result::Result<$crate::Activations, $crate::Failure> {
+                    $crate::log_panics();
                     <$guest as $crate::FrozenPrefix>::extract(samples, job)
                 }
             }

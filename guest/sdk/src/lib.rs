@@ -34,4 +34,4 @@ pub use bindings::frostline::pushdown::{images, log, objects};
 pub use bindings::wasi::nn::errors::ErrorCode;
 pub use bindings::wasi::nn::tensor::{Tensor, TensorType};
 pub use bindings::{Activation, Activations, Cut, Description, Job, ModelView, Pixels, ServedCut};
-pub use guest::FrozenPrefix;
+pub use guest::{FrozenPrefix, log_panics};

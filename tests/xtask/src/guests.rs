@@ -31,7 +31,7 @@ fn build_all(root: &Path) -> anyhow::Result<PathBuf> {
     let out = root.join("target/guests");
     let sources = sources::hash(
         &root.join("guest"),
-        &["wit", "sdk", "prefix", "conformance", "hostile"],
+        &["wit", "sdk", "prefix", "conformance", "hostile", "examples"],
     )?;
     let stamp = out.join("sources.json");
     if Stamp::read(&stamp).is_ok_and(|built| built.sources == sources) {

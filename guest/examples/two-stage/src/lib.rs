@@ -1,0 +1,77 @@
+//! Example: a prefix in two stages. It runs the model up to its first cut, could change what lies there, and runs on
+//! from there to the split. Activations stay on the host between the two; [`strongest`] shows how a guest takes a look.
+
+use frostline_guest::images::{self, PixelFormat};
+use frostline_guest::log::{self, Level};
+use frostline_guest::{
+    Activation, Activations, Description, Failure, FrozenPrefix, Job, ModelView, PixelSpec, Pixels, Sample,
+    ServedCut, Tensor, stage,
+};
+
+struct TwoStage;
+
+impl FrozenPrefix for TwoStage {
+    /// Serves every cut after the first, whose name the user passes as the parameters.
+    fn describe(model: ModelView, first: String) -> Result<Description, Failure> {
+        let spec = pixel_spec(&model.input_shape)?;
+        let mut cuts = model.cuts.into_iter();
+        if !cuts.any(|cut| cut.name == first) {
+            return Err(Failure::invalid(format!(
+                "the parameters must name a cut of the model, {first:?} is none"
+            )));
+        }
+        Ok(Description {
+            name: "two-stage".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pixels: Pixels::Spec(spec),
+            cuts: cuts
+                .map(|cut| ServedCut {
+                    name: cut.name,
+                    activation: Activation::Faithful,
+                })
+                .collect(),
+        })
+    }
+
+    fn extract(samples: Vec<Sample>, job: Job) -> Result<Activations, Failure> {
+        let first = &job.parameters;
+        let loaded = images::load(&samples, pixel_spec(&job.input_shape)?, PixelFormat::Normalised)?;
+        let between = stage::run(&stage::up_to(first), &job.input, loaded.pixels)?;
+        log::write(
+            Level::Debug,
+            &format!("strongest activation at {first}: {}", strongest(&between)),
+        );
+        let tensor = stage::run(&stage::between(first, &job.split), first, between)?;
+        Ok(Activations {
+            tensor,
+            failed: loaded.failed,
+        })
+    }
+}
+
+/// Copies a tensor's elements into the guest's memory; the only costly line here.
+fn strongest(tensor: &Tensor) -> f32 {
+    let bytes = tensor.data();
+    let (elements, _) = bytes.as_chunks::<4>();
+    elements
+        .iter()
+        .map(|element| f32::from_le_bytes(*element))
+        .fold(0.0, f32::max)
+}
+
+fn pixel_spec(input: &[u32]) -> Result<PixelSpec, Failure> {
+    let &[3, height, width] = input else {
+        return Err(Failure::invalid(format!(
+            "this guest takes models of RGB images, not {input:?}"
+        )));
+    };
+    Ok(PixelSpec {
+        resize: height.max(width),
+        crop_height: height,
+        crop_width: width,
+        mean: (0.5, 0.5, 0.5),
+        std: (0.5, 0.5, 0.5),
+    })
+}
+
+frostline_guest::export!(TwoStage);
