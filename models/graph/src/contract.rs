@@ -3,7 +3,7 @@
 use crate::onnx::{DimensionValue, ModelProto, ValueInfo};
 use crate::{GraphError, Model};
 
-/// Checks the contract.
+/// The network as frostline takes it, checked; a batch of 1 is opened.
 pub(crate) fn network_from(proto: ModelProto) -> Result<Model, GraphError> {
     let model = Model::from_proto(proto)?;
     let inputs: Vec<&ValueInfo> = model.inputs().collect();
@@ -21,6 +21,7 @@ pub(crate) fn network_from(proto: ModelProto) -> Result<Model, GraphError> {
     }
     match fixed_batch(input)? {
         None => Ok(model),
+        Some(1) => crate::rebatch::open_batch(&model),
         Some(batch) => Err(GraphError::FixedBatch {
             batch,
             why: format!("input `{}` says so", input.name),

@@ -23,6 +23,7 @@ mod network;
 mod parameters;
 mod probes;
 mod read;
+mod rebatch;
 mod replace;
 mod reshaping;
 mod rows;

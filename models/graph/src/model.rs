@@ -54,6 +54,18 @@ impl Model {
         })
     }
 
+    /// The same model with the ends and weights of `graph` and no nodes yet, for building one up.
+    pub(crate) fn without_nodes(&self, graph: &GraphProto) -> Self {
+        let graph = GraphProto {
+            node: Vec::new(),
+            ..graph.clone()
+        };
+        Self {
+            proto: self.proto.clone(),
+            graph,
+        }
+    }
+
     /// The graph.
     pub fn graph(&self) -> &GraphProto {
         &self.graph

@@ -5,7 +5,7 @@ use crate::form::used;
 use crate::kinds::reads_shape;
 use crate::network::info;
 use crate::onnx::{GraphProto, ModelProto, NodeProto, ValueInfo};
-use crate::reshaping::ShapeOf;
+use crate::reshaping::replace_shape;
 use crate::tensors::code_of;
 use crate::{GraphError, Model, build, functions};
 use std::collections::{BTreeMap, HashSet};
@@ -65,7 +65,6 @@ impl Part {
             nodes: BTreeMap::new(),
             weights: Vec::new(),
         };
-        let mut shape_of = ShapeOf::new(analysis, from);
         let mut open: Vec<&str> = vec![to];
         while let Some(name) = open.pop() {
             let Some((index, node)) = analysis.producer(name) else {
@@ -76,7 +75,7 @@ impl Part {
             }
             let hidden = |name: &str| analysis.kinds.is_data(name) && !on_path.contains(name);
             if reads_shape(node) && node.input_name(0).is_some_and(hidden) {
-                let (replacement, weights) = shape_of.replace(node)?;
+                let (replacement, weights) = replace_shape(analysis, from, node)?;
                 part.nodes.insert(index, replacement);
                 part.weights.extend(weights);
                 continue;

@@ -1,6 +1,6 @@
 //! Writing a model: to bytes, or to a file, with its weights beside it when they are too large for one.
 
-use crate::onnx::{GraphProto, ModelProto, StringStringEntry, TensorProto};
+use crate::onnx::{StringStringEntry, TensorProto};
 use crate::{GraphError, Model};
 use prost::Message;
 use sha2::{Digest, Sha256};
@@ -130,11 +130,4 @@ fn replace_file(
             source,
         }
     })
-}
-
-impl ModelProto {
-    /// The graph, for changes.
-    pub(crate) fn graph_mut(&mut self) -> &mut GraphProto {
-        self.graph.get_or_insert_default()
-    }
 }

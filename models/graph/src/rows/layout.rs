@@ -13,12 +13,12 @@ fn fixed_product<'a>(dims: impl IntoIterator<Item = &'a Dim>) -> Option<usize> {
 }
 
 /// How many steps the row-major order takes outside the batch.
-fn steps_outside(dims: &[Dim], samples: Samples) -> Option<usize> {
+pub(crate) fn steps_outside(dims: &[Dim], samples: Samples) -> Option<usize> {
     fixed_product(dims.iter().take(samples.axis))?.checked_mul(samples.outer)
 }
 
 /// The place of the batch in `dims` when that many row-major steps lie outside it.
-pub(crate) fn place_batch(dims: &[Dim], outside: usize) -> Option<Samples> {
+fn place_batch(dims: &[Dim], outside: usize) -> Option<Samples> {
     let axis = dims.iter().position(|dim| matches!(dim, Dim::Batch(_)))?;
     let Some(Dim::Batch(times)) = dims.get(axis) else {
         return None;

@@ -8,6 +8,8 @@ mod layers;
 mod layout;
 
 use crate::form::used;
+pub(crate) use layout::steps_outside;
+
 use crate::infer::Context;
 use crate::infer::elementwise::{BROADCASTING, COMPARING, POINTWISE};
 use crate::onnx::NodeProto;

@@ -1,2 +1,9 @@
+mod batches;
+mod files;
+mod heads;
+mod hostile;
+mod independence;
+mod parts;
+mod random;
 mod skeletons;
 mod support;

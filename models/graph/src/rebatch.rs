@@ -1,0 +1,268 @@
+//! Opening a batch of 1 that an exporter baked into a network.
+//!
+//! The input's first axis becomes the batch; `Reshape` targets that spell out a shape for one sample get an open axis where the
+//! batch went, and constants of one sample that are joined to samples (a class token) are expanded. Whether that is right
+//! is not guessed: samples are followed through the result, and unless each stays apart up to the output, the network is
+//! refused, naming the node.
+
+use crate::infer::{Inference, axis_of};
+use crate::onnx::{Dimension, DimensionValue, GraphProto, NodeProto, TensorProto, ValueInfo};
+use crate::probes::{Dim, Probes};
+use crate::reshaping::sizes_of_batch;
+use crate::rows::{RowMap, Rows, Samples, steps_outside};
+use crate::{GraphError, Model, build};
+
+/// The network with its batch of 1 opened.
+pub(crate) fn open_batch(model: &Model) -> Result<Model, GraphError> {
+    let one = Inference::run(model, 1)?;
+    let mut graph = model.graph().clone();
+    let nodes = std::mem::take(&mut graph.node);
+    graph.value_info.clear();
+    graph
+        .input
+        .iter_mut()
+        .chain(&mut graph.output)
+        .for_each(open_first_axis);
+    let bare = model.without_nodes(&graph);
+    let rows = RowMap::start(bare.inputs().map(|input| input.name.as_str()));
+    let mut opening = Opening {
+        one,
+        probes: Probes::start(&bare)?,
+        rows,
+        graph,
+    };
+    for node in nodes {
+        opening.take(node)?;
+    }
+    opening.finish(model)
+}
+
+/// Names the batch axis, where the axis is fixed to 1. Weights that old files list as inputs are overridden by their initialiser.
+fn open_first_axis(value: &mut ValueInfo) {
+    let shape = value
+        .r#type
+        .as_mut()
+        .and_then(|r#type| r#type.tensor_type.as_mut())
+        .and_then(|tensor| tensor.shape.as_mut());
+    if let Some(first) = shape.and_then(|shape| shape.dim.first_mut())
+        && first.value == Some(DimensionValue::DimValue(1))
+    {
+        *first = Dimension {
+            value: Some(DimensionValue::DimParam(build::BATCH.into())),
+            ..Dimension::default()
+        };
+    }
+}
+
+fn refused(node: &NodeProto, why: impl std::fmt::Display) -> GraphError {
+    GraphError::FixedBatch {
+        batch: 1,
+        why: format!(
+            "node `{}` ({}) cannot take more: {why}",
+            node.label(),
+            node.op_type
+        ),
+    }
+}
+
+/// A network being opened, node by node.
+struct Opening {
+    /// What the network is for its one sample.
+    one: Inference,
+    probes: Probes,
+    rows: RowMap,
+    graph: GraphProto,
+}
+
+impl Opening {
+    fn take(&mut self, mut node: NodeProto) -> Result<(), GraphError> {
+        match node.standard_operator() {
+            Some("Reshape") => self.retarget(&mut node)?,
+            Some("Concat") => self.expand_constants(&mut node)?,
+            _ => {}
+        }
+        self.push(node)
+    }
+
+    fn push(&mut self, node: NodeProto) -> Result<(), GraphError> {
+        self.probes.step(&node).map_err(|error| match error {
+            GraphError::Shape { why, .. } => refused(&node, why),
+            other => other,
+        })?;
+        self.rows.step(&node, &self.probes);
+        self.graph.node.push(node);
+        Ok(())
+    }
+
+    fn add(&mut self, weight: TensorProto) -> Result<(), GraphError> {
+        self.probes.add(&weight)?;
+        self.graph.initializer.push(weight);
+        Ok(())
+    }
+
+    /// Opens the axis of a constant target in which the samples go on.
+    fn retarget(&mut self, node: &mut NodeProto) -> Result<(), GraphError> {
+        let (Some(data), Some(target), Some(output)) =
+            (node.input_name(0), node.input_name(1), node.output_name(0))
+        else {
+            return Ok(());
+        };
+        let (Rows::Apart(samples), true) = (self.rows.get(data), self.probes.is_fixed(target)) else {
+            return Ok(());
+        };
+        let (Some(dims), Some(after)) = (self.probes.dims(data), self.one.dims(output)) else {
+            return Ok(());
+        };
+        let axis = open_axis(&dims, samples, after)
+            .ok_or_else(|| refused(node, format!("no axis of {after:?} can hold the batch")))?;
+        let size = |(index, &size): (usize, &usize)| {
+            if index == axis {
+                -1
+            } else {
+                i64::try_from(size).unwrap_or(i64::MAX)
+            }
+        };
+        let sizes: Vec<i64> = after.iter().enumerate().map(size).collect();
+        let name = format!("{output}/open_shape");
+        self.add(build::integers(&name, &sizes))?;
+        if let Some(slot) = node.input.get_mut(1) {
+            *slot = name;
+        }
+        Ok(())
+    }
+
+    /// Repeats constants for one sample along the samples they are joined to.
+    fn expand_constants(&mut self, node: &mut NodeProto) -> Result<(), GraphError> {
+        let joined = node.input.iter().find_map(|name| match self.rows.get(name) {
+            Rows::Apart(samples) => Some((name.clone(), samples)),
+            _ => None,
+        });
+        let Some((source, samples)) = joined.filter(|(_, samples)| *samples == Samples::plain(samples.axis))
+        else {
+            return Ok(());
+        };
+        let rank = self.probes.small_dims(&source).map_or(0, <[usize]>::len);
+        if axis_of(node.int("axis").unwrap_or(0), rank).ok() == Some(samples.axis) {
+            return Ok(());
+        }
+        for slot in 0..node.input.len() {
+            let Some(constant) = node.input_name(slot).map(str::to_owned) else {
+                continue;
+            };
+            let one_sample = self
+                .probes
+                .small_dims(&constant)
+                .and_then(|dims| dims.get(samples.axis))
+                == Some(&1);
+            if self.rows.get(&constant) == Rows::Same && one_sample {
+                let expanded = format!("{}/{slot}", node.output_name(0).unwrap_or_default());
+                self.expand(&constant, (&source, samples.axis, rank), &expanded)?;
+                if let Some(input) = node.input.get_mut(slot) {
+                    *input = expanded;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn expand(
+        &mut self,
+        constant: &str,
+        (source, axis, rank): (&str, usize, usize),
+        output: &str,
+    ) -> Result<(), GraphError> {
+        let sizes: Vec<Dim> = (0..rank)
+            .map(|index| {
+                if index == axis {
+                    Dim::Batch(1)
+                } else {
+                    Dim::Fixed(1)
+                }
+            })
+            .collect();
+        let shape = format!("{output}/shape");
+        let (nodes, weights) = sizes_of_batch((source, axis), &shape, &sizes, false).unwrap_or_default();
+        weights.into_iter().try_for_each(|weight| self.add(weight))?;
+        nodes.into_iter().try_for_each(|node| self.push(node))?;
+        self.push(build::node("Expand", &[constant, &shape], &[output]))
+    }
+
+    /// The opened network, when its samples stay apart up to the output.
+    fn finish(mut self, model: &Model) -> Result<Model, GraphError> {
+        let used: std::collections::HashSet<String> = self
+            .graph
+            .node
+            .iter()
+            .flat_map(crate::form::used)
+            .map(str::to_owned)
+            .collect();
+        let outputs: Vec<&str> = self
+            .graph
+            .output
+            .iter()
+            .map(|output| output.name.as_str())
+            .collect();
+        self.graph
+            .initializer
+            .retain(|weight| used.contains(&weight.name) || outputs.contains(&weight.name.as_str()));
+        let opened = model.with_graph(self.graph)?;
+        let analysis = crate::analysis::Analysis::of(&opened)?;
+        let output = opened.output_name()?;
+        if analysis.row_of(output).is_some() {
+            return Ok(opened);
+        }
+        let mut path: Vec<usize> = analysis.data_path(output, None).into_iter().collect();
+        path.sort_unstable();
+        let mixes = |node: &&NodeProto| {
+            node.output_name(0)
+                .is_some_and(|name| analysis.rows.get(name) == Rows::Mixed)
+        };
+        let culprit = path
+            .iter()
+            .filter_map(|&index| opened.nodes().get(index))
+            .find(mixes);
+        Err(culprit.map_or_else(
+            || GraphError::FixedBatch {
+                batch: 1,
+                why: format!("its output `{output}` has no axis for the batch in front"),
+            },
+            |node| refused(node, "frostline cannot tell that it treats samples independently"),
+        ))
+    }
+}
+
+/// The axis of `after`, the target for one sample, in which a value of `dims` continues its samples: row-major order leaves few
+/// choices; best is the axis they already have, then one that is the batch alone.
+fn open_axis(dims: &[Dim], samples: Samples, after: &[usize]) -> Option<usize> {
+    let outside = steps_outside(dims, samples)?;
+    let fits = |&axis: &usize| {
+        let before = after
+            .iter()
+            .take(axis)
+            .try_fold(1_usize, |all, &size| all.checked_mul(size))?;
+        let outer = (before > 0 && outside.is_multiple_of(before)).then(|| outside / before)?;
+        let size = *after.get(axis)?;
+        (outer > 0 && size.is_multiple_of(outer)).then_some(())?;
+        // What lies inside the batch must agree as well; the rest of the elements follows.
+        let inside = after
+            .iter()
+            .skip(axis + 1)
+            .try_fold(size / outer, |all, &size| all.checked_mul(size))?;
+        (Some(inside) == steps_inside(dims, samples)).then_some(())
+    };
+    let alone = |axis: &usize| after.get(*axis) == Some(&1);
+    let unchanged =
+        |axis: &usize| *axis == samples.axis && after.get(*axis) == Some(&(samples.outer * samples.inner));
+    (0..after.len())
+        .filter(|axis| fits(axis).is_some())
+        .min_by_key(|axis| (!unchanged(axis), !alone(axis), *axis != samples.axis, *axis))
+}
+
+fn steps_inside(dims: &[Dim], samples: Samples) -> Option<usize> {
+    dims.iter()
+        .skip(samples.axis + 1)
+        .try_fold(samples.inner, |all, dim| match dim {
+            Dim::Fixed(size) => all.checked_mul(*size),
+            Dim::Batch(_) => None,
+        })
+}

@@ -1,0 +1,184 @@
+//! Reading and writing files: what is accepted, what is refused and how that reads.
+
+use super::support::noisy;
+use crate::build::{batched, initializer, int, model, node};
+use crate::onnx::{GraphProto, ModelProto, StringStringEntry};
+use crate::{GraphError, Model};
+use prost::Message;
+use std::path::Path;
+
+fn small() -> ModelProto {
+    let graph = GraphProto {
+        node: vec![node("Gemm", &["x", "w", "b"], &["y"]).with([int("transB", 1)])],
+        initializer: vec![
+            initializer("w", &noisy(1, &[40, 60])),
+            initializer("b", &noisy(2, &[40])),
+        ],
+        input: vec![batched("x", &[60])],
+        output: vec![batched("y", &[40])],
+        ..GraphProto::default()
+    };
+    model(17, graph)
+}
+
+/// A model file in `folder` whose weight `w` claims to lie at `location`.
+fn with_weight_at(folder: &Path, location: &str) -> std::path::PathBuf {
+    let mut proto = small();
+    let weight = &mut proto.graph.as_mut().unwrap().initializer[0];
+    weight.raw_data.clear();
+    weight.data_location = 1;
+    weight.external_data.push(StringStringEntry {
+        key: "location".into(),
+        value: location.into(),
+    });
+    let path = folder.join("model.onnx");
+    std::fs::write(&path, proto.encode_to_vec()).unwrap();
+    path
+}
+
+#[test]
+fn bytes_survive_reading_and_writing() {
+    let bytes = small().encode_to_vec();
+    let model = Model::from_bytes(bytes.clone().into()).unwrap();
+    assert_eq!(model.to_bytes().unwrap(), bytes);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.onnx");
+    model.write(&path).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), bytes);
+    assert_eq!(
+        std::fs::read_dir(folder.path()).unwrap().count(),
+        1,
+        "nothing else is left there"
+    );
+}
+
+#[test]
+fn what_is_no_model_is_refused() {
+    for bytes in [
+        &b""[..],
+        b"\xff\xd8\xff\xe0 a photo",
+        b"{\"json\": true}",
+        b"\x08\x08",
+        &[0; 64],
+    ] {
+        let error = Model::from_bytes(bytes.to_vec().into()).unwrap_err();
+        assert!(matches!(error, GraphError::NotOnnx { .. }), "{bytes:?}: {error}");
+        assert!(error.to_string().contains("not an ONNX model"), "{error}");
+    }
+    let missing = Model::read("no/such/file.onnx").unwrap_err().to_string();
+    assert!(missing.contains("no/such/file.onnx"), "{missing}");
+    assert!(matches!(Model::read("."), Err(GraphError::Read { .. })));
+}
+
+#[test]
+fn a_network_takes_one_input_and_gives_one_output() {
+    let mut proto = small();
+    proto.graph.as_mut().unwrap().input.push(batched("mask", &[60]));
+    let error = Model::from_bytes(proto.encode_to_vec().into()).unwrap_err();
+    assert!(
+        error.to_string().contains("takes 2 inputs (`x`, `mask`)"),
+        "{error}"
+    );
+    // Old files list weights among the inputs; those are none.
+    let mut proto = small();
+    proto.graph.as_mut().unwrap().input.push(batched("w", &[60]));
+    assert!(Model::from_bytes(proto.encode_to_vec().into()).is_ok());
+    let mut proto = small();
+    proto.graph.as_mut().unwrap().output.push(batched("x", &[60]));
+    assert!(matches!(
+        Model::from_bytes(proto.encode_to_vec().into()),
+        Err(GraphError::Outputs { count: 2, .. })
+    ));
+}
+
+#[test]
+fn names_have_one_producer_that_comes_first() {
+    let malformed = |change: fn(&mut GraphProto)| {
+        let mut proto = small();
+        change(proto.graph.as_mut().unwrap());
+        Model::from_bytes(proto.encode_to_vec().into())
+            .unwrap_err()
+            .to_string()
+    };
+    let late = malformed(|graph| graph.node[0].input[0] = "z".into());
+    assert!(late.contains("uses `z` before"), "{late}");
+    let twice = malformed(|graph| graph.node.push(graph.node[0].clone()));
+    assert!(twice.contains("produce `y`"), "{twice}");
+    let nothing = malformed(|graph| graph.output[0].name = "q".into());
+    assert!(nothing.contains("nothing produces the output `q`"), "{nothing}");
+}
+
+#[test]
+fn weights_beside_the_model_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = Model::from_bytes(small().encode_to_vec().into()).unwrap();
+    let path = folder.path().join("large.onnx");
+    model.write_within(&path, 1000).unwrap();
+    assert!(std::fs::metadata(&path).unwrap().len() < 1000);
+    assert_eq!(
+        std::fs::metadata(folder.path().join("large.onnx.data"))
+            .unwrap()
+            .len(),
+        40 * 60 * 4
+    );
+    assert_eq!(Model::read(&path).unwrap(), model);
+    let refused = Model::from_bytes(std::fs::read(&path).unwrap().into())
+        .unwrap_err()
+        .to_string();
+    assert!(refused.contains("weight `w` is kept outside"), "{refused}");
+}
+
+#[test]
+fn weights_elsewhere_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret");
+    std::fs::write(&secret, vec![0; 40 * 60 * 4]).unwrap();
+    let inner = folder.path().join("model");
+    std::fs::create_dir(&inner).unwrap();
+    for location in [secret.to_str().unwrap(), "../secret", "", ".", "a/../../secret"] {
+        let error = Model::read(with_weight_at(&inner, location)).unwrap_err();
+        assert!(
+            matches!(error, GraphError::ExternalData { .. }),
+            "{location}: {error}"
+        );
+    }
+    let absent = Model::read(with_weight_at(&inner, "absent.data")).unwrap_err();
+    assert!(absent.to_string().contains("absent.data"), "{absent}");
+    std::fs::write(inner.join("short.data"), [0; 8]).unwrap();
+    let mut path = with_weight_at(&inner, "short.data");
+    assert!(
+        Model::read(&path).unwrap().weight("w").is_err(),
+        "8 bytes are no 40 x 60 matrix"
+    );
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink(&secret, inner.join("link.data")).unwrap();
+        path = with_weight_at(&inner, "link.data");
+        let error = Model::read(&path).unwrap_err().to_string();
+        assert!(error.contains("leaves the model's folder"), "{error}");
+    }
+}
+
+#[test]
+fn a_failed_write_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = Model::from_bytes(small().encode_to_vec().into()).unwrap();
+    let target = folder.path().join("taken");
+    std::fs::create_dir(&target).unwrap();
+    assert!(matches!(model.write(&target), Err(GraphError::Write { .. })));
+    assert_eq!(
+        std::fs::read_dir(folder.path()).unwrap().count(),
+        1,
+        "only the folder that was in the way"
+    );
+}
+
+#[test]
+fn metadata_is_set_and_found() {
+    let mut model = Model::from_bytes(small().encode_to_vec().into()).unwrap();
+    assert_eq!(model.metadata("classes"), None);
+    model.set_metadata("classes", "a,b");
+    model.set_metadata("classes", "a,b,c");
+    let again = Model::from_bytes(model.to_bytes().unwrap().into()).unwrap();
+    assert_eq!(again.metadata("classes"), Some("a,b,c"));
+}

@@ -1,0 +1,247 @@
+//! Replacing heads, merging weights, and freeze cuts behind the head.
+
+use super::support::{assert_close, noisy, run, skeleton, squeezenet};
+use crate::build::{batched, initializer, int, integers, ints, model, node};
+use crate::onnx::{GraphProto, NodeProto, TensorProto};
+use crate::{GraphError, Model};
+use frostline_tensor::Tensor;
+
+/// `x [batch, 6] -> y [batch, 4]` by way of `h = Relu(x)`.
+fn classifier(tail: Vec<NodeProto>, weights: Vec<TensorProto>, output: &[usize]) -> Model {
+    let graph = GraphProto {
+        node: std::iter::once(node("Relu", &["x"], &["h"]))
+            .chain(tail)
+            .collect(),
+        initializer: weights,
+        input: vec![batched("x", &[6])],
+        output: vec![batched("y", output)],
+        ..GraphProto::default()
+    };
+    Model::from_proto(model(17, graph)).unwrap()
+}
+
+fn weight(name: &str, dims: &[usize]) -> TensorProto {
+    initializer(name, &noisy(11, dims))
+}
+
+/// The same head in all the ways exporters write it.
+fn heads() -> Vec<(&'static str, Model)> {
+    let gemm = |weights: Vec<TensorProto>, inputs: &[&str], transposed| {
+        classifier(
+            vec![node("Gemm", inputs, &["y"]).with([int("transB", transposed)])],
+            weights,
+            &[4],
+        )
+    };
+    let product = node("MatMul", &["h", "w"], &["p"]);
+    let column = |name: &str| weight(name, &[6, 4]);
+    vec![
+        (
+            "Gemm, features last",
+            gemm(vec![weight("w", &[4, 6]), weight("b", &[4])], &["h", "w", "b"], 1),
+        ),
+        (
+            "Gemm, features first",
+            gemm(vec![column("w"), weight("b", &[4])], &["h", "w", "b"], 0),
+        ),
+        ("Gemm without bias", gemm(vec![column("w")], &["h", "w"], 0)),
+        (
+            "MatMul and Add",
+            classifier(
+                vec![product.clone(), node("Add", &["b", "p"], &["y"])],
+                vec![column("w"), weight("b", &[4])],
+                &[4],
+            ),
+        ),
+        (
+            "MatMul alone",
+            classifier(vec![node("MatMul", &["h", "w"], &["y"])], vec![column("w")], &[4]),
+        ),
+        (
+            "with Softmax",
+            classifier(
+                vec![
+                    product.clone(),
+                    node("Add", &["p", "b"], &["q"]),
+                    node("Softmax", &["q"], &["y"]),
+                ],
+                vec![column("w"), weight("b", &[4])],
+                &[4],
+            ),
+        ),
+        (
+            "with LogSoftmax and a reshape to the number of classes",
+            classifier(
+                vec![
+                    product,
+                    node("Add", &["p", "b"], &["q"]),
+                    node("LogSoftmax", &["q"], &["r"]),
+                    node("Reshape", &["r", "to"], &["y"]),
+                ],
+                vec![column("w"), weight("b", &[4]), integers("to", &[-1, 4])],
+                &[4],
+            ),
+        ),
+        (
+            "a transposed weight",
+            classifier(
+                vec![
+                    node("Transpose", &["w"], &["t"]).with([ints("perm", &[1, 0])]),
+                    node("MatMul", &["h", "t"], &["p"]),
+                    node("Add", &["p", "b"], &["y"]),
+                ],
+                vec![weight("w", &[4, 6]), weight("b", &[4])],
+                &[4],
+            ),
+        ),
+    ]
+}
+
+#[test]
+fn every_kind_of_head_gets_the_same_weights_from_the_same_seed() {
+    let input = noisy(5, &[3, 6]);
+    let expected = run(&heads()[0].1.replace_head(7, 42).unwrap(), &input);
+    assert_eq!(expected.shape().dims(), [3, 7]);
+    for (what, model) in heads() {
+        let replaced = model.replace_head(7, 42).unwrap();
+        assert_close(&run(&replaced, &input), &expected, what);
+        let network = replaced.network().unwrap();
+        assert_eq!(network.output.shape.dims(), [7], "{what}");
+        assert_eq!(network.head.unwrap().classes, 7, "{what}");
+        assert!(
+            !replaced
+                .nodes()
+                .iter()
+                .any(|node| node.op_type.ends_with("oftmax")),
+            "{what}"
+        );
+        assert_eq!(replaced.parameters().len(), 2, "{what}");
+        assert_ne!(replaced, model.replace_head(7, 43).unwrap(), "{what}");
+    }
+}
+
+#[test]
+fn fresh_weights_are_uniform_up_to_the_root_of_the_fan_in() {
+    let replaced = heads()[0].1.replace_head(1000, 1).unwrap();
+    let tensor = replaced.weight("w").unwrap();
+    let values = tensor.as_f32().unwrap();
+    let bound = 1.0 / 6_f32.sqrt();
+    assert!(values.iter().all(|value| value.abs() <= bound));
+    let mean = values.iter().sum::<f32>() / values.len() as f32;
+    let square = values.iter().map(|value| value * value).sum::<f32>() / values.len() as f32;
+    assert!(
+        mean.abs() < 0.02 && (square - bound * bound / 3.0).abs() < 0.005,
+        "{mean} {square}"
+    );
+    // ChaCha8 with the seed as its key: these values may never change, or tuned models could not be made again.
+    let first: Vec<u32> = values[..3].iter().map(|value| value.to_bits()).collect();
+    let again = heads()[0].1.replace_head(1000, 1).unwrap().weight("w").unwrap();
+    assert_eq!(
+        again.as_f32().unwrap()[..3]
+            .iter()
+            .map(|value| value.to_bits())
+            .collect::<Vec<_>>(),
+        first
+    );
+}
+
+#[test]
+fn squeezenets_head_is_a_convolution() {
+    for (file, operator, head_input) in [
+        ("squeezenet1_1.onnx", "Conv", None),
+        ("squeezenet1_1_pooled.onnx", "Gemm", Some("features")),
+    ] {
+        let Some(model) = squeezenet(file) else { return };
+        let head = model.network().unwrap().head.unwrap();
+        assert_eq!(
+            (head.operator.as_str(), head.classes, head.features),
+            (operator, 1000, 512)
+        );
+        assert!(head_input.is_none_or(|name| head.input == name));
+        let replaced = model.replace_head(10, 0).unwrap();
+        let network = replaced.network().unwrap();
+        assert_eq!(network.output.shape.dims(), [10]);
+        assert_eq!(
+            run(&replaced, &noisy(1, &[2, 3, 224, 224])).shape().dims(),
+            [2, 10]
+        );
+    }
+}
+
+#[test]
+fn the_networks_of_the_paper_take_other_heads() {
+    for name in ["alexnet", "resnet50", "vgg19", "densenet121", "vit_b_16"] {
+        for opset in ["opset17", "opset20"] {
+            let Some(model) = skeleton(&format!("{name}.{opset}")) else {
+                return;
+            };
+            let (before, replaced) = (model.network().unwrap(), model.replace_head(3, 9).unwrap());
+            let network = replaced.network().unwrap();
+            assert_eq!(network.output.shape.dims(), [3]);
+            assert_eq!(network.cuts.len(), before.cuts.len());
+            assert_eq!(
+                replaced.parameters().len(),
+                model.parameters().len(),
+                "{name}.{opset}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_freeze_cut_behind_the_head_is_refused() {
+    let (_, model) = heads().swap_remove(5);
+    let network = model.network().unwrap();
+    assert_eq!(network.freeze_cut("h").unwrap().name, "h");
+    for cut in ["p", "q", "y"] {
+        let error = network.freeze_cut(cut).unwrap_err();
+        assert!(
+            matches!(&error, GraphError::FreezeAfterHead { last, .. } if last == "`h`"),
+            "{error}"
+        );
+    }
+    let error = network.freeze_cut("hh").unwrap_err().to_string();
+    assert!(error.contains("no cut `hh`") && error.contains("`h`"), "{error}");
+}
+
+#[test]
+fn a_network_without_a_head_is_refused_by_name() {
+    let model = classifier(vec![node("Sigmoid", &["h"], &["y"])], vec![], &[6]);
+    assert!(matches!(model.replace_head(3, 0), Err(GraphError::Head { .. })));
+    assert!(matches!(
+        model.network().unwrap().freeze_cut("h"),
+        Err(GraphError::Head { .. })
+    ));
+}
+
+#[test]
+fn a_weight_that_others_share_is_kept_for_them() {
+    let tied = vec![
+        node("MatMul", &["h", "w"], &["p"]),
+        node("MatMul", &["p", "w"], &["y"]),
+    ];
+    let model = classifier(tied, vec![weight("w", &[6, 6])], &[6]);
+    let replaced = model.replace_head(2, 0).unwrap();
+    assert_eq!(replaced.weight("w").unwrap(), model.weight("w").unwrap());
+    assert_eq!(run(&replaced, &noisy(5, &[3, 6])).shape().dims(), [3, 2]);
+}
+
+#[test]
+fn trained_weights_come_back_by_name() {
+    let (_, model) = heads().swap_remove(0);
+    let suffix = model.slice(Some("h"), None).unwrap();
+    let trained: Vec<(String, Tensor)> = suffix
+        .parameters()
+        .into_iter()
+        .map(|parameter| (parameter.name, noisy(77, &parameter.dims)))
+        .collect();
+    let merged = model.merge(&trained).unwrap();
+    let input = noisy(5, &[3, 6]);
+    let hidden = run(&model.slice(None, Some("h")).unwrap(), &input);
+    let expected = run(&suffix.merge(&trained).unwrap(), &hidden);
+    assert_close(&run(&merged, &input), &expected, "merged");
+    let wrong = vec![("w".to_owned(), noisy(1, &[6, 4]))];
+    assert!(matches!(model.merge(&wrong), Err(GraphError::Weight { name, .. }) if name == "w"));
+    let missing = vec![("v".to_owned(), noisy(1, &[6, 4]))];
+    assert!(matches!(model.merge(&missing), Err(GraphError::Weight { name, .. }) if name == "v"));
+}

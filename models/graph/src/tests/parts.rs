@@ -1,0 +1,85 @@
+//! The parts together equal the whole, by running them.
+
+use super::support::{assert_parts_equal_whole, filled, skeleton, squeezenet};
+use crate::Model;
+
+/// Every cut, or the few whose place in the list is given as a share of it.
+fn some_cuts(model: &Model, shares: &[f64]) -> Vec<String> {
+    let cuts = model.network().unwrap().cuts;
+    let inner = &cuts[..cuts.len() - 1];
+    let place = |share: &f64| (share * (inner.len() - 1) as f64).round() as usize;
+    shares
+        .iter()
+        .map(|share| inner[place(share)].name.clone())
+        .collect()
+}
+
+fn all_cuts(model: &Model) -> Vec<String> {
+    let network = model.network().unwrap();
+    network
+        .cuts
+        .into_iter()
+        .map(|cut| cut.name)
+        .filter(|name| *name != network.output.name)
+        .collect()
+}
+
+#[test]
+fn squeezenet_at_every_cut() {
+    for (file, known) in [
+        ("squeezenet1_1.onnx", "52"),
+        ("squeezenet1_1_pooled.onnx", "features"),
+    ] {
+        let Some(model) = squeezenet(file) else { return };
+        let cuts = all_cuts(&model);
+        assert!(cuts.len() > 15 && cuts.iter().any(|cut| cut == known), "{cuts:?}");
+        assert_parts_equal_whole(&model, &cuts);
+    }
+}
+
+#[test]
+fn resnet18_at_every_cut() {
+    for opset in ["opset17", "opset20"] {
+        let Some(model) = skeleton(&format!("resnet18.{opset}")) else {
+            return;
+        };
+        let model = filled(&model);
+        assert_parts_equal_whole(&model, &all_cuts(&model));
+    }
+}
+
+#[test]
+fn densenet_at_a_few_cuts() {
+    for opset in ["opset17", "opset20"] {
+        let Some(model) = skeleton(&format!("densenet121.{opset}")) else {
+            return;
+        };
+        assert_parts_equal_whole(&filled(&model), &some_cuts(&model, &[0.15, 0.6, 0.9]));
+    }
+}
+
+#[test]
+fn resnet50_and_alexnet_at_a_few_cuts() {
+    for name in ["resnet50.opset20", "alexnet.opset17"] {
+        let Some(model) = skeleton(name) else { return };
+        assert_parts_equal_whole(&filled(&model), &some_cuts(&model, &[0.3, 0.9]));
+    }
+}
+
+#[test]
+fn vgg_at_one_cut() {
+    let Some(model) = skeleton("vgg11.opset20") else {
+        return;
+    };
+    assert_parts_equal_whole(&filled(&model), &some_cuts(&model, &[0.8]));
+}
+
+#[test]
+fn vision_transformer_at_a_few_cuts() {
+    for opset in ["opset17", "opset20"] {
+        let Some(model) = skeleton(&format!("vit_b_16.{opset}")) else {
+            return;
+        };
+        assert_parts_equal_whole(&filled(&model), &some_cuts(&model, &[0.1, 0.55]));
+    }
+}

@@ -1,0 +1,252 @@
+//! Networks built at random: at every cut, the parts together equal the whole.
+
+use super::support::{assert_parts_equal_whole, noisy};
+use crate::Model;
+use crate::build::{batched, float, initializer, int, integers, ints, model, node};
+use crate::onnx::{GraphProto, NodeProto, TensorProto};
+use proptest::prelude::*;
+
+/// A step of a random network; each takes and gives an image-like value.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Convolution,
+    Residual,
+    Branches,
+    Normalisation,
+    Pool,
+    Patches,
+    BatchBehind,
+    ScaledByShape,
+    Attention,
+    ConstantBranch,
+}
+
+const STEPS: &[Step] = &[
+    Step::Convolution,
+    Step::Residual,
+    Step::Branches,
+    Step::Normalisation,
+    Step::Pool,
+    Step::Patches,
+    Step::BatchBehind,
+    Step::ScaledByShape,
+    Step::Attention,
+    Step::ConstantBranch,
+];
+
+/// A network in the making: the current value is `[batch, channels, size, size]`.
+struct Draft {
+    nodes: Vec<NodeProto>,
+    weights: Vec<TensorProto>,
+    value: String,
+    channels: usize,
+    size: usize,
+    count: usize,
+}
+
+impl Draft {
+    fn new(channels: usize, size: usize) -> Self {
+        Self {
+            nodes: vec![],
+            weights: vec![],
+            value: "image".into(),
+            channels,
+            size,
+            count: 0,
+        }
+    }
+
+    fn name(&mut self) -> String {
+        self.count += 1;
+        format!("v{}", self.count)
+    }
+
+    fn weight(&mut self, dims: &[usize]) -> String {
+        let name = format!("w{}", self.weights.len());
+        self.weights
+            .push(initializer(&name, &noisy(self.weights.len() as u64, dims)));
+        name
+    }
+
+    fn integers(&mut self, values: &[i64]) -> String {
+        let name = format!("i{}", self.weights.len());
+        self.weights.push(integers(&name, values));
+        name
+    }
+
+    fn add(
+        &mut self,
+        operator: &str,
+        inputs: &[&str],
+        attributes: Vec<crate::onnx::AttributeProto>,
+    ) -> String {
+        let output = self.name();
+        self.nodes
+            .push(node(operator, inputs, &[&output]).with(attributes));
+        output
+    }
+
+    fn convolution(&mut self, from: &str, channels: usize) -> String {
+        let (weight, bias) = (
+            self.weight(&[channels, self.channels, 3, 3]),
+            self.weight(&[channels]),
+        );
+        self.add("Conv", &[from, &weight, &bias], vec![ints("pads", &[1, 1, 1, 1])])
+    }
+
+    fn take(&mut self, step: Step) {
+        let from = self.value.clone();
+        self.value = match step {
+            Step::Convolution => {
+                let out = self.convolution(&from, self.channels + 1);
+                self.channels += 1;
+                self.add("Relu", &[&out], vec![])
+            }
+            Step::Residual => {
+                let inner = self.convolution(&from, self.channels);
+                let inner = self.add("Sigmoid", &[&inner], vec![]);
+                self.add("Add", &[&from, &inner], vec![])
+            }
+            Step::Branches => {
+                let left = self.convolution(&from, 2);
+                let window = vec![ints("kernel_shape", &[3, 3]), ints("pads", &[1, 1, 1, 1])];
+                let right = self.add("MaxPool", &[&from], window);
+                self.channels += 2;
+                self.add("Concat", &[&left, &right], vec![int("axis", 1)])
+            }
+            Step::Normalisation => self.normalisation(&from),
+            Step::Pool if self.size < 4 => self.add("Tanh", &[&from], vec![]),
+            Step::Pool => {
+                self.size /= 2;
+                let window = vec![ints("kernel_shape", &[2, 2]), ints("strides", &[2, 2])];
+                self.add("AveragePool", &[&from], window)
+            }
+            Step::Patches => self.patches(&from),
+            Step::BatchBehind => {
+                let order = vec![ints("perm", &[1, 2, 0, 3])];
+                let behind = self.add("Transpose", &[&from], order);
+                let scale = self.weight(&[self.channels, 1, 1, self.size]);
+                let scaled = self.add("Mul", &[&behind, &scale], vec![]);
+                self.add("Transpose", &[&scaled], vec![ints("perm", &[2, 0, 1, 3])])
+            }
+            Step::ScaledByShape => {
+                let shape = self.add("Shape", &["image"], vec![]);
+                let axis = self.integers(&[2]);
+                let size = self.add("Gather", &[&shape, &axis], vec![int("axis", 0)]);
+                let size = self.add("Cast", &[&size], vec![int("to", 1)]);
+                let root = self.add("Sqrt", &[&size], vec![]);
+                self.add("Div", &[&from, &root], vec![])
+            }
+            Step::Attention => self.attention(&from),
+            Step::ConstantBranch => {
+                let (left, right) = (
+                    self.weight(&[self.channels, 1, 1]),
+                    self.weight(&[1, self.size, 1]),
+                );
+                let constant = self.add("Add", &[&left, &right], vec![]);
+                self.add("Mul", &[&from, &constant], vec![])
+            }
+        };
+    }
+
+    fn normalisation(&mut self, from: &str) -> String {
+        let scale = self.weight(&[self.channels]);
+        let (bias, mean) = (self.weight(&[self.channels]), self.weight(&[self.channels]));
+        let noise = self.weight(&[self.channels]);
+        let variance = self.add("Exp", &[&noise], vec![]);
+        let inputs = [from, &scale, &bias, &mean, &variance];
+        self.add("BatchNormalization", &inputs, vec![float("epsilon", 0.01)])
+    }
+
+    /// To `[batch, positions, channels]` and back, with targets computed from shapes: of the value itself, and of the input.
+    fn patches(&mut self, from: &str) -> String {
+        let (channels, size) = (self.channels as i64, self.size as i64);
+        let batch = |draft: &mut Self, of: &str| {
+            let shape = draft.add("Shape", &[of], vec![]);
+            let first = draft.integers(&[0]);
+            draft.add("Gather", &[&shape, &first], vec![int("axis", 0)])
+        };
+        let (there, rest) = (batch(self, from), self.integers(&[channels, -1]));
+        let target = self.add("Concat", &[&there, &rest], vec![int("axis", 0)]);
+        let flat = self.add("Reshape", &[from, &target], vec![]);
+        let tokens = self.add("Transpose", &[&flat], vec![ints("perm", &[0, 2, 1])]);
+        let scale = self.weight(&[self.channels]);
+        let normal = self.add("LayerNormalization", &[&tokens, &scale], vec![int("axis", -1)]);
+        let flat = self.add("Transpose", &[&normal], vec![ints("perm", &[0, 2, 1])]);
+        let (back, rest) = (batch(self, "image"), self.integers(&[channels, size, size]));
+        let target = self.add("Concat", &[&back, &rest], vec![int("axis", 0)]);
+        self.add("Reshape", &[&flat, &target], vec![])
+    }
+
+    /// Attention between rows, the batch in the middle as older exports have it: `[size, batch * channels, size]`.
+    fn attention(&mut self, from: &str) -> String {
+        let (channels, size) = (self.channels as i64, self.size as i64);
+        let rows_first = self.add("Transpose", &[from], vec![ints("perm", &[2, 0, 1, 3])]);
+        let joined = self.integers(&[size, -1, size]);
+        let joined = self.add("Reshape", &[&rows_first, &joined], vec![]);
+        let heads = self.add("Transpose", &[&joined], vec![ints("perm", &[1, 0, 2])]);
+        let turned = self.add("Transpose", &[&heads], vec![ints("perm", &[0, 2, 1])]);
+        let scores = self.add("MatMul", &[&heads, &turned], vec![]);
+        let weights = self.add("Softmax", &[&scores], vec![int("axis", -1)]);
+        let mixed = self.add("MatMul", &[&weights, &heads], vec![]);
+        let split = self.integers(&[-1, channels, size, size]);
+        self.add("Reshape", &[&mixed, &split], vec![])
+    }
+
+    fn finish(mut self, input: [usize; 3]) -> Model {
+        let from = self.value.clone();
+        let pooled = self.add("GlobalAveragePool", &[&from], vec![]);
+        let features = self.add("Flatten", &[&pooled], vec![]);
+        let (weight, bias) = (self.weight(&[5, self.channels]), self.weight(&[5]));
+        let classifier = node("Gemm", &[&features, &weight, &bias], &["scores"]).with([int("transB", 1)]);
+        self.nodes.push(classifier);
+        let graph = GraphProto {
+            name: "random".into(),
+            node: self.nodes,
+            initializer: self.weights,
+            input: vec![batched("image", &input)],
+            output: vec![batched("scores", &[5])],
+            ..GraphProto::default()
+        };
+        Model::from_proto(model(17, graph)).unwrap()
+    }
+}
+
+fn network(steps: &[Step]) -> Model {
+    let mut draft = Draft::new(3, 8);
+    steps.iter().for_each(|&step| draft.take(step));
+    draft.finish([3, 8, 8])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn parts_equal_the_whole_at_every_cut(steps in prop::collection::vec(prop::sample::select(STEPS), 1..7)) {
+        let model = network(&steps);
+        let network = model.network().unwrap();
+        // After every step one value carries everything, and so do those around the head.
+        prop_assert!(network.cuts.len() >= steps.len() + 3, "{:?}", network.cuts);
+        let cuts: Vec<String> = network.cuts.iter().map(|cut| cut.name.clone()).filter(|name| name != "scores").collect();
+        assert_parts_equal_whole(&model, &cuts);
+        for cut in &cuts {
+            let suffix = || model.slice(Some(cut), None).unwrap().to_bytes().unwrap();
+            prop_assert_eq!(suffix(), suffix());
+        }
+    }
+}
+
+#[test]
+fn a_part_of_a_part_is_the_same_part() {
+    let model = network(STEPS);
+    let network = model.network().unwrap();
+    let (early, late) = (&network.cuts[3].name, &network.cuts[network.cuts.len() - 5].name);
+    let prefix = model.slice(None, Some(late)).unwrap();
+    assert_eq!(
+        prefix.slice(None, Some(early)).unwrap(),
+        model.slice(None, Some(early)).unwrap()
+    );
+    let whole = model.slice(Some(early), Some(late)).unwrap();
+    assert_eq!(prefix.slice(Some(early), None).unwrap(), whole);
+    let again = Model::from_bytes(whole.to_bytes().unwrap().into()).unwrap();
+    assert_eq!(again.sha256().unwrap(), whole.sha256().unwrap());
+}
