@@ -1,1 +1,14 @@
-//! Object stores by URL: list, read, create; the one address of object_store
+//! Object stores by URL: list in pages, read, create; the one address of `object_store`.
+//!
+//! A [`Store`] is bound to a root: keys are relative to it and never escape it. Every operation has a deadline, and reads at
+//! once are bounded, so that one tenant's job cannot take all of a host's connections.
+
+mod error;
+mod key;
+mod open;
+mod store;
+#[cfg(test)]
+mod tests;
+
+pub use error::ObjectError;
+pub use store::{Object, Page, Store};

@@ -1,0 +1,167 @@
+//! One suite of behaviours, run against local files, memory, and S3 on moto's server.
+
+use crate::{ObjectError, Store};
+use bytes::Bytes;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+fn bytes(text: &str) -> Bytes {
+    Bytes::copy_from_slice(text.as_bytes())
+}
+
+/// What every store does alike.
+async fn behaves(store: &Store) {
+    for key in ["b/2.jpg", "a.jpg", "b/1.jpg", "c d/ü.jpg"] {
+        store.put_new(key, bytes(key)).await.unwrap();
+    }
+    assert!(store.put_new("a.jpg", bytes("other")).await.unwrap_err().is_already_there());
+    assert_eq!(store.read("a.jpg", None).await.unwrap(), bytes("a.jpg"));
+    assert_eq!(store.size("b/1.jpg").await.unwrap(), 7);
+    assert_eq!(store.read_range("b/1.jpg", 2..4).await.unwrap(), bytes("1."));
+    assert_eq!(store.read_range("b/1.jpg", 5..100).await.unwrap(), bytes("pg"));
+    assert_eq!(store.read_range("b/1.jpg", 100..200).await.unwrap(), Bytes::new());
+    assert!(matches!(store.read("nothing.jpg", None).await, Err(ObjectError::NotFound { .. })));
+    assert!(matches!(store.read("../a.jpg", None).await, Err(ObjectError::Key { .. })));
+    assert!(matches!(store.read_at_most("a.jpg", None, 4).await, Err(ObjectError::TooLarge { size: 5, .. })));
+
+    let mut keys = Vec::new();
+    let mut after = None;
+    loop {
+        let page = store.list(after.as_deref(), 3).await.unwrap();
+        assert!(page.objects.len() <= 3);
+        keys.extend(page.objects.iter().map(|object| object.key.clone()));
+        match page.next {
+            Some(next) => after = Some(next),
+            None => break,
+        }
+    }
+    assert_eq!(keys, ["a.jpg", "b/1.jpg", "b/2.jpg", "c d/ü.jpg"]);
+
+    let listed = store.list(None, 10).await.unwrap().objects.remove(0);
+    assert_eq!(store.read("a.jpg", listed.etag.as_deref()).await.unwrap(), bytes("a.jpg"));
+    store.put("a.jpg", bytes("a replaced one")).await.unwrap();
+    let changed = store.read("a.jpg", listed.etag.as_deref()).await.unwrap_err();
+    assert!(matches!(&changed, ObjectError::Changed { key, .. } if key == "a.jpg"), "{changed}");
+
+    store.delete("a.jpg").await.unwrap();
+    assert!(matches!(store.size("a.jpg").await, Err(ObjectError::NotFound { .. })));
+}
+
+#[tokio::test]
+async fn memory_behaves() {
+    behaves(&Store::open("memory:///root").unwrap()).await;
+}
+
+#[tokio::test]
+async fn local_files_behave() {
+    let folder = tempfile::tempdir().unwrap();
+    behaves(&Store::open(folder.path().to_str().unwrap()).unwrap()).await;
+    let url = format!("file://{}", folder.path().display());
+    assert_eq!(Store::open(&url).unwrap().list(None, 10).await.unwrap().objects.len(), 3);
+}
+
+#[tokio::test]
+async fn a_link_out_of_the_root_is_neither_listed_nor_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    std::fs::create_dir(&root).unwrap();
+    std::fs::write(folder.path().join("secret.txt"), "secret").unwrap();
+    std::fs::write(root.join("a.jpg"), "a").unwrap();
+    std::os::unix::fs::symlink(folder.path().join("secret.txt"), root.join("link.jpg")).unwrap();
+    std::os::unix::fs::symlink(folder.path(), root.join("up")).unwrap();
+    let store = Store::open(root.to_str().unwrap()).unwrap();
+    for key in ["link.jpg", "up/secret.txt"] {
+        assert!(matches!(store.read(key, None).await, Err(ObjectError::Key { .. })), "{key}");
+    }
+    let keys: Vec<_> = store.list(None, 10).await.unwrap().objects.into_iter().map(|object| object.key).collect();
+    assert_eq!(keys, ["a.jpg"]);
+}
+
+#[test]
+fn roots_that_cannot_be_used_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("photo.jpg");
+    std::fs::write(&file, "x").unwrap();
+    for root in ["ftp://host/x", "s3://", file.to_str().unwrap()] {
+        assert!(matches!(Store::open(root), Err(ObjectError::Root { .. })), "{root}");
+    }
+    let missing = folder.path().join("nowhere");
+    let error = Store::open(missing.to_str().unwrap()).unwrap_err();
+    assert!(matches!(&error, ObjectError::NoSuchRoot { .. }) && error.to_string().contains("nowhere"));
+}
+
+/// moto's S3 server; prints its address, ends with its standard input.
+const SERVER: &str = r#"
+import sys
+try:
+    from moto.server import ThreadedMotoServer
+    import boto3
+except ImportError:
+    print("missing"); sys.exit()
+server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+server.start()
+host, port = server.get_host_and_port()
+url = f"http://{host}:{port}"
+store = boto3.client("s3", endpoint_url=url, region_name="us-east-1", aws_access_key_id="id", aws_secret_access_key="key")
+store.create_bucket(Bucket="photos")
+for number in range(1100):
+    store.put_object(Bucket="photos", Key=f"many/{number:04}.jpg", Body=b"x")
+print(url, flush=True)
+sys.stdin.read()
+"#;
+
+struct Moto(Child);
+
+impl Drop for Moto {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// S3's settings come from the environment of the process, so the S3 tests run in a process of their own: this one, started
+/// again with the settings.
+#[test]
+fn s3_behaves() {
+    let mut server = Command::new("python3");
+    server.args(["-c", SERVER]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let Ok(child) = server.spawn() else { return skipped() };
+    let mut moto = Moto(child);
+    let mut url = String::new();
+    BufReader::new(moto.0.stdout.take().unwrap()).read_line(&mut url).unwrap();
+    if !url.starts_with("http://") {
+        return skipped();
+    }
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "tests::s3_child", "--ignored", "--nocapture"])
+        .env("AWS_ENDPOINT_URL", url.trim())
+        .env("AWS_REGION", "us-east-1")
+        .env("AWS_ACCESS_KEY_ID", "id")
+        .env("AWS_SECRET_ACCESS_KEY", "a-key-nobody-may-see")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("1 passed") && !text.contains("nobody-may-see"), "{text}");
+}
+
+fn skipped() {
+    eprintln!("skipped: Python has no moto (cargo xtask test installs it)");
+}
+
+#[tokio::test]
+#[ignore = "run by s3_behaves with a server's address"]
+async fn s3_child() {
+    behaves(&Store::open("s3://photos/some/root").unwrap()).await;
+
+    let many = Store::open("s3://photos/many").unwrap();
+    let first = many.list(None, 1050).await.unwrap();
+    assert_eq!((first.objects.len(), first.next.as_deref()), (1050, Some("1049.jpg")));
+    let rest = many.list(first.next.as_deref(), 1050).await.unwrap();
+    assert_eq!((rest.objects.len(), rest.next), (50, None));
+
+    let nowhere = Store::open("s3://nowhere/root").unwrap();
+    for error in [nowhere.list(None, 10).await.unwrap_err(), nowhere.read("a.jpg", None).await.unwrap_err()] {
+        assert!(matches!(&error, ObjectError::NoSuchRoot { .. }), "{error:?}");
+    }
+}
