@@ -205,3 +205,134 @@ fn version_in(library: &[u8]) -> Option<String> {
     let version: String = digits.take(32).map(|byte| char::from(*byte)).collect();
     version.contains('.').then_some(version)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    fn search(named: &str, executable: &Path) -> Search {
+        let named = Some(named.into()).filter(|name: &OsString| !name.is_empty());
+        Search {
+            named,
+            executable: Some(executable.to_path_buf()),
+            loader_path: None,
+        }
+    }
+
+    fn library_name() -> String {
+        format!(
+            "{}onnxruntime{}",
+            std::env::consts::DLL_PREFIX,
+            std::env::consts::DLL_SUFFIX
+        )
+    }
+
+    #[test]
+    fn a_named_library_is_the_only_candidate() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("elsewhere.so");
+        let search = search(file.to_str().unwrap(), Path::new("/nowhere/program"));
+        assert_eq!(search.candidates(), [file]);
+    }
+
+    #[test]
+    fn a_library_above_the_program_comes_first_then_beside_it() {
+        let root = tempfile::tempdir().unwrap();
+        let program = root.path().join("target/debug/deps/program");
+        let folders =
+            ["target/onnxruntime", "target/debug/deps/lib", "onnxruntime"].map(|f| root.path().join(f));
+        for folder in &folders {
+            std::fs::create_dir_all(folder).unwrap();
+            std::fs::write(folder.join(library_name()), "").unwrap();
+        }
+        let [above, beside, further_above] = folders.map(|folder| folder.join(library_name()));
+        let candidates = search("", &program).candidates();
+        assert_eq!(candidates.get(..3), Some(&[above, further_above, beside][..]));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn of_several_versions_the_newest_comes_first_and_other_files_never() {
+        let folder = tempfile::tempdir().unwrap();
+        let others = [
+            "libonnxruntime_providers_cuda.so",
+            "libonnxruntime.txt",
+            "libother.so",
+        ];
+        for name in [
+            "libonnxruntime.so.1.9.0",
+            "libonnxruntime.so.1.31.1",
+            "libonnxruntime.so.1",
+        ]
+        .iter()
+        .chain(&others)
+        {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        let names = |found: Vec<PathBuf>| {
+            found
+                .iter()
+                .map(|p| p.file_name().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
+        let expected = [
+            "libonnxruntime.so.1.31.1",
+            "libonnxruntime.so.1.9.0",
+            "libonnxruntime.so.1",
+        ];
+        assert_eq!(names(libraries_in(folder.path())), expected);
+        std::fs::write(folder.path().join("libonnxruntime.so"), "").unwrap();
+        assert_eq!(
+            names(libraries_in(folder.path())).first().unwrap(),
+            "libonnxruntime.so"
+        );
+    }
+
+    #[test]
+    fn the_version_is_read_from_the_symbols() {
+        assert_eq!(
+            version_in(b"\0GLIBC_2.2\0VERS_1.31.1\0more"),
+            Some("1.31.1".to_owned())
+        );
+        assert_eq!(version_in(b"no version here"), None);
+        assert_eq!(version_in(b"VERS_"), None);
+    }
+
+    #[test]
+    fn a_library_that_cannot_be_used_is_an_error_with_a_hint() {
+        let folder = tempfile::tempdir().unwrap();
+        let garbage = folder.path().join("libonnxruntime.so");
+        std::fs::write(&garbage, "not a library").unwrap();
+        for path in [
+            garbage,
+            folder.path().join("absent.so"),
+            folder.path().to_path_buf(),
+        ] {
+            // The library is loaded once per process, so each attempt needs a process of its own.
+            let child = Command::new(std::env::current_exe().unwrap())
+                .args([
+                    "--exact",
+                    "library::tests::what_a_process_with_another_library_says",
+                    "--ignored",
+                    "--nocapture",
+                ])
+                .env(PATH_VARIABLE, &path)
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&child.stdout);
+            assert!(child.status.success(), "{said}");
+            assert!(
+                said.contains(&format!("cannot use ONNX Runtime library {}", path.display())),
+                "{said}"
+            );
+            assert!(said.contains("cargo xtask ort"), "{said}");
+        }
+    }
+
+    #[test]
+    #[ignore = "run by the test above, in a process of its own"]
+    fn what_a_process_with_another_library_says() {
+        println!("{}", library_version().unwrap_err());
+    }
+}

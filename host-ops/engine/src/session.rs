@@ -251,8 +251,10 @@ fn on_cuda(builder: SessionBuilder, index: u32) -> Result<SessionBuilder, Engine
         )));
     }
     let device_id = i32::try_from(index).map_err(|_| absent("CUDA has no device of that index".into()))?;
+    // TF32 keeps 10 bits of each product's fraction: losses would depend on where the split lies.
     let provider = CUDA::default()
         .with_device_id(device_id)
+        .with_tf32(false)
         .build()
         .error_on_failure();
     builder.with_execution_providers([provider]).map_err(|error| {

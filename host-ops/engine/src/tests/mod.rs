@@ -4,3 +4,4 @@ mod lanes;
 mod networks;
 mod resident;
 mod session;
+mod squeezenet;
