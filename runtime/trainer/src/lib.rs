@@ -24,6 +24,8 @@ mod plan;
 mod retry;
 mod setup;
 mod shuffle;
+#[cfg(test)]
+mod tests;
 mod train;
 
 pub use client::{ByteMeter, ClientError, Deadlines, ExtractionStream, HostClient, Token, Uploaded};

@@ -5,6 +5,7 @@ use crate::pipeline::{Rows, Source};
 use crate::{
     Dataset, Event, Events, HostClient, Job, SplitChoice, TrainerError, UploadKind, Uploaded, notes,
 };
+use bytes::Bytes;
 use frostline_engine::{Device, SessionOptions};
 use frostline_graph::{Model, Network};
 use frostline_tensor::PixelSpec;
@@ -193,7 +194,7 @@ async fn serve(
     let uploaded = client.push_guest(&name, job.guest.bytes.clone()).await?;
     let guest = pin(events, UploadKind::Guest, name, uploaded);
     let prefix = divided.prefix.clone();
-    let bytes = blocking(move || Ok(prefix.to_bytes()?)).await?;
+    let bytes = Bytes::from(blocking(move || Ok(prefix.to_bytes()?)).await?);
     let name = content_name(&job.model_name, &sha256(&bytes));
     let uploaded = client.push_model(&name, bytes).await?;
     let model = pin(events, UploadKind::Model, name, uploaded);

@@ -4,8 +4,6 @@
 mod error;
 mod extraction;
 mod meter;
-#[cfg(test)]
-mod tests;
 mod token;
 mod transport;
 mod upload;

@@ -1,0 +1,173 @@
+use super::fake_host::{FakeHost, Reply};
+use crate::{ClientError, Deadlines, HostClient, Token};
+use bytes::Bytes;
+use frostline_wire::{ErrorClass, GuestInfo, ObjectInfo, ObjectPage};
+use http::Method;
+use sha2::{Digest, Sha256};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+fn object(key: &str) -> ObjectInfo {
+    ObjectInfo {
+        key: key.to_owned(),
+        size: 1,
+        etag: None,
+    }
+}
+
+fn client(host: &FakeHost) -> HostClient {
+    HostClient::new(&host.url, Some(Token::new("s3cret").unwrap())).unwrap()
+}
+
+#[tokio::test]
+async fn a_listing_is_read_page_by_page_and_counted() {
+    let host = FakeHost::start(|_, parts, _| {
+        assert_eq!(parts.headers["authorization"], "Bearer s3cret");
+        match parts.uri.query().unwrap() {
+            "root=s3%3A%2F%2Fbucket%2Fa+b" => Reply::json(&ObjectPage {
+                objects: vec![object("a")],
+                next: Some("a".to_owned()),
+            }),
+            "root=s3%3A%2F%2Fbucket%2Fa+b&after=a" => Reply::json(&ObjectPage {
+                objects: vec![object("b")],
+                next: None,
+            }),
+            other => panic!("unexpected query {other}"),
+        }
+    })
+    .await;
+    let client = client(&host);
+    let epoch = client.metered();
+    assert_eq!(
+        epoch.objects("s3://bucket/a b").await.unwrap(),
+        [object("a"), object("b")]
+    );
+    assert!(epoch.bytes_received() > 50);
+    assert_eq!(client.bytes_received(), epoch.bytes_received());
+    assert_eq!(client.metered().bytes_received(), 0);
+}
+
+#[tokio::test]
+async fn a_listing_that_does_not_move_on_is_an_error() {
+    let host = FakeHost::start(|_, _, _| {
+        Reply::json(&ObjectPage {
+            objects: vec![object("a")],
+            next: Some("a".to_owned()),
+        })
+    })
+    .await;
+    let error = client(&host).objects("data").await.unwrap_err();
+    assert!(matches!(error, ClientError::Protocol { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn what_the_host_has_is_not_sent_again() {
+    let stored: Arc<Mutex<Option<Bytes>>> = Arc::default();
+    let kept = Arc::clone(&stored);
+    let host = FakeHost::start(move |_, parts, body| {
+        assert_eq!(parts.uri.path(), "/v1/guests/prefix");
+        let mut stored = kept.lock().unwrap();
+        if parts.method == Method::PUT {
+            *stored = Some(Bytes::copy_from_slice(body));
+        }
+        match &*stored {
+            None => Reply::Refused(404, ErrorClass::NotFound, None),
+            Some(bytes) => Reply::json(&GuestInfo {
+                name: "prefix".to_owned(),
+                sha256: hex::encode(Sha256::digest(bytes)),
+                bytes: bytes.len() as u64,
+                uploaded_at: 0,
+            }),
+        }
+    })
+    .await;
+    let component = Bytes::from(vec![7; 3 << 20]);
+    let client = client(&host);
+    let first = client.push_guest("prefix", component.clone()).await.unwrap();
+    assert!(!first.skipped && first.bytes == 3 << 20);
+    assert_eq!(stored.lock().unwrap().as_ref(), Some(&component));
+    assert!(client.push_guest("prefix", component).await.unwrap().skipped);
+    assert!(
+        !client
+            .push_guest("prefix", Bytes::from_static(b"other"))
+            .await
+            .unwrap()
+            .skipped
+    );
+}
+
+#[tokio::test]
+async fn a_busy_host_is_asked_again_when_it_says() {
+    let host = FakeHost::start(|number, _, _| match number {
+        0 => Reply::Refused(429, ErrorClass::Busy, Some(0)),
+        _ => Reply::json(&ObjectPage {
+            objects: vec![],
+            next: None,
+        }),
+    })
+    .await;
+    assert_eq!(client(&host).objects("data").await.unwrap(), []);
+    assert_eq!(host.calls(), 2);
+}
+
+#[tokio::test]
+async fn refusals_keep_the_hosts_own_words_and_no_token() {
+    let host = FakeHost::start(|_, _, _| Reply::Refused(401, ErrorClass::Unauthorized, None)).await;
+    let error = client(&host).guests().await.unwrap_err();
+    assert!(matches!(
+        error,
+        ClientError::Refused {
+            class: ErrorClass::Unauthorized,
+            ..
+        }
+    ));
+    let text = format!("{error} {error:?} {:?}", client(&host));
+    assert!(
+        text.contains("as scripted") && text.contains(&host.url) && !text.contains("s3cret"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn a_host_that_is_down_is_named() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let error = HostClient::new(&format!("http://{closed}"), None)
+        .unwrap()
+        .load()
+        .await
+        .unwrap_err();
+    assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
+    assert!(error.to_string().contains(&closed.to_string()), "{error}");
+}
+
+#[tokio::test]
+async fn a_host_that_goes_silent_ends_at_the_deadline() {
+    let host = FakeHost::start(|_, _, _| Reply::Stuck(vec![Bytes::from_static(b"{")])).await;
+    let deadlines = Deadlines {
+        idle: Duration::from_millis(100),
+        ..Deadlines::default()
+    };
+    let client = HostClient::with_deadlines(&host.url, None, deadlines).unwrap();
+    let error = client.load().await.unwrap_err();
+    assert!(matches!(error, ClientError::Silent { .. }), "{error}");
+}
+
+#[test]
+fn addresses_that_are_no_hosts_are_refused() {
+    for url in [
+        "storage:8080",
+        "ftp://h",
+        "https://h",
+        "http://h/path",
+        "http://h?x=1",
+        "",
+    ] {
+        assert!(
+            matches!(HostClient::new(url, None), Err(ClientError::Address { .. })),
+            "{url}"
+        );
+    }
+}

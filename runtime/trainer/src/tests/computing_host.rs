@@ -1,0 +1,175 @@
+use super::fake_host::{Answer, FakeHost, Reply, extraction};
+use bytes::Bytes;
+use frostline_engine::{Session, SessionOptions};
+use frostline_graph::Model;
+use frostline_images::{DecodeLimits, load, normalise};
+use frostline_tensor::{Data, OpError, PixelSpec, Tensor};
+use frostline_wire::{
+    Activation, Description, DescriptionRequest, Encoding, ExtractionRequest, GuestInfo, ModelInfo,
+    ObjectInfo, ObjectPage, Pixels, RowFormat, ServedCut, Split,
+};
+use http::Method;
+use http::request::Parts;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// What a test host remembers: objects, what was uploaded, and which cuts its guest says it serves.
+#[derive(Default)]
+pub(super) struct Storage {
+    pub(super) objects: BTreeMap<String, Bytes>,
+    pub(super) uploads: Mutex<BTreeMap<String, Bytes>>,
+    /// What the guest serves; everything faithfully when empty.
+    pub(super) serves: Vec<ServedCut>,
+    /// Whether the guest makes its own input.
+    pub(super) own_pixels: bool,
+}
+
+impl Storage {
+    /// A host that decodes and computes as a real one does, one sample a message, last sample first.
+    pub(super) async fn start(self) -> (FakeHost, Arc<Self>) {
+        let storage = Arc::new(self);
+        let script = Arc::clone(&storage);
+        (
+            FakeHost::start(move |_, parts, body| script.answer(parts, body)).await,
+            storage,
+        )
+    }
+
+    /// Names of what was uploaded.
+    pub(super) fn uploaded(&self) -> Vec<String> {
+        self.uploads.lock().unwrap().keys().cloned().collect()
+    }
+
+    fn answer(&self, parts: &Parts, body: &[u8]) -> Reply {
+        match (parts.method.clone(), parts.uri.path()) {
+            (Method::GET, "/v1/objects") => self.listing(),
+            (Method::POST, "/v1/descriptions") => self.describe(serde_json::from_slice(body).unwrap()),
+            (Method::POST, "/v1/extractions") => self.extract(&extraction(body)),
+            (Method::PUT, path) => {
+                self.uploads
+                    .lock()
+                    .unwrap()
+                    .insert(path.to_owned(), Bytes::copy_from_slice(body));
+                Reply::json(&())
+            }
+            (_, path) => self.upload(path),
+        }
+    }
+
+    fn listing(&self) -> Reply {
+        let objects = self.objects.iter().map(|(key, bytes)| ObjectInfo {
+            key: key.clone(),
+            size: bytes.len() as u64,
+            etag: None,
+        });
+        Reply::json(&ObjectPage {
+            objects: objects.collect(),
+            next: None,
+        })
+    }
+
+    fn upload(&self, path: &str) -> Reply {
+        let uploads = self.uploads.lock().unwrap();
+        let Some(bytes) = uploads.get(path) else {
+            return Reply::Refused(404, frostline_wire::ErrorClass::NotFound, None);
+        };
+        let (sha256, size) = (hex::encode(Sha256::digest(bytes)), bytes.len() as u64);
+        let name = path.rsplit('/').next().unwrap().to_owned();
+        if path.contains("/guests/") {
+            return Reply::json(&GuestInfo {
+                name,
+                sha256,
+                bytes: size,
+                uploaded_at: 0,
+            });
+        }
+        let (input, input_shape, cuts) = (String::new(), Vec::new(), Vec::new());
+        Reply::json(&ModelInfo {
+            name,
+            sha256,
+            bytes: size,
+            uploaded_at: 0,
+            input,
+            input_shape,
+            cuts,
+        })
+    }
+
+    fn model(&self, name: &str) -> Model {
+        let bytes = self.uploads.lock().unwrap()[&format!("/v1/models/{name}")].clone();
+        Model::from_bytes(bytes).unwrap()
+    }
+
+    fn describe(&self, request: DescriptionRequest) -> Reply {
+        let cuts = self.model(&request.model.name).network().unwrap().cuts;
+        let faithful = cuts.into_iter().map(|cut| ServedCut {
+            name: cut.name,
+            activation: Activation::Faithful,
+        });
+        Reply::json(&Description {
+            name: "test guest".to_owned(),
+            version: "1".to_owned(),
+            pixels: match self.own_pixels {
+                true => Pixels::Own,
+                false => Pixels::Spec(serde_json::from_str(&request.parameters).unwrap()),
+            },
+            cuts: if self.serves.is_empty() {
+                faithful.collect()
+            } else {
+                self.serves.clone()
+            },
+        })
+    }
+
+    fn extract(&self, request: &ExtractionRequest) -> Reply {
+        let spec: Option<PixelSpec> = serde_json::from_str(&request.parameters).ok();
+        let shape = || spec.unwrap().sample_shape().to_vec();
+        let mut stage = None;
+        let format = match (&request.split, request.encoding) {
+            (Split::None, _) => RowFormat::Object,
+            (Split::Input, Encoding::U8) => RowFormat::U8(shape()),
+            (Split::Input, Encoding::F32) => RowFormat::F32(shape()),
+            (Split::Cut(cut), _) => {
+                let model = self.model(&request.model.as_ref().unwrap().name);
+                let network = model.network().unwrap();
+                let part = model.slice(None, Some(cut)).unwrap().to_bytes().unwrap();
+                let session = Session::open(&part, &SessionOptions::default()).unwrap();
+                stage = Some((session, network.input.name.clone()));
+                RowFormat::F32(network.cut(cut).unwrap().shape.dims().to_vec())
+            }
+        };
+        let mut answer = Answer::new(format.clone());
+        for sample in request.samples.iter().rev() {
+            let bytes = self.objects[&sample.key].clone();
+            answer = match (&format, spec) {
+                (RowFormat::Object, _) => answer.object(sample.position, bytes),
+                (_, Some(spec)) => match load(&bytes, &spec, &DecodeLimits::default()) {
+                    Ok(crop) => answer.tensor(sample.position, finish(crop, &spec, &format, stage.as_mut())),
+                    Err(error) => answer.failure(sample.position, OpError::from(error)),
+                },
+                (_, None) => panic!("a split with pixels but without parameters"),
+            };
+        }
+        answer.finished()
+    }
+}
+
+/// What a loaded crop becomes: itself, network input, or an activation.
+fn finish(
+    crop: Vec<u8>,
+    spec: &PixelSpec,
+    format: &RowFormat,
+    stage: Option<&mut (Session, String)>,
+) -> Tensor {
+    let [channels, height, width] = spec.sample_shape();
+    let pixels = Tensor::new([1, channels, height, width], Data::U8(crop)).unwrap();
+    if matches!(format, RowFormat::U8(_)) {
+        return pixels;
+    }
+    let input = normalise(&pixels, spec).unwrap();
+    match stage {
+        None => input,
+        Some((session, name)) => session.run(&[(name.as_str(), &input)]).unwrap().remove(0).1,
+    }
+}

@@ -1,0 +1,177 @@
+use bytes::Bytes;
+use frostline_tensor::{OpError, Tensor};
+use frostline_wire::{ActivationWriter, ErrorBody, ErrorClass, ExtractionRequest, RowFailure, RowFormat};
+use futures::stream;
+use http::request::Parts;
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::net::TcpListener;
+use tokio_util::task::AbortOnDropHandle;
+
+/// What the scripted host answers to one request.
+pub(super) enum Reply {
+    /// These pieces, and a clean end.
+    Whole(Vec<Bytes>),
+    /// These pieces, then a reset of the stream.
+    Cut(Vec<Bytes>),
+    /// These pieces, then nothing for ever.
+    Stuck(Vec<Bytes>),
+    /// A refusal.
+    Refused(u16, ErrorClass, Option<u64>),
+}
+
+impl Reply {
+    pub(super) fn json(value: &impl serde::Serialize) -> Self {
+        Self::Whole(vec![serde_json::to_vec(value).unwrap().into()])
+    }
+}
+
+/// A host in this process that answers as it is told.
+pub(super) struct FakeHost {
+    pub(super) url: String,
+    calls: Arc<AtomicUsize>,
+    _accept: AbortOnDropHandle<()>,
+}
+
+impl FakeHost {
+    /// `script` gets the number of the request, from 0, and the request.
+    pub(super) async fn start(
+        script: impl Fn(usize, &Parts, &[u8]) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let calls = Arc::new(AtomicUsize::new(0));
+        let (script, counter) = (Arc::new(script), Arc::clone(&calls));
+        let accept = tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let (script, counter) = (Arc::clone(&script), Arc::clone(&counter));
+                let service = service_fn(move |request: Request<Incoming>| {
+                    let (script, number) = (Arc::clone(&script), counter.fetch_add(1, Ordering::SeqCst));
+                    async move {
+                        let (parts, body) = request.into_parts();
+                        let body = body.collect().await.unwrap().to_bytes();
+                        Ok::<_, Infallible>(respond(script(number, &parts, &body)))
+                    }
+                });
+                tokio::spawn(async move {
+                    let _ = Builder::new(TokioExecutor::new())
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
+                });
+            }
+        });
+        Self {
+            url,
+            calls,
+            _accept: AbortOnDropHandle::new(accept),
+        }
+    }
+
+    /// Requests that came so far.
+    pub(super) fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+}
+
+type Body = BoxBody<Bytes, std::io::Error>;
+
+fn respond(reply: Reply) -> Response<Body> {
+    let response = Response::builder().header("content-type", frostline_wire::ARROW_STREAM);
+    let pieces = |pieces: Vec<Bytes>| stream::iter(pieces.into_iter().map(|piece| Ok(Frame::data(piece))));
+    match reply {
+        Reply::Whole(all) => response
+            .body(BodyExt::boxed(StreamBody::new(pieces(all))))
+            .unwrap(),
+        Reply::Cut(some) => {
+            use futures::StreamExt;
+            let reset = stream::once(async {
+                // Lets the pieces go out first, so that the test sees them arrive.
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                Err(std::io::Error::other("reset"))
+            });
+            response
+                .body(BodyExt::boxed(StreamBody::new(pieces(some).chain(reset))))
+                .unwrap()
+        }
+        Reply::Stuck(some) => {
+            use futures::StreamExt;
+            let body = StreamBody::new(pieces(some).chain(stream::pending()));
+            response.body(BodyExt::boxed(body)).unwrap()
+        }
+        Reply::Refused(status, class, retry_after) => {
+            let body = ErrorBody {
+                class,
+                message: "as scripted".to_owned(),
+            };
+            let mut response = Response::builder().status(status);
+            if let Some(seconds) = retry_after {
+                response = response.header("retry-after", seconds.to_string());
+            }
+            let body = Bytes::from(serde_json::to_vec(&body).unwrap());
+            response
+                .body(BodyExt::boxed(StreamBody::new(pieces(vec![body]))))
+                .unwrap()
+        }
+    }
+}
+
+/// The answer to an extraction: one message a sample, in the order of `positions`.
+pub(super) struct Answer {
+    writer: ActivationWriter,
+    pieces: Vec<Bytes>,
+}
+
+impl Answer {
+    pub(super) fn new(format: RowFormat) -> Self {
+        Self {
+            writer: ActivationWriter::new(format).unwrap(),
+            pieces: Vec::new(),
+        }
+    }
+
+    pub(super) fn row(self, position: u32, values: Vec<f32>) -> Self {
+        self.tensor(position, Tensor::f32([1, values.len()], values).unwrap())
+    }
+
+    pub(super) fn tensor(mut self, position: u32, tensor: Tensor) -> Self {
+        self.pieces
+            .extend(self.writer.tensor(&[position], tensor).unwrap());
+        self
+    }
+
+    pub(super) fn object(mut self, position: u32, bytes: Bytes) -> Self {
+        self.pieces
+            .extend(self.writer.objects(&[(position, bytes)]).unwrap());
+        self
+    }
+
+    pub(super) fn failure(mut self, position: u32, error: OpError) -> Self {
+        self.pieces
+            .extend(self.writer.failures(&[RowFailure { position, error }]).unwrap());
+        self
+    }
+
+    /// Everything so far, without the end marker.
+    pub(super) fn unfinished(self) -> Vec<Bytes> {
+        self.pieces
+    }
+
+    pub(super) fn finished(mut self) -> Reply {
+        self.pieces.extend(self.writer.finish().unwrap());
+        Reply::Whole(self.pieces)
+    }
+}
+
+pub(super) fn extraction(body: &[u8]) -> ExtractionRequest {
+    serde_json::from_slice(body).unwrap()
+}

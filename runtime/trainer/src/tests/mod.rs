@@ -1,0 +1,8 @@
+//! Tests of whole parts against a scripted host.
+
+mod client;
+mod computing_host;
+mod fake_host;
+mod pipeline;
+mod real_data;
+mod whole_job;

@@ -1,0 +1,370 @@
+use super::fake_host::{Answer, FakeHost, Reply, extraction};
+use crate::pipeline::{BadSamples, Feed, FeedPlan, Fetcher, Rows, Source};
+use crate::retry::RetryPolicy;
+use crate::{Deadlines, Event, Events, HostClient, OnBadSample, Sample, TrainerError};
+use bytes::Bytes;
+use frostline_images::DecodePool;
+use frostline_tensor::{OpError, OpErrorCode, PixelSpec, Tensor};
+use frostline_wire::{Encoding, ErrorClass, ExtractionRequest, RowFormat, Split};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const WIDTH: usize = 4;
+
+fn format() -> RowFormat {
+    RowFormat::F32(vec![WIDTH])
+}
+
+/// The row of the sample `s<number>`.
+fn values(key: &str) -> Vec<f32> {
+    let number: f32 = key[1..].parse().unwrap();
+    vec![number, -number, 0.5, number * 2.0]
+}
+
+fn samples(count: usize) -> Arc<[Sample]> {
+    let sample = |i| Sample {
+        key: format!("s{i}"),
+        etag: Some(format!("e{i}")),
+        size: 20,
+        label: i % 3,
+    };
+    (0..count).map(sample).collect()
+}
+
+/// Answers everything, last position first.
+fn answer_all(request: &ExtractionRequest) -> Reply {
+    let rows = request.samples.iter().rev();
+    rows.fold(Answer::new(format()), |answer, sample| {
+        answer.row(sample.position, values(&sample.key))
+    })
+    .finished()
+}
+
+struct Setting {
+    bad: Arc<BadSamples>,
+    events: Arc<Mutex<Vec<Event>>>,
+    feed: Feed,
+    client: HostClient,
+}
+
+fn source(rows: Rows) -> Source {
+    let (split, shape) = match rows {
+        Rows::Objects(spec) => (Split::None, spec.sample_shape().to_vec()),
+        _ => (Split::Cut("features".to_owned()), vec![WIDTH]),
+    };
+    Source {
+        root: "data".to_owned(),
+        split,
+        encoding: Encoding::F32,
+        guest: None,
+        model: None,
+        parameters: String::new(),
+        rows,
+        shape,
+    }
+}
+
+fn plan(train: usize, epochs: u32) -> FeedPlan {
+    FeedPlan {
+        train: samples(train),
+        validation: Arc::new([]),
+        epochs,
+        batch: 8,
+        seed: 3,
+        ahead: 1,
+        memory_bytes: 64 << 20,
+    }
+}
+
+fn start(
+    host: &FakeHost,
+    plan: FeedPlan,
+    source: Source,
+    policy: OnBadSample,
+) -> Result<Setting, TrainerError> {
+    let deadlines = Deadlines {
+        idle: Duration::from_millis(500),
+        ..Deadlines::default()
+    };
+    let client = HostClient::with_deadlines(&host.url, None, deadlines).unwrap();
+    let events: Arc<Mutex<Vec<Event>>> = Arc::default();
+    let log = Arc::clone(&events);
+    let told: Events = Arc::new(move |event| log.lock().unwrap().push(event));
+    let bad = Arc::new(BadSamples::new(policy, Arc::clone(&told)));
+    let retry = RetryPolicy {
+        attempts: 3,
+        first_wait: Duration::from_millis(1),
+        ..RetryPolicy::default()
+    };
+    let fetcher = Fetcher::new(source, 3, 8, retry, DecodePool::start(2).unwrap(), told);
+    let feed = Feed::start(plan, Arc::new(fetcher), client.clone(), Arc::clone(&bad))?;
+    Ok(Setting {
+        bad,
+        events,
+        feed,
+        client,
+    })
+}
+
+/// Every sample of the plan, from the rows of its batches, by the order they came in.
+async fn take(setting: &mut Setting, batches: usize) -> Result<Vec<(f32, i64)>, TrainerError> {
+    let mut taken = Vec::new();
+    for _ in 0..batches {
+        let batch = setting.feed.next().await?;
+        let Some(rows) = &batch.rows else { continue };
+        let numbers = rows.as_f32().unwrap().chunks(WIDTH).map(|row| {
+            assert_eq!(row, values(&format!("s{}", row[0])));
+            row[0]
+        });
+        taken.extend(numbers.zip(batch.labels.iter().copied()));
+        assert_eq!(rows.rows().unwrap(), batch.labels.len());
+    }
+    Ok(taken)
+}
+
+/// All samples once, each with its own label.
+fn assert_complete(taken: &[(f32, i64)], count: usize) {
+    let mut numbers: Vec<i64> = taken.iter().map(|(number, _)| *number as i64).collect();
+    assert!(taken.iter().all(|(number, label)| *number as i64 % 3 == *label));
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..count as i64).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn rows_in_any_order_become_batches_in_order() {
+    let host = FakeHost::start(|_, _, body| answer_all(&extraction(body))).await;
+    let mut first = start(&host, plan(20, 2), source(Rows::Values), OnBadSample::Fail).unwrap();
+    let epochs = [
+        take(&mut first, 3).await.unwrap(),
+        take(&mut first, 3).await.unwrap(),
+    ];
+    for epoch in &epochs {
+        assert_complete(epoch, 20);
+    }
+    assert_ne!(epochs[0], epochs[1]);
+    assert!(first.client.bytes_received() > 2 * 20 * WIDTH as u64 * 4);
+    let mut again = start(&host, plan(20, 2), source(Rows::Values), OnBadSample::Fail).unwrap();
+    assert_eq!(take(&mut again, 3).await.unwrap(), epochs[0]);
+}
+
+#[tokio::test]
+async fn only_lost_positions_are_asked_again() {
+    let asked: Arc<Mutex<HashMap<String, usize>>> = Arc::default();
+    let log = Arc::clone(&asked);
+    let host = FakeHost::start(move |number, _, body| {
+        let request = extraction(body);
+        for sample in &request.samples {
+            *log.lock().unwrap().entry(sample.key.clone()).or_default() += 1;
+        }
+        let first = &request.samples[0];
+        let one = || {
+            Answer::new(format())
+                .row(first.position, values(&first.key))
+                .unfinished()
+        };
+        match number {
+            0 => Reply::Cut(one()),
+            1 => Reply::Whole(one()),
+            2 => Reply::Stuck(one()),
+            3 => Reply::Refused(429, ErrorClass::Busy, Some(0)),
+            4 => {
+                let mut corrupt = one();
+                corrupt.push(Bytes::from_static(b"these are no Arrow bytes"));
+                Reply::Whole(corrupt)
+            }
+            _ => answer_all(&request),
+        }
+    })
+    .await;
+    let mut setting = start(&host, plan(15, 1), source(Rows::Values), OnBadSample::Fail).unwrap();
+    let taken = take(&mut setting, 2).await.unwrap();
+    assert_complete(&taken, 15);
+    let asked = asked.lock().unwrap();
+    assert_eq!(asked.len(), 15);
+    // Four of the five broken answers brought a row each, the refusal none: it was asked for its 3 (or 2) again.
+    let once = asked.values().filter(|times| **times == 1).count();
+    assert!(once >= 4, "{asked:?}");
+    let retries = setting
+        .events
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|e| matches!(e, Event::Retry { .. }))
+        .count();
+    assert_eq!(retries, 5);
+}
+
+#[tokio::test]
+async fn samples_that_never_come_end_the_job_with_their_names() {
+    let host = FakeHost::start(|_, _, _| Reply::Cut(Vec::new())).await;
+    let mut setting = start(&host, plan(2, 1), source(Rows::Values), OnBadSample::Fail).unwrap();
+    let error = take(&mut setting, 1).await.unwrap_err();
+    let TrainerError::Lost {
+        lost: 2, attempts: 3, ..
+    } = &error
+    else {
+        panic!("{error}")
+    };
+    assert!(error.to_string().contains(&host.url), "{error}");
+    assert_eq!(host.calls(), 3);
+}
+
+#[tokio::test]
+async fn a_refusal_that_cannot_change_ends_the_job_at_once() {
+    let host = FakeHost::start(|_, _, _| Reply::Refused(422, ErrorClass::Guest, None)).await;
+    let mut setting = start(&host, plan(2, 1), source(Rows::Values), OnBadSample::Fail).unwrap();
+    let error = take(&mut setting, 1).await.unwrap_err();
+    assert!(error.to_string().contains("as scripted"), "{error}");
+    assert_eq!(host.calls(), 1);
+}
+
+/// Fails `s1` for good and `s2` twice for the moment.
+fn with_bad_samples(
+    asked: Arc<Mutex<HashMap<String, usize>>>,
+) -> impl Fn(usize, &http::request::Parts, &[u8]) -> Reply {
+    move |_, _, body| {
+        let request = extraction(body);
+        let mut answer = Answer::new(format());
+        for sample in &request.samples {
+            let times = {
+                let mut asked = asked.lock().unwrap();
+                let times = asked.entry(sample.key.clone()).or_default();
+                *times += 1;
+                *times
+            };
+            let fail = |code, text: &str| OpError::new(code, format!("{}: {text}", sample.key));
+            answer = match (sample.key.as_str(), times) {
+                ("s1", _) => answer.failure(sample.position, fail(OpErrorCode::InvalidEncoding, "no JPEG")),
+                ("s2", 1 | 2) => answer.failure(sample.position, fail(OpErrorCode::Timeout, "slow")),
+                (key, _) => answer.row(sample.position, values(key)),
+            };
+        }
+        answer.finished()
+    }
+}
+
+#[tokio::test]
+async fn a_bad_sample_is_skipped_reported_and_never_asked_again() {
+    let asked: Arc<Mutex<HashMap<String, usize>>> = Arc::default();
+    let host = FakeHost::start(with_bad_samples(Arc::clone(&asked))).await;
+    let mut setting = start(&host, plan(16, 3), source(Rows::Values), OnBadSample::Skip).unwrap();
+    for _ in 0..3 {
+        let taken = take(&mut setting, 2).await.unwrap();
+        assert_eq!(taken.len(), 15);
+        assert!(taken.iter().all(|(number, _)| *number != 1.0));
+    }
+    let asked = asked.lock().unwrap().clone();
+    assert_eq!((asked["s1"], asked["s2"]), (1, 5));
+    assert_eq!(setting.bad.count(), 1);
+    let events = setting.events.lock().unwrap();
+    let reported: Vec<_> = events
+        .iter()
+        .filter(|event| matches!(event, Event::BadSample { .. }))
+        .collect();
+    assert_eq!(
+        reported,
+        [&Event::BadSample {
+            key: "s1".to_owned(),
+            message: "no JPEG".to_owned()
+        }]
+    );
+}
+
+#[tokio::test]
+async fn a_bad_sample_fails_the_job_by_name() {
+    let host = FakeHost::start(with_bad_samples(Arc::default())).await;
+    let mut setting = start(&host, plan(3, 1), source(Rows::Values), OnBadSample::Fail).unwrap();
+    let error = take(&mut setting, 1).await.unwrap_err();
+    assert!(
+        matches!(&error, TrainerError::BadSample { key, .. } if key == "s1"),
+        "{error}"
+    );
+    assert!(error.to_string().contains("--on-bad-sample skip"), "{error}");
+}
+
+#[tokio::test]
+async fn at_most_the_batches_ahead_are_asked_for() {
+    let host = FakeHost::start(|_, _, body| answer_all(&extraction(body))).await;
+    let mut setting = start(&host, plan(80, 1), source(Rows::Values), OnBadSample::Fail).unwrap();
+    let batch = setting.feed.next().await.unwrap();
+    // The one in use, the one ahead, and the next whose place is free: three requests each.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!((6..=9).contains(&host.calls()), "{}", host.calls());
+    drop(batch);
+}
+
+#[tokio::test]
+async fn memory_for_two_batches_is_needed_and_enough() {
+    let host = FakeHost::start(|_, _, body| answer_all(&extraction(body))).await;
+    let needed = source(Rows::Values).batch_bytes(samples(8).iter());
+    let tight = FeedPlan {
+        memory_bytes: 2 * needed - 1,
+        ..plan(40, 1)
+    };
+    let refused = start(&host, tight, source(Rows::Values), OnBadSample::Fail);
+    assert!(matches!(refused, Err(TrainerError::Memory { batch: 8, .. })));
+    let enough = FeedPlan {
+        memory_bytes: 2 * needed + 8192,
+        ahead: 4,
+        ..plan(40, 1)
+    };
+    let mut setting = start(&host, enough, source(Rows::Values), OnBadSample::Fail).unwrap();
+    assert_complete(&take(&mut setting, 5).await.unwrap(), 40);
+}
+
+/// An uncompressed 8-bit RGB PNG of one colour.
+pub(super) fn png(colour: [u8; 3], side: u32) -> Bytes {
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, side, side);
+    encoder.set_color(png::ColorType::Rgb);
+    let mut writer = encoder.write_header().unwrap();
+    writer
+        .write_image_data(&colour.repeat((side * side) as usize))
+        .unwrap();
+    writer.finish().unwrap();
+    bytes.into()
+}
+
+#[tokio::test]
+async fn raw_objects_are_decoded_here_and_broken_ones_are_bad() {
+    let spec = PixelSpec {
+        resize: 2,
+        crop_height: 1,
+        crop_width: 1,
+        mean: [0.0; 3],
+        std: [1.0; 3],
+    };
+    let host = FakeHost::start(|_, _, body| {
+        let request = extraction(body);
+        assert_eq!(request.split, Split::None);
+        let objects = request
+            .samples
+            .iter()
+            .fold(Answer::new(RowFormat::Object), |answer, sample| {
+                let object = match sample.key.as_str() {
+                    "s1" => Bytes::from_static(b"no image"),
+                    _ => png([51, 102, 255], 4),
+                };
+                answer.object(sample.position, object)
+            });
+        objects.finished()
+    })
+    .await;
+    let big: Arc<[Sample]> = samples(3)
+        .iter()
+        .map(|s| Sample {
+            size: 200,
+            ..s.clone()
+        })
+        .collect();
+    let plan = FeedPlan {
+        train: big,
+        ..plan(3, 1)
+    };
+    let mut setting = start(&host, plan, source(Rows::Objects(spec)), OnBadSample::Skip).unwrap();
+    let batch = setting.feed.next().await.unwrap();
+    let expected = Tensor::f32([2, 3, 1, 1], vec![0.2, 0.4, 1.0, 0.2, 0.4, 1.0]).unwrap();
+    assert_eq!(batch.rows.as_ref(), Some(&expected));
+    assert_eq!(setting.bad.count(), 1);
+}

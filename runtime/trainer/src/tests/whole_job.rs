@@ -1,0 +1,356 @@
+use super::computing_host::Storage;
+use super::fake_host::FakeHost;
+use super::pipeline::png;
+use crate::{
+    EvaluationJob, Event, Events, Guest, HostClient, Job, OnBadSample, Outcome, SplitChoice, TrainerError,
+    evaluate, train,
+};
+use bytes::Bytes;
+use frostline_engine::Device;
+use frostline_graph::Model;
+use frostline_graph::build::{batched, initializer, int, ints, model, node};
+use frostline_graph::onnx::GraphProto;
+use frostline_tensor::Tensor;
+use frostline_wire::{Activation, ServedCut};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+const SIDE: usize = 8;
+const CHANNELS: usize = 6;
+
+/// conv -> relu -> conv -> relu -> pooled -> features -> 7 classes.
+fn network() -> Model {
+    let mut state = 1_u32;
+    let mut random = |count: usize| -> Vec<f32> {
+        let next = |_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+        };
+        (0..count).map(next).map(|value: f32| value * 0.3).collect()
+    };
+    let weights = [
+        ("w1", vec![CHANNELS, 3, 3, 3]),
+        ("w2", vec![CHANNELS, CHANNELS, 3, 3]),
+        ("w3", vec![7, CHANNELS]),
+        ("b3", vec![7]),
+    ];
+    let weights = weights.map(|(name, shape)| {
+        let tensor = Tensor::f32(shape.clone(), random(shape.iter().product())).unwrap();
+        initializer(name, &tensor)
+    });
+    let padded = || [ints("pads", &[1, 1, 1, 1]), ints("kernel_shape", &[3, 3])];
+    let graph = GraphProto {
+        name: "tiny".into(),
+        node: vec![
+            node("Conv", &["image", "w1"], &["c1"]).with(padded()),
+            node("Relu", &["c1"], &["r1"]),
+            node("Conv", &["r1", "w2"], &["c2"]).with(padded()),
+            node("Relu", &["c2"], &["r2"]),
+            node("GlobalAveragePool", &["r2"], &["pooled"]),
+            node("Flatten", &["pooled"], &["features"]).with([int("axis", 1)]),
+            node("Gemm", &["features", "w3", "b3"], &["scores"]).with([int("transB", 1)]),
+        ],
+        initializer: weights.to_vec(),
+        input: vec![batched("image", &[3, SIDE, SIDE])],
+        output: vec![batched("scores", &[7])],
+        ..GraphProto::default()
+    };
+    Model::from_proto(model(17, graph)).unwrap()
+}
+
+/// Three classes, told apart by colour.
+fn photos() -> Storage {
+    let mut storage = Storage::default();
+    let colours = [
+        ("blue", [20, 40, 220]),
+        ("green", [30, 210, 60]),
+        ("red", [230, 30, 30]),
+    ];
+    for (class, colour) in colours {
+        for number in 0..9_u8 {
+            let part = if number < 7 { "train" } else { "validation" };
+            let shade = colour.map(|value| value - number * 2);
+            let key = format!("{part}/{class}/{number}.png");
+            storage.objects.insert(key, png(shade, 12 + u32::from(number)));
+        }
+    }
+    storage
+}
+
+struct Ran {
+    outcome: Result<Outcome, TrainerError>,
+    events: Vec<Event>,
+}
+
+impl Ran {
+    fn losses(&self) -> Vec<f32> {
+        let loss = |event: &Event| match event {
+            Event::Step { loss, .. } => Some(*loss),
+            _ => None,
+        };
+        self.events.iter().filter_map(loss).collect()
+    }
+}
+
+fn job(split: &str, out: &Path) -> Job {
+    let mut job = Job::new(
+        network(),
+        "Tiny net".to_owned(),
+        "features".to_owned(),
+        "photos".to_owned(),
+        Guest::stock(),
+        out.join("tuned.onnx"),
+    );
+    job.split = SplitChoice::from(split);
+    (job.batch, job.epochs, job.request_samples, job.threads) = (8, 3, 3, 1);
+    job
+}
+
+async fn run(host: &FakeHost, job: Job) -> Ran {
+    let events: Arc<Mutex<Vec<Event>>> = Arc::default();
+    let log = Arc::clone(&events);
+    let told: Events = Arc::new(move |event| log.lock().unwrap().push(event));
+    let client = HostClient::new(&host.url, None).unwrap();
+    let outcome = train(job, client, told, CancellationToken::new()).await;
+    let events = events.lock().unwrap().clone();
+    Ran { outcome, events }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_loss_of_every_step_is_the_same_wherever_the_network_is_divided() {
+    let (host, storage) = photos().start().await;
+    let out = TempDir::new().unwrap();
+    let reference = run(&host, job("none", out.path())).await;
+    assert!(storage.uploaded().is_empty(), "{:?}", storage.uploaded());
+    let expected = reference.losses();
+    // Two full batches and one of five, three times.
+    assert_eq!(expected.len(), 9);
+    assert!(expected.last() < expected.first());
+    for split in ["input", "c1", "r2", "pooled", "features", "auto"] {
+        let ran = run(&host, job(split, out.path())).await;
+        let losses = ran.losses();
+        let worst = losses
+            .iter()
+            .zip(&expected)
+            .map(|(a, b)| (a - b).abs())
+            .fold(0.0, f32::max);
+        assert!(
+            losses.len() == 9 && worst < 1e-5,
+            "{split}: {worst}, {:?}",
+            ran.outcome
+        );
+        assert_eq!(
+            ran.outcome.unwrap().validation_accuracy,
+            reference.outcome.as_ref().unwrap().validation_accuracy
+        );
+    }
+    let uploaded = storage.uploaded();
+    assert_eq!(uploaded.len(), 2, "{uploaded:?}");
+    assert!(uploaded[1].starts_with("/v1/models/tiny-net-"), "{uploaded:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_exported_model_scores_as_the_last_epoch_did_and_says_what_it_is() {
+    let (host, _) = photos().start().await;
+    let out = TempDir::new().unwrap();
+    let mut wanted = job("auto", out.path());
+    wanted.epochs = 30;
+    wanted.learning_rate = 0.1;
+    let ran = run(&host, wanted).await;
+    let outcome = ran.outcome.unwrap();
+    assert!(outcome.validation_accuracy > 0.9, "{outcome:?}");
+    let tuned = Model::read(&outcome.model).unwrap();
+    assert_eq!(
+        tuned.metadata(crate::CLASSES_KEY),
+        Some(r#"["blue","green","red"]"#)
+    );
+    assert!(
+        tuned
+            .metadata(crate::PIXELS_KEY)
+            .unwrap()
+            .contains("\"crop_height\":8")
+    );
+    let (before, after) = (network().network().unwrap(), tuned.network().unwrap());
+    assert_eq!(
+        (before.input, after.output.shape.dims()),
+        (after.input.clone(), [3].as_slice())
+    );
+    // The frozen layers are untouched, the trained ones are not what they began as.
+    assert_eq!(tuned.weight("w1").unwrap(), network().weight("w1").unwrap());
+    let job = EvaluationJob {
+        model: tuned,
+        root: "photos".to_owned(),
+        batch: 4,
+        on_bad_sample: OnBadSample::Fail,
+        pixels: None,
+        device: Device::Cpu,
+        threads: 1,
+    };
+    let client = HostClient::new(&host.url, None).unwrap();
+    let evaluation = evaluate(job, client, Arc::new(|_| ()), CancellationToken::new())
+        .await
+        .unwrap();
+    assert_eq!(
+        (evaluation.accuracy, evaluation.samples),
+        (outcome.validation_accuracy, 6)
+    );
+    assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_tell_the_whole_story() {
+    let (host, _) = photos().start().await;
+    let out = TempDir::new().unwrap();
+    let ran = run(&host, job("features", out.path())).await;
+    let mut bytes = 0;
+    let kinds: Vec<&str> = ran
+        .events
+        .iter()
+        .map(|event| match event {
+            Event::Dataset { .. } => "dataset",
+            Event::Upload { .. } => "upload",
+            Event::Split { .. } => "split",
+            Event::Baseline { .. } => "baseline",
+            Event::Step { .. } => "step",
+            Event::Epoch { bytes_received, .. } => {
+                assert!(bytes == 0 || bytes == *bytes_received, "epochs differ in bytes");
+                bytes = *bytes_received;
+                "epoch"
+            }
+            Event::Done { bytes_received, .. } => {
+                assert!(*bytes_received > 3 * bytes);
+                "done"
+            }
+            Event::BadSample { .. } | Event::Retry { .. } => "unexpected",
+        })
+        .collect();
+    let mut expected = vec!["dataset", "upload", "upload", "split", "baseline"];
+    expected.extend(["step", "step", "step", "epoch"].repeat(3));
+    expected.push("done");
+    assert_eq!(kinds, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_photo_fails_the_job_or_shortens_its_batch() {
+    let mut storage = photos();
+    storage
+        .objects
+        .insert("train/red/0.png".to_owned(), Bytes::from_static(b"no image"));
+    let (host, _) = storage.start().await;
+    let out = TempDir::new().unwrap();
+    let mut losses = Vec::new();
+    for split in ["none", "features"] {
+        let failed = run(&host, job(split, out.path())).await.outcome.unwrap_err();
+        assert!(
+            matches!(&failed, TrainerError::BadSample { key, .. } if key == "train/red/0.png"),
+            "{failed}"
+        );
+        assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0);
+        let mut skipping = job(split, out.path());
+        skipping.on_bad_sample = OnBadSample::Skip;
+        let ran = run(&host, skipping).await;
+        losses.push(ran.losses());
+        assert_eq!(ran.outcome.unwrap().skipped, 1);
+        std::fs::remove_file(out.path().join("tuned.onnx")).unwrap();
+    }
+    assert!(
+        losses[0]
+            .iter()
+            .zip(&losses[1])
+            .all(|(a, b)| (a - b).abs() < 1e-5),
+        "{losses:?}"
+    );
+}
+
+/// The error of a job on good data.
+async fn refused(storage: Storage, change: impl FnOnce(&mut Job)) -> String {
+    let (host, _) = storage.start().await;
+    let out = TempDir::new().unwrap();
+    let mut job = job("auto", out.path());
+    change(&mut job);
+    let error = run(&host, job).await.outcome.unwrap_err();
+    assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0);
+    error.to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_done_is_said_before_anything_is_trained() {
+    let texts = [
+        refused(photos(), |job| job.freeze = "feature".to_owned()).await,
+        refused(photos(), |job| job.freeze = "scores".to_owned()).await,
+        refused(photos(), |job| {
+            job.freeze = "c2".to_owned();
+            job.split = SplitChoice::from("pooled");
+        })
+        .await,
+        refused(photos(), |job| job.learning_rate = f32::NAN).await,
+        refused(photos(), |job| job.out = "/nonexistent/tuned.onnx".into()).await,
+        refused(photos(), |job| {
+            job.encoding = Some(frostline_wire::Encoding::U8);
+            job.split = SplitChoice::from("pooled");
+        })
+        .await,
+    ];
+    let expected = [
+        "features",
+        "head",
+        "at or before",
+        "learning rate",
+        "/nonexistent",
+        "u8 is for pixels",
+    ];
+    for (text, expected) in texts.iter().zip(expected) {
+        assert!(text.contains(expected) && !text.contains('\n'), "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_rules_out_what_it_does_not_serve() {
+    let only = |activation| Storage {
+        serves: vec![ServedCut {
+            name: "features".to_owned(),
+            activation,
+        }],
+        ..photos()
+    };
+    let text = refused(only(Activation::Faithful), |job| {
+        job.split = SplitChoice::from("r1")
+    })
+    .await;
+    assert!(
+        text.contains("rules out the split 'r1'") && text.contains("features"),
+        "{text}"
+    );
+    let text = refused(only(Activation::Own(vec![9])), |job| {
+        job.split = SplitChoice::from("features")
+    })
+    .await;
+    assert!(text.contains("[9]"), "{text}");
+    let own = Storage {
+        own_pixels: true,
+        ..only(Activation::Faithful)
+    };
+    let text = refused(own, |job| job.split = SplitChoice::from("input")).await;
+    assert!(text.contains("makes the network's input itself"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_job_ends_and_leaves_nothing() {
+    let (host, _) = photos().start().await;
+    let out = TempDir::new().unwrap();
+    let mut endless = job("features", out.path());
+    endless.epochs = 1_000_000;
+    let cancel = CancellationToken::new();
+    let stop = cancel.clone();
+    let told: Events = Arc::new(move |event| {
+        if matches!(event, Event::Step { step: 5, .. }) {
+            stop.cancel();
+        }
+    });
+    let client = HostClient::new(&host.url, None).unwrap();
+    let outcome = train(endless, client, told, cancel).await;
+    assert!(matches!(outcome, Err(TrainerError::Cancelled)));
+    assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0);
+}
