@@ -31,17 +31,19 @@ pub(crate) struct Emitter {
     nodes: Vec<NodeProto>,
     constants: BTreeMap<(i32, Vec<i64>, Vec<u8>), String>,
     renamed: BTreeMap<String, String>,
+    products: BTreeMap<String, [usize; 2]>,
     tensors: usize,
 }
 
 impl Emitter {
     pub(crate) fn new(float: Float) -> Self {
-        let (nodes, constants, renamed) = Default::default();
+        let (nodes, constants, renamed, products) = Default::default();
         Self {
             float,
             nodes,
             constants,
             renamed,
+            products,
             tensors: 0,
         }
     }
@@ -248,6 +250,39 @@ impl Emitter {
         }
         let factor = self.scalar(factor);
         self.mul(tensor, &factor)
+    }
+
+    /// Notes that `tensor` is the result of a Gemm of two matrices alone, of shape `dims`.
+    pub(crate) fn note_product(&mut self, tensor: &str, dims: [usize; 2]) {
+        self.products.insert(tensor.to_owned(), dims);
+    }
+
+    /// Emits a noted product (`tensor` is it, or a reshape of it) once more, now on top of `beta` times `addend`: that costs
+    /// less than a scaling and an addition over the memory of a large weight. `None` when `tensor` is no product of shape `dims`.
+    pub(crate) fn product_plus(
+        &mut self,
+        tensor: &str,
+        addend: &str,
+        beta: f64,
+        dims: &[usize],
+    ) -> Option<String> {
+        let mut name = tensor.to_owned();
+        let node = loop {
+            let node = self.nodes.iter().rev().find(|node| node.output.contains(&name))?;
+            if node.op_type != "Reshape" {
+                break node.clone();
+            }
+            name.clone_from(node.input.first()?);
+        };
+        let noted = self.products.get(&name).is_some_and(|noted| noted == dims);
+        let ([left, right], true) = (node.input.as_slice(), noted) else {
+            return None;
+        };
+        let attributes = node
+            .attribute
+            .into_iter()
+            .chain([build::float("beta", beta as f32)]);
+        Some(self.node("Gemm", &[left, right, addend], attributes.collect()))
     }
 
     /// The model over everything emitted that an output needs.

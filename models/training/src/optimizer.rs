@@ -91,6 +91,8 @@ pub(crate) struct Update<'a> {
     pub(crate) weight: &'a str,
     /// The tensor that holds its gradient, in the same layout.
     pub(crate) gradient: &'a str,
+    /// The shape of its state slot.
+    pub(crate) dims: &'a [usize],
 }
 
 /// What the updates of one step share.
@@ -189,18 +191,29 @@ fn velocity(
     momentum: f64,
     weight_decay: f64,
 ) -> String {
-    let mut velocity = update.gradient.to_owned();
+    if momentum == 0.0 {
+        return add_scaled(emit, update, update.weight, weight_decay);
+    }
+    let mut before = state.zeros_like(update.name, SlotKind::Momentum);
     if weight_decay != 0.0 {
-        let decay = emit.scale(update.weight, weight_decay);
-        velocity = emit.add(&velocity, &decay);
+        let decay = emit.scale(update.weight, weight_decay / momentum);
+        before = emit.add(&before, &decay);
     }
-    if momentum != 0.0 {
-        let before = state.zeros_like(update.name, SlotKind::Momentum);
-        let kept = emit.scale(&before, momentum);
-        velocity = emit.add(&kept, &velocity);
-        state.next(emit, update.name, SlotKind::Momentum, &velocity);
-    }
+    let velocity = add_scaled(emit, update, &before, momentum);
+    state.next(emit, update.name, SlotKind::Momentum, &velocity);
     velocity
+}
+
+/// The gradient plus `factor` times `addend`; where the gradient is a matrix product, in the same pass.
+fn add_scaled(emit: &mut Emitter, update: &Update<'_>, addend: &str, factor: f64) -> String {
+    if factor == 0.0 {
+        return update.gradient.to_owned();
+    }
+    emit.product_plus(update.gradient, addend, factor, update.dims)
+        .unwrap_or_else(|| {
+            let scaled = emit.scale(addend, factor);
+            emit.add(&scaled, update.gradient)
+        })
 }
 
 /// Raises the step counter and returns it as an `f64` scalar.

@@ -27,7 +27,7 @@ pub struct StateSlot {
 enum Layout {
     /// As the suffix has it.
     Standard,
-    /// A convolution's weight `[m, c, ..]` as `[m·taps, c]`, so that no step has to rearrange it.
+    /// A convolution's weight `[m, c, ..]` as `[m, taps·c]`, so that no step has to rearrange it.
     ChannelsLast(Shape),
 }
 
@@ -56,13 +56,13 @@ impl StateSlot {
     }
 }
 
-/// `[m, c, ..]` as `[m·taps, c]`.
+/// `[m, c, ..]` as `[m, taps·c]`.
 fn channels_last(tensor: &Tensor) -> Result<Tensor, ShapeError> {
     let (outer, channels, taps) = filters(tensor.shape())?;
-    Tensor::new([outer * taps, channels], rearrange(tensor.data(), channels, taps))
+    Tensor::new([outer, taps * channels], rearrange(tensor.data(), channels, taps))
 }
 
-/// `[m·taps, c]` as `[m, c, ..]`, the given shape.
+/// `[m, taps·c]` as `[m, c, ..]`, the given shape.
 fn channels_first(tensor: &Tensor, shape: &Shape) -> Result<Tensor, ShapeError> {
     let (_, channels, taps) = filters(shape)?;
     Tensor::new(shape.clone(), rearrange(tensor.data(), taps, channels))
@@ -125,8 +125,13 @@ pub(crate) struct StateBuilder {
 }
 
 impl StateBuilder {
-    /// Adds a slot for the weight `name` and returns its input.
-    pub(crate) fn weight(&mut self, name: &str, initial: Tensor, form: Form) -> Result<String, ShapeError> {
+    /// Adds a slot for the weight `name` and returns its input and its shape.
+    pub(crate) fn weight(
+        &mut self,
+        name: &str,
+        initial: Tensor,
+        form: Form,
+    ) -> Result<(String, Vec<usize>), ShapeError> {
         let (initial, layout) = match form {
             Form::Standard => (initial, Layout::Standard),
             Form::Rows => {
@@ -134,7 +139,9 @@ impl StateBuilder {
                 (channels_last(&initial)?, Layout::ChannelsLast(shape))
             }
         };
-        Ok(self.add(name, SlotKind::Weight, initial, Some(name.to_owned()), layout))
+        let dims = initial.shape().dims().to_vec();
+        let input = self.add(name, SlotKind::Weight, initial, Some(name.to_owned()), layout);
+        Ok((input, dims))
     }
 
     /// Adds a slot of zeros, laid out as the weight `name`, and returns its input.

@@ -67,6 +67,8 @@ struct Parameter<'a> {
     form: Form,
     /// The input of its state slot.
     slot: String,
+    /// The shape of its state slot.
+    slot_dims: Vec<usize>,
 }
 
 struct Writer<'a> {
@@ -117,14 +119,22 @@ impl<'a> Writer<'a> {
         let convolved = dims.len() > 2 && is_convolved(self.source.suffix, name);
         let form = if convolved { Form::Rows } else { Form::Standard };
         let misshapen = |error| TrainingError::suffix(format!("weight '{name}': {error}"));
-        let slot = self.state.weight(name, initial, form).map_err(misshapen)?;
-        let value = Value::new(&dims, form, slot.clone(), true);
+        let (slot, slot_dims) = self.state.weight(name, initial, form).map_err(misshapen)?;
+        let tensor = match (form, dims.as_slice()) {
+            (Form::Rows, [outer, channels, taps @ ..]) => {
+                let rows = outer * taps.iter().product::<usize>();
+                self.tape.emit.reshape(&slot, &[rows, *channels])
+            }
+            _ => slot.clone(),
+        };
+        let value = Value::new(&dims, form, tensor, true);
         self.values.insert(name, value.clone());
         self.parameters.push(Parameter {
             name,
             value,
             form,
             slot,
+            slot_dims,
         });
         Ok(())
     }
@@ -256,10 +266,12 @@ impl<'a> Writer<'a> {
                 continue;
             };
             let gradient = tape.tensor(&gradient, parameter.form);
+            let gradient = tape.emit.reshape(&gradient, &parameter.slot_dims);
             let update = Update {
                 name: parameter.name,
                 weight: &parameter.slot,
                 gradient: &gradient,
+                dims: &parameter.slot_dims,
             };
             let next = updater.apply(&mut tape.emit, state, &update);
             state.next(&mut tape.emit, parameter.name, SlotKind::Weight, &next);

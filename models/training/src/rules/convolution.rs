@@ -81,8 +81,11 @@ impl Convolution {
     /// The weight as `[m, taps·c]`.
     fn matrix(&self, tape: &mut Tape) -> String {
         let rows = tape.rows(&self.weight);
-        tape.emit
-            .reshape(&rows, &[self.filters(), self.taps() * self.channels()])
+        tape.emit.reshape(&rows, &self.matrix_dims())
+    }
+
+    fn matrix_dims(&self) -> [usize; 2] {
+        [self.filters(), self.taps() * self.channels()]
     }
 
     /// The output as `[n·outputs, m]`, and the unrolled input when it is one part and so worth keeping.
@@ -129,13 +132,16 @@ impl Convolution {
             let part = tape
                 .emit
                 .reshape(part, &[images * self.windows.outputs(), self.filters()]);
-            let inputs: Vec<&str> = [part.as_str(), unrolled]
+            // Flipping the small matrix first is faster than letting Gemm read it transposed.
+            let flipped = tape.emit.transpose(&part, [1, 0]);
+            let inputs: Vec<&str> = [flipped.as_str(), unrolled]
                 .into_iter()
                 .chain(total.as_deref())
                 .collect();
-            total = Some(tape.emit.node("Gemm", &inputs, vec![build::int("transA", 1)]));
+            total = Some(tape.emit.node("Gemm", &inputs, vec![]));
         }
         if let Some(total) = total {
+            tape.emit.note_product(&total, self.matrix_dims());
             let gradient = tape
                 .emit
                 .reshape(&total, &[self.filters() * self.taps(), self.channels()]);

@@ -24,6 +24,14 @@ fn product(
     emit.node("Gemm", &[left, right], attributes)
 }
 
+/// Accumulates the gradient of a matrix that is a plain product.
+fn accumulate_product(tape: &mut Tape, matrix: &Value, gradient: String) {
+    if let &[rows, columns] = matrix.shape() {
+        tape.emit.note_product(&gradient, [rows, columns]);
+    }
+    tape.accumulate_tensor(matrix, Form::Standard, gradient);
+}
+
 pub(super) fn gemm(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let (left, right, bias) = (call.value(0)?, call.value(1)?, call.optional(2));
     let (alpha, beta) = (call.float("alpha", 1.0), call.float("beta", 1.0));
@@ -56,7 +64,7 @@ pub(super) fn gemm(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
             } else {
                 product(&mut tape.emit, (&dy, false), (&b, !flip_right), alpha)
             };
-            tape.accumulate_tensor(&left, Form::Standard, da);
+            accumulate_product(tape, &left, da);
         }
         if right.is_differentiable() {
             let db = if flip_right {
@@ -64,7 +72,7 @@ pub(super) fn gemm(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
             } else {
                 product(&mut tape.emit, (&a, !flip_left), (&dy, false), alpha)
             };
-            tape.accumulate_tensor(&right, Form::Standard, db);
+            accumulate_product(tape, &right, db);
         }
         Ok(())
     });
@@ -101,7 +109,7 @@ fn matmul_matrix(tape: &mut Tape, call: &Call<'_>, left: Value, right: Value) ->
         }
         if right.is_differentiable() {
             let db = product(&mut tape.emit, (&a, true), (&dy, false), 1.0);
-            tape.accumulate_tensor(&right, Form::Standard, db);
+            accumulate_product(tape, &right, db);
         }
         Ok(())
     });

@@ -1,4 +1,5 @@
 mod harness;
+mod networks;
 mod operators;
 mod optimizers;
 mod refusals;

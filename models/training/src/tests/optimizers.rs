@@ -35,8 +35,9 @@ fn compare(optimizer: Optimizer, mut reference: impl FnMut(usize, f64, usize, &[
             let expected = reference(step, rate, index, &values(&weights[index]), &gradients[index]);
             for (expected, actual) in expected.iter().zip(values(&state[*slot])) {
                 let error = (expected - actual).abs();
+                // Gemm takes momentum and decay as attributes, which are f32.
                 assert!(
-                    error < 1e-9,
+                    error < 1e-7,
                     "step {step}, weight {index}: {actual} instead of {expected}"
                 );
             }
