@@ -159,14 +159,12 @@ impl Session {
         interrupt: &Interrupt,
     ) -> Result<Vec<Tensor>, EngineError> {
         self.check_inputs(inputs, &state.inputs())?;
-        let outputs = state
+        let mut outputs = state
             .slots
             .iter()
             .map(|slot| slot.output.as_str())
             .chain(wanted.iter().copied());
-        outputs
-            .map(|name| self.output(name).map(drop))
-            .collect::<Result<(), _>>()?;
+        outputs.try_for_each(|name| self.output(name).map(drop))?;
         let (tensors, successors) = match self.device {
             Device::Cpu => self.step_in_place(state, inputs, wanted, interrupt)?,
             Device::Cuda(_) => self.step_on_device(state, inputs, wanted, interrupt)?,
