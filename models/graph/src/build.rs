@@ -25,6 +25,15 @@ pub fn node(operator: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
 }
 
 impl NodeProto {
+    /// This node under another name; names of nodes are unique in a graph.
+    #[must_use]
+    pub fn named(self, name: &str) -> Self {
+        Self {
+            name: name.into(),
+            ..self
+        }
+    }
+
     /// This node with attributes added.
     #[must_use]
     pub fn with(mut self, attributes: impl IntoIterator<Item = AttributeProto>) -> Self {

@@ -130,9 +130,13 @@ impl Model {
     /// [`GraphError::Shape`] when a node does not fit its inputs at every batch size, [`GraphError::InputShape`] when the input or
     /// output is of a type or shape that cannot be followed.
     pub fn network(&self) -> Result<Network, GraphError> {
-        let analysis = Analysis::of(self)?;
+        self.network_of(&Analysis::of(self)?)
+    }
+
+    /// [`Model::network`], from an analysis of this model.
+    pub(crate) fn network_of(&self, analysis: &Analysis<'_>) -> Result<Network, GraphError> {
         let (input, output) = (self.input_name()?, self.output_name()?);
-        let head = crate::head::find(&analysis, output);
+        let head = crate::head::find(analysis, output);
         let path = analysis.data_path(output, None);
         let mut total = 0.0;
         let mut done = Vec::with_capacity(self.nodes().len());
@@ -148,9 +152,9 @@ impl Model {
             done.get(index)
                 .map_or(1.0, |done| if total > 0.0 { done / total } else { 1.0 })
         };
-        let crossings = sweep::crossings(&analysis, input, output).into_iter();
+        let crossings = sweep::crossings(analysis, input, output).into_iter();
         let cuts = crossings.filter_map(|(index, name)| {
-            let info = info(&analysis, name)?;
+            let info = info(analysis, name)?;
             Some(Cut {
                 bytes_per_sample: info.bytes_per_sample(),
                 name: info.name,
@@ -166,7 +170,7 @@ impl Model {
                 input: name.into(),
                 why: "its shape cannot be followed".into(),
             };
-            info(&analysis, name)
+            info(analysis, name)
                 .or_else(|| self.declared(name))
                 .ok_or_else(unknown)
         };

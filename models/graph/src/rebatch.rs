@@ -231,8 +231,8 @@ impl Opening {
     }
 }
 
-/// The axis of `after`, the target for one sample, in which a value of `dims` continues its samples: row-major order leaves few
-/// choices; best is the axis they already have, then one that is the batch alone.
+/// The axis of `after`, the target for one sample, in which a value of `dims` continues its samples. Row-major order leaves few
+/// choices: best is one that is the batch alone, then the axis they already have; the last, the features, is worst.
 fn open_axis(dims: &[Dim], samples: Samples, after: &[usize]) -> Option<usize> {
     let outside = steps_outside(dims, samples)?;
     let fits = |&axis: &usize| {
@@ -255,7 +255,15 @@ fn open_axis(dims: &[Dim], samples: Samples, after: &[usize]) -> Option<usize> {
         |axis: &usize| *axis == samples.axis && after.get(*axis) == Some(&(samples.outer * samples.inner));
     (0..after.len())
         .filter(|axis| fits(axis).is_some())
-        .min_by_key(|axis| (!unchanged(axis), !alone(axis), *axis != samples.axis, *axis))
+        .min_by_key(|axis| {
+            (
+                !alone(axis),
+                !unchanged(axis),
+                axis + 1 == after.len(),
+                *axis != samples.axis,
+                *axis,
+            )
+        })
 }
 
 fn steps_inside(dims: &[Dim], samples: Samples) -> Option<usize> {

@@ -47,8 +47,10 @@ impl Model {
 
 fn every_name(graph: &GraphProto) -> HashSet<String> {
     let produced = graph.node.iter().flat_map(|node| node.output.iter().cloned());
+    let nodes = graph.node.iter().map(|node| node.name.clone());
     let weights = graph.initializer.iter().map(|weight| weight.name.clone());
     produced
+        .chain(nodes)
         .chain(weights)
         .chain(graph.input.iter().map(|input| input.name.clone()))
         .collect()
@@ -178,9 +180,10 @@ impl Edit {
             output.clone_from(&product);
         }
         let place = self.found.index + 1;
-        self.graph
-            .node
-            .insert(place, build::node("Add", &[&product, &name], &[&scores]));
+        self.graph.node.insert(
+            place,
+            build::node("Add", &[&product, &name], &[&scores]).named(&name),
+        );
         self.found.tail.iter_mut().for_each(|index| *index += 1);
     }
 
@@ -274,9 +277,11 @@ impl Edit {
             {
                 let scores = self.fresh(&format!("{output}/scores"));
                 rename(&mut self.graph.node, output, &scores);
-                self.graph
-                    .node
-                    .push(build::node("Flatten", &[&scores], &[output]).with([build::int("axis", 1)]));
+                self.graph.node.push(
+                    build::node("Flatten", &[&scores], &[output])
+                        .named(&scores)
+                        .with([build::int("axis", 1)]),
+                );
                 Ok(())
             }
             other => {

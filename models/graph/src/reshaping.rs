@@ -33,7 +33,7 @@ pub(crate) fn sizes_of_batch(
         build::node("Shape", &[source], &[&shape]),
         build::node("Gather", &[&shape, &index], &[&batch]).with([build::int("axis", 0)]),
         build::node("Mul", &[&batch, &times_name], &[&scaled]),
-        build::node("Add", &[&scaled, &fixed_name], &[output]),
+        build::node("Add", &[&scaled, &fixed_name], &[output]).named(&name("sizes")),
     ];
     let weights = vec![
         constant(&index, &[axis])?,

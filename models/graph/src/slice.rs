@@ -21,7 +21,8 @@ impl Model {
     /// [`GraphError::UnknownCut`] for a name that is no end and no cut, [`GraphError::Order`] when the part would be empty, and those of
     /// [`Model::network`].
     pub fn slice(&self, from: Option<&str>, to: Option<&str>) -> Result<Self, GraphError> {
-        let network = self.network()?;
+        let analysis = Analysis::of(self)?;
+        let network = self.network_of(&analysis)?;
         let (input, output) = (self.input_name()?, self.output_name()?);
         let (from, to) = (from.unwrap_or(input), to.unwrap_or(output));
         let place = |name: &str| match name {
@@ -37,7 +38,6 @@ impl Model {
                 to: to.into(),
             });
         }
-        let analysis = Analysis::of(self)?;
         let part = Part::between(&analysis, from, to)?;
         part.into_model(&analysis, from, to)
     }

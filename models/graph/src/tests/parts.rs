@@ -39,13 +39,14 @@ fn squeezenet_at_every_cut() {
 
 #[test]
 fn resnet18_at_every_cut() {
-    for opset in ["opset17", "opset20"] {
-        let Some(model) = skeleton(&format!("resnet18.{opset}")) else {
-            return;
-        };
-        let model = filled(&model);
-        assert_parts_equal_whole(&model, &all_cuts(&model));
-    }
+    let Some(model) = skeleton("resnet18.opset20") else {
+        return;
+    };
+    assert_parts_equal_whole(&filled(&model), &all_cuts(&model));
+    let Some(model) = skeleton("resnet18.opset17") else {
+        return;
+    };
+    assert_parts_equal_whole(&filled(&model), &some_cuts(&model, &[0.2, 0.7]));
 }
 
 #[test]
@@ -54,7 +55,7 @@ fn densenet_at_a_few_cuts() {
         let Some(model) = skeleton(&format!("densenet121.{opset}")) else {
             return;
         };
-        assert_parts_equal_whole(&filled(&model), &some_cuts(&model, &[0.15, 0.6, 0.9]));
+        assert_parts_equal_whole(&filled(&model), &some_cuts(&model, &[0.15, 0.7]));
     }
 }
 
@@ -75,11 +76,11 @@ fn vgg_at_one_cut() {
 }
 
 #[test]
-fn vision_transformer_at_a_few_cuts() {
+fn vision_transformer_at_one_cut() {
     for opset in ["opset17", "opset20"] {
         let Some(model) = skeleton(&format!("vit_b_16.{opset}")) else {
             return;
         };
-        assert_parts_equal_whole(&filled(&model), &some_cuts(&model, &[0.1, 0.55]));
+        assert_parts_equal_whole(&filled(&model), &some_cuts(&model, &[0.4]));
     }
 }
