@@ -185,7 +185,7 @@ impl Dataset {
     /// The class folders that [`Dataset::to_evaluate`] would find, sorted.
     pub(crate) fn class_folders(objects: &[ObjectInfo]) -> Vec<String> {
         Folders::sort(objects.to_vec())
-            .to_evaluate()
+            .into_evaluation()
             .into_keys()
             .collect()
     }
@@ -201,7 +201,7 @@ impl Dataset {
         classes: &[String],
     ) -> Result<Vec<Sample>, DatasetError> {
         let count = objects.len();
-        let part = Folders::sort(objects).to_evaluate();
+        let part = Folders::sort(objects).into_evaluation();
         if part.is_empty() {
             return Err(DatasetError::Empty {
                 root: root.to_owned(),
@@ -267,7 +267,7 @@ impl Folders {
     }
 
     /// The part to evaluate with.
-    fn to_evaluate(mut self) -> Classes {
+    fn into_evaluation(mut self) -> Classes {
         self.parts
             .remove(VALIDATION)
             .or_else(|| self.parts.remove(TRAIN))

@@ -147,7 +147,7 @@ pub enum TrainerError {
         /// Attempts in a row that brought nothing.
         attempts: u32,
         /// What the last attempt ended with.
-        source: ClientError,
+        source: Box<ClientError>,
     },
     /// The loss is not a number any more.
     #[error("the loss became {loss} at step {step}; a smaller learning rate than {learning_rate} may help")]

@@ -155,7 +155,7 @@ impl Fetcher {
                     .map(|(_, sample)| sample.key.clone())
                     .unwrap_or_default(),
                 attempts: attempts.fruitless(),
-                source: error,
+                source: Box::new(error),
             }),
             Decision::GiveUp => Err(error.into()),
         }
