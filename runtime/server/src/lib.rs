@@ -1,1 +1,28 @@
-//! The storage host: HTTP, guests, models, admission, extractions, metrics
+//! The storage host: HTTP, guests, models, admission, extractions, metrics.
+//!
+//! [`HostSettings`] is a configuration as written, [`HostConfig`] one that was checked, [`Host::start`] makes a
+//! [`RunningHost`] of it. The interface is written down in `docs/http.md`. One request path is worth reading first:
+//! `extraction::extract`.
+//!
+//! Nothing a client sends panics, everything that grows is bounded ([`Limits`]), and what fails after an answer has begun
+//! aborts its body instead of ending it.
+
+mod config;
+mod extraction;
+mod host;
+mod http;
+mod meter;
+mod metrics;
+mod roots;
+mod service;
+mod stages;
+mod state;
+mod token;
+
+pub use config::{
+    ConfigError, EngineSettings, ExtractionSettings, HostConfig, HostSettings, LimitSettings, Limits,
+};
+pub use host::{Host, RunningHost, StartError};
+pub use roots::{GrantedRoots, Root};
+pub use state::StateError;
+pub use token::TokenError;

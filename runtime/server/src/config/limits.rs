@@ -1,0 +1,63 @@
+use std::time::Duration;
+
+/// What a client may send and hold. Each default says why not half and why not double.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of one guest. The stock guest takes 60 KB and one with its own decoders some MB; compiling takes time in
+    /// proportion, so 16 MiB is where an upload becomes a nuisance.
+    pub guest_bytes: u64,
+    /// Bytes of one model. The largest of the usual prefixes is VGG-19's at 80 MB, whole networks reach 575 MB; the model is
+    /// held in memory while it is checked.
+    pub model_bytes: u64,
+    /// Bytes of all uploads being received: two of the largest models.
+    pub upload_bytes: u64,
+    /// Bytes of a JSON request. 65,536 samples with keys of 100 bytes take 10 MB.
+    pub request_bytes: usize,
+    /// Samples of one extraction: a whole epoch of a small data set, while positions, keys and etags stay below 20 MB.
+    pub samples: usize,
+    /// Bytes of the `parameters` a request hands to its guest; a recipe takes 200.
+    pub parameter_bytes: usize,
+    /// Bytes of one object's key: S3's own limit.
+    pub key_bytes: usize,
+    /// Bytes of one object that is sent as it is. Camera raw files take 100 MB.
+    pub object_bytes: u64,
+    /// Objects of one page of a listing: object stores answer 1,000 at a time, 10,000 take 1 MB of JSON.
+    pub page: usize,
+    /// Versions of one guest or model that are kept: enough for jobs that still run on an older one.
+    pub versions: usize,
+    /// Names of guests, and of models. The index of them is kept in memory.
+    pub names: usize,
+    /// Connections at once. A trainer needs one or two; each takes some 100 KB.
+    pub connections: usize,
+    /// How long a connection may take to send its request line and headers.
+    pub header_time: Duration,
+    /// How long an upload or a request may pause between two pieces, and a client between two reads of an answer.
+    pub stall: Duration,
+    /// Descriptions kept, so that a guest is asked once for a model and parameters.
+    pub descriptions: usize,
+    /// Bytes of models and stages kept in memory for the lanes to open.
+    pub stage_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            guest_bytes: 16 << 20,
+            model_bytes: 1 << 30,
+            upload_bytes: 2 << 30,
+            request_bytes: 16 << 20,
+            samples: 65_536,
+            parameter_bytes: 64 << 10,
+            key_bytes: 1024,
+            object_bytes: 256 << 20,
+            page: 10_000,
+            versions: 8,
+            names: 1000,
+            connections: 256,
+            header_time: Duration::from_secs(15),
+            stall: Duration::from_secs(60),
+            descriptions: 256,
+            stage_bytes: 1 << 30,
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The host's configuration, in two steps: [`HostSettings`] as written, [`HostConfig`] as checked.
+
+mod limits;
+mod settings;
+
+pub use limits::Limits;
+pub use settings::{EngineSettings, ExtractionSettings, HostSettings, LimitSettings};
+
+use crate::GrantedRoots;
+use frostline_engine::Device;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A configuration that cannot be right. Found before a port opens.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The text is not TOML, or has keys nobody knows.
+    #[error("the host configuration cannot be read: {detail}")]
+    Syntax {
+        /// The parser's text, with line and column.
+        detail: String,
+    },
+    /// A value out of its range.
+    #[error("host configuration: {key} is {value}, {rule}")]
+    Value {
+        /// The key, such as `extractions.grant`.
+        key: &'static str,
+        /// What was written.
+        value: String,
+        /// What it must be.
+        rule: String,
+    },
+    /// A data root that is no URL or path.
+    #[error("host configuration: data root {root:?}: {detail}")]
+    Root {
+        /// As written.
+        root: String,
+        /// What is wrong.
+        detail: String,
+    },
+    /// Plain HTTP would leave the machine.
+    #[error(
+        "host configuration: listen = \"{listen}\" would send tokens and data over the network unencrypted; listen on a \
+         loopback address, or write plain_http_beyond_loopback = true if the network is private"
+    )]
+    PlainHttp {
+        /// The address.
+        listen: SocketAddr,
+    },
+}
+
+/// A checked configuration: whatever it says can be tried.
+#[derive(Debug, Clone)]
+pub struct HostConfig {
+    /// Where to listen; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// The directory that holds guests, models and compiled guests.
+    pub state: PathBuf,
+    /// The file with the tenant's token; created on first start.
+    pub token_file: PathBuf,
+    /// Where data may be read.
+    pub data: GrantedRoots,
+    /// What the lanes compute on.
+    pub device: Device,
+    /// Engine lanes.
+    pub lanes: usize,
+    /// Threads of one lane.
+    pub threads_per_lane: usize,
+    /// Threads that decode images.
+    pub decode_threads: usize,
+    /// Extractions running at once.
+    pub running: usize,
+    /// Extractions waiting beyond these; one more is answered 429.
+    pub queued: usize,
+    /// Samples of one guest call.
+    pub grant: usize,
+    /// Guest calls of one extraction at once.
+    pub calls: usize,
+    /// The most an extraction may take, waiting included.
+    pub wall: Duration,
+    /// What a client may send and hold.
+    pub limits: Limits,
+}
+
+impl HostConfig {
+    /// Reads and checks a configuration file's text.
+    ///
+    /// # Errors
+    /// [`ConfigError`], naming the key.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        HostSettings::from_toml(text)?.check()
+    }
+}

@@ -1,0 +1,275 @@
+use super::{ConfigError, HostConfig, Limits};
+use crate::GrantedRoots;
+use frostline_batching::GrantRules;
+use frostline_engine::Device;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A host's configuration as written in `host.toml`; flags may change fields before [`check`](Self::check).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HostSettings {
+    /// Address and port; port 0 takes a free one.
+    pub listen: String,
+    /// The directory for guests, models and compiled guests; created when missing.
+    pub state: PathBuf,
+    /// The file with the token, one line; created with a fresh one when missing. Default: `token` in `state`.
+    pub token_file: Option<PathBuf>,
+    /// Object store URLs or directories that extractions may read, with everything below them.
+    pub data: Vec<String>,
+    /// Must be true to listen beyond loopback: this host speaks plain HTTP.
+    pub plain_http_beyond_loopback: bool,
+    /// What computes.
+    pub engine: EngineSettings,
+    /// How extractions run.
+    pub extractions: ExtractionSettings,
+    /// What a client may send.
+    pub limits: LimitSettings,
+}
+
+impl Default for HostSettings {
+    fn default() -> Self {
+        Self {
+            listen: "127.0.0.1:7433".to_owned(),
+            state: PathBuf::from("frostline-state"),
+            token_file: None,
+            data: Vec::new(),
+            plain_http_beyond_loopback: false,
+            engine: EngineSettings::default(),
+            extractions: ExtractionSettings::default(),
+            limits: LimitSettings::default(),
+        }
+    }
+}
+
+/// `[engine]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EngineSettings {
+    /// `cpu` or `cuda:<number>`.
+    pub device: String,
+    /// Engine lanes, each with sessions of its own; 0 takes one per core, or one for a GPU.
+    pub lanes: usize,
+    /// Threads of one lane; 0 divides the cores among the lanes.
+    pub threads_per_lane: usize,
+    /// Threads that decode images; 0 takes one per core.
+    pub decode_threads: usize,
+}
+
+impl Default for EngineSettings {
+    /// On the CPU one lane per core with one thread each: rows are independent, so whole batches side by side need no
+    /// synchronisation within an operator.
+    fn default() -> Self {
+        Self {
+            device: "cpu".to_owned(),
+            lanes: 0,
+            threads_per_lane: 0,
+            decode_threads: 0,
+        }
+    }
+}
+
+/// `[extractions]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ExtractionSettings {
+    /// Running at once.
+    pub running: usize,
+    /// Waiting beyond these.
+    pub queued: usize,
+    /// Samples of one guest call.
+    pub grant: usize,
+    /// Guest calls of one extraction at once; 0 takes two more than there are lanes.
+    pub calls: usize,
+    /// Seconds one extraction may take, waiting included.
+    pub seconds: u64,
+}
+
+impl Default for ExtractionSettings {
+    /// 4 running: a trainer keeps two or three requests in flight, and more only hold memory before the same lanes.
+    /// 64 queued: JSON of 64 requests is some 10 MB; beyond that clients should wait on their side.
+    /// Calls: one computes on every lane while one more decodes and another is encoded and sent.
+    /// 10 minutes: a request of a few hundred samples takes seconds; half an hour would keep a place for the dead.
+    fn default() -> Self {
+        Self {
+            running: 4,
+            queued: 64,
+            grant: GrantRules::default().samples,
+            calls: 0,
+            seconds: 600,
+        }
+    }
+}
+
+/// `[limits]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitSettings {
+    /// Bytes of one guest.
+    pub guest_bytes: u64,
+    /// Bytes of one model.
+    pub model_bytes: u64,
+    /// Bytes of all uploads that are being received.
+    pub upload_bytes: u64,
+    /// Samples of one extraction.
+    pub samples: usize,
+    /// Versions of one guest or model that are kept.
+    pub versions: usize,
+    /// Names of guests, and of models.
+    pub names: usize,
+    /// Connections at once.
+    pub connections: usize,
+}
+
+impl Default for LimitSettings {
+    fn default() -> Self {
+        let limits = Limits::default();
+        Self {
+            guest_bytes: limits.guest_bytes,
+            model_bytes: limits.model_bytes,
+            upload_bytes: limits.upload_bytes,
+            samples: limits.samples,
+            versions: limits.versions,
+            names: limits.names,
+            connections: limits.connections,
+        }
+    }
+}
+
+impl HostSettings {
+    /// Reads a configuration file's text; relative paths stay as they are.
+    ///
+    /// # Errors
+    /// [`ConfigError::Syntax`], also for a key nobody knows.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        toml::from_str(text).map_err(|error| ConfigError::Syntax {
+            detail: error.to_string(),
+        })
+    }
+
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// [`ConfigError`], naming the key.
+    pub fn check(self) -> Result<HostConfig, ConfigError> {
+        let listen = checked_listen(&self.listen, self.plain_http_beyond_loopback)?;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let device = checked_device(&self.engine.device)?;
+        let or = |value: usize, fallback: usize| if value == 0 { fallback.max(1) } else { value };
+        let lanes = within("engine.lanes", self.engine.lanes, 0, 64)?;
+        let lanes = or(lanes, if device == Device::Cpu { cores } else { 1 });
+        let threads = within("engine.threads_per_lane", self.engine.threads_per_lane, 0, 256)?;
+        let decoders = within("engine.decode_threads", self.engine.decode_threads, 0, 256)?;
+        let calls = within("extractions.calls", self.extractions.calls, 0, 64)?;
+        let seconds = within("extractions.seconds", self.extractions.seconds, 1, 86_400)?;
+        Ok(HostConfig {
+            listen,
+            token_file: self.token_file.unwrap_or_else(|| self.state.join("token")),
+            state: self.state,
+            data: GrantedRoots::new(&self.data)?,
+            device,
+            lanes,
+            threads_per_lane: or(threads, cores / lanes),
+            decode_threads: or(decoders, cores),
+            running: within("extractions.running", self.extractions.running, 1, 1024)?,
+            queued: within("extractions.queued", self.extractions.queued, 0, 100_000)?,
+            grant: within("extractions.grant", self.extractions.grant, 1, 4096)?,
+            calls: or(calls, lanes + 2),
+            wall: Duration::from_secs(seconds),
+            limits: self.limits.check()?,
+        })
+    }
+}
+
+impl LimitSettings {
+    fn check(self) -> Result<Limits, ConfigError> {
+        const GIB: u64 = 1 << 30;
+        let model_bytes = within("limits.model_bytes", self.model_bytes, 1, 64 * GIB)?;
+        let guest_bytes = within("limits.guest_bytes", self.guest_bytes, 1, GIB)?;
+        let largest = model_bytes.max(guest_bytes);
+        Ok(Limits {
+            guest_bytes,
+            model_bytes,
+            upload_bytes: within("limits.upload_bytes", self.upload_bytes, largest, 1024 * GIB)?,
+            samples: within("limits.samples", self.samples, 1, 1 << 20)?,
+            versions: within("limits.versions", self.versions, 1, 1000)?,
+            names: within("limits.names", self.names, 1, 100_000)?,
+            connections: within("limits.connections", self.connections, 1, 100_000)?,
+            ..Limits::default()
+        })
+    }
+}
+
+fn within<T: PartialOrd + std::fmt::Display>(
+    key: &'static str,
+    value: T,
+    low: T,
+    high: T,
+) -> Result<T, ConfigError> {
+    if value >= low && value <= high {
+        return Ok(value);
+    }
+    Err(ConfigError::Value {
+        key,
+        value: value.to_string(),
+        rule: format!("it must lie between {low} and {high}"),
+    })
+}
+
+fn checked_listen(text: &str, beyond_loopback: bool) -> Result<SocketAddr, ConfigError> {
+    let listen: SocketAddr = text.parse().map_err(|_| ConfigError::Value {
+        key: "listen",
+        value: format!("{text:?}"),
+        rule: "it must be an address and a port, such as 127.0.0.1:7433".to_owned(),
+    })?;
+    if listen.ip().is_loopback() || beyond_loopback {
+        Ok(listen)
+    } else {
+        Err(ConfigError::PlainHttp { listen })
+    }
+}
+
+fn checked_device(text: &str) -> Result<Device, ConfigError> {
+    Device::from_str(text).map_err(|_| ConfigError::Value {
+        key: "engine.device",
+        value: format!("{text:?}"),
+        rule: "it must be cpu or cuda:<number>".to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_pass_and_keep_what_is_written() {
+        let config = HostConfig::from_toml("data = [\"/srv/photos\"]\n[extractions]\ngrant = 7\n").unwrap();
+        assert!(config.listen.ip().is_loopback());
+        assert_eq!(config.grant, 7);
+        assert_eq!(config.token_file, PathBuf::from("frostline-state/token"));
+    }
+
+    #[test]
+    fn unknown_keys_and_bad_values_are_refused_by_name() {
+        let refused = |text: &str| HostConfig::from_toml(text).unwrap_err().to_string();
+        assert!(refused("listne = \"127.0.0.1:1\"").contains("listne"));
+        assert!(refused("[extractions]\ngrant = 0").contains("extractions.grant"));
+        assert!(refused("listen = \"here\"").contains("listen"));
+        assert!(refused("[engine]\ndevice = \"tpu\"").contains("engine.device"));
+        assert!(refused("data = [\"s3://b?x=1\"]").contains("s3://b?x=1"));
+        assert!(refused("[limits]\nupload_bytes = 1").contains("limits.upload_bytes"));
+    }
+
+    #[test]
+    fn plain_http_leaves_the_machine_only_when_told_so() {
+        let open = "listen = \"0.0.0.0:7433\"\n";
+        assert!(matches!(
+            HostConfig::from_toml(open),
+            Err(ConfigError::PlainHttp { .. })
+        ));
+        assert!(HostConfig::from_toml(&format!("{open}plain_http_beyond_loopback = true")).is_ok());
+    }
+}

@@ -1,0 +1,201 @@
+//! From a request as sent to one that can be carried out.
+
+use super::work::{LoaderSource, Work};
+use crate::config::Limits;
+use crate::http::Refusal;
+use crate::metrics::SplitKind;
+use crate::service::{Service, TENANT};
+use frostline_images::{BatchLoader, LoaderOptions};
+use frostline_objects::Store;
+use frostline_sandbox::{Allowance, CallContext, Guest, Job, Labels, ModelView};
+use frostline_tensor::{PixelFormat, SampleLoader};
+use frostline_wire::{
+    Description, Encoding, ExtractionRequest, Pin, Pixels, RequestedSample, RowFormat, Split,
+};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// A request that can be carried out.
+pub(super) struct Checked {
+    pub(super) work: Work,
+    pub(super) rows: RowFormat,
+    pub(super) kind: SplitKind,
+    pub(super) samples: Vec<RequestedSample>,
+}
+
+/// Holds a request against what this host has, grants and allows.
+pub(super) async fn check(service: &Service, request: ExtractionRequest) -> Result<Checked, Refusal> {
+    check_samples(&request.samples, &service.config.limits)?;
+    let store = service.granted_store(&request.root)?;
+    if request.encoding == Encoding::U8 && request.split != Split::Input {
+        return Err(Refusal::request(format!(
+            "the encoding u8 is for the split input, not {}",
+            request.split
+        )));
+    }
+    let (kind, work, rows) = match &request.split {
+        Split::None => (
+            SplitKind::None,
+            Work::Objects {
+                store,
+                limit: service.config.limits.object_bytes,
+            },
+            RowFormat::Object,
+        ),
+        Split::Input => {
+            let (_, _, description) = described(service, &request).await?;
+            let (work, rows) = pixels(service, store, &description, request.encoding)?;
+            (SplitKind::Input, work, rows)
+        }
+        Split::Cut(cut) => {
+            let (guest, model, description) = described(service, &request).await?;
+            let job = Job::new(model, &description, cut, &request.parameters)?;
+            let rows = RowFormat::F32(job.row().dims().to_vec());
+            let context = context(service, store, &request);
+            (SplitKind::Cut, Work::Activations { guest, job, context }, rows)
+        }
+    };
+    Ok(Checked {
+        work,
+        rows,
+        kind,
+        samples: request.samples,
+    })
+}
+
+fn check_samples(samples: &[RequestedSample], limits: &Limits) -> Result<(), Refusal> {
+    if samples.is_empty() || samples.len() > limits.samples {
+        let (count, limit) = (samples.len(), limits.samples);
+        return Err(Refusal::request(format!(
+            "{count} samples; an extraction takes 1 to {limit}, ask in parts"
+        )));
+    }
+    let mut positions = HashSet::with_capacity(samples.len());
+    for sample in samples {
+        if !positions.insert(sample.position) {
+            return Err(Refusal::request(format!(
+                "position {} is there twice",
+                sample.position
+            )));
+        }
+        let etag = sample.etag.as_deref().unwrap_or_default();
+        if sample.key.is_empty() || sample.key.len() > limits.key_bytes || etag.len() > limits.key_bytes {
+            let (position, limit) = (sample.position, limits.key_bytes);
+            return Err(Refusal::request(format!(
+                "the key or etag of position {position} is empty or over {limit} bytes"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The guest and model of a request, and what the one does for the other.
+async fn described(
+    service: &Service,
+    request: &ExtractionRequest,
+) -> Result<(Guest, Arc<ModelView>, Arc<Description>), Refusal> {
+    fn given<'a>(pin: Option<&'a Pin>, what: &str, split: &Split) -> Result<&'a Pin, Refusal> {
+        pin.ok_or_else(|| Refusal::request(format!("the split {split} needs a {what}: its name and SHA-256")))
+    }
+    let model = service.model(given(request.model.as_ref(), "model", &request.split)?)?;
+    let guest = service
+        .guest(given(request.guest.as_ref(), "guest", &request.split)?)
+        .await?;
+    let description = service.describe(&guest, &model, &request.parameters).await?;
+    Ok((guest, model, description))
+}
+
+fn pixels(
+    service: &Service,
+    store: Arc<Store>,
+    description: &Description,
+    encoding: Encoding,
+) -> Result<(Work, RowFormat), Refusal> {
+    let Pixels::Spec(spec) = description.pixels else {
+        return Err(Refusal::request(format!(
+            "guest {} makes its own input, so the split input does not exist with it; take one of its cuts",
+            description.name
+        )));
+    };
+    let shape = spec.sample_shape().to_vec();
+    let (format, rows) = match encoding {
+        Encoding::F32 => (PixelFormat::F32, RowFormat::F32(shape)),
+        Encoding::U8 => (PixelFormat::U8, RowFormat::U8(shape)),
+    };
+    Ok((
+        Work::Pixels {
+            loader: loader(service, store),
+            spec,
+            format,
+        },
+        rows,
+    ))
+}
+
+fn loader(service: &Service, store: Arc<Store>) -> Arc<dyn SampleLoader> {
+    let source = LoaderSource {
+        store,
+        limit: service.config.limits.object_bytes,
+    };
+    Arc::new(BatchLoader::new(
+        Arc::new(source),
+        service.decoders.clone(),
+        LoaderOptions::default(),
+    ))
+}
+
+/// What the guest's calls may use.
+fn context(service: &Service, store: Arc<Store>, request: &ExtractionRequest) -> CallContext {
+    let guest = request
+        .guest
+        .as_ref()
+        .map(|pin| pin.name.clone())
+        .unwrap_or_default();
+    CallContext {
+        executor: Arc::clone(&service.executor) as _,
+        loader: loader(service, Arc::clone(&store)),
+        objects: Arc::new(LoaderSource {
+            store,
+            limit: service.config.limits.object_bytes,
+        }),
+        allowance: Allowance::new(frostline_sandbox::Limits::default()),
+        labels: Labels {
+            tenant: TENANT.to_owned(),
+            guest,
+            extraction: request.split.to_string(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(position: u32, key: &str) -> RequestedSample {
+        RequestedSample {
+            position,
+            key: key.to_owned(),
+            etag: None,
+        }
+    }
+
+    #[test]
+    fn positions_are_unique_and_keys_sane() {
+        let limits = Limits {
+            samples: 3,
+            ..Limits::default()
+        };
+        let ok = |samples: &[RequestedSample]| check_samples(samples, &limits).is_ok();
+        assert!(ok(&[sample(0, "a"), sample(u32::MAX, "a")]));
+        assert!(!ok(&[]));
+        assert!(!ok(&[sample(0, "a"), sample(0, "b")]));
+        assert!(!ok(&[sample(0, "")]));
+        assert!(!ok(&[sample(0, &"k".repeat(1025))]));
+        assert!(!ok(&[
+            sample(0, "a"),
+            sample(1, "a"),
+            sample(2, "a"),
+            sample(3, "a")
+        ]));
+    }
+}

@@ -1,0 +1,58 @@
+//! Extractions: the request path from the parsed request to the streamed answer.
+
+mod admission;
+mod body;
+mod check;
+mod desk;
+mod drive;
+mod work;
+
+pub(crate) use admission::Admission;
+pub(crate) use desk::GrantDesk;
+
+use crate::http::{self, Refusal};
+use crate::metrics::Outcome;
+use crate::service::Service;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use frostline_wire::{ActivationWriter, ExtractionRequest};
+use std::sync::Arc;
+use tokio::time::{Instant, timeout_at};
+
+/// `POST /v1/extractions`, after the router has checked the token.
+///
+/// The status is decided by the first grant's outcome: what fails until then is a proper error, what fails later aborts
+/// the body. Dropping this future, or the body, cancels everything that was started.
+pub(crate) async fn extract(
+    State(service): State<Arc<Service>>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let deadline = Instant::now() + service.config.wall;
+    let too_long = |_| Refusal::Deadline {
+        seconds: service.config.wall.as_secs(),
+    };
+
+    let request: ExtractionRequest = http::json(request, &service.config.limits).await?;
+    let checked = timeout_at(deadline, check::check(&service, request))
+        .await
+        .map_err(too_long)??;
+    let place = timeout_at(deadline, service.admission.enter())
+        .await
+        .map_err(too_long)??;
+    let mut writer = ActivationWriter::new(checked.rows)?;
+    let mut calls = drive::calls(Arc::clone(&service), checked.work, checked.kind, checked.samples);
+    let first = timeout_at(deadline, drive::next(&mut calls, &mut writer))
+        .await
+        .map_err(too_long)
+        .flatten();
+    let first = first.inspect_err(|_| service.metrics.ended(checked.kind, Outcome::Refused))?;
+    Ok(drive::Answer {
+        service,
+        kind: checked.kind,
+        calls,
+        writer,
+        place,
+        deadline,
+    }
+    .stream(first))
+}

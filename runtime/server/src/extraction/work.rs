@@ -1,0 +1,175 @@
+//! What one grant's samples are turned into: objects, pixels or activations.
+
+use crate::http::Refusal;
+use bytes::Bytes;
+use frostline_images::ByteSource;
+use frostline_objects::Store;
+use frostline_sandbox::{CallContext, Guest, Job};
+use frostline_tensor::{
+    BoxFuture, ObjectReader, OpError, PixelFormat, PixelSpec, SampleFailure, SampleLoader, SampleRef, Tensor,
+};
+use frostline_wire::{ActivationWriter, FrameError, RequestedSample, RowFailure};
+use futures::{FutureExt, StreamExt, stream};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Objects of one grant being read at a time: a store answers in some 30 ms, and more only hold memory.
+const READS: usize = 8;
+
+/// How samples become rows; the same for all calls of an extraction.
+#[derive(Clone)]
+pub(super) enum Work {
+    /// Split `none`.
+    Objects { store: Arc<Store>, limit: u64 },
+    /// Split `input`.
+    Pixels {
+        loader: Arc<dyn SampleLoader>,
+        spec: PixelSpec,
+        format: PixelFormat,
+    },
+    /// A cut.
+    Activations {
+        guest: Guest,
+        job: Job,
+        context: CallContext,
+    },
+}
+
+/// What one call came to.
+pub(super) struct Rows {
+    values: Values,
+    failed: Vec<RowFailure>,
+}
+
+enum Values {
+    Objects(Vec<(u32, Bytes)>),
+    Tensor(Vec<u32>, Tensor),
+}
+
+impl Work {
+    /// Turns samples into rows. A sample that fails becomes a row with an error; only what fails as a whole is refused.
+    pub(super) async fn call(self, samples: Vec<RequestedSample>) -> Result<Rows, Refusal> {
+        let (positions, samples): (Vec<u32>, Vec<SampleRef>) = samples
+            .into_iter()
+            .map(|sample| {
+                (
+                    sample.position,
+                    SampleRef {
+                        key: sample.key,
+                        etag: sample.etag,
+                    },
+                )
+            })
+            .unzip();
+        match self {
+            Self::Objects { store, limit } => Ok(objects(&store, limit, &positions, samples).await),
+            Self::Pixels { loader, spec, format } => {
+                let loaded = loader.load(samples, spec, format).await?;
+                Ok(Rows::of_tensor(&positions, loaded.pixels, loaded.failed))
+            }
+            Self::Activations { guest, job, context } => {
+                let extracted = guest.extract(&samples, &job, context).await?;
+                Ok(Rows::of_tensor(
+                    &positions,
+                    extracted.activations,
+                    extracted.failed,
+                ))
+            }
+        }
+    }
+}
+
+impl Rows {
+    /// Rows of a tensor that has one for each sample but the failed ones.
+    fn of_tensor(positions: &[u32], tensor: Tensor, failed: Vec<SampleFailure>) -> Self {
+        let bad: std::collections::HashSet<usize> = failed.iter().map(|failure| failure.index).collect();
+        let good = positions
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| !bad.contains(index));
+        let good = good.map(|(_, position)| *position).collect();
+        let failed = failed.into_iter().filter_map(|failure| {
+            positions.get(failure.index).map(|&position| RowFailure {
+                position,
+                error: failure.error,
+            })
+        });
+        Self {
+            values: Values::Tensor(good, tensor),
+            failed: failed.collect(),
+        }
+    }
+
+    /// How many rows are good, and how many are not.
+    pub(super) fn count(&self) -> (u64, u64) {
+        let good = match &self.values {
+            Values::Objects(rows) => rows.len(),
+            Values::Tensor(positions, _) => positions.len(),
+        };
+        (good as u64, self.failed.len() as u64)
+    }
+
+    /// The bytes of these rows in an answer.
+    pub(super) fn encode(self, writer: &mut ActivationWriter) -> Result<Vec<Bytes>, FrameError> {
+        let mut pieces = match self.values {
+            Values::Objects(rows) => writer.objects(&rows)?,
+            Values::Tensor(positions, _) if positions.is_empty() => Vec::new(),
+            Values::Tensor(positions, tensor) => writer.tensor(&positions, tensor)?,
+        };
+        pieces.extend(writer.failures(&self.failed)?);
+        Ok(pieces)
+    }
+}
+
+async fn objects(store: &Arc<Store>, limit: u64, positions: &[u32], samples: Vec<SampleRef>) -> Rows {
+    let reads = samples
+        .into_iter()
+        .zip(positions.to_vec())
+        .map(|(sample, position)| {
+            let store = Arc::clone(store);
+            async move { (position, read(&store, &sample, limit).await) }
+        });
+    let (mut rows, mut failed) = (Vec::new(), Vec::new());
+    let mut reads = stream::iter(reads).buffer_unordered(READS);
+    while let Some((position, outcome)) = reads.next().await {
+        match outcome {
+            Ok(bytes) => rows.push((position, bytes)),
+            Err(error) => failed.push(RowFailure { position, error }),
+        }
+    }
+    Rows {
+        values: Values::Objects(rows),
+        failed,
+    }
+}
+
+async fn read(store: &Store, sample: &SampleRef, limit: u64) -> Result<Bytes, OpError> {
+    Ok(store
+        .read_at_most(&sample.key, sample.etag.as_deref(), limit)
+        .await?)
+}
+
+/// A data root as image loading and guests see it.
+pub(super) struct LoaderSource {
+    pub(super) store: Arc<Store>,
+    pub(super) limit: u64,
+}
+
+impl ByteSource for LoaderSource {
+    fn read(&self, sample: SampleRef) -> BoxFuture<Result<Bytes, OpError>> {
+        let (store, limit) = (Arc::clone(&self.store), self.limit);
+        async move { read(&store, &sample, limit).await }.boxed()
+    }
+}
+
+impl ObjectReader for LoaderSource {
+    fn size(&self, key: String) -> BoxFuture<Result<u64, OpError>> {
+        let store = Arc::clone(&self.store);
+        async move { Ok(store.size(&key).await?) }.boxed()
+    }
+
+    fn read(&self, key: String, range: Range<u64>) -> BoxFuture<Result<Vec<u8>, OpError>> {
+        let store = Arc::clone(&self.store);
+        async move { Ok(store.read_range(&key, range).await?.to_vec()) }.boxed()
+    }
+}

@@ -1,0 +1,232 @@
+//! Starting and stopping a host.
+
+use crate::extraction::{Admission, GrantDesk};
+use crate::metrics::Metrics;
+use crate::service::{Service, TENANT};
+use crate::stages::ModelStages;
+use crate::state::{Shelf, StateError};
+use crate::token::{TokenError, TokenHash};
+use crate::{HostConfig, http};
+use frostline_batching::{GrantRules, Grants};
+use frostline_engine::{EngineError, Lanes, LanesConfig};
+use frostline_images::DecodePool;
+use frostline_objects::{ObjectError, Store};
+use frostline_sandbox::{Sandbox, SandboxConfig, SandboxError};
+use quick_cache::sync::Cache;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Data roots whose stores are kept open, with their connections.
+const OPEN_STORES: usize = 64;
+
+/// Guests kept ready to run; loading a compiled one again takes under a millisecond.
+const PREPARED_GUESTS: usize = 64;
+
+/// How long connections may take to close once their work is done.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Why a host did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The state directory cannot be used.
+    #[error("state directory {}: {source}", path.display())]
+    StateDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The state directory's path cannot be an object store's.
+    #[error("state directory {}: {source}", path.display())]
+    StateStore {
+        /// The directory.
+        path: PathBuf,
+        /// The store's error.
+        source: ObjectError,
+    },
+    /// What lies in it cannot be read.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The token file cannot be used.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// The sandbox cannot run.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    /// The engine cannot run.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The system gave no threads.
+    #[error("no threads to decode images: {source}")]
+    Threads {
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The system's error.
+        source: std::io::Error,
+    },
+}
+
+/// A storage host.
+#[derive(Debug, Clone, Copy)]
+pub struct Host;
+
+/// A host that serves. Dropping it ends everything at once; [`shutdown`](Self::shutdown) is kinder.
+pub struct RunningHost {
+    address: SocketAddr,
+    token_file: PathBuf,
+    service: Arc<Service>,
+    stop: CancellationToken,
+    connections: TaskTracker,
+}
+
+impl Host {
+    /// Starts a host on the current tokio runtime. The port opens last, when everything else is known to work.
+    ///
+    /// # Errors
+    /// [`StartError`], naming the file, device or address.
+    pub async fn start(config: HostConfig) -> Result<RunningHost, StartError> {
+        let service = Arc::new(service(config).await?);
+        let listen = |source| StartError::Listen {
+            address: service.config.listen,
+            source,
+        };
+        let listener = TcpListener::bind(service.config.listen).await.map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        let (stop, connections) = (CancellationToken::new(), TaskTracker::new());
+        let router = http::routes(Arc::clone(&service));
+        let serving = http::serve(
+            listener,
+            router,
+            Arc::clone(&service),
+            stop.clone(),
+            connections.clone(),
+        );
+        connections.spawn(serving);
+        tracing::info!(%address, device = %service.config.device, "serving");
+        Ok(RunningHost {
+            address,
+            token_file: service.config.token_file.clone(),
+            service,
+            stop,
+            connections,
+        })
+    }
+}
+
+impl RunningHost {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The file with the tenant's token.
+    pub fn token_file(&self) -> &Path {
+        &self.token_file
+    }
+
+    /// Stops: new and waiting extractions are refused with 503, running ones finish, at the deadline everything ends.
+    pub async fn shutdown(self, deadline: Duration) {
+        let until = Instant::now() + deadline;
+        self.service.admission.stop();
+        self.service.work.close();
+        let finished = timeout_at(until, self.service.work.wait()).await.is_ok();
+        self.stop.cancel();
+        self.connections.close();
+        let closed = timeout_at(until.max(Instant::now() + LAST_WORDS), self.connections.wait())
+            .await
+            .is_ok();
+        if !finished || !closed {
+            tracing::warn!("some work did not finish before the deadline and was ended");
+        }
+        self.service.end.cancel();
+        self.connections.wait().await;
+        let service = Arc::clone(&self.service);
+        let lanes = tokio::task::spawn_blocking(move || service.lanes.shutdown(LAST_WORDS));
+        if lanes.await.is_err() {
+            tracing::error!("the lanes did not shut down");
+        }
+    }
+}
+
+impl Drop for RunningHost {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        self.service.admission.stop();
+        self.service.end.cancel();
+    }
+}
+
+async fn service(config: HostConfig) -> Result<Service, StartError> {
+    let token = TokenHash::read_or_create(&config.token_file)?;
+    let store = state_store(&config.state)?;
+    let limits = config.limits;
+    let guests = Shelf::open(Arc::clone(&store), "guests", limits.names, limits.versions).await?;
+    let models = Arc::new(Shelf::open(store, "models", limits.names, limits.versions).await?);
+    let sandbox = Sandbox::new(SandboxConfig {
+        artefacts: Some(config.state.join("artefacts")),
+        upload_bytes: usize::try_from(limits.guest_bytes).unwrap_or(usize::MAX),
+        ..SandboxConfig::default()
+    })?;
+    let lanes = LanesConfig {
+        lanes: config.lanes,
+        threads_per_lane: config.threads_per_lane,
+        ..LanesConfig::for_device(config.device)
+    };
+    let stages = ModelStages::new(Arc::clone(&models), limits.stage_bytes, Handle::current());
+    let lanes = Lanes::start(lanes, Arc::new(stages))?;
+    let work = TaskTracker::new();
+    let rules = GrantRules {
+        samples: config.grant,
+        ..GrantRules::default()
+    };
+    Ok(Service {
+        token,
+        guests: Arc::new(guests),
+        models,
+        sandbox,
+        executor: Arc::new(lanes.for_tenant(TENANT)),
+        lanes,
+        decoders: DecodePool::start(config.decode_threads)
+            .map_err(|source| StartError::Threads { source })?,
+        stores: Cache::new(OPEN_STORES),
+        prepared: Cache::new(PREPARED_GUESTS),
+        descriptions: Cache::new(limits.descriptions),
+        admission: Admission::new(config.running, config.queued, work.clone()),
+        desk: GrantDesk::new(
+            Grants::new(rules),
+            config.grant.saturating_mul(config.running.max(config.calls)),
+        ),
+        uploads: Arc::new(Semaphore::new(http::upload_units(limits.upload_bytes) as usize)),
+        metrics: Arc::new(Metrics::default()),
+        work,
+        end: CancellationToken::new(),
+        config,
+    })
+}
+
+fn state_store(path: &Path) -> Result<Arc<Store>, StartError> {
+    let directory = |source| StartError::StateDirectory {
+        path: path.to_owned(),
+        source,
+    };
+    std::fs::create_dir_all(path).map_err(directory)?;
+    let path = std::fs::canonicalize(path).map_err(directory)?;
+    let url = url::Url::from_directory_path(&path)
+        .map_err(|()| directory(std::io::ErrorKind::InvalidInput.into()))?;
+    let store = Store::open(url.as_str()).map_err(|source| StartError::StateStore { path, source })?;
+    Ok(Arc::new(store))
+}

@@ -1,0 +1,133 @@
+//! The listener and its connections: a bounded number, each with deadlines, HTTP/1.1 or HTTP/2 as the client begins.
+
+use crate::service::Service;
+use axum::Router;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt;
+
+/// Streams of one HTTP/2 connection at once: a trainer opens a handful; the rest is for listings beside them.
+const STREAMS: u32 = 128;
+
+/// Receive windows of HTTP/2, in bytes, for uploads: 1 GiB over a link of 100 ms still runs at 80 Mbit/s with 1 MiB.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 4 << 20;
+
+/// Bytes of HTTP/2 answers a stream may buffer: enough to keep a link busy while the next frame is fetched.
+const SEND_BUFFER: usize = 1 << 20;
+
+/// How often an HTTP/2 connection is asked for a sign of life, and how long it has for it.
+const PING: Duration = Duration::from_secs(20);
+
+/// How long to wait after the system gave no connection, for want of file handles most of the time.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Accepts until `stop`; connections then finish what they have begun. They end at once with the service's `end`.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    service: Arc<Service>,
+    stop: CancellationToken,
+    connections: TaskTracker,
+) {
+    let places = Arc::new(Semaphore::new(service.config.limits.connections));
+    loop {
+        let accepted = tokio::select! {
+            accepted = accept(&listener, &places) => accepted,
+            () = stop.cancelled() => return,
+        };
+        let Some((stream, place)) = accepted else { continue };
+        let connection = connection(stream, router.clone(), Arc::clone(&service), stop.clone());
+        connections.spawn(async move {
+            connection.await;
+            drop(place);
+        });
+    }
+}
+
+/// A place first, then a connection: those without a place wait in the system's queue.
+async fn accept(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+    let place = Arc::clone(places).acquire_owned().await.ok()?;
+    match listener.accept().await {
+        Ok((stream, _)) => Some((stream, place)),
+        Err(error) => {
+            tracing::warn!(%error, "no connection could be accepted");
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            None
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, router: Router, service: Arc<Service>, stop: CancellationToken) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a connection was gone at once");
+        return;
+    }
+    service.metrics.connections.inc();
+    let header_time = service.config.limits.header_time;
+    let spoke = Arc::new(AtomicBool::new(false));
+    let heard = Arc::clone(&spoke);
+    let handler = service_fn(move |request: http::Request<Incoming>| {
+        heard.store(true, Ordering::Relaxed);
+        router.clone().oneshot(request)
+    });
+    let protocol = protocol(header_time);
+    let serving = protocol.serve_connection(TokioIo::new(stream), handler);
+    tokio::pin!(serving);
+    let mut stopping = false;
+    let silence = tokio::time::sleep(header_time);
+    tokio::pin!(silence);
+    let mut first = true;
+    loop {
+        tokio::select! {
+            outcome = serving.as_mut() => {
+                if let Err(error) = outcome {
+                    tracing::debug!(error = %error, "a connection ended early");
+                }
+                break;
+            }
+            () = stop.cancelled(), if !stopping => {
+                stopping = true;
+                serving.as_mut().graceful_shutdown();
+            }
+            () = silence.as_mut(), if first => {
+                first = false;
+                if !spoke.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+            () = service.end.cancelled() => break,
+        }
+    }
+    service.metrics.connections.dec();
+}
+
+fn protocol(header_time: Duration) -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(header_time);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PING);
+    builder
+}

@@ -1,0 +1,87 @@
+//! The HTTP interface: routes, what comes in, what goes out.
+
+mod connections;
+mod envelope;
+mod receive;
+mod refusal;
+mod tenant_routes;
+mod uploads;
+
+pub(crate) use connections::serve;
+pub(crate) use receive::{json, upload_units};
+pub(crate) use refusal::Refusal;
+
+use crate::extraction;
+use crate::service::Service;
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::{get, post};
+use http::header::CONTENT_TYPE;
+use http::{Method, StatusCode, Uri};
+use std::sync::Arc;
+
+/// All routes. Whatever is under `/v1` is behind the token.
+pub(crate) fn routes(service: Arc<Service>) -> Router {
+    let tenant = Router::new()
+        .route("/v1/guests", get(tenant_routes::list_guests))
+        .route(
+            "/v1/guests/{name}",
+            get(tenant_routes::show_guest)
+                .put(uploads::put_guest)
+                .delete(tenant_routes::delete_guest),
+        )
+        .route("/v1/models", get(tenant_routes::list_models))
+        .route(
+            "/v1/models/{name}",
+            get(tenant_routes::show_model)
+                .put(uploads::put_model)
+                .delete(tenant_routes::delete_model),
+        )
+        .route("/v1/objects", get(tenant_routes::list_objects))
+        .route("/v1/descriptions", post(tenant_routes::describe))
+        .route("/v1/load", get(tenant_routes::load))
+        .route("/v1/extractions", post(extraction::extract))
+        .route_layer(from_fn_with_state(Arc::clone(&service), envelope::authorize));
+    Router::new()
+        .merge(tenant)
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .fallback(|uri: Uri| async move {
+            Refusal::Route {
+                path: uri.path().to_owned(),
+            }
+        })
+        .method_not_allowed_fallback(|method: Method| async move {
+            Refusal::Method {
+                method: method.to_string(),
+            }
+        })
+        .layer(from_fn_with_state(Arc::clone(&service), envelope::observe))
+        .layer(from_fn(envelope::span))
+        // Every handler that takes a body bounds it itself, by what it is.
+        .layer(DefaultBodyLimit::disable())
+        .with_state(service)
+}
+
+async fn ready(State(service): State<Arc<Service>>) -> (StatusCode, &'static str) {
+    if service.admission.stopped() {
+        (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n")
+    } else {
+        (StatusCode::OK, "ready\n")
+    }
+}
+
+async fn metrics(
+    State(service): State<Arc<Service>>,
+) -> Result<([(http::HeaderName, &'static str); 1], String), Refusal> {
+    let text = service.metrics.text(&service.present()).map_err(Refusal::host)?;
+    Ok((
+        [(
+            CONTENT_TYPE,
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        )],
+        text,
+    ))
+}

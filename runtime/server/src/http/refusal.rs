@@ -1,0 +1,204 @@
+//! Every answer that is not a success, and its HTTP status. Nowhere else does a failure become a status.
+
+use crate::state::StateError;
+use axum::response::{IntoResponse, Response};
+use frostline_graph::GraphError;
+use frostline_objects::ObjectError;
+use frostline_sandbox::SandboxError;
+use frostline_tensor::{OpError, OpErrorCode};
+use frostline_wire::{ErrorBody, ErrorClass, FrameError};
+use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, StatusCode};
+use std::time::Duration;
+
+/// Why a request is not carried out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// No valid token.
+    #[error("this host wants 'Authorization: Bearer <token>' with the token in its token file")]
+    Unauthorized,
+    /// The request cannot be right.
+    #[error("{message}")]
+    Request { message: String },
+    /// No such route.
+    #[error("this host has no {path}; its interface is under /v1")]
+    Route { path: String },
+    /// The route knows no such method.
+    #[error("{method} is not for this address")]
+    Method { method: String },
+    /// Nothing of that name.
+    #[error("{message}")]
+    NotFound { message: String },
+    /// The name is there, with other content than was pinned.
+    #[error("{message}")]
+    OtherVersion { message: String },
+    /// Over a limit that waiting does not lift.
+    #[error("{what} has {bytes} bytes, this host takes at most {limit}")]
+    TooLarge { what: String, bytes: u64, limit: u64 },
+    /// A body that stalled.
+    #[error("nothing of the request's body came for {seconds} s")]
+    Stalled { seconds: u64 },
+    /// All places are taken.
+    #[error("{message}")]
+    Busy { message: String, retry_after: Duration },
+    /// The host is shutting down.
+    #[error("this host is shutting down; ask another, or again when it is back")]
+    Stopping,
+    /// The extraction took longer than it may.
+    #[error("the extraction was not done after {seconds} s, the longest this host allows")]
+    Deadline { seconds: u64 },
+    /// The guest failed.
+    #[error("{message}")]
+    Guest { message: String },
+    /// The host failed.
+    #[error("{message}")]
+    Host { message: String },
+}
+
+/// How soon to come back to a host that is shutting down: about a restart.
+const RESTART: Duration = Duration::from_secs(5);
+
+impl Refusal {
+    pub(crate) fn request(message: impl Into<String>) -> Self {
+        Self::Request {
+            message: message.into(),
+        }
+    }
+
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::NotFound {
+            message: message.into(),
+        }
+    }
+
+    pub(crate) fn host(message: impl std::fmt::Display) -> Self {
+        Self::Host {
+            message: message.to_string(),
+        }
+    }
+
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::Request { .. } => StatusCode::BAD_REQUEST,
+            Self::Route { .. } | Self::NotFound { .. } => StatusCode::NOT_FOUND,
+            Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            Self::OtherVersion { .. } => StatusCode::CONFLICT,
+            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Stalled { .. } => StatusCode::REQUEST_TIMEOUT,
+            Self::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Deadline { .. } => StatusCode::GATEWAY_TIMEOUT,
+            Self::Guest { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Host { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// What a client can do about it.
+    pub(crate) fn class(&self) -> ErrorClass {
+        match self {
+            Self::Unauthorized => ErrorClass::Unauthorized,
+            Self::Request { .. } | Self::Route { .. } | Self::Method { .. } => ErrorClass::Request,
+            Self::NotFound { .. } | Self::OtherVersion { .. } => ErrorClass::NotFound,
+            Self::TooLarge { .. } => ErrorClass::TooLarge,
+            Self::Busy { .. } | Self::Stopping => ErrorClass::Busy,
+            Self::Guest { .. } => ErrorClass::Guest,
+            Self::Stalled { .. } | Self::Deadline { .. } | Self::Host { .. } => ErrorClass::Host,
+        }
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Busy { retry_after, .. } => Some(*retry_after),
+            Self::Stopping => Some(RESTART),
+            _ => None,
+        }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        if self.class() == ErrorClass::Host {
+            tracing::error!(error = %self, "request failed");
+        }
+        let body = ErrorBody {
+            class: self.class(),
+            message: self.to_string(),
+        };
+        let json = serde_json::to_vec(&body).unwrap_or_default();
+        let mut response = (self.status(), json).into_response();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(wait) = self.retry_after() {
+            headers.insert(RETRY_AFTER, HeaderValue::from(wait.as_secs_f64().ceil() as u64));
+        }
+        if self == Self::Unauthorized {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+impl From<SandboxError> for Refusal {
+    fn from(error: SandboxError) -> Self {
+        let message = error.to_string();
+        match error {
+            SandboxError::GuestTooLarge { bytes, allowed } => Self::TooLarge {
+                what: "the guest".to_owned(),
+                bytes: bytes as u64,
+                limit: allowed as u64,
+            },
+            SandboxError::NotAGuest { .. }
+            | SandboxError::OtherWorld { .. }
+            | SandboxError::NotServed { .. } => Self::Request { message },
+            SandboxError::PrepareDeadline { after } | SandboxError::Busy { after } => Self::Busy {
+                message,
+                retry_after: after.clamp(Duration::from_secs(1), Duration::from_secs(10)),
+            },
+            SandboxError::Host { .. } => Self::Host { message },
+            _ => Self::Guest { message },
+        }
+    }
+}
+
+impl From<GraphError> for Refusal {
+    fn from(error: GraphError) -> Self {
+        Self::Request {
+            message: error.to_string(),
+        }
+    }
+}
+
+impl From<ObjectError> for Refusal {
+    fn from(error: ObjectError) -> Self {
+        Self::from(OpError::from(error))
+    }
+}
+
+impl From<OpError> for Refusal {
+    fn from(error: OpError) -> Self {
+        let message = error.message;
+        match error.code {
+            OpErrorCode::NotFound => Self::NotFound { message },
+            OpErrorCode::RuntimeError | OpErrorCode::Timeout | OpErrorCode::Unknown => Self::Host { message },
+            _ => Self::Request { message },
+        }
+    }
+}
+
+impl From<FrameError> for Refusal {
+    fn from(error: FrameError) -> Self {
+        Self::host(error)
+    }
+}
+
+impl From<StateError> for Refusal {
+    fn from(error: StateError) -> Self {
+        match error {
+            StateError::TooMany { .. } => Self::Request {
+                message: error.to_string(),
+            },
+            _ => Self::host(error),
+        }
+    }
+}

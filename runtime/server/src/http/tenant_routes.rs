@@ -1,0 +1,179 @@
+//! The short handlers under `/v1`: show, list, delete, describe.
+
+use super::{Refusal, json};
+use crate::service::Service;
+use crate::state::{Found, Shelf, Stored};
+use axum::Json;
+use axum::extract::{Path, Query, Request, State};
+use frostline_wire::{Description, DescriptionRequest, GuestInfo, Load, ModelInfo, ObjectInfo, ObjectPage};
+use http::{StatusCode, Uri};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+
+/// `?sha256=`: this version, or none.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Version {
+    pub(super) sha256: Option<String>,
+}
+
+/// `?root=&after=&limit=`
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Listing {
+    root: String,
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+/// Objects of a page unless the request says otherwise: what object stores answer at a time.
+const PAGE: usize = 1000;
+
+pub(super) async fn list_guests(State(service): State<Arc<Service>>) -> Json<Vec<GuestInfo>> {
+    Json(
+        service
+            .guests
+            .list()
+            .iter()
+            .map(|(name, stored)| stored.info(name))
+            .collect(),
+    )
+}
+
+pub(super) async fn list_models(State(service): State<Arc<Service>>) -> Json<Vec<ModelInfo>> {
+    Json(
+        service
+            .models
+            .list()
+            .iter()
+            .map(|(name, stored)| stored.info(name))
+            .collect(),
+    )
+}
+
+pub(super) async fn show_guest(
+    State(service): State<Arc<Service>>,
+    Path(name): Path<String>,
+    uri: Uri,
+) -> Result<Json<GuestInfo>, Refusal> {
+    Ok(Json(version(&service.guests, "guest", &name, &uri)?.info(&name)))
+}
+
+pub(super) async fn show_model(
+    State(service): State<Arc<Service>>,
+    Path(name): Path<String>,
+    uri: Uri,
+) -> Result<Json<ModelInfo>, Refusal> {
+    Ok(Json(version(&service.models, "model", &name, &uri)?.info(&name)))
+}
+
+pub(super) async fn delete_guest(
+    State(service): State<Arc<Service>>,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Refusal> {
+    deleted(service.guests.delete(&name).await?, "guest", &name)
+}
+
+pub(super) async fn delete_model(
+    State(service): State<Arc<Service>>,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Refusal> {
+    deleted(service.models.delete(&name).await?, "model", &name)
+}
+
+pub(super) async fn list_objects(
+    State(service): State<Arc<Service>>,
+    uri: Uri,
+) -> Result<Json<ObjectPage>, Refusal> {
+    let listing: Listing = query(&uri)?;
+    let most = service.config.limits.page;
+    let limit = listing.limit.unwrap_or(PAGE);
+    if limit == 0 || limit > most {
+        return Err(Refusal::request(format!(
+            "limit is {limit}, it must lie between 1 and {most}"
+        )));
+    }
+    let store = service.granted_store(&listing.root)?;
+    let page = store.list(listing.after.as_deref(), limit).await?;
+    let objects = page.objects.into_iter().map(|object| ObjectInfo {
+        key: object.key,
+        size: object.size,
+        etag: object.etag,
+    });
+    Ok(Json(ObjectPage {
+        objects: objects.collect(),
+        next: page.next,
+    }))
+}
+
+pub(super) async fn describe(
+    State(service): State<Arc<Service>>,
+    request: Request,
+) -> Result<Json<Description>, Refusal> {
+    let request: DescriptionRequest = json(request, &service.config.limits).await?;
+    let model = service.model(&request.model)?;
+    let guest = service.guest(&request.guest).await?;
+    let description = service.describe(&guest, &model, &request.parameters).await?;
+    Ok(Json(Description::clone(&description)))
+}
+
+pub(super) async fn load(State(service): State<Arc<Service>>) -> Json<Load> {
+    Json(service.load())
+}
+
+/// Names of guests and models: `[a-z0-9][a-z0-9._-]{0,62}`.
+pub(super) fn checked_name(name: &str) -> Result<(), Refusal> {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let rest = |byte: u8| plain(byte) || matches!(byte, b'.' | b'_' | b'-');
+    if name.len() <= 63 && name.bytes().next().is_some_and(plain) && name.bytes().all(rest) {
+        return Ok(());
+    }
+    Err(Refusal::request(format!(
+        "the name {name:?} is not allowed: up to 63 of a-z, 0-9, '.', '_' and '-', the first a letter or digit"
+    )))
+}
+
+/// The query of a request; keys nobody knows are refused.
+pub(super) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Refusal> {
+    Query::<T>::try_from_uri(uri)
+        .map(|Query(query)| query)
+        .map_err(|error| Refusal::request(format!("the query cannot be read: {}", error.body_text())))
+}
+
+fn version<F>(shelf: &Shelf<F>, what: &str, name: &str, uri: &Uri) -> Result<Arc<Stored<F>>, Refusal>
+where
+    F: serde::Serialize + DeserializeOwned + Clone + PartialEq + Send + Sync,
+{
+    let wanted: Version = query(uri)?;
+    match shelf.find(name, wanted.sha256.as_deref()) {
+        Found::Version(stored) => Ok(stored),
+        Found::Other(_) => Err(Refusal::not_found(format!(
+            "this host has no such version of the {what} {name:?}"
+        ))),
+        Found::Nothing => Err(Refusal::not_found(format!("this host has no {what} {name:?}"))),
+    }
+}
+
+fn deleted(was_there: bool, what: &str, name: &str) -> Result<StatusCode, Refusal> {
+    if was_there {
+        Ok(StatusCode::NO_CONTENT)
+    } else {
+        Err(Refusal::not_found(format!("this host has no {what} {name:?}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_plain() {
+        for good in ["a", "0", "squeezenet1_1", "a.b-c_d", &"x".repeat(63)] {
+            assert!(checked_name(good).is_ok(), "{good}");
+        }
+        for bad in ["", ".", "-a", "_a", "A", "a/b", "a b", "ä", &"x".repeat(64)] {
+            assert!(checked_name(bad).is_err(), "{bad}");
+        }
+    }
+}

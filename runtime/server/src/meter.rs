@@ -1,0 +1,101 @@
+//! A rate over the last seconds.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Whole seconds the rate is taken over: long enough for batches that come every few seconds, short enough to be "now".
+const WINDOW: usize = 10;
+
+/// Counts events and says how many came per second lately.
+pub(crate) struct Meter(Mutex<State>);
+
+struct State {
+    start: Instant,
+    /// The second the newest count belongs to, since `start`.
+    newest: u64,
+    counts: [u64; WINDOW],
+}
+
+impl Default for Meter {
+    fn default() -> Self {
+        Self::new(Instant::now())
+    }
+}
+
+impl Meter {
+    fn new(start: Instant) -> Self {
+        Self(Mutex::new(State {
+            start,
+            newest: 0,
+            counts: [0; WINDOW],
+        }))
+    }
+
+    /// Counts `events` now.
+    pub(crate) fn count(&self, events: u64) {
+        self.count_at(Instant::now(), events);
+    }
+
+    /// Events per second over the last seconds, or since the start where that is less.
+    pub(crate) fn per_second(&self) -> f64 {
+        self.per_second_at(Instant::now())
+    }
+
+    fn count_at(&self, now: Instant, events: u64) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.move_on(now);
+        let slot = slot(state.newest);
+        if let Some(count) = state.counts.get_mut(slot) {
+            *count = count.saturating_add(events);
+        }
+    }
+
+    fn per_second_at(&self, now: Instant) -> f64 {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.move_on(now);
+        let window = now
+            .saturating_duration_since(state.start)
+            .min(Duration::from_secs(WINDOW as u64));
+        state.counts.iter().sum::<u64>() as f64 / window.as_secs_f64().max(1.0)
+    }
+}
+
+impl State {
+    /// Empties the seconds that passed without a count.
+    fn move_on(&mut self, now: Instant) {
+        let second = now.saturating_duration_since(self.start).as_secs();
+        let passed = second.saturating_sub(self.newest).min(WINDOW as u64);
+        for step in 0..passed {
+            if let Some(count) = self.counts.get_mut(slot(second - step)) {
+                *count = 0;
+            }
+        }
+        self.newest = self.newest.max(second);
+    }
+}
+
+fn slot(second: u64) -> usize {
+    usize::try_from(second % WINDOW as u64).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_that_of_the_last_seconds() {
+        let start = Instant::now();
+        let meter = Meter::new(start);
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        meter.count_at(at(0), 100);
+        assert_eq!(meter.per_second_at(at(0)), 100.0);
+        assert_eq!(meter.per_second_at(at(5)), 20.0);
+        assert_eq!(meter.per_second_at(at(9)), 100.0 / 9.0);
+        assert_eq!(meter.per_second_at(at(10)), 0.0);
+        for second in 20..40 {
+            meter.count_at(at(second), 30);
+        }
+        assert_eq!(meter.per_second_at(at(39)), 30.0);
+        assert_eq!(meter.per_second_at(at(1000)), 0.0);
+    }
+}

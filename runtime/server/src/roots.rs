@@ -1,0 +1,177 @@
+//! Which data a tenant may read: granted roots, and requests held against them on normalised URLs.
+
+use crate::ConfigError;
+use url::Url;
+
+/// Data roots a tenant may read, each with everything below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantedRoots(Vec<Root>);
+
+/// An object store URL in one spelling: no dot segments, no empty ones, nothing encoded that need not be.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Root {
+    /// Scheme, and host with port.
+    store: String,
+    /// Path segments, decoded.
+    path: Vec<String>,
+    url: String,
+}
+
+impl GrantedRoots {
+    /// Grants `roots`: URLs, or directories, relative ones from the current directory.
+    ///
+    /// # Errors
+    /// [`ConfigError::Root`] for one that cannot be normalised.
+    pub fn new(roots: &[String]) -> Result<Self, ConfigError> {
+        let normalise = |root: &String| {
+            let refuse = |detail: String| ConfigError::Root {
+                root: root.clone(),
+                detail,
+            };
+            let text = if root.contains("://") {
+                root.clone()
+            } else {
+                let path = std::path::absolute(root).map_err(|error| refuse(error.to_string()))?;
+                path.to_str()
+                    .map(str::to_owned)
+                    .ok_or_else(|| refuse("it is not UTF-8".to_owned()))?
+            };
+            Root::parse(&text).map_err(refuse)
+        };
+        roots.iter().map(normalise).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Whether `root` is a granted one or lies below it.
+    pub fn allows(&self, root: &Root) -> bool {
+        self.0
+            .iter()
+            .any(|granted| granted.store == root.store && root.path.starts_with(&granted.path))
+    }
+}
+
+impl Root {
+    /// Normalises a URL or an absolute path.
+    ///
+    /// # Errors
+    /// What is wrong with it, for people.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let url = if text.starts_with('/') {
+            Url::from_file_path(text).map_err(|()| "it is no absolute path".to_owned())?
+        } else {
+            Url::parse(text).map_err(|error| format!("it is neither a URL nor an absolute path ({error})"))?
+        };
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err("it must not contain credentials; set them in the host's environment".to_owned());
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err("it must not have a query or a fragment".to_owned());
+        }
+        let host = url
+            .host_str()
+            .filter(|host| *host != "localhost" || url.scheme() != "file")
+            .unwrap_or_default();
+        let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+        let store = format!("{}://{host}{port}", url.scheme());
+        let segments = url
+            .path_segments()
+            .ok_or("it has no path")?
+            .filter(|segment| !segment.is_empty());
+        let path = segments.map(decoded).collect::<Result<Vec<String>, String>>()?;
+        let url = spelled(&store, &path)?;
+        Ok(Self { store, path, url })
+    }
+
+    /// The one spelling of it.
+    pub fn as_str(&self) -> &str {
+        &self.url
+    }
+}
+
+/// A path segment without percent signs; one that would be more than a segment is refused.
+fn decoded(segment: &str) -> Result<String, String> {
+    let bytes = percent_encoding::percent_decode_str(segment);
+    let text = bytes
+        .decode_utf8()
+        .map_err(|_| "its path is not UTF-8".to_owned())?;
+    let hidden = text == "." || text == ".." || text.contains(['/', '\\', '\0']);
+    if hidden {
+        Err(format!("its path hides a separator or dots in {segment:?}"))
+    } else {
+        Ok(text.into_owned())
+    }
+}
+
+fn spelled(store: &str, path: &[String]) -> Result<String, String> {
+    let mut url = Url::parse(&format!("{store}/")).map_err(|error| error.to_string())?;
+    url.path_segments_mut()
+        .map_err(|()| "it has no path".to_owned())?
+        .clear()
+        .extend(path);
+    Ok(url.into())
+}
+
+impl std::fmt::Display for Root {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.url)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn granted() -> GrantedRoots {
+        GrantedRoots::new(&["/srv/photos".to_owned(), "s3://bucket/sets/a".to_owned()]).unwrap()
+    }
+
+    fn allows(text: &str) -> bool {
+        Root::parse(text).is_ok_and(|root| granted().allows(&root))
+    }
+
+    #[test]
+    fn a_root_and_what_lies_below_it_is_allowed_in_any_spelling() {
+        for root in [
+            "/srv/photos",
+            "/srv/photos/",
+            "file:///srv/photos",
+            "file://localhost/srv/photos/train",
+            "FILE:///srv//photos/./train",
+            "/srv/photos/with space",
+            "s3://bucket/sets/a",
+            "s3://bucket/sets/x/../a/b",
+        ] {
+            assert!(allows(root), "{root}");
+        }
+    }
+
+    #[test]
+    fn what_lies_beside_or_above_is_not() {
+        for root in [
+            "/srv/photos2",
+            "/srv",
+            "/",
+            "/srv/photos/../secret",
+            "file:///srv/photos/%2e%2e/secret",
+            "file:///srv/photos/..%2fsecret",
+            "file:///srv/photos/%2e%2e%2fsecret",
+            "s3://bucket/sets",
+            "s3://bucket/sets/ab",
+            "s3://other/sets/a",
+            "s3://user:pw@bucket/sets/a",
+            "s3://bucket/sets/a?x=1",
+            "srv/photos",
+            "memory:///srv/photos",
+            "",
+        ] {
+            assert!(!allows(root), "{root}");
+        }
+    }
+
+    #[test]
+    fn one_place_has_one_spelling() {
+        let spelling = |text: &str| Root::parse(text).unwrap().as_str().to_owned();
+        assert_eq!(spelling("/srv/photos/"), "file:///srv/photos");
+        assert_eq!(spelling("file://localhost/srv//photos"), "file:///srv/photos");
+        assert_eq!(spelling("/a b/%41"), spelling("file:///a%20b/%2541"));
+    }
+}

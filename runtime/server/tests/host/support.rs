@@ -1,0 +1,299 @@
+//! A host with data, a client for it, and the small network.
+
+use bytes::Bytes;
+use frostline_graph::onnx::GraphProto;
+use frostline_graph::{Model, build};
+use frostline_server::{Host, HostSettings, RunningHost};
+use frostline_tensor::{OpError, Tensor};
+use frostline_wire::{
+    ActivationReader, Encoding, ErrorBody, ExtractionRequest, FrameError, Load, Pin, RequestedSample,
+    RowFormat, RowValue, Split,
+};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client as Pool;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde::de::DeserializeOwned;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::io::Cursor;
+use std::path::Path;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// How long anything may take before a test is called stuck.
+const STUCK: Duration = Duration::from_secs(60);
+
+pub struct TestHost {
+    pub host: Option<RunningHost>,
+    pub folder: TempDir,
+    pub client: Client,
+}
+
+impl TestHost {
+    pub async fn start() -> Self {
+        Self::with(|_| ()).await
+    }
+
+    pub async fn with(change: impl FnOnce(&mut HostSettings)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("data")).unwrap();
+        Self::on(folder, change).await
+    }
+
+    /// A host on state and data that are there.
+    pub async fn on(folder: TempDir, change: impl FnOnce(&mut HostSettings)) -> Self {
+        let mut settings = HostSettings {
+            listen: "127.0.0.1:0".to_owned(),
+            state: folder.path().join("state"),
+            data: vec![folder.path().join("data").to_str().unwrap().to_owned()],
+            ..HostSettings::default()
+        };
+        settings.extractions.grant = 4;
+        change(&mut settings);
+        let host = Host::start(settings.check().unwrap()).await.unwrap();
+        let token = std::fs::read_to_string(host.token_file())
+            .unwrap()
+            .trim()
+            .to_owned();
+        let client = Client::new(format!("http://{}", host.address()), token, false);
+        Self {
+            host: Some(host),
+            folder,
+            client,
+        }
+    }
+
+    pub fn http2(&self) -> Client {
+        Client::new(self.client.base.clone(), self.client.token.clone(), true)
+    }
+
+    pub fn root(&self) -> String {
+        self.folder.path().join("data").to_str().unwrap().to_owned()
+    }
+
+    pub fn write(&self, key: &str, bytes: &[u8]) {
+        let path = self.folder.path().join("data").join(key);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+
+    /// Photos `0.png` and on, each different; their bytes.
+    pub fn photos(&self, count: u32) -> Vec<Bytes> {
+        let photos: Vec<Bytes> = (0..count).map(photo).collect();
+        photos
+            .iter()
+            .enumerate()
+            .for_each(|(index, photo)| self.write(&format!("{index}.png"), photo));
+        photos
+    }
+
+    pub async fn upload(&self) -> (Pin, Pin) {
+        let guest = stock_guest();
+        let model = network().to_bytes().unwrap();
+        for (path, bytes) in [("/v1/guests/prefix", &guest), ("/v1/models/tiny", &model)] {
+            let answer = self.client.send(Method::PUT, path, bytes.clone()).await;
+            assert_eq!(answer.status(), StatusCode::CREATED, "{:?}", body(answer).await);
+        }
+        (pin("prefix", &guest), pin("tiny", &model))
+    }
+
+    pub async fn load(&self) -> Load {
+        self.client.get("/v1/load").await.1
+    }
+
+    /// Waits until no extraction runs.
+    pub async fn idle(&self) {
+        let idle = async {
+            while self.load().await.running > 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(STUCK, idle)
+            .await
+            .expect("an extraction kept running");
+    }
+
+    pub fn request(&self, split: &str, samples: u32) -> ExtractionRequest {
+        ExtractionRequest {
+            root: self.root(),
+            split: Split::from(split),
+            guest: None,
+            model: None,
+            parameters: String::new(),
+            encoding: Encoding::F32,
+            samples: (0..samples)
+                .map(|index| sample(index * 10, &format!("{index}.png")))
+                .collect(),
+        }
+    }
+}
+
+pub fn sample(position: u32, key: &str) -> RequestedSample {
+    RequestedSample {
+        position,
+        key: key.to_owned(),
+        etag: None,
+    }
+}
+
+#[derive(Clone)]
+pub struct Client {
+    pool: Pool<HttpConnector, Full<Bytes>>,
+    pub base: String,
+    pub token: String,
+}
+
+impl Client {
+    fn new(base: String, token: String, http2: bool) -> Self {
+        let pool = Pool::builder(TokioExecutor::new()).http2_only(http2).build_http();
+        Self { pool, base, token }
+    }
+
+    pub async fn send(&self, method: Method, path: &str, body: impl Into<Bytes>) -> Response<Incoming> {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.base))
+            .header("authorization", format!("Bearer {}", self.token))
+            .body(Full::new(body.into()))
+            .unwrap();
+        tokio::time::timeout(STUCK, self.pool.request(request))
+            .await
+            .expect("no answer")
+            .unwrap()
+    }
+
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> (StatusCode, T) {
+        let answer = self.send(Method::GET, path, "").await;
+        (
+            answer.status(),
+            serde_json::from_slice(&body(answer).await).unwrap(),
+        )
+    }
+
+    pub async fn refused(
+        &self,
+        method: Method,
+        path: &str,
+        body: impl Into<Bytes>,
+    ) -> (StatusCode, ErrorBody) {
+        let answer = self.send(method, path, body).await;
+        let status = answer.status();
+        (status, serde_json::from_slice(&self::body(answer).await).unwrap())
+    }
+
+    pub async fn extract(&self, request: &ExtractionRequest) -> Response<Incoming> {
+        self.send(
+            Method::POST,
+            "/v1/extractions",
+            serde_json::to_vec(request).unwrap(),
+        )
+        .await
+    }
+
+    pub async fn extract_refused(&self, request: &ExtractionRequest) -> (StatusCode, ErrorBody) {
+        self.refused(
+            Method::POST,
+            "/v1/extractions",
+            serde_json::to_vec(request).unwrap(),
+        )
+        .await
+    }
+}
+
+pub async fn body(answer: Response<Incoming>) -> Bytes {
+    tokio::time::timeout(STUCK, answer.into_body().collect())
+        .await
+        .expect("the body stopped")
+        .unwrap()
+        .to_bytes()
+}
+
+/// Rows of an answer by position: bytes, little-endian, or the error.
+pub type Rows = BTreeMap<u32, Result<Vec<u8>, OpError>>;
+
+/// How an answer ended.
+#[derive(Debug)]
+pub enum End {
+    Clean,
+    Aborted,
+    Bad(FrameError),
+}
+
+/// Reads an answer as a trainer would.
+pub async fn rows(format: RowFormat, request: &ExtractionRequest, answer: Response<Incoming>) -> (Rows, End) {
+    assert_eq!(answer.status(), StatusCode::OK);
+    assert_eq!(answer.headers()["content-type"], frostline_wire::ARROW_STREAM);
+    let positions = request.samples.iter().map(|sample| sample.position);
+    let mut reader = ActivationReader::new(format, positions, 64 << 20);
+    let (mut rows, mut body) = (Rows::new(), answer.into_body());
+    while let Some(frame) = tokio::time::timeout(STUCK, body.frame())
+        .await
+        .expect("the body stopped")
+    {
+        let Ok(frame) = frame else {
+            return (rows, End::Aborted);
+        };
+        let batches = match reader.push(frame.into_data().unwrap()) {
+            Ok(batches) => batches,
+            Err(error) => return (rows, End::Bad(error)),
+        };
+        for row in batches.iter().flat_map(|batch| batch.rows()) {
+            let row = row.unwrap();
+            rows.insert(row.position, row.outcome.map(bytes_of));
+        }
+    }
+    (rows, reader.finish().map_or_else(End::Bad, |()| End::Clean))
+}
+
+fn bytes_of(value: RowValue<'_>) -> Vec<u8> {
+    match value {
+        RowValue::F32(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+        RowValue::U8(bytes) | RowValue::Object(bytes) => bytes.to_vec(),
+    }
+}
+
+pub fn stock_guest() -> Vec<u8> {
+    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest/prefix/prefix.wasm")).unwrap()
+}
+
+pub fn pin(name: &str, bytes: &[u8]) -> Pin {
+    Pin {
+        name: name.to_owned(),
+        sha256: hex::encode(Sha256::digest(bytes)),
+    }
+}
+
+/// `pixels[n,3,8,8] -> Relu "active" -> GlobalAveragePool "pooled" -> Flatten "flat" -> Gemm "classes"`
+pub fn network() -> Model {
+    let weights = (0..12_u8).map(|value| f32::from(value) / 7.0 - 0.5).collect();
+    let graph = GraphProto {
+        name: "tiny".to_owned(),
+        node: vec![
+            build::node("Relu", &["pixels"], &["active"]),
+            build::node("GlobalAveragePool", &["active"], &["pooled"]),
+            build::node("Flatten", &["pooled"], &["flat"]),
+            build::node("Gemm", &["flat", "weight"], &["classes"]),
+        ],
+        initializer: vec![build::initializer(
+            "weight",
+            &Tensor::f32([3, 4], weights).unwrap(),
+        )],
+        input: vec![build::batched("pixels", &[3, 8, 8])],
+        output: vec![build::batched("classes", &[4])],
+        ..GraphProto::default()
+    };
+    Model::from_proto(build::model(17, graph)).unwrap()
+}
+
+fn photo(seed: u32) -> Bytes {
+    let image = image::RgbImage::from_fn(12, 10, |x, y| {
+        let shade = |factor: u32| ((x * factor + y * 7 + seed * 31) % 256) as u8;
+        image::Rgb([shade(3), shade(11), shade(19)])
+    });
+    let mut png = Cursor::new(Vec::new());
+    image.write_to(&mut png, image::ImageFormat::Png).unwrap();
+    png.into_inner().into()
+}
