@@ -1,6 +1,7 @@
 use crate::{DecodeLimits, ImageError, RgbImage, decode};
-use fast_image_resize::images::{Image, ImageRef};
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use fast_image_resize::images::{TypedImage, TypedImageRef};
+use fast_image_resize::pixels::U8x3;
+use fast_image_resize::{FilterType, ResizeAlg, ResizeOptions, Resizer};
 use frostline_tensor::PixelSpec;
 
 /// Where a spec's crop lies in an image, along one axis.
@@ -72,21 +73,20 @@ pub fn resize_and_crop(image: &RgbImage, spec: &PixelSpec) -> Result<Vec<u8>, Im
         expected: "an image that can be resized".to_owned(),
         actual: reason,
     };
-    let source =
-        ImageRef::new(width, height, image.pixels(), PixelType::U8x3).map_err(|e| failed(e.to_string()))?;
-    let mut crop = Image::new(spec.crop_width, spec.crop_height, PixelType::U8x3);
-    Resizer::new()
-        .resize(&source, &mut crop, &options)
+    let source = TypedImageRef::<U8x3>::from_buffer(width, height, image.pixels())
         .map_err(|e| failed(e.to_string()))?;
-    Ok(planes(crop.buffer()))
+    let mut crop = TypedImage::<U8x3>::new(spec.crop_width, spec.crop_height);
+    Resizer::new()
+        .resize_typed(&source, &mut crop, &options)
+        .map_err(|e| failed(e.to_string()))?;
+    Ok(planes(crop.pixels()))
 }
 
 /// `[h, w, 3]` to `[3, h, w]`.
-fn planes(pixels: &[u8]) -> Vec<u8> {
-    let (pixels, _) = pixels.as_chunks::<3>();
+fn planes(pixels: &[U8x3]) -> Vec<u8> {
     let mut planes = Vec::with_capacity(pixels.len() * 3);
-    planes.extend(pixels.iter().map(|&[red, _, _]| red));
-    planes.extend(pixels.iter().map(|&[_, green, _]| green));
-    planes.extend(pixels.iter().map(|&[_, _, blue]| blue));
+    planes.extend(pixels.iter().map(|pixel| pixel.0[0]));
+    planes.extend(pixels.iter().map(|pixel| pixel.0[1]));
+    planes.extend(pixels.iter().map(|pixel| pixel.0[2]));
     planes
 }

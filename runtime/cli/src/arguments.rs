@@ -5,7 +5,12 @@ use std::path::PathBuf;
 
 /// Fine-tune vision models on images in an object store, with the frozen layers run beside the data.
 #[derive(Debug, Parser)]
-#[command(name = "frostline", version, propagate_version = true, arg_required_else_help = true)]
+#[command(
+    name = "frostline",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -29,7 +34,9 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Model(Model),
     /// Print a completion script for a shell
-    #[command(after_help = "Example:\n  frostline completions bash > ~/.local/share/bash-completion/completions/frostline")]
+    #[command(
+        after_help = "Example:\n  frostline completions bash > ~/.local/share/bash-completion/completions/frostline"
+    )]
     Completions {
         /// The shell
         shell: clap_complete::Shell,
@@ -76,10 +83,10 @@ pub(crate) struct Train {
     pub(crate) optimizer: OptimizerName,
     /// Momentum, for sgd
     #[arg(long, default_value_t = 0.9)]
-    pub(crate) momentum: f32,
+    pub(crate) momentum: f64,
     /// Weight decay; by default 0 for sgd and 0.01 for adamw
     #[arg(long)]
-    pub(crate) weight_decay: Option<f32>,
+    pub(crate) weight_decay: Option<f64>,
     /// Seeds the shuffle, the new classifier's weights and the choice of validation images
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
@@ -170,7 +177,9 @@ pub(crate) struct Serve {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Guest {
     /// Upload a guest
-    #[command(after_help = "Example:\n  frostline guest push mine guest.wasm --host http://store:8080 --token-file token")]
+    #[command(
+        after_help = "Example:\n  frostline guest push mine guest.wasm --host http://store:8080 --token-file token"
+    )]
     Push {
         /// Its name on the host: [a-z0-9][a-z0-9._-]{0,62}
         name: String,
@@ -186,7 +195,9 @@ pub(crate) enum Guest {
         host: RemoteHost,
     },
     /// Show one guest
-    #[command(after_help = "Example:\n  frostline guest show prefix --host http://store:8080 --token-file token")]
+    #[command(
+        after_help = "Example:\n  frostline guest show prefix --host http://store:8080 --token-file token"
+    )]
     Show {
         /// Its name
         name: String,

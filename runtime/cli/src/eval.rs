@@ -32,7 +32,11 @@ pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Re
     if json {
         print_json(&evaluation)?;
     } else {
-        println!("accuracy {:.1} % on {} images", evaluation.accuracy * 100.0, evaluation.samples);
+        println!(
+            "accuracy {:.1} % on {} images",
+            evaluation.accuracy * 100.0,
+            evaluation.samples
+        );
     }
     Ok(())
 }

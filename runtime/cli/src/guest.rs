@@ -9,20 +9,30 @@ use frostline_wire::GuestInfo;
 pub(crate) async fn run(command: Guest, json: bool) -> Result<()> {
     match command {
         Guest::Push { name, file, host } => {
-            let component = std::fs::read(&file).with_context(|| format!("cannot read the guest {}", file.display()))?;
+            let component =
+                std::fs::read(&file).with_context(|| format!("cannot read the guest {}", file.display()))?;
             let pushed = connect(&host)?.push_guest(&name, component.into()).await?;
             if json {
-                print_json(&pushed)?;
+                print_json(&serde_json::json!({
+                    "name": name, "sha256": pushed.sha256, "bytes": pushed.bytes, "skipped": pushed.skipped,
+                }))?;
             } else {
-                let verb = if pushed.skipped { "is there already" } else { "uploaded" };
-                println!("{name}@sha256:{} {verb} ({})", pushed.pin.sha256, bytes(pushed.bytes));
+                let verb = if pushed.skipped {
+                    "is there already"
+                } else {
+                    "uploaded"
+                };
+                println!("{name}@sha256:{} {verb} ({})", pushed.sha256, bytes(pushed.bytes));
             }
         }
         Guest::List { host } => show(&connect(&host)?.guests().await?, json)?,
         Guest::Show { name, host } => match connect(&host)?.guest(&name).await? {
             Some(guest) if json => print_json(&guest)?,
             Some(guest) => show(&[guest], false)?,
-            None => bail!("there is no guest '{name}' on {}; `frostline guest list` shows those there are", host.host),
+            None => bail!(
+                "there is no guest '{name}' on {}; `frostline guest list` shows those there are",
+                host.host
+            ),
         },
     }
     Ok(())
@@ -37,6 +47,10 @@ fn show(guests: &[GuestInfo], json: bool) -> Result<()> {
         return Ok(print_json(&guests)?);
     }
     let row = |guest: &GuestInfo| vec![guest.name.clone(), bytes(guest.bytes), guest.sha256.clone()];
-    print_table(&["NAME", "SIZE", "SHA-256"], &[false, true, false], &guests.iter().map(row).collect::<Vec<_>>())?;
+    print_table(
+        &["NAME", "SIZE", "SHA-256"],
+        &[false, true, false],
+        &guests.iter().map(row).collect::<Vec<_>>(),
+    )?;
     Ok(())
 }

@@ -26,7 +26,10 @@ impl Connection {
     pub(crate) async fn open(flags: &HostFlags, data: &str, device: &str) -> Result<Self> {
         if let (Some(url), Some(token)) = (&flags.host, &flags.token_file) {
             let client = HostClient::new(url, Some(Token::read(token)?))?;
-            return Ok(Self { client, embedded: None });
+            return Ok(Self {
+                client,
+                embedded: None,
+            });
         }
         Self::embed(data, device).await
     }
@@ -44,9 +47,17 @@ impl Connection {
         };
         device.clone_into(&mut settings.engine.device);
         let token_file = state.path().join("token");
-        let host = Host::start(settings.check()?).await.context("cannot start the embedded host")?;
-        let client = HostClient::new(&format!("http://{}", host.address()), Some(Token::read(&token_file)?))?;
-        Ok(Self { client, embedded: Some(Embedded { host, _state: state }) })
+        let host = Host::start(settings.check()?)
+            .await
+            .context("cannot start the embedded host")?;
+        let client = HostClient::new(
+            &format!("http://{}", host.address()),
+            Some(Token::read(&token_file)?),
+        )?;
+        Ok(Self {
+            client,
+            embedded: Some(Embedded { host, _state: state }),
+        })
     }
 
     pub(crate) fn client(&self) -> &HostClient {
@@ -67,5 +78,9 @@ pub(crate) fn data_url(data: &str) -> Result<String> {
         return Ok(data.to_owned());
     }
     let absolute = std::path::absolute(data).with_context(|| format!("cannot use the data path {data:?}"))?;
-    absolute.into_os_string().into_string().ok().with_context(|| format!("the data path {data:?} is not UTF-8"))
+    absolute
+        .into_os_string()
+        .into_string()
+        .ok()
+        .with_context(|| format!("the data path {data:?} is not UTF-8"))
 }

@@ -39,7 +39,11 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", one_line(&error));
-            if stop.is_cancelled() { ExitCode::from(INTERRUPTED) } else { ExitCode::FAILURE }
+            if stop.is_cancelled() {
+                ExitCode::from(INTERRUPTED)
+            } else {
+                ExitCode::FAILURE
+            }
         }
     }
 }
@@ -53,7 +57,12 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
         Command::Guest(command) => guest::run(command, json).await,
         Command::Model(command) => model::run(command, json).await,
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Arguments::command(), "frostline", &mut std::io::stdout());
+            clap_complete::generate(
+                shell,
+                &mut Arguments::command(),
+                "frostline",
+                &mut std::io::stdout(),
+            );
             Ok(())
         }
     }
@@ -68,8 +77,14 @@ fn start_log(arguments: &Arguments) {
         _ => "debug",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    if arguments.json { log.json().init() } else { log.with_target(false).init() }
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    if arguments.json {
+        log.json().init()
+    } else {
+        log.with_target(false).init()
+    }
 }
 
 /// The first Ctrl-C or SIGTERM asks everything to end; a second one ends the process at once.
@@ -113,7 +128,9 @@ mod tests {
 
     #[test]
     fn errors_fit_a_line_and_say_nothing_twice() {
-        let error = Err::<(), _>(anyhow::anyhow!("disk\nfull")).context("cannot write: disk full").unwrap_err();
+        let error = Err::<(), _>(anyhow::anyhow!("disk\nfull"))
+            .context("cannot write: disk full")
+            .unwrap_err();
         assert_eq!(super::one_line(&error), "cannot write: disk full");
     }
 }

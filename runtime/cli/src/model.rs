@@ -31,11 +31,25 @@ pub(crate) async fn run(command: Command, json: bool) -> Result<()> {
     println!("{}  sha256:{}", shown.name, shown.sha256);
     println!("input {} {:?}\n", shown.input, shown.input_shape);
     let row = |cut: &CutInfo| {
-        let shape = cut.shape.iter().map(usize::to_string).collect::<Vec<_>>().join("x");
-        vec![cut.name.clone(), shape, bytes(cut.bytes_per_sample), format!("{:.1} %", cut.compute_share * 100.0)]
+        let shape = cut
+            .shape
+            .iter()
+            .map(usize::to_string)
+            .collect::<Vec<_>>()
+            .join("x");
+        vec![
+            cut.name.clone(),
+            shape,
+            bytes(cut.bytes_per_sample),
+            format!("{:.1} %", cut.compute_share * 100.0),
+        ]
     };
     let rows: Vec<_> = shown.cuts.iter().map(row).collect();
-    print_table(&["CUT", "SHAPE", "AN IMAGE", "COMPUTE"], &[false, false, true, true], &rows)?;
+    print_table(
+        &["CUT", "SHAPE", "AN IMAGE", "COMPUTE"],
+        &[false, false, true, true],
+        &rows,
+    )?;
     Ok(())
 }
 
@@ -44,15 +58,15 @@ fn read(file: &Path) -> Result<Shown> {
     let network = model.network()?;
     let cut = |cut: &frostline_graph::Cut| CutInfo {
         name: cut.name.clone(),
-        shape: cut.shape.clone(),
-        bytes_per_sample: cut.bytes_per_sample,
+        shape: cut.shape.dims().to_vec(),
+        bytes_per_sample: cut.bytes_per_sample as u64,
         compute_share: cut.compute_share,
     };
     Ok(Shown {
         name: file.display().to_string(),
-        sha256: model.sha256(),
+        sha256: model.sha256()?,
         input: network.input.name.clone(),
-        input_shape: network.input.shape.clone(),
+        input_shape: network.input.shape.dims().to_vec(),
         cuts: network.cuts.iter().map(cut).collect(),
     })
 }

@@ -22,13 +22,25 @@ pub(crate) fn print_table(header: &[&str], right: &[bool], rows: &[Vec<String>])
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
         let title = header.get(column).map_or(0, |title| title.chars().count());
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0).max(title)
+        cells
+            .map(|cell| cell.chars().count())
+            .max()
+            .unwrap_or(0)
+            .max(title)
     };
     let widths: Vec<usize> = (0..header.len()).map(width).collect();
     let line = |cells: Vec<&str>| {
-        let cells = cells.iter().zip(&widths).zip(right).map(|((cell, width), right)| {
-            if *right { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
-        });
+        let cells = cells
+            .iter()
+            .zip(&widths)
+            .zip(right)
+            .map(|((cell, width), right)| {
+                if *right {
+                    format!("{cell:>width$}")
+                } else {
+                    format!("{cell:<width$}")
+                }
+            });
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
     let mut stdout = io::stdout().lock();
@@ -49,7 +61,11 @@ pub(crate) fn bytes(count: u64) -> String {
         unit += 1;
     }
     let name = units.get(unit).copied().unwrap_or_default();
-    if unit == 0 { format!("{count} B") } else { format!("{value:.1} {name}") }
+    if unit == 0 {
+        format!("{count} B")
+    } else {
+        format!("{value:.1} {name}")
+    }
 }
 
 /// Shows a job's events: as JSON lines, or as text with a progress bar where standard error is a terminal.
@@ -64,7 +80,10 @@ impl Reporter {
         if json || !io::stderr().is_terminal() {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
-        Self { json, bar: Mutex::new(bar) }
+        Self {
+            json,
+            bar: Mutex::new(bar),
+        }
     }
 
     /// Shows one event. Output that cannot be written is dropped: the job's result does not depend on it.
@@ -92,34 +111,73 @@ impl Reporter {
 
     /// Takes the progress bar off the screen.
     pub(crate) fn finish(&self) {
-        self.bar.lock().unwrap_or_else(PoisonError::into_inner).finish_and_clear();
+        self.bar
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .finish_and_clear();
     }
 }
 
 fn style() -> ProgressStyle {
-    ProgressStyle::with_template("{bar:30} step {pos}/{len}  {msg}  {elapsed}").unwrap_or_else(|_| ProgressStyle::default_bar())
+    ProgressStyle::with_template("{bar:30} step {pos}/{len}  {msg}  {elapsed}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
 /// An event as a line for people; steps move the bar only.
 fn text(event: &Event) -> Option<String> {
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     Some(match event {
-        Event::Dataset { classes, train, validation, .. } => {
-            format!("data       {train} training and {validation} validation images in {} classes", classes.len())
+        Event::Dataset {
+            classes,
+            train,
+            validation,
+            ..
+        } => {
+            format!(
+                "data       {train} training and {validation} validation images in {} classes",
+                classes.len()
+            )
         }
-        Event::Upload { what, name, bytes: size, skipped } => {
+        Event::Upload {
+            what,
+            name,
+            bytes: size,
+            skipped,
+        } => {
             let verb = if *skipped { "there already" } else { "uploaded" };
             format!("{:<10} {name}: {verb} ({})", what.to_string(), bytes(*size))
         }
-        Event::Split { split, encoding, bytes_per_sample, reason } => {
-            format!("split      {split} as {encoding}, {} an image: {reason}", bytes(*bytes_per_sample))
+        Event::Split {
+            split,
+            encoding,
+            bytes_per_sample,
+            reason,
+        } => {
+            format!(
+                "split      {split} as {encoding}, {} an image: {reason}",
+                bytes(*bytes_per_sample)
+            )
         }
-        Event::Baseline { validation_accuracy, .. } => {
+        Event::Baseline {
+            validation_accuracy, ..
+        } => {
             format!("before     validation accuracy {}", percent(*validation_accuracy))
         }
         Event::Step { .. } => return None,
-        Event::Epoch { epoch, loss, validation_accuracy, bytes_received, seconds, skipped, .. } => {
-            let skipped = if *skipped > 0 { format!(", {skipped} images skipped") } else { String::new() };
+        Event::Epoch {
+            epoch,
+            loss,
+            validation_accuracy,
+            bytes_received,
+            seconds,
+            skipped,
+            ..
+        } => {
+            let skipped = if *skipped > 0 {
+                format!(", {skipped} images skipped")
+            } else {
+                String::new()
+            };
             format!(
                 "epoch {epoch:<4} loss {loss:.4}, validation accuracy {}, {} received, {seconds:.1} s{skipped}",
                 percent(*validation_accuracy),
@@ -127,10 +185,24 @@ fn text(event: &Event) -> Option<String> {
             )
         }
         Event::BadSample { key, message } => format!("skipped    {key}: {message}"),
-        Event::Retry { host, lost, attempt, wait_seconds, reason } => {
-            format!("retry {attempt:<4} {host} lost {lost} images ({reason}); asking again in {wait_seconds:.1} s")
+        Event::Retry {
+            host,
+            lost,
+            attempt,
+            wait_seconds,
+            reason,
+        } => {
+            format!(
+                "retry {attempt:<4} {host} lost {lost} images ({reason}); asking again in {wait_seconds:.1} s"
+            )
         }
-        Event::Done { model, validation_accuracy, bytes_received, seconds, .. } => format!(
+        Event::Done {
+            model,
+            validation_accuracy,
+            bytes_received,
+            seconds,
+            ..
+        } => format!(
             "done       {}: validation accuracy {}, {} received, {seconds:.1} s",
             model.display(),
             percent(*validation_accuracy),

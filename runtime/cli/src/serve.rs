@@ -39,7 +39,11 @@ fn settings(flags: Serve) -> Result<HostSettings> {
     if !flags.data.is_empty() {
         settings.data = flags.data;
     }
-    settings.data = settings.data.iter().map(|data| data_url(data)).collect::<Result<_>>()?;
+    settings.data = settings
+        .data
+        .iter()
+        .map(|data| data_url(data))
+        .collect::<Result<_>>()?;
     settings.listen = flags.listen.unwrap_or(settings.listen);
     settings.state = flags.state.unwrap_or(settings.state);
     settings.token_file = flags.token_file.or(settings.token_file);

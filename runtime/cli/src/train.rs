@@ -18,7 +18,13 @@ pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> R
     let reporter = Arc::new(Reporter::new(json));
     let events = Arc::clone(&reporter);
     let client = connection.client().clone();
-    let result = train(job, client, Arc::new(move |event| events.show(&event)), stop.clone()).await;
+    let result = train(
+        job,
+        client,
+        Arc::new(move |event| events.show(&event)),
+        stop.clone(),
+    )
+    .await;
     reporter.finish();
     connection.close().await;
     result.map(drop).map_err(Into::into)
@@ -30,8 +36,19 @@ fn job(flags: &Train) -> Result<Job> {
         Some(cut) => cut.clone(),
         None => last_cut_before_head(&model)?,
     };
-    let name = flags.model.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    let mut job = Job::new(model, name, freeze, data_url(&flags.data)?, guest(flags)?, flags.out.clone());
+    let name = flags
+        .model
+        .file_stem()
+        .map(|stem| stem.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    let mut job = Job::new(
+        model,
+        name,
+        freeze,
+        data_url(&flags.data)?,
+        guest(flags)?,
+        flags.out.clone(),
+    );
     job.split = SplitChoice::from(flags.split.as_str());
     job.encoding = flags.encoding.map(encoding);
     job.validation_share = flags.validation;
@@ -50,8 +67,11 @@ fn job(flags: &Train) -> Result<Job> {
 /// The cut that feeds the classifier: the natural freeze cut when nothing else is asked for.
 fn last_cut_before_head(model: &Model) -> Result<String> {
     let network = model.network()?;
-    let cut = network.cut_before_head().context("the network has no cut before its classifier; name one with --freeze")?;
-    Ok(cut.name.clone())
+    let cut = network.cuts.iter().rev().find(|cut| cut.before_head);
+    Ok(cut
+        .context("no cut of the network lies before its classifier, so there is nothing to freeze")?
+        .name
+        .clone())
 }
 
 fn guest(flags: &Train) -> Result<Guest> {
@@ -65,8 +85,15 @@ fn guest(flags: &Train) -> Result<Guest> {
 
 fn own_guest(file: &Path) -> Result<Guest> {
     let bytes = std::fs::read(file).with_context(|| format!("cannot read the guest {}", file.display()))?;
-    let name = file.file_stem().map(|stem| stem.to_string_lossy().to_lowercase().replace('_', "-")).unwrap_or_default();
-    Ok(Guest { name, bytes: bytes.into(), parameters: None })
+    let name = file
+        .file_stem()
+        .map(|stem| stem.to_string_lossy().to_lowercase().replace('_', "-"))
+        .unwrap_or_default();
+    Ok(Guest {
+        name,
+        bytes: bytes.into(),
+        parameters: None,
+    })
 }
 
 /// PyTorch's usual rates: 0.01 for SGD with momentum, 0.001 for AdamW with a decay of 0.01.
@@ -74,11 +101,25 @@ fn optimizer(flags: &Train) -> (Optimizer, f32) {
     match flags.optimizer {
         OptimizerName::Sgd => {
             let weight_decay = flags.weight_decay.unwrap_or(0.0);
-            (Optimizer::Sgd { momentum: flags.momentum, weight_decay }, flags.lr.unwrap_or(0.01))
+            (
+                Optimizer::Sgd {
+                    momentum: flags.momentum,
+                    weight_decay,
+                },
+                flags.lr.unwrap_or(0.01),
+            )
         }
         OptimizerName::Adamw => {
             let weight_decay = flags.weight_decay.unwrap_or(0.01);
-            (Optimizer::AdamW { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay }, flags.lr.unwrap_or(0.001))
+            (
+                Optimizer::AdamW {
+                    beta1: 0.9,
+                    beta2: 0.999,
+                    epsilon: 1e-8,
+                    weight_decay,
+                },
+                flags.lr.unwrap_or(0.001),
+            )
         }
     }
 }
