@@ -258,10 +258,30 @@ fn join(tape: &mut Tape, mut parts: Vec<String>) -> String {
 /// Splits `batch` images into parts of equal size (the last may be smaller), each at most [`UNROLLED_BYTES`] unrolled.
 fn parts(batch: usize, bytes_per_image: usize) -> Vec<usize> {
     let most = (UNROLLED_BYTES / bytes_per_image.max(1)).clamp(1, batch.max(1));
-    let count = batch.div_ceil(most).max(1);
-    let even = batch.div_ceil(count);
-    (0..count)
-        .map(|part| even.min(batch - part * even))
-        .filter(|images| *images > 0)
+    let even = batch.div_ceil(batch.div_ceil(most).max(1)).max(1);
+    (0..batch)
+        .step_by(even)
+        .map(|start| even.min(batch - start))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_cover_the_batch_within_the_limit() {
+        assert_eq!(parts(64, 1), [64]);
+        assert_eq!(parts(3, usize::MAX), [1, 1, 1]);
+        for batch in 1..20 {
+            for most in 1..20 {
+                let parts = parts(batch, UNROLLED_BYTES / most);
+                assert_eq!(parts.iter().sum::<usize>(), batch);
+                assert!(
+                    parts.iter().all(|part| (1..=most).contains(part)),
+                    "{batch} in {most}: {parts:?}"
+                );
+            }
+        }
+    }
 }
