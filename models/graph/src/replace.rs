@@ -2,15 +2,15 @@
 
 use crate::analysis::Analysis;
 use crate::head::{EXPECTED, Found, find};
-use crate::initialise::Uniform;
+use crate::initialise::Normal;
 use crate::onnx::{GraphProto, NodeProto, TensorProto, data_type};
 use crate::{GraphError, Model, build};
 use frostline_tensor::Tensor;
 use std::collections::HashSet;
 
 impl Model {
-    /// The network with its classifier head replaced by one that scores `classes` classes. Weights and bias are drawn from `seed` (uniform
-    /// in ±1/sqrt(features), PyTorch's default); a Softmax or LogSoftmax behind the head is removed, so the output is
+    /// The network with its classifier head replaced by one that scores `classes` classes. Its weights are drawn from `seed` (normal,
+    /// deviation 0.01), its bias is zero; a Softmax or LogSoftmax behind the head is removed, so the output is
     /// `[batch, classes]` of raw scores.
     ///
     /// # Errors
@@ -107,8 +107,8 @@ impl Edit {
         let count = count.ok_or_else(|| GraphError::Head {
             why: format!("{classes} classes are too many"),
         })?;
-        let mut uniform = Uniform::new(seed, features);
-        let (weight, bias) = (uniform.draw(count), uniform.draw(classes));
+        let weight = Normal::new(seed, Normal::HEAD).draw(count);
+        let bias = vec![0.0; classes];
         let Some(node) = self.graph.node.get(self.found.index).cloned() else {
             return Ok(());
         };

@@ -29,7 +29,7 @@ pub(super) fn squeezenet(file: &str) -> Option<Model> {
 
 /// Numbers between -1 and 1 that look random: the same for the same seed.
 pub(super) fn noise(seed: u64, count: usize) -> Vec<f32> {
-    crate::initialise::Uniform::new(seed, 1).draw(count)
+    crate::initialise::Normal::new(seed, 0.5).draw(count)
 }
 
 /// A tensor of noise.
