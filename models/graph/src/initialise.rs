@@ -52,7 +52,10 @@ mod tests {
         let values = Normal::new(7, 0.01).draw(20_000);
         let mean = values.iter().map(|&x| f64::from(x)).sum::<f64>() / 20_000.0;
         let variance = values.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / 20_000.0;
-        assert!(mean.abs() < 0.0005 && (variance.sqrt() - 0.01).abs() < 0.0005, "{mean} {variance}");
+        assert!(
+            mean.abs() < 0.0005 && (variance.sqrt() - 0.01).abs() < 0.0005,
+            "{mean} {variance}"
+        );
         assert_eq!(values, Normal::new(7, 0.01).draw(20_000));
         assert_ne!(values, Normal::new(8, 0.01).draw(20_000));
     }

@@ -2,6 +2,7 @@
 //! beside `commit`, `date` and `quick`.
 
 mod accuracy;
+mod overhead;
 mod report;
 mod run;
 mod training;
@@ -12,10 +13,27 @@ use report::Report;
 
 type Benchmark = fn(&mut Report) -> Result<()>;
 
-const BENCHMARKS: [(&str, &str, Benchmark); 3] = [
-    ("accuracy", "SqueezeNet on real photos: what fine-tuning reaches, and whether Python agrees", accuracy::run),
-    ("training", "a training step of ResNet18's last block against PyTorch", training::run),
-    ("transfer", "each split: bytes, seconds on a free and a slow link, and whether the losses agree", transfer::run),
+const BENCHMARKS: [(&str, &str, Benchmark); 4] = [
+    (
+        "accuracy",
+        "SqueezeNet on real photos: what fine-tuning reaches, and whether Python agrees",
+        accuracy::run,
+    ),
+    (
+        "overhead",
+        "what the sandbox and the path by HTTP and Arrow cost",
+        overhead::run,
+    ),
+    (
+        "training",
+        "a training step of ResNet18's last block against PyTorch",
+        training::run,
+    ),
+    (
+        "transfer",
+        "each split: bytes, seconds on a free and a slow link, and whether the losses agree",
+        transfer::run,
+    ),
 ];
 
 fn main() -> Result<()> {

@@ -14,7 +14,11 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn new(name: &str, quick: bool) -> Self {
-        Self { name: name.to_owned(), quick, figures: Map::new() }
+        Self {
+            name: name.to_owned(),
+            quick,
+            figures: Map::new(),
+        }
     }
 
     /// Whether to be done within five minutes.
@@ -29,9 +33,13 @@ impl Report {
 
     /// Writes `<name>.json` into the folder named by `FROSTLINE_BENCH_OUT`.
     pub(crate) fn write(mut self) -> Result<()> {
-        let folder = PathBuf::from(std::env::var_os("FROSTLINE_BENCH_OUT").unwrap_or_else(|| "target/bench".into()));
+        let folder =
+            PathBuf::from(std::env::var_os("FROSTLINE_BENCH_OUT").unwrap_or_else(|| "target/bench".into()));
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-        self.set("commit", std::env::var("FROSTLINE_BENCH_COMMIT").unwrap_or_default());
+        self.set(
+            "commit",
+            std::env::var("FROSTLINE_BENCH_COMMIT").unwrap_or_default(),
+        );
         self.set("date", SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs());
         self.set("quick", self.quick);
         let file = folder.join(format!("{}.json", self.name));
@@ -51,7 +59,10 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     if sorted.len() % 2 == 1 {
         return upper;
     }
-    middle.checked_sub(1).and_then(|lower| sorted.get(lower)).map_or(f64::NAN, |lower| (lower + upper) / 2.0)
+    middle
+        .checked_sub(1)
+        .and_then(|lower| sorted.get(lower))
+        .map_or(f64::NAN, |lower| (lower + upper) / 2.0)
 }
 
 #[cfg(test)]

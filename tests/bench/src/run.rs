@@ -8,17 +8,24 @@ use std::process::{Command, Stdio};
 /// `frostline`, built for release beside this benchmark.
 pub(crate) fn binary() -> Result<PathBuf> {
     let here = std::env::current_exe()?;
-    let binary = here.parent().context("this program lies in no folder")?.join("frostline");
+    let binary = here
+        .parent()
+        .context("this program lies in no folder")?
+        .join("frostline");
     if !binary.is_file() {
-        bail!("{} is not there: run this through `cargo xtask bench`", binary.display());
+        bail!(
+            "{} is not there: run this through `cargo xtask bench`",
+            binary.display()
+        );
     }
     Ok(binary)
 }
 
 /// The shared real data, named by `FROSTLINE_SHARED`.
 pub(crate) fn shared(path: &str) -> Result<PathBuf> {
-    let folder = std::env::var_os("FROSTLINE_SHARED")
-        .context("FROSTLINE_SHARED is not set: this benchmark needs the folder with the real photos and models")?;
+    let folder = std::env::var_os("FROSTLINE_SHARED").context(
+        "FROSTLINE_SHARED is not set: this benchmark needs the folder with the real photos and models",
+    )?;
     Ok(PathBuf::from(folder).join(path))
 }
 
@@ -34,16 +41,23 @@ pub(crate) fn json_lines(command: &mut Command) -> Result<Vec<Value>> {
         bail!("{command:?} failed ({}); its own words are above", output.status);
     }
     let text = String::from_utf8(output.stdout)?;
-    text.lines().map(|line| serde_json::from_str(line).with_context(|| format!("not JSON: {line}"))).collect()
+    text.lines()
+        .map(|line| serde_json::from_str(line).with_context(|| format!("not JSON: {line}")))
+        .collect()
 }
 
 /// The values under `key` in the events named `event`.
 pub(crate) fn series(events: &[Value], event: &str, key: &str) -> Vec<f64> {
     let of_kind = |value: &&Value| value.get("event").and_then(Value::as_str) == Some(event);
-    events.iter().filter(of_kind).filter_map(|value| value.get(key)?.as_f64()).collect()
+    events
+        .iter()
+        .filter(of_kind)
+        .filter_map(|value| value.get(key)?.as_f64())
+        .collect()
 }
 
 /// A path as an argument.
 pub(crate) fn text(path: &Path) -> Result<&str> {
-    path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))
+    path.to_str()
+        .with_context(|| format!("{} is not UTF-8", path.display()))
 }

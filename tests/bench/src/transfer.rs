@@ -13,13 +13,28 @@ const SLOW_MBIT: u64 = 20;
 
 pub(crate) fn run(report: &mut Report) -> Result<()> {
     let epochs = if report.quick() { 1 } else { 3 };
-    let free = SPLITS.iter().map(|split| train(split, epochs, None)).collect::<Result<Vec<_>>>()?;
+    let free = SPLITS
+        .iter()
+        .map(|split| train(split, epochs, None))
+        .collect::<Result<Vec<_>>>()?;
     let slow_epochs = if report.quick() { 1 } else { 2 };
-    let slow = SPLITS.iter().map(|split| train(split, slow_epochs, Some(SLOW_MBIT))).collect::<Result<Vec<_>>>()?;
+    let slow = SPLITS
+        .iter()
+        .map(|split| train(split, slow_epochs, Some(SLOW_MBIT)))
+        .collect::<Result<Vec<_>>>()?;
     let reference = series(free.last().context("no split was run")?, "step", "loss");
 
-    println!("squeezenet1_1_pooled frozen at {FREEZE}: 400 training and 120 validation photos an epoch, batch 64");
-    println!("{:<10} {:>14} {:>12} {:>16} {:>14}", "split", "MB an epoch", "s free", format!("s {SLOW_MBIT} Mbit/s"), "loss differs");
+    println!(
+        "squeezenet1_1_pooled frozen at {FREEZE}: 400 training and 120 validation photos an epoch, batch 64"
+    );
+    println!(
+        "{:<10} {:>14} {:>12} {:>16} {:>14}",
+        "split",
+        "MB an epoch",
+        "s free",
+        format!("s {SLOW_MBIT} Mbit/s"),
+        "loss differs"
+    );
     let mut largest: f64 = 0.0;
     for ((split, free), slow) in SPLITS.iter().zip(&free).zip(&slow) {
         let bytes = median(&series(free, "epoch", "bytes_received"));
@@ -27,7 +42,10 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         let slow_seconds = median(&series(slow, "epoch", "seconds"));
         let difference = largest_difference(&series(free, "step", "loss"), &reference);
         largest = largest.max(difference);
-        println!("{split:<10} {:>14.2} {seconds:>12.2} {slow_seconds:>16.2} {difference:>14.1e}", bytes / 1e6);
+        println!(
+            "{split:<10} {:>14.2} {seconds:>12.2} {slow_seconds:>16.2} {difference:>14.1e}",
+            bytes / 1e6
+        );
         report.set(&format!("{split}_bytes_per_epoch"), bytes);
         report.set(&format!("{split}_seconds_free"), seconds);
         report.set(&format!("{split}_seconds_slow"), slow_seconds);
@@ -46,9 +64,23 @@ fn train(split: &str, epochs: u32, mbit: Option<u64>) -> Result<Vec<Value>> {
     let link = Link::open(host.address(), mbit.map(|mbit| mbit * 1_000_000))?;
     let out = folder.path().join("tuned.onnx");
     frostline(&[
-        "train", "--model", text(&model)?, "--data", text(&data)?, "--freeze", FREEZE, "--split", split,
-        "--epochs", &epochs.to_string(), "--out", text(&out)?, "--host", &link.url(),
-        "--token-file", text(host.token_file())?,
+        "train",
+        "--model",
+        text(&model)?,
+        "--data",
+        text(&data)?,
+        "--freeze",
+        FREEZE,
+        "--split",
+        split,
+        "--epochs",
+        &epochs.to_string(),
+        "--out",
+        text(&out)?,
+        "--host",
+        &link.url(),
+        "--token-file",
+        text(host.token_file())?,
     ])
 }
 
@@ -56,5 +88,9 @@ fn largest_difference(losses: &[f64], reference: &[f64]) -> f64 {
     if losses.len() != reference.len() {
         return f64::INFINITY;
     }
-    losses.iter().zip(reference).map(|(loss, reference)| (loss - reference).abs()).fold(0.0, f64::max)
+    losses
+        .iter()
+        .zip(reference)
+        .map(|(loss, reference)| (loss - reference).abs())
+        .fold(0.0, f64::max)
 }

@@ -4,7 +4,11 @@ use std::process::{Command, Output, Stdio};
 /// The `frostline` binary that lies in the build folder of the running test or benchmark, if it was built.
 pub fn frostline_binary() -> Option<PathBuf> {
     let here = std::env::current_exe().ok()?;
-    here.ancestors().skip(1).take(2).map(|folder| folder.join("frostline")).find(|binary| binary.is_file())
+    here.ancestors()
+        .skip(1)
+        .take(2)
+        .map(|folder| folder.join("frostline"))
+        .find(|binary| binary.is_file())
 }
 
 /// The repository's root.

@@ -30,7 +30,11 @@ impl HostProcess {
             .arg(&token_file)
             .arg("--state")
             .arg(folder.join("state"))
-            .args(if arguments.contains(&"--listen") { &[][..] } else { &["--listen", "127.0.0.1:0"] })
+            .args(if arguments.contains(&"--listen") {
+                &[][..]
+            } else {
+                &["--listen", "127.0.0.1:0"]
+            })
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -127,7 +127,10 @@ fn fresh_weights_are_small_and_the_bias_is_zero() {
     let values = tensor.as_f32().unwrap();
     let mean = values.iter().sum::<f32>() / values.len() as f32;
     let square = values.iter().map(|value| value * value).sum::<f32>() / values.len() as f32;
-    assert!(mean.abs() < 0.001 && (square.sqrt() - 0.01).abs() < 0.001, "{mean} {square}");
+    assert!(
+        mean.abs() < 0.001 && (square.sqrt() - 0.01).abs() < 0.001,
+        "{mean} {square}"
+    );
     let again = heads()[0].1.replace_head(1000, 1).unwrap().weight("w").unwrap();
     assert_eq!(again, tensor);
 }

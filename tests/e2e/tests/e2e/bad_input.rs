@@ -6,8 +6,11 @@ use std::fs;
 use std::process::Command;
 
 /// Bytes that no decoder takes, and what the error must say beside the object's name.
-const BAD_PHOTOS: [(&str, &[u8]); 3] =
-    [("empty.jpg", b""), ("text.jpg", b"this is no image"), ("cut.jpg", &[0xff, 0xd8, 0xff, 0xe0, 0, 16])];
+const BAD_PHOTOS: [(&str, &[u8]); 3] = [
+    ("empty.jpg", b""),
+    ("text.jpg", b"this is no image"),
+    ("cut.jpg", &[0xff, 0xd8, 0xff, 0xe0, 0, 16]),
+];
 
 #[test]
 fn a_bad_photo_ends_the_job_and_is_named() {
@@ -15,7 +18,10 @@ fn a_bad_photo_ends_the_job_and_is_named() {
         for split in ["none", "input", "features"] {
             let scratch = Scratch::with_photos(4, 2);
             fs::write(scratch.class("train", 1).join(name), bytes).unwrap();
-            scratch.assert_failed(&scratch.train(&["--split", split]), &[name, "--on-bad-sample skip"]);
+            scratch.assert_failed(
+                &scratch.train(&["--split", split]),
+                &[name, "--on-bad-sample skip"],
+            );
         }
     }
 }
@@ -27,8 +33,15 @@ fn bad_photos_can_be_skipped_and_are_asked_for_once() {
         fs::write(scratch.class("train", 0).join(name), bytes).unwrap();
     }
     let events = events(&scratch.train(&["--on-bad-sample", "skip", "--epochs", "3"]));
-    let reported: Vec<_> = events.iter().filter(|event| event["event"] == "bad_sample").collect();
-    assert_eq!(reported.len(), 3, "each bad photo is reported once in three epochs");
+    let reported: Vec<_> = events
+        .iter()
+        .filter(|event| event["event"] == "bad_sample")
+        .collect();
+    assert_eq!(
+        reported.len(),
+        3,
+        "each bad photo is reported once in three epochs"
+    );
     assert_eq!(series(&events, "epoch", "skipped"), [3.0, 3.0, 3.0]);
 }
 
@@ -55,17 +68,28 @@ fn one_class_is_not_enough() {
 #[test]
 fn a_folder_that_is_not_there_is_named() {
     let scratch = Scratch::new();
-    scratch.assert_failed(&scratch.train(&["--data", scratch.path("nowhere").to_str().unwrap()]), &["nowhere"]);
+    scratch.assert_failed(
+        &scratch.train(&["--data", scratch.path("nowhere").to_str().unwrap()]),
+        &["nowhere"],
+    );
 }
 
 #[test]
 fn a_full_disk_leaves_no_half_written_model() {
     let scratch = Scratch::with_photos(4, 2);
     let host = scratch.host(&[]);
-    let train = scratch.train_command(&["--host", &host.url(), "--token-file", host.token_file().to_str().unwrap()]);
+    let train = scratch.train_command(&[
+        "--host",
+        &host.url(),
+        "--token-file",
+        host.token_file().to_str().unwrap(),
+    ]);
     // A limit of 64 KiB a file stands for the full disk; only the trainer writes under it.
     let mut limited = Command::new("bash");
-    limited.args(["-c", "trap '' XFSZ; ulimit -f 64; exec \"$@\"", "bash"]).arg(train.get_program()).args(train.get_args());
+    limited
+        .args(["-c", "trap '' XFSZ; ulimit -f 64; exec \"$@\"", "bash"])
+        .arg(train.get_program())
+        .args(train.get_args());
     scratch.assert_failed(&finish(&mut limited).unwrap(), &["cannot write", "tuned.onnx"]);
 }
 
@@ -74,5 +98,8 @@ fn an_output_folder_that_is_not_there_is_named_before_training() {
     let scratch = Scratch::with_photos(4, 2);
     let run = scratch.train(&["--out", scratch.path("nowhere/tuned.onnx").to_str().unwrap()]);
     scratch.assert_failed(&run, &["nowhere"]);
-    assert!(!run.stdout.contains("\"step\""), "training was started although its result cannot be written");
+    assert!(
+        !run.stdout.contains("\"step\""),
+        "training was started although its result cannot be written"
+    );
 }

@@ -14,7 +14,9 @@ pub(crate) struct Scratch {
 impl Scratch {
     /// An empty folder.
     pub(crate) fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+        }
     }
 
     /// Three classes of the bundled photos, `train` training and `validation` validation photos of each.
@@ -68,7 +70,11 @@ impl Scratch {
     /// Asserts that a run failed with one line that says `words`, and left nothing at `--out` nor beside it.
     pub(crate) fn assert_failed(&self, run: &Finished, words: &[&str]) {
         assert_eq!(run.code, Some(1), "{run:?}");
-        let errors: Vec<&str> = run.stderr.lines().filter(|line| line.starts_with("error: ")).collect();
+        let errors: Vec<&str> = run
+            .stderr
+            .lines()
+            .filter(|line| line.starts_with("error: "))
+            .collect();
         assert_eq!(errors.len(), 1, "{}", run.stderr);
         assert!(!run.stderr.contains("panicked"), "{}", run.stderr);
         for word in words {
@@ -88,12 +94,19 @@ impl Scratch {
     /// A host over the photos.
     pub(crate) fn host(&self, arguments: &[&str]) -> HostProcess {
         let binary = binary();
-        HostProcess::start(&binary, self.folder.path(), self.path("photos").to_str().unwrap(), arguments).unwrap()
+        HostProcess::start(
+            &binary,
+            self.folder.path(),
+            self.path("photos").to_str().unwrap(),
+            arguments,
+        )
+        .unwrap()
     }
 }
 
 pub(crate) fn binary() -> PathBuf {
-    frostline_binary().expect("frostline is not built: run `cargo xtask test`, or `cargo build -p frostline` first")
+    frostline_binary()
+        .expect("frostline is not built: run `cargo xtask test`, or `cargo test -p frostline --no-run` first")
 }
 
 pub(crate) fn frostline() -> Command {
@@ -117,7 +130,9 @@ pub(crate) fn shared(name: &str) -> Option<PathBuf> {
 /// A guest built from source by `cargo xtask guests`, or a line that says why the test is skipped.
 pub(crate) fn guest(name: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("FROSTLINE_GUESTS_DIR").map(PathBuf::from);
-    let found = folder.map(|folder| folder.join(format!("{name}.wasm"))).filter(|file| file.is_file());
+    let found = folder
+        .map(|folder| folder.join(format!("{name}.wasm")))
+        .filter(|file| file.is_file());
     if found.is_none() {
         eprintln!("skipped: guest {name} is not built (cargo xtask guests)");
     }
@@ -127,16 +142,26 @@ pub(crate) fn guest(name: &str) -> Option<PathBuf> {
 /// The objects a `--json` run printed.
 pub(crate) fn events(run: &Finished) -> Vec<Value> {
     assert_eq!(run.code, Some(0), "{}", run.stderr);
-    run.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    run.stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 /// The numbers under `key` in the events of one kind.
 pub(crate) fn series(events: &[Value], event: &str, key: &str) -> Vec<f64> {
-    events.iter().filter(|value| value["event"] == event).map(|value| value[key].as_f64().unwrap()).collect()
+    events
+        .iter()
+        .filter(|value| value["event"] == event)
+        .map(|value| value[key].as_f64().unwrap())
+        .collect()
 }
 
 pub(crate) fn sorted(folder: &Path) -> Vec<PathBuf> {
-    let mut entries: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut entries: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     entries.sort();
     entries
 }

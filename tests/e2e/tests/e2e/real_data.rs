@@ -21,36 +21,72 @@ fn squeezenet_with_its_convolution_as_head_reaches_the_reference() {
 }
 
 fn reaches_the_reference(model: &str, freeze: &str) {
-    let (Some(model), Some(data)) = (shared(&format!("data/{model}")), shared("data/clothing")) else { return };
+    let (Some(model), Some(data)) = (shared(&format!("data/{model}")), shared("data/clothing")) else {
+        return;
+    };
     let scratch = Scratch::new();
     let (model, data) = (model.to_str().unwrap(), data.to_str().unwrap());
-    let run = scratch.train(&["--model", model, "--data", data, "--freeze", freeze, "--epochs", "20", "--batch", "64"]);
-    let accuracy = events(&run).last().unwrap()["validation_accuracy"].as_f64().unwrap();
+    let run = scratch.train(&[
+        "--model", model, "--data", data, "--freeze", freeze, "--epochs", "20", "--batch", "64",
+    ]);
+    let accuracy = events(&run).last().unwrap()["validation_accuracy"]
+        .as_f64()
+        .unwrap();
     eprintln!("{model} frozen at {freeze}: {accuracy}");
     assert!(accuracy >= ENOUGH, "{accuracy}");
     let out = scratch.path("tuned.onnx");
-    let run = finish(Command::new("python3").arg(repository().join("tests/e2e/check_export.py")).arg(&out).arg(data)).unwrap();
-    let python: Value = serde_json::from_str(run.stdout.lines().last().unwrap_or_default()).expect(&run.stderr);
+    let run = finish(
+        Command::new("python3")
+            .arg(repository().join("models/zoo/evaluate.py"))
+            .arg("--model")
+            .arg(&out)
+            .arg("--data")
+            .arg(data),
+    )
+    .unwrap();
+    let python: Value =
+        serde_json::from_str(run.stdout.lines().last().unwrap_or_default()).expect(&run.stderr);
     let differs = (python["accuracy"].as_f64().unwrap() - accuracy).abs() * 120.0;
-    assert!(differs < PHOTOS_THAT_MAY_DIFFER + 0.5, "Python {python}, ours {accuracy}");
-    let run = finish(frostline().args(["eval", "--json", "--model"]).arg(&out).args(["--data", data])).unwrap();
+    assert!(
+        differs < PHOTOS_THAT_MAY_DIFFER + 0.5,
+        "Python {python}, ours {accuracy}"
+    );
+    let run = finish(
+        frostline()
+            .args(["eval", "--json", "--model"])
+            .arg(&out)
+            .args(["--data", data]),
+    )
+    .unwrap();
     let evaluated: Value = serde_json::from_str(&run.stdout).expect(&run.stderr);
     assert_eq!(evaluated["accuracy"].as_f64(), Some(accuracy));
 }
 
 #[test]
 fn the_split_does_not_change_the_loss() {
-    let (Some(model), Some(data)) = (shared("data/squeezenet1_1_pooled.onnx"), shared("data/clothing")) else { return };
+    let (Some(model), Some(data)) = (shared("data/squeezenet1_1_pooled.onnx"), shared("data/clothing"))
+    else {
+        return;
+    };
     let scratch = Scratch::new();
     let losses = |split: &str| {
         let (model, data) = (model.to_str().unwrap(), data.to_str().unwrap());
-        series(&events(&scratch.train(&["--model", model, "--data", data, "--split", split, "--batch", "64"])), "step", "loss")
+        series(
+            &events(&scratch.train(&[
+                "--model", model, "--data", data, "--split", split, "--batch", "64",
+            ])),
+            "step",
+            "loss",
+        )
     };
     let reference = losses("features");
     assert_eq!(reference.len(), 7);
     for split in ["none", "input", "21", "52"] {
         for (step, (loss, reference)) in losses(split).iter().zip(&reference).enumerate() {
-            assert!((loss - reference).abs() < 1e-4, "split {split}, step {step}: {loss} against {reference}");
+            assert!(
+                (loss - reference).abs() < 1e-4,
+                "split {split}, step {step}: {loss} against {reference}"
+            );
         }
     }
 }

@@ -11,24 +11,40 @@ fn every_split_trains_with_the_same_losses() {
     let cuts = inner_cuts();
     let mut splits = vec!["none", "input", "features"];
     splits.extend(cuts.iter().map(String::as_str));
-    let losses = |split: &str| series(&events(&scratch.train(&["--split", split, "--epochs", "2"])), "step", "loss");
+    let losses = |split: &str| {
+        series(
+            &events(&scratch.train(&["--split", split, "--epochs", "2"])),
+            "step",
+            "loss",
+        )
+    };
     let reference = losses("features");
     // 30 photos in batches of 8: the last of each epoch is short.
     assert_eq!(reference.len(), 8);
     for split in splits {
         for (step, (loss, reference)) in losses(split).iter().zip(&reference).enumerate() {
-            assert!((loss - reference).abs() < 1e-4, "split {split}, step {step}: {loss} against {reference}");
+            assert!(
+                (loss - reference).abs() < 1e-4,
+                "split {split}, step {step}: {loss} against {reference}"
+            );
         }
     }
 }
 
 /// Two cuts of the bundled backbone that lie inside it.
 fn inner_cuts() -> Vec<String> {
-    let run = finish(frostline().args(["model", "show", "--json"]).arg(demo("backbone.onnx"))).unwrap();
+    let run = finish(
+        frostline()
+            .args(["model", "show", "--json"])
+            .arg(demo("backbone.onnx")),
+    )
+    .unwrap();
     let shown: Value = serde_json::from_str(&run.stdout).unwrap();
     let cuts = shown["cuts"].as_array().unwrap();
     let features = cuts.iter().position(|cut| cut["name"] == "features").unwrap();
-    [features / 3, 2 * features / 3].map(|index| cuts[index]["name"].as_str().unwrap().to_owned()).to_vec()
+    [features / 3, 2 * features / 3]
+        .map(|index| cuts[index]["name"].as_str().unwrap().to_owned())
+        .to_vec()
 }
 
 #[test]
@@ -62,7 +78,11 @@ fn one_root_is_divided_by_a_share() {
     let root = scratch.path("photos/train");
     let events = events(&scratch.train(&["--data", root.to_str().unwrap(), "--validation", "0.2"]));
     let dataset = &events[0];
-    assert_eq!((dataset["train"].as_u64(), dataset["validation"].as_u64()), (Some(24), Some(6)), "{dataset}");
+    assert_eq!(
+        (dataset["train"].as_u64(), dataset["validation"].as_u64()),
+        (Some(24), Some(6)),
+        "{dataset}"
+    );
 }
 
 #[test]
@@ -71,17 +91,33 @@ fn eval_and_python_agree_with_training() {
     let events = events(&scratch.train(&["--epochs", "3"]));
     let trained = events.last().unwrap()["validation_accuracy"].as_f64().unwrap();
     let (model, data) = (scratch.path("tuned.onnx"), scratch.path("photos"));
-    let run = finish(frostline().args(["eval", "--json", "--model"]).arg(&model).arg("--data").arg(&data)).unwrap();
+    let run = finish(
+        frostline()
+            .args(["eval", "--json", "--model"])
+            .arg(&model)
+            .arg("--data")
+            .arg(&data),
+    )
+    .unwrap();
     let evaluated: Value = serde_json::from_str(&run.stdout).expect(&run.stderr);
     assert_eq!(evaluated["accuracy"].as_f64(), Some(trained));
     assert_eq!(evaluated["samples"].as_u64(), Some(24));
-    let script = repository().join("tests/e2e/check_export.py");
-    let run = finish(Command::new("python3").arg(script).arg(&model).arg(&data)).unwrap();
+    let script = repository().join("models/zoo/evaluate.py");
+    let run = finish(
+        Command::new("python3")
+            .arg(script)
+            .arg("--model")
+            .arg(&model)
+            .arg("--data")
+            .arg(&data),
+    )
+    .unwrap();
     if run.stderr.contains("ModuleNotFoundError") {
         eprintln!("skipped: Python has no onnxruntime or Pillow (cargo xtask test installs them)");
         return;
     }
-    let python: Value = serde_json::from_str(run.stdout.lines().last().unwrap_or_default()).expect(&run.stderr);
+    let python: Value =
+        serde_json::from_str(run.stdout.lines().last().unwrap_or_default()).expect(&run.stderr);
     let differs = (python["accuracy"].as_f64().unwrap() - trained).abs() * 24.0;
     assert!(differs < 1.5, "Python: {python}, ours: {trained}");
 }
@@ -89,6 +125,12 @@ fn eval_and_python_agree_with_training() {
 #[test]
 fn pushing_down_sends_fewer_bytes() {
     let scratch = Scratch::with_photos(10, 4);
-    let bytes = |split: &str| series(&events(&scratch.train(&["--split", split])), "epoch", "bytes_received")[0];
+    let bytes = |split: &str| {
+        series(
+            &events(&scratch.train(&["--split", split])),
+            "epoch",
+            "bytes_received",
+        )[0]
+    };
     assert!(bytes("features") * 4.0 < bytes("none"));
 }

@@ -1,0 +1,46 @@
+//! The command line as a shell sees it.
+
+use std::process::{Command, Output};
+
+fn frostline(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_frostline"))
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn every_command_has_help_with_an_example() {
+    for command in [
+        "train",
+        "eval",
+        "serve",
+        "guest push",
+        "guest list",
+        "guest show",
+        "model show",
+    ] {
+        let mut arguments: Vec<&str> = command.split(' ').collect();
+        arguments.push("--help");
+        let output = frostline(&arguments);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            output.status.success() && text.contains(&format!("  frostline {command}")),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_wrong_flag_is_a_usage_error() {
+    let output = frostline(&["train", "--modle", "x"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("--modle"));
+}
+
+#[test]
+fn completions_know_the_commands() {
+    let output = frostline(&["completions", "bash"]);
+    let script = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && script.contains("on-bad-sample"));
+}
