@@ -159,7 +159,10 @@ fn other_world(imports: &[String], exports: &[String], detail: &str) -> String {
         parts.push("guests run without WASI: build for wasm32-unknown-unknown".to_owned());
     }
     if !exports.is_empty() {
-        parts.push(format!("it does not export {}", exports.join(", ")));
+        parts.push(format!(
+            "it does not export {}; build it with the crate frostline-guest",
+            exports.join(", ")
+        ));
     }
     if !detail.is_empty() {
         parts.push(detail.to_owned());

@@ -2,14 +2,16 @@ use crate::bindings::{self, FrozenPrefix, FrozenPrefixPre};
 use crate::error::SandboxError;
 use crate::job::{CallContext, Extracted, Job, ModelView, guest_samples};
 use crate::sandbox::Sandbox;
-use crate::state::{CallState, Extraction};
+use crate::state::{CallState, Extraction, HeldTensor};
 use crate::{answer, stage_name};
 use frostline_tensor::{SampleRef, Tensor};
 use frostline_wire::Description;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::sync::SemaphorePermit;
 use wasmtime::Store;
+use wasmtime::component::Resource;
 
 /// A guest that is ready to run. Every call gets an instance of its own, so calls share nothing and run at once.
 #[derive(Clone)]
@@ -90,9 +92,9 @@ impl Guest {
             let call = async |guest: &FrozenPrefix, store: &mut Store<CallState>| {
                 guest.call_extract(store, &samples, &asked_job).await
             };
-            let (store, answered) = shared.call(state, deadline, call).await?;
+            let (instance, answered) = shared.call(state, deadline, call).await?;
             let bindings::Activations { tensor, failed } = answered.map_err(answer::failure)?;
-            answer::extracted(take_tensor(store, tensor)?, failed, asked, &job)
+            answer::extracted(instance.take_tensor(tensor)?, failed, asked, &job)
         })
         .await
     }
@@ -112,24 +114,28 @@ impl Shared {
         state: CallState,
         deadline: Duration,
         call: impl AsyncFnOnce(&FrozenPrefix, &mut Store<CallState>) -> wasmtime::Result<T>,
-    ) -> Result<(Store<CallState>, T), SandboxError> {
+    ) -> Result<(Instance<'_>, T), SandboxError> {
         let inner = &self.sandbox.inner;
         let after = inner.config.place_deadline;
         let place = tokio::time::timeout(after, inner.places.acquire()).await;
-        let _place = match place {
+        let place = match place {
             Ok(place) => place.map_err(|_| SandboxError::host("the sandbox is closed"))?,
             Err(_) => return Err(SandboxError::Busy { after }),
         };
-        let mut store = inner.store(state);
+        let mut instance = Instance {
+            store: inner.store(state),
+            _place: place,
+        };
+        let store = &mut instance.store;
         let run = async {
-            let guest = self.pre.instantiate_async(&mut store).await?;
-            call(&guest, &mut store).await
+            let guest = self.pre.instantiate_async(&mut *store).await?;
+            call(&guest, store).await
         };
         let outcome = tokio::time::timeout(deadline, run).await;
         match outcome {
-            Ok(Ok(answered)) => Ok((store, answered)),
+            Ok(Ok(answered)) => Ok((instance, answered)),
             Ok(Err(error)) => {
-                let last_words = store.data_mut().last_words.take();
+                let last_words = instance.store.data_mut().last_words.take();
                 Err(SandboxError::from_trap(&error, inner.config.handles, last_words))
             }
             Err(_) => Err(SandboxError::Deadline { after: deadline }),
@@ -137,14 +143,20 @@ impl Shared {
     }
 }
 
-/// Takes the tensor a guest returned, and with the store gives up everything else it held.
-fn take_tensor(
-    mut store: Store<CallState>,
-    tensor: wasmtime::component::Resource<crate::state::HeldTensor>,
-) -> Result<Tensor, SandboxError> {
-    let held = store.data_mut().table.delete(tensor);
-    held.map(|held| held.tensor)
-        .map_err(|error| SandboxError::bad_answer(format!("its tensor is gone: {error}")))
+/// One call's instance and the place it takes in the pool; the instance goes first, or the place's next user finds the
+/// pool full.
+struct Instance<'a> {
+    store: Store<CallState>,
+    _place: SemaphorePermit<'a>,
+}
+
+impl Instance<'_> {
+    /// Takes the tensor a guest returned, and with the store gives up everything else it held.
+    fn take_tensor(mut self, tensor: Resource<HeldTensor>) -> Result<Tensor, SandboxError> {
+        let held = self.store.data_mut().table.delete(tensor);
+        held.map(|held| held.tensor)
+            .map_err(|error| SandboxError::bad_answer(format!("its tensor is gone: {error}")))
+    }
 }
 
 fn model_view(model: &ModelView) -> Result<bindings::ModelView, SandboxError> {

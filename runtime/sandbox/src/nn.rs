@@ -60,10 +60,8 @@ impl CallState {
 /// The reference host answers every failed `compute` with `runtime-error`; limits and deadlines keep their own code.
 fn as_the_reference_does(error: OpError) -> OpError {
     let code = match error.code {
-        OpErrorCode::InvalidArgument | OpErrorCode::InvalidEncoding | OpErrorCode::NotFound => {
-            OpErrorCode::RuntimeError
-        }
-        code => code,
+        kept @ (OpErrorCode::Timeout | OpErrorCode::TooLarge) => kept,
+        _ => OpErrorCode::RuntimeError,
     };
     OpError { code, ..error }
 }

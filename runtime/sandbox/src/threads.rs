@@ -16,6 +16,9 @@ impl GuestThreads {
             .worker_threads(threads.max(1))
             .max_blocking_threads(2)
             .thread_name("guest")
+            // One slice of guest code takes a whole tick; deadlines and new calls are looked for after each.
+            .event_interval(1)
+            .global_queue_interval(1)
             .enable_all()
             .build()
             .map_err(|error| SandboxError::host(format!("cannot start the threads of guests: {error}")))?;

@@ -4,6 +4,7 @@ use crate::bindings::FrozenPrefixPre;
 use crate::error::SandboxError;
 use crate::state::CallState;
 use wasmtime::Engine;
+use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, Linker};
 
 const NEAR: [&str; 2] = ["frostline:pushdown/", "wasi:nn/"];
@@ -41,8 +42,11 @@ pub(crate) fn link(
 
 fn check_names(engine: &Engine, component: &Component) -> Result<(), SandboxError> {
     let world = component.component_type();
-    let foreign = world
+    // Names of types stand for what an allowed interface defines; linking checks them.
+    let needed = world
         .imports(engine)
+        .filter(|(_, item)| !matches!(item.ty, ComponentItem::Type(_) | ComponentItem::Resource(_)));
+    let foreign = needed
         .map(|(name, _)| name)
         .filter(|name| !IMPORTS.contains(name));
     let imports: Vec<String> = foreign.map(str::to_owned).collect();

@@ -1,0 +1,327 @@
+//! One guest that computes through plain `wasi:nn`, on the reference host (the crate wasmtime-wasi-nn, over our engine)
+//! and on ours: the same tensors, the same error codes.
+
+use crate::fakes::{context, samples, sandbox};
+use crate::files::component_or_skip;
+use frostline_engine::{Session, SessionOptions};
+use frostline_graph::onnx::{
+    Dimension, DimensionValue, GraphProto, ModelProto, NodeProto, OperatorSetId, TensorProto, TensorShape,
+    TensorType, TypeProto, ValueInfo, data_type,
+};
+use frostline_sandbox::{CutView, Job, Limits, ModelView};
+use frostline_tensor::{BoxFuture, DType, Data, GraphExecutor, OpError, OpErrorCode, Stage, Tensor};
+use prost::Message;
+use std::sync::{Arc, Mutex};
+
+/// What the guest saw: the tensor of the run that works, and the error code of each that cannot.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    dims: Vec<usize>,
+    bytes: Vec<u8>,
+    codes: Vec<OpErrorCode>,
+}
+
+/// Samples that make the guest try everything: two rows and five attempts.
+const SAMPLES: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
+
+#[tokio::test]
+async fn our_host_answers_a_guest_as_the_reference_does() {
+    let bytes = component_or_skip!("conformance");
+    let ours = on_our_host(bytes.clone()).await;
+    assert_eq!(ours.dims, [2, 2]);
+    assert!(ours.bytes.iter().any(|&byte| byte != 0));
+    use OpErrorCode::{NotFound, RuntimeError};
+    assert_eq!(
+        ours.codes,
+        [NotFound, RuntimeError, RuntimeError, RuntimeError, RuntimeError]
+    );
+    assert_eq!(reference::on_the_reference(&bytes), ours);
+}
+
+async fn on_our_host(bytes: Vec<u8>) -> Seen {
+    let cut = CutView {
+        name: "y".to_owned(),
+        shape: vec![2],
+    };
+    let model = Arc::new(ModelView {
+        sha256: "c0".repeat(32),
+        input: "x".to_owned(),
+        input_shape: vec![3],
+        cuts: vec![cut],
+    });
+    let guest = sandbox().prepare(bytes).await.unwrap();
+    let job = Job::new(model.clone(), &guest.describe(&model, "").await.unwrap(), "y", "").unwrap();
+    let executor = Arc::new(Engine::new());
+    let extracted = guest
+        .extract(&samples(&SAMPLES), &job, context(executor, Limits::default()))
+        .await
+        .unwrap();
+    Seen {
+        dims: extracted.activations.shape().dims().to_vec(),
+        bytes: extracted.activations.as_bytes().to_vec(),
+        codes: extracted
+            .failed
+            .iter()
+            .map(|failure| failure.error.code)
+            .collect(),
+    }
+}
+
+/// Our engine, with the network of this test.
+struct Engine(Mutex<Session>);
+
+impl Engine {
+    fn new() -> Self {
+        Self(Mutex::new(
+            Session::open(&network(), &SessionOptions::default()).unwrap(),
+        ))
+    }
+
+    fn run(&self, inputs: &[(&str, &Tensor)]) -> Result<Vec<(String, Tensor)>, OpError> {
+        self.0
+            .lock()
+            .unwrap()
+            .run(inputs)
+            .map_err(|error| OpError::new(error.code(), error.to_string()))
+    }
+}
+
+impl GraphExecutor for Engine {
+    fn submit(&self, stage: &Stage, batch: Tensor) -> BoxFuture<Result<Tensor, OpError>> {
+        let done = self
+            .run(&[(&stage.from, &batch)])
+            .map(|mut outputs| outputs.remove(0).1);
+        Box::pin(async { done })
+    }
+}
+
+/// `y = max(x · w, 0)`, rows of 3 to rows of 2.
+fn network() -> Vec<u8> {
+    let node = |op: &str, inputs: &[&str], output: &str| NodeProto {
+        op_type: op.to_owned(),
+        input: inputs.iter().map(|name| (*name).to_owned()).collect(),
+        output: vec![output.to_owned()],
+        ..Default::default()
+    };
+    let weights = TensorProto {
+        name: "w".to_owned(),
+        dims: vec![3, 2],
+        data_type: data_type::FLOAT,
+        float_data: vec![1.5, -0.5, 0.25, 3.0, -2.0, 1.0],
+        ..Default::default()
+    };
+    let graph = GraphProto {
+        node: vec![node("MatMul", &["x", "w"], "h"), node("Relu", &["h"], "y")],
+        name: "conformance".to_owned(),
+        input: vec![rows_of("x", 3)],
+        output: vec![rows_of("y", 2)],
+        initializer: vec![weights],
+        ..Default::default()
+    };
+    let opset = OperatorSetId {
+        domain: String::new(),
+        version: 17,
+    };
+    ModelProto {
+        ir_version: 8,
+        opset_import: vec![opset],
+        graph: Some(graph),
+        ..Default::default()
+    }
+    .encode_to_vec()
+}
+
+fn rows_of(name: &str, width: i64) -> ValueInfo {
+    let dimension = |value| Dimension {
+        value: Some(value),
+        ..Default::default()
+    };
+    let dim = vec![
+        dimension(DimensionValue::DimParam("batch".to_owned())),
+        dimension(DimensionValue::DimValue(width)),
+    ];
+    let tensor_type = TensorType {
+        elem_type: data_type::FLOAT,
+        shape: Some(TensorShape { dim }),
+    };
+    ValueInfo {
+        name: name.to_owned(),
+        r#type: Some(TypeProto {
+            tensor_type: Some(tensor_type),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+mod reference {
+    use super::{DType, Data, Engine, OpErrorCode, SAMPLES, Seen, Tensor};
+    use std::sync::Arc;
+    use wasmtime::component::{Component, Linker, ResourceTable};
+    use wasmtime::{Config, Store};
+    use wasmtime_wasi_nn::backend::{
+        BackendError, BackendExecutionContext, BackendGraph, Id, NamedTensor as BackendTensor,
+    };
+    use wasmtime_wasi_nn::wit::{TensorType, WasiNnCtx, WasiNnView};
+    use wasmtime_wasi_nn::{ExecutionContext, Graph, GraphRegistry, Registry, Tensor as HeldTensor};
+
+    mod bindings {
+        #![allow(unreachable_pub)]
+        wasmtime::component::bindgen!({
+            path: "../../guest/wit",
+            world: "frozen-prefix",
+            with: {
+                "wasi:nn/graph.graph": wasmtime_wasi_nn::Graph,
+                "wasi:nn/tensor.tensor": wasmtime_wasi_nn::Tensor,
+                "wasi:nn/inference.graph-execution-context": wasmtime_wasi_nn::ExecutionContext,
+                "wasi:nn/errors.error": wasmtime_wasi_nn::wit::Error,
+            },
+        });
+    }
+    use bindings::wasi::nn::errors::ErrorCode;
+
+    struct State {
+        table: ResourceTable,
+        nn: WasiNnCtx,
+    }
+
+    pub(super) fn on_the_reference(bytes: &[u8]) -> Seen {
+        let engine = wasmtime::Engine::new(Config::new().wasm_component_model(true)).unwrap();
+        let mut linker = Linker::<State>::new(&engine);
+        wasmtime_wasi_nn::wit::add_to_linker(&mut linker, |state| {
+            WasiNnView::new(&mut state.table, &mut state.nn)
+        })
+        .unwrap();
+        let mut store = Store::new(&engine, state());
+        let component = Component::new(&engine, bytes).unwrap();
+        // Whatever else the world has stays out of reach: a guest of plain wasi:nn does not notice.
+        linker.define_unknown_imports_as_traps(&component).unwrap();
+        let guest = bindings::FrozenPrefix::instantiate(&mut store, &component, &linker).unwrap();
+        let samples: Vec<_> = SAMPLES
+            .iter()
+            .map(|key| bindings::Sample {
+                key: (*key).to_owned(),
+                etag: None,
+            })
+            .collect();
+        let job = bindings::Job {
+            split: "y".to_owned(),
+            stage: "y".to_owned(),
+            input: "x".to_owned(),
+            input_shape: vec![3],
+            parameters: String::new(),
+        };
+        let answer = guest.call_extract(&mut store, &samples, &job).unwrap().unwrap();
+        let tensor = store.data_mut().table.delete(answer.tensor).unwrap();
+        Seen {
+            dims: tensor.dimensions.iter().map(|&dim| dim as usize).collect(),
+            bytes: tensor.data,
+            codes: answer
+                .failed
+                .into_iter()
+                .map(|failure| code(failure.code))
+                .collect(),
+        }
+    }
+
+    fn state() -> State {
+        let graph: Box<dyn BackendGraph> = Box::new(OverOurEngine(Arc::new(Engine::new())));
+        let registry = Registry::from(OneGraph(Graph::from(graph)));
+        State {
+            table: ResourceTable::new(),
+            nn: WasiNnCtx::new([], registry),
+        }
+    }
+
+    struct OneGraph(Graph);
+
+    impl GraphRegistry for OneGraph {
+        fn get(&self, name: &str) -> Option<&Graph> {
+            (name == "y").then_some(&self.0)
+        }
+
+        fn get_mut(&mut self, name: &str) -> Option<&mut Graph> {
+            (name == "y").then_some(&mut self.0)
+        }
+    }
+
+    /// The test backend; the reference crate's own wants another version of ort.
+    #[derive(Clone)]
+    struct OverOurEngine(Arc<Engine>);
+
+    impl BackendGraph for OverOurEngine {
+        fn init_execution_context(&self) -> Result<ExecutionContext, BackendError> {
+            let context: Box<dyn BackendExecutionContext> = Box::new(self.clone());
+            Ok(context.into())
+        }
+    }
+
+    impl BackendExecutionContext for OverOurEngine {
+        fn set_input(&mut self, _: Id, _: &HeldTensor) -> Result<(), BackendError> {
+            unreachable!("the interface of components has no set_input")
+        }
+
+        fn get_output(&mut self, _: Id) -> Result<HeldTensor, BackendError> {
+            unreachable!("the interface of components has no get_output")
+        }
+
+        fn compute(
+            &mut self,
+            inputs: Option<Vec<BackendTensor>>,
+        ) -> Result<Option<Vec<BackendTensor>>, BackendError> {
+            let inputs: Vec<(String, Tensor)> = inputs
+                .unwrap()
+                .into_iter()
+                .map(|input| (input.name, to_engine(&input.tensor)))
+                .collect();
+            let borrowed: Vec<(&str, &Tensor)> = inputs
+                .iter()
+                .map(|(name, tensor)| (name.as_str(), tensor))
+                .collect();
+            let outputs = self
+                .0
+                .run(&borrowed)
+                .map_err(|error| BackendError::BackendAccess(wasmtime::Error::new(error)))?;
+            let held = outputs.into_iter().map(|(name, tensor)| BackendTensor {
+                name,
+                tensor: from_engine(&tensor),
+            });
+            Ok(Some(held.collect()))
+        }
+    }
+
+    fn to_engine(held: &HeldTensor) -> Tensor {
+        let dtype = match held.ty {
+            TensorType::Fp32 => DType::F32,
+            TensorType::I32 => DType::I32,
+            other => panic!("the guest makes no {other:?}"),
+        };
+        let dims: Vec<usize> = held.dimensions.iter().map(|&dim| dim as usize).collect();
+        Tensor::new(dims, Data::from_bytes(dtype, &held.data).unwrap()).unwrap()
+    }
+
+    fn from_engine(tensor: &Tensor) -> HeldTensor {
+        let dims = tensor
+            .shape()
+            .dims()
+            .iter()
+            .map(|&dim| u32::try_from(dim).unwrap())
+            .collect();
+        assert_eq!(tensor.dtype(), DType::F32);
+        HeldTensor::new(dims, TensorType::Fp32, tensor.as_bytes().to_vec())
+    }
+
+    fn code(code: ErrorCode) -> OpErrorCode {
+        match code {
+            ErrorCode::InvalidArgument => OpErrorCode::InvalidArgument,
+            ErrorCode::InvalidEncoding => OpErrorCode::InvalidEncoding,
+            ErrorCode::Timeout => OpErrorCode::Timeout,
+            ErrorCode::RuntimeError => OpErrorCode::RuntimeError,
+            ErrorCode::UnsupportedOperation => OpErrorCode::UnsupportedOperation,
+            ErrorCode::TooLarge => OpErrorCode::TooLarge,
+            ErrorCode::NotFound => OpErrorCode::NotFound,
+            ErrorCode::Security => OpErrorCode::Security,
+            ErrorCode::Unknown => OpErrorCode::Unknown,
+        }
+    }
+}

@@ -1,0 +1,183 @@
+use frostline_sandbox::{Allowance, CallContext, CutView, Labels, Limits, ModelView, Sandbox, SandboxConfig};
+use frostline_tensor::{
+    BoxFuture, GraphExecutor, LoadedPixels, ObjectReader, OpError, PixelFormat, PixelSpec, SampleFailure,
+    SampleLoader, SampleRef, Stage, Tensor,
+};
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Cuts `first` of shape `[2]` and `last` of shape `[4]`, after an input of 3 x 2 x 2.
+pub(crate) fn model() -> Arc<ModelView> {
+    let cut = |name: &str, shape: &[usize]| CutView {
+        name: name.to_owned(),
+        shape: shape.to_vec(),
+    };
+    Arc::new(ModelView {
+        sha256: "5e".repeat(32),
+        input: "data".to_owned(),
+        input_shape: vec![3, 2, 2],
+        cuts: vec![cut("/first/Relu", &[2]), cut("last", &[4])],
+    })
+}
+
+pub(crate) fn sandbox() -> Sandbox {
+    Sandbox::new(small()).unwrap()
+}
+
+/// Room for four calls on one thread.
+pub(crate) fn small() -> SandboxConfig {
+    SandboxConfig {
+        guest_threads: 1,
+        instances: 4,
+        ..SandboxConfig::default()
+    }
+}
+
+pub(crate) fn samples(keys: &[&str]) -> Vec<SampleRef> {
+    keys.iter()
+        .map(|key| SampleRef {
+            key: (*key).to_owned(),
+            etag: Some("e1".to_owned()),
+        })
+        .collect()
+}
+
+/// A context over fakes, with `limits`.
+pub(crate) fn context(executor: Arc<dyn GraphExecutor>, limits: Limits) -> CallContext {
+    CallContext {
+        executor,
+        loader: Arc::new(Loader::default()),
+        objects: Arc::new(Objects),
+        allowance: Allowance::new(limits),
+        labels: Labels {
+            tenant: "t".to_owned(),
+            guest: "g".to_owned(),
+            extraction: "e".to_owned(),
+        },
+    }
+}
+
+/// Turns each row of its input into `width` times the row's sum, and remembers the stages it ran.
+#[derive(Default)]
+pub(crate) struct Summing {
+    pub(crate) stages: Mutex<Vec<(String, String)>>,
+}
+
+impl GraphExecutor for Summing {
+    fn submit(&self, stage: &Stage, batch: Tensor) -> BoxFuture<Result<Tensor, OpError>> {
+        self.stages
+            .lock()
+            .unwrap()
+            .push((stage.from.clone(), stage.to.clone()));
+        let width = if stage.to == "last" { 4 } else { 2 };
+        let rows = batch.rows().unwrap();
+        let elements = batch.as_f32().unwrap();
+        let per_row = elements.len() / rows;
+        let sums = elements.chunks(per_row).map(|row| row.iter().sum::<f32>());
+        let values: Vec<f32> = sums.flat_map(|sum| std::iter::repeat_n(sum, width)).collect();
+        Box::pin(async move { Ok(Tensor::f32([rows, width], values)?) })
+    }
+}
+
+/// Never ends, and counts how many of its runs were dropped.
+#[derive(Default)]
+pub(crate) struct Stuck {
+    pub(crate) started: Arc<AtomicUsize>,
+    pub(crate) dropped: Arc<AtomicUsize>,
+}
+
+struct CountsDrop(Arc<AtomicUsize>);
+
+impl Drop for CountsDrop {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl GraphExecutor for Stuck {
+    fn submit(&self, _: &Stage, _: Tensor) -> BoxFuture<Result<Tensor, OpError>> {
+        self.started.fetch_add(1, Ordering::SeqCst);
+        let counts = CountsDrop(Arc::clone(&self.dropped));
+        Box::pin(async move {
+            std::future::pending::<()>().await;
+            drop(counts);
+            Err(OpError::runtime("pending forever came to an end"))
+        })
+    }
+}
+
+/// Lets a run go on only when `calls` of them are there at once.
+pub(crate) struct Together {
+    pub(crate) barrier: Arc<tokio::sync::Barrier>,
+}
+
+impl GraphExecutor for Together {
+    fn submit(&self, _: &Stage, batch: Tensor) -> BoxFuture<Result<Tensor, OpError>> {
+        let (barrier, rows) = (Arc::clone(&self.barrier), batch.rows().unwrap());
+        Box::pin(async move {
+            barrier.wait().await;
+            Ok(Tensor::f32([rows, 4], vec![0.0; rows * 4])?)
+        })
+    }
+}
+
+/// Fails as an engine does.
+pub(crate) struct Failing;
+
+impl GraphExecutor for Failing {
+    fn submit(&self, _: &Stage, _: Tensor) -> BoxFuture<Result<Tensor, OpError>> {
+        Box::pin(async { Err(OpError::runtime("kernel Conv failed: out of cheese")) })
+    }
+}
+
+/// Fills the pixels of sample `7` with sevens; a sample whose key is no number is broken.
+#[derive(Default)]
+pub(crate) struct Loader;
+
+impl SampleLoader for Loader {
+    fn load(
+        &self,
+        samples: Vec<SampleRef>,
+        spec: PixelSpec,
+        format: PixelFormat,
+    ) -> BoxFuture<Result<LoadedPixels, OpError>> {
+        Box::pin(async move {
+            // Input and output need the caller's runtime; guests' threads are no place for it.
+            assert_ne!(std::thread::current().name(), Some("guest"));
+            assert_eq!(format, PixelFormat::F32);
+            let width: usize = spec.sample_shape().iter().product();
+            let mut values = Vec::new();
+            let mut failed = Vec::new();
+            for (index, sample) in samples.iter().enumerate() {
+                match sample.key.parse::<f32>() {
+                    Ok(value) => values.extend(std::iter::repeat_n(value, width)),
+                    Err(_) => failed.push(SampleFailure {
+                        index,
+                        error: OpError::not_found("no photo"),
+                    }),
+                }
+            }
+            let [channels, height, columns] = spec.sample_shape();
+            let rows = samples.len() - failed.len();
+            Ok(LoadedPixels {
+                pixels: Tensor::f32([rows, channels, height, columns], values)?,
+                failed,
+            })
+        })
+    }
+}
+
+/// Every object has a million bytes.
+pub(crate) struct Objects;
+
+impl ObjectReader for Objects {
+    fn size(&self, _: String) -> BoxFuture<Result<u64, OpError>> {
+        Box::pin(async { Ok(1_000_000) })
+    }
+
+    fn read(&self, _: String, range: Range<u64>) -> BoxFuture<Result<Vec<u8>, OpError>> {
+        let length = range.end.min(1_000_000).saturating_sub(range.start);
+        Box::pin(async move { Ok(vec![7; usize::try_from(length).unwrap()]) })
+    }
+}

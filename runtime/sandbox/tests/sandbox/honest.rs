@@ -1,0 +1,237 @@
+use crate::fakes::{Failing, Stuck, Summing, Together, context, model, samples, sandbox, small};
+use crate::files::component_or_skip;
+use frostline_sandbox::{Job, Limits, Sandbox, SandboxError};
+use frostline_tensor::{OpErrorCode, PixelSpec};
+use frostline_wire::{Activation, Pixels};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+#[tokio::test]
+async fn the_stock_guest_serves_every_cut_faithfully_on_imagenet_pixels() {
+    let bytes = component_or_skip!("prefix");
+    let guest = sandbox().prepare(bytes).await.unwrap();
+    let described = guest.describe(&model(), "").await.unwrap();
+    assert_eq!(described.name, "prefix");
+    assert_eq!(described.pixels, Pixels::Spec(PixelSpec::imagenet(2, 2)));
+    let names: Vec<_> = described.cuts.iter().map(|cut| cut.name.as_str()).collect();
+    assert_eq!(names, ["/first/Relu", "last"]);
+    assert!(
+        described
+            .cuts
+            .iter()
+            .all(|cut| cut.activation == Activation::Faithful)
+    );
+}
+
+#[tokio::test]
+async fn the_stock_guest_takes_a_recipe_and_says_what_is_wrong_with_one() {
+    let bytes = component_or_skip!("prefix");
+    let guest = sandbox().prepare(bytes).await.unwrap();
+    let recipe = r#"{"resize":5,"crop_height":2,"crop_width":2,"mean":[0.1,0.2,0.3],"std":[1,1,2]}"#;
+    let described = guest.describe(&model(), recipe).await.unwrap();
+    let spec = PixelSpec {
+        resize: 5,
+        crop_height: 2,
+        crop_width: 2,
+        mean: [0.1, 0.2, 0.3],
+        std: [1.0, 1.0, 2.0],
+    };
+    assert_eq!(described.pixels, Pixels::Spec(spec));
+
+    for (parameters, words) in [
+        ("{", "no pixel recipe"),
+        (r#"{"resize":5}"#, "missing field `crop_height`"),
+        (&recipe.replace("resize", "resise"), "unknown field `resise`"),
+        (
+            &recipe.replace(r#""crop_width":2"#, r#""crop_width":3"#),
+            "the model takes 2x2",
+        ),
+    ] {
+        let Err(SandboxError::Failed(error)) = guest.describe(&model(), parameters).await else {
+            panic!("{parameters} was accepted");
+        };
+        assert_eq!(error.code, OpErrorCode::InvalidArgument);
+        assert!(error.message.contains(words), "{error}");
+    }
+    // What only the host can judge is judged by the host.
+    let zero = recipe.replace("[1,1,2]", "[0,1,1]");
+    assert!(matches!(
+        guest.describe(&model(), &zero).await,
+        Err(SandboxError::BadAnswer { .. })
+    ));
+}
+
+#[tokio::test]
+async fn rows_come_in_order_and_broken_samples_are_named() {
+    let bytes = component_or_skip!("prefix");
+    let guest = sandbox().prepare(bytes).await.unwrap();
+    let job = Job::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
+    let executor = Arc::new(Summing::default());
+    let context = context(executor.clone(), Limits::default());
+    let extracted = guest
+        .extract(&samples(&["1", "broken", "3"]), &job, context.clone())
+        .await
+        .unwrap();
+    assert_eq!(extracted.activations.shape().dims(), [2, 4]);
+    assert_eq!(
+        extracted.activations.as_f32().unwrap(),
+        [12.0, 12.0, 12.0, 12.0, 36.0, 36.0, 36.0, 36.0]
+    );
+    assert_eq!(extracted.failed.len(), 1);
+    assert_eq!(
+        (extracted.failed[0].index, extracted.failed[0].error.code),
+        (1, OpErrorCode::NotFound)
+    );
+    assert_eq!(
+        *executor.stages.lock().unwrap(),
+        [("data".to_owned(), "last".to_owned())]
+    );
+    // All it was charged for is given back.
+    assert_eq!(context.allowance.tensor_bytes(), 0);
+}
+
+#[tokio::test]
+async fn a_call_without_one_good_sample_asks_no_engine() {
+    let bytes = component_or_skip!("prefix");
+    let guest = sandbox().prepare(bytes).await.unwrap();
+    let job = Job::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
+    let extracted = guest
+        .extract(
+            &samples(&["x", "y"]),
+            &job,
+            context(Arc::new(Failing), Limits::default()),
+        )
+        .await;
+    let extracted = extracted.unwrap();
+    assert_eq!(extracted.activations.shape().dims(), [0, 4]);
+    assert_eq!(extracted.failed.len(), 2);
+}
+
+#[tokio::test]
+async fn a_guest_may_run_a_model_in_stages() {
+    let bytes = component_or_skip!("two-stage");
+    let guest = sandbox().prepare(bytes).await.unwrap();
+    let first = "/first/Relu";
+    let job = Job::new(
+        model(),
+        &guest.describe(&model(), first).await.unwrap(),
+        "last",
+        first,
+    )
+    .unwrap();
+    let executor = Arc::new(Summing::default());
+    let context = context(executor.clone(), Limits::default());
+    let extracted = guest.extract(&samples(&["1"]), &job, context).await.unwrap();
+    assert_eq!(extracted.activations.as_f32().unwrap(), [24.0; 4]);
+    let stages = [("data", first), (first, "last")].map(|(from, to)| (from.to_owned(), to.to_owned()));
+    assert_eq!(*executor.stages.lock().unwrap(), stages);
+}
+
+#[tokio::test]
+async fn an_engines_own_words_reach_the_caller() {
+    let bytes = component_or_skip!("prefix");
+    let guest = sandbox().prepare(bytes).await.unwrap();
+    let job = Job::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
+    let failed = guest
+        .extract(
+            &samples(&["1"]),
+            &job,
+            context(Arc::new(Failing), Limits::default()),
+        )
+        .await;
+    let Err(SandboxError::Failed(error)) = failed else {
+        panic!("{failed:?}")
+    };
+    assert_eq!(error.code, OpErrorCode::RuntimeError);
+    assert!(error.message.contains("out of cheese"));
+}
+
+#[tokio::test]
+async fn calls_of_one_extraction_run_at_once() {
+    let bytes = component_or_skip!("prefix");
+    let guest = sandbox().prepare(bytes).await.unwrap();
+    let job = Job::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
+    let barrier = Arc::new(tokio::sync::Barrier::new(3));
+    let context = context(Arc::new(Together { barrier }), Limits::default());
+    let keys = samples(&["1"]);
+    let call = || guest.extract(&keys, &job, context.clone());
+    let (one, two, three) = tokio::join!(call(), call(), call());
+    assert!(one.is_ok() && two.is_ok() && three.is_ok());
+}
+
+#[tokio::test]
+async fn dropping_a_call_removes_its_work_and_frees_its_place() {
+    let bytes = component_or_skip!("prefix");
+    let sandbox = Sandbox::new(frostline_sandbox::SandboxConfig {
+        instances: 1,
+        ..small()
+    })
+    .unwrap();
+    let guest = sandbox.prepare(bytes).await.unwrap();
+    let job = Job::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
+    let stuck = Arc::new(Stuck::default());
+    let (started, dropped) = (Arc::clone(&stuck.started), Arc::clone(&stuck.dropped));
+    let stuck_context = context(stuck, Limits::default());
+    let allowance = Arc::clone(&stuck_context.allowance);
+    let call = tokio::spawn({
+        let (guest, job) = (guest.clone(), job.clone());
+        async move { guest.extract(&samples(&["1"]), &job, stuck_context).await }
+    });
+    while started.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    call.abort();
+    // The only place there is becomes free again.
+    let next = guest
+        .extract(
+            &samples(&["1"]),
+            &job,
+            context(Arc::new(Summing::default()), Limits::default()),
+        )
+        .await;
+    assert!(next.is_ok());
+    assert_eq!(dropped.load(Ordering::SeqCst), 1);
+    assert_eq!(allowance.tensor_bytes(), 0);
+}
+
+#[tokio::test]
+async fn a_call_that_waits_too_long_ends() {
+    let bytes = component_or_skip!("prefix");
+    let guest = sandbox().prepare(bytes).await.unwrap();
+    let job = Job::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
+    let after = Duration::from_millis(50);
+    let limits = Limits {
+        call_deadline: after,
+        ..Limits::default()
+    };
+    let stuck = Arc::new(Stuck::default());
+    let dropped = Arc::clone(&stuck.dropped);
+    let ended = guest
+        .extract(&samples(&["1"]), &job, context(stuck, limits))
+        .await;
+    assert_eq!(ended, Err(SandboxError::Deadline { after }));
+    assert_eq!(dropped.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_call_without_a_place_is_told_so() {
+    let bytes = component_or_skip!("prefix");
+    let after = Duration::from_millis(50);
+    let config = frostline_sandbox::SandboxConfig {
+        instances: 1,
+        place_deadline: after,
+        ..small()
+    };
+    let guest = Sandbox::new(config).unwrap().prepare(bytes).await.unwrap();
+    let job = Job::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
+    let stuck = context(Arc::new(Stuck::default()), Limits::default());
+    let keys = samples(&["1"]);
+    let first = guest.extract(&keys, &job, stuck.clone());
+    let second = guest.extract(&keys, &job, stuck);
+    let ended = tokio::select! {
+        ended = first => ended,
+        ended = second => ended,
+    };
+    assert_eq!(ended, Err(SandboxError::Busy { after }));
+}
