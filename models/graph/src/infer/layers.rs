@@ -153,11 +153,11 @@ pub(crate) fn constant(context: &Context<'_>) -> Ruled<Vec<Value>> {
 
 pub(crate) fn range(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let number = |slot| {
-        Ok(context
+        context
             .integers(slot)?
             .and_then(|values| values.first())
             .copied()
-            .ok_or(Stop::Unknown)?)
+            .ok_or(Stop::Unknown)
     };
     let (start, limit, delta): (i64, i64, i64) = (number(0)?, number(1)?, number(2)?);
     if delta == 0 {
