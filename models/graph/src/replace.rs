@@ -10,7 +10,7 @@ use std::collections::HashSet;
 
 impl Model {
     /// The network with its classifier head replaced by one that scores `classes` classes. Its weights are drawn from `seed` (normal,
-    /// deviation 0.01), its bias is zero; a Softmax or LogSoftmax behind the head is removed, so the output is
+    /// deviation 0.01), its bias is zero; a Softmax, LogSoftmax or Relu behind the head is removed, so the output is
     /// `[batch, classes]` of raw scores.
     ///
     /// # Errors
@@ -39,7 +39,7 @@ impl Model {
         };
         edit.replace_weights(seed)?;
         edit.replace_targets();
-        edit.remove_softmax(output);
+        edit.remove_activations(output);
         edit.flatten(self, output)?;
         self.with_graph(edit.finish(output))
     }
@@ -241,14 +241,17 @@ impl Edit {
         weight.or_else(|| node?.tensor("value")).cloned()
     }
 
-    /// The loss works on raw scores.
-    fn remove_softmax(&mut self, output: &str) {
-        for index in self.found.tail.clone() {
+    /// The loss works on raw scores. A Relu on them, as SqueezeNet has one behind its convolution, goes too: under a fresh head it
+    /// cuts off the gradient of every class that starts below zero, and some never recover.
+    fn remove_activations(&mut self, output: &str) {
+        let mut tail = self.found.tail.clone();
+        tail.sort_unstable_by(|a, b| b.cmp(a));
+        for index in tail {
             let Some(node) = self
                 .graph
                 .node
                 .get(index)
-                .filter(|node| node.op_type.ends_with("oftmax"))
+                .filter(|node| node.op_type.ends_with("oftmax") || node.op_type == "Relu")
             else {
                 continue;
             };
@@ -256,7 +259,7 @@ impl Edit {
                 node.input_name(0).unwrap_or_default().to_owned(),
                 node.output_name(0).unwrap_or_default().to_owned(),
             );
-            // The output keeps its name; elsewhere readers turn to what the Softmax read.
+            // The output keeps its name; elsewhere readers turn to what the activation read.
             let (old, new) = if to == output { (from, to) } else { (to, from) };
             self.graph.node.remove(index);
             rename(&mut self.graph.node, &old, &new);

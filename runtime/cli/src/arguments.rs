@@ -75,7 +75,7 @@ pub(crate) struct Train {
     /// Images per training step
     #[arg(long, default_value_t = 64, value_parser = positive)]
     pub(crate) batch: usize,
-    /// Learning rate; by default 0.002 for sgd and 0.001 for adamw
+    /// Learning rate; by default 0.003 for sgd and 0.001 for adamw
     #[arg(long)]
     pub(crate) lr: Option<f32>,
     /// The optimiser
