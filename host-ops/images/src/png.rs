@@ -76,13 +76,13 @@ struct RowConverter {
     colour: ColorType,
     depth: BitDepth,
     width: usize,
-    /// 256 colours; entries the file does not define are grey, as in Pillow.
+    /// 256 colours; entries the file does not define are black, as in Pillow.
     palette: Vec<[u8; 3]>,
 }
 
 impl RowConverter {
     fn new(info: &png::Info<'_>) -> Result<Self, ImageError> {
-        let mut palette: Vec<[u8; 3]> = (0..=u8::MAX).map(|grey| [grey; 3]).collect();
+        let mut palette = vec![[0; 3]; 256];
         let colours = info.palette.as_deref().unwrap_or_default().as_chunks::<3>().0;
         for (entry, colour) in palette.iter_mut().zip(colours) {
             *entry = *colour;

@@ -1,8 +1,5 @@
 //! Real photos against Pillow: decode, resize and crop differ by at most 1/255 on average and 4/255 anywhere.
 
-// Helpers outside `#[test]` functions count as production code to clippy.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
-
 use frostline_images::{DecodeLimits, load};
 use frostline_tensor::PixelSpec;
 use std::io::{Read, Write};
@@ -42,7 +39,7 @@ fn by_pillow(photos: &[PathBuf]) -> Option<Vec<u8>> {
         eprintln!("skipped: python3 with Pillow is not installed");
         return None;
     }
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pillow.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/images/pillow.py");
     let mut python = Command::new("python3")
         .arg(script)
         .stdin(Stdio::piped())

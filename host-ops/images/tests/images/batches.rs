@@ -1,0 +1,177 @@
+//! Whole batches: order, failures, cancellation, and the same values by every way.
+
+use crate::fixture;
+use bytes::Bytes;
+use frostline_images::{
+    BatchLimits, BatchLoader, ByteSource, DecodeLimits, DecodePool, LoaderOptions, load, normalise,
+};
+use frostline_tensor::{
+    BoxFuture, LoadedPixels, OpError, OpErrorCode, PixelFormat, PixelSpec, SampleLoader, SampleRef,
+};
+use futures::FutureExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The small images by name; a key that starts with `wait` is never answered.
+#[derive(Default)]
+struct Fixtures {
+    reading: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+/// Counts a read while it lasts.
+struct Reading(Arc<AtomicUsize>);
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl ByteSource for Fixtures {
+    fn read(&self, sample: SampleRef) -> BoxFuture<Result<Bytes, OpError>> {
+        let now = self.reading.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        let reading = Reading(Arc::clone(&self.reading));
+        async move {
+            let _reading = reading;
+            tokio::task::yield_now().await;
+            match sample.key.as_str() {
+                key if key.starts_with("wait") => std::future::pending().await,
+                "missing.jpg" => Err(OpError::not_found("there is no object 'missing.jpg'")),
+                "text.jpg" => Ok(Bytes::from_static(b"no image")),
+                key => Ok(fixture(key).into()),
+            }
+        }
+        .boxed()
+    }
+}
+
+fn samples(keys: &[&str]) -> Vec<SampleRef> {
+    keys.iter()
+        .map(|key| SampleRef {
+            key: (*key).to_owned(),
+            etag: None,
+        })
+        .collect()
+}
+
+fn spec() -> PixelSpec {
+    PixelSpec {
+        resize: 20,
+        crop_height: 18,
+        crop_width: 16,
+        ..PixelSpec::imagenet(1, 1)
+    }
+}
+
+fn loader(source: Fixtures, options: LoaderOptions) -> BatchLoader<Fixtures> {
+    BatchLoader::new(Arc::new(source), DecodePool::start(2).unwrap(), options)
+}
+
+async fn loaded(keys: &[&str], format: PixelFormat) -> LoadedPixels {
+    loader(Fixtures::default(), LoaderOptions::default())
+        .load(samples(keys), spec(), format)
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_broken_sample_is_listed_and_the_others_keep_their_order() {
+    let keys = ["colour.png", "missing.jpg", "grey.jpg", "text.jpg", "palette.png"];
+    let batch = loaded(&keys, PixelFormat::U8).await;
+    assert_eq!(batch.pixels.shape().dims(), [3, 3, 18, 16]);
+    let rows: Vec<Vec<u8>> = ["colour.png", "grey.jpg", "palette.png"]
+        .iter()
+        .map(|name| load(&fixture(name), &spec(), &DecodeLimits::default()).unwrap())
+        .collect();
+    assert_eq!(batch.pixels.as_u8().unwrap(), rows.concat());
+    let failed: Vec<_> = batch
+        .failed
+        .iter()
+        .map(|failure| (failure.index, failure.error.code))
+        .collect();
+    assert_eq!(
+        failed,
+        [(1, OpErrorCode::NotFound), (3, OpErrorCode::InvalidEncoding)]
+    );
+    assert!(
+        batch.failed[1]
+            .error
+            .message
+            .starts_with("text.jpg: not a JPEG or PNG")
+    );
+}
+
+#[tokio::test]
+async fn normalising_bytes_later_gives_the_same_values() {
+    let keys = ["colour.png", "colour-420.jpg", "missing.jpg"];
+    let bytes = loaded(&keys, PixelFormat::U8).await;
+    let floats = loaded(&keys, PixelFormat::F32).await;
+    let later = normalise(&bytes.pixels, &spec()).unwrap();
+    assert_eq!(later.as_bytes(), floats.pixels.as_bytes());
+    let (byte, value) = (
+        bytes.pixels.as_u8().unwrap()[0],
+        floats.pixels.as_f32().unwrap()[0],
+    );
+    assert_eq!(value, (f32::from(byte) / 255.0 - 0.485) / 0.229);
+    assert!(normalise(&floats.pixels, &spec()).is_err(), "already normalised");
+}
+
+#[tokio::test]
+async fn no_sample_at_all_is_a_batch_of_no_rows() {
+    for keys in [&[][..], &["missing.jpg"]] {
+        let batch = loaded(keys, PixelFormat::F32).await;
+        assert_eq!(batch.pixels.shape().dims(), [0, 3, 18, 16]);
+        assert_eq!(batch.failed.len(), keys.len());
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_loaded_at_all_fails_as_a_whole() {
+    let small = LoaderOptions {
+        batch: BatchLimits { max_bytes: 1000 },
+        ..LoaderOptions::default()
+    };
+    let result = loader(Fixtures::default(), small)
+        .load(samples(&["a", "b"]), spec(), PixelFormat::F32)
+        .await;
+    assert_eq!(result.unwrap_err().code, OpErrorCode::TooLarge);
+    let wrong = PixelSpec {
+        crop_width: 21,
+        ..spec()
+    };
+    let result = loader(Fixtures::default(), LoaderOptions::default())
+        .load(vec![], wrong, PixelFormat::U8)
+        .await;
+    assert_eq!(result.unwrap_err().code, OpErrorCode::InvalidArgument);
+}
+
+#[tokio::test]
+async fn reads_overlap_up_to_the_limit_and_end_with_the_load() {
+    let source = Fixtures::default();
+    let (reading, most) = (Arc::clone(&source.reading), Arc::clone(&source.most));
+    let loader = loader(
+        source,
+        LoaderOptions {
+            reads_in_flight: 3,
+            ..LoaderOptions::default()
+        },
+    );
+    let mut load = loader.load(
+        samples(&["colour.png", "wait1", "wait2", "wait3", "wait4"]),
+        spec(),
+        PixelFormat::U8,
+    );
+    while reading.load(Ordering::SeqCst) < 3 || most.load(Ordering::SeqCst) < 3 {
+        assert!(futures::poll!(&mut load).is_pending());
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..100 {
+        assert!(futures::poll!(&mut load).is_pending());
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(most.load(Ordering::SeqCst), 3);
+    drop(load);
+    assert_eq!(reading.load(Ordering::SeqCst), 0);
+}

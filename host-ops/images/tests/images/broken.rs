@@ -1,0 +1,178 @@
+//! Whatever the bytes are, there is an image or a clear error, and never a panic.
+
+use crate::{fixture, images};
+use frostline_images::{DecodeLimits, ImageError, decode, load};
+use frostline_tensor::PixelSpec;
+use proptest::prelude::*;
+
+const LIMITS: DecodeLimits = DecodeLimits { max_pixels: 1 << 16 };
+
+fn decoded(bytes: &[u8]) -> Result<Vec<u8>, ImageError> {
+    decode(bytes, &LIMITS).map(|image| image.pixels().to_vec())
+}
+
+#[test]
+fn what_is_no_image_is_named() {
+    assert_eq!(decoded(b""), Err(ImageError::Empty));
+    let error = decoded(b"GIF89a and more").unwrap_err().to_string();
+    assert!(
+        error.contains("not a JPEG or PNG") && error.contains("GIF89a") && error.contains("47 49"),
+        "{error}"
+    );
+    assert!(matches!(
+        decoded(b"\xff\xd8\xff"),
+        Err(ImageError::Truncated { .. })
+    ));
+    assert!(matches!(
+        decoded(b"\xff\xd8\xff\xd9"),
+        Err(ImageError::Malformed { .. })
+    ));
+    assert!(matches!(
+        decoded(b"\x89PNG\r\n\x1a\n"),
+        Err(ImageError::Truncated { .. })
+    ));
+}
+
+#[test]
+fn a_cut_image_is_refused_wherever_it_is_cut() {
+    for name in [
+        "colour-420.jpg",
+        "progressive.jpg",
+        "colour.png",
+        "colour-alpha-16-interlaced.png",
+    ] {
+        let whole = fixture(name);
+        let pixels = decoded(&whole).unwrap();
+        for length in 1..whole.len() {
+            match decoded(&whole[..length]) {
+                // Only the end marker of a PNG is missing, which Pillow does not mind either.
+                Ok(cut) => assert!(
+                    cut == pixels && name.ends_with(".png") && length + 12 >= whole.len(),
+                    "{name} {length}"
+                ),
+                Err(ImageError::DecoderFailed { .. }) => panic!("{name} cut to {length} bytes"),
+                Err(error) => assert!(!error.to_string().is_empty()),
+            }
+        }
+    }
+    let cut = fixture("colour-420.jpg");
+    let error = decoded(&cut[..cut.len() - 20]).unwrap_err();
+    assert!(matches!(error, ImageError::Truncated { .. }), "{error}");
+}
+
+#[test]
+fn a_size_over_the_limit_is_refused_before_it_is_allocated() {
+    let mut jpeg = fixture("colour-444.jpg");
+    let frame = jpeg.windows(2).position(|marker| marker == [0xff, 0xc0]).unwrap();
+    jpeg[frame + 5..frame + 9].copy_from_slice(&[0xff, 0xff, 0xff, 0xff]);
+    let mut png = fixture("colour.png");
+    png[16..24].copy_from_slice(&[0x7f, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff]);
+    let expected = [(65_535, jpeg), (0x7fff_ffff, png)];
+    for (side, bytes) in expected {
+        match decode(&bytes, &DecodeLimits::default()) {
+            Err(ImageError::TooManyPixels { width, height, .. }) => assert_eq!((width, height), (side, side)),
+            // A PNG's header has a checksum, which the change broke.
+            Err(ImageError::Malformed { .. }) if side == 0x7fff_ffff => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A change to a valid file.
+#[derive(Debug, Clone)]
+enum Change {
+    Set(prop::sample::Index, u8),
+    Cut(prop::sample::Index),
+    Remove(prop::sample::Index, usize),
+    Repeat(prop::sample::Index, usize),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        4 => (any::<prop::sample::Index>(), any::<u8>()).prop_map(|(place, byte)| Change::Set(place, byte)),
+        1 => any::<prop::sample::Index>().prop_map(Change::Cut),
+        1 => (any::<prop::sample::Index>(), 1..20_usize).prop_map(|(place, length)| Change::Remove(place, length)),
+        1 => (any::<prop::sample::Index>(), 1..20_usize).prop_map(|(place, length)| Change::Repeat(place, length)),
+    ]
+}
+
+fn apply(bytes: &mut Vec<u8>, change: &Change) {
+    if bytes.is_empty() {
+        return;
+    }
+    match change {
+        Change::Set(place, byte) => {
+            let place = place.index(bytes.len());
+            bytes[place] = *byte;
+        }
+        Change::Cut(place) => bytes.truncate(place.index(bytes.len())),
+        Change::Remove(place, length) => {
+            let start = place.index(bytes.len());
+            let end = (start + length).min(bytes.len());
+            bytes.drain(start..end);
+        }
+        Change::Repeat(place, length) => {
+            let start = place.index(bytes.len());
+            let piece = bytes[start..(start + length).min(bytes.len())].to_vec();
+            bytes.splice(start..start, piece);
+        }
+    }
+}
+
+/// A PNG's checksums made right again, so that changes reach beyond them.
+fn mend_checksums(bytes: &mut [u8]) {
+    let mut start = 8;
+    while let Some(length) = bytes.get(start..start + 4) {
+        let length = u32::from_be_bytes(length.try_into().unwrap()) as usize;
+        let Some(body) = bytes.get(start + 4..start + 8 + length) else {
+            return;
+        };
+        let checksum = crc32(body).to_be_bytes();
+        let Some(place) = bytes.get_mut(start + 8 + length..start + 12 + length) else {
+            return;
+        };
+        place.copy_from_slice(&checksum);
+        start += 12 + length;
+    }
+}
+
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |checksum, &byte| {
+        (0..8).fold(checksum ^ u32::from(byte), |c, _| {
+            if c & 1 == 1 {
+                (c >> 1) ^ 0xedb8_8320
+            } else {
+                c >> 1
+            }
+        })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_changed_image_never_panics(
+        image in prop::sample::select(images()),
+        changes in prop::collection::vec(change(), 1..4),
+    ) {
+        let (name, mut bytes) = image;
+        for change in &changes {
+            apply(&mut bytes, change);
+        }
+        if name.ends_with(".png") {
+            mend_checksums(&mut bytes);
+        }
+        let spec = PixelSpec { resize: 16, crop_height: 16, crop_width: 12, ..PixelSpec::imagenet(1, 1) };
+        match load(&bytes, &spec, &LIMITS) {
+            Ok(crop) => prop_assert_eq!(crop.len(), 3 * 16 * 12),
+            Err(error) => prop_assert!(!error.to_string().is_empty()),
+        }
+    }
+
+    #[test]
+    fn bytes_of_any_kind_never_panic(start in prop::sample::select(vec![&b"\xff\xd8\xff"[..], b"\x89PNG\r\n\x1a\n", b""]), rest: Vec<u8>) {
+        let bytes = [start, &rest].concat();
+        prop_assert!(decoded(&bytes).is_err());
+    }
+}

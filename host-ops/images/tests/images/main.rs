@@ -1,0 +1,35 @@
+//! Images against Pillow, broken images, and whole batches.
+
+// Helpers outside `#[test]` functions count as production code to clippy.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+mod batches;
+mod broken;
+mod kinds;
+mod photos;
+
+use std::path::{Path, PathBuf};
+
+/// The folder of small images made by `make.py`.
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")
+}
+
+fn fixture(name: &str) -> Vec<u8> {
+    std::fs::read(fixtures().join(name)).unwrap()
+}
+
+/// Every JPEG and PNG there: name and bytes, sorted.
+fn images() -> Vec<(String, Vec<u8>)> {
+    let names = std::fs::read_dir(fixtures())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names
+        .filter(|name| name.ends_with(".jpg") || name.ends_with(".png"))
+        .collect();
+    names.sort();
+    names
+        .into_iter()
+        .map(|name| (name.clone(), fixture(&name)))
+        .collect()
+}
