@@ -14,7 +14,9 @@ pub enum ObjectError {
         reason: String,
     },
     /// The folder or bucket of the root does not exist.
-    #[error("there is no folder or bucket at '{root}'; check the address and, for S3, the endpoint in AWS_ENDPOINT_URL")]
+    #[error(
+        "there is no folder or bucket at '{root}'; check the address and, for S3, the endpoint in AWS_ENDPOINT_URL"
+    )]
     NoSuchRoot {
         /// The root.
         root: String,
@@ -36,7 +38,9 @@ pub enum ObjectError {
         root: String,
     },
     /// The object is not the version that was listed.
-    #[error("the object '{key}' in '{root}' was replaced since it was listed; start again to use the new one")]
+    #[error(
+        "the object '{key}' in '{root}' was replaced since it was listed; start again to use the new one"
+    )]
     Changed {
         /// The object.
         key: String,
@@ -61,16 +65,37 @@ pub enum ObjectError {
         /// The limit in bytes.
         limit: u64,
     },
-    /// The store refuses the credentials, or there are none.
+    /// The store refuses the credentials.
     #[error(
-        "the store of '{root}' refuses access to '{key}'; check the credentials in the environment of this process \
-         (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION)"
+        "the store of '{root}' refuses access to '{key}' ({reason}); check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, \
+         AWS_SESSION_TOKEN and AWS_REGION in the environment of this process, and what they are allowed to do"
     )]
     Denied {
         /// The object, or the root's listing.
         key: String,
         /// Its root.
         root: String,
+        /// The store's code, such as `SignatureDoesNotMatch`.
+        reason: String,
+    },
+    /// There are no credentials, and the machine has no role that would give some.
+    #[error(
+        "there are no credentials for the store of '{root}'; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment \
+         of this process, or AWS_SKIP_SIGNATURE=true for a public bucket"
+    )]
+    NoCredentials {
+        /// The root.
+        root: String,
+    },
+    /// Nothing listens where the store should be.
+    #[error(
+        "cannot reach the store of '{root}': {reason}; check that it runs and that AWS_ENDPOINT_URL names it"
+    )]
+    Unreachable {
+        /// The root.
+        root: String,
+        /// The operating system's words, such as `Connection refused`.
+        reason: String,
     },
     /// The store did not answer in time.
     #[error("the store of '{root}' did not answer for '{key}' within {after:?}")]
@@ -82,9 +107,13 @@ pub enum ObjectError {
         /// The deadline.
         after: Duration,
     },
-    /// The root holds more objects than a listing takes.
-    #[error("'{root}' holds more than {limit} objects; name a folder below it")]
+    /// A local folder holds more entries than a listing takes.
+    #[error(
+        "the folder '{folder}' in '{root}' holds more than {limit} entries; spread them over several folders"
+    )]
     TooMany {
+        /// The folder, relative to the root.
+        folder: String,
         /// The root.
         root: String,
         /// The limit.
@@ -97,13 +126,10 @@ pub enum ObjectError {
         key: String,
         /// Its root.
         root: String,
-        /// The store's own text, shortened.
+        /// The store's code or the operating system's words, shortened.
         reason: String,
     },
 }
-
-/// The longest text taken over from a store: a whole error page helps nobody.
-const LONGEST_REASON: usize = 300;
 
 impl ObjectError {
     /// Whether it says that the object to be created exists.
@@ -119,35 +145,10 @@ impl ObjectError {
             }
             Self::NoSuchRoot { .. } | Self::NotFound { .. } => OpErrorCode::NotFound,
             Self::TooLarge { .. } | Self::TooMany { .. } => OpErrorCode::TooLarge,
-            Self::Denied { .. } => OpErrorCode::Security,
+            Self::Denied { .. } | Self::NoCredentials { .. } => OpErrorCode::Security,
             Self::Deadline { .. } => OpErrorCode::Timeout,
-            Self::Store { .. } => OpErrorCode::RuntimeError,
+            Self::Store { .. } | Self::Unreachable { .. } => OpErrorCode::RuntimeError,
         }
-    }
-
-    /// A store's error about `key`, in our words. Texts about credentials are not taken over.
-    pub(crate) fn of(error: object_store::Error, root: &str, key: &str) -> Self {
-        use object_store::Error;
-        let (root, key) = (root.to_owned(), key.to_owned());
-        match error {
-            Error::NotFound { source, .. } if source.to_string().contains("NoSuchBucket") => Self::NoSuchRoot { root },
-            Error::NotFound { .. } => Self::NotFound { key, root },
-            Error::Precondition { .. } | Error::NotModified { .. } => Self::Changed { key, root },
-            Error::AlreadyExists { .. } => Self::AlreadyThere { key, root },
-            Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => Self::Denied { key, root },
-            other => Self::other(&other.to_string(), root, key),
-        }
-    }
-
-    fn other(text: &str, root: String, key: String) -> Self {
-        if text.contains("NoSuchBucket") {
-            return Self::NoSuchRoot { root };
-        }
-        if ["InvalidAccessKeyId", "SignatureDoesNotMatch", "credential", "AccessDenied"].iter().any(|word| text.contains(word)) {
-            return Self::Denied { key, root };
-        }
-        let reason = text.replace('\n', " ").chars().take(LONGEST_REASON).collect();
-        Self::Store { key, root, reason }
     }
 }
 

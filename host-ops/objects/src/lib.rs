@@ -4,6 +4,8 @@
 //! once are bounded, so that one tenant's job cannot take all of a host's connections.
 
 mod error;
+mod explain;
+mod folder;
 mod key;
 mod open;
 mod store;

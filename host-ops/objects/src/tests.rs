@@ -2,6 +2,7 @@
 
 use crate::{ObjectError, Store};
 use bytes::Bytes;
+use frostline_tensor::{ObjectReader, OpErrorCode};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
@@ -14,15 +15,30 @@ async fn behaves(store: &Store) {
     for key in ["b/2.jpg", "a.jpg", "b/1.jpg", "c d/ü.jpg"] {
         store.put_new(key, bytes(key)).await.unwrap();
     }
-    assert!(store.put_new("a.jpg", bytes("other")).await.unwrap_err().is_already_there());
+    assert!(
+        store
+            .put_new("a.jpg", bytes("other"))
+            .await
+            .unwrap_err()
+            .is_already_there()
+    );
     assert_eq!(store.read("a.jpg", None).await.unwrap(), bytes("a.jpg"));
     assert_eq!(store.size("b/1.jpg").await.unwrap(), 7);
     assert_eq!(store.read_range("b/1.jpg", 2..4).await.unwrap(), bytes("1."));
     assert_eq!(store.read_range("b/1.jpg", 5..100).await.unwrap(), bytes("pg"));
     assert_eq!(store.read_range("b/1.jpg", 100..200).await.unwrap(), Bytes::new());
-    assert!(matches!(store.read("nothing.jpg", None).await, Err(ObjectError::NotFound { .. })));
-    assert!(matches!(store.read("../a.jpg", None).await, Err(ObjectError::Key { .. })));
-    assert!(matches!(store.read_at_most("a.jpg", None, 4).await, Err(ObjectError::TooLarge { size: 5, .. })));
+    assert!(matches!(
+        store.read("nothing.jpg", None).await,
+        Err(ObjectError::NotFound { .. })
+    ));
+    assert!(matches!(
+        store.read("../a.jpg", None).await,
+        Err(ObjectError::Key { .. })
+    ));
+    assert!(matches!(
+        store.read_at_most("a.jpg", None, 4).await,
+        Err(ObjectError::TooLarge { size: 5, .. })
+    ));
 
     let mut keys = Vec::new();
     let mut after = None;
@@ -38,13 +54,22 @@ async fn behaves(store: &Store) {
     assert_eq!(keys, ["a.jpg", "b/1.jpg", "b/2.jpg", "c d/ü.jpg"]);
 
     let listed = store.list(None, 10).await.unwrap().objects.remove(0);
-    assert_eq!(store.read("a.jpg", listed.etag.as_deref()).await.unwrap(), bytes("a.jpg"));
+    assert_eq!(
+        store.read("a.jpg", listed.etag.as_deref()).await.unwrap(),
+        bytes("a.jpg")
+    );
     store.put("a.jpg", bytes("a replaced one")).await.unwrap();
     let changed = store.read("a.jpg", listed.etag.as_deref()).await.unwrap_err();
-    assert!(matches!(&changed, ObjectError::Changed { key, .. } if key == "a.jpg"), "{changed}");
+    assert!(
+        matches!(&changed, ObjectError::Changed { key, .. } if key == "a.jpg"),
+        "{changed}"
+    );
 
     store.delete("a.jpg").await.unwrap();
-    assert!(matches!(store.size("a.jpg").await, Err(ObjectError::NotFound { .. })));
+    assert!(matches!(
+        store.size("a.jpg").await,
+        Err(ObjectError::NotFound { .. })
+    ));
 }
 
 #[tokio::test]
@@ -57,7 +82,16 @@ async fn local_files_behave() {
     let folder = tempfile::tempdir().unwrap();
     behaves(&Store::open(folder.path().to_str().unwrap()).unwrap()).await;
     let url = format!("file://{}", folder.path().display());
-    assert_eq!(Store::open(&url).unwrap().list(None, 10).await.unwrap().objects.len(), 3);
+    assert_eq!(
+        Store::open(&url)
+            .unwrap()
+            .list(None, 10)
+            .await
+            .unwrap()
+            .objects
+            .len(),
+        3
+    );
 }
 
 #[tokio::test]
@@ -71,9 +105,19 @@ async fn a_link_out_of_the_root_is_neither_listed_nor_read() {
     std::os::unix::fs::symlink(folder.path(), root.join("up")).unwrap();
     let store = Store::open(root.to_str().unwrap()).unwrap();
     for key in ["link.jpg", "up/secret.txt"] {
-        assert!(matches!(store.read(key, None).await, Err(ObjectError::Key { .. })), "{key}");
+        assert!(
+            matches!(store.read(key, None).await, Err(ObjectError::Key { .. })),
+            "{key}"
+        );
     }
-    let keys: Vec<_> = store.list(None, 10).await.unwrap().objects.into_iter().map(|object| object.key).collect();
+    let keys: Vec<_> = store
+        .list(None, 10)
+        .await
+        .unwrap()
+        .objects
+        .into_iter()
+        .map(|object| object.key)
+        .collect();
     assert_eq!(keys, ["a.jpg"]);
 }
 
@@ -83,14 +127,17 @@ fn roots_that_cannot_be_used_are_refused() {
     let file = folder.path().join("photo.jpg");
     std::fs::write(&file, "x").unwrap();
     for root in ["ftp://host/x", "s3://", file.to_str().unwrap()] {
-        assert!(matches!(Store::open(root), Err(ObjectError::Root { .. })), "{root}");
+        assert!(
+            matches!(Store::open(root), Err(ObjectError::Root { .. })),
+            "{root}"
+        );
     }
     let missing = folder.path().join("nowhere");
     let error = Store::open(missing.to_str().unwrap()).unwrap_err();
     assert!(matches!(&error, ObjectError::NoSuchRoot { .. }) && error.to_string().contains("nowhere"));
 }
 
-/// moto's S3 server; prints its address, ends with its standard input.
+/// moto's S3 server with a bucket `photos`; prints its address, ends with its standard input.
 const SERVER: &str = r#"
 import sys
 try:
@@ -104,64 +151,129 @@ host, port = server.get_host_and_port()
 url = f"http://{host}:{port}"
 store = boto3.client("s3", endpoint_url=url, region_name="us-east-1", aws_access_key_id="id", aws_secret_access_key="key")
 store.create_bucket(Bucket="photos")
-for number in range(1100):
+for number in range(int(sys.argv[1])):
     store.put_object(Bucket="photos", Key=f"many/{number:04}.jpg", Body=b"x")
 print(url, flush=True)
 sys.stdin.read()
 "#;
 
-struct Moto(Child);
+const SECRET: &str = "a-key-nobody-may-see";
+
+struct Moto {
+    process: Child,
+    url: String,
+}
+
+impl Moto {
+    /// Starts a server whose bucket holds `objects` under `many/`; one that checks credentials knows none. `None`, said on
+    /// standard error, where Python or moto is not installed.
+    fn start(objects: usize, checks_credentials: bool) -> Option<Self> {
+        let mut server = Command::new("python3");
+        server.args(["-c", SERVER, &objects.to_string()]);
+        if checks_credentials {
+            // Everything after the bucket's creation is checked.
+            server.env("INITIAL_NO_AUTH_ACTION_COUNT", "1");
+        }
+        let process = server
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .ok();
+        let moto = process.and_then(|mut process| {
+            let mut url = String::new();
+            BufReader::new(process.stdout.take()?).read_line(&mut url).ok()?;
+            Some(Self {
+                process,
+                url: url.trim().to_owned(),
+            })
+        });
+        let moto = moto.filter(|moto| moto.url.starts_with("http://"));
+        if moto.is_none() {
+            eprintln!("skipped: Python has no moto (pip install 'moto[server]' boto3)");
+        }
+        moto
+    }
+
+    fn open(&self, root: &str) -> Store {
+        let settings = [
+            ("AWS_ENDPOINT_URL", self.url.as_str()),
+            ("AWS_REGION", "us-east-1"),
+            ("AWS_ACCESS_KEY_ID", "id"),
+            ("AWS_SECRET_ACCESS_KEY", SECRET),
+        ];
+        Store::open_with(
+            root,
+            settings.map(|(name, value)| (name.to_owned(), value.to_owned())),
+        )
+        .unwrap()
+    }
+}
 
 impl Drop for Moto {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
-}
-
-/// S3's settings come from the environment of the process, so the S3 tests run in a process of their own: this one, started
-/// again with the settings.
-#[test]
-fn s3_behaves() {
-    let mut server = Command::new("python3");
-    server.args(["-c", SERVER]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let Ok(child) = server.spawn() else { return skipped() };
-    let mut moto = Moto(child);
-    let mut url = String::new();
-    BufReader::new(moto.0.stdout.take().unwrap()).read_line(&mut url).unwrap();
-    if !url.starts_with("http://") {
-        return skipped();
-    }
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "tests::s3_child", "--ignored", "--nocapture"])
-        .env("AWS_ENDPOINT_URL", url.trim())
-        .env("AWS_REGION", "us-east-1")
-        .env("AWS_ACCESS_KEY_ID", "id")
-        .env("AWS_SECRET_ACCESS_KEY", "a-key-nobody-may-see")
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}");
-    assert!(text.contains("1 passed") && !text.contains("nobody-may-see"), "{text}");
-}
-
-fn skipped() {
-    eprintln!("skipped: Python has no moto (cargo xtask test installs it)");
 }
 
 #[tokio::test]
-#[ignore = "run by s3_behaves with a server's address"]
-async fn s3_child() {
-    behaves(&Store::open("s3://photos/some/root").unwrap()).await;
+async fn s3_behaves() {
+    let Some(moto) = Moto::start(1100, false) else {
+        return;
+    };
+    behaves(&moto.open("s3://photos/some/root")).await;
 
-    let many = Store::open("s3://photos/many").unwrap();
-    let first = many.list(None, 1050).await.unwrap();
-    assert_eq!((first.objects.len(), first.next.as_deref()), (1050, Some("1049.jpg")));
-    let rest = many.list(first.next.as_deref(), 1050).await.unwrap();
-    assert_eq!((rest.objects.len(), rest.next), (50, None));
+    let many = moto.open("s3://photos/many");
+    let first = many.list(None, 5000).await.unwrap();
+    assert_eq!(
+        (first.objects.len(), first.next.as_deref()),
+        (1000, Some("0999.jpg"))
+    );
+    let rest = many.list(first.next.as_deref(), 1000).await.unwrap();
+    assert_eq!((rest.objects.len(), rest.next), (100, None));
 
-    let nowhere = Store::open("s3://nowhere/root").unwrap();
-    for error in [nowhere.list(None, 10).await.unwrap_err(), nowhere.read("a.jpg", None).await.unwrap_err()] {
+    let nowhere = moto.open("s3://nowhere/root");
+    for error in [
+        nowhere.list(None, 10).await.unwrap_err(),
+        nowhere.read("a.jpg", None).await.unwrap_err(),
+    ] {
         assert!(matches!(&error, ObjectError::NoSuchRoot { .. }), "{error:?}");
     }
+
+    drop(moto);
+    let error = many.read("0000.jpg", None).await.unwrap_err();
+    assert!(
+        matches!(&error, ObjectError::Unreachable { reason, .. } if reason.contains("refused")),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn s3_refuses_unknown_credentials() {
+    let Some(moto) = Moto::start(0, true) else { return };
+    let store = moto.open("s3://photos/root");
+    let attempts = [
+        store.read("a.jpg", None).await.map(drop).unwrap_err(),
+        store.list(None, 10).await.map(drop).unwrap_err(),
+        store.put_new("a.jpg", bytes("x")).await.unwrap_err(),
+    ];
+    for error in attempts {
+        assert!(
+            matches!(&error, ObjectError::Denied { reason, .. } if reason == "InvalidAccessKeyId"),
+            "{error:?}"
+        );
+        assert!(error.to_string().contains("AWS_ACCESS_KEY_ID") && !error.to_string().contains(SECRET));
+    }
+}
+
+#[tokio::test]
+async fn a_store_implements_the_seam() {
+    let store = Store::open("memory://").unwrap();
+    store.put("a.jpg", bytes("0123456789")).await.unwrap();
+    let reader: &dyn ObjectReader = &store;
+    assert_eq!(reader.size("a.jpg".to_owned()).await.unwrap(), 10);
+    assert_eq!(reader.read("a.jpg".to_owned(), 8..20).await.unwrap(), b"89");
+    let error = reader.size("b.jpg".to_owned()).await.unwrap_err();
+    assert_eq!(error.code, OpErrorCode::NotFound);
 }

@@ -1,0 +1,154 @@
+//! What a store's error means to the person who gets it.
+//!
+//! `object_store` puts whole response bodies into its texts. Those of S3 repeat the request they refuse, with the session token
+//! in it, so nothing is taken over but S3's error code, the HTTP status, and what the operating system said.
+
+use crate::ObjectError;
+use object_store::Error;
+use object_store::client::{HttpError, HttpErrorKind};
+
+/// The longest text taken over: the operating system's messages are shorter.
+const LONGEST_REASON: usize = 200;
+
+/// A store's error about `key`; `credentials` tells whether any were given.
+pub(crate) fn explain(error: &Error, root: &str, key: &str, credentials: bool) -> ObjectError {
+    let (root, key) = (root.to_owned(), key.to_owned());
+    let code = s3_code(&error.to_string());
+    match (error, code.as_deref()) {
+        (_, Some("NoSuchBucket")) => ObjectError::NoSuchRoot { root },
+        (Error::NotFound { .. }, _) => ObjectError::NotFound { key, root },
+        (Error::Precondition { .. } | Error::NotModified { .. }, _) => ObjectError::Changed { key, root },
+        (Error::AlreadyExists { .. }, _) => ObjectError::AlreadyThere { key, root },
+        (Error::PermissionDenied { .. } | Error::Unauthenticated { .. }, _) => {
+            let reason = code.unwrap_or_else(|| "access denied".to_owned());
+            ObjectError::Denied { key, root, reason }
+        }
+        (_, Some(code)) => ObjectError::Store {
+            key,
+            root,
+            reason: format!("it answered {code}"),
+        },
+        _ if !credentials => ObjectError::NoCredentials { root },
+        _ if cannot_connect(error) => ObjectError::Unreachable {
+            root,
+            reason: innermost(error),
+        },
+        _ => ObjectError::Store {
+            key,
+            root,
+            reason: status(error).unwrap_or_else(|| innermost(error)),
+        },
+    }
+}
+
+/// The code of an S3 error document, such as `SlowDown`.
+fn s3_code(text: &str) -> Option<String> {
+    let (code, _) = text.split_once("<Code>")?.1.split_once("</Code>")?;
+    let plain = code.len() <= 64 && code.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    plain.then(|| code.to_owned())
+}
+
+/// The HTTP status, for an answer that is no S3 error document.
+fn status(error: &Error) -> Option<String> {
+    let text = error.to_string();
+    let (_, rest) = text.split_once("status code: ")?;
+    let status: String = rest
+        .chars()
+        .take_while(|&letter| letter != ':')
+        .take(LONGEST_REASON)
+        .collect();
+    Some(format!("it answered {status}"))
+}
+
+fn cannot_connect(error: &Error) -> bool {
+    sources(error).any(|source| {
+        source
+            .downcast_ref::<HttpError>()
+            .is_some_and(|error| matches!(error.kind(), HttpErrorKind::Connect))
+    })
+}
+
+/// The text of the first cause, on one line. Only the operating system and the HTTP client speak here: an answer's body never
+/// gets this far, it is caught by its status.
+fn innermost(error: &Error) -> String {
+    let text = sources(error)
+        .last()
+        .map_or_else(|| error.to_string(), ToString::to_string);
+    text.chars()
+        .map(|letter| if letter.is_control() { ' ' } else { letter })
+        .take(LONGEST_REASON)
+        .collect()
+}
+
+fn sources(error: &Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error as &(dyn std::error::Error + 'static)), |error| {
+        error.source()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn generic(text: &str) -> ObjectError {
+        explain(
+            &Error::Generic {
+                store: "S3",
+                source: text.into(),
+            },
+            "s3://photos",
+            "a.jpg",
+            true,
+        )
+    }
+
+    #[test]
+    fn an_answers_body_is_not_repeated() {
+        let body = "<Error><Code>SignatureDoesNotMatch</Code><CanonicalRequest>x-amz-security-token:abc123</CanonicalRequest></Error>";
+        let denied = explain(
+            &Error::PermissionDenied {
+                path: "a.jpg".into(),
+                source: body.into(),
+            },
+            "s3://photos",
+            "a.jpg",
+            true,
+        );
+        assert!(matches!(&denied, ObjectError::Denied { reason, .. } if reason == "SignatureDoesNotMatch"));
+        let page = generic("Server returned non-2xx status code: 502 Bad Gateway: <html>token abc123</html>");
+        assert!(page.to_string().contains("502 Bad Gateway"));
+        for error in [
+            denied,
+            page,
+            generic(&format!("Server returned error response: {body}")),
+        ] {
+            assert!(!error.to_string().contains("abc123"), "{error}");
+        }
+    }
+
+    #[test]
+    fn missing_buckets_and_missing_credentials_are_told_apart_from_missing_objects() {
+        let missing = |body: &str| Error::NotFound {
+            path: "a.jpg".into(),
+            source: body.into(),
+        };
+        let bucket = missing("404 Not Found: <Error><Code>NoSuchBucket</Code></Error>");
+        let object = missing("404 Not Found: <Error><Code>NoSuchKey</Code></Error>");
+        assert!(matches!(
+            explain(&bucket, "r", "k", true),
+            ObjectError::NoSuchRoot { .. }
+        ));
+        assert!(matches!(
+            explain(&object, "r", "k", true),
+            ObjectError::NotFound { .. }
+        ));
+        let other = Error::Generic {
+            store: "S3",
+            source: "no route to the instance's metadata".into(),
+        };
+        assert!(matches!(
+            explain(&other, "r", "k", false),
+            ObjectError::NoCredentials { .. }
+        ));
+    }
+}
