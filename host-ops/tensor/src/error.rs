@@ -54,7 +54,10 @@ pub struct OpError {
 impl OpError {
     /// An error with `code` and a message for people.
     pub fn new(code: OpErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self {
+            code,
+            message: message.into(),
+        }
     }
     /// [`OpErrorCode::InvalidArgument`] with a message.
     pub fn invalid(message: impl Into<String>) -> Self {

@@ -69,8 +69,11 @@ impl PixelSpec {
 
     /// Refuses a spec that cannot be carried out.
     pub fn check(&self) -> Result<(), PixelSpecError> {
-        let sides =
-            [("resize", self.resize), ("crop_height", self.crop_height), ("crop_width", self.crop_width)];
+        let sides = [
+            ("resize", self.resize),
+            ("crop_height", self.crop_height),
+            ("crop_width", self.crop_width),
+        ];
         for (what, value) in sides {
             if value == 0 || value > Self::MAX_SIDE {
                 return Err(PixelSpecError::Side { what, value });
@@ -85,7 +88,10 @@ impl PixelSpec {
         }
         let finite = self.mean.iter().all(|m| m.is_finite());
         if !finite || !self.std.iter().all(|s| s.is_finite() && *s > 0.0) {
-            return Err(PixelSpecError::Normalisation { mean: self.mean, std: self.std });
+            return Err(PixelSpecError::Normalisation {
+                mean: self.mean,
+                std: self.std,
+            });
         }
         Ok(())
     }
@@ -120,9 +126,30 @@ mod tests {
     #[test]
     fn impossible_specs_are_refused() {
         let good = PixelSpec::imagenet(64, 64);
-        assert!(PixelSpec { crop_width: 100, ..good }.check().is_err());
+        assert!(
+            PixelSpec {
+                crop_width: 100,
+                ..good
+            }
+            .check()
+            .is_err()
+        );
         assert!(PixelSpec { resize: 0, ..good }.check().is_err());
-        assert!(PixelSpec { std: [0.0, 1.0, 1.0], ..good }.check().is_err());
-        assert!(PixelSpec { mean: [f32::NAN, 0.0, 0.0], ..good }.check().is_err());
+        assert!(
+            PixelSpec {
+                std: [0.0, 1.0, 1.0],
+                ..good
+            }
+            .check()
+            .is_err()
+        );
+        assert!(
+            PixelSpec {
+                mean: [f32::NAN, 0.0, 0.0],
+                ..good
+            }
+            .check()
+            .is_err()
+        );
     }
 }

@@ -68,7 +68,9 @@ impl Shape {
 
     /// Bytes a dense tensor of this shape takes with elements of `size` bytes.
     pub fn bytes(&self, size: usize) -> Result<usize, ShapeError> {
-        self.elements()?.checked_mul(size).ok_or_else(|| ShapeError::Overflow { shape: self.clone() })
+        self.elements()?
+            .checked_mul(size)
+            .ok_or_else(|| ShapeError::Overflow { shape: self.clone() })
     }
 
     /// The first axis: how many rows the batch has.
@@ -78,7 +80,10 @@ impl Shape {
 
     /// The shape of one row: all but the first axis.
     pub fn row(&self) -> Result<Self, ShapeError> {
-        self.0.split_first().map(|(_, rest)| Self(rest.to_vec())).ok_or(ShapeError::Scalar)
+        self.0
+            .split_first()
+            .map(|(_, rest)| Self(rest.to_vec()))
+            .ok_or(ShapeError::Scalar)
     }
 
     /// This shape as one row of a batch of `rows`.

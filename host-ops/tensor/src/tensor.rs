@@ -91,7 +91,11 @@ impl Tensor {
         let shape = shape.into();
         let expected = shape.elements()?;
         if expected != data.len() {
-            return Err(ShapeError::Length { shape, expected, actual: data.len() });
+            return Err(ShapeError::Length {
+                shape,
+                expected,
+                actual: data.len(),
+            });
         }
         Ok(Self { shape, data })
     }
@@ -189,7 +193,10 @@ impl Tensor {
         let mut bytes = Vec::with_capacity(batches.iter().map(Self::byte_len).sum());
         for batch in batches {
             if batch.dtype() != first.dtype() || batch.shape.row()? != row {
-                return Err(ShapeError::Rows { left: first.describe(), right: batch.describe() });
+                return Err(ShapeError::Rows {
+                    left: first.describe(),
+                    right: batch.describe(),
+                });
             }
             rows += batch.rows()?;
             bytes.extend_from_slice(batch.as_bytes());
@@ -225,14 +232,21 @@ mod tests {
     #[test]
     fn a_shape_that_overflows_is_refused() {
         let shape = Shape::new([usize::MAX, 2]);
-        assert!(matches!(Tensor::f32(shape, vec![]), Err(ShapeError::Overflow { .. })));
+        assert!(matches!(
+            Tensor::f32(shape, vec![]),
+            Err(ShapeError::Overflow { .. })
+        ));
     }
 
     #[test]
     fn a_shape_that_lies_is_refused() {
         assert!(matches!(
             Tensor::f32([2, 3], vec![0.0; 5]),
-            Err(ShapeError::Length { expected: 6, actual: 5, .. })
+            Err(ShapeError::Length {
+                expected: 6,
+                actual: 5,
+                ..
+            })
         ));
     }
 
@@ -247,7 +261,10 @@ mod tests {
     #[test]
     fn bytes_round_trip() {
         let tensor = Tensor::i64([2], vec![-1, i64::MAX]).unwrap();
-        assert_eq!(Data::from_bytes(DType::I64, tensor.as_bytes()).as_ref(), Some(tensor.data()));
+        assert_eq!(
+            Data::from_bytes(DType::I64, tensor.as_bytes()).as_ref(),
+            Some(tensor.data())
+        );
         assert_eq!(Data::from_bytes(DType::F32, &[0; 5]), None);
     }
 }

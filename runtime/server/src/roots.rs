@@ -55,11 +55,10 @@ impl Root {
     /// # Errors
     /// What is wrong with it, for people.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let url = if text.starts_with('/') {
-            Url::from_file_path(text).map_err(|()| "it is no absolute path".to_owned())?
-        } else {
-            Url::parse(text).map_err(|error| format!("it is neither a URL nor an absolute path ({error})"))?
-        };
+        let file = Url::from_file_path(text).ok().filter(|_| text.starts_with('/'));
+        // A path's URL still has its dot segments; parsing resolves them.
+        let url = Url::parse(file.as_ref().map_or(text, Url::as_str))
+            .map_err(|error| format!("it is neither a URL nor an absolute path ({error})"))?;
         if !url.username().is_empty() || url.password().is_some() {
             return Err("it must not contain credentials; set them in the host's environment".to_owned());
         }
@@ -72,9 +71,13 @@ impl Root {
             .unwrap_or_default();
         let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
         let store = format!("{}://{host}{port}", url.scheme());
+        if url.cannot_be_a_base() {
+            return Err("it names no place in a store".to_owned());
+        }
         let segments = url
             .path_segments()
-            .ok_or("it has no path")?
+            .into_iter()
+            .flatten()
             .filter(|segment| !segment.is_empty());
         let path = segments.map(decoded).collect::<Result<Vec<String>, String>>()?;
         let url = spelled(&store, &path)?;
@@ -168,9 +171,20 @@ mod tests {
     }
 
     #[test]
+    fn a_whole_bucket_can_be_granted() {
+        let granted = GrantedRoots::new(&["s3://bucket".to_owned()]).unwrap();
+        for root in ["s3://bucket", "s3://bucket/", "s3://bucket/sets"] {
+            assert!(granted.allows(&Root::parse(root).unwrap()), "{root}");
+        }
+        assert!(!granted.allows(&Root::parse("s3://bucket2").unwrap()));
+        assert!(Root::parse("mailto:someone").is_err());
+    }
+
+    #[test]
     fn one_place_has_one_spelling() {
         let spelling = |text: &str| Root::parse(text).unwrap().as_str().to_owned();
         assert_eq!(spelling("/srv/photos/"), "file:///srv/photos");
+        assert_eq!(spelling("/srv/photos/a/../"), "file:///srv/photos");
         assert_eq!(spelling("file://localhost/srv//photos"), "file:///srv/photos");
         assert_eq!(spelling("/a b/%41"), spelling("file:///a%20b/%2541"));
     }

@@ -157,7 +157,7 @@ fn rows_of(name: &str, width: i64) -> ValueInfo {
 mod reference {
     use super::{DType, Data, Engine, OpErrorCode, SAMPLES, Seen, Tensor};
     use std::sync::Arc;
-    use wasmtime::component::{Component, Linker, ResourceTable};
+    use wasmtime::component::{Component, HasSelf, Linker, ResourceTable};
     use wasmtime::{Config, Store};
     use wasmtime_wasi_nn::backend::{
         BackendError, BackendExecutionContext, BackendGraph, Id, NamedTensor as BackendTensor,
@@ -178,11 +178,20 @@ mod reference {
             },
         });
     }
+    use bindings::frostline::pushdown::{log, types};
     use bindings::wasi::nn::errors::ErrorCode;
 
     struct State {
         table: ResourceTable,
         nn: WasiNnCtx,
+    }
+
+    impl types::Host for State {}
+
+    impl log::Host for State {
+        fn write(&mut self, _: log::Level, message: String) {
+            eprintln!("{message}");
+        }
     }
 
     pub(super) fn on_the_reference(bytes: &[u8]) -> Seen {
@@ -194,8 +203,9 @@ mod reference {
         .unwrap();
         let mut store = Store::new(&engine, state());
         let component = Component::new(&engine, bytes).unwrap();
-        // Whatever else the world has stays out of reach: a guest of plain wasi:nn does not notice.
-        linker.define_unknown_imports_as_traps(&component).unwrap();
+        // Panics go to the log; nothing else of ours is within the guest's reach.
+        log::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state).unwrap();
+        types::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state).unwrap();
         let guest = bindings::FrozenPrefix::instantiate(&mut store, &component, &linker).unwrap();
         let samples: Vec<_> = SAMPLES
             .iter()

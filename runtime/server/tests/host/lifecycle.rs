@@ -35,7 +35,7 @@ async fn a_full_queue_sends_away_and_a_client_that_leaves_makes_room() {
         test.idle().await;
         let answer = test.client.extract(&request).await;
         let (rows, end) = rows(RowFormat::Object, &request, answer).await;
-        assert!(matches!(end, End::Clean), "{end:?}");
+        assert_eq!(end, End::Clean);
         assert_eq!(rows.len(), OBJECTS as usize);
     }
 }
@@ -52,7 +52,7 @@ async fn who_waits_in_the_queue_is_served_when_a_place_is_free() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     drop(unread);
-    assert!(matches!(second.await.unwrap().1, End::Clean));
+    assert_eq!(second.await.unwrap().1, End::Clean);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -63,7 +63,7 @@ async fn an_extraction_past_its_deadline_is_aborted_and_never_ends_cleanly() {
         let unread = client.extract(&request).await;
         test.idle().await;
         let (rows, end) = rows(RowFormat::Object, &request, unread).await;
-        assert!(matches!(end, End::Aborted), "{end:?}");
+        assert_eq!(end, End::Aborted);
         assert!(rows.len() < OBJECTS as usize);
     }
 }
@@ -82,7 +82,7 @@ async fn shutting_down_finishes_what_runs_and_refuses_what_is_new() {
     let (_, error) = test.client.extract_refused(&request).await;
     assert_eq!(error.class, ErrorClass::Busy);
     let (rows, end) = rows(RowFormat::Object, &request, unread).await;
-    assert!(matches!(end, End::Clean), "{end:?}");
+    assert_eq!(end, End::Clean);
     assert_eq!(rows.len(), OBJECTS as usize);
     stopping.await.unwrap();
     assert!(
@@ -102,7 +102,7 @@ async fn at_the_deadline_of_a_shutdown_answers_are_aborted() {
         .shutdown(Duration::from_millis(50))
         .await;
     let (_, end) = rows(RowFormat::Object, &request, unread).await;
-    assert!(matches!(end, End::Aborted), "{end:?}");
+    assert_eq!(end, End::Aborted);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,7 +18,6 @@ use hyper_util::rt::TokioExecutor;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::io::Cursor;
 use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -26,25 +25,25 @@ use tempfile::TempDir;
 /// How long anything may take before a test is called stuck.
 const STUCK: Duration = Duration::from_secs(60);
 
-pub struct TestHost {
-    pub host: Option<RunningHost>,
-    pub folder: TempDir,
-    pub client: Client,
+pub(crate) struct TestHost {
+    pub(crate) host: Option<RunningHost>,
+    pub(crate) folder: TempDir,
+    pub(crate) client: Client,
 }
 
 impl TestHost {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::with(|_| ()).await
     }
 
-    pub async fn with(change: impl FnOnce(&mut HostSettings)) -> Self {
+    pub(crate) async fn with(change: impl FnOnce(&mut HostSettings)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("data")).unwrap();
         Self::on(folder, change).await
     }
 
     /// A host on state and data that are there.
-    pub async fn on(folder: TempDir, change: impl FnOnce(&mut HostSettings)) -> Self {
+    pub(crate) async fn on(folder: TempDir, change: impl FnOnce(&mut HostSettings)) -> Self {
         let mut settings = HostSettings {
             listen: "127.0.0.1:0".to_owned(),
             state: folder.path().join("state"),
@@ -66,22 +65,22 @@ impl TestHost {
         }
     }
 
-    pub fn http2(&self) -> Client {
+    pub(crate) fn http2(&self) -> Client {
         Client::new(self.client.base.clone(), self.client.token.clone(), true)
     }
 
-    pub fn root(&self) -> String {
+    pub(crate) fn root(&self) -> String {
         self.folder.path().join("data").to_str().unwrap().to_owned()
     }
 
-    pub fn write(&self, key: &str, bytes: &[u8]) {
+    pub(crate) fn write(&self, key: &str, bytes: &[u8]) {
         let path = self.folder.path().join("data").join(key);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, bytes).unwrap();
     }
 
     /// Photos `0.png` and on, each different; their bytes.
-    pub fn photos(&self, count: u32) -> Vec<Bytes> {
+    pub(crate) fn photos(&self, count: u32) -> Vec<Bytes> {
         let photos: Vec<Bytes> = (0..count).map(photo).collect();
         photos
             .iter()
@@ -90,7 +89,7 @@ impl TestHost {
         photos
     }
 
-    pub async fn upload(&self) -> (Pin, Pin) {
+    pub(crate) async fn upload(&self) -> (Pin, Pin) {
         let guest = stock_guest();
         let model = network().to_bytes().unwrap();
         for (path, bytes) in [("/v1/guests/prefix", &guest), ("/v1/models/tiny", &model)] {
@@ -100,12 +99,12 @@ impl TestHost {
         (pin("prefix", &guest), pin("tiny", &model))
     }
 
-    pub async fn load(&self) -> Load {
+    pub(crate) async fn load(&self) -> Load {
         self.client.get("/v1/load").await.1
     }
 
     /// Waits until no extraction runs.
-    pub async fn idle(&self) {
+    pub(crate) async fn idle(&self) {
         let idle = async {
             while self.load().await.running > 0 {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -116,7 +115,7 @@ impl TestHost {
             .expect("an extraction kept running");
     }
 
-    pub fn request(&self, split: &str, samples: u32) -> ExtractionRequest {
+    pub(crate) fn request(&self, split: &str, samples: u32) -> ExtractionRequest {
         ExtractionRequest {
             root: self.root(),
             split: Split::from(split),
@@ -131,7 +130,7 @@ impl TestHost {
     }
 }
 
-pub fn sample(position: u32, key: &str) -> RequestedSample {
+pub(crate) fn sample(position: u32, key: &str) -> RequestedSample {
     RequestedSample {
         position,
         key: key.to_owned(),
@@ -140,10 +139,10 @@ pub fn sample(position: u32, key: &str) -> RequestedSample {
 }
 
 #[derive(Clone)]
-pub struct Client {
+pub(crate) struct Client {
     pool: Pool<HttpConnector, Full<Bytes>>,
-    pub base: String,
-    pub token: String,
+    pub(crate) base: String,
+    pub(crate) token: String,
 }
 
 impl Client {
@@ -152,7 +151,12 @@ impl Client {
         Self { pool, base, token }
     }
 
-    pub async fn send(&self, method: Method, path: &str, body: impl Into<Bytes>) -> Response<Incoming> {
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: impl Into<Bytes>,
+    ) -> Response<Incoming> {
         let request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.base))
@@ -165,7 +169,7 @@ impl Client {
             .unwrap()
     }
 
-    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> (StatusCode, T) {
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> (StatusCode, T) {
         let answer = self.send(Method::GET, path, "").await;
         (
             answer.status(),
@@ -173,7 +177,7 @@ impl Client {
         )
     }
 
-    pub async fn refused(
+    pub(crate) async fn refused(
         &self,
         method: Method,
         path: &str,
@@ -184,7 +188,7 @@ impl Client {
         (status, serde_json::from_slice(&self::body(answer).await).unwrap())
     }
 
-    pub async fn extract(&self, request: &ExtractionRequest) -> Response<Incoming> {
+    pub(crate) async fn extract(&self, request: &ExtractionRequest) -> Response<Incoming> {
         self.send(
             Method::POST,
             "/v1/extractions",
@@ -193,7 +197,7 @@ impl Client {
         .await
     }
 
-    pub async fn extract_refused(&self, request: &ExtractionRequest) -> (StatusCode, ErrorBody) {
+    pub(crate) async fn extract_refused(&self, request: &ExtractionRequest) -> (StatusCode, ErrorBody) {
         self.refused(
             Method::POST,
             "/v1/extractions",
@@ -203,7 +207,7 @@ impl Client {
     }
 }
 
-pub async fn body(answer: Response<Incoming>) -> Bytes {
+pub(crate) async fn body(answer: Response<Incoming>) -> Bytes {
     tokio::time::timeout(STUCK, answer.into_body().collect())
         .await
         .expect("the body stopped")
@@ -212,18 +216,22 @@ pub async fn body(answer: Response<Incoming>) -> Bytes {
 }
 
 /// Rows of an answer by position: bytes, little-endian, or the error.
-pub type Rows = BTreeMap<u32, Result<Vec<u8>, OpError>>;
+pub(crate) type Rows = BTreeMap<u32, Result<Vec<u8>, OpError>>;
 
 /// How an answer ended.
-#[derive(Debug)]
-pub enum End {
+#[derive(Debug, PartialEq)]
+pub(crate) enum End {
     Clean,
     Aborted,
     Bad(FrameError),
 }
 
 /// Reads an answer as a trainer would.
-pub async fn rows(format: RowFormat, request: &ExtractionRequest, answer: Response<Incoming>) -> (Rows, End) {
+pub(crate) async fn rows(
+    format: RowFormat,
+    request: &ExtractionRequest,
+    answer: Response<Incoming>,
+) -> (Rows, End) {
     assert_eq!(answer.status(), StatusCode::OK);
     assert_eq!(answer.headers()["content-type"], frostline_wire::ARROW_STREAM);
     let positions = request.samples.iter().map(|sample| sample.position);
@@ -255,11 +263,11 @@ fn bytes_of(value: RowValue<'_>) -> Vec<u8> {
     }
 }
 
-pub fn stock_guest() -> Vec<u8> {
+pub(crate) fn stock_guest() -> Vec<u8> {
     std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest/prefix/prefix.wasm")).unwrap()
 }
 
-pub fn pin(name: &str, bytes: &[u8]) -> Pin {
+pub(crate) fn pin(name: &str, bytes: &[u8]) -> Pin {
     Pin {
         name: name.to_owned(),
         sha256: hex::encode(Sha256::digest(bytes)),
@@ -267,7 +275,7 @@ pub fn pin(name: &str, bytes: &[u8]) -> Pin {
 }
 
 /// `pixels[n,3,8,8] -> Relu "active" -> GlobalAveragePool "pooled" -> Flatten "flat" -> Gemm "classes"`
-pub fn network() -> Model {
+pub(crate) fn network() -> Model {
     let weights = (0..12_u8).map(|value| f32::from(value) / 7.0 - 0.5).collect();
     let graph = GraphProto {
         name: "tiny".to_owned(),
@@ -289,11 +297,13 @@ pub fn network() -> Model {
 }
 
 fn photo(seed: u32) -> Bytes {
-    let image = image::RgbImage::from_fn(12, 10, |x, y| {
-        let shade = |factor: u32| ((x * factor + y * 7 + seed * 31) % 256) as u8;
-        image::Rgb([shade(3), shade(11), shade(19)])
-    });
-    let mut png = Cursor::new(Vec::new());
-    image.write_to(&mut png, image::ImageFormat::Png).unwrap();
-    png.into_inner().into()
+    let (width, height) = (12, 10);
+    let shade = |x: u32, y: u32, factor: u32| ((x * factor + y * 7 + seed * 31) % 256) as u8;
+    let pixel = |at: u32| [3, 11, 19].map(|factor| shade(at % width, at / width, factor));
+    let pixels: Vec<u8> = (0..width * height).flat_map(pixel).collect();
+    let mut file = Vec::new();
+    let mut encoder = png::Encoder::new(&mut file, width, height);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.write_header().unwrap().write_image_data(&pixels).unwrap();
+    file.into()
 }
