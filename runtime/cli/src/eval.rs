@@ -3,16 +3,15 @@
 use crate::arguments::Eval;
 use crate::host::{Connection, data_url};
 use crate::output::print_json;
-use crate::train::on_bad_sample;
+use crate::train::{on_bad_sample, read_model};
 use anyhow::Result;
-use frostline_graph::Model;
 use frostline_trainer::{EvaluationJob, Event, evaluate};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Result<()> {
     let job = EvaluationJob {
-        model: Model::read(&flags.model)?,
+        model: read_model(&flags.model)?,
         root: data_url(&flags.data)?,
         batch: flags.batch,
         on_bad_sample: on_bad_sample(flags.on_bad_sample),

@@ -2,8 +2,8 @@
 
 use crate::arguments::{HostFlags, Model as Command};
 use crate::output::{bytes, print_json, print_table};
+use crate::train::read_model;
 use anyhow::{Context, Result, bail};
-use frostline_graph::Model;
 use frostline_trainer::{HostClient, Token};
 use frostline_wire::CutInfo;
 use serde::Serialize;
@@ -54,7 +54,7 @@ pub(crate) async fn run(command: Command, json: bool) -> Result<()> {
 }
 
 fn read(file: &Path) -> Result<Shown> {
-    let model = Model::read(file)?;
+    let model = read_model(file)?;
     let network = model.network()?;
     let cut = |cut: &frostline_graph::Cut| CutInfo {
         name: cut.name.clone(),

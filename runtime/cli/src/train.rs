@@ -31,7 +31,7 @@ pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> R
 }
 
 fn job(flags: &Train) -> Result<Job> {
-    let model = Model::read(&flags.model)?;
+    let model = read_model(&flags.model)?;
     let freeze = match &flags.freeze {
         Some(cut) => cut.clone(),
         None => last_cut_before_head(&model)?,
@@ -62,6 +62,11 @@ fn job(flags: &Train) -> Result<Job> {
     job.device = flags.compute.device.parse()?;
     job.threads = flags.compute.threads;
     Ok(job)
+}
+
+/// The network in `file`; an error names the file.
+pub(crate) fn read_model(file: &Path) -> Result<Model> {
+    Model::read(file).with_context(|| format!("cannot use the model {}", file.display()))
 }
 
 /// The cut that feeds the classifier: the natural freeze cut when nothing else is asked for.

@@ -111,7 +111,10 @@ impl StageSource for OneModel {
             .0
             .slice(Some(&stage.from), Some(&stage.to))
             .map_err(|error| OpError::invalid(error.to_string()))?;
-        Ok(part.to_bytes().into())
+        Ok(part
+            .to_bytes()
+            .map_err(|error| OpError::invalid(error.to_string()))?
+            .into())
     }
 }
 
@@ -130,7 +133,7 @@ impl Rig {
         let model = Model::read(shared("data/squeezenet1_1_pooled.onnx")?)?;
         let network = model.network()?;
         let prefix = model.slice(None, Some(CUT))?;
-        let bytes = Bytes::from(prefix.to_bytes());
+        let bytes = Bytes::from(prefix.to_bytes()?);
         let dims = network.input.shape.dims();
         let &[_, height, width] = dims else {
             bail!("the network's input is no image: {dims:?}")

@@ -71,7 +71,7 @@ impl Ours {
             device: Device::Cpu,
             threads: THREADS,
         };
-        let session = Session::open(&graph.model.to_bytes(), &options)?;
+        let session = Session::open(&graph.model.to_bytes()?, &options)?;
         let slots = graph.state.iter().map(|slot| ResidentSlot {
             input: slot.input.clone(),
             output: slot.output.clone(),

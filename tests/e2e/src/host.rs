@@ -18,15 +18,7 @@ impl HostProcess {
     pub fn start(binary: &Path, folder: &Path, data: &str, arguments: &[&str]) -> io::Result<Self> {
         let token_file = folder.join("token");
         let mut child = Command::new(binary)
-            .args([
-                "serve",
-                "--json",
-                "--listen",
-                "127.0.0.1:0",
-                "--data",
-                data,
-                "--token-file",
-            ])
+            .args(["serve", "--json", "--data", data, "--token-file"])
             .arg(&token_file)
             .arg("--state")
             .arg(folder.join("state"))

@@ -59,10 +59,27 @@ impl Demo {
     fn train(&self, host: &HostProcess, link: &Link, split: &str) -> Result<Run> {
         let out = self.folder.join(format!("tuned-{split}.onnx"));
         let mut child = Command::new(&self.binary)
-            .args(["train", "--json", "--freeze", "features", "--batch", "32", "--lr", "0.05"])
-            .args(["--epochs", &EPOCHS.to_string(), "--split", split, "--host", &link.url(), "--token-file"])
+            .args([
+                "train", "--json", "--freeze", "features", "--batch", "32", "--lr", "0.05",
+            ])
+            .args([
+                "--epochs",
+                &EPOCHS.to_string(),
+                "--split",
+                split,
+                "--host",
+                &link.url(),
+                "--token-file",
+            ])
             .arg(host.token_file())
-            .args(["--data", &path(&self.photos)?, "--model", &path(&self.model)?, "--out", &path(&out)?])
+            .args([
+                "--data",
+                &path(&self.photos)?,
+                "--model",
+                &path(&self.model)?,
+                "--out",
+                &path(&out)?,
+            ])
             .env("ORT_DYLIB_PATH", &self.library)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -94,7 +111,13 @@ struct Run {
 impl Run {
     fn take(&mut self, event: &Value) {
         let number = |name: &str| event.get(name).and_then(Value::as_f64).unwrap_or_default();
-        let text = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let text = |name: &str| {
+            event
+                .get(name)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
         match event.get("event").and_then(Value::as_str) {
             Some("split") => (self.split, self.reason) = (text("split"), text("reason")),
             Some("baseline") => self.before = number("validation_accuracy"),
@@ -112,16 +135,36 @@ fn show(demo: &Demo, plain: &Run, pushed: &Run) {
     let (plain_bytes, pushed_bytes) = (median(&plain.epoch_bytes), median(&pushed.epoch_bytes));
     let (plain_seconds, pushed_seconds) = (median(&plain.epoch_seconds), median(&pushed.epoch_seconds));
     println!();
-    println!("Frostline: {} fine-tuned on {}", shown(&demo.model), shown(&demo.photos));
+    println!(
+        "Frostline: {} fine-tuned on {}",
+        shown(&demo.model),
+        shown(&demo.photos)
+    );
     println!();
     println!("  split        {} ({})", pushed.split, pushed.reason);
     println!();
     println!("  an epoch over a {LINK_MBIT} Mbit/s link     without pushdown   with pushdown");
-    println!("    bytes received                {:>12.1} KB {:>12.1} KB   {:.0}x fewer", plain_bytes / 1e3, pushed_bytes / 1e3, plain_bytes / pushed_bytes);
-    println!("    seconds                       {plain_seconds:>12.2} s  {pushed_seconds:>12.2} s    {:.1}x the speed", plain_seconds / pushed_seconds);
-    println!("    validation accuracy           {:>12.1} %  {:>12.1} %", plain.after * 100.0, pushed.after * 100.0);
+    println!(
+        "    bytes received                {:>12.1} KB {:>12.1} KB   {:.0}x fewer",
+        plain_bytes / 1e3,
+        pushed_bytes / 1e3,
+        plain_bytes / pushed_bytes
+    );
+    println!(
+        "    seconds                       {plain_seconds:>12.2} s  {pushed_seconds:>12.2} s    {:.1}x the speed",
+        plain_seconds / pushed_seconds
+    );
+    println!(
+        "    validation accuracy           {:>12.1} %  {:>12.1} %",
+        plain.after * 100.0,
+        pushed.after * 100.0
+    );
     println!();
-    println!("  accuracy     {:.1} % before, {:.1} % after {EPOCHS} epochs", pushed.before * 100.0, pushed.after * 100.0);
+    println!(
+        "  accuracy     {:.1} % before, {:.1} % after {EPOCHS} epochs",
+        pushed.before * 100.0,
+        pushed.after * 100.0
+    );
     println!("  tuned model  {}", shown(Path::new(&pushed.model)));
 }
 
@@ -131,7 +174,9 @@ fn shown(path: &Path) -> String {
 }
 
 fn path(path: &Path) -> Result<String> {
-    path.to_str().map(str::to_owned).with_context(|| format!("{} is not UTF-8", path.display()))
+    path.to_str()
+        .map(str::to_owned)
+        .with_context(|| format!("{} is not UTF-8", path.display()))
 }
 
 fn median(values: &[f64]) -> f64 {
