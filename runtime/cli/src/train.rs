@@ -114,7 +114,7 @@ fn optimizer(flags: &Train) -> (Optimizer, f32) {
                     momentum: flags.momentum,
                     weight_decay,
                 },
-                flags.lr.unwrap_or(0.01),
+                flags.lr.unwrap_or(SGD_RATE),
             )
         }
         OptimizerName::Adamw => {

@@ -1,5 +1,12 @@
 //! The command line as a shell sees it.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
 use std::process::{Command, Output};
 
 fn frostline(arguments: &[&str]) -> Output {

@@ -1,3 +1,5 @@
+// The gate stands for a slow network: a test holds it while it waits for what happens meanwhile.
+#![allow(clippy::await_holding_lock)]
 use super::networks::{relu, slow};
 use crate::{Device, EngineError, LaneStats, Lanes, LanesConfig, StageSource};
 use bytes::Bytes;

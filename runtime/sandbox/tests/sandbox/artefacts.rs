@@ -36,7 +36,7 @@ async fn a_compiled_guest_is_kept_and_runs_after_a_restart() {
     let guest = sandbox(&home).prepare(bytes).await.unwrap();
     assert_eq!(guest.describe(&model(), "").await.unwrap().name, "prefix");
     // Compiled a second time it would have been sealed and written again.
-    assert_eq!(compiled(&home), [file.clone()]);
+    assert_eq!(compiled(&home), std::slice::from_ref(&file));
     assert_eq!(fs::read(&file).unwrap(), before);
     assert_eq!(
         fs::metadata(home.join("key")).unwrap().permissions().mode() & 0o777,

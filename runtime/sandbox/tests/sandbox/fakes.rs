@@ -47,7 +47,7 @@ pub(crate) fn samples(keys: &[&str]) -> Vec<SampleRef> {
 pub(crate) fn context(executor: Arc<dyn GraphExecutor>, limits: Limits) -> CallContext {
     CallContext {
         executor,
-        loader: Arc::new(Loader::default()),
+        loader: Arc::new(Loader),
         objects: Arc::new(Objects),
         allowance: Allowance::new(limits),
         labels: Labels {

@@ -1,5 +1,12 @@
 //! A whole host in this process: real HTTP, state on disk, the stock guest, a small network.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
 mod extraction;
 mod lifecycle;
 mod support;

@@ -1,5 +1,12 @@
 //! Whole-system tests: the `frostline` binary, run as a user runs it, on the bundled photos and network.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
 mod bad_input;
 mod bad_models;
 mod harness;
