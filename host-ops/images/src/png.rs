@@ -76,14 +76,13 @@ struct RowConverter {
     colour: ColorType,
     depth: BitDepth,
     width: usize,
-    /// 256 colours; entries the file does not define are greys, as in Pillow.
+    /// 256 colours; entries the file does not define are black, as in Pillow.
     palette: Vec<[u8; 3]>,
 }
 
 impl RowConverter {
     fn new(info: &png::Info<'_>) -> Result<Self, ImageError> {
-        // Pillow starts from a ramp of greys, which shows where a palette is shorter than its indices.
-        let mut palette: Vec<[u8; 3]> = (0..=u8::MAX).map(|level| [level; 3]).collect();
+        let mut palette = vec![[0; 3]; 256];
         let colours = info.palette.as_deref().unwrap_or_default().as_chunks::<3>().0;
         for (entry, colour) in palette.iter_mut().zip(colours) {
             *entry = *colour;
