@@ -28,6 +28,7 @@ impl HostProcess {
                 &["--listen", "127.0.0.1:0"]
             })
             .args(arguments)
+            .env("RUST_LOG", "warn")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()?;
