@@ -139,13 +139,14 @@ fn roots_that_cannot_be_used_are_refused() {
 
 /// moto's S3 server with a bucket `photos`; prints its address, ends with its standard input.
 const SERVER: &str = r#"
-import sys
+import logging, sys
+logging.getLogger("werkzeug").disabled = True
 try:
     from moto.server import ThreadedMotoServer
     import boto3
 except ImportError:
     print("missing"); sys.exit()
-server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
 server.start()
 host, port = server.get_host_and_port()
 url = f"http://{host}:{port}"
@@ -174,25 +175,22 @@ impl Moto {
             // Everything after the bucket's creation is checked.
             server.env("INITIAL_NO_AUTH_ACTION_COUNT", "1");
         }
-        let process = server
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .ok();
-        let moto = process.and_then(|mut process| {
-            let mut url = String::new();
-            BufReader::new(process.stdout.take()?).read_line(&mut url).ok()?;
-            Some(Self {
-                process,
-                url: url.trim().to_owned(),
-            })
-        });
-        let moto = moto.filter(|moto| moto.url.starts_with("http://"));
-        if moto.is_none() {
+        let process = server.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut moto = Self {
+            process: process.ok()?,
+            url: String::new(),
+        };
+        let mut line = String::new();
+        BufReader::new(moto.process.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        if line.trim() == "missing" {
             eprintln!("skipped: Python has no moto (pip install 'moto[server]' boto3)");
+            return None;
         }
-        moto
+        assert!(line.starts_with("http://"), "moto's server said {line:?}");
+        moto.url = line.trim().to_owned();
+        Some(moto)
     }
 
     fn open(&self, root: &str) -> Store {
