@@ -10,6 +10,16 @@ use object_store::client::{HttpError, HttpErrorKind};
 /// The longest text taken over: the operating system's messages are shorter.
 const LONGEST_REASON: usize = 200;
 
+/// S3's codes for credentials that are wrong, over, or not allowed enough.
+const REFUSALS: [&str; 6] = [
+    "AccessDenied",
+    "ExpiredToken",
+    "InvalidAccessKeyId",
+    "InvalidToken",
+    "RequestTimeTooSkewed",
+    "SignatureDoesNotMatch",
+];
+
 /// A store's error about `key`; `credentials` tells whether any were given.
 pub(crate) fn explain(error: &Error, root: &str, key: &str, credentials: bool) -> ObjectError {
     let (root, key) = (root.to_owned(), key.to_owned());
@@ -23,6 +33,12 @@ pub(crate) fn explain(error: &Error, root: &str, key: &str, credentials: bool) -
             let reason = code.unwrap_or_else(|| "access denied".to_owned());
             ObjectError::Denied { key, root, reason }
         }
+        // Listings come as errors of no class, whatever their status was.
+        (_, Some(code)) if REFUSALS.contains(&code) => ObjectError::Denied {
+            key,
+            root,
+            reason: code.to_owned(),
+        },
         (_, Some(code)) => ObjectError::Store {
             key,
             root,

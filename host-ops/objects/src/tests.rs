@@ -140,6 +140,7 @@ fn roots_that_cannot_be_used_are_refused() {
 /// moto's S3 server with a bucket `photos`; prints its address, ends with its standard input.
 const SERVER: &str = r#"
 import logging, sys
+from concurrent.futures import ThreadPoolExecutor
 logging.getLogger("werkzeug").disabled = True
 try:
     from moto.server import ThreadedMotoServer
@@ -152,8 +153,9 @@ host, port = server.get_host_and_port()
 url = f"http://{host}:{port}"
 store = boto3.client("s3", endpoint_url=url, region_name="us-east-1", aws_access_key_id="id", aws_secret_access_key="key")
 store.create_bucket(Bucket="photos")
-for number in range(int(sys.argv[1])):
-    store.put_object(Bucket="photos", Key=f"many/{number:04}.jpg", Body=b"x")
+keys = [f"many/{number:04}.jpg" for number in range(int(sys.argv[1]))]
+with ThreadPoolExecutor(8) as pool:
+    list(pool.map(lambda key: store.put_object(Bucket="photos", Key=key, Body=b"x"), keys))
 print(url, flush=True)
 sys.stdin.read()
 "#;
