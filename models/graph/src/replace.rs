@@ -11,7 +11,8 @@ use std::collections::HashSet;
 impl Model {
     /// The network with its classifier head replaced by one that scores `classes` classes. Its weights are drawn from `seed` (normal,
     /// deviation 0.01), its bias is zero; a Softmax, LogSoftmax or Relu behind the head is removed, so the output is
-    /// `[batch, classes]` of raw scores.
+    /// `[batch, classes]` of raw scores. Weights that some exporters keep in `Constant` nodes become initialisers, so that all
+    /// weights can be trained and merged by name.
     ///
     /// # Errors
     /// [`GraphError::Head`] when no head is recognised, or it cannot take another number of classes.
@@ -300,6 +301,7 @@ impl Edit {
 
     /// The graph with its new output, without notes on shapes that no longer hold and weights no one reads.
     fn finish(mut self, output: &str) -> GraphProto {
+        store_constants(&mut self.graph);
         self.graph.value_info.clear();
         self.graph.output = vec![build::batched(output, &[self.classes])];
         let used: HashSet<String> = self
@@ -314,6 +316,23 @@ impl Edit {
             .retain(|weight| used.contains(&weight.name));
         self.graph
     }
+}
+
+/// Makes initialisers of the float tensors in `Constant` nodes; single numbers stay, they are no weights.
+fn store_constants(graph: &mut GraphProto) {
+    let stored = &mut graph.initializer;
+    graph.node.retain(|node| {
+        let constant = node.standard_operator() == Some("Constant");
+        let held = node.output_name(0).zip(node.tensor("value").filter(|_| constant));
+        let weight = held.filter(|(_, value)| value.data_type == data_type::FLOAT && !value.dims.is_empty());
+        if let Some((name, value)) = weight {
+            stored.push(TensorProto {
+                name: name.to_owned(),
+                ..value.clone()
+            });
+        }
+        weight.is_none()
+    });
 }
 
 fn rename(nodes: &mut [NodeProto], old: &str, new: &str) {

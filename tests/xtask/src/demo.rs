@@ -18,7 +18,8 @@ const EPOCHS: u32 = 8;
 pub(crate) fn run(_arguments: &[String]) -> Result<()> {
     let library = ort::ensure()?;
     eprintln!("building frostline (the first time takes some minutes)");
-    workspace::run(cargo().args(["build", "--package", "frostline"]))?;
+    // Named together with a test, so that cargo picks the same features as for the tests: wasmtime is compiled once for both.
+    workspace::run(cargo().args(["build", "--workspace", "--bin", "frostline", "--test", "command"]))?;
     let demo = Demo::new(library)?;
     let host = HostProcess::start(&demo.binary, &demo.folder, &path(&demo.photos)?, &[])
         .context("the storage host did not start; its own words are above")?;

@@ -1,7 +1,7 @@
 //! Replacing heads, merging weights, and freeze cuts behind the head.
 
 use super::support::{assert_close, noisy, run, skeleton, squeezenet};
-use crate::build::{batched, initializer, int, integers, ints, model, node};
+use crate::build::{batched, initializer, int, integers, ints, model, node, tensor};
 use crate::onnx::{GraphProto, NodeProto, TensorProto};
 use crate::{GraphError, Model};
 use frostline_tensor::Tensor;
@@ -213,6 +213,21 @@ fn a_weight_that_others_share_is_kept_for_them() {
     let model = classifier(tied, vec![weight("w", &[6, 6])], &[6]);
     let replaced = model.replace_head(2, 0).unwrap();
     assert_eq!(replaced.weight("w").unwrap(), model.weight("w").unwrap());
+    assert_eq!(run(&replaced, &noisy(5, &[3, 6])).shape().dims(), [3, 2]);
+}
+
+#[test]
+fn weights_in_constant_nodes_become_initialisers() {
+    let hidden = noisy(11, &[6, 6]);
+    let layers = vec![
+        node("Constant", &[], &["v"]).with([tensor("value", &hidden)]),
+        node("MatMul", &["h", "v"], &["p"]),
+        node("MatMul", &["p", "w"], &["y"]),
+    ];
+    let model = classifier(layers, vec![weight("w", &[6, 4])], &[4]);
+    let replaced = model.replace_head(2, 0).unwrap();
+    assert_eq!(replaced.weight("v").unwrap(), hidden);
+    assert!(replaced.nodes().iter().all(|node| node.op_type != "Constant"));
     assert_eq!(run(&replaced, &noisy(5, &[3, 6])).shape().dims(), [3, 2]);
 }
 

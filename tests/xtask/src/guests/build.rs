@@ -29,7 +29,7 @@ pub(super) fn components(root: &Path, toolchain: &Toolchain, out: &Path) -> anyh
 fn compile(root: &Path, toolchain: &Toolchain, build: &Path) -> anyhow::Result<()> {
     println!("guests: compiling for {TARGET} ...");
     let status = toolchain
-        .cargo(build)
+        .cargo(build, root, &[])?
         .args([
             "build",
             "--quiet",

@@ -41,8 +41,11 @@ pub(super) fn find_or_fetch(root: &Path) -> anyhow::Result<Toolchain> {
 }
 
 impl Toolchain {
-    /// Cargo, set up to build for [`TARGET`] below `target_dir`.
-    pub(super) fn cargo(&self, target_dir: &Path) -> Command {
+    /// Cargo, set up to build for [`TARGET`] below `target_dir` with `flags` for the compiler.
+    ///
+    /// Panic messages name source files: those of the `sources`, and of the crates cargo fetched, are named by where
+    /// they lie within, so that no path of the building machine ends up in a guest.
+    pub(super) fn cargo(&self, target_dir: &Path, sources: &Path, flags: &[&str]) -> anyhow::Result<Command> {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         for inherited in [
             "RUSTFLAGS",
@@ -52,13 +55,17 @@ impl Toolchain {
         ] {
             cargo.env_remove(inherited);
         }
-        cargo.env("CARGO_TARGET_DIR", target_dir);
+        let mut all_flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
+        all_flags.extend(neutral_paths(sources)?);
+        cargo
+            .env("CARGO_TARGET_DIR", target_dir)
+            .env("CARGO_ENCODED_RUSTFLAGS", all_flags.join("\u{1f}"));
         if let Self::Debian { rustc, linker } = self {
             cargo
                 .env("RUSTC", rustc)
                 .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", linker);
         }
-        cargo
+        Ok(cargo)
     }
 
     /// The compiler's version line.
@@ -69,6 +76,27 @@ impl Toolchain {
         };
         output(Command::new(rustc).arg("--version"))
     }
+}
+
+/// Flags that make the compiler forget where `sources` and cargo's own copies of crates lie.
+fn neutral_paths(sources: &Path) -> anyhow::Result<Vec<String>> {
+    let mut flags = vec![format!("--remap-path-prefix={}=", sources.join("").display())];
+    let crates = cargo_home()?.join("registry/src");
+    for registry in std::fs::read_dir(&crates).with_context(|| format!("cannot read {}", crates.display()))? {
+        flags.push(format!(
+            "--remap-path-prefix={}=",
+            registry?.path().join("").display()
+        ));
+    }
+    Ok(flags)
+}
+
+fn cargo_home() -> anyhow::Result<PathBuf> {
+    if let Some(home) = std::env::var_os("CARGO_HOME") {
+        return Ok(home.into());
+    }
+    let home = std::env::home_dir().context("neither CARGO_HOME nor a home directory is known")?;
+    Ok(home.join(".cargo"))
 }
 
 fn rustc() -> PathBuf {
@@ -238,7 +266,7 @@ mod debian {
         let target_dir = home.join("std-target");
         output(
             toolchain
-                .cargo(&target_dir)
+                .cargo(&target_dir, home, &["-Cembed-bitcode=yes"])?
                 .args([
                     "build",
                     "--release",
@@ -247,7 +275,6 @@ mod debian {
                     "-Zbuild-std=core,alloc,std,panic_abort",
                 ])
                 .env("RUSTC_BOOTSTRAP", "1")
-                .env("RUSTFLAGS", "-C embed-bitcode=yes")
                 .current_dir(&krate),
         )?;
         copy_libraries(&target_dir.join(TARGET).join("release/deps"), std)?;
