@@ -7,6 +7,7 @@ mod error;
 mod frame_error;
 mod frames;
 mod messages;
+mod profile;
 mod reader;
 mod rows;
 mod split;
@@ -23,6 +24,7 @@ pub use messages::{
     CutInfo, DescriptionRequest, Encoding, ExtractionRequest, GuestInfo, Load, ModelInfo, ObjectInfo,
     ObjectPage, Pin, RequestedSample,
 };
+pub use profile::{CutProfile, Encoded, Linear, Place, Profile, ProfileRequest};
 pub use reader::ActivationReader;
 pub use rows::RowFormat;
 pub use split::Split;
