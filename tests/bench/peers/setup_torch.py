@@ -1,11 +1,12 @@
 """Makes a Python environment in which `import torch` works on the CPU, and prints the path of its interpreter.
 
-    python3 tests/bench/peers/setup_torch.py [--venv target/torch]
+    python3 tests/bench/peers/setup_torch.py [--venv target/torch] [--vision]
 
 An interpreter that already has torch is used as it is; an environment made earlier is found in a few seconds. PyPI's torch for
 Linux on x86-64 is the CUDA build, and its CUDA libraries weigh gigabytes that a CPU run never calls. So there torch is installed
 without them, and each missing library is replaced by a stub in torch/lib: every symbol torch asks for exists and answers
-"no CUDA device". Needs pip, gcc and readelf (binutils); about 550 MB of download, 1.2 GB of disk.
+"no CUDA device". Needs pip, gcc and readelf (binutils); about 550 MB of download, 1.2 GB of disk. `--vision` adds torchvision and what models/zoo/export.py
+and the S3 peers need (another 90 MB).
 """
 
 import argparse
@@ -18,6 +19,8 @@ import tempfile
 import venv
 
 TORCH = "torch==2.15.0"
+TORCHVISION = "torchvision==0.29.2"
+VISION_DEPENDENCIES = ["onnx>=1.20,<2", "onnxscript==0.7.2", "onnxruntime==1.31.1", "pillow>=11,<14", "boto3>=1.40,<2"]
 PURE_DEPENDENCIES = ["typing_extensions", "sympy", "filelock", "jinja2", "networkx", "fsspec", "numpy"]
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 # A convolution forward and backward: what the benchmarks need, and more than `import torch` proves.
@@ -29,15 +32,19 @@ layer(x).sum().backward()
 assert layer.weight.grad is not None and not torch.cuda.is_available()
 print(torch.__version__)
 """
+VISION_CHECK = """
+import boto3, onnx, onnxruntime, onnxscript, torchvision
+torchvision.models.resnet18(weights=None)
+"""
 CUDA_ERROR_NO_DEVICE = 100
 CUDA_NAME = re.compile(r"(cu|nccl|nvrtc|nvshmem|__cuda|nvJitLink)")
 TEXT_FUNCTIONS = re.compile(r"(ErrorString|ErrorName|StatusString|cudnnGetErrorString|GetLastErrorString)")
 
 
-def works(python):
-    """Whether this interpreter can train a convolution with torch on the CPU."""
+def works(python, check):
+    """Whether this interpreter passes the check: CHECK trains a convolution with torch on the CPU."""
     try:
-        return subprocess.run([python, "-c", CHECK], capture_output=True, timeout=300).returncode == 0
+        return subprocess.run([python, "-c", check], capture_output=True, timeout=300).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return False
 
@@ -130,7 +137,7 @@ def pip_install(python, arguments):
         sys.exit(f"pip install {' '.join(arguments)} failed:\n{result.stdout[-3000:]}")
 
 
-def install(environment):
+def install_torch(environment):
     """Creates the environment and installs torch into it; returns its interpreter."""
     python = str(environment / "bin" / "python")
     if not pathlib.Path(python).exists():
@@ -142,25 +149,36 @@ def install(environment):
     pip_install(python, PURE_DEPENDENCIES)
     if not has_torch(python):
         pip_install(python, ["--no-deps", TORCH])
-    torch_lib = next(environment.glob("lib/python*/site-packages/torch/lib"))
-    names = stub_cuda(torch_lib)
-    print(f"{len(names)} CUDA libraries replaced by stubs: {', '.join(names)}", file=sys.stderr)
+    torch_lib = next(environment.glob("lib/python*/site-packages/torch/lib"), None)
+    if torch_lib and (names := stub_cuda(torch_lib)):
+        print(f"{len(names)} CUDA libraries replaced by stubs: {', '.join(names)}", file=sys.stderr)
     return python
+
+
+def install_vision(python):
+    """Adds torchvision, which would ask for torch's CUDA packages if its dependencies were followed."""
+    pip_install(python, VISION_DEPENDENCIES)
+    pip_install(python, ["--no-deps", TORCHVISION])
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--venv", type=pathlib.Path, default=REPOSITORY / "target" / "torch")
-    environment = parser.parse_args().venv.resolve()
+    parser.add_argument("--vision", action="store_true", help="torchvision, onnx, boto3 as well")
+    arguments = parser.parse_args()
+    environment = arguments.venv.resolve()
+    check = CHECK + VISION_CHECK if arguments.vision else CHECK
     made_earlier = str(environment / "bin" / "python")
     for python in (made_earlier, sys.executable):
-        if works(python):
+        if works(python, check):
             print(python)
             return
-    print(f"installing {TORCH} into {environment}", file=sys.stderr)
-    python = install(environment)
-    if not works(python):
-        result = subprocess.run([python, "-c", CHECK], capture_output=True, text=True)
+    print(f"installing {TORCH}{' and ' + TORCHVISION if arguments.vision else ''} into {environment}", file=sys.stderr)
+    python = install_torch(environment)
+    if arguments.vision:
+        install_vision(python)
+    if not works(python, check):
+        result = subprocess.run([python, "-c", check], capture_output=True, text=True)
         sys.exit(f"torch in {environment} does not run: {result.stderr.strip()[-2000:]}\nRemove the folder and try again.")
     print(python)
 

@@ -1,0 +1,116 @@
+"""Fine-tuning in two steps, features extracted once to the bucket and then a part trained on them: a peer of `cargo xtask bench peers`.
+
+    python extract_once.py --endpoint http://127.0.0.1:5000 --bucket photos --prefix clothing --network resnet18 --batch 32 --epochs 5
+
+Step one reads every photo, runs the frozen layers and writes their activations back, one f32 .npy object a batch, under
+`features/NETWORK/` (shuffled first, so that each holds a mixture of classes). Step two trains the rest for `--epochs` epochs, reading the activations again in each. Both read with the workers of
+dataloader.py; writing goes on beside the next batch. `--steps N` takes only the first N batches of the data (0: all of them, the default).
+
+Prints a JSON line per training step (`step`, `loss`, `t`: seconds since step one began) and a last one: `extract_seconds`, `train_seconds`,
+`iteration_seconds` (both, over the training steps), `extract_bytes_received`, `extract_bytes_sent`, `train_bytes_received`, `samples`,
+`epochs`. The feature objects are removed afterwards, unmeasured.
+"""
+
+import concurrent.futures
+import io
+import random
+import time
+
+import numpy
+import torch
+
+from photo_task import Bucket, Photos, Shuffled, Trainer, connect, list_photos, loader, parse_arguments, report, split_network
+
+
+class Features(torch.utils.data.Dataset):
+    """(activations, labels, bytes read) of each batch that was extracted."""
+
+    def __init__(self, arguments, shards):
+        self.bucket = Bucket(arguments)
+        self.shards = shards
+
+    def __len__(self):
+        return len(self.shards)
+
+    def __getitem__(self, index):
+        key, labels = self.shards[index]
+        content = self.bucket.read(key)
+        return torch.from_numpy(numpy.load(io.BytesIO(content))), labels, len(content)
+
+
+def extract(arguments, prefix, keys, labels):
+    """Writes the activations of every photo; returns ([(key, labels)], bytes received, bytes sent)."""
+    client = connect(arguments.endpoint)
+    shards, received, sent = [], 0, 0
+    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as writer, torch.no_grad():
+        written = None
+        batches = loader(Photos(arguments, keys, labels), arguments, batch_size=arguments.batch)
+        for number, (photos, targets, sizes) in enumerate(batches):
+            buffer = io.BytesIO()
+            numpy.save(buffer, prefix(photos).numpy())
+            if written:
+                written.result()
+            key = f"features/{arguments.network}/{number:06}.npy"
+            written = writer.submit(client.put_object, Bucket=arguments.bucket, Key=key, Body=buffer.getvalue())
+            shards.append((key, targets))
+            received += int(sizes.sum())
+            sent += buffer.tell()
+        written.result()
+    return shards, received, sent
+
+
+def train(arguments, suffix, shards, start):
+    """Trains on the stored activations; returns the bytes received."""
+    trainer = Trainer(suffix, arguments)
+    sampler = Shuffled(len(shards), arguments.epochs * len(shards))
+    batches = loader(Features(arguments, shards), arguments, batch_size=None, sampler=sampler)
+    received = 0
+    for step, (activations, targets, size) in enumerate(batches):
+        loss = trainer.step(activations, targets)
+        received += size
+        report(step=step, loss=loss, t=round(time.perf_counter() - start, 4))
+    return received
+
+
+def add_arguments(parser):
+    parser.set_defaults(steps=0)
+    parser.add_argument("--epochs", type=int, default=5)
+
+
+def shuffled_photos(arguments):
+    """(keys, labels, class names): all photos, or as many as `--steps` batches hold."""
+    keys, labels, classes = list_photos(arguments)
+    photos = list(zip(keys, labels))
+    random.Random(arguments.seed).shuffle(photos)
+    if arguments.steps > 0:
+        photos = photos[: arguments.steps * arguments.batch]
+    keys, labels = zip(*photos)
+    return keys, labels, classes
+
+
+def main():
+    arguments = parse_arguments(__doc__, add_arguments)
+    keys, labels, classes = shuffled_photos(arguments)
+    prefix, suffix = split_network(arguments.network, len(classes))
+    start = time.perf_counter()
+    shards, extract_received, sent = extract(arguments, prefix, keys, labels)
+    extracted = time.perf_counter()
+    train_received = train(arguments, suffix, shards, start)
+    trained = time.perf_counter()
+    report(
+        extract_seconds=round(extracted - start, 4),
+        train_seconds=round(trained - extracted, 4),
+        iteration_seconds=round((trained - start) / (arguments.epochs * len(shards)), 4),
+        extract_bytes_received=extract_received,
+        extract_bytes_sent=sent,
+        train_bytes_received=train_received,
+        samples=len(keys),
+        epochs=arguments.epochs,
+    )
+    client = connect(arguments.endpoint)
+    for key, _ in shards:
+        client.delete_object(Bucket=arguments.bucket, Key=key)
+
+
+if __name__ == "__main__":
+    main()
