@@ -106,10 +106,7 @@ fn study(model: &Path, figure: &Path) -> Result<Profile> {
         "--plot",
         text(figure)?,
     ])?;
-    let profile = lines
-        .first()
-        .and_then(|line| line.get("profile"))
-        .cloned();
+    let profile = lines.first().and_then(|line| line.get("profile")).cloned();
     Ok(serde_json::from_value(
         profile.context("frostline profile printed no profile")?,
     )?)
