@@ -26,6 +26,7 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     Train(Train),
     Eval(Eval),
+    Profile(Profile),
     Serve(Serve),
     /// Upload, list and show guests on a host
     #[command(subcommand)]
@@ -137,6 +138,35 @@ pub(crate) struct Eval {
     pub(crate) on_bad_sample: BadSample,
     #[command(flatten)]
     pub(crate) compute: Compute,
+    #[command(flatten)]
+    pub(crate) host: HostFlags,
+}
+
+/// Measure what a network takes at each place it could be divided
+///
+/// Prints, for every candidate cut, the bytes of an image there, the compute up to there and the memory it takes, as measured on the
+/// host with some of the images. Without --host, a storage host is started inside this process.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  frostline profile --model resnet18.onnx --data ./photos --plot resnet18.svg
+  frostline profile --model resnet18.onnx --freeze layer4.0 --data s3://photos/clothing --host http://store:8080 --token-file token")]
+pub(crate) struct Profile {
+    /// The network, an ONNX classifier
+    #[arg(long, value_name = "FILE")]
+    pub(crate) model: PathBuf,
+    /// Where the images are: a path, file://, s3://bucket/prefix
+    #[arg(long, value_name = "URL")]
+    pub(crate) data: String,
+    /// The last cut to measure; by default the last cut before the classifier
+    #[arg(long, value_name = "CUT")]
+    pub(crate) freeze: Option<String>,
+    /// Draw sizes and compute into this SVG file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Option<PathBuf>,
+    /// Where the embedded host computes: cpu or cuda:0
+    #[arg(long, value_name = "DEVICE", default_value = "cpu", conflicts_with = "host")]
+    pub(crate) device: String,
     #[command(flatten)]
     pub(crate) host: HostFlags,
 }

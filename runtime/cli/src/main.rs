@@ -6,6 +6,8 @@ mod guest;
 mod host;
 mod model;
 mod output;
+mod plot;
+mod profile;
 mod serve;
 mod train;
 
@@ -53,6 +55,7 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
     match arguments.command {
         Command::Train(flags) => train::run(flags, json, stop).await,
         Command::Eval(flags) => eval::run(flags, json, stop).await,
+        Command::Profile(flags) => profile::run(flags, json, stop).await,
         Command::Serve(flags) => serve::run(flags, json, stop).await,
         Command::Guest(command) => guest::run(command, json).await,
         Command::Model(command) => model::run(command, json).await,

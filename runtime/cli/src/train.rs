@@ -70,7 +70,7 @@ pub(crate) fn read_model(file: &Path) -> Result<Model> {
 }
 
 /// The cut that feeds the classifier: the natural freeze cut when nothing else is asked for.
-fn last_cut_before_head(model: &Model) -> Result<String> {
+pub(crate) fn last_cut_before_head(model: &Model) -> Result<String> {
     let network = model.network()?;
     let cut = network.cuts.iter().rev().find(|cut| cut.before_head);
     Ok(cut

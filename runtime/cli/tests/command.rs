@@ -21,6 +21,7 @@ fn every_command_has_help_with_an_example() {
     for command in [
         "train",
         "eval",
+        "profile",
         "serve",
         "guest push",
         "guest list",

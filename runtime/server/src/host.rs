@@ -8,9 +8,10 @@ use crate::state::{Shelf, StateError};
 use crate::token::{TokenError, TokenHash};
 use crate::{HostConfig, http};
 use frostline_batching::{GrantRules, Grants};
-use frostline_engine::{EngineError, Lanes, LanesConfig};
+use frostline_engine::{Device, EngineError, Lanes, LanesConfig, library_version};
 use frostline_images::DecodePool;
 use frostline_objects::{ObjectError, Store};
+use frostline_profile::{Folder, machine};
 use frostline_sandbox::{Sandbox, SandboxConfig, SandboxError};
 use quick_cache::sync::Cache;
 use std::net::SocketAddr;
@@ -188,6 +189,10 @@ async fn service(config: HostConfig) -> Result<Service, StartError> {
     };
     let stages = ModelStages::new(Arc::clone(&models), limits.stage_bytes, Handle::current());
     let lanes = Lanes::start(lanes, Arc::new(stages))?;
+    let gpu = match config.device {
+        Device::Cpu => None,
+        Device::Cuda(index) => Some(index),
+    };
     let work = TaskTracker::new();
     let rules = GrantRules {
         samples: config.grant,
@@ -210,6 +215,10 @@ async fn service(config: HostConfig) -> Result<Service, StartError> {
             Grants::new(rules),
             config.grant.saturating_mul(config.running.max(config.calls)),
         ),
+        profiles: Folder::new(config.state.join("profiles")),
+        profiling: tokio::sync::Mutex::new(()),
+        library: format!("onnxruntime {}", library_version()?),
+        machine: machine(gpu),
         uploads: Arc::new(Semaphore::new(http::upload_units(limits.upload_bytes) as usize)),
         metrics: Arc::new(Metrics::default()),
         work,

@@ -13,6 +13,7 @@ mod host;
 mod http;
 mod meter;
 mod metrics;
+mod profiles;
 mod roots;
 mod service;
 mod stages;

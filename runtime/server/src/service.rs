@@ -9,8 +9,9 @@ use crate::{HostConfig, Root};
 use frostline_engine::{Lanes, TenantLanes};
 use frostline_images::DecodePool;
 use frostline_objects::Store;
+use frostline_profile::Folder;
 use frostline_sandbox::{CutView, Guest, ModelView, Sandbox};
-use frostline_wire::{Description, Load, Pin};
+use frostline_wire::{Description, Load, Pin, Place};
 use quick_cache::sync::Cache;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -43,6 +44,14 @@ pub(crate) struct Service {
     pub(crate) descriptions: Cache<DescriptionKey, Arc<Description>>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) desk: Arc<GrantDesk>,
+    /// What models take on this host.
+    pub(crate) profiles: Folder,
+    /// Held by whoever measures, so that two profiles do not measure each other.
+    pub(crate) profiling: tokio::sync::Mutex<()>,
+    /// Name and version of the engine's library.
+    pub(crate) library: String,
+    /// This machine, as profiles name it.
+    pub(crate) machine: String,
     /// Bytes of uploads being received, in the units of [`crate::http::upload_units`].
     pub(crate) uploads: Arc<Semaphore>,
     pub(crate) metrics: Arc<Metrics>,
@@ -113,6 +122,19 @@ impl Service {
         };
         let ask = async { Ok(Arc::new(guest.describe(model, parameters).await?)) };
         self.descriptions.get_or_insert_async(&key, ask).await
+    }
+
+    /// What profiles measured on this host depend on.
+    pub(crate) fn place(&self) -> Place {
+        let lanes = self.lanes.config();
+        Place {
+            machine: self.machine.clone(),
+            device: lanes.device.to_string(),
+            library: self.library.clone(),
+            lanes: lanes.lanes,
+            threads_per_lane: lanes.threads_per_lane,
+            decode_threads: self.decoders.threads(),
+        }
     }
 
     pub(crate) fn load(&self) -> Load {

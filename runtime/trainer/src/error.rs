@@ -1,6 +1,7 @@
 use crate::{ClientError, DatasetError};
 use frostline_engine::EngineError;
 use frostline_graph::GraphError;
+use frostline_profile::ProfileError;
 use frostline_tensor::{OpError, PixelSpecError, ShapeError};
 use frostline_training::TrainingError;
 use frostline_wire::{Encoding, Split};
@@ -173,6 +174,9 @@ pub enum TrainerError {
         /// The operation's own text.
         source: OpError,
     },
+    /// The network could not be measured on this machine.
+    #[error("measuring on the trainer: {0}")]
+    Profile(#[from] ProfileError),
     /// The system gives no thread.
     #[error("cannot start a thread: {source}")]
     Thread {

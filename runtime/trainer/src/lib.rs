@@ -3,6 +3,7 @@
 //!
 //! * [`train`]: a [`Job`] to a tuned model and an [`Outcome`]; what happens on the way is told as [`Event`]s.
 //! * [`evaluate`]: an [`EvaluationJob`] to an accuracy.
+//! * [`study`]: what a network takes on a host; [`trainer_profile`]: what it takes here.
 //! * [`HostClient`]: one host, as a tenant uses it.
 //! * [`Dataset`], [`fewest_bytes`]: how a listing becomes a task, and where `auto` divides a network.
 //!
@@ -21,6 +22,7 @@ mod job;
 mod notes;
 mod pipeline;
 mod plan;
+mod profile;
 mod retry;
 mod setup;
 mod shuffle;
@@ -37,4 +39,8 @@ pub use guest::Guest;
 pub use job::{EvaluationJob, Job, OnBadSample, SplitChoice};
 pub use notes::{CLASSES_KEY, PIXELS_KEY};
 pub use plan::{Candidate, Plan, fewest_bytes};
+pub use profile::{
+    HostStudy, ProfileCache, StudyJob, TrainerProfile, TrainerTask, fetch_objects, spread, study,
+    trainer_profile,
+};
 pub use train::train;

@@ -5,6 +5,7 @@ mod accuracy;
 mod overhead;
 mod report;
 mod run;
+mod study;
 mod training;
 mod transfer;
 
@@ -13,7 +14,7 @@ use report::Report;
 
 type Benchmark = fn(&mut Report) -> Result<()>;
 
-const BENCHMARKS: [(&str, &str, Benchmark); 4] = [
+const BENCHMARKS: [(&str, &str, Benchmark); 5] = [
     (
         "accuracy",
         "SqueezeNet on real photos: what fine-tuning reaches, and whether Python agrees",
@@ -23,6 +24,11 @@ const BENCHMARKS: [(&str, &str, Benchmark); 4] = [
         "overhead",
         "what the sandbox and the path by HTTP and Arrow cost",
         overhead::run,
+    ),
+    (
+        "study",
+        "bytes and compute at every candidate cut of the seven networks, and how well profiles predict",
+        study::run,
     ),
     (
         "training",

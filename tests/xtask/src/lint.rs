@@ -13,7 +13,7 @@ const ADDRESSES: [(&str, &str); 3] = [
 ];
 
 /// Crates that must not reach others, however indirectly.
-const WALLS: [(&str, &[&str]); 6] = [
+const WALLS: [(&str, &[&str]); 7] = [
     ("frostline-tensor", &["wasmtime", "ort", "object_store", "hyper"]),
     (
         "frostline-batching",
@@ -21,6 +21,7 @@ const WALLS: [(&str, &[&str]); 6] = [
     ),
     ("frostline-engine", &["wasmtime", "object_store", "hyper"]),
     ("frostline-images", &["wasmtime", "ort", "object_store", "hyper"]),
+    ("frostline-profile", &["wasmtime", "ort", "object_store", "hyper"]),
     (
         "frostline-sandbox",
         &["ort", "object_store", "hyper", "frostline-server"],

@@ -63,11 +63,11 @@ pub(super) async fn check(service: &Service, request: ExtractionRequest) -> Resu
     })
 }
 
-fn check_samples(samples: &[RequestedSample], limits: &Limits) -> Result<(), Refusal> {
+pub(crate) fn check_samples(samples: &[RequestedSample], limits: &Limits) -> Result<(), Refusal> {
     if samples.is_empty() || samples.len() > limits.samples {
         let (count, limit) = (samples.len(), limits.samples);
         return Err(Refusal::request(format!(
-            "{count} samples; an extraction takes 1 to {limit}, ask in parts"
+            "{count} samples; a request takes 1 to {limit}, ask in parts"
         )));
     }
     let mut positions = HashSet::with_capacity(samples.len());

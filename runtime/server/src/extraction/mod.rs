@@ -8,6 +8,7 @@ mod drive;
 mod work;
 
 pub(crate) use admission::Admission;
+pub(crate) use check::check_samples;
 pub(crate) use desk::GrantDesk;
 
 use crate::http::{self, Refusal};

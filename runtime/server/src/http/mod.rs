@@ -12,6 +12,7 @@ pub(crate) use receive::{json, upload_units};
 pub(crate) use refusal::Refusal;
 
 use crate::extraction;
+use crate::profiles;
 use crate::service::Service;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
@@ -42,6 +43,8 @@ pub(crate) fn routes(service: Arc<Service>) -> Router {
         .route("/v1/descriptions", post(tenant_routes::describe))
         .route("/v1/load", get(tenant_routes::load))
         .route("/v1/extractions", post(extraction::extract))
+        .route("/v1/profiles", post(profiles::measure))
+        .route("/v1/profiles/{model}", get(profiles::show))
         .route_layer(from_fn_with_state(Arc::clone(&service), envelope::authorize));
     Router::new()
         .merge(tenant)

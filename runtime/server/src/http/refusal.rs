@@ -44,8 +44,8 @@ pub(crate) enum Refusal {
     /// The host is shutting down.
     #[error("this host is shutting down; ask another, or again when it is back")]
     Stopping,
-    /// The extraction took longer than it may.
-    #[error("the extraction was not done after {seconds} s, the longest this host allows")]
+    /// The request took longer than it may.
+    #[error("the request was not done after {seconds} s, the longest this host allows")]
     Deadline { seconds: u64 },
     /// The guest failed.
     #[error("{message}")]

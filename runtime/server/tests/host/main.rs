@@ -9,5 +9,6 @@
 
 mod extraction;
 mod lifecycle;
+mod profiles;
 mod support;
 mod uploads;

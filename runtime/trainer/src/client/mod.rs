@@ -17,7 +17,7 @@ pub use upload::Uploaded;
 use bytes::Bytes;
 use frostline_wire::{
     Description, DescriptionRequest, ErrorClass, ExtractionRequest, GuestInfo, Load, ModelInfo, ObjectInfo,
-    ObjectPage, RowFormat,
+    ObjectPage, Profile, ProfileRequest, RowFormat,
 };
 use http::Method;
 use std::sync::Arc;
@@ -229,6 +229,17 @@ impl HostClient {
         let body = self.encode(request)?;
         self.transport
             .json(Method::POST, "/v1/descriptions", &[], Some(&body), &self.meter)
+            .await
+    }
+
+    /// What a model takes on the host: measured there now, or before if nothing has changed.
+    ///
+    /// # Errors
+    /// [`ClientError`]; `Refused` when the guest makes its own input, or the host was too busy to be done in time.
+    pub async fn profile(&self, request: &ProfileRequest) -> Result<Profile, ClientError> {
+        let body = self.encode(request)?;
+        self.transport
+            .json(Method::POST, "/v1/profiles", &[], Some(&body), &self.meter)
             .await
     }
 

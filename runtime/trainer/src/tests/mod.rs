@@ -4,5 +4,6 @@ mod client;
 mod computing_host;
 mod fake_host;
 mod pipeline;
+mod profile;
 mod real_data;
 mod whole_job;

@@ -21,7 +21,7 @@ const SIDE: usize = 8;
 const CHANNELS: usize = 6;
 
 /// conv -> relu -> conv -> relu -> pooled -> features -> 7 classes.
-fn network() -> Model {
+pub(super) fn network() -> Model {
     let mut state = 1_u32;
     let mut random = |count: usize| -> Vec<f32> {
         let next = |_| {
@@ -61,7 +61,7 @@ fn network() -> Model {
 }
 
 /// Three classes, told apart by colour.
-fn photos() -> Storage {
+pub(super) fn photos() -> Storage {
     let mut storage = Storage::default();
     let colours = [
         ("blue", [20, 40, 220]),

@@ -1,0 +1,218 @@
+use crate::now;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// Files of one folder. A file takes some 10 KB and stands for one model with one set of cuts on one machine; who works with more
+/// measures again what was not used for longest.
+const MOST_FILES: usize = 256;
+
+/// How long a profile holds. What it depends on is in its key; this is for what nobody can name, such as a kernel's update.
+const SECONDS: u64 = 30 * 24 * 60 * 60;
+
+/// A profile that could not be stored. Nothing is lost but the time to measure again.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot store a profile in {}: {source}", folder.display())]
+pub struct FolderError {
+    /// The folder.
+    pub folder: PathBuf,
+    /// The system's text.
+    pub source: io::Error,
+}
+
+/// A folder of stored profiles, each under a key that holds everything its figures depend on. At most 256 files; files are written
+/// whole or not at all, and what cannot be read is as good as not there.
+#[derive(Debug, Clone)]
+pub struct Folder {
+    path: PathBuf,
+}
+
+/// A file's content.
+#[derive(Serialize, Deserialize)]
+struct Entry {
+    /// What the profile is of: a model's SHA-256.
+    subject: String,
+    key: serde_json::Value,
+    stored_at: u64,
+    value: serde_json::Value,
+}
+
+impl Folder {
+    /// The folder at `path`, created with the first profile.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What is stored of `subject` under `key`, unless it is stale.
+    pub fn get<T: DeserializeOwned>(&self, subject: &str, key: &impl Serialize) -> Option<T> {
+        self.get_at(subject, key, now())
+    }
+
+    pub(crate) fn get_at<T: DeserializeOwned>(
+        &self,
+        subject: &str,
+        key: &impl Serialize,
+        now: u64,
+    ) -> Option<T> {
+        let key = serde_json::to_value(key).ok()?;
+        let entry = read(&self.file(subject, &key))?;
+        let fits = entry.subject == subject && entry.key == key && entry.is_fresh(now);
+        fits.then(|| serde_json::from_value(entry.value).ok()).flatten()
+    }
+
+    /// The profile of `subject` that was stored last, under whatever key, unless it is stale.
+    pub fn newest<T: DeserializeOwned>(&self, subject: &str) -> Option<T> {
+        let now = now();
+        let entries = self.files().into_iter().filter_map(|(_, path)| read(&path));
+        let newest = entries
+            .filter(|entry| entry.subject == subject && entry.is_fresh(now))
+            .max_by_key(|entry| entry.stored_at)?;
+        serde_json::from_value(newest.value).ok()
+    }
+
+    /// Stores `value` of `subject` under `key`, in place of an older one.
+    ///
+    /// # Errors
+    /// [`FolderError`] with the system's text.
+    pub fn put(
+        &self,
+        subject: &str,
+        key: &impl Serialize,
+        value: &impl Serialize,
+    ) -> Result<(), FolderError> {
+        let stored = self.write(subject, key, value);
+        stored.map_err(|source| FolderError {
+            folder: self.path.clone(),
+            source,
+        })
+    }
+
+    fn write(&self, subject: &str, key: &impl Serialize, value: &impl Serialize) -> io::Result<()> {
+        let entry = Entry {
+            subject: subject.to_owned(),
+            key: serde_json::to_value(key)?,
+            stored_at: now(),
+            value: serde_json::to_value(value)?,
+        };
+        std::fs::create_dir_all(&self.path)?;
+        let mut file = tempfile::NamedTempFile::new_in(&self.path)?;
+        serde_json::to_writer(io::BufWriter::new(file.as_file_mut()), &entry)?;
+        file.as_file().sync_all()?;
+        file.persist(self.file(subject, &entry.key))?;
+        self.sweep();
+        Ok(())
+    }
+
+    /// Removes the oldest files beyond the limit. One that stays costs space only.
+    fn sweep(&self) {
+        let mut files = self.files();
+        files.sort();
+        let surplus = files.len().saturating_sub(MOST_FILES);
+        for (_, path) in files.into_iter().take(surplus) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
+    /// The folder's files, each with the time it was written.
+    fn files(&self) -> Vec<(SystemTime, PathBuf)> {
+        let listed = std::fs::read_dir(&self.path).into_iter().flatten().flatten();
+        let profiles = listed.filter(|entry| entry.path().extension().is_some_and(|end| end == "json"));
+        profiles
+            .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+            .collect()
+    }
+
+    fn file(&self, subject: &str, key: &serde_json::Value) -> PathBuf {
+        let name = hex::encode(Sha256::digest(format!("{subject}\n{key}").as_bytes()));
+        self.path.join(format!("{name}.json"))
+    }
+}
+
+impl Entry {
+    fn is_fresh(&self, now: u64) -> bool {
+        now.saturating_sub(self.stored_at) < SECONDS
+    }
+}
+
+fn read(path: &Path) -> Option<Entry> {
+    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder() -> (tempfile::TempDir, Folder) {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = Folder::new(parent.path().join("profiles"));
+        (parent, folder)
+    }
+
+    #[test]
+    fn what_was_stored_is_found_under_its_key_and_no_other() {
+        let (_parent, folder) = folder();
+        assert_eq!(folder.get::<u32>("model", &("cut", 1)), None);
+        folder.put("model", &("cut", 1), &7).unwrap();
+        folder.put("model", &("cut", 2), &8).unwrap();
+        assert_eq!(folder.get("model", &("cut", 1)), Some(7));
+        assert_eq!(folder.get("model", &("cut", 2)), Some(8));
+        assert_eq!(folder.get::<u32>("other", &("cut", 1)), None);
+        folder.put("model", &("cut", 1), &9).unwrap();
+        assert_eq!(folder.get("model", &("cut", 1)), Some(9));
+    }
+
+    #[test]
+    fn the_newest_of_a_model_is_found_without_its_key() {
+        let (_parent, folder) = folder();
+        assert_eq!(folder.newest::<u32>("model"), None);
+        folder.put("model", &1, &7).unwrap();
+        folder.put("other", &1, &8).unwrap();
+        assert_eq!(folder.newest("model"), Some(7));
+    }
+
+    #[test]
+    fn what_is_older_than_a_month_is_stale() {
+        let (_parent, folder) = folder();
+        folder.put("model", &1, &7).unwrap();
+        assert_eq!(folder.get_at("model", &1, now() + SECONDS - 60), Some(7));
+        assert_eq!(folder.get_at::<u32>("model", &1, now() + SECONDS + 60), None);
+    }
+
+    #[test]
+    fn a_broken_file_is_as_good_as_none() {
+        let (_parent, folder) = folder();
+        folder.put("model", &1, &7).unwrap();
+        let [(_, path)] = folder.files().try_into().unwrap();
+        std::fs::write(&path, "{\"subject\":").unwrap();
+        assert_eq!(folder.get::<u32>("model", &1), None);
+        assert_eq!(folder.newest::<u32>("model"), None);
+        folder.put("model", &1, &8).unwrap();
+        assert_eq!(folder.get("model", &1), Some(8));
+    }
+
+    #[test]
+    fn the_oldest_go_when_there_are_too_many() {
+        let (_parent, folder) = folder();
+        for key in 0..MOST_FILES + 5 {
+            folder.put("model", &key, &key).unwrap();
+        }
+        assert_eq!(folder.files().len(), MOST_FILES);
+        assert_eq!(folder.get("model", &(MOST_FILES + 4)), Some(MOST_FILES + 4));
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_is_named() {
+        let (parent, _) = folder();
+        std::fs::write(parent.path().join("file"), "x").unwrap();
+        let error = Folder::new(parent.path().join("file/profiles")).put("model", &1, &1);
+        assert!(error.unwrap_err().to_string().contains("file/profiles"));
+    }
+}

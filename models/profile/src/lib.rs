@@ -1,0 +1,37 @@
+//! What a network takes on the machine at hand: seconds, bytes and memory at its cuts. `docs/profiles.md` says what is
+//! measured, how, and when it is stale.
+//!
+//! * [`candidates`]: the cuts of a network that are worth considering
+//! * [`memory`]: what an engine holds to get to a cut, told from the graph
+//! * [`measure`]: seconds and encoded sizes at cuts, through a [`GraphExecutor`](frostline_tensor::GraphExecutor), so on
+//!   any device
+//! * [`encoded_pixels`], [`encoded_activations`]: real rows in every encoding
+//! * [`machine`]: what to call this machine
+//! * [`Folder`]: profiles on disk, bounded, with an age limit
+
+mod candidates;
+mod encoded;
+mod error;
+mod fit;
+mod folder;
+mod machine;
+mod measure;
+mod memory;
+
+#[cfg(test)]
+mod tests;
+
+pub use candidates::{MOST_CANDIDATES, candidates};
+pub use encoded::{encoded_activations, encoded_pixels};
+pub use error::ProfileError;
+pub use folder::{Folder, FolderError};
+pub use machine::machine;
+pub use measure::{Measured, Rules, Subject, measure};
+pub use memory::memory;
+
+/// Seconds since 1970, as profiles note when they were measured.
+pub fn now() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,4 @@
+//! Tests of the parts together.
+
+mod cuts;
+mod measuring;

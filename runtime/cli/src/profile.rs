@@ -1,0 +1,130 @@
+//! `frostline profile`.
+
+use crate::arguments::Profile as Flags;
+use crate::host::{Connection, data_url};
+use crate::output::{bytes, print_json, print_table};
+use crate::plot;
+use crate::train::{last_cut_before_head, read_model};
+use anyhow::{Context, Result, bail};
+use frostline_trainer::{Guest, HostStudy, StudyJob, study};
+use frostline_wire::{CutProfile, Place};
+use std::io;
+use tokio_util::sync::CancellationToken;
+
+/// Rows of the batch the table speaks of: a host's usual grant.
+const BATCH: f64 = 16.0;
+
+pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> Result<()> {
+    let model = read_model(&flags.model)?;
+    let freeze = match &flags.freeze {
+        Some(cut) => cut.clone(),
+        None => last_cut_before_head(&model)?,
+    };
+    let name = flags
+        .model
+        .file_stem()
+        .map(|stem| stem.to_string_lossy().into_owned());
+    let name = name.unwrap_or_default();
+    let job = StudyJob {
+        model,
+        model_name: name.clone(),
+        freeze,
+        root: data_url(&flags.data)?,
+        guest: Guest::stock(),
+        pixels: None,
+    };
+    let connection = Connection::open(&flags.host, &job.root, &flags.device).await?;
+    let studied = tokio::select! {
+        studied = study(job, connection.client()) => studied.map_err(Into::into),
+        () = stop.cancelled() => Err(anyhow::anyhow!("stopped before the profile was done")),
+    };
+    connection.close().await;
+    let studied = studied?;
+    if let Some(file) = &flags.plot {
+        std::fs::write(file, plot::svg(&name, &studied))
+            .with_context(|| format!("cannot write the figure to {}", file.display()))?;
+    }
+    if json {
+        return Ok(print_json(&studied)?);
+    }
+    show(&name, &studied)?;
+    if let Some(file) = &flags.plot {
+        println!("\nfigure written to {}", file.display());
+    }
+    Ok(())
+}
+
+fn show(name: &str, study: &HostStudy) -> Result<()> {
+    let profile = &study.profile;
+    let Place {
+        machine,
+        device,
+        library,
+        lanes,
+        threads_per_lane,
+        ..
+    } = &profile.place;
+    println!("{name} up to {}", study.freeze);
+    println!("on {machine}, {device}, {library}, {lanes} lanes of {threads_per_lane} threads");
+    println!(
+        "an object: {} (mean of {}), read in {:.1} ms, decoded in {:.1} ms on one thread; its pixels: {}",
+        bytes(study.object_bytes),
+        study.objects,
+        profile.read_seconds_per_sample * 1e3,
+        profile.decode_seconds_per_sample * 1e3,
+        bytes(study.input_bytes)
+    );
+    let encodings = encodings(&profile.cuts);
+    if profile.cuts.is_empty() {
+        bail!("the host measured no cut of the network");
+    }
+    table(study, &encodings)?;
+    println!(
+        "\nms an image: one batch of {BATCH:.0} on one lane, the others idle; 'all busy': with every lane at work. Measured in {:.1} s",
+        profile.measured_in_seconds
+    );
+    Ok(())
+}
+
+fn encodings(cuts: &[CutProfile]) -> Vec<String> {
+    let names = cuts.first().map(|cut| cut.encoded.keys().cloned().collect());
+    let names: Vec<String> = names.unwrap_or_default();
+    names.into_iter().filter(|name| name != "f32").collect()
+}
+
+fn table(study: &HostStudy, encodings: &[String]) -> io::Result<()> {
+    let kilobytes = |bytes: f64| format!("{:.1}", bytes / 1e3);
+    let milliseconds = |seconds: f64| format!("{:.2}", seconds * 1e3);
+    let alone = |cut: &CutProfile| cut.compute.at(BATCH) / BATCH;
+    let all = study.profile.cuts.last().map_or(1.0, alone);
+    let mut header = vec!["CUT", "SHAPE", "KB"];
+    header.extend(encodings.iter().map(String::as_str));
+    header.extend(["MS AN IMAGE", "OWN", "SHARE", "ALL BUSY", "MB", "MB AN IMAGE"]);
+    let right: Vec<bool> = (0..header.len()).map(|column| column > 1).collect();
+    let mut before = 0.0;
+    let mut rows = Vec::new();
+    for (cut, shape) in study.profile.cuts.iter().zip(&study.shapes) {
+        let seconds = alone(cut);
+        let shape: Vec<String> = shape.iter().map(usize::to_string).collect();
+        let mut row = vec![
+            cut.name.clone(),
+            shape.join("x"),
+            kilobytes(cut.bytes_per_sample as f64),
+        ];
+        let encoded = encodings.iter().map(|name| cut.encoded.get(name));
+        row.extend(
+            encoded.map(|encoded| encoded.map_or_else(String::new, |e| kilobytes(e.bytes_per_sample))),
+        );
+        row.extend([
+            milliseconds(seconds),
+            milliseconds(seconds - before),
+            format!("{:.1} %", 100.0 * seconds / all.max(f64::MIN_POSITIVE)),
+            milliseconds(cut.busy_seconds_per_sample),
+            format!("{:.1}", cut.memory.fixed / 1e6),
+            format!("{:.2}", cut.memory.per_sample / 1e6),
+        ]);
+        rows.push(row);
+        before = seconds;
+    }
+    print_table(&header, &right, &rows)
+}

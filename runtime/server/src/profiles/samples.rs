@@ -1,0 +1,100 @@
+//! Real samples: read one after the other, decoded on one thread, both timed.
+
+use crate::http::Refusal;
+use bytes::Bytes;
+use frostline_images::{DecodeLimits, DecodePool, load, normalise};
+use frostline_objects::Store;
+use frostline_tensor::{Data, PixelSpec, Tensor};
+use frostline_wire::RequestedSample;
+use std::time::Instant;
+
+/// Samples as the network takes them, and what getting there took.
+pub(super) struct Samples {
+    /// `u8[n, 3, h, w]`
+    pub(super) bytes: Tensor,
+    /// `f32[n, 3, h, w]`
+    pub(super) pixels: Tensor,
+    pub(super) read_seconds: f64,
+    pub(super) decode_seconds: f64,
+}
+
+/// Reads and decodes `samples`. One that cannot be used is left out; the last one's error is told when none can.
+pub(super) async fn samples(
+    store: &Store,
+    decoders: &DecodePool,
+    spec: PixelSpec,
+    samples: &[RequestedSample],
+    object_bytes: u64,
+) -> Result<Samples, Refusal> {
+    let (mut objects, mut reads, mut refusal) = (Vec::new(), Vec::new(), None);
+    for sample in samples {
+        let started = Instant::now();
+        match store
+            .read_at_most(&sample.key, sample.etag.as_deref(), object_bytes)
+            .await
+        {
+            Ok(object) => {
+                reads.push(started.elapsed().as_secs_f64());
+                objects.push((sample.key.clone(), object));
+            }
+            Err(error) => refusal = Some(Refusal::from(error)),
+        }
+    }
+    let lost = |error| Refusal::host(format!("decoding for a profile: {error}"));
+    let decoded = decoders
+        .run(move || decode(&objects, &spec))
+        .await
+        .map_err(lost)?;
+    let (crops, decodes, undecodable) = decoded;
+    if crops.is_empty() {
+        let nothing = || Refusal::request("a profile needs at least one sample");
+        return Err(undecodable.or(refusal).unwrap_or_else(nothing));
+    }
+    let shape = frostline_tensor::Shape::new(spec.sample_shape()).batched(decodes.len());
+    let shaped = |error: frostline_tensor::ShapeError| Refusal::host(error);
+    let bytes = Tensor::new(shape, Data::U8(crops)).map_err(shaped)?;
+    let pixels = normalise(&bytes, &spec).map_err(lost)?;
+    Ok(Samples {
+        bytes,
+        pixels,
+        read_seconds: mean_but_first(&reads),
+        decode_seconds: mean_but_first(&decodes),
+    })
+}
+
+/// The crops one after the other, the seconds of each, and why the last bad one is bad.
+fn decode(objects: &[(String, Bytes)], spec: &PixelSpec) -> (Vec<u8>, Vec<f64>, Option<Refusal>) {
+    let (mut crops, mut seconds, mut refusal) = (Vec::new(), Vec::new(), None);
+    for (key, object) in objects {
+        let started = Instant::now();
+        match load(object, spec, &DecodeLimits::default()) {
+            Ok(crop) => {
+                seconds.push(started.elapsed().as_secs_f64());
+                crops.extend(crop);
+            }
+            Err(error) => refusal = Some(Refusal::request(format!("{key}: {error}"))),
+        }
+    }
+    (crops, seconds, refusal)
+}
+
+/// The mean, without the first where there are more: it pays for connections and cold caches.
+fn mean_but_first(seconds: &[f64]) -> f64 {
+    let counted = match seconds {
+        [_, rest @ ..] if !rest.is_empty() => rest,
+        all => all,
+    };
+    counted.iter().sum::<f64>() / counted.len().max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_of_several_is_not_counted() {
+        assert_eq!(mean_but_first(&[9.0, 1.0, 3.0]), 2.0);
+        assert_eq!(mean_but_first(&[9.0]), 9.0);
+        assert_eq!(mean_but_first(&[]), 0.0);
+    }
+}

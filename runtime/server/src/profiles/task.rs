@@ -1,0 +1,213 @@
+//! From a request as sent to a profile.
+
+use super::blocking;
+use super::samples::samples;
+use crate::config::Limits;
+use crate::extraction::check_samples;
+use crate::http::Refusal;
+use crate::service::Service;
+use frostline_graph::Model;
+use frostline_objects::Store;
+use frostline_profile::{ProfileError, Rules, Subject, encoded_pixels, measure, memory, now};
+use frostline_sandbox::ModelView;
+use frostline_tensor::{DType, GraphExecutor, PixelSpec};
+use frostline_wire::{Activation, Description, Linear, Pin, Pixels, Place, Profile, ProfileRequest};
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Samples of one profile: a grant or two; more say nothing new about sizes and decoding.
+const SAMPLES: usize = 32;
+
+/// Cuts of one profile: more than the deepest usual network has blocks; each takes two runs of a part of the network.
+const CUTS: usize = 64;
+
+/// A profile that can be measured.
+pub(super) struct Task {
+    request: ProfileRequest,
+    view: Arc<ModelView>,
+    store: Arc<Store>,
+    spec: PixelSpec,
+}
+
+/// What a stored profile depends on beside the model.
+#[derive(Serialize)]
+struct Key<'a> {
+    place: &'a Place,
+    root: &'a str,
+    guest: &'a Pin,
+    parameters: &'a str,
+    cuts: &'a [String],
+}
+
+impl Task {
+    /// Holds a request against what this host has, grants and allows.
+    pub(super) async fn check(service: &Service, request: ProfileRequest) -> Result<Self, Refusal> {
+        let limits = Limits {
+            samples: SAMPLES,
+            ..service.config.limits
+        };
+        check_samples(&request.samples, &limits)?;
+        let store = service.granted_store(&request.root)?;
+        let view = service.model(&request.model)?;
+        let guest = service.guest(&request.guest).await?;
+        let description = service.describe(&guest, &view, &request.parameters).await?;
+        check_cuts(&request.cuts, &view, &description)?;
+        let Pixels::Spec(spec) = description.pixels else {
+            return Err(Refusal::request(format!(
+                "the guest {} makes its own input, and a profile needs one that describes it by a recipe (spec); without a profile, \
+                 name the split yourself",
+                description.name
+            )));
+        };
+        if spec.sample_shape().as_slice() != view.input_shape.as_slice() {
+            return Err(Refusal::request(format!(
+                "the guest's recipe makes {:?} a sample, but the model's input takes {:?}",
+                spec.sample_shape(),
+                view.input_shape
+            )));
+        }
+        Ok(Self {
+            request,
+            view,
+            store,
+            spec,
+        })
+    }
+
+    pub(super) fn model_name(&self) -> &str {
+        &self.request.model.name
+    }
+
+    /// What was measured for the same before, if it still holds.
+    pub(super) async fn stored(&self, service: &Service) -> Result<Option<Profile>, Refusal> {
+        let (folder, sha256) = (service.profiles.clone(), self.view.sha256.clone());
+        let key = self.key(&service.place())?;
+        blocking(move || folder.get(&sha256, &key)).await
+    }
+
+    /// Keeps a profile. One that cannot be kept is measured again next time.
+    pub(super) async fn store(&self, service: &Service, profile: &Profile) -> Result<(), Refusal> {
+        let (folder, sha256) = (service.profiles.clone(), self.view.sha256.clone());
+        let (key, profile) = (self.key(&profile.place)?, profile.clone());
+        let kept = blocking(move || folder.put(&sha256, &key, &profile)).await?;
+        kept.inspect_err(|error| tracing::warn!(%error, "a profile was not kept"))
+            .ok();
+        Ok(())
+    }
+
+    fn key(&self, place: &Place) -> Result<serde_json::Value, Refusal> {
+        let key = Key {
+            place,
+            root: &self.request.root,
+            guest: &self.request.guest,
+            parameters: &self.request.parameters,
+            cuts: &self.request.cuts,
+        };
+        serde_json::to_value(key).map_err(Refusal::host)
+    }
+
+    /// Measures on the host's lanes.
+    pub(super) async fn measure(&self, service: &Service) -> Result<Profile, Refusal> {
+        let started = Instant::now();
+        let subject = Subject {
+            model: self.view.sha256.clone(),
+            input: self.view.input.clone(),
+            cuts: self.memory(service).await?,
+        };
+        let samples = samples(
+            &self.store,
+            &service.decoders,
+            self.spec,
+            &self.request.samples,
+            service.config.limits.object_bytes,
+        )
+        .await?;
+        let (bytes, pixels) = (samples.bytes.clone(), samples.pixels.clone());
+        let input = blocking(move || encoded_pixels(&bytes, &pixels)).await??;
+        let rules = Rules {
+            batch: service.config.grant,
+            lanes: service.config.lanes,
+            ..Rules::default()
+        };
+        let executor: Arc<dyn GraphExecutor> = Arc::clone(&service.executor) as _;
+        let measured = measure(&subject, &samples.pixels, &executor, &rules).await?;
+        Ok(Profile {
+            place: service.place(),
+            read_seconds_per_sample: samples.read_seconds,
+            decode_seconds_per_sample: samples.decode_seconds,
+            input,
+            cuts: measured.cuts,
+            measured_in_seconds: started.elapsed().as_secs_f64(),
+            measured_at: now(),
+        })
+    }
+
+    /// The cuts with the memory it takes to get there.
+    async fn memory(&self, service: &Service) -> Result<Vec<(String, Linear)>, Refusal> {
+        let bytes = service.models.blob(&self.view.sha256).await?;
+        let cuts = self.request.cuts.clone();
+        let count = move || {
+            let model = Model::from_bytes(bytes)?;
+            let network = model.network()?;
+            for name in &cuts {
+                let dtype = network.cut(name)?.dtype;
+                if dtype != DType::F32 {
+                    return Err(Refusal::request(format!(
+                        "activations at '{name}' are {dtype}, and only f32 travels; leave this cut out"
+                    )));
+                }
+            }
+            let memory = memory(&model, &cuts)?;
+            Ok(cuts.into_iter().zip(memory).collect())
+        };
+        blocking(count).await?
+    }
+}
+
+/// The cuts must be the model's, in its order, and served as they are.
+fn check_cuts(cuts: &[String], model: &ModelView, description: &Description) -> Result<(), Refusal> {
+    if cuts.is_empty() || cuts.len() > CUTS {
+        return Err(Refusal::request(format!(
+            "{} cuts; a profile takes 1 to {CUTS}",
+            cuts.len()
+        )));
+    }
+    let mut before = None;
+    for name in cuts {
+        let place = model.cuts.iter().position(|cut| cut.name == *name);
+        if place.is_none() {
+            return Err(Refusal::request(format!("the model has no cut '{name}'")));
+        }
+        if place <= before {
+            return Err(Refusal::request(format!(
+                "the cut '{name}' is not in the order of execution, or there twice"
+            )));
+        }
+        before = place;
+        let served = description.cuts.iter().find(|served| served.name == *name);
+        if served.is_none_or(|served| served.activation != Activation::Faithful) {
+            return Err(Refusal::request(format!(
+                "the guest {} does not serve the model's own activations at the cut '{name}'; leave it out",
+                description.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+impl From<ProfileError> for Refusal {
+    fn from(error: ProfileError) -> Self {
+        let message = error.to_string();
+        match error {
+            ProfileError::Stage { source, .. } => match Self::from(source) {
+                Self::Request { .. } => Self::Request { message },
+                Self::NotFound { .. } => Self::NotFound { message },
+                _ => Self::Host { message },
+            },
+            ProfileError::Nothing { .. } => Self::Request { message },
+            ProfileError::Deadline { seconds } => Self::Deadline { seconds },
+            _ => Self::Host { message },
+        }
+    }
+}

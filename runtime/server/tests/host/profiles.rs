@@ -1,0 +1,177 @@
+use crate::support::{TestHost, sample};
+use frostline_wire::{ErrorClass, Profile, ProfileRequest, RequestedSample};
+use http::{Method, StatusCode};
+use std::time::Duration;
+
+async fn request(test: &TestHost) -> ProfileRequest {
+    let (guest, model) = test.upload().await;
+    ProfileRequest {
+        root: test.root(),
+        guest,
+        model,
+        parameters: String::new(),
+        cuts: ["active", "flat", "classes"].map(str::to_owned).to_vec(),
+        samples: samples(3),
+    }
+}
+
+fn samples(count: u32) -> Vec<RequestedSample> {
+    (0..count)
+        .map(|index| sample(index, &format!("{index}.png")))
+        .collect()
+}
+
+async fn profile(test: &TestHost, request: &ProfileRequest) -> Profile {
+    let body = serde_json::to_vec(request).unwrap();
+    let answer = test.client.send(Method::POST, "/v1/profiles", body).await;
+    let status = answer.status();
+    let body = crate::support::body(answer).await;
+    assert_eq!(status, StatusCode::OK, "{}", String::from_utf8_lossy(&body));
+    serde_json::from_slice(&body).unwrap()
+}
+
+async fn refused(test: &TestHost, request: &ProfileRequest) -> (StatusCode, String) {
+    let body = serde_json::to_vec(request).unwrap();
+    let (status, error) = test.client.refused(Method::POST, "/v1/profiles", body).await;
+    assert_ne!(error.class, ErrorClass::Host, "{error}");
+    (status, error.message)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_is_measured_once_and_kept_over_a_restart() {
+    let mut test = TestHost::with(|settings| settings.engine.lanes = 2).await;
+    test.photos(3);
+    let request = request(&test).await;
+    let (status, error) = test.client.refused(Method::GET, "/v1/profiles/tiny", "").await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    assert!(error.message.contains("POST /v1/profiles"), "{error}");
+
+    let measured = profile(&test, &request).await;
+    let names: Vec<&str> = measured.cuts.iter().map(|cut| cut.name.as_str()).collect();
+    assert_eq!(names, ["active", "flat", "classes"]);
+    let bytes: Vec<u64> = measured.cuts.iter().map(|cut| cut.bytes_per_sample).collect();
+    assert_eq!(bytes, [4 * 3 * 64, 4 * 3, 4 * 4]);
+    for pair in measured.cuts.windows(2) {
+        assert!(pair[0].compute.at(4.0) < pair[1].compute.at(4.0), "{pair:?}");
+    }
+    for cut in &measured.cuts {
+        assert!(cut.busy_seconds_per_sample > 0.0);
+        assert!(cut.encoded["f32"].bytes_per_sample >= cut.bytes_per_sample as f64);
+    }
+    // Pixels and their activations; the weights of the product only behind it.
+    assert_eq!(measured.cuts[0].memory.per_sample, 2.0 * 4.0 * 3.0 * 64.0);
+    assert_eq!(
+        (measured.cuts[1].memory.fixed, measured.cuts[2].memory.fixed),
+        (0.0, 48.0)
+    );
+    assert!(measured.input["u8"].bytes_per_sample < measured.input["f32"].bytes_per_sample);
+    assert!(measured.read_seconds_per_sample > 0.0 && measured.decode_seconds_per_sample > 0.0);
+    assert_eq!((measured.place.lanes, measured.place.device.as_str()), (2, "cpu"));
+    assert!(
+        measured.place.library.starts_with("onnxruntime 1."),
+        "{:?}",
+        measured.place
+    );
+
+    assert_eq!(profile(&test, &request).await, measured);
+    let other = ProfileRequest {
+        cuts: vec!["flat".to_owned()],
+        ..request.clone()
+    };
+    let other = profile(&test, &other).await;
+    assert_ne!(other.cuts, measured.cuts);
+    assert_eq!(test.load().await.running, 0);
+
+    test.host.take().unwrap().shutdown(Duration::from_secs(5)).await;
+    let test = TestHost::on(test.folder, |settings| settings.engine.lanes = 2).await;
+    assert_eq!(profile(&test, &request).await.cuts, measured.cuts);
+    let (status, shown): (_, Profile) = test.client.get("/v1/profiles/tiny").await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(shown.place == measured.place && !shown.cuts.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_profile_of_another_place_says_nothing() {
+    let mut test = TestHost::with(|settings| settings.engine.lanes = 2).await;
+    test.photos(3);
+    let request = request(&test).await;
+    let measured = profile(&test, &request).await;
+    test.host.take().unwrap().shutdown(Duration::from_secs(5)).await;
+    let test = TestHost::on(test.folder, |settings| settings.engine.lanes = 1).await;
+    let status = test
+        .client
+        .send(Method::GET, "/v1/profiles/tiny", "")
+        .await
+        .status();
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    assert_ne!(profile(&test, &request).await.place, measured.place);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn samples_that_cannot_be_used_are_left_out_while_there_are_others() {
+    let test = TestHost::start().await;
+    test.photos(2);
+    test.write("broken.png", b"\x89PNG\r\n\x1a\nand no more");
+    let mut request = request(&test).await;
+    request.samples = vec![
+        sample(0, "absent.png"),
+        sample(1, "broken.png"),
+        sample(2, "1.png"),
+    ];
+    assert_eq!(profile(&test, &request).await.cuts.len(), 3);
+    request.samples.truncate(2);
+    request.cuts.truncate(1);
+    let (status, message) = refused(&test, &request).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert!(message.contains("broken.png"), "{message}");
+    request.samples.truncate(1);
+    let (status, message) = refused(&test, &request).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    assert!(message.contains("absent.png"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn profiles_that_cannot_be_right_are_refused_before_anything_runs() {
+    let test = TestHost::start().await;
+    test.photos(1);
+    let good = request(&test).await;
+    let cuts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    type Case<'a> = (&'a dyn Fn(&mut ProfileRequest), StatusCode, &'a str);
+    let cases: [Case<'_>; 8] = [
+        (&|r| r.cuts.clear(), StatusCode::BAD_REQUEST, "0 cuts"),
+        (
+            &|r| r.cuts = vec!["flat".to_owned(); 65],
+            StatusCode::BAD_REQUEST,
+            "65 cuts",
+        ),
+        (&|r| r.cuts = cuts(&["absent"]), StatusCode::BAD_REQUEST, "absent"),
+        (
+            &|r| r.cuts = cuts(&["flat", "active"]),
+            StatusCode::BAD_REQUEST,
+            "order",
+        ),
+        (
+            &|r| r.cuts = cuts(&["flat", "flat"]),
+            StatusCode::BAD_REQUEST,
+            "twice",
+        ),
+        (
+            &|r| r.samples = samples(33),
+            StatusCode::BAD_REQUEST,
+            "33 samples",
+        ),
+        (&|r| r.root = "/etc".to_owned(), StatusCode::NOT_FOUND, "/etc"),
+        (
+            &|r| r.model.sha256 = "0".repeat(64),
+            StatusCode::CONFLICT,
+            "upload yours again",
+        ),
+    ];
+    for (change, status, word) in cases {
+        let mut request = good.clone();
+        change(&mut request);
+        let (actual, message) = refused(&test, &request).await;
+        assert_eq!(actual, status, "{word}: {message}");
+        assert!(message.contains(word), "{word}: {message}");
+    }
+}

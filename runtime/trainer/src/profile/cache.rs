@@ -1,0 +1,42 @@
+use super::TrainerProfile;
+use frostline_profile::{Folder, FolderError};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Profiles of trainers on this machine's disk: at most 256, stale after 30 days.
+#[derive(Debug, Clone)]
+pub struct ProfileCache {
+    folder: Folder,
+}
+
+impl ProfileCache {
+    /// The user's own, `$XDG_CACHE_HOME/frostline` or `~/.cache/frostline`; `None` when the environment names neither.
+    pub fn of_user() -> Option<Self> {
+        let absolute = |name: &str| {
+            let path = PathBuf::from(std::env::var_os(name)?);
+            path.is_absolute().then_some(path)
+        };
+        let caches = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
+        caches.map(|folder| Self::at(folder.join("frostline")))
+    }
+
+    /// A cache in `folder`, created with the first profile.
+    pub fn at(folder: impl Into<PathBuf>) -> Self {
+        Self {
+            folder: Folder::new(folder),
+        }
+    }
+
+    pub(super) fn get(&self, model: &str, key: &impl Serialize) -> Option<TrainerProfile> {
+        self.folder.get(model, key)
+    }
+
+    pub(super) fn put(
+        &self,
+        model: &str,
+        key: &impl Serialize,
+        profile: &TrainerProfile,
+    ) -> Result<(), FolderError> {
+        self.folder.put(model, key, profile)
+    }
+}

@@ -1,0 +1,113 @@
+//! The per-layer study of a network on a host.
+
+use super::samples::{requested, spread};
+use crate::guest::content_name;
+use crate::setup::blocking;
+use crate::{Guest, HostClient, TrainerError, notes};
+use bytes::Bytes;
+use frostline_graph::{Cut, Model};
+use frostline_profile::candidates;
+use frostline_tensor::PixelSpec;
+use frostline_wire::{Pin, Profile, ProfileRequest};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+/// Samples a study measures with: a host's usual grant.
+const SAMPLES: usize = 16;
+
+/// What is studied.
+#[derive(Debug, Clone)]
+pub struct StudyJob {
+    /// The network.
+    pub model: Model,
+    /// What to call it on the host.
+    pub model_name: String,
+    /// The last cut that is measured.
+    pub freeze: String,
+    /// The data root, as the host is to open it.
+    pub root: String,
+    /// The guest; it must describe its pixels by a recipe.
+    pub guest: Guest,
+    /// The recipe, where it is not the model's own or ImageNet's.
+    pub pixels: Option<PixelSpec>,
+}
+
+/// A host's profile of a network, and what it is to be held against.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HostStudy {
+    /// The last cut.
+    pub freeze: String,
+    /// Shape of a sample at each cut of the profile.
+    pub shapes: Vec<Vec<usize>>,
+    /// Mean size of the objects.
+    pub object_bytes: u64,
+    /// Objects under the data root.
+    pub objects: usize,
+    /// Decoded pixels of one sample in bytes, as the split `input` sends them.
+    pub input_bytes: u64,
+    /// What the host measured.
+    pub profile: Profile,
+}
+
+/// Uploads what the host lacks and has it measure the network at its candidate cuts.
+///
+/// # Errors
+/// [`TrainerError`].
+pub async fn study(job: StudyJob, client: &HostClient) -> Result<HostStudy, TrainerError> {
+    let objects = client.objects(&job.root).await?;
+    let object_bytes = mean(objects.iter().map(|object| object.size));
+    let (model, freeze, wanted) = (job.model.clone(), job.freeze.clone(), job.pixels);
+    let (cuts, frozen, pixels) = blocking(move || prepare(&model, &freeze, wanted)).await?;
+    let parameters = match &job.guest.parameters {
+        Some(own) => own.clone(),
+        None => serde_json::to_string(&pixels).unwrap_or_default(),
+    };
+    let guest_name = content_name(&job.guest.name, &sha256(&job.guest.bytes));
+    let guest = client.push_guest(&guest_name, job.guest.bytes.clone()).await?;
+    let model_name = content_name(&job.model_name, &sha256(&frozen));
+    let model = client.push_model(&model_name, frozen).await?;
+    let request = ProfileRequest {
+        root: job.root,
+        guest: Pin {
+            name: guest_name,
+            sha256: guest.sha256,
+        },
+        model: Pin {
+            name: model_name,
+            sha256: model.sha256,
+        },
+        parameters,
+        cuts: cuts.iter().map(|cut| cut.name.clone()).collect(),
+        samples: requested(&spread(&objects, SAMPLES)),
+    };
+    let profile = client.profile(&request).await?;
+    Ok(HostStudy {
+        freeze: job.freeze,
+        shapes: cuts.iter().map(|cut| cut.shape.dims().to_vec()).collect(),
+        object_bytes,
+        objects: objects.len(),
+        input_bytes: pixels.sample_shape().iter().product::<usize>() as u64,
+        profile,
+    })
+}
+
+/// The candidates, the frozen layers as they are uploaded, and the recipe.
+fn prepare(
+    model: &Model,
+    freeze: &str,
+    wanted: Option<PixelSpec>,
+) -> Result<(Vec<Cut>, Bytes, PixelSpec), TrainerError> {
+    let network = model.network()?;
+    let cuts = candidates(model, &network, freeze)?;
+    let frozen = model.slice(None, Some(freeze))?.to_bytes()?;
+    Ok((cuts, frozen.into(), notes::pixels(model, &network, wanted)?))
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    hex::encode(Sha256::digest(bytes))
+}
+
+fn mean(sizes: impl Iterator<Item = u64> + Clone) -> u64 {
+    let total: u128 = sizes.clone().map(u128::from).sum();
+    u64::try_from(total / (sizes.count().max(1) as u128)).unwrap_or(u64::MAX)
+}

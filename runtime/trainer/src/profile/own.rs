@@ -1,0 +1,308 @@
+//! The trainer measures itself: the frozen layers on its own engine, decoding, and a training step.
+
+use super::ProfileCache;
+use crate::TrainerError;
+use crate::compute::{Suffix, SuffixParts};
+use crate::setup::blocking;
+use bytes::Bytes;
+use frostline_engine::{
+    Device, Interrupt, InterruptCause, Lanes, LanesConfig, SessionOptions, StageSource, library_version,
+};
+use frostline_graph::Model;
+use frostline_images::{DecodeLimits, load, normalise};
+use frostline_profile::{ProfileError, Rules, Subject, encoded_pixels, machine, measure, memory, now};
+use frostline_tensor::{Data, GraphExecutor, OpError, PixelSpec, Shape, Stage, Tensor};
+use frostline_training::Optimizer;
+use frostline_wire::{CutProfile, Encoded, Place};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What training a network takes on this machine. All seconds are wall time while nothing else runs here.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrainerProfile {
+    /// What the figures hold for: one lane, the engine.
+    pub place: Place,
+    /// Decoding and preprocessing one object on one thread, up to pixels before normalisation.
+    pub decode_seconds_per_sample: f64,
+    /// Normalising the pixels of one sample on one thread.
+    pub normalise_seconds_per_sample: f64,
+    /// Pixels on the wire, by encoding's name, encoded and decoded here.
+    pub input: BTreeMap<String, Encoded>,
+    /// The cuts that were asked for, in the order of execution; `compute` is the time from the network's input on this trainer's engine.
+    pub cuts: Vec<CutProfile>,
+    /// One training step of the layers after the freeze cut: forward, backward, update.
+    pub step_seconds: f64,
+    /// Samples of that step.
+    pub batch: usize,
+    /// What measuring took.
+    pub measured_in_seconds: f64,
+    /// When it was measured, in seconds since 1970.
+    pub measured_at: u64,
+}
+
+/// What is measured on a trainer.
+#[derive(Debug, Clone)]
+pub struct TrainerTask {
+    /// The network with the head that is trained.
+    pub model: Model,
+    /// SHA-256 of its frozen layers, as they are uploaded.
+    pub frozen_sha256: String,
+    /// The freeze cut.
+    pub freeze: String,
+    /// The cuts to measure, in the order of execution.
+    pub cuts: Vec<String>,
+    /// How objects become the network's input.
+    pub pixels: PixelSpec,
+    /// Samples of a training step.
+    pub batch: usize,
+    /// The optimiser.
+    pub optimizer: Optimizer,
+    /// Where and with how many threads the trainer computes.
+    pub options: SessionOptions,
+}
+
+/// What a stored profile depends on beside the frozen layers.
+#[derive(Serialize)]
+struct Key<'a> {
+    place: &'a Place,
+    freeze: &'a str,
+    cuts: &'a [String],
+    pixels: &'a PixelSpec,
+    batch: usize,
+    optimizer: String,
+    /// Of the operators and weights' shapes of the layers that are trained.
+    suffix: String,
+}
+
+/// What a trainer takes for `task`: from `cache` while nothing it depends on has changed, else measured now, on the objects that `samples`
+/// brings. A profile that cannot be stored is returned all the same.
+///
+/// # Errors
+/// [`TrainerError::Profile`] when the frozen layers cannot be measured, [`TrainerError::Training`] when the others cannot be trained,
+/// and what `samples` fails with.
+pub async fn trainer_profile(
+    task: TrainerTask,
+    cache: Option<&ProfileCache>,
+    samples: impl Future<Output = Result<Vec<Bytes>, TrainerError>>,
+) -> Result<TrainerProfile, TrainerError> {
+    let place = place(&task.options)?;
+    let key = {
+        let (task, place) = (task.clone(), place.clone());
+        blocking(move || key(&task, &place)).await?
+    };
+    if let Some(cache) = cache {
+        let (cache, model, key) = (cache.clone(), task.frozen_sha256.clone(), key.clone());
+        if let Some(stored) = blocking(move || Ok(cache.get(&model, &key))).await? {
+            return Ok(stored);
+        }
+    }
+    let model = task.frozen_sha256.clone();
+    let profile = measured(task, place, samples.await?).await?;
+    if let Some(cache) = cache {
+        let (cache, profile) = (cache.clone(), profile.clone());
+        // Without it, the next job measures again.
+        blocking(move || Ok(cache.put(&model, &key, &profile).ok())).await?;
+    }
+    Ok(profile)
+}
+
+fn place(options: &SessionOptions) -> Result<Place, TrainerError> {
+    let gpu = match options.device {
+        Device::Cpu => None,
+        Device::Cuda(index) => Some(index),
+    };
+    let library = library_version().map_err(|source| TrainerError::Engine {
+        doing: "measuring",
+        source,
+    })?;
+    Ok(Place {
+        machine: machine(gpu),
+        device: options.device.to_string(),
+        library: format!("onnxruntime {library}"),
+        lanes: 1,
+        threads_per_lane: options.threads.max(1),
+        decode_threads: options.threads.max(1),
+    })
+}
+
+fn key(task: &TrainerTask, place: &Place) -> Result<serde_json::Value, TrainerError> {
+    let suffix = task.model.slice(Some(&task.freeze), None)?;
+    let mut hash = Sha256::new();
+    for node in suffix.nodes() {
+        hash.update(format!("{} ", node.op_type));
+    }
+    for parameter in suffix.parameters() {
+        hash.update(format!("{:?} ", parameter.dims));
+    }
+    let key = Key {
+        place,
+        freeze: &task.freeze,
+        cuts: &task.cuts,
+        pixels: &task.pixels,
+        batch: task.batch,
+        optimizer: format!("{:?}", task.optimizer),
+        suffix: hex::encode(hash.finalize()),
+    };
+    serde_json::to_value(key).map_err(|_| TrainerError::Ended { part: "profile" })
+}
+
+async fn measured(
+    task: TrainerTask,
+    place: Place,
+    objects: Vec<Bytes>,
+) -> Result<TrainerProfile, TrainerError> {
+    let started = Instant::now();
+    let spec = task.pixels;
+    let pixels = blocking(move || decode(&objects, &spec)).await?;
+    let cuts = if task.cuts.is_empty() {
+        Vec::new()
+    } else {
+        cuts(&task, pixels.normalised).await?
+    };
+    let batch = task.batch;
+    let step_seconds = step(task).await?;
+    Ok(TrainerProfile {
+        place,
+        decode_seconds_per_sample: pixels.decode_seconds,
+        normalise_seconds_per_sample: pixels.normalise_seconds,
+        input: pixels.encoded,
+        cuts,
+        step_seconds,
+        batch,
+        measured_in_seconds: started.elapsed().as_secs_f64(),
+        measured_at: now(),
+    })
+}
+
+/// Samples as the network takes them, and what getting there took.
+struct Pixels {
+    normalised: Tensor,
+    decode_seconds: f64,
+    normalise_seconds: f64,
+    encoded: BTreeMap<String, Encoded>,
+}
+
+/// Decodes what can be decoded, on this thread.
+fn decode(objects: &[Bytes], spec: &PixelSpec) -> Result<Pixels, TrainerError> {
+    let (mut crops, mut seconds) = (Vec::new(), Vec::new());
+    for object in objects {
+        let started = Instant::now();
+        if let Ok(crop) = load(object, spec, &DecodeLimits::default()) {
+            seconds.push(started.elapsed().as_secs_f64());
+            crops.extend(crop);
+        }
+    }
+    let count = seconds.len();
+    if count == 0 {
+        return Err(ProfileError::Nothing { what: "sample" }.into());
+    }
+    // The first pays for cold caches.
+    let counted = seconds
+        .get(1..)
+        .filter(|rest| !rest.is_empty())
+        .unwrap_or(&seconds);
+    let decode_seconds = counted.iter().sum::<f64>() / counted.len() as f64;
+    let shape = Shape::new(spec.sample_shape()).batched(count);
+    let bytes = Tensor::new(shape, Data::U8(crops))?;
+    let preprocess = |error: frostline_images::ImageError| TrainerError::Preprocess {
+        source: OpError::from(error),
+    };
+    let started = Instant::now();
+    let normalised = normalise(&bytes, spec).map_err(preprocess)?;
+    Ok(Pixels {
+        normalise_seconds: started.elapsed().as_secs_f64() / count as f64,
+        decode_seconds,
+        encoded: encoded_pixels(&bytes, &normalised)?,
+        normalised,
+    })
+}
+
+/// The frozen layers, through one lane with all the trainer's threads.
+async fn cuts(task: &TrainerTask, pixels: Tensor) -> Result<Vec<CutProfile>, TrainerError> {
+    let (model, names) = (task.model.clone(), task.cuts.clone());
+    let (input, memory) = blocking(move || {
+        let input = model
+            .inputs()
+            .next()
+            .map(|input| input.name.clone())
+            .unwrap_or_default();
+        Ok((input, memory(&model, &names)?))
+    })
+    .await?;
+    let subject = Subject {
+        model: task.frozen_sha256.clone(),
+        input,
+        cuts: task.cuts.iter().cloned().zip(memory).collect(),
+    };
+    let config = LanesConfig {
+        lanes: 1,
+        threads_per_lane: task.options.threads,
+        ..LanesConfig::for_device(task.options.device)
+    };
+    let stages = Arc::new(Stages(task.model.clone()));
+    let lanes = Lanes::start(config, stages).map_err(|source| TrainerError::Engine {
+        doing: "measuring the frozen layers",
+        source,
+    })?;
+    let executor: Arc<dyn GraphExecutor> = Arc::new(lanes);
+    let measured = measure(&subject, &pixels, &executor, &Rules::default()).await?;
+    Ok(measured.cuts)
+}
+
+/// The network, cut to whatever stage is asked for.
+struct Stages(Model);
+
+impl StageSource for Stages {
+    fn stage_model(&self, stage: &Stage) -> Result<Bytes, OpError> {
+        let part = self
+            .0
+            .slice(Some(&stage.from), Some(&stage.to))
+            .and_then(|part| part.to_bytes());
+        part.map(Bytes::from)
+            .map_err(|error| OpError::invalid(error.to_string()))
+    }
+}
+
+/// Ends work on another thread when nobody waits for it any more.
+struct EndOnDrop(Interrupt);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.0.trigger(InterruptCause::Cancelled);
+    }
+}
+
+/// Seconds of a training step, on a state of its own.
+async fn step(task: TrainerTask) -> Result<f64, TrainerError> {
+    let interrupt = Interrupt::new();
+    let end = EndOnDrop(interrupt.clone());
+    let seconds = blocking(move || {
+        let row = task.model.network()?.cut(&task.freeze)?.shape.clone();
+        let shape = row.batched(task.batch);
+        let zeros = Tensor::f32(shape.clone(), vec![0.0; shape.elements()?])?;
+        let parts = SuffixParts {
+            suffix: task.model.slice(Some(&task.freeze), None)?,
+            middle: None,
+            freeze: task.freeze,
+            optimizer: task.optimizer,
+            learning_rate: 1e-3,
+            batch: task.batch,
+            options: task.options,
+        };
+        let mut suffix = Suffix::open(parts, &interrupt)?;
+        let mut step = || {
+            let started = Instant::now();
+            suffix.train(&zeros, vec![0; task.batch])?;
+            Ok::<f64, TrainerError>(started.elapsed().as_secs_f64())
+        };
+        step()?;
+        let (second, third) = (step()?, step()?);
+        Ok(second.min(third))
+    })
+    .await;
+    drop(end);
+    seconds
+}

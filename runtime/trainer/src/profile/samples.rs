@@ -1,0 +1,113 @@
+//! A handful of real samples to measure with.
+
+use crate::{HostClient, TrainerError};
+use bytes::Bytes;
+use frostline_wire::{Encoding, ExtractionRequest, ObjectInfo, RequestedSample, RowFormat, RowValue, Split};
+
+/// An error's text, with Arrow's bookkeeping for a row.
+const ROW_OVERHEAD: u64 = 2 << 10;
+
+/// An Arrow message's own fields.
+const MESSAGE_OVERHEAD: u64 = 64 << 10;
+
+/// `count` of the images among `objects`, or of all objects where none has an image's name, evenly spread over the listing so that
+/// all classes have their share.
+pub fn spread(objects: &[ObjectInfo], count: usize) -> Vec<ObjectInfo> {
+    let is_image = |object: &&ObjectInfo| {
+        let key = object.key.to_ascii_lowercase();
+        [".jpg", ".jpeg", ".png"].iter().any(|end| key.ends_with(end))
+    };
+    let images: Vec<&ObjectInfo> = objects.iter().filter(is_image).collect();
+    let all: Vec<&ObjectInfo> = if images.is_empty() {
+        objects.iter().collect()
+    } else {
+        images
+    };
+    let count = count.min(all.len());
+    let picked = (0..count).filter_map(|index| all.get(index * all.len() / count));
+    picked.map(|&object| object.clone()).collect()
+}
+
+/// The samples of a request, by the positions 0, 1, ...
+pub(super) fn requested(objects: &[ObjectInfo]) -> Vec<RequestedSample> {
+    let sample = |(position, object): (u32, &ObjectInfo)| RequestedSample {
+        position,
+        key: object.key.clone(),
+        etag: object.etag.clone(),
+    };
+    (0..).zip(objects).map(sample).collect()
+}
+
+/// The bytes of `objects` under `root`, through the host; those that cannot be read are left out.
+///
+/// # Errors
+/// [`TrainerError::Client`].
+pub async fn fetch_objects(
+    client: &HostClient,
+    root: &str,
+    objects: &[ObjectInfo],
+) -> Result<Vec<Bytes>, TrainerError> {
+    let sizes = objects
+        .iter()
+        .map(|object| object.size.saturating_add(ROW_OVERHEAD));
+    let limit = sizes.fold(MESSAGE_OVERHEAD, u64::saturating_add);
+    let request = ExtractionRequest {
+        root: root.to_owned(),
+        split: Split::None,
+        guest: None,
+        model: None,
+        parameters: String::new(),
+        encoding: Encoding::F32,
+        samples: requested(objects),
+    };
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let mut answer = client.extract(&request, RowFormat::Object, limit).await?;
+    let mut fetched = Vec::new();
+    while let Some(batches) = answer.next().await? {
+        for row in batches
+            .iter()
+            .flat_map(frostline_wire::ActivationBatch::rows)
+            .flatten()
+        {
+            if let Ok(RowValue::Object(bytes)) = row.outcome {
+                fetched.push(Bytes::copy_from_slice(bytes));
+            }
+        }
+    }
+    Ok(fetched)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn objects(keys: &[&str]) -> Vec<ObjectInfo> {
+        let object = |key: &&str| ObjectInfo {
+            key: (*key).to_owned(),
+            size: 1,
+            etag: None,
+        };
+        keys.iter().map(object).collect()
+    }
+
+    fn keys(objects: &[ObjectInfo], count: usize) -> Vec<String> {
+        spread(objects, count)
+            .into_iter()
+            .map(|object| object.key)
+            .collect()
+    }
+
+    #[test]
+    fn samples_are_images_from_all_over_the_listing() {
+        let listing = objects(&["a/1.jpg", "a/2.JPG", "a/notes.txt", "b/1.png", "b/2.jpeg"]);
+        assert_eq!(keys(&listing, 2), ["a/1.jpg", "b/1.png"]);
+        assert_eq!(keys(&listing, 100), ["a/1.jpg", "a/2.JPG", "b/1.png", "b/2.jpeg"]);
+        assert!(keys(&listing, 0).is_empty());
+        assert!(keys(&[], 3).is_empty());
+    }
+
+    #[test]
+    fn objects_without_an_images_name_will_do() {
+        assert_eq!(keys(&objects(&["x", "y", "z"]), 2), ["x", "y"]);
+    }
+}

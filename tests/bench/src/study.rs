@@ -1,0 +1,194 @@
+//! The per-layer study of the seven networks, by `frostline profile` on real photos, and how far what a profile predicts lies from
+//! what the real prefixes take. Weights are random: they change neither shapes nor times.
+
+use crate::report::{Report, median};
+use crate::run::{frostline, shared, text};
+use anyhow::{Context, Result, bail};
+use frostline_engine::{Device, Session, SessionOptions};
+use frostline_graph::Model;
+use frostline_tensor::Tensor;
+use frostline_wire::{CutProfile, Profile};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+const NETWORKS: [&str; 7] = [
+    "alexnet",
+    "resnet18",
+    "densenet121",
+    "resnet50",
+    "vgg11",
+    "vgg19",
+    "vit_b_16",
+];
+
+/// The first of them, for a quick run.
+const QUICK: usize = 3;
+
+/// The exporter whose tensors have the more telling names.
+const EXPORT: &str = "opset17";
+
+/// Cuts of each network whose prefix is run in earnest.
+const CHECKED: usize = 5;
+
+/// Rows of a run: a host's usual grant.
+const BATCH: usize = 16;
+
+pub(crate) fn run(report: &mut Report) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let figures = out()?.join("study");
+    std::fs::create_dir_all(&figures)?;
+    let count = if report.quick() { QUICK } else { NETWORKS.len() };
+    let (mut errors, mut seconds) = (Vec::new(), Vec::new());
+    for name in NETWORKS.iter().take(count) {
+        let model = folder.path().join(format!("{name}.onnx"));
+        fill(name, &model)?;
+        let figure = figures.join(format!("{name}.svg"));
+        let profile = study(&model, &figure)?;
+        println!(
+            "\n{name}: profiled in {:.1} s, figure in {}",
+            profile.measured_in_seconds,
+            figure.display()
+        );
+        let checked = check(&model, &profile)?;
+        table(&profile, &checked);
+        let own: Vec<f64> = checked.iter().map(|(_, error)| error.abs()).collect();
+        report.set(&format!("{name}_worst_prediction_error"), largest(&own));
+        report.set(&format!("{name}_median_prediction_error"), median(&own));
+        report.set(&format!("{name}_profile_seconds"), profile.measured_in_seconds);
+        report.set(&format!("{name}_cuts"), profile.cuts.len());
+        errors.extend(own);
+        seconds.push(profile.measured_in_seconds);
+        std::fs::remove_file(&model)?;
+    }
+    println!(
+        "\npredicted against run in earnest, {} prefixes at batch {BATCH}: median {:.1} % apart, worst {:.1} %",
+        errors.len(),
+        100.0 * median(&errors),
+        100.0 * largest(&errors)
+    );
+    let close = errors.iter().filter(|error| **error <= 0.1).count();
+    report.set("worst_prediction_error", largest(&errors));
+    report.set("median_prediction_error", median(&errors));
+    report.set("within_10_percent_share", close as f64 / errors.len() as f64);
+    report.set("longest_profile_seconds", largest(&seconds));
+    Ok(())
+}
+
+fn out() -> Result<PathBuf> {
+    let folder = std::env::var_os("FROSTLINE_BENCH_OUT").unwrap_or_else(|| "target/bench".into());
+    Ok(std::path::absolute(PathBuf::from(folder))?)
+}
+
+/// The network with random weights.
+fn fill(name: &str, target: &Path) -> Result<()> {
+    let status = Command::new("python3")
+        .arg(shared("models/fill.py")?)
+        .arg(shared(&format!("models/skeletons/{name}.{EXPORT}.onnx"))?)
+        .arg(target)
+        .stdout(std::process::Stdio::null())
+        .status()
+        .context("cannot run python3")?;
+    if !status.success() {
+        bail!("fill.py failed for {name} ({status}); it needs numpy and onnx");
+    }
+    Ok(())
+}
+
+fn study(model: &Path, figure: &Path) -> Result<Profile> {
+    let data = shared("data/clothing/train")?;
+    let lines = frostline(&[
+        "profile",
+        "--model",
+        text(model)?,
+        "--data",
+        text(&data)?,
+        "--plot",
+        text(figure)?,
+    ])?;
+    let profile = lines.first().and_then(|line| line.get("profile")).cloned();
+    Ok(serde_json::from_value(
+        profile.context("frostline profile printed no profile")?,
+    )?)
+}
+
+/// Runs the prefix to some of the cuts: each cut's place in the profile, and how far off its prediction is, relative to what it took.
+fn check(file: &Path, profile: &Profile) -> Result<Vec<(usize, f64)>> {
+    let model = Model::read(file)?;
+    let network = model.network()?;
+    let row = &network.input.shape;
+    let input = Tensor::f32(row.batched(BATCH), noise(row.elements()? * BATCH))?;
+    let cuts = profile.cuts.len();
+    let mut checked = Vec::new();
+    for number in 1..=CHECKED.min(cuts) {
+        let index = number * cuts / CHECKED.min(cuts) - 1;
+        let Some(cut) = profile.cuts.get(index) else {
+            continue;
+        };
+        let options = SessionOptions {
+            device: Device::Cpu,
+            threads: profile.place.threads_per_lane,
+        };
+        let part = model.slice(None, Some(&cut.name))?.to_bytes()?;
+        let mut session = Session::open(&part, &options)?;
+        let seconds = real(&mut session, &network.input.name, &input)?;
+        checked.push((index, cut.compute.at(BATCH as f64) / seconds - 1.0));
+    }
+    Ok(checked)
+}
+
+/// Seconds of one batch: the middle of three, after one that does not count.
+fn real(session: &mut Session, name: &str, input: &Tensor) -> Result<f64> {
+    let mut seconds = Vec::new();
+    for _ in 0..4 {
+        let started = Instant::now();
+        session.run(&[(name, input)])?;
+        seconds.push(started.elapsed().as_secs_f64());
+    }
+    seconds.remove(0);
+    Ok(median(&seconds))
+}
+
+/// Values between -1 and 1, the same every time.
+fn noise(count: usize) -> Vec<f32> {
+    let mut state = 1_u32;
+    let next = |_| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+    };
+    (0..count).map(next).collect()
+}
+
+fn table(profile: &Profile, checked: &[(usize, f64)]) {
+    let widest = profile
+        .cuts
+        .iter()
+        .map(|cut| cut.name.len())
+        .max()
+        .unwrap_or(0)
+        .max(3);
+    println!(
+        "{:<widest$} {:>10} {:>12} {:>9} {:>12} {:>10} {:>10}",
+        "cut", "KB", "ms an image", "own", "all busy", "MB", "predicted"
+    );
+    let alone = |cut: &CutProfile| cut.compute.at(BATCH as f64) / BATCH as f64 * 1e3;
+    let mut before = 0.0;
+    for (index, cut) in profile.cuts.iter().enumerate() {
+        let error = checked.iter().find(|(checked, _)| *checked == index);
+        println!(
+            "{:<widest$} {:>10.1} {:>12.2} {:>9.2} {:>12.2} {:>10.1} {:>10}",
+            cut.name,
+            cut.bytes_per_sample as f64 / 1e3,
+            alone(cut),
+            alone(cut) - before,
+            cut.busy_seconds_per_sample * 1e3,
+            cut.memory.at(BATCH as f64) / 1e6,
+            error.map_or_else(String::new, |(_, error)| format!("{:+.1} %", error * 100.0))
+        );
+        before = alone(cut);
+    }
+}
+
+fn largest(values: &[f64]) -> f64 {
+    values.iter().copied().fold(0.0, f64::max)
+}
