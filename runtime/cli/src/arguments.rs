@@ -25,6 +25,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Train(Train),
+    Plan(Plan),
     Eval(Eval),
     Profile(Profile),
     Serve(Serve),
@@ -64,7 +65,8 @@ pub(crate) struct Train {
     /// Freeze the network up to this cut and train what follows; by default the last cut before the classifier
     #[arg(long, value_name = "CUT")]
     pub(crate) freeze: Option<String>,
-    /// Where to divide the network between host and trainer: auto, none, input, or a cut at or before the freeze cut
+    /// Where to divide the network between host and trainer: auto, none, input, a cut at or before the freeze cut, or a rule as for
+    /// `frostline plan --policy`
     #[arg(long, value_name = "CUT", default_value = "auto")]
     pub(crate) split: String,
     /// Where the tuned model is written
@@ -112,6 +114,54 @@ pub(crate) struct Train {
     /// Text passed to the guest as it is; the stock guest takes a preprocessing recipe as JSON
     #[arg(long, value_name = "TEXT")]
     pub(crate) parameters: Option<String>,
+    #[command(flatten)]
+    pub(crate) compute: Compute,
+    #[command(flatten)]
+    pub(crate) host: HostFlags,
+}
+
+/// Show where a job would divide the network, and why
+///
+/// Measures host, trainer and link unless that was done before, and predicts the time of an iteration at every split.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  frostline plan --model resnet18.onnx --freeze layer4.0 --data s3://photos/clothing --host http://store:8080 --token-file token
+  frostline plan --simulate measured.json --policy hapi-time --json")]
+pub(crate) struct Plan {
+    /// The pretrained network, an ONNX classifier
+    #[arg(long, value_name = "FILE")]
+    pub(crate) model: Option<PathBuf>,
+    /// Where the images are: a path, file://, s3://bucket/prefix
+    #[arg(long, value_name = "URL")]
+    pub(crate) data: Option<String>,
+    /// Freeze the network up to this cut; by default the last cut before the classifier
+    #[arg(long, value_name = "CUT")]
+    pub(crate) freeze: Option<String>,
+    /// The rule that chooses: auto, freeze, none, hapi-size, hapi-time, or a split
+    #[arg(long, value_name = "RULE", default_value = "auto")]
+    pub(crate) policy: String,
+    /// Plan on measurements from a JSON file, without host or data
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "data", "host"])]
+    pub(crate) simulate: Option<PathBuf>,
+    /// Consider only these splits
+    #[arg(long, value_name = "CUTS", value_delimiter = ',')]
+    pub(crate) candidates: Vec<String>,
+    /// Take this for the link instead of measuring it
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) link_bytes_per_second: Option<f64>,
+    /// Passes over the training images
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) epochs: u32,
+    /// Images per training step
+    #[arg(long, default_value_t = 64, value_parser = positive)]
+    pub(crate) batch: usize,
+    /// How activations travel, instead of what suits the link
+    #[arg(long, value_enum)]
+    pub(crate) encoding: Option<EncodingName>,
+    /// Share of each class to validate with (0 to 1), for data without train/ and validation/
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) validation: Option<f64>,
     #[command(flatten)]
     pub(crate) compute: Compute,
     #[command(flatten)]

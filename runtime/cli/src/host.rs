@@ -60,6 +60,11 @@ impl Connection {
         })
     }
 
+    /// Whether the host was started inside this process.
+    pub(crate) fn is_embedded(&self) -> bool {
+        self.embedded.is_some()
+    }
+
     pub(crate) fn client(&self) -> &HostClient {
         &self.client
     }

@@ -6,6 +6,7 @@ mod guest;
 mod host;
 mod model;
 mod output;
+mod plan;
 mod plot;
 mod profile;
 mod serve;
@@ -54,6 +55,7 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
     let json = arguments.json;
     match arguments.command {
         Command::Train(flags) => train::run(flags, json, stop).await,
+        Command::Plan(flags) => plan::run(flags, json, stop).await,
         Command::Eval(flags) => eval::run(flags, json, stop).await,
         Command::Profile(flags) => profile::run(flags, json, stop).await,
         Command::Serve(flags) => serve::run(flags, json, stop).await,

@@ -184,6 +184,7 @@ fn text(event: &Event) -> Option<String> {
                 bytes(*bytes_received)
             )
         }
+        Event::Replan { to, reason, .. } => format!("replan     split {to}: {reason}"),
         Event::BadSample { key, message } => format!("skipped    {key}: {message}"),
         Event::Retry {
             host,

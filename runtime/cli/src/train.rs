@@ -5,7 +5,7 @@ use crate::host::{Connection, data_url};
 use crate::output::Reporter;
 use anyhow::{Context, Result};
 use frostline_graph::Model;
-use frostline_trainer::{Guest, Job, OnBadSample, SplitChoice, train};
+use frostline_trainer::{Guest, Job, OnBadSample, train};
 use frostline_training::Optimizer;
 use frostline_wire::Encoding;
 use std::path::Path;
@@ -13,8 +13,9 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> Result<()> {
-    let job = job(&flags)?;
+    let mut job = job(&flags)?;
     let connection = Connection::open(&flags.host, &job.root, &flags.compute.device).await?;
+    job.shared_cores = connection.is_embedded();
     let reporter = Arc::new(Reporter::new(json));
     let events = Arc::clone(&reporter);
     let client = connection.client().clone();
@@ -49,7 +50,7 @@ fn job(flags: &Train) -> Result<Job> {
         guest(flags)?,
         flags.out.clone(),
     );
-    job.split = SplitChoice::from(flags.split.as_str());
+    job.split = flags.split.parse()?;
     job.encoding = flags.encoding.map(encoding);
     job.validation_share = flags.validation;
     job.epochs = flags.epochs;
@@ -132,7 +133,7 @@ fn optimizer(flags: &Train) -> (Optimizer, f32) {
     }
 }
 
-fn encoding(name: EncodingName) -> Encoding {
+pub(crate) fn encoding(name: EncodingName) -> Encoding {
     match name {
         EncodingName::F32 => Encoding::F32,
         EncodingName::U8 => Encoding::U8,

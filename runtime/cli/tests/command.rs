@@ -22,6 +22,7 @@ fn every_command_has_help_with_an_example() {
         "train",
         "eval",
         "profile",
+        "plan",
         "serve",
         "guest push",
         "guest list",

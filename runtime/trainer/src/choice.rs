@@ -1,8 +1,10 @@
-use crate::plan::{Candidate, fewest_bytes};
-use crate::{SplitChoice, TrainerError};
+use crate::TrainerError;
 use frostline_graph::{Cut, Network};
 use frostline_tensor::{DType, PixelSpec};
 use frostline_wire::{Activation, Description, Encoding, Pixels, Split};
+
+/// Encodings that are chosen from for activations when the job names none.
+const AUTOMATIC: [Encoding; 1] = [Encoding::F32];
 
 /// What a split is chosen from: the network, what the guest serves, what the data weigh.
 pub(crate) struct Offer<'a> {
@@ -13,55 +15,87 @@ pub(crate) struct Offer<'a> {
     pub(crate) object_bytes: u64,
     /// As the job wants it.
     pub(crate) encoding: Option<Encoding>,
+    /// The most samples of a request.
+    pub(crate) request_samples: usize,
+}
+
+/// A split that can be used, and how its rows may travel, the exact encoding first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Possible {
+    /// The split.
+    pub split: Split,
+    /// Its encodings.
+    pub encodings: Vec<Encoding>,
+    /// Payload bytes of one sample in the first of them; for `none` the mean size of the objects.
+    pub bytes_per_sample: u64,
 }
 
 /// The split a job uses.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Chosen {
     pub(crate) split: Split,
     pub(crate) encoding: Encoding,
-    pub(crate) bytes_per_sample: u64,
+    pub(crate) bytes_per_sample: f64,
     pub(crate) reason: String,
+    pub(crate) request_samples: usize,
 }
 
 impl Offer<'_> {
-    /// The split wanted, if it is possible; where the job leaves it open, the one with the fewest bytes.
-    pub(crate) fn choose(&self, choice: &SplitChoice) -> Result<Chosen, TrainerError> {
-        let plan = match choice {
-            SplitChoice::Auto => self.plan()?,
-            SplitChoice::Fixed(split) => {
-                let chosen = self.candidate(split)?;
-                return Ok(self.chosen(chosen, "as asked for".to_owned()));
-            }
-        };
-        Ok(self.chosen(plan.chosen, plan.reason))
+    /// The split asked for, if it is possible.
+    pub(crate) fn fixed(&self, split: &Split) -> Result<Chosen, TrainerError> {
+        Ok(Chosen {
+            encoding: self.encoding_of(split),
+            split: split.clone(),
+            bytes_per_sample: self.bytes_per_sample(split)? as f64,
+            reason: "as asked for".to_owned(),
+            request_samples: self.request_samples,
+        })
     }
 
-    fn chosen(&self, candidate: Candidate, reason: String) -> Chosen {
-        let Candidate {
-            split,
-            bytes_per_sample,
-        } = candidate;
-        Chosen {
-            encoding: self.encoding_of(&split),
-            split,
-            bytes_per_sample,
-            reason,
-        }
+    /// The split with the fewest bytes a sample, of equal ones the earlier, since it leaves the host less to compute: where nothing was
+    /// measured.
+    pub(crate) fn fewest_bytes(&self, why: &str) -> Result<Chosen, TrainerError> {
+        let possible = self.possible()?;
+        let least = possible.iter().min_by_key(|possible| possible.bytes_per_sample);
+        let least = least.ok_or(TrainerError::Ended { part: "plan" })?;
+        let mut chosen = self.fixed(&least.split)?;
+        chosen.reason = format!("the fewest bytes of {} splits; {why}", possible.len());
+        Ok(chosen)
     }
 
-    fn plan(&self) -> Result<crate::Plan, TrainerError> {
+    /// All splits that can be used, in the order of execution.
+    ///
+    /// # Errors
+    /// The last refusal when none can.
+    pub(crate) fn possible(&self) -> Result<Vec<Possible>, TrainerError> {
         let splits = [Split::None, Split::Input].into_iter();
         let splits = splits.chain(self.cuts()?.iter().map(|cut| Split::Cut(cut.name.clone())));
         let mut refusal = None;
-        let mut candidates = Vec::new();
+        let mut possible = Vec::new();
         for split in splits {
-            match self.candidate(&split) {
-                Ok(candidate) => candidates.push(candidate),
+            match self.bytes_per_sample(&split) {
+                Ok(bytes_per_sample) => possible.push(Possible {
+                    encodings: self.encodings(&split),
+                    split,
+                    bytes_per_sample,
+                }),
                 Err(error) => refusal = Some(error),
             }
         }
-        fewest_bytes(&candidates).ok_or_else(|| refusal.unwrap_or(TrainerError::Ended { part: "plan" }))
+        match refusal {
+            Some(error) if possible.is_empty() => Err(error),
+            _ => Ok(possible),
+        }
+    }
+
+    /// Encodings to choose from. Those that lose more than rounding to f16 are used only when asked for.
+    fn encodings(&self, split: &Split) -> Vec<Encoding> {
+        match (self.encoding, split) {
+            (Some(encoding), _) => vec![encoding],
+            (None, Split::None) => vec![Encoding::F32],
+            (None, Split::Input) => vec![Encoding::U8],
+            (None, Split::Cut(_)) => AUTOMATIC.to_vec(),
+        }
     }
 
     /// The cuts up to the freeze cut, in the order of execution.
@@ -76,10 +110,10 @@ impl Offer<'_> {
         Ok(self.network.cuts.get(..end).unwrap_or_default())
     }
 
-    /// What `split` weighs, or why it cannot be.
-    fn candidate(&self, split: &Split) -> Result<Candidate, TrainerError> {
+    /// What one sample weighs at `split`, or why it cannot be.
+    fn bytes_per_sample(&self, split: &Split) -> Result<u64, TrainerError> {
         self.check_encoding(split)?;
-        let bytes_per_sample = match split {
+        Ok(match split {
             Split::None => {
                 self.spec(split)?;
                 self.object_bytes
@@ -94,10 +128,6 @@ impl Offer<'_> {
                     }
             }
             Split::Cut(name) => self.served(name)?.bytes_per_sample as u64,
-        };
-        Ok(Candidate {
-            split: split.clone(),
-            bytes_per_sample,
         })
     }
 

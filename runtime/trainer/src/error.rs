@@ -95,6 +95,18 @@ pub enum TrainerError {
         /// What it must be.
         must: &'static str,
     },
+    /// Nothing can be measured, so there is nothing to plan by.
+    #[error("there is no plan to show: the split would be {reason}")]
+    Unplannable {
+        /// What a job would do, and why.
+        reason: String,
+    },
+    /// No split fits the policy.
+    #[error("no split fits the policy '{policy}': with `frostline plan` the candidates are listed")]
+    Policy {
+        /// The policy.
+        policy: String,
+    },
     /// Two batches do not fit the memory given to the job.
     #[error(
         "a batch of {batch} samples takes {needed} bytes at the split '{split}', and {batches} of them must fit in {limit} \

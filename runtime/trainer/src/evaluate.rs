@@ -1,5 +1,5 @@
 use crate::compute::{Dedicated, Forward, correct};
-use crate::pipeline::{BadSamples, Feed, FeedPlan, Part, Rows, Source};
+use crate::pipeline::{BadSamples, Feed, FeedPlan, Part, Rows, Source, Steering};
 use crate::setup::{blocking, session_options};
 use crate::train::fetcher;
 use crate::{Dataset, Evaluation, EvaluationJob, Events, HostClient, Sample, TrainerError, notes};
@@ -58,14 +58,9 @@ async fn run(job: &EvaluationJob, client: &HostClient, events: &Events) -> Resul
         memory_bytes: MEMORY_BYTES,
     };
     let bad = Arc::new(BadSamples::new(job.on_bad_sample, Arc::clone(events)));
-    let fetcher = fetcher(
-        source(job, pixels),
-        REQUEST_SAMPLES,
-        OPEN_REQUESTS,
-        job.threads,
-        events,
-    )?;
-    let mut feed = Feed::start(plan.clone(), fetcher, client.clone(), Arc::clone(&bad))?;
+    let steering = Arc::new(Steering::towards(source(job, pixels)));
+    let fetcher = fetcher(OPEN_REQUESTS, job.threads, events)?;
+    let mut feed = Feed::start(plan.clone(), fetcher, steering, client.clone(), Arc::clone(&bad))?;
     let (mut right, mut samples) = (0, 0);
     for _ in 0..plan.batches(Part::Validation) {
         let batch = &mut feed.next().await?;
@@ -120,5 +115,6 @@ fn source(job: &EvaluationJob, pixels: PixelSpec) -> Source {
         parameters: String::new(),
         rows: Rows::Objects(pixels),
         shape: pixels.sample_shape().to_vec(),
+        request_samples: REQUEST_SAMPLES,
     }
 }

@@ -60,6 +60,21 @@ pub enum Event {
         step: u64,
         /// Mean cross-entropy of the batch, before its update.
         loss: f32,
+        /// Where this batch was divided.
+        split: Split,
+    },
+    /// The split changes, because the present one takes longer than another would.
+    Replan {
+        /// The step after which it was decided; batches on their way still come from the old split.
+        step: u64,
+        /// The split until now.
+        from: Split,
+        /// The split from now on.
+        to: Split,
+        /// How its activations travel.
+        encoding: Encoding,
+        /// For people: what was seen and what it saves.
+        reason: String,
     },
     /// An epoch ended and was validated.
     Epoch {
@@ -175,10 +190,11 @@ mod tests {
             epoch: 1,
             step: 3,
             loss: 0.5,
+            split: Split::None,
         };
         assert_eq!(
             serde_json::to_value(step).unwrap(),
-            serde_json::json!({"event": "step", "epoch": 1, "step": 3, "loss": 0.5})
+            serde_json::json!({"event": "step", "epoch": 1, "step": 3, "loss": 0.5, "split": "none"})
         );
         let done = Event::Done {
             model: PathBuf::from("tuned.onnx"),

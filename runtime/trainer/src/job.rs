@@ -1,4 +1,4 @@
-use crate::Guest;
+use crate::{Guest, Policy, ProfileCache};
 use frostline_engine::Device;
 use frostline_graph::Model;
 use frostline_tensor::PixelSpec;
@@ -15,9 +15,10 @@ pub struct Job {
     pub model_name: String,
     /// The freeze cut: the network is frozen up to this tensor and trained after it.
     pub freeze: String,
-    /// Where to divide the network between host and trainer.
-    pub split: SplitChoice,
-    /// How activations travel; `None` takes u8 for the split `input` and f32 for every other.
+    /// Where to divide the network between host and trainer: a rule, or a split.
+    pub split: Policy,
+    /// How activations travel; `None` takes u8 for the split `input`, f32 for a split that is given, and what suits the link where the
+    /// split is chosen too.
     pub encoding: Option<Encoding>,
     /// The data root, as the host is to open it.
     pub root: String,
@@ -35,7 +36,7 @@ pub struct Job {
     pub seed: u64,
     /// Batches that are extracted while one trains; at least 1.
     pub prefetch: usize,
-    /// Samples per request; a batch is fetched by several requests at once.
+    /// The most samples per request; a batch is fetched by several requests at once.
     pub request_samples: usize,
     /// Requests that may be open at once.
     pub open_requests: usize,
@@ -51,6 +52,14 @@ pub struct Job {
     pub device: Device,
     /// Threads of the trainer's engine; 0 takes all cores.
     pub threads: usize,
+    /// What the link moves, in bytes per second, instead of measuring it.
+    pub link_bytes_per_second: Option<f64>,
+    /// The only splits to choose from; `None` considers all that can be.
+    pub candidates: Option<Vec<Split>>,
+    /// Where what this machine takes is remembered; `None` measures it anew.
+    pub cache: Option<ProfileCache>,
+    /// Whether host and trainer are known to compute on the same cores, as in one process.
+    pub shared_cores: bool,
     /// Where the tuned model goes.
     pub out: PathBuf,
 }
@@ -74,7 +83,7 @@ impl Job {
             model,
             model_name,
             freeze,
-            split: SplitChoice::Auto,
+            split: Policy::Auto,
             encoding: None,
             root,
             validation_share: None,
@@ -95,6 +104,10 @@ impl Job {
             guest,
             device: Device::Cpu,
             threads: 0,
+            link_bytes_per_second: None,
+            candidates: None,
+            cache: ProfileCache::of_user(),
+            shared_cores: false,
             out,
         }
     }
@@ -117,25 +130,6 @@ pub struct EvaluationJob {
     pub device: Device,
     /// Threads of the trainer's engine; 0 takes all cores.
     pub threads: usize,
-}
-
-/// Where to divide the network.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum SplitChoice {
-    /// Where the fewest bytes travel.
-    #[default]
-    Auto,
-    /// There.
-    Fixed(Split),
-}
-
-impl From<&str> for SplitChoice {
-    fn from(name: &str) -> Self {
-        match name {
-            "auto" => Self::Auto,
-            name => Self::Fixed(Split::from(name)),
-        }
-    }
 }
 
 /// What to do about a sample that cannot be decoded.

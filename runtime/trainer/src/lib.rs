@@ -5,7 +5,9 @@
 //! * [`evaluate`]: an [`EvaluationJob`] to an accuracy.
 //! * [`study`]: what a network takes on a host; [`trainer_profile`]: what it takes here.
 //! * [`HostClient`]: one host, as a tenant uses it.
-//! * [`Dataset`], [`fewest_bytes`]: how a listing becomes a task, and where `auto` divides a network.
+//! * [`Plan`], [`Policy`], [`Simulation`]: where a network is divided, and why.
+//! * [`rehearse`]: training steps at given splits, to see what each takes.
+//! * [`Dataset`]: how a listing becomes a task.
 //!
 //! Every step's loss is the same wherever the network is divided. `docs/pipeline.md` says how batches flow.
 
@@ -22,25 +24,33 @@ mod job;
 mod notes;
 mod pipeline;
 mod plan;
+mod planner;
+mod planning;
 mod profile;
 mod retry;
 mod setup;
 mod shuffle;
+mod sources;
 #[cfg(test)]
 mod tests;
 mod train;
 
-pub use client::{ByteMeter, ClientError, Deadlines, ExtractionStream, HostClient, Token, Uploaded};
+pub use choice::Possible;
+pub use client::{ByteMeter, ClientError, Deadlines, ExtractionStream, HostClient, Link, Token, Uploaded};
 pub use dataset::{Dataset, DatasetError, Sample};
 pub use error::TrainerError;
 pub use evaluate::evaluate;
 pub use event::{Evaluation, Event, Events, Outcome, UploadKind};
 pub use guest::Guest;
-pub use job::{EvaluationJob, Job, OnBadSample, SplitChoice};
+pub use job::{EvaluationJob, Job, OnBadSample};
 pub use notes::{CLASSES_KEY, PIXELS_KEY};
-pub use plan::{Candidate, Plan, fewest_bytes};
+pub use plan::{
+    Bottleneck, Candidate, Explanation, ParsePolicyError, Plan, Policy, Prediction, Ranked, Rival,
+    Simulation, SimulationError, Stages, Summary, SummaryRow, Workload,
+};
+pub use planning::{Planned, plan};
 pub use profile::{
     HostStudy, ProfileCache, StudyJob, TrainerProfile, TrainerTask, fetch_objects, spread, study,
     trainer_profile,
 };
-pub use train::train;
+pub use train::{Leg, rehearse, train};

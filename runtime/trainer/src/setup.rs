@@ -1,34 +1,37 @@
 use crate::choice::{Chosen, Offer};
 use crate::compute::SuffixParts;
 use crate::guest::content_name;
-use crate::pipeline::{Rows, Source};
-use crate::{
-    Dataset, Event, Events, HostClient, Job, SplitChoice, TrainerError, UploadKind, Uploaded, notes,
-};
+use crate::pipeline::FeedPlan;
+use crate::planner::Planner;
+use crate::planning;
+use crate::sources::Sources;
+use crate::{Dataset, Event, Events, HostClient, Job, Policy, TrainerError, UploadKind, Uploaded, notes};
 use bytes::Bytes;
 use frostline_engine::{Device, SessionOptions};
 use frostline_graph::{Model, Network};
 use frostline_tensor::PixelSpec;
-use frostline_wire::{Activation, Description, DescriptionRequest, Encoding, Pin, Pixels, ServedCut, Split};
+use frostline_wire::{Activation, Description, DescriptionRequest, Pin, Pixels, ServedCut, Split};
 
 /// A job that is ready to begin: the data are listed, the network is divided, the host has what it needs.
 pub(crate) struct Prepared {
-    pub(crate) dataset: Dataset,
+    pub(crate) classes: Vec<String>,
     /// The whole network under its fresh head; trained weights are merged into it.
     pub(crate) headed: Model,
     pub(crate) suffix: SuffixParts,
-    pub(crate) source: Source,
-    /// The preprocessing to note in the tuned model; `None` when only the guest knows it.
-    pub(crate) pixels: Option<PixelSpec>,
+    pub(crate) feed: FeedPlan,
+    pub(crate) sources: Sources,
+    pub(crate) chosen: Chosen,
+    /// Watches a split that was planned; `None` for one that was given, or that nothing was measured for.
+    pub(crate) planner: Option<Planner>,
 }
 
 /// The network, divided at the freeze cut.
-struct Divided {
-    network: Network,
-    headed: Model,
-    prefix: Model,
-    suffix: Model,
-    pixels: PixelSpec,
+pub(crate) struct Divided {
+    pub(crate) network: Network,
+    pub(crate) headed: Model,
+    pub(crate) prefix: Model,
+    pub(crate) suffix: Model,
+    pub(crate) pixels: PixelSpec,
 }
 
 /// Threads of an engine: `wanted`, or as many as there are cores.
@@ -50,8 +53,11 @@ pub(crate) async fn blocking<T: Send + 'static>(
 }
 
 /// Does everything that comes before the first batch.
+///
+/// With `measure`, a split that is given is measured like one that is to be chosen.
 pub(crate) async fn prepare(
     job: &Job,
+    measure: bool,
     client: &HostClient,
     events: &Events,
 ) -> Result<Prepared, TrainerError> {
@@ -67,16 +73,15 @@ pub(crate) async fn prepare(
     let (for_division, classes) = (job.clone(), dataset.classes.len());
     let divided = blocking(move || divide(&for_division, classes)).await?;
     let parameters = parameters(job, &divided.pixels);
-    let served = serve(job, &divided, &parameters, client, events).await?;
+    let served = serve(job, measure, &divided, &parameters, client, events).await?;
     let offer = Offer {
         network: &divided.network,
         freeze: &job.freeze,
         description: &served.description,
         object_bytes: mean_size(&dataset),
         encoding: job.encoding,
+        request_samples: job.request_samples,
     };
-    let chosen = offer.choose(&job.split)?;
-    announce(events, &chosen);
     let pixels = match served.description.pixels {
         Pixels::Spec(spec) => Some(spec),
         Pixels::Own => None,
@@ -84,25 +89,45 @@ pub(crate) async fn prepare(
     if let Some(spec) = &pixels {
         notes::check(spec, &divided.network)?;
     }
-    let source = source(job, &divided, served, &chosen, parameters, pixels)?;
-    let (split, freeze) = (chosen.split, job.freeze.clone());
-    let headed = divided.headed.clone();
-    let middle = blocking(move || middle(&headed, &split, &freeze)).await?;
+    let sources = Sources {
+        root: job.root.clone(),
+        guest: served.guest.clone(),
+        model: served.model.clone(),
+        parameters,
+        pixels,
+        network: divided.network.clone(),
+    };
+    let feed = FeedPlan {
+        train: dataset.train.into(),
+        validation: dataset.validation.into(),
+        epochs: job.epochs,
+        batch: job.batch,
+        seed: job.seed,
+        ahead: job.prefetch,
+        memory_bytes: job.memory_bytes,
+    };
     let suffix = SuffixParts {
-        suffix: divided.suffix,
-        middle,
+        whole: divided.headed.clone(),
+        suffix: divided.suffix.clone(),
         freeze: job.freeze.clone(),
         optimizer: job.optimizer,
         learning_rate: job.learning_rate,
-        batch: job.batch.min(dataset.train.len()),
+        batch: job.batch.min(feed.train.len()),
         options: session_options(job.device, job.threads),
     };
+    let (chosen, planner) = match &job.split {
+        Policy::Fixed(split) if !measure => (offer.fixed(split)?, None),
+        policy => planning::choose(job, policy, client, &divided, &offer, &sources, &feed).await?,
+    };
+    announce(events, &chosen);
     Ok(Prepared {
-        dataset,
+        classes: dataset.classes,
         headed: divided.headed,
         suffix,
-        source,
-        pixels,
+        feed,
+        sources,
+        chosen,
+        planner,
     })
 }
 
@@ -152,15 +177,6 @@ fn divide(job: &Job, classes: usize) -> Result<Divided, TrainerError> {
     })
 }
 
-/// The layers that run here before the trained ones.
-fn middle(headed: &Model, split: &Split, freeze: &str) -> Result<Option<Model>, TrainerError> {
-    match split {
-        Split::None | Split::Input => Ok(Some(headed.slice(None, Some(freeze))?)),
-        Split::Cut(name) if name == freeze => Ok(None),
-        Split::Cut(name) => Ok(Some(headed.slice(Some(name), Some(freeze))?)),
-    }
-}
-
 fn parameters(job: &Job, pixels: &PixelSpec) -> String {
     let own = job.guest.parameters.clone();
     own.unwrap_or_else(|| serde_json::to_string(pixels).unwrap_or_default())
@@ -177,12 +193,13 @@ struct Served {
 /// upload or to ask.
 async fn serve(
     job: &Job,
+    measure: bool,
     divided: &Divided,
     parameters: &str,
     client: &HostClient,
     events: &Events,
 ) -> Result<Served, TrainerError> {
-    if job.split == SplitChoice::Fixed(Split::None) && job.guest.is_stock() {
+    if job.split == Policy::Fixed(Split::None) && job.guest.is_stock() && !measure {
         return Ok(Served {
             guest: None,
             model: None,
@@ -245,7 +262,7 @@ fn stock_description(divided: &Divided) -> Description {
     }
 }
 
-fn mean_size(dataset: &Dataset) -> u64 {
+pub(crate) fn mean_size(dataset: &Dataset) -> u64 {
     let samples = || dataset.train.iter().chain(&dataset.validation);
     let total: u128 = samples().map(|sample| u128::from(sample.size)).sum();
     u64::try_from(total / (samples().count().max(1) as u128)).unwrap_or(u64::MAX)
@@ -257,38 +274,12 @@ fn announce(events: &Events, chosen: &Chosen) {
         encoding,
         bytes_per_sample,
         reason,
+        ..
     } = chosen.clone();
     events(Event::Split {
         split,
         encoding,
-        bytes_per_sample,
+        bytes_per_sample: bytes_per_sample.round() as u64,
         reason,
     });
-}
-
-fn source(
-    job: &Job,
-    divided: &Divided,
-    served: Served,
-    chosen: &Chosen,
-    parameters: String,
-    pixels: Option<PixelSpec>,
-) -> Result<Source, TrainerError> {
-    let input = divided.network.input.shape.dims().to_vec();
-    let (rows, shape) = match (&chosen.split, pixels) {
-        (Split::Cut(name), _) => (Rows::Values, divided.network.cut(name)?.shape.dims().to_vec()),
-        (Split::None, Some(spec)) => (Rows::Objects(spec), input),
-        (Split::Input, Some(spec)) if chosen.encoding == Encoding::U8 => (Rows::Pixels(spec), input),
-        _ => (Rows::Values, input),
-    };
-    Ok(Source {
-        root: job.root.clone(),
-        split: chosen.split.clone(),
-        encoding: chosen.encoding,
-        guest: served.guest,
-        model: served.model,
-        parameters,
-        rows,
-        shape,
-    })
 }

@@ -2,11 +2,13 @@
 
 use crate::metrics::Metrics;
 use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame};
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// Pieces below this are joined: a batch has a dozen of a few bytes around one of megabytes.
@@ -15,12 +17,14 @@ const SMALL: usize = 16 << 10;
 /// The most of a piece that is handed on at once, so that a slow client holds back the rest.
 const FRAME: usize = 256 << 10;
 
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+
 /// What the extraction sends to its body.
 pub(super) enum Piece {
     /// More of the stream.
     Rows(Vec<Bytes>),
-    /// The last of it. A body that never gets this is aborted.
-    End(Vec<Bytes>),
+    /// The last of it, and how long the host worked on all of it. A body that never gets this is aborted.
+    End(Vec<Bytes>, Duration),
 }
 
 /// The request failed after its answer had begun; the body ends with this instead of an end.
@@ -39,6 +43,8 @@ pub(super) struct AnswerBody {
 #[derive(PartialEq)]
 enum State {
     Open,
+    /// Everything is here; the trailers have yet to go.
+    Closing(Duration),
     Ended,
     Aborted,
 }
@@ -77,14 +83,19 @@ impl Body for AnswerBody {
                 self.metrics.answer_bytes.inc_by(piece.len() as u64);
                 return Poll::Ready(Some(Ok(Frame::data(piece))));
             }
-            if self.state != State::Open {
-                return Poll::Ready(None);
+            match self.state {
+                State::Open => {}
+                State::Closing(work) => {
+                    self.state = State::Ended;
+                    return Poll::Ready(Some(Ok(Frame::trailers(server_timing(work)))));
+                }
+                State::Ended | State::Aborted => return Poll::Ready(None),
             }
             match futures::ready!(self.coming.poll_recv(cx)) {
                 Some(Piece::Rows(pieces)) => self.pieces = joined(pieces),
-                Some(Piece::End(pieces)) => {
+                Some(Piece::End(pieces, work)) => {
                     self.pieces = joined(pieces);
-                    self.state = State::Ended;
+                    self.state = State::Closing(work);
                 }
                 None => {
                     self.state = State::Aborted;
@@ -97,6 +108,15 @@ impl Body for AnswerBody {
     fn is_end_stream(&self) -> bool {
         self.pieces.is_empty() && self.state == State::Ended
     }
+}
+
+/// Tells the client how long the answer took to make, so that it can tell a slow host from a slow link.
+/// <https://www.w3.org/TR/server-timing/>
+fn server_timing(work: Duration) -> HeaderMap {
+    let value = format!("work;dur={:.3}", work.as_secs_f64() * 1e3);
+    HeaderValue::try_from(value)
+        .map(|value| HeaderMap::from_iter([(SERVER_TIMING, value)]))
+        .unwrap_or_default()
 }
 
 /// The same bytes in fewer pieces; large ones stay uncopied.
@@ -138,11 +158,16 @@ mod tests {
         ];
         sender.send(Piece::Rows(rows)).await.unwrap();
         sender
-            .send(Piece::End(vec![Bytes::from_static(b"d")]))
+            .send(Piece::End(
+                vec![Bytes::from_static(b"d")],
+                Duration::from_millis(1500),
+            ))
             .await
             .unwrap();
         let expected = [b"ab".as_slice(), &large, b"cd"].concat();
-        assert_eq!(body.collect().await.unwrap().to_bytes(), expected);
+        let collected = body.collect().await.unwrap();
+        assert_eq!(collected.trailers().unwrap()[SERVER_TIMING], "work;dur=1500.000");
+        assert_eq!(collected.to_bytes(), expected);
     }
 
     #[tokio::test]

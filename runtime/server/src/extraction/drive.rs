@@ -15,6 +15,7 @@ use futures::{StreamExt, stream};
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
@@ -123,6 +124,8 @@ pub(super) struct Answer {
     pub(super) writer: ActivationWriter,
     pub(super) place: Place,
     pub(super) deadline: Instant,
+    /// How long the host worked for the first rows.
+    pub(super) until_first: Duration,
 }
 
 impl Answer {
@@ -147,10 +150,11 @@ impl Answer {
             writer,
             place,
             deadline,
+            until_first,
         } = self;
         let started = Instant::now();
         let outcome = tokio::select! {
-            outcome = timeout_at(deadline, send(&sender, first, calls, writer)) => match outcome {
+            outcome = timeout_at(deadline, send(&sender, first, until_first, calls, writer)) => match outcome {
                 Ok(Ok(())) => Outcome::Done,
                 Ok(Err(error)) => {
                     tracing::error!(%error, "an extraction failed after its answer had begun");
@@ -181,6 +185,7 @@ impl Answer {
 async fn send(
     sender: &mpsc::Sender<Piece>,
     first: Option<Vec<Bytes>>,
+    until_first: Duration,
     mut calls: Calls,
     mut writer: ActivationWriter,
 ) -> Result<(), Refusal> {
@@ -188,8 +193,14 @@ async fn send(
     if let Some(pieces) = first {
         sender.send(Piece::Rows(pieces)).await.map_err(gone)?;
     }
-    while let Some(pieces) = next(&mut calls, &mut writer).await? {
+    let mut work = until_first;
+    loop {
+        let started = Instant::now();
+        let pieces = next(&mut calls, &mut writer).await?;
+        work += started.elapsed();
+        let Some(pieces) = pieces else { break };
         sender.send(Piece::Rows(pieces)).await.map_err(gone)?;
     }
-    sender.send(Piece::End(writer.finish()?)).await.map_err(gone)
+    let end = Piece::End(writer.finish()?, work);
+    sender.send(end).await.map_err(gone)
 }

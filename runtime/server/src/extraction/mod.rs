@@ -37,6 +37,7 @@ pub(crate) async fn extract(
     let checked = timeout_at(deadline, check::check(&service, request))
         .await
         .map_err(too_long)??;
+    let started = Instant::now();
     let place = timeout_at(deadline, service.admission.enter())
         .await
         .map_err(too_long)??;
@@ -54,6 +55,7 @@ pub(crate) async fn extract(
         writer,
         place,
         deadline,
+        until_first: started.elapsed(),
     }
     .stream(first))
 }

@@ -2,6 +2,7 @@
 
 mod connections;
 mod envelope;
+mod probe;
 mod receive;
 mod refusal;
 mod tenant_routes;
@@ -42,6 +43,7 @@ pub(crate) fn routes(service: Arc<Service>) -> Router {
         .route("/v1/objects", get(tenant_routes::list_objects))
         .route("/v1/descriptions", post(tenant_routes::describe))
         .route("/v1/load", get(tenant_routes::load))
+        .route("/v1/probe", get(probe::probe))
         .route("/v1/extractions", post(extraction::extract))
         .route("/v1/profiles", post(profiles::measure))
         .route("/v1/profiles/{model}", get(profiles::show))

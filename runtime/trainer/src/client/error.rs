@@ -72,6 +72,19 @@ pub enum ClientError {
     },
 }
 
+impl ClientError {
+    /// Whether the host is well but has no room now.
+    pub(crate) fn is_busy(&self) -> bool {
+        matches!(
+            self,
+            Self::Refused {
+                class: ErrorClass::Busy,
+                ..
+            }
+        )
+    }
+}
+
 /// The texts of an error and all its causes, in one line.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();

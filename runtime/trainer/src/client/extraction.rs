@@ -1,10 +1,11 @@
 use super::transport::Transport;
 use super::{ByteMeter, ClientError};
 use frostline_wire::{ARROW_STREAM, ActivationBatch, ActivationReader, FrameError, RowFormat};
-use http::Response;
 use http::header::CONTENT_TYPE;
-use hyper::body::Incoming;
+use http::{HeaderMap, Response};
+use hyper::body::{Frame, Incoming};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The answer of one extraction while it arrives. Dropping it closes the stream, and the host ends the work.
 pub struct ExtractionStream {
@@ -12,6 +13,7 @@ pub struct ExtractionStream {
     body: Incoming,
     reader: Option<ActivationReader>,
     meter: ByteMeter,
+    work: Option<Duration>,
 }
 
 impl ExtractionStream {
@@ -37,6 +39,7 @@ impl ExtractionStream {
             body: response.into_body(),
             reader,
             meter,
+            work: None,
         })
     }
 
@@ -50,8 +53,10 @@ impl ExtractionStream {
             let Some(reader) = &mut self.reader else {
                 return Ok(None);
             };
-            match self.transport.chunk(&mut self.body, &self.meter).await? {
-                Some(chunk) => {
+            let frame = self.transport.frame(&mut self.body, &self.meter).await?;
+            match frame.map(Frame::into_data) {
+                Some(Err(frame)) => self.work = frame.into_trailers().ok().as_ref().and_then(work),
+                Some(Ok(chunk)) => {
                     let batches = reader
                         .push(chunk)
                         .map_err(|error| self.transport.protocol(error.to_string()))?;
@@ -64,6 +69,11 @@ impl ExtractionStream {
         }
     }
 
+    /// How long the host worked on this answer, as it says at the end; the rest of the time went by on the way.
+    pub fn work(&self) -> Option<Duration> {
+        self.work
+    }
+
     fn finish(&mut self) -> Result<Option<Vec<ActivationBatch>>, ClientError> {
         match self.reader.take().map(ActivationReader::finish) {
             None | Some(Ok(())) => Ok(None),
@@ -72,5 +82,32 @@ impl ExtractionStream {
             }
             Some(Err(error)) => Err(self.transport.protocol(error.to_string())),
         }
+    }
+}
+
+/// The metric `work` of a `server-timing` trailer: `work;dur=<milliseconds>`.
+fn work(trailers: &HeaderMap) -> Option<Duration> {
+    let value = trailers.get("server-timing")?.to_str().ok()?;
+    let mut metrics = value.split(',').map(str::trim);
+    let milliseconds = metrics.find_map(|metric| metric.strip_prefix("work;dur="))?;
+    Duration::try_from_secs_f64(milliseconds.parse::<f64>().ok()? / 1e3).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    #[test]
+    fn the_hosts_work_is_read_from_its_trailer() {
+        let of = |value: &'static str| {
+            let header = ("server-timing".parse().unwrap(), HeaderValue::from_static(value));
+            work(&HeaderMap::from_iter([header]))
+        };
+        assert_eq!(of("work;dur=1500.250"), Some(Duration::from_micros(1_500_250)));
+        assert_eq!(of("cache;dur=1, work;dur=2"), Some(Duration::from_millis(2)));
+        assert_eq!(of("work;dur=-1"), None);
+        assert_eq!(of("work;dur=nan"), None);
+        assert_eq!(of("cache;dur=1"), None);
     }
 }

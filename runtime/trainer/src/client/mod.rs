@@ -3,6 +3,7 @@
 
 mod error;
 mod extraction;
+mod link;
 mod meter;
 mod token;
 mod transport;
@@ -10,6 +11,7 @@ mod upload;
 
 pub use error::ClientError;
 pub use extraction::ExtractionStream;
+pub use link::Link;
 pub use meter::ByteMeter;
 pub use token::Token;
 pub use upload::Uploaded;
@@ -99,6 +101,11 @@ impl HostClient {
         self.transport.host()
     }
 
+    /// Whether the host is reached over loopback, and so most likely is this machine.
+    pub fn is_loopback(&self) -> bool {
+        self.transport.is_loopback()
+    }
+
     /// Body bytes received by this client and its clones, whatever became of them.
     pub fn bytes_received(&self) -> u64 {
         self.meter.bytes()
@@ -120,6 +127,15 @@ impl HostClient {
         self.transport
             .json(Method::GET, "/v1/load", &[], None, &self.meter)
             .await
+    }
+
+    /// Measures the link: how long a small answer takes, then the rate of answers of doubling size until one takes long enough to
+    /// tell. Takes about half a second.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn probe(&self) -> Result<Link, ClientError> {
+        link::probe(&self.transport, &self.meter).await
     }
 
     /// All objects under `root`, by ascending key.

@@ -6,7 +6,7 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use http_body_util::combinators::BoxBody;
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -80,6 +80,15 @@ impl Transport {
 
     pub(super) fn host(&self) -> &str {
         &self.host
+    }
+
+    pub(super) fn is_loopback(&self) -> bool {
+        match self.base.host() {
+            Some(url::Host::Ipv4(address)) => address.is_loopback(),
+            Some(url::Host::Ipv6(address)) => address.is_loopback(),
+            Some(url::Host::Domain(name)) => name == "localhost",
+            None => false,
+        }
     }
 
     /// Sends one request and waits for the head of its answer; refusals become errors.
@@ -182,17 +191,30 @@ impl Transport {
         body: &mut Incoming,
         meter: &ByteMeter,
     ) -> Result<Option<Bytes>, ClientError> {
-        loop {
-            let frame = tokio::time::timeout(self.deadlines.idle, body.frame())
-                .await
-                .map_err(|_| self.silent("sending an answer", self.deadlines.idle))?;
-            let Some(frame) = frame else { return Ok(None) };
-            let frame = frame.map_err(|error| self.interrupted(chain(&error)))?;
+        while let Some(frame) = self.frame(body, meter).await? {
             if let Ok(data) = frame.into_data() {
-                meter.add(data.len());
                 return Ok(Some(data));
             }
         }
+        Ok(None)
+    }
+
+    /// The next piece of a body or its trailers, `None` at its clean end.
+    pub(super) async fn frame(
+        &self,
+        body: &mut Incoming,
+        meter: &ByteMeter,
+    ) -> Result<Option<Frame<Bytes>>, ClientError> {
+        let frame = tokio::time::timeout(self.deadlines.idle, body.frame())
+            .await
+            .map_err(|_| self.silent("sending an answer", self.deadlines.idle))?;
+        let frame = frame
+            .transpose()
+            .map_err(|error| self.interrupted(chain(&error)))?;
+        if let Some(data) = frame.as_ref().and_then(Frame::data_ref) {
+            meter.add(data.len());
+        }
+        Ok(frame)
     }
 
     pub(super) fn interrupted(&self, reason: String) -> ClientError {

@@ -4,20 +4,26 @@ use frostline_engine::{EngineError, Interrupt, ResidentSlot, ResidentState, Sess
 use frostline_graph::Model;
 use frostline_tensor::Tensor;
 use frostline_training::{Optimizer, StateSlot, TrainingGraph};
+use frostline_wire::Split;
 
 /// Step sessions kept at once. Batches have the full size, or the last one's; skipped samples make a few more sizes, and
 /// building a graph anew takes less than a second.
 const SESSIONS: usize = 4;
 
+/// Middles kept at once: a job that changes its split goes back to an earlier one now and then, and each holds its weights.
+const MIDDLES: usize = 3;
+
 /// The layers after the freeze cut while they are trained, with the middle before them where the split lies earlier.
 pub(crate) struct Suffix {
+    whole: Model,
     model: Model,
     freeze: String,
     optimizer: Optimizer,
     learning_rate: Tensor,
     options: SessionOptions,
     interrupt: Interrupt,
-    middle: Option<Forward>,
+    /// By split, the last used last; those in use at the freeze cut have none.
+    middles: Vec<(Split, Option<Forward>)>,
     state: ResidentState,
     slots: Vec<StateSlot>,
     /// The last used comes last.
@@ -38,10 +44,10 @@ struct Step {
 
 /// What a suffix is made of.
 pub(crate) struct SuffixParts {
+    /// The whole network under its fresh head.
+    pub(crate) whole: Model,
     /// From the freeze cut to the logits.
     pub(crate) suffix: Model,
-    /// From the split to the freeze cut, if there are layers between.
-    pub(crate) middle: Option<Model>,
     /// Name of the freeze cut, for messages.
     pub(crate) freeze: String,
     pub(crate) optimizer: Optimizer,
@@ -54,17 +60,14 @@ pub(crate) struct SuffixParts {
 impl Suffix {
     pub(crate) fn open(parts: SuffixParts, interrupt: &Interrupt) -> Result<Self, TrainerError> {
         let SuffixParts {
+            whole,
             suffix: model,
-            middle,
             freeze,
             optimizer,
             learning_rate,
             batch,
             options,
         } = parts;
-        let open_middle =
-            |middle: Model| Forward::open(&middle, &options, interrupt, "running the middle layers");
-        let middle = middle.map(open_middle).transpose()?;
         let graph = build(&model, batch, &optimizer, &freeze)?;
         let initial = |slot: &StateSlot| ResidentSlot {
             input: slot.input.clone(),
@@ -75,13 +78,14 @@ impl Suffix {
         let slots = graph.state.clone();
         let sessions = vec![Step::open(batch, graph, &options, interrupt)?];
         Ok(Self {
+            whole,
             model,
             freeze,
             optimizer,
             learning_rate: Tensor::f32([], vec![learning_rate])?,
             options,
             interrupt: interrupt.clone(),
-            middle,
+            middles: Vec::new(),
             state,
             slots,
             sessions,
@@ -89,10 +93,20 @@ impl Suffix {
         })
     }
 
-    /// Trains one batch and returns its mean loss before the update.
-    pub(crate) fn train(&mut self, rows: &Tensor, labels: Vec<i64>) -> Result<f32, TrainerError> {
+    /// Gets ready for batches divided at `split`, so that the first of them does not wait for it.
+    pub(crate) fn expect(&mut self, split: &Split) -> Result<(), TrainerError> {
+        self.middle(split).map(|_| ())
+    }
+
+    /// Trains one batch divided at `split` and returns its mean loss before the update.
+    pub(crate) fn train(
+        &mut self,
+        split: &Split,
+        rows: &Tensor,
+        labels: Vec<i64>,
+    ) -> Result<f32, TrainerError> {
         self.present = None;
-        let activations = self.freeze_activations(rows)?;
+        let activations = self.freeze_activations(split, rows)?;
         let batch = labels.len();
         let labels = Tensor::i64([batch], labels)?;
         self.prepare(batch)?;
@@ -117,8 +131,13 @@ impl Suffix {
     }
 
     /// How many of these rows the present weights classify right.
-    pub(crate) fn count_correct(&mut self, rows: &Tensor, labels: &[i64]) -> Result<usize, TrainerError> {
-        let activations = self.freeze_activations(rows)?;
+    pub(crate) fn count_correct(
+        &mut self,
+        split: &Split,
+        rows: &Tensor,
+        labels: &[i64],
+    ) -> Result<usize, TrainerError> {
+        let activations = self.freeze_activations(split, rows)?;
         if self.present.is_none() {
             let model = self.model.merge(&self.weights()?)?;
             self.present = Some(Forward::open(
@@ -159,8 +178,34 @@ impl Suffix {
     }
 
     /// The rows after the middle; `None` when there is no middle and they are there already.
-    fn freeze_activations(&mut self, rows: &Tensor) -> Result<Option<Tensor>, TrainerError> {
-        self.middle.as_mut().map(|middle| middle.run(rows)).transpose()
+    fn freeze_activations(&mut self, split: &Split, rows: &Tensor) -> Result<Option<Tensor>, TrainerError> {
+        let middle = self.middle(split)?;
+        middle.map(|middle| middle.run(rows)).transpose()
+    }
+
+    /// The layers from `split` to the freeze cut.
+    fn middle(&mut self, split: &Split) -> Result<Option<&mut Forward>, TrainerError> {
+        let found = self.middles.iter().position(|(known, _)| known == split);
+        let entry = match found {
+            Some(index) => self.middles.remove(index),
+            None => {
+                let open = |model: Model| {
+                    Forward::open(
+                        &model,
+                        &self.options,
+                        &self.interrupt,
+                        "running the middle layers",
+                    )
+                };
+                let opened = middle(&self.whole, split, &self.freeze)?.map(open).transpose()?;
+                (split.clone(), opened)
+            }
+        };
+        if self.middles.len() >= MIDDLES {
+            self.middles.remove(0);
+        }
+        self.middles.push(entry);
+        Ok(self.middles.last_mut().and_then(|(_, middle)| middle.as_mut()))
     }
 
     /// Makes the step for `batch` rows the last of the sessions.
@@ -177,6 +222,15 @@ impl Suffix {
         }
         self.sessions.push(step);
         Ok(())
+    }
+}
+
+/// The layers that run here before the trained ones.
+fn middle(whole: &Model, split: &Split, freeze: &str) -> Result<Option<Model>, TrainerError> {
+    match split {
+        Split::None | Split::Input => Ok(Some(whole.slice(None, Some(freeze))?)),
+        Split::Cut(name) if name == freeze => Ok(None),
+        Split::Cut(name) => Ok(Some(whole.slice(Some(name), Some(freeze))?)),
     }
 }
 

@@ -1,4 +1,4 @@
-use super::{BadSamples, Fetcher};
+use super::{BadSamples, Fetcher, Source, Steering, Transfer};
 use crate::dataset::Sample;
 use crate::shuffle::{Purpose, order};
 use crate::{HostClient, TrainerError};
@@ -44,6 +44,10 @@ pub(crate) struct Batch {
     pub(crate) rows: Option<Tensor>,
     /// Their classes.
     pub(crate) labels: Vec<i64>,
+    /// Where they come from.
+    pub(crate) source: Arc<Source>,
+    /// What bringing them here took.
+    pub(crate) transfer: Transfer,
     /// Counts the bytes of this batch's epoch.
     pub(crate) epoch: HostClient,
     _memory: Option<OwnedSemaphorePermit>,
@@ -82,15 +86,22 @@ impl FeedPlan {
         }
     }
 
-    /// Two batches must fit, or nothing could be extracted while one trains.
-    fn check_memory(&self, fetcher: &Fetcher) -> Result<(), TrainerError> {
-        let source = fetcher.source();
+    /// Bytes of the largest batch there can be from `source`.
+    pub(crate) fn largest_batch(&self, source: &Source) -> u64 {
         let largest = [Part::Train, Part::Validation].map(|part| {
             let mut samples: Vec<&Sample> = self.samples(part).iter().collect();
             samples.sort_by_key(|sample| std::cmp::Reverse(sample.size));
             source.batch_bytes(samples.into_iter().take(self.batch))
         });
-        let needed = largest.into_iter().max().unwrap_or(0);
+        largest.into_iter().max().unwrap_or(0)
+    }
+
+    /// Two batches must fit, or nothing could be extracted while one trains.
+    ///
+    /// # Errors
+    /// [`TrainerError::Memory`].
+    pub(crate) fn check_memory(&self, source: &Source) -> Result<(), TrainerError> {
+        let needed = self.largest_batch(source);
         if needed.saturating_mul(2) <= self.memory_bytes {
             return Ok(());
         }
@@ -113,16 +124,18 @@ impl Feed {
     pub(crate) fn start(
         plan: FeedPlan,
         fetcher: Arc<Fetcher>,
+        steering: Arc<Steering>,
         client: HostClient,
         bad: Arc<BadSamples>,
     ) -> Result<Self, TrainerError> {
-        plan.check_memory(&fetcher)?;
+        plan.check_memory(&steering.now())?;
         let (sender, batches) = mpsc::channel(plan.ahead.max(1));
         let pieces = (plan.memory_bytes / PIECE).min(u64::from(u32::MAX)) as usize;
         let memory = Arc::new(Semaphore::new(pieces.min(Semaphore::MAX_PERMITS)));
         let driver = Driver {
             plan,
             fetcher,
+            steering,
             bad,
             memory,
             sender,
@@ -152,6 +165,7 @@ impl Feed {
 struct Driver {
     plan: FeedPlan,
     fetcher: Arc<Fetcher>,
+    steering: Arc<Steering>,
     bad: Arc<BadSamples>,
     memory: Arc<Semaphore>,
     sender: mpsc::Sender<Fetching>,
@@ -194,7 +208,8 @@ impl Driver {
             let good: Vec<usize> = good.collect();
             let all = self.plan.samples(part);
             let samples: Arc<[Sample]> = good.iter().filter_map(|index| all.get(*index)).cloned().collect();
-            let pieces = self.fetcher.source().batch_bytes(samples.iter()).div_ceil(PIECE);
+            let source = self.steering.next(part);
+            let pieces = source.batch_bytes(samples.iter()).div_ceil(PIECE);
             let pieces = u32::try_from(pieces).unwrap_or(u32::MAX);
             let memory = Arc::clone(&self.memory)
                 .acquire_many_owned(pieces)
@@ -202,6 +217,7 @@ impl Driver {
                 .map_err(|_| ended())?;
             let fetch = Fetch {
                 part,
+                source,
                 indices: good,
                 samples,
                 memory,
@@ -216,6 +232,7 @@ impl Driver {
 /// One batch on its way.
 struct Fetch {
     part: Part,
+    source: Arc<Source>,
     indices: Vec<usize>,
     samples: Arc<[Sample]>,
     memory: OwnedSemaphorePermit,
@@ -232,11 +249,19 @@ impl Fetch {
             return Ok(Batch {
                 rows: None,
                 labels: Vec::new(),
+                source: self.source,
+                transfer: Transfer::default(),
                 epoch: client,
                 _memory: None,
             });
         }
-        let fetched = fetcher.fetch(client.clone(), Arc::clone(&self.samples)).await?;
+        let fetched = fetcher
+            .fetch(
+                client.metered(),
+                Arc::clone(&self.source),
+                Arc::clone(&self.samples),
+            )
+            .await?;
         for (position, error) in &fetched.bad {
             if let (Some(index), Some(sample)) = (self.indices.get(*position), self.samples.get(*position)) {
                 bad.note(self.part, *index, sample, error)?;
@@ -251,6 +276,8 @@ impl Fetch {
         Ok(Batch {
             rows,
             labels,
+            source: self.source,
+            transfer: fetched.transfer,
             epoch: client,
             _memory: Some(self.memory),
         })

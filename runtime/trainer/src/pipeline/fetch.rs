@@ -1,5 +1,6 @@
 use super::buffer::BatchBuffer;
 use super::request::Pending;
+use super::window::Window;
 use super::{Rows, Source};
 use crate::dataset::Sample;
 use crate::retry::{Attempts, Decision, RetryPolicy};
@@ -8,14 +9,12 @@ use frostline_images::{DecodeLimits, DecodePool, ImageError, load};
 use frostline_tensor::{OpError, PixelSpec, Tensor};
 use frostline_wire::{ActivationBatch, RowValue};
 use std::sync::Arc;
-use tokio::sync::Semaphore;
+use std::time::Instant;
 use tokio::task::JoinSet;
 
 /// Fetches batches: divides them into requests, asks again for what got lost, decodes where the objects themselves travel.
 pub(crate) struct Fetcher {
-    source: Source,
-    request_samples: usize,
-    open: Semaphore,
+    window: Window,
     policy: RetryPolicy,
     decoders: DecodePool,
     events: Events,
@@ -29,60 +28,81 @@ pub(crate) struct Fetched {
     pub(crate) kept: Vec<usize>,
     /// The others.
     pub(crate) bad: Vec<(usize, OpError)>,
+    /// How they came.
+    pub(crate) transfer: Transfer,
+}
+
+/// What bringing a batch here took.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Transfer {
+    /// Body bytes of all its answers.
+    pub(crate) bytes: u64,
+    /// Seconds its requests were open, added up.
+    pub(crate) open_seconds: f64,
+    /// Seconds of these that the host worked on them, as it says.
+    pub(crate) host_seconds: f64,
+}
+
+impl Transfer {
+    /// The share of the requests' time that went by on the host; `None` when it does not say.
+    pub(crate) fn on_host(&self) -> Option<f64> {
+        (self.host_seconds > 0.0 && self.open_seconds > 0.0).then(|| self.host_seconds / self.open_seconds)
+    }
+
+    fn add(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.open_seconds += other.open_seconds;
+        self.host_seconds += other.host_seconds;
+    }
 }
 
 impl Fetcher {
-    /// A fetcher of requests of at most `request_samples`, of which `open_requests` may be open at once.
+    /// A fetcher with at most `open_requests` requests open at once.
     pub(crate) fn new(
-        source: Source,
-        request_samples: usize,
         open_requests: usize,
         policy: RetryPolicy,
         decoders: DecodePool,
         events: Events,
     ) -> Self {
-        let open = Semaphore::new(open_requests.clamp(1, Semaphore::MAX_PERMITS));
         Self {
-            source,
-            request_samples: request_samples.max(1),
-            open,
+            window: Window::new(open_requests, open_requests),
             policy,
             decoders,
             events,
         }
     }
 
-    pub(crate) fn source(&self) -> &Source {
-        &self.source
-    }
-
-    /// Fetches `samples`, whatever it takes within the policy.
+    /// Fetches `samples` from `source`, whatever it takes within the policy.
     ///
     /// # Errors
     /// [`TrainerError::Lost`], or the host's refusal.
     pub(crate) async fn fetch(
         self: Arc<Self>,
         client: HostClient,
+        source: Arc<Source>,
         samples: Arc<[Sample]>,
     ) -> Result<Fetched, TrainerError> {
-        let buffer = Arc::new(BatchBuffer::new(
-            samples.len(),
-            &self.source.shape,
-            self.source.pixels(),
-        )?);
+        let buffer = Arc::new(BatchBuffer::new(samples.len(), &source.shape, source.pixels())?);
         let mut requests = JoinSet::new();
-        for start in (0..samples.len()).step_by(self.request_samples) {
-            let end = samples.len().min(start + self.request_samples);
+        for start in (0..samples.len()).step_by(source.request_samples) {
+            let end = samples.len().min(start + source.request_samples);
             let (fetcher, client) = (Arc::clone(&self), client.clone());
-            let (samples, buffer) = (Arc::clone(&samples), Arc::clone(&buffer));
-            requests.spawn(async move { fetcher.request(&client, &samples, start..end, &buffer).await });
+            let (samples, source, buffer) = (Arc::clone(&samples), Arc::clone(&source), Arc::clone(&buffer));
+            requests.spawn(async move {
+                fetcher
+                    .request(&client, &source, &samples, start..end, &buffer)
+                    .await
+            });
         }
-        let mut bad = Vec::new();
+        let (mut bad, mut transfer) = (Vec::new(), Transfer::default());
         while let Some(ended) = requests.join_next().await {
-            bad.extend(ended.map_err(|_| TrainerError::Ended {
+            let (spoiled, took) = ended.map_err(|_| TrainerError::Ended {
                 part: "fetching task",
-            })??);
+            })??;
+            bad.extend(spoiled);
+            transfer.add(took);
         }
+        transfer.bytes = client.bytes_received();
         bad.sort_by_key(|(index, _)| *index);
         let kept =
             (0..samples.len()).filter(|index| bad.binary_search_by_key(index, |(bad, _)| *bad).is_err());
@@ -93,23 +113,32 @@ impl Fetcher {
             .await
             .map_err(|error| TrainerError::Preprocess { source: error.into() })?;
         let rows = rows.map_err(|source| TrainerError::Preprocess { source })?;
-        Ok(Fetched { rows, kept, bad })
+        Ok(Fetched {
+            rows,
+            kept,
+            bad,
+            transfer,
+        })
     }
 
     /// Fetches one request's samples into the batch and returns those that are bad.
     async fn request(
         &self,
         client: &HostClient,
+        source: &Source,
         samples: &[Sample],
         range: std::ops::Range<usize>,
         buffer: &BatchBuffer,
-    ) -> Result<Vec<(usize, OpError)>, TrainerError> {
+    ) -> Result<(Vec<(usize, OpError)>, Transfer), TrainerError> {
         let numbered = samples.get(range.clone()).unwrap_or_default().iter().zip(range);
         let mut pending = Pending::new(numbered.map(|(sample, index)| (index as u32, sample)));
         let mut attempts = Attempts::new(self.policy);
+        let mut transfer = Transfer::default();
         while pending.len() > 0 {
             let before = pending.len();
-            let ended = self.attempt(client, &mut pending, buffer).await;
+            let ended = self
+                .attempt(client, source, &mut pending, buffer, &mut transfer)
+                .await;
             let Some(error) = ended.err().or_else(|| passing(client, &mut pending)) else {
                 continue;
             };
@@ -118,11 +147,12 @@ impl Fetcher {
                 self.wait(client, &pending, &mut attempts, error, arrived).await?;
             }
         }
-        Ok(pending
+        let bad = pending
             .into_bad()
             .into_iter()
             .map(|(position, error)| (position as usize, error))
-            .collect())
+            .collect();
+        Ok((bad, transfer))
     }
 
     /// Waits before the next attempt, or gives up.
@@ -134,6 +164,9 @@ impl Fetcher {
         error: ClientError,
         arrived: usize,
     ) -> Result<(), TrainerError> {
+        if error.is_busy() {
+            self.window.was_busy();
+        }
         match attempts.after(&error, arrived) {
             Decision::Again(wait) => {
                 (self.events)(Event::Retry {
@@ -165,24 +198,27 @@ impl Fetcher {
     async fn attempt(
         &self,
         client: &HostClient,
+        source: &Source,
         pending: &mut Pending<'_>,
         buffer: &BatchBuffer,
+        transfer: &mut Transfer,
     ) -> Result<(), ClientError> {
-        // Closed only when the job is over.
-        let _open = self.open.acquire().await;
-        let request = self.source.request(pending.samples());
-        let limit = self
-            .source
-            .answer_bytes(pending.samples().map(|(_, sample)| sample));
+        let _open = self.window.open().await;
+        let opened = Instant::now();
+        let request = source.request(pending.samples());
+        let limit = source.answer_bytes(pending.samples().map(|(_, sample)| sample));
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let mut decoding = JoinSet::new();
         let ended = async {
-            let mut stream = client.extract(&request, self.source.format(), limit).await?;
+            let mut stream = client.extract(&request, source.format(), limit).await?;
             while let Some(batches) = stream.next().await? {
                 for batch in &batches {
-                    self.take(client, batch, pending, buffer, &mut decoding)?;
+                    self.take(client, source, batch, pending, buffer, &mut decoding)?;
                 }
             }
+            self.window.went_well();
+            transfer.open_seconds += opened.elapsed().as_secs_f64();
+            transfer.host_seconds += stream.work().unwrap_or_default().as_secs_f64();
             Ok(())
         }
         .await;
@@ -201,6 +237,7 @@ impl Fetcher {
     fn take(
         &self,
         client: &HostClient,
+        source: &Source,
         batch: &ActivationBatch,
         pending: &mut Pending<'_>,
         buffer: &BatchBuffer,
@@ -212,7 +249,7 @@ impl Fetcher {
         };
         for row in batch.rows() {
             let row = row.map_err(|error| protocol(error.to_string()))?;
-            match (row.outcome, self.source.rows) {
+            match (row.outcome, source.rows) {
                 (Err(error), _) => pending.failed(row.position, error),
                 (Ok(RowValue::Object(bytes)), Rows::Objects(spec)) => {
                     decoding.spawn(decode(self.decoders.clone(), row.position, bytes.to_vec(), spec));

@@ -6,8 +6,11 @@ mod feed;
 mod fetch;
 mod request;
 mod source;
+mod steer;
+mod window;
 
 pub(crate) use bad::BadSamples;
-pub(crate) use feed::{Batch, Feed, FeedPlan, Part};
-pub(crate) use fetch::Fetcher;
+pub(crate) use feed::{Feed, FeedPlan, Part};
+pub(crate) use fetch::{Fetcher, Transfer};
 pub(crate) use source::{Rows, Source};
+pub(crate) use steer::Steering;

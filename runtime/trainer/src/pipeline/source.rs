@@ -14,6 +14,8 @@ pub(crate) struct Source {
     pub(crate) rows: Rows,
     /// Shape of one sample as the trainer's next stage takes it.
     pub(crate) shape: Vec<usize>,
+    /// The most samples of one request.
+    pub(crate) request_samples: usize,
 }
 
 /// What a row is when it arrives.
@@ -119,6 +121,7 @@ mod tests {
             parameters: String::new(),
             rows,
             shape: vec![3, 4, 4],
+            request_samples: 2,
         }
     }
 

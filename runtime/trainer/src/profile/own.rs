@@ -13,7 +13,7 @@ use frostline_images::{DecodeLimits, load, normalise};
 use frostline_profile::{ProfileError, Rules, Subject, encoded_pixels, machine, measure, memory, now};
 use frostline_tensor::{Data, GraphExecutor, OpError, PixelSpec, Shape, Stage, Tensor};
 use frostline_training::Optimizer;
-use frostline_wire::{CutProfile, Encoded, Place};
+use frostline_wire::{CutProfile, Encoded, Place, Split};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -285,17 +285,18 @@ async fn step(task: TrainerTask) -> Result<f64, TrainerError> {
         let zeros = Tensor::f32(shape.clone(), vec![0.0; shape.elements()?])?;
         let parts = SuffixParts {
             suffix: task.model.slice(Some(&task.freeze), None)?,
-            middle: None,
-            freeze: task.freeze,
+            whole: task.model.clone(),
+            freeze: task.freeze.clone(),
             optimizer: task.optimizer,
             learning_rate: 1e-3,
             batch: task.batch,
             options: task.options,
         };
+        let at = Split::Cut(task.freeze.clone());
         let mut suffix = Suffix::open(parts, &interrupt)?;
         let mut step = || {
             let started = Instant::now();
-            suffix.train(&zeros, vec![0; task.batch])?;
+            suffix.train(&at, &zeros, vec![0; task.batch])?;
             Ok::<f64, TrainerError>(started.elapsed().as_secs_f64())
         };
         step()?;

@@ -29,7 +29,7 @@ pub fn spread(objects: &[ObjectInfo], count: usize) -> Vec<ObjectInfo> {
 }
 
 /// The samples of a request, by the positions 0, 1, ...
-pub(super) fn requested(objects: &[ObjectInfo]) -> Vec<RequestedSample> {
+pub(crate) fn requested(objects: &[ObjectInfo]) -> Vec<RequestedSample> {
     let sample = |(position, object): (u32, &ObjectInfo)| RequestedSample {
         position,
         key: object.key.clone(),

@@ -4,6 +4,7 @@ mod client;
 mod computing_host;
 mod fake_host;
 mod pipeline;
+mod planner;
 mod profile;
 mod real_data;
 mod whole_job;

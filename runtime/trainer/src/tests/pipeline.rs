@@ -1,5 +1,5 @@
 use super::fake_host::{Answer, FakeHost, Reply, extraction};
-use crate::pipeline::{BadSamples, Feed, FeedPlan, Fetcher, Rows, Source};
+use crate::pipeline::{BadSamples, Feed, FeedPlan, Fetcher, Rows, Source, Steering};
 use crate::retry::RetryPolicy;
 use crate::{Deadlines, Event, Events, HostClient, OnBadSample, Sample, TrainerError};
 use bytes::Bytes;
@@ -62,6 +62,7 @@ fn source(rows: Rows) -> Source {
         parameters: String::new(),
         rows,
         shape,
+        request_samples: 3,
     }
 }
 
@@ -97,8 +98,9 @@ fn start(
         first_wait: Duration::from_millis(1),
         ..RetryPolicy::default()
     };
-    let fetcher = Fetcher::new(source, 3, 8, retry, DecodePool::start(2).unwrap(), told);
-    let feed = Feed::start(plan, Arc::new(fetcher), client.clone(), Arc::clone(&bad))?;
+    let fetcher = Arc::new(Fetcher::new(8, retry, DecodePool::start(2).unwrap(), told));
+    let steering = Arc::new(Steering::towards(source));
+    let feed = Feed::start(plan, fetcher, steering, client.clone(), Arc::clone(&bad))?;
     Ok(Setting {
         bad,
         events,

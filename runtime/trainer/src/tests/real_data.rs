@@ -1,5 +1,5 @@
 use super::computing_host::Storage;
-use crate::{Event, Events, Guest, HostClient, Job, SplitChoice, train};
+use crate::{Event, Events, Guest, HostClient, Job, train};
 use frostline_graph::Model;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -46,7 +46,7 @@ async fn losses(url: &str, data: &Path, model: &str, freeze: &str, split: &str) 
         Guest::stock(),
         out.path().join("tuned.onnx"),
     );
-    job.split = SplitChoice::from(split);
+    job.split = split.parse().unwrap();
     (job.batch, job.epochs, job.request_samples) = (16, 2, 8);
     let losses: Arc<Mutex<Vec<f32>>> = Arc::default();
     let log = Arc::clone(&losses);

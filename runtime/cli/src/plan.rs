@@ -1,0 +1,139 @@
+//! `frostline plan`.
+
+use crate::arguments::Plan as Flags;
+use crate::host::{Connection, data_url};
+use crate::output::{bytes, print_json, print_table};
+use crate::train::{last_cut_before_head, read_model};
+use anyhow::{Context, Result};
+use frostline_trainer::{Explanation, Guest, Job, Planned, Policy, Simulation, Summary, SummaryRow};
+use frostline_wire::Split;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> Result<()> {
+    let policy: Policy = flags.policy.parse()?;
+    if let Some(file) = &flags.simulate {
+        return simulate(file, &policy, json);
+    }
+    let mut job = job(&flags)?;
+    job.split = policy;
+    let connection = Connection::open(&flags.host, &job.root, &flags.compute.device).await?;
+    job.shared_cores = connection.is_embedded();
+    let planning = frostline_trainer::plan(job, connection.client().clone(), Arc::new(|_| ()));
+    let planned = tokio::select! {
+        planned = planning => planned.map_err(anyhow::Error::from),
+        () = stop.cancelled() => Err(anyhow::anyhow!("interrupted; nothing was changed")),
+    };
+    connection.close().await;
+    show(&planned?, json)
+}
+
+/// Plans on published measurements, without host or data.
+fn simulate(file: &Path, policy: &Policy, json: bool) -> Result<()> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let simulation = Simulation::parse(&text).with_context(|| format!("cannot use {}", file.display()))?;
+    let plan = simulation.plan(policy)?;
+    let explanation = plan.explain(&simulation.workload());
+    let summary = plan
+        .summary(simulation.batch, 1)
+        .context("there are no candidates")?;
+    if json {
+        return Ok(print_json(&summary)?);
+    }
+    print_plan(&summary, &explanation)
+}
+
+fn job(flags: &Flags) -> Result<Job> {
+    let needed = |value: Option<PathBuf>, flag: &str| {
+        value.with_context(|| format!("{flag} is needed, unless --simulate is there"))
+    };
+    let file = needed(flags.model.clone(), "--model")?;
+    let data = flags
+        .data
+        .as_deref()
+        .context("--data is needed, unless --simulate is there")?;
+    let model = read_model(&file)?;
+    let freeze = match &flags.freeze {
+        Some(cut) => cut.clone(),
+        None => last_cut_before_head(&model)?,
+    };
+    let name = file
+        .file_stem()
+        .map(|stem| stem.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    let out = std::env::temp_dir().join("unused.onnx");
+    let mut job = Job::new(model, name, freeze, data_url(data)?, Guest::stock(), out);
+    job.encoding = flags.encoding.map(crate::train::encoding);
+    job.validation_share = flags.validation;
+    job.epochs = flags.epochs;
+    job.batch = flags.batch;
+    job.device = flags.compute.device.parse()?;
+    job.threads = flags.compute.threads;
+    job.link_bytes_per_second = flags.link_bytes_per_second;
+    let candidates: Vec<Split> = flags
+        .candidates
+        .iter()
+        .map(|name| Split::from(name.as_str()))
+        .collect();
+    job.candidates = (!candidates.is_empty()).then_some(candidates);
+    Ok(job)
+}
+
+fn show(planned: &Planned, json: bool) -> Result<()> {
+    if json {
+        return Ok(print_json(&planned.summary)?);
+    }
+    print_plan(&planned.summary, &planned.explanation)?;
+    println!(
+        "\nlink {:.1} Mbit/s, {:.1} ms there and back; {} iterations of {} images; chosen in {:.1} ms",
+        planned.workload.link_bytes_per_second * 8.0 / 1e6,
+        planned.link.round_trip.as_secs_f64() * 1e3,
+        planned.workload.iterations,
+        planned.workload.batch,
+        planned.seconds * 1e3
+    );
+    Ok(())
+}
+
+fn print_plan(summary: &Summary, explanation: &Explanation) -> Result<()> {
+    println!("{}\n", explanation.headline);
+    let milliseconds = |seconds: f64| format!("{:.1}", seconds * 1e3);
+    let row = |row: &SummaryRow| {
+        let rival = explanation.rivals.iter().find(|rival| rival.split == row.split);
+        vec![
+            row.split.to_string(),
+            row.encoding.to_string(),
+            bytes(row.bytes_per_sample.round() as u64),
+            milliseconds(row.stages.host_seconds),
+            milliseconds(row.stages.link_seconds),
+            milliseconds(row.stages.trainer_seconds),
+            milliseconds(row.iteration_seconds),
+            row.bottleneck.to_string(),
+            rival.map_or_else(|| "chosen".to_owned(), |rival| format!("{:.2}x", rival.ratio)),
+            rival.and_then(|rival| rival.wins_if.clone()).unwrap_or_default(),
+        ]
+    };
+    let rows: Vec<_> = summary.candidates.iter().map(row).collect();
+    print_table(
+        &[
+            "SPLIT",
+            "AS",
+            "AN IMAGE",
+            "HOST MS",
+            "LINK MS",
+            "TRAINER MS",
+            "ITERATION MS",
+            "BOUND BY",
+            "COSTS",
+            "WOULD WIN IF",
+        ],
+        &[false, false, true, true, true, true, true, false, true, false],
+        &rows,
+    )?;
+    println!(
+        "\nrequests of {} images, {} open at once",
+        summary.request_samples, summary.window
+    );
+    Ok(())
+}

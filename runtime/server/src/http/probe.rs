@@ -1,0 +1,42 @@
+//! `GET /v1/probe?bytes=`: that many bytes of noise, to measure the link by.
+
+use super::Refusal;
+use axum::body::Body;
+use axum::extract::{Query, Request};
+use axum::response::Response;
+use bytes::Bytes;
+use futures::stream;
+use serde::Deserialize;
+use std::convert::Infallible;
+use std::sync::LazyLock;
+
+/// Enough for a second of a link of 0.5 Gbit/s; more would cost others more than it tells.
+const MOST: usize = 64 << 20;
+const PIECE: usize = 64 << 10;
+
+/// Noise, since a middlebox may compress. Zeros where the system gives none.
+static NOISE: LazyLock<Bytes> = LazyLock::new(|| {
+    let mut noise = vec![0; PIECE];
+    let _ = getrandom::fill(&mut noise);
+    noise.into()
+});
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Amount {
+    bytes: usize,
+}
+
+pub(super) async fn probe(request: Request) -> Result<Response, Refusal> {
+    let amount = Query::<Amount>::try_from_uri(request.uri());
+    let Query(Amount { bytes }) =
+        amount.map_err(|error| Refusal::request(format!("{error}; write /v1/probe?bytes=<number>")))?;
+    if bytes > MOST {
+        return Err(Refusal::request(format!("a probe has at most {MOST} bytes")));
+    }
+    let pieces = (0..bytes.div_ceil(PIECE)).map(move |index| {
+        let left = bytes - index * PIECE;
+        Ok::<_, Infallible>(NOISE.slice(..left.min(PIECE)))
+    });
+    Ok(Response::new(Body::from_stream(stream::iter(pieces))))
+}

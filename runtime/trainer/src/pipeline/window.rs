@@ -1,0 +1,118 @@
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+/// How many requests may be open at once: one more after a windowful that went well, half as many when a host says it is busy, as
+/// TCP does (RFC 5681). Never below one.
+pub(crate) struct Window {
+    most: f64,
+    state: Mutex<State>,
+    freed: Notify,
+}
+
+struct State {
+    size: f64,
+    open: usize,
+}
+
+/// A request's place in the window, given back when it is dropped.
+pub(crate) struct Opened<'a>(&'a Window);
+
+impl Window {
+    /// A window of `start` requests that grows to `most`.
+    pub(crate) fn new(start: usize, most: usize) -> Self {
+        let most = most.max(1) as f64;
+        Self {
+            most,
+            state: Mutex::new(State {
+                size: (start.max(1) as f64).min(most),
+                open: 0,
+            }),
+            freed: Notify::new(),
+        }
+    }
+
+    /// Waits for a place.
+    pub(crate) async fn open(&self) -> Opened<'_> {
+        loop {
+            let freed = self.freed.notified();
+            if self.try_open() {
+                return Opened(self);
+            }
+            freed.await;
+        }
+    }
+
+    /// A request ended well.
+    pub(crate) fn went_well(&self) {
+        let mut state = self.lock();
+        state.size = (state.size + 1.0 / state.size).min(self.most);
+        drop(state);
+        self.freed.notify_one();
+    }
+
+    /// A host had no room for a request.
+    pub(crate) fn was_busy(&self) {
+        let mut state = self.lock();
+        state.size = (state.size / 2.0).max(1.0);
+    }
+
+    fn try_open(&self) -> bool {
+        let mut state = self.lock();
+        let room = state.open < state.size as usize;
+        state.open += usize::from(room);
+        room
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Opened<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.open = state.open.saturating_sub(1);
+        drop(state);
+        self.0.freed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+
+    fn places(window: &Window) -> usize {
+        let mut taken = Vec::new();
+        while let Some(place) = window.open().now_or_never() {
+            taken.push(place);
+        }
+        taken.len()
+    }
+
+    #[test]
+    fn it_halves_when_a_host_is_busy_and_grows_again() {
+        let window = Window::new(8, 10);
+        assert_eq!(places(&window), 8);
+        window.was_busy();
+        assert_eq!(places(&window), 4);
+        (0..5).for_each(|_| window.went_well());
+        assert_eq!(places(&window), 5);
+        (0..500).for_each(|_| window.went_well());
+        assert_eq!(places(&window), 10);
+        (0..9).for_each(|_| window.was_busy());
+        assert_eq!(places(&window), 1);
+    }
+
+    #[tokio::test]
+    async fn a_place_that_is_given_back_wakes_who_waits() {
+        let window = std::sync::Arc::new(Window::new(1, 1));
+        let held = window.open().await;
+        let waiting = std::sync::Arc::clone(&window);
+        let waiter = tokio::spawn(async move { drop(waiting.open().await) });
+        tokio::task::yield_now().await;
+        assert!(!waiter.is_finished());
+        drop(held);
+        waiter.await.unwrap();
+    }
+}

@@ -1,0 +1,192 @@
+//! From measurements to candidates: what a batch takes on each tier at every split.
+
+use super::{Candidate, Stages, Workload};
+use crate::{Possible, TrainerProfile};
+use frostline_wire::{CutProfile, Encoded, Encoding, Profile, Split};
+use std::collections::BTreeMap;
+
+/// Objects a host reads from its store at a time for one call.
+const READS_AT_ONCE: f64 = 8.0;
+/// How much shorter a job must be for an encoding that rounds to be worth it.
+const WORTH_ROUNDING: f64 = 0.97;
+
+/// Everything measured that a plan rests on.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Survey {
+    /// The host.
+    pub host: Profile,
+    /// The trainer.
+    pub trainer: TrainerProfile,
+    /// Mean bytes of an object.
+    pub object_bytes: f64,
+    /// Other extractions that run on the host, and so share its lanes.
+    pub neighbours: u64,
+    /// What was seen since, against what was measured before.
+    pub seen: Seen,
+}
+
+/// Factors by which a tier takes longer than its profile says.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Seen {
+    /// The host.
+    pub host: f64,
+    /// The trainer.
+    pub trainer: f64,
+}
+
+/// Bytes and seconds of one sample at one split.
+struct Rows {
+    /// On the link.
+    bytes: f64,
+    /// Of the whole host.
+    host: f64,
+    /// Of one of the trainer's threads.
+    decoding: f64,
+    /// Of the trainer's engine.
+    middle: f64,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self {
+            host: 1.0,
+            trainer: 1.0,
+        }
+    }
+}
+
+impl Survey {
+    /// The candidates for a job, one for each split that can be: in the encoding that makes the job shortest, the exact one where
+    /// another saves less than 3 %.
+    pub(crate) fn candidates(&self, possible: &[Possible], workload: &Workload) -> Vec<Candidate> {
+        possible
+            .iter()
+            .filter_map(|possible| self.best(possible, workload))
+            .collect()
+    }
+
+    fn best(&self, possible: &Possible, workload: &Workload) -> Option<Candidate> {
+        let all = possible
+            .encodings
+            .iter()
+            .filter_map(|&encoding| self.candidate(possible, encoding, workload));
+        // Encodings come with the exact one first.
+        all.reduce(|best, other| {
+            let seconds = |candidate: &Candidate| workload.predict(&candidate.stages).total_seconds;
+            if seconds(&other) < seconds(&best) * WORTH_ROUNDING {
+                other
+            } else {
+                best
+            }
+        })
+    }
+
+    /// The split in one encoding. `None` when nothing was measured for it.
+    fn candidate(&self, possible: &Possible, encoding: Encoding, workload: &Workload) -> Option<Candidate> {
+        let batch = workload.batch as f64;
+        let Rows {
+            bytes,
+            host,
+            decoding,
+            middle,
+        } = self.rows(&possible.split, encoding)?;
+        let reading = self.host.read_seconds_per_sample / READS_AT_ONCE;
+        let host = host.max(reading) * batch * self.seen.host * (1 + self.neighbours) as f64;
+        let decoding = decoding / self.trainer.place.decode_threads.max(1) as f64;
+        let trainer = ((decoding + middle) * batch + self.step(workload.batch)) * self.seen.trainer;
+        Some(Candidate {
+            split: possible.split.clone(),
+            encoding,
+            stages: Stages {
+                host_seconds: host,
+                link_seconds: bytes * batch / workload.link_bytes_per_second,
+                trainer_seconds: trainer,
+                upload_seconds: 0.0,
+            },
+            bytes_per_sample: bytes,
+        })
+    }
+
+    /// What one sample takes at `split` in `encoding`.
+    fn rows(&self, split: &Split, encoding: Encoding) -> Option<Rows> {
+        let trainer = &self.trainer;
+        let normalising = trainer.normalise_seconds_per_sample;
+        Some(match split {
+            Split::None => Rows {
+                bytes: self.object_bytes,
+                host: 0.0,
+                decoding: trainer.decode_seconds_per_sample + normalising,
+                middle: self.middle(None)?,
+            },
+            Split::Input => {
+                let wire = encoded(&self.host.input, encoding)?;
+                let here = encoded(&trainer.input, encoding)?.decode_seconds_per_sample;
+                Rows {
+                    bytes: wire.bytes_per_sample,
+                    host: self.decode_on_host() + self.encode_on_host(wire),
+                    decoding: here + normalising,
+                    middle: self.middle(None)?,
+                }
+            }
+            Split::Cut(name) => {
+                let there = cut(&self.host.cuts, name)?;
+                let wire = encoded(&there.encoded, encoding)?;
+                let here = encoded(&cut(&trainer.cuts, name)?.encoded, encoding)?;
+                Rows {
+                    bytes: wire.bytes_per_sample,
+                    host: self.prefix_on_host(there, wire),
+                    decoding: here.decode_seconds_per_sample,
+                    middle: self.middle(Some(name))?,
+                }
+            }
+        })
+    }
+
+    /// Decoding one sample with all of the host's decoders busy.
+    fn decode_on_host(&self) -> f64 {
+        self.host.decode_seconds_per_sample / self.host_threads()
+    }
+
+    /// Encoding one sample with all cores busy.
+    fn encode_on_host(&self, wire: Encoded) -> f64 {
+        wire.encode_seconds_per_sample / self.host_threads()
+    }
+
+    /// Decoding one sample, computing it up to `cut` and encoding it: one after the other where all use the same cores.
+    fn prefix_on_host(&self, cut: &CutProfile, wire: Encoded) -> f64 {
+        let pixels = self.decode_on_host() + self.encode_on_host(wire);
+        let compute = cut.busy_seconds_per_sample;
+        if self.host.place.device == "cpu" {
+            pixels + compute
+        } else {
+            pixels.max(compute)
+        }
+    }
+
+    /// The layers from `split` (the network's input without one) to the freeze cut, for one sample on the trainer.
+    fn middle(&self, split: Option<&str>) -> Option<f64> {
+        let freeze = self.trainer.cuts.last()?.busy_seconds_per_sample;
+        let before = match split {
+            Some(name) => cut(&self.trainer.cuts, name)?.busy_seconds_per_sample,
+            None => 0.0,
+        };
+        Some((freeze - before).max(0.0))
+    }
+
+    /// A training step of `batch` samples.
+    fn step(&self, batch: usize) -> f64 {
+        self.trainer.step_seconds * batch as f64 / self.trainer.batch.max(1) as f64
+    }
+
+    fn host_threads(&self) -> f64 {
+        self.host.place.decode_threads.max(1) as f64
+    }
+}
+
+fn cut<'a>(cuts: &'a [CutProfile], name: &str) -> Option<&'a CutProfile> {
+    cuts.iter().find(|cut| cut.name == name)
+}
+
+fn encoded(measured: &BTreeMap<String, Encoded>, encoding: Encoding) -> Option<Encoded> {
+    measured.get(&encoding.to_string()).copied()
+}

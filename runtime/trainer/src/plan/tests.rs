@@ -1,0 +1,207 @@
+use super::*;
+
+fn workload() -> Workload {
+    Workload {
+        batch: 100,
+        iterations: 10,
+        link_bytes_per_second: 1e6,
+        shared_cores: false,
+        request_share: 0.5,
+    }
+}
+
+/// A candidate by seconds on the host and the trainer, and bytes of one sample.
+fn candidate(split: &str, host: f64, trainer: f64, bytes: f64) -> Candidate {
+    let workload = workload();
+    Candidate {
+        split: Split::from(split),
+        encoding: Encoding::F32,
+        stages: Stages {
+            host_seconds: host,
+            link_seconds: bytes * workload.batch as f64 / workload.link_bytes_per_second,
+            trainer_seconds: trainer,
+            upload_seconds: 0.0,
+        },
+        bytes_per_sample: bytes,
+    }
+}
+
+/// A network whose activations shrink only late: raw objects of 110 KB, a wide cut, and a small one at the freeze cut.
+fn network() -> Vec<Candidate> {
+    vec![
+        candidate("none", 0.1, 5.0, 110e3),
+        candidate("input", 0.5, 4.5, 150e3),
+        candidate("wide", 2.0, 3.0, 400e3),
+        candidate("small", 4.0, 1.0, 20e3),
+    ]
+}
+
+fn chosen(policy: &str, workload: &Workload) -> String {
+    let policy = policy.parse().unwrap();
+    let plan = Plan::choose(network(), workload, &policy).unwrap();
+    plan.chosen().unwrap().candidate.split.to_string()
+}
+
+#[test]
+fn the_slowest_tier_bounds_an_iteration() {
+    let stages = |host, link, trainer| Stages {
+        host_seconds: host,
+        link_seconds: link,
+        trainer_seconds: trainer,
+        upload_seconds: 0.0,
+    };
+    let at = |stages: &Stages| {
+        let prediction = workload().predict(stages);
+        (prediction.steady_seconds, prediction.bottleneck)
+    };
+    assert_eq!(at(&stages(3.0, 1.0, 2.0)), (3.0, Bottleneck::Host));
+    assert_eq!(at(&stages(1.0, 3.0, 2.0)), (3.0, Bottleneck::Link));
+    assert_eq!(at(&stages(1.0, 2.0, 3.0)), (3.0, Bottleneck::Trainer));
+}
+
+#[test]
+fn fill_steady_state_and_drain_add_up() {
+    let stages = Stages {
+        host_seconds: 4.0,
+        link_seconds: 2.0,
+        trainer_seconds: 1.0,
+        upload_seconds: 7.0,
+    };
+    // Fill: 4 s of extraction and half a batch on the link; 9 more batches of 4 s; 1 s of training the last.
+    assert_eq!(workload().predict(&stages).total_seconds, 7.0 + 5.0 + 36.0 + 1.0);
+}
+
+#[test]
+fn tiers_on_the_same_cores_take_turns() {
+    let stages = Stages {
+        host_seconds: 3.0,
+        link_seconds: 1.0,
+        trainer_seconds: 2.0,
+        upload_seconds: 0.0,
+    };
+    let shared = Workload {
+        shared_cores: true,
+        ..workload()
+    };
+    assert_eq!(shared.predict(&stages).steady_seconds, 5.0);
+}
+
+#[test]
+fn the_shortest_job_wins_on_every_link() {
+    let at = |rate: f64| {
+        let workload = Workload {
+            link_bytes_per_second: rate,
+            ..workload()
+        };
+        let mut candidates = network();
+        for candidate in &mut candidates {
+            candidate.stages.link_seconds = candidate.bytes_per_sample * 100.0 / rate;
+        }
+        let plan = Plan::choose(candidates, &workload, &Policy::Auto).unwrap();
+        plan.chosen().unwrap().candidate.split.to_string()
+    };
+    assert_eq!(at(1e6), "small", "a slow link wants few bytes");
+    assert_eq!(at(1e9), "wide", "a fast one wants balanced tiers");
+}
+
+#[test]
+fn others_rules_choose_as_published() {
+    let workload = workload();
+    assert_eq!(chosen("freeze", &workload), "small");
+    assert_eq!(chosen("none", &workload), "none");
+    // 20 KB x 100 are fewer than the objects', but more than a second of this link: no cut fits, so the freeze cut.
+    assert_eq!(chosen("hapi-size", &workload), "small");
+    let fast = Workload {
+        link_bytes_per_second: 1e8,
+        ..workload
+    };
+    assert_eq!(chosen("hapi-size", &fast), "small");
+    assert_eq!(chosen("hapi-time", &workload), "small");
+    assert_eq!(
+        Plan::choose(network(), &workload, &"features".parse().unwrap()),
+        None
+    );
+    assert_eq!(Plan::choose(Vec::new(), &workload, &Policy::Auto), None);
+    assert!("".parse::<Policy>().is_err());
+}
+
+#[test]
+fn of_equal_candidates_fewer_bytes_win() {
+    let same = vec![
+        candidate("a", 1.0, 2.0, 4e3),
+        candidate("b", 1.0, 2.0, 4e3),
+        candidate("c", 1.0, 2.0, 2e3),
+    ];
+    let mut same_time = same;
+    for candidate in &mut same_time {
+        candidate.stages.link_seconds = 0.1;
+    }
+    let plan = Plan::choose(same_time, &workload(), &Policy::Auto).unwrap();
+    assert_eq!(plan.chosen, 2);
+}
+
+#[test]
+fn an_explanation_names_the_change_that_turns_the_choice() {
+    let workload = workload();
+    let plan = Plan::choose(network(), &workload, &Policy::Auto).unwrap();
+    let explanation = plan.explain(&workload);
+    assert!(
+        explanation.headline.contains("'small'") && explanation.headline.contains("bound by the host"),
+        "{}",
+        explanation.headline
+    );
+    let none = explanation
+        .rivals
+        .iter()
+        .find(|rival| rival.split == Split::None)
+        .unwrap();
+    assert!(none.ratio > 1.0);
+    let change = none.wins_if.clone().unwrap();
+    assert!(change.contains("link") || change.contains("host"), "{change}");
+}
+
+#[test]
+fn plans_can_be_replayed_from_a_file() {
+    let text = r#"{"link_bytes_per_second":1e6,"batch":10,"iterations":8,"candidates":[
+        {"split":"none","host_seconds":0.1,"trainer_seconds":2,"bytes":9e6},
+        {"split":"features","host_seconds":1.5,"trainer_seconds":0.5,"bytes":1e6}]}"#;
+    let simulation = Simulation::parse(text).unwrap();
+    let plan = simulation.plan(&Policy::Auto).unwrap();
+    let summary = serde_json::to_value(plan.summary(10, 2).unwrap()).unwrap();
+    assert_eq!(summary["split"], "features");
+    assert_eq!(summary["candidates"][0]["split"], "none");
+    assert_eq!(summary["candidates"][0]["bottleneck"], "link");
+    // 0.1 s and 9 s of the first batch, 7 more of 9 s, 2 s of training: 74.1 s over 8.
+    assert!((summary["candidates"][0]["iteration_seconds"].as_f64().unwrap() - 74.1 / 8.0).abs() < 1e-9);
+    assert_eq!(summary["candidates"][1]["bytes_per_sample"], 1e5);
+}
+
+#[test]
+fn impossible_simulations_are_refused() {
+    let with = |link: &str, bytes: &str, split: &str| {
+        format!(
+            r#"{{"link_bytes_per_second":{link},"batch":1,"iterations":1,"candidates":[
+            {{"split":"none","host_seconds":0,"trainer_seconds":0,"bytes":1}},
+            {{"split":"{split}","host_seconds":0,"trainer_seconds":0,"bytes":{bytes}}}]}}"#
+        )
+    };
+    assert!(Simulation::parse(&with("1", "1", "a")).is_ok());
+    assert!(matches!(
+        Simulation::parse(&with("0", "1", "a")),
+        Err(SimulationError::Figure { .. })
+    ));
+    assert!(matches!(
+        Simulation::parse(&with("1", "-1", "a")),
+        Err(SimulationError::Figure { .. })
+    ));
+    assert!(matches!(
+        Simulation::parse(&with("1", "1", "none")),
+        Err(SimulationError::Twice(_))
+    ));
+    assert!(matches!(Simulation::parse("{"), Err(SimulationError::Json(_))));
+    let empty = r#"{"link_bytes_per_second":1,"batch":1,"iterations":1,"candidates":[]}"#;
+    assert!(matches!(
+        Simulation::parse(empty).unwrap().plan(&Policy::Auto),
+        Err(SimulationError::NoCandidate(_))
+    ));
+}

@@ -1,0 +1,262 @@
+//! The plan of a running job: made from measurements before the first batch, kept true by what is seen, changed when another split
+//! would save enough of what is left.
+
+use crate::Possible;
+use crate::client::Link;
+use crate::plan::{Candidate, Plan, Policy, Seen, Survey, Workload};
+use frostline_wire::Split;
+use std::collections::VecDeque;
+
+/// Iterations that are looked at together: enough for a median that one slow batch does not move.
+const SEEN: usize = 5;
+/// Iterations after a change that say nothing yet: batches asked for before it, and the pipeline filling again.
+const SETTLING: u64 = 3;
+/// Another split must need at most this share of the present one's predicted rest, so that noise changes nothing.
+const MARGIN: f64 = 0.9;
+/// How often in a row another split must win.
+const VOTES: u32 = 2;
+/// A wait for data of less than this share of an iteration means that the trainer is what bounds it.
+const WAITING: f64 = 0.1;
+/// Below this share of the requests' time spent on the host, the link bounds an iteration; above the other, the host.
+const ON_HOST: (f64, f64) = (0.6, 0.85);
+
+/// Fewer samples than this in a request leave the host's lanes with batches too small to be worth running.
+const SMALLEST_REQUEST: usize = 8;
+/// More open requests than this only wait in the host's queue.
+const LARGEST_WINDOW: usize = 16;
+
+/// One training iteration as the trainer saw it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Iteration {
+    /// Seconds spent waiting for the batch.
+    pub(crate) waited: f64,
+    /// Seconds of the middle and the step.
+    pub(crate) computed: f64,
+    /// Samples of the batch.
+    pub(crate) samples: usize,
+    /// Bytes of its answers.
+    pub(crate) bytes: u64,
+    /// Share of its requests' time that the host says it worked on them; `None` when it does not say.
+    pub(crate) on_host: Option<f64>,
+}
+
+/// A change of split.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Change {
+    pub(crate) to: Candidate,
+    pub(crate) request_samples: usize,
+    pub(crate) reason: String,
+}
+
+/// See the module.
+pub(crate) struct Planner {
+    survey: Survey,
+    possible: Vec<Possible>,
+    workload: Workload,
+    link: Link,
+    policy: Policy,
+    most_request_samples: usize,
+    present: Option<Candidate>,
+    host: Recent,
+    trainer: Recent,
+    rate: Recent,
+    settling: u64,
+    votes: u32,
+    favourite: Option<Split>,
+}
+
+impl Planner {
+    /// A planner for a job of `workload` on `possible` splits.
+    pub(crate) fn new(
+        survey: Survey,
+        possible: Vec<Possible>,
+        workload: Workload,
+        link: Link,
+        policy: Policy,
+        most_request_samples: usize,
+    ) -> Self {
+        Self {
+            survey,
+            possible,
+            workload,
+            link,
+            policy,
+            most_request_samples,
+            present: None,
+            host: Recent::default(),
+            trainer: Recent::default(),
+            rate: Recent::default(),
+            settling: SETTLING,
+            votes: 0,
+            favourite: None,
+        }
+    }
+
+    /// The plan by what is known now. `None` when nothing fits the policy.
+    pub(crate) fn plan(&self) -> Option<Plan> {
+        let candidates = self.survey.candidates(&self.possible, &self.workload);
+        Plan::choose(candidates, &self.workload, &self.policy)
+    }
+
+    /// Samples of one request and requests open at once: a request travels within a second, so that a lost one costs
+    /// little and the next batch's first rows come early; together they cover the batches extracted ahead.
+    pub(crate) fn requests(&self, candidate: &Candidate, ahead: usize) -> (usize, usize) {
+        let (batch, most) = (self.workload.batch.max(1), self.most_request_samples);
+        let second = self.workload.link_bytes_per_second / candidate.bytes_per_sample.max(1.0);
+        let smallest = SMALLEST_REQUEST.min(most).min(batch).max(1);
+        let samples = (second as usize).clamp(smallest, most.min(batch).max(smallest));
+        let window = (batch * (ahead + 1)).div_ceil(samples);
+        (samples, window.clamp(1, LARGEST_WINDOW))
+    }
+
+    pub(crate) fn workload(&self) -> &Workload {
+        &self.workload
+    }
+
+    pub(crate) fn link(&self) -> Link {
+        self.link
+    }
+
+    /// The job goes on with this candidate.
+    pub(crate) fn start(&mut self, candidate: Candidate) {
+        self.present = Some(candidate);
+        self.settling = SETTLING;
+        (self.votes, self.favourite) = (0, None);
+        for recent in [&mut self.host, &mut self.trainer, &mut self.rate] {
+            recent.clear();
+        }
+    }
+
+    /// Takes in an iteration at the present split and says whether to change it; `left` iterations are to come.
+    pub(crate) fn saw(&mut self, iteration: &Iteration, left: u64) -> Option<Change> {
+        let present = self.present.clone()?;
+        if self.settling > 0 {
+            self.settling -= 1;
+            return None;
+        }
+        self.learn(iteration, &present);
+        if self.policy != Policy::Auto || !self.trainer.is_full() {
+            return None;
+        }
+        self.workload.iterations = left.max(1);
+        self.consider(&present)
+    }
+
+    /// Corrects the survey by what an iteration shows: always the trainer; the host or the link when they bound it; and never believes
+    /// them slower than they were just seen to be.
+    fn learn(&mut self, iteration: &Iteration, present: &Candidate) {
+        let full = self.workload.batch as f64 / iteration.samples.max(1) as f64;
+        let took = (iteration.waited + iteration.computed) * full;
+        let stages = &present.stages;
+        let profiled = |seconds: f64, factor: f64| seconds / factor.max(f64::MIN_POSITIVE);
+        let trainer = profiled(stages.trainer_seconds, self.survey_seen().trainer);
+        if trainer > 0.0 {
+            self.trainer.add(iteration.computed * full / trainer);
+        }
+        let host = profiled(stages.host_seconds, self.survey_seen().host);
+        let bytes = iteration.bytes as f64 * full;
+        let starved = iteration.waited > WAITING * (iteration.waited + iteration.computed);
+        match iteration.on_host {
+            Some(share) if starved && share < ON_HOST.0 => self.rate.add(bytes / took),
+            Some(share) if starved && share > ON_HOST.1 && host > 0.0 => self.host.add(took / host),
+            _ => {}
+        }
+        let seen = &mut self.survey.seen;
+        if let Some(factor) = self.trainer.median() {
+            seen.trainer = factor;
+        }
+        match self.host.median() {
+            Some(factor) => seen.host = factor,
+            None if host > 0.0 => seen.host = seen.host.min((took / host).max(1.0)),
+            None => {}
+        }
+        let rate = self.rate.median();
+        self.workload.link_bytes_per_second =
+            rate.unwrap_or_else(|| self.workload.link_bytes_per_second.max(bytes / took));
+        self.refresh();
+    }
+
+    fn survey_seen(&self) -> Seen {
+        self.survey.seen
+    }
+
+    /// The present candidate under what is known now.
+    fn refresh(&mut self) {
+        let Some(present) = &self.present else { return };
+        let candidates = self.survey.candidates(&self.possible, &self.workload);
+        let same = candidates
+            .into_iter()
+            .find(|candidate| candidate.split == present.split);
+        if let Some(same) = same {
+            self.present = Some(same);
+        }
+    }
+
+    fn consider(&mut self, before: &Candidate) -> Option<Change> {
+        let present = self.present.clone()?;
+        let plan = self.plan()?;
+        let best = plan.chosen()?;
+        let now = self.workload.predict(&present.stages);
+        let saves = best.prediction.total_seconds < MARGIN * now.total_seconds;
+        if best.candidate.split == before.split || !saves {
+            (self.votes, self.favourite) = (0, None);
+            return None;
+        }
+        let again = self.favourite.as_ref() == Some(&best.candidate.split);
+        self.votes = if again { self.votes + 1 } else { 1 };
+        self.favourite = Some(best.candidate.split.clone());
+        if self.votes < VOTES {
+            return None;
+        }
+        let reason = format!(
+            "the {} bounds '{}' at {:.2} s an iteration; '{}' would take {:.2} s (link {}, host {:.1} times its profile, trainer {:.1} times)",
+            now.bottleneck,
+            present.split,
+            now.steady_seconds,
+            best.candidate.split,
+            best.prediction.steady_seconds,
+            crate::plan::rate(self.workload.link_bytes_per_second),
+            self.survey.seen.host,
+            self.survey.seen.trainer,
+        );
+        let (request_samples, _) = self.requests(&best.candidate, 1);
+        Some(Change {
+            request_samples,
+            to: best.candidate.clone(),
+            reason,
+        })
+    }
+}
+
+/// The last few values of something.
+#[derive(Debug, Default)]
+struct Recent(VecDeque<f64>);
+
+impl Recent {
+    fn add(&mut self, value: f64) {
+        if value.is_finite() {
+            if self.0.len() == SEEN {
+                self.0.pop_front();
+            }
+            self.0.push_back(value);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Whether a median of them says something.
+    fn is_full(&self) -> bool {
+        self.0.len() >= SEEN.div_ceil(2)
+    }
+
+    fn median(&self) -> Option<f64> {
+        if !self.is_full() {
+            return None;
+        }
+        let mut sorted: Vec<f64> = self.0.iter().copied().collect();
+        sorted.sort_by(f64::total_cmp);
+        sorted.get(sorted.len() / 2).copied()
+    }
+}

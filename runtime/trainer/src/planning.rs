@@ -1,0 +1,244 @@
+//! Gathers what a plan rests on: the host's profile, this machine's, the link.
+
+use crate::choice::{Chosen, Offer};
+use crate::client::Link;
+use crate::pipeline::FeedPlan;
+use crate::plan::{Explanation, Policy, Seen, Summary, Survey, Workload};
+use crate::planner::Planner;
+use crate::profile::{TrainerTask, fetch_objects, requested, spread, trainer_profile};
+use crate::setup::{Divided, session_options};
+use crate::sources::Sources;
+use crate::{ClientError, Events, HostClient, Job, Possible, Sample, TrainerError};
+use frostline_wire::{ErrorClass, ObjectInfo, Pin, Place, ProfileRequest, Split};
+use std::collections::HashSet;
+use std::time::Instant;
+
+/// Real samples whose sizes and decoding are measured: their mean is within a few percent of all, and they take a second.
+const SAMPLES: usize = 8;
+
+/// A split by `policy`, and the planner that watches over it; where nothing can be measured, the split with the fewest bytes.
+///
+/// # Errors
+/// [`TrainerError`]; [`TrainerError::Policy`] when no split fits the policy, [`TrainerError::Memory`] when none fits the memory.
+pub(crate) async fn choose(
+    job: &Job,
+    policy: &Policy,
+    client: &HostClient,
+    divided: &Divided,
+    offer: &Offer<'_>,
+    sources: &Sources,
+    feed: &FeedPlan,
+) -> Result<(Chosen, Option<Planner>), TrainerError> {
+    let (Some(guest), Some(model), Some(_)) = (&sources.guest, &sources.model, &sources.pixels) else {
+        let why = "nothing was measured, because the guest makes the network's input itself";
+        return Ok((offer.fewest_bytes(why)?, None));
+    };
+    let possible = fitting(job, offer, sources, feed)?;
+    let measured = measure(
+        job,
+        client,
+        divided,
+        offer,
+        (guest, model),
+        sources,
+        feed,
+        possible,
+    )
+    .await;
+    let planner = match measured {
+        Ok(planner) => planner,
+        Err(TrainerError::Client(ClientError::Refused {
+            class: ErrorClass::Request | ErrorClass::NotFound,
+            message,
+            ..
+        })) => {
+            return Ok((
+                offer.fewest_bytes(&format!("nothing was measured: {message}"))?,
+                None,
+            ));
+        }
+        Err(error) => return Err(error),
+    };
+    started(planner, policy)
+}
+
+/// Plans a job without running it: uploads what is missing, measures what was not measured yet, and chooses.
+///
+/// # Errors
+/// As [`crate::train`]; [`TrainerError::Unplannable`] where nothing can be measured.
+pub async fn plan(job: Job, client: HostClient, events: Events) -> Result<Planned, TrainerError> {
+    let prepared = crate::setup::prepare(&job, true, &client, &events).await?;
+    let planner = prepared.planner.ok_or_else(|| TrainerError::Unplannable {
+        reason: prepared.chosen.reason.clone(),
+    })?;
+    let started = Instant::now();
+    let unfit = || TrainerError::Policy {
+        policy: job.split.to_string(),
+    };
+    let plan = planner.plan().ok_or_else(unfit)?;
+    let took = started.elapsed();
+    let chosen = plan.chosen().ok_or_else(unfit)?;
+    let (request_samples, window) = planner.requests(&chosen.candidate, job.prefetch);
+    let explanation = plan.explain(planner.workload());
+    Ok(Planned {
+        summary: plan.summary(request_samples, window).ok_or_else(unfit)?,
+        explanation,
+        workload: *planner.workload(),
+        link: planner.link(),
+        seconds: took.as_secs_f64(),
+    })
+}
+
+/// What [`plan`] found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Planned {
+    /// The choice and all candidates.
+    pub summary: Summary,
+    /// The same in words.
+    pub explanation: Explanation,
+    /// The job it is for.
+    pub workload: Workload,
+    /// The link as it was measured.
+    pub link: Link,
+    /// What choosing took, measuring aside.
+    pub seconds: f64,
+}
+
+/// The planner's choice in words, and the planner on its way.
+fn started(mut planner: Planner, policy: &Policy) -> Result<(Chosen, Option<Planner>), TrainerError> {
+    let unfit = || TrainerError::Policy {
+        policy: policy.to_string(),
+    };
+    let plan = planner.plan().ok_or_else(unfit)?;
+    let candidate = plan.chosen().ok_or_else(unfit)?.candidate.clone();
+    let chosen = Chosen {
+        split: candidate.split.clone(),
+        encoding: candidate.encoding,
+        bytes_per_sample: candidate.bytes_per_sample,
+        reason: plan.explain(planner.workload()).headline,
+        request_samples: planner.requests(&candidate, 1).0,
+    };
+    planner.start(candidate);
+    Ok((chosen, Some(planner)))
+}
+
+/// The possible splits of which two batches fit the job's memory: the candidates by their shape, all where there are few.
+fn fitting(
+    job: &Job,
+    offer: &Offer<'_>,
+    sources: &Sources,
+    feed: &FeedPlan,
+) -> Result<Vec<Possible>, TrainerError> {
+    let mut fitting = Vec::new();
+    let mut refusal = None;
+    let considered = |possible: &Possible| {
+        let only = job.candidates.as_ref();
+        only.is_none_or(|only| only.contains(&possible.split))
+    };
+    for possible in offer.possible()?.into_iter().filter(considered) {
+        let encoding = possible.encodings.first().copied().unwrap_or_default();
+        match feed.check_memory(&sources.at(&possible.split, encoding, job.request_samples)?) {
+            Ok(()) => fitting.push(possible),
+            Err(error) => refusal = Some(error),
+        }
+    }
+    match refusal {
+        Some(error) if fitting.is_empty() => Err(error),
+        _ => Ok(fitting),
+    }
+}
+
+#[expect(
+    clippy::too_many_arguments,
+    reason = "everything a plan rests on meets here, once"
+)]
+pub(crate) async fn measure(
+    job: &Job,
+    client: &HostClient,
+    divided: &Divided,
+    offer: &Offer<'_>,
+    (guest, model): (&Pin, &Pin),
+    sources: &Sources,
+    feed: &FeedPlan,
+    possible: Vec<Possible>,
+) -> Result<Planner, TrainerError> {
+    let candidates = frostline_profile::candidates(&divided.headed, &divided.network, &job.freeze)?;
+    let worthwhile: HashSet<&str> = candidates.iter().map(|cut| cut.name.as_str()).collect();
+    let wanted = |possible: &Possible| match &possible.split {
+        Split::Cut(name) => job.candidates.is_some() || worthwhile.contains(name.as_str()),
+        Split::None | Split::Input => true,
+    };
+    let possible: Vec<Possible> = possible.into_iter().filter(wanted).collect();
+    let cuts: Vec<String> = possible
+        .iter()
+        .filter_map(|possible| match &possible.split {
+            Split::Cut(name) => Some(name.clone()),
+            Split::None | Split::Input => None,
+        })
+        .collect();
+    let objects = spread(&listed(feed), SAMPLES);
+    let request = ProfileRequest {
+        root: sources.root.clone(),
+        guest: guest.clone(),
+        model: model.clone(),
+        parameters: sources.parameters.clone(),
+        cuts,
+        samples: requested(&objects),
+    };
+    let mut link = client.probe().await?;
+    link.bytes_per_second = job.link_bytes_per_second.unwrap_or(link.bytes_per_second);
+    let load = client.load().await?;
+    let host = client.profile(&request).await?;
+    let task = TrainerTask {
+        model: divided.headed.clone(),
+        frozen_sha256: model.sha256.clone(),
+        freeze: job.freeze.clone(),
+        cuts: request.cuts.clone(),
+        pixels: divided.pixels,
+        batch: feed.batch.min(feed.train.len()),
+        optimizer: job.optimizer,
+        options: session_options(job.device, job.threads),
+    };
+    let objects = fetch_objects(client, &job.root, &objects);
+    let trainer = trainer_profile(task, job.cache.as_ref(), objects).await?;
+    let shared_cores = job.shared_cores || same_machine(client, &host.place, &trainer.place);
+    let survey = Survey {
+        host,
+        trainer,
+        object_bytes: offer.object_bytes as f64,
+        neighbours: load.running,
+        seen: Seen::default(),
+    };
+    let steps = (feed.train.len().div_ceil(feed.batch) * job.epochs as usize) as u64;
+    let workload = Workload {
+        batch: feed.batch.min(feed.train.len()).max(1),
+        iterations: steps.max(1),
+        link_bytes_per_second: link.bytes_per_second,
+        shared_cores,
+        request_share: (job.request_samples as f64 / feed.batch as f64).min(1.0),
+    };
+    Ok(Planner::new(
+        survey,
+        possible,
+        workload,
+        link,
+        job.split.clone(),
+        job.request_samples,
+    ))
+}
+
+/// The training samples as a listing names them.
+fn listed(feed: &FeedPlan) -> Vec<ObjectInfo> {
+    let object = |sample: &Sample| ObjectInfo {
+        key: sample.key.clone(),
+        size: sample.size,
+        etag: sample.etag.clone(),
+    };
+    feed.train.iter().map(object).collect()
+}
+
+/// Whether host and trainer most likely compute on the same cores: on one machine, on the processor, over loopback.
+fn same_machine(client: &HostClient, host: &Place, trainer: &Place) -> bool {
+    let loopback = client.is_loopback();
+    loopback && host.machine == trainer.machine && host.device == "cpu" && trainer.device == "cpu"
+}

@@ -1,0 +1,257 @@
+//! The planner against a simulated world whose link and host change under it.
+
+use crate::plan::{Policy, Seen, Survey, Workload};
+use crate::planner::{Iteration, Planner};
+use crate::{Link, Possible, TrainerProfile};
+use frostline_wire::{CutProfile, Encoded, Encoding, Linear, Place, Profile, Split};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const BATCH: usize = 100;
+const STEPS: u64 = 200;
+const MBIT: f64 = 1e6 / 8.0;
+
+/// Seconds and bytes of one sample at the cuts of a network whose activations shrink late.
+const CUTS: [(&str, f64, f64); 3] = [
+    ("early", 0.010, 200e3),
+    ("middle", 0.020, 60e3),
+    ("freeze", 0.040, 4e3),
+];
+const OBJECT: f64 = 110e3;
+const STEP: f64 = 0.5;
+
+fn place() -> Place {
+    Place {
+        machine: "test".to_owned(),
+        device: "cpu".to_owned(),
+        library: "none".to_owned(),
+        lanes: 1,
+        threads_per_lane: 1,
+        decode_threads: 1,
+    }
+}
+
+fn wire(bytes: f64) -> BTreeMap<String, Encoded> {
+    let encoded = Encoded {
+        bytes_per_sample: bytes,
+        encode_seconds_per_sample: 0.0,
+        decode_seconds_per_sample: 0.0,
+    };
+    [Encoding::F32, Encoding::U8]
+        .map(|encoding| (encoding.to_string(), encoded))
+        .into()
+}
+
+fn cuts() -> Vec<CutProfile> {
+    let cut = |(name, seconds, bytes): (&str, f64, f64)| CutProfile {
+        name: name.to_owned(),
+        compute: Linear {
+            fixed: 0.0,
+            per_sample: seconds,
+        },
+        busy_seconds_per_sample: seconds,
+        bytes_per_sample: bytes as u64,
+        encoded: wire(bytes),
+        memory: Linear::default(),
+    };
+    CUTS.map(cut).into()
+}
+
+fn survey() -> Survey {
+    Survey {
+        host: Profile {
+            place: place(),
+            read_seconds_per_sample: 0.0,
+            decode_seconds_per_sample: 0.005,
+            input: wire(150e3),
+            cuts: cuts(),
+            measured_in_seconds: 0.0,
+            measured_at: 0,
+        },
+        trainer: TrainerProfile {
+            place: place(),
+            decode_seconds_per_sample: 0.005,
+            normalise_seconds_per_sample: 0.0,
+            input: wire(150e3),
+            cuts: cuts(),
+            step_seconds: STEP,
+            batch: BATCH,
+            measured_in_seconds: 0.0,
+            measured_at: 0,
+        },
+        object_bytes: OBJECT,
+        neighbours: 0,
+        seen: Seen::default(),
+    }
+}
+
+fn possible() -> Vec<Possible> {
+    let split = |name: &str, encoding| Possible {
+        split: Split::from(name),
+        encodings: vec![encoding],
+        bytes_per_sample: 1,
+    };
+    let mut possible = vec![split("none", Encoding::F32), split("input", Encoding::U8)];
+    possible.extend(CUTS.map(|(name, ..)| split(name, Encoding::F32)));
+    possible
+}
+
+/// The world as it is, whatever the planner believes.
+#[derive(Clone, Copy)]
+struct World {
+    link: f64,
+    host: f64,
+}
+
+impl World {
+    fn workload(&self) -> Workload {
+        Workload {
+            batch: BATCH,
+            iterations: STEPS,
+            link_bytes_per_second: self.link,
+            shared_cores: false,
+            request_share: 0.3,
+        }
+    }
+
+    fn planner(&self) -> Planner {
+        let link = Link {
+            bytes_per_second: self.link,
+            round_trip: Duration::ZERO,
+        };
+        let mut planner = Planner::new(survey(), possible(), self.workload(), link, Policy::Auto, 32);
+        let plan = planner.plan().unwrap();
+        planner.start(plan.chosen().unwrap().candidate.clone());
+        planner
+    }
+
+    /// The best split here, and seconds of an iteration at `split`: on the host, the link and the trainer.
+    fn stages(&self, split: &Split) -> (f64, f64, f64) {
+        let survey = Survey {
+            seen: Seen {
+                host: self.host,
+                trainer: 1.0,
+            },
+            ..survey()
+        };
+        let candidates = survey.candidates(&possible(), &self.workload());
+        let candidate = candidates.into_iter().find(|candidate| candidate.split == *split);
+        let stages = candidate.unwrap().stages;
+        (stages.host_seconds, stages.link_seconds, stages.trainer_seconds)
+    }
+
+    fn steady(&self, split: &Split) -> f64 {
+        let (host, link, trainer) = self.stages(split);
+        host.max(link).max(trainer)
+    }
+
+    fn best(&self) -> f64 {
+        let all = possible();
+        all.iter()
+            .map(|possible| self.steady(&possible.split))
+            .fold(f64::INFINITY, f64::min)
+    }
+
+    /// What the trainer sees of an iteration, `noise` times as long as it should be.
+    fn iteration(&self, split: &Split, noise: f64) -> Iteration {
+        let (host, link, trainer) = self.stages(split);
+        let upstream = host.max(link) * noise;
+        let bytes = link * self.link;
+        Iteration {
+            waited: (upstream - trainer).max(0.0),
+            computed: trainer,
+            samples: BATCH,
+            bytes: bytes as u64,
+            on_host: Some((host / host.max(link)).clamp(0.01, 1.0)),
+        }
+    }
+}
+
+/// Runs a job in which the world becomes `later` half way; returns the splits in use at a quarter, at the end, and all changes.
+fn job(first: World, later: World, noise: impl Fn(u64) -> f64) -> (Split, Split, usize) {
+    let mut planner = first.planner();
+    let mut split = planner.plan().unwrap().chosen().unwrap().candidate.split.clone();
+    let (mut quarter, mut changes) = (split.clone(), 0);
+    for step in 0..STEPS {
+        let world = if step < STEPS / 2 { first } else { later };
+        if let Some(change) = planner.saw(&world.iteration(&split, noise(step)), STEPS - step) {
+            split = change.to.split.clone();
+            planner.start(change.to);
+            changes += 1;
+        }
+        if step == STEPS / 4 {
+            quarter = split.clone();
+        }
+    }
+    (quarter, split, changes)
+}
+
+/// Deterministic noise of up to a tenth either way.
+fn noise(step: u64) -> f64 {
+    let hash = step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    0.9 + 0.2 * (hash % 1000) as f64 / 1000.0
+}
+
+#[test]
+fn a_link_that_drops_moves_the_split_behind_it() {
+    let fast = World {
+        link: 200.0 * MBIT,
+        host: 1.0,
+    };
+    let slow = World {
+        link: 5.0 * MBIT,
+        ..fast
+    };
+    let (quarter, end, changes) = job(fast, slow, |_| 1.0);
+    assert!(fast.steady(&quarter) <= 1.05 * fast.best(), "{quarter}");
+    assert_ne!(quarter, end);
+    assert!(slow.steady(&end) <= 1.05 * slow.best(), "{end}");
+    assert!((1..=2).contains(&changes), "{changes}");
+}
+
+#[test]
+fn a_host_that_slows_down_gets_less_to_do() {
+    let idle = World {
+        link: 100.0 * MBIT,
+        host: 1.0,
+    };
+    let loaded = World { host: 8.0, ..idle };
+    let (quarter, end, changes) = job(idle, loaded, |_| 1.0);
+    assert!(idle.steady(&quarter) <= 1.05 * idle.best(), "{quarter}");
+    // A change must save a tenth, so what is within that of the best stays.
+    assert!(loaded.steady(&end) <= 1.12 * loaded.best(), "{end}");
+    assert!((1..=3).contains(&changes), "{changes}");
+}
+
+#[test]
+fn noise_changes_nothing() {
+    for link in [5.0, 50.0, 500.0] {
+        let world = World {
+            link: link * MBIT,
+            host: 1.0,
+        };
+        let (_, end, changes) = job(world, world, noise);
+        assert!(changes <= 1, "{changes} changes at {link} Mbit/s");
+        assert!(world.steady(&end) <= 1.1 * world.best(), "{end} at {link} Mbit/s");
+    }
+}
+
+#[test]
+fn requests_are_sized_to_travel_within_a_second() {
+    let world = World {
+        link: 5.0 * MBIT,
+        host: 1.0,
+    };
+    let planner = world.planner();
+    let plan = planner.plan().unwrap();
+    let of = |split: &str| {
+        let mut all = plan.candidates.iter();
+        let ranked = all
+            .find(|ranked| ranked.candidate.split == Split::from(split))
+            .unwrap();
+        planner.requests(&ranked.candidate, 1)
+    };
+    assert_eq!(of("freeze"), (32, 7));
+    // 110 KB each: five a second, but not fewer than eight.
+    assert_eq!(of("none"), (8, 16));
+}
