@@ -52,10 +52,10 @@ async fn a_trainer_measures_itself_once() {
         (6, 1, 1)
     );
 
-    assert_eq!(
-        trainer_profile(task(), Some(&cache), samples()).await.unwrap(),
-        first
-    );
+    let again = trainer_profile(task(), Some(&cache), samples()).await.unwrap();
+    // JSON may change a number's last digit.
+    assert!((again.step_seconds - first.step_seconds).abs() < 1e-12);
+    assert_eq!(again.measured_at, first.measured_at);
     assert_eq!(
         fetched.load(Ordering::SeqCst),
         1,
