@@ -53,10 +53,9 @@ async fn a_trainer_measures_itself_once() {
     );
 
     let again = trainer_profile(task(), Some(&cache), samples()).await.unwrap();
-    assert_eq!(
-        (again.measured_at, again.place, again.cuts.len()),
-        (first.measured_at, first.place, first.cuts.len())
-    );
+    // JSON may change a number's last digit.
+    assert!((again.step_seconds - first.step_seconds).abs() < 1e-12);
+    assert_eq!(again.measured_at, first.measured_at);
     assert_eq!(
         fetched.load(Ordering::SeqCst),
         1,
