@@ -9,7 +9,7 @@ use bytes::Bytes;
 use frostline_engine::{Device, SessionOptions};
 use frostline_graph::{Model, Network};
 use frostline_tensor::PixelSpec;
-use frostline_wire::{Activation, Description, DescriptionRequest, Encoding, Pin, Pixels, ServedCut, Split};
+use frostline_wire::{Activation, Description, DescriptionRequest, Pin, Pixels, ServedCut, Split, Values};
 
 /// A job that is ready to begin: the data are listed, the network is divided, the host has what it needs.
 pub(crate) struct Prepared {
@@ -278,7 +278,7 @@ fn source(
     let (rows, shape) = match (&chosen.split, pixels) {
         (Split::Cut(name), _) => (Rows::Values, divided.network.cut(name)?.shape.dims().to_vec()),
         (Split::None, Some(spec)) => (Rows::Objects(spec), input),
-        (Split::Input, Some(spec)) if chosen.encoding == Encoding::U8 => (Rows::Pixels(spec), input),
+        (Split::Input, Some(spec)) if chosen.encoding.values == Values::U8 => (Rows::Pixels(spec), input),
         _ => (Rows::Values, input),
     };
     Ok(Source {

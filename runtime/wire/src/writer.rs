@@ -14,7 +14,7 @@ use bytes::Bytes;
 use frostline_tensor::{Data, OpError, Tensor};
 use std::sync::Arc;
 
-/// Level 3, Arrow's own, takes twice the time and saves 1 % of typical activations.
+/// Level 3, Arrow's own, takes up to twice the time on SqueezeNet's activations and makes none of them smaller by 2 %.
 const ZSTD_LEVEL: i32 = 1;
 
 /// Writes the answer of one extraction. Every method returns the next bytes of the body, in pieces: without compression, the
