@@ -2,6 +2,7 @@
 //! errors as they cross the network.
 
 mod batch;
+mod buffers;
 mod columns;
 mod description;
 mod encoding;
