@@ -6,14 +6,18 @@
 
 mod dtype;
 mod error;
+mod half_precision;
 mod pixels;
+mod quantise;
 mod seams;
 mod shape;
 mod tensor;
 
 pub use dtype::DType;
 pub use error::{OpError, OpErrorCode};
+pub use half_precision::{exceeds_f16, from_f16, to_f16};
 pub use pixels::{PixelFormat, PixelSpec, PixelSpecError};
+pub use quantise::{Affine, dequantise, quantise};
 pub use seams::{
     BoxFuture, GraphExecutor, LoadedPixels, ObjectReader, SampleFailure, SampleLoader, SampleRef, Stage,
 };

@@ -1,6 +1,7 @@
 //! What can be typed: commands, flags, their help.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use frostline_wire::{Encoding, UnknownEncoding};
 use std::path::PathBuf;
 
 /// Fine-tune vision models on images in an object store, with the frozen layers run beside the data.
@@ -93,9 +94,10 @@ pub(crate) struct Train {
     /// Seeds the shuffle, the new classifier's weights and the choice of validation images
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
-    /// How activations travel; u8 is for --split input, and exact there. By default u8 for input, f32 elsewhere
-    #[arg(long, value_enum)]
-    pub(crate) encoding: Option<EncodingName>,
+    /// How activations travel: auto, or f32, u8 (pixels, for --split input, exact there), f16 or int8, each with +lz4 or +zstd
+    /// to compress them. auto never takes int8, which loses the most
+    #[arg(long, default_value = "auto", value_parser = encoding)]
+    pub(crate) encoding: EncodingChoice,
     /// Share of each class to validate with (0 to 1), for data without train/ and validation/
     #[arg(long, value_name = "SHARE")]
     pub(crate) validation: Option<f64>,
@@ -157,8 +159,8 @@ pub(crate) struct Plan {
     #[arg(long, default_value_t = 64, value_parser = positive)]
     pub(crate) batch: usize,
     /// How activations travel, instead of what suits the link
-    #[arg(long, value_enum)]
-    pub(crate) encoding: Option<EncodingName>,
+    #[arg(long, default_value = "auto", value_parser = encoding)]
+    pub(crate) encoding: EncodingChoice,
     /// Share of each class to validate with (0 to 1), for data without train/ and validation/
     #[arg(long, value_name = "SHARE")]
     pub(crate) validation: Option<f64>,
@@ -342,12 +344,26 @@ pub(crate) enum OptimizerName {
     Adamw,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum EncodingName {
-    /// As computed
-    F32,
-    /// Pixels before normalisation
-    U8,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EncodingChoice {
+    Auto,
+    Fixed(Encoding),
+}
+
+impl EncodingChoice {
+    pub(crate) fn fixed(self) -> Option<Encoding> {
+        match self {
+            Self::Auto => None,
+            Self::Fixed(encoding) => Some(encoding),
+        }
+    }
+}
+
+fn encoding(word: &str) -> Result<EncodingChoice, UnknownEncoding> {
+    match word {
+        "auto" => Ok(EncodingChoice::Auto),
+        word => word.parse().map(EncodingChoice::Fixed),
+    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

@@ -64,7 +64,7 @@ fn job(flags: &Flags) -> Result<Job> {
         .unwrap_or_default();
     let out = std::env::temp_dir().join("unused.onnx");
     let mut job = Job::new(model, name, freeze, data_url(data)?, Guest::stock(), out);
-    job.encoding = flags.encoding.map(crate::train::encoding);
+    job.encoding = flags.encoding.fixed();
     job.validation_share = flags.validation;
     job.epochs = flags.epochs;
     job.batch = flags.batch;

@@ -1,13 +1,12 @@
 //! `frostline train`.
 
-use crate::arguments::{BadSample, EncodingName, OptimizerName, Train};
+use crate::arguments::{BadSample, OptimizerName, Train};
 use crate::host::{Connection, data_url};
 use crate::output::Reporter;
 use anyhow::{Context, Result};
 use frostline_graph::Model;
 use frostline_trainer::{Guest, Job, OnBadSample, train};
 use frostline_training::Optimizer;
-use frostline_wire::Encoding;
 use std::path::Path;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -51,7 +50,7 @@ fn job(flags: &Train) -> Result<Job> {
         flags.out.clone(),
     );
     job.split = flags.split.parse()?;
-    job.encoding = flags.encoding.map(encoding);
+    job.encoding = flags.encoding.fixed();
     job.validation_share = flags.validation;
     job.epochs = flags.epochs;
     job.batch = flags.batch;
@@ -130,13 +129,6 @@ fn optimizer(flags: &Train) -> (Optimizer, f32) {
                 flags.lr.unwrap_or(0.001),
             )
         }
-    }
-}
-
-pub(crate) fn encoding(name: EncodingName) -> Encoding {
-    match name {
-        EncodingName::F32 => Encoding::F32,
-        EncodingName::U8 => Encoding::U8,
     }
 }
 

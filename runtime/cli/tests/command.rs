@@ -48,6 +48,17 @@ fn a_wrong_flag_is_a_usage_error() {
 }
 
 #[test]
+fn an_unknown_encoding_is_a_usage_error_that_names_the_known_ones() {
+    let output = frostline(&["train", "--encoding", "f16+gzip"]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        text.contains("f32, u8, f16 or int8") && text.contains("+zstd"),
+        "{text}"
+    );
+}
+
+#[test]
 fn completions_know_the_commands() {
     let output = frostline(&["completions", "bash"]);
     let script = String::from_utf8(output.stdout).unwrap();

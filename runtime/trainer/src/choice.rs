@@ -1,10 +1,15 @@
 use crate::TrainerError;
 use frostline_graph::{Cut, Network};
 use frostline_tensor::{DType, PixelSpec};
-use frostline_wire::{Activation, Description, Encoding, Pixels, Split};
+use frostline_wire::{Activation, Compression, Description, Encoding, Pixels, Split, Values};
 
 /// Encodings that are chosen from for activations when the job names none.
-const AUTOMATIC: [Encoding; 1] = [Encoding::F32];
+const AUTOMATIC: [Encoding; 4] = [
+    Encoding::F32,
+    Encoding::F16,
+    Encoding::F16.with(Compression::Lz4),
+    Encoding::F16.with(Compression::Zstd),
+];
 
 /// What a split is chosen from: the network, what the guest serves, what the data weigh.
 pub(crate) struct Offer<'a> {
@@ -118,17 +123,15 @@ impl Offer<'_> {
                 self.spec(split)?;
                 self.object_bytes
             }
-            Split::Input => {
-                let elements: usize = self.spec(split)?.sample_shape().iter().product();
-                elements as u64
-                    * if self.encoding_of(split) == Encoding::U8 {
-                        1
-                    } else {
-                        4
-                    }
-            }
-            Split::Cut(name) => self.served(name)?.bytes_per_sample as u64,
+            Split::Input => self.raw_bytes(split, &self.spec(split)?.sample_shape()),
+            Split::Cut(name) => self.raw_bytes(split, self.served(name)?.shape.dims()),
         })
+    }
+
+    /// Bytes of a sample of this shape in its encoding, before compression.
+    fn raw_bytes(&self, split: &Split, shape: &[usize]) -> u64 {
+        let rows = self.encoding_of(split).values.rows(shape.to_vec());
+        rows.row_bytes().ok().flatten().unwrap_or(u64::MAX)
     }
 
     fn encoding_of(&self, split: &Split) -> Encoding {
@@ -141,12 +144,18 @@ impl Offer<'_> {
     }
 
     fn check_encoding(&self, split: &Split) -> Result<(), TrainerError> {
-        if self.encoding_of(split) == Encoding::F32 || *split == Split::Input {
-            return Ok(());
-        }
-        let reason = "u8 is for pixels; ask for f32, or for the split 'input'";
+        let encoding = self.encoding_of(split);
+        let reason = match split {
+            Split::None if encoding != Encoding::F32 => {
+                "objects travel as they are; ask for f32, or for another split"
+            }
+            Split::Cut(_) if encoding.values == Values::U8 => {
+                "u8 is for pixels; ask for f32, f16 or int8, or for the split 'input'"
+            }
+            _ => return Ok(()),
+        };
         Err(TrainerError::Encoding {
-            encoding: Encoding::U8,
+            encoding,
             split: split.clone(),
             reason,
         })

@@ -2,7 +2,7 @@ use crate::TrainerError;
 use crate::pipeline::{Rows, Source};
 use frostline_graph::Network;
 use frostline_tensor::PixelSpec;
-use frostline_wire::{Encoding, Pin, Split};
+use frostline_wire::{Encoding, Pin, Split, Values};
 
 /// What to ask the host for at any split of one job.
 pub(crate) struct Sources {
@@ -30,7 +30,7 @@ impl Sources {
         let (rows, shape) = match (split, self.pixels) {
             (Split::Cut(name), _) => (Rows::Values, self.network.cut(name)?.shape.dims().to_vec()),
             (Split::None, Some(spec)) => (Rows::Objects(spec), input()),
-            (Split::Input, Some(spec)) if encoding == Encoding::U8 => (Rows::Pixels(spec), input()),
+            (Split::Input, Some(spec)) if encoding.values == Values::U8 => (Rows::Pixels(spec), input()),
             _ => (Rows::Values, input()),
         };
         Ok(Source {

@@ -1,28 +1,48 @@
 //! One decoded record batch and its rows.
 
-use crate::FrameError;
+use crate::{FrameError, RowFormat, RowValue};
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Float32Type, UInt8Type, UInt32Type};
+use arrow_array::types::{ArrowPrimitiveType, Float16Type, Float32Type, Int8Type, UInt8Type, UInt32Type};
 use arrow_array::{
-    Array, FixedSizeListArray, LargeBinaryArray, PrimitiveArray, RecordBatch, StringArray, StructArray,
-    UInt32Array,
+    Array, ArrayRef, FixedSizeListArray, LargeBinaryArray, LargeListArray, PrimitiveArray, RecordBatch,
+    StringArray, StructArray, UInt32Array,
 };
 use frostline_tensor::{OpError, OpErrorCode};
 
-/// Rows that arrived together. Values are borrowed from the bytes as received, so one row can be copied straight to
+/// Rows that arrived together. Values are borrowed from the bytes as received, so one row can be copied or decoded straight to
 /// where it belongs.
 #[derive(Debug, Clone)]
 pub struct ActivationBatch {
     positions: UInt32Array,
-    values: Values,
+    values: Columns,
+    exact: Option<Exact>,
     errors: StructArray,
 }
 
 #[derive(Debug, Clone)]
-enum Values {
+enum Columns {
     Objects(LargeBinaryArray),
-    F32(FixedSizeListArray, PrimitiveArray<Float32Type>),
-    U8(FixedSizeListArray, PrimitiveArray<UInt8Type>),
+    F32(Lists<Float32Type>),
+    U8(Lists<UInt8Type>),
+    F16(Lists<Float16Type>),
+    Int8(Box<EightBits>),
+}
+
+#[derive(Debug, Clone)]
+struct EightBits {
+    values: Lists<Int8Type>,
+    scales: Lists<Float32Type>,
+    offsets: Lists<Float32Type>,
+}
+
+impl EightBits {
+    fn row(&self, index: usize) -> Option<RowValue<'_>> {
+        Some(RowValue::Int8 {
+            values: self.values.row(index)?,
+            scales: self.scales.row(index)?,
+            offsets: self.offsets.row(index)?,
+        })
+    }
 }
 
 /// One sample's answer.
@@ -34,56 +54,52 @@ pub struct Row<'a> {
     pub outcome: Result<RowValue<'a>, OpError>,
 }
 
-/// The activation of one sample, row-major.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum RowValue<'a> {
-    /// An object's bytes, as stored.
-    Object(&'a [u8]),
-    /// Activations as computed.
-    F32(&'a [f32]),
-    /// Pixels before normalisation.
-    U8(&'a [u8]),
-}
-
-impl RowValue<'_> {
-    /// Bytes the value takes.
-    pub fn byte_len(&self) -> usize {
-        match self {
-            Self::Object(bytes) | Self::U8(bytes) => bytes.len(),
-            Self::F32(values) => size_of_val(*values),
-        }
-    }
-}
-
 impl ActivationBatch {
-    /// Columns of a batch whose schema was checked.
-    pub(crate) fn new(batch: &RecordBatch) -> Result<Self, FrameError> {
-        let wrong = || FrameError::malformed("columns of other types than its schema");
-        let [positions, values, errors] = batch.columns() else {
-            return Err(wrong());
-        };
-        let values = if let Some(objects) = values.as_binary_opt::<i64>() {
-            Values::Objects(objects.clone())
-        } else {
-            let list = values.as_fixed_size_list_opt().ok_or_else(wrong)?.clone();
-            if let Some(elements) = list.values().as_primitive_opt::<Float32Type>().cloned() {
-                Values::F32(list, elements)
-            } else {
-                let elements = list
-                    .values()
-                    .as_primitive_opt::<UInt8Type>()
-                    .cloned()
-                    .ok_or_else(wrong)?;
-                Values::U8(list, elements)
+    /// Columns of a batch whose schema was checked to be that of `format`.
+    pub(crate) fn new(format: &RowFormat, batch: &RecordBatch) -> Result<Self, FrameError> {
+        let columns = match (format, batch.columns()) {
+            (RowFormat::F16(_), [positions, values, exact, errors]) => {
+                let exact = Exact::of(exact, format)?;
+                Self::of(positions, Columns::F16(Lists::of(values)?), Some(exact), errors)
             }
-        };
-        let positions = positions
-            .as_primitive_opt::<UInt32Type>()
-            .ok_or_else(wrong)?
-            .clone();
+            (RowFormat::Int8(_), [positions, values, scales, offsets, exact, errors]) => {
+                let values = Box::new(EightBits {
+                    values: Lists::of(values)?,
+                    scales: Lists::of(scales)?,
+                    offsets: Lists::of(offsets)?,
+                });
+                let exact = Exact::of(exact, format)?;
+                Self::of(positions, Columns::Int8(values), Some(exact), errors)
+            }
+            (_, [positions, values, errors]) => {
+                let values = match format {
+                    RowFormat::Object => {
+                        Columns::Objects(values.as_binary_opt::<i64>().ok_or_else(wrong)?.clone())
+                    }
+                    RowFormat::F32(_) => Columns::F32(Lists::of(values)?),
+                    _ => Columns::U8(Lists::of(values)?),
+                };
+                Self::of(positions, values, None, errors)
+            }
+            _ => Err(wrong()),
+        }?;
+        columns.check_scales()?;
+        Ok(columns)
+    }
+
+    fn of(
+        positions: &ArrayRef,
+        values: Columns,
+        exact: Option<Exact>,
+        errors: &ArrayRef,
+    ) -> Result<Self, FrameError> {
         Ok(Self {
-            positions,
+            positions: positions
+                .as_primitive_opt::<UInt32Type>()
+                .ok_or_else(wrong)?
+                .clone(),
             values,
+            exact,
             errors: errors.as_struct_opt().ok_or_else(wrong)?.clone(),
         })
     }
@@ -109,11 +125,12 @@ impl ActivationBatch {
             .iter()
             .enumerate()
             .map(|(index, &position)| {
-                let ambiguous = || FrameError::AmbiguousRow { position };
-                let outcome = match (self.value(index), self.error(index)) {
-                    (Some(value), None) => Ok(value),
-                    (None, Some(error)) => Err(error),
-                    _ => return Err(ambiguous()),
+                let exact = self.exact.as_ref().and_then(|exact| exact.row(index));
+                let outcome = match (self.value(index), exact, self.error(index)) {
+                    (Some(value), None, None) => Ok(value),
+                    (None, Some(row), None) => Ok(RowValue::F32(row)),
+                    (None, None, Some(error)) => Err(error),
+                    _ => return Err(FrameError::AmbiguousRow { position }),
                 };
                 Ok(Row { position, outcome })
             })
@@ -121,12 +138,31 @@ impl ActivationBatch {
 
     fn value(&self, index: usize) -> Option<RowValue<'_>> {
         match &self.values {
-            Values::Objects(objects) => objects
+            Columns::Objects(objects) => objects
                 .is_valid(index)
                 .then(|| RowValue::Object(objects.value(index))),
-            Values::F32(list, elements) => row_of(list, elements.values(), index).map(RowValue::F32),
-            Values::U8(list, elements) => row_of(list, elements.values(), index).map(RowValue::U8),
+            Columns::F32(values) => values.row(index).map(RowValue::F32),
+            Columns::U8(values) => values.row(index).map(RowValue::U8),
+            Columns::F16(values) => values.row(index).map(RowValue::F16),
+            Columns::Int8(values) => values.row(index),
         }
+    }
+
+    /// Refuses scales and offsets that no encoder writes.
+    fn check_scales(&self) -> Result<(), FrameError> {
+        let sane = |index| match self.value(index) {
+            Some(RowValue::Int8 { scales, offsets, .. }) => {
+                scales.iter().all(|scale| scale.is_finite() && *scale >= 0.0)
+                    && offsets.iter().all(|offset| offset.is_finite())
+            }
+            _ => true,
+        };
+        if (0..self.len()).all(sane) {
+            return Ok(());
+        }
+        Err(FrameError::malformed(
+            "a scale that is not finite, or below zero, or an offset that is not finite",
+        ))
     }
 
     fn error(&self, index: usize) -> Option<OpError> {
@@ -144,13 +180,83 @@ impl ActivationBatch {
     }
 }
 
-fn row_of<'a, T>(list: &FixedSizeListArray, elements: &'a [T], index: usize) -> Option<&'a [T]> {
-    let width = usize::try_from(list.value_length()).ok()?;
-    let start = index.checked_mul(width)?;
-    if list.is_null(index) {
-        return None;
+/// A column of lists of one length, with their elements.
+#[derive(Debug)]
+struct Lists<T: ArrowPrimitiveType> {
+    lists: FixedSizeListArray,
+    elements: PrimitiveArray<T>,
+}
+
+/// Not derived, which would ask the same of `T`.
+impl<T: ArrowPrimitiveType> Clone for Lists<T> {
+    fn clone(&self) -> Self {
+        Self {
+            lists: self.lists.clone(),
+            elements: self.elements.clone(),
+        }
     }
-    elements.get(start..start.checked_add(width)?)
+}
+
+impl<T: ArrowPrimitiveType> Lists<T> {
+    fn of(column: &ArrayRef) -> Result<Self, FrameError> {
+        let lists = column.as_fixed_size_list_opt().ok_or_else(wrong)?.clone();
+        let elements = lists.values().as_primitive_opt::<T>().ok_or_else(wrong)?.clone();
+        Ok(Self { lists, elements })
+    }
+
+    fn row(&self, index: usize) -> Option<&[T::Native]> {
+        let width = usize::try_from(self.lists.value_length()).ok()?;
+        let start = index.checked_mul(width)?;
+        if self.lists.is_null(index) {
+            return None;
+        }
+        self.elements.values().get(start..start.checked_add(width)?)
+    }
+}
+
+/// The rows that travel as they are.
+#[derive(Debug, Clone)]
+struct Exact {
+    lists: LargeListArray,
+    elements: PrimitiveArray<Float32Type>,
+}
+
+impl Exact {
+    /// The column, whose rows are checked to be as long as those of `format`.
+    fn of(column: &ArrayRef, format: &RowFormat) -> Result<Self, FrameError> {
+        let lists = column.as_list_opt::<i64>().ok_or_else(wrong)?.clone();
+        let elements = lists
+            .values()
+            .as_primitive_opt::<Float32Type>()
+            .ok_or_else(wrong)?
+            .clone();
+        let exact = Self { lists, elements };
+        let width = format.width()?;
+        let mut lengths = (0..exact.lists.len()).filter_map(|index| Some(exact.row(index)?.len()));
+        if lengths.any(|length| Some(length) != width) {
+            return Err(FrameError::malformed(
+                "an exact row of another length than its format's",
+            ));
+        }
+        Ok(exact)
+    }
+
+    /// A row whose place lies outside the elements is empty, and so of the wrong length.
+    fn row(&self, index: usize) -> Option<&[f32]> {
+        if self.lists.is_null(index) {
+            return None;
+        }
+        let place = self.lists.value_offsets().get(index..index.checked_add(2)?);
+        let range = match place {
+            Some(&[start, end]) => usize::try_from(start).ok()?..usize::try_from(end).ok()?,
+            _ => 0..0,
+        };
+        Some(self.elements.values().get(range).unwrap_or_default())
+    }
+}
+
+fn wrong() -> FrameError {
+    FrameError::malformed("columns of other types than its schema")
 }
 
 /// The code of that name; one this version does not know counts as unknown.

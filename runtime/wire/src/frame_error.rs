@@ -35,7 +35,7 @@ pub enum FrameError {
     #[error("the answer's column {column:?} should be {expected}, it is {actual}")]
     Schema {
         /// The column.
-        column: &'static str,
+        column: String,
         /// What it should be.
         expected: String,
         /// What it is.

@@ -2,30 +2,39 @@
 //! errors as they cross the network.
 
 mod batch;
+mod buffers;
+mod columns;
 mod description;
+mod encoding;
 mod error;
 mod frame_error;
 mod frames;
+mod measure;
 mod messages;
 mod profile;
 mod reader;
+mod row_value;
 mod rows;
 mod split;
+mod unpacked;
 mod writer;
 
 #[cfg(test)]
 mod tests;
 
-pub use batch::{ActivationBatch, Row, RowValue};
+pub use batch::{ActivationBatch, Row};
 pub use description::{Activation, Description, Pixels, ServedCut};
+pub use encoding::{Compression, Encoding, UnknownEncoding, Values};
 pub use error::{ErrorBody, ErrorClass};
 pub use frame_error::FrameError;
+pub use measure::measure;
 pub use messages::{
-    CutInfo, DescriptionRequest, Encoding, ExtractionRequest, GuestInfo, Load, ModelInfo, ObjectInfo,
-    ObjectPage, Pin, RequestedSample,
+    CutInfo, DescriptionRequest, ExtractionRequest, GuestInfo, Load, ModelInfo, ObjectInfo, ObjectPage, Pin,
+    RequestedSample,
 };
 pub use profile::{CutProfile, Encoded, Linear, Place, Profile, ProfileRequest};
 pub use reader::ActivationReader;
+pub use row_value::RowValue;
 pub use rows::RowFormat;
 pub use split::Split;
 pub use writer::{ActivationWriter, RowFailure};

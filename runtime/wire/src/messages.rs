@@ -1,4 +1,4 @@
-use crate::Split;
+use crate::{Encoding, Split};
 use serde::{Deserialize, Serialize};
 
 /// A guest or model by name and exact content.
@@ -102,26 +102,6 @@ pub struct RequestedSample {
     /// The version that is meant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etag: Option<String>,
-}
-
-/// How activations travel.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Encoding {
-    /// As computed.
-    #[default]
-    F32,
-    /// Pixels before normalisation; for the split `input` only, and exact there.
-    U8,
-}
-
-impl std::fmt::Display for Encoding {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::F32 => "f32",
-            Self::U8 => "u8",
-        })
-    }
 }
 
 /// One object of a listing.

@@ -1,22 +1,26 @@
 //! The bytes of an Arrow IPC stream, as they arrive, to rows.
 
 use crate::frames::{Frames, Message};
-use crate::{ActivationBatch, FrameError, RowFormat};
+use crate::unpacked::{Codec, unpacked};
+use crate::{ActivationBatch, Compression, FrameError, RowFormat};
 use arrow_ipc::convert::try_fb_to_schema;
 use arrow_ipc::reader::RecordBatchDecoder;
 use arrow_ipc::{MessageHeader, MetadataVersion, RecordBatch as BatchHeader, root_as_message};
 use arrow_schema::SchemaRef;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Reads the answer of one extraction. Trusts nothing in it: whatever the bytes say, the outcome is rows for positions
 /// that were asked for, each once, or an error.
 ///
-/// Memory: the bytes of the message being read (at most `message_limit`), plus what [`push`](Self::push) returned and
-/// the caller still holds.
+/// Memory: the bytes of the message being read (at most `message_limit`), as much again for its decompressed buffers where
+/// they are compressed, plus what [`push`](Self::push) returned and the caller still holds.
 pub struct ActivationReader {
     format: RowFormat,
+    compression: Compression,
+    message_limit: usize,
     frames: Frames,
     schema: Option<SchemaRef>,
     /// Whether each position asked for was answered.
@@ -26,17 +30,26 @@ pub struct ActivationReader {
 
 impl ActivationReader {
     /// A reader for an answer of `format` with one row for each of `positions`. `message_limit` bounds the bytes of one
-    /// record batch: the most a batch of all positions could take is a good choice.
+    /// record batch, as received and once decompressed: the most a batch of all positions could take is a good choice.
     pub fn new(format: RowFormat, positions: impl IntoIterator<Item = u32>, message_limit: usize) -> Self {
         let answered: BTreeMap<u32, bool> = positions.into_iter().map(|position| (position, false)).collect();
         let outstanding = answered.len();
         Self {
             format,
+            compression: Compression::None,
+            message_limit,
             frames: Frames::new(message_limit),
             schema: None,
             answered,
             outstanding,
         }
+    }
+
+    /// Lets batches be compressed so. Without this a compressed batch is refused.
+    #[must_use]
+    pub fn compressed(mut self, compression: Compression) -> Self {
+        self.compression = compression;
+        self
     }
 
     /// Takes the next bytes of the body, cut anywhere, and returns the batches they complete.
@@ -91,9 +104,9 @@ impl ActivationReader {
                 let batch = header
                     .header_as_record_batch()
                     .ok_or_else(|| FrameError::malformed("an empty batch"))?;
-                self.check_batch(&batch, message.body.len())?;
+                self.check_batch(&batch, &message.body)?;
                 let batch = decode(message, batch, schema, header.version())?;
-                let batch = ActivationBatch::new(&batch)?;
+                let batch = ActivationBatch::new(&self.format, &batch)?;
                 self.mark(&batch)?;
                 Ok(Some(batch))
             }
@@ -104,8 +117,8 @@ impl ActivationReader {
     }
 
     /// Refuses what arrow's decoder would panic on or allocate without bound: buffers outside the body, not
-    /// aligned or of broken elements, lengths beyond the rows there can be, compressed bodies.
-    fn check_batch(&self, batch: &BatchHeader<'_>, body: usize) -> Result<(), FrameError> {
+    /// aligned or of broken elements, lengths beyond the rows there can be, buffers that would decompress to more than that.
+    fn check_batch(&self, batch: &BatchHeader<'_>, body: &[u8]) -> Result<(), FrameError> {
         let rows = usize::try_from(batch.length())
             .ok()
             .filter(|&rows| rows > 0 && rows <= self.outstanding);
@@ -116,11 +129,6 @@ impl ActivationReader {
                 self.outstanding
             ))
         })?;
-        if batch.compression().is_some() {
-            return Err(FrameError::malformed(
-                "a compressed batch, which was not asked for",
-            ));
-        }
         let elements = rows.saturating_mul(self.format.width()?.unwrap_or(1));
         let length_fits = |length: i64| usize::try_from(length).is_ok_and(|length| length <= elements);
         let nodes = batch.nodes().into_iter().flatten();
@@ -129,9 +137,14 @@ impl ActivationReader {
                 return Err(FrameError::malformed("a column longer than its batch"));
             }
         }
+        self.check_buffers(batch, rows, body)
+    }
+
+    fn check_buffers(&self, batch: &BatchHeader<'_>, rows: usize, body: &[u8]) -> Result<(), FrameError> {
+        let codec = Codec::of(batch, self.compression)?;
         let buffers = batch.buffers().unwrap_or_default();
-        let sizes = self.format.element_sizes();
-        if buffers.len() != sizes.len()
+        let bounds = self.format.buffers(rows)?;
+        if buffers.len() != bounds.len()
             || batch
                 .variadicBufferCounts()
                 .is_some_and(|counts| !counts.is_empty())
@@ -140,17 +153,26 @@ impl ActivationReader {
                 "a batch with another number of buffers than its schema has",
             ));
         }
-        for (buffer, size) in buffers.iter().zip(sizes) {
-            let range = usize::try_from(buffer.offset())
-                .ok()
-                .zip(usize::try_from(buffer.length()).ok());
-            let fits = range.is_some_and(|(offset, length)| {
-                let end = offset.checked_add(length);
-                offset.is_multiple_of(8) && length.is_multiple_of(*size) && end.is_some_and(|end| end <= body)
-            });
-            if !fits {
+        let mut total = 0_usize;
+        for (buffer, bound) in buffers.iter().zip(bounds) {
+            let bytes = place(buffer.offset(), buffer.length()).and_then(|place| body.get(place));
+            let size = bytes.and_then(|bytes| unpacked(bytes, codec));
+            let Some(size) = size.filter(|size| size.is_multiple_of(bound.element)) else {
                 return Err(FrameError::malformed("a buffer outside its message or unaligned"));
+            };
+            if size > bound.most {
+                return Err(FrameError::malformed(format!(
+                    "a buffer of {size} bytes where {rows} rows have at most {}",
+                    bound.most
+                )));
             }
+            total = total.saturating_add(size);
+        }
+        if total > self.message_limit {
+            return Err(FrameError::TooLarge {
+                bytes: total as u64,
+                limit: self.message_limit as u64,
+            });
         }
         Ok(())
     }
@@ -167,6 +189,14 @@ impl ActivationReader {
         }
         Ok(())
     }
+}
+
+/// Where an aligned buffer lies in its body.
+fn place(offset: i64, length: i64) -> Option<Range<usize>> {
+    let (offset, length) = (usize::try_from(offset).ok()?, usize::try_from(length).ok()?);
+    offset
+        .is_multiple_of(8)
+        .then_some(offset..offset.checked_add(length)?)
 }
 
 fn decode(

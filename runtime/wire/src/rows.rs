@@ -9,7 +9,13 @@ use std::sync::Arc;
 
 pub(crate) const POSITION: &str = "position";
 pub(crate) const ACTIVATION: &str = "activation";
+pub(crate) const SCALE: &str = "scale";
+pub(crate) const OFFSET: &str = "offset";
+pub(crate) const EXACT: &str = "exact";
 pub(crate) const ERROR: &str = "error";
+
+/// A slice of a row's first axis gets a scale of its own from this size on; for smaller ones the scales would weigh too much.
+const SLICE: usize = 64;
 
 /// The canonical extension's name and, as JSON, its metadata. Written here because arrow-schema 60 spells
 /// `permutation` differently from the specification and cannot read back its own text.
@@ -23,7 +29,7 @@ struct TensorMetadata {
     permutation: Option<Vec<usize>>,
 }
 
-/// What the `activation` column of an answer holds; the same for all its rows.
+/// What the columns of an answer hold; the same for all its rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RowFormat {
     /// The bytes of the object, as stored: split `none`.
@@ -32,6 +38,10 @@ pub enum RowFormat {
     F32(Vec<usize>),
     /// `u8` of this shape per sample: pixels before normalisation.
     U8(Vec<usize>),
+    /// `f16` of this shape per sample, or `f32` for a sample it cannot hold.
+    F16(Vec<usize>),
+    /// Eight bits of this shape per sample with scales and offsets, or `f32` for a sample they cannot stand for.
+    Int8(Vec<usize>),
 }
 
 impl std::fmt::Display for RowFormat {
@@ -40,17 +50,27 @@ impl std::fmt::Display for RowFormat {
             Self::Object => f.write_str("object bytes"),
             Self::F32(shape) => write!(f, "f32{shape:?}"),
             Self::U8(shape) => write!(f, "u8{shape:?}"),
+            Self::F16(shape) => write!(f, "f16{shape:?}"),
+            Self::Int8(shape) => write!(f, "int8{shape:?}"),
         }
     }
 }
 
 impl RowFormat {
+    /// Shape of one row; `None` for objects.
+    pub fn shape(&self) -> Option<&[usize]> {
+        match self {
+            Self::Object => None,
+            Self::F32(shape) | Self::U8(shape) | Self::F16(shape) | Self::Int8(shape) => Some(shape),
+        }
+    }
+
     /// Elements of one row; `None` for objects, whose sizes differ.
     ///
     /// # Errors
     /// [`FrameError::Format`] when Arrow cannot count them in 31 bits.
     pub fn width(&self) -> Result<Option<usize>, FrameError> {
-        let (Self::F32(shape) | Self::U8(shape)) = self else {
+        let Some(shape) = self.shape() else {
             return Ok(None);
         };
         let elements = shape
@@ -58,39 +78,83 @@ impl RowFormat {
             .try_fold(1_usize, |product, &side| product.checked_mul(side));
         match elements.filter(|&elements| i32::try_from(elements).is_ok()) {
             Some(0) => Err(FrameError::Format {
-                shape: shape.clone(),
+                shape: shape.to_vec(),
                 reason: "it has no elements".to_owned(),
             }),
             Some(elements) => Ok(Some(elements)),
             None => Err(FrameError::Format {
-                shape: shape.clone(),
+                shape: shape.to_vec(),
                 reason: "it has more than 2^31 - 1 elements".to_owned(),
             }),
         }
     }
 
-    /// Bytes of one row; `None` for objects.
+    /// Slices of one row that have a scale and an offset of their own: those of its first axis (channels, tokens) where each
+    /// has at least 64 elements, else the row as a whole.
+    pub fn slices(&self) -> usize {
+        match self.shape() {
+            Some([first, rest @ ..]) if !rest.is_empty() && large(rest) => *first,
+            _ => 1,
+        }
+    }
+
+    /// Bytes of one row before compression; `None` for objects.
     ///
     /// # Errors
     /// As [`RowFormat::width`].
     pub fn row_bytes(&self) -> Result<Option<u64>, FrameError> {
-        let element = if matches!(self, Self::F32(_)) { 4 } else { 1 };
-        Ok(self.width()?.map(|width| width as u64 * element))
+        let scales = (self.slices() as u64).saturating_mul(8);
+        Ok(self.width()?.map(|width| match self {
+            Self::Object | Self::U8(_) => width as u64,
+            Self::F32(_) => width as u64 * 4,
+            Self::F16(_) => width as u64 * 2,
+            Self::Int8(_) => scales.saturating_add(width as u64),
+        }))
+    }
+
+    /// The most bytes one row can take in a batch before compression: for `f16` and `int8`, those of a row that travels as
+    /// `f32` beside its unused place. `None` for objects.
+    ///
+    /// # Errors
+    /// As [`RowFormat::width`].
+    pub fn largest_row_bytes(&self) -> Result<Option<u64>, FrameError> {
+        let exact = if self.falls_back() {
+            self.width()?.unwrap_or(0) as u64 * 4
+        } else {
+            0
+        };
+        Ok(self.row_bytes()?.map(|bytes| bytes.saturating_add(exact)))
+    }
+
+    /// Whether rows the encoding cannot hold travel as `f32`.
+    pub(crate) fn falls_back(&self) -> bool {
+        matches!(self, Self::F16(_) | Self::Int8(_))
     }
 
     /// The Arrow schema of an answer with these rows.
     pub(crate) fn schema(&self) -> Result<Schema, FrameError> {
-        let position = Field::new(POSITION, DataType::UInt32, false);
-        let error = Field::new(ERROR, DataType::Struct(error_fields()), true);
-        Ok(Schema::new(vec![position, self.activation_field()?, error]))
+        let mut fields = vec![
+            Field::new(POSITION, DataType::UInt32, false),
+            self.activation_field()?,
+        ];
+        if matches!(self, Self::Int8(_)) {
+            let scales = self.scales_type()?;
+            fields.push(Field::new(SCALE, scales.clone(), false));
+            fields.push(Field::new(OFFSET, scales, false));
+        }
+        if self.falls_back() {
+            fields.push(Field::new(EXACT, DataType::LargeList(exact_field()), true));
+        }
+        fields.push(Field::new(ERROR, DataType::Struct(error_fields()), true));
+        Ok(Schema::new(fields))
     }
 
     fn activation_field(&self) -> Result<Field, FrameError> {
-        let (Self::F32(shape) | Self::U8(shape)) = self else {
+        let Some(shape) = self.shape() else {
             return Ok(Field::new(ACTIVATION, DataType::LargeBinary, true));
         };
         let metadata = TensorMetadata {
-            shape: shape.clone(),
+            shape: shape.to_vec(),
             permutation: None,
         };
         let metadata = serde_json::to_string(&metadata).map_err(FrameError::encode)?;
@@ -103,22 +167,26 @@ impl RowFormat {
     }
 
     fn element_type(&self) -> DataType {
-        if matches!(self, Self::F32(_)) {
-            DataType::Float32
-        } else {
-            DataType::UInt8
+        match self {
+            Self::Object | Self::U8(_) => DataType::UInt8,
+            Self::F32(_) => DataType::Float32,
+            Self::F16(_) => DataType::Float16,
+            Self::Int8(_) => DataType::Int8,
         }
     }
 
     /// The storage type of the activation column.
     pub(crate) fn column_type(&self) -> Result<DataType, FrameError> {
-        Ok(match self.width()? {
-            None => DataType::LargeBinary,
-            Some(width) => {
-                let width = i32::try_from(width).map_err(FrameError::encode)?;
-                DataType::FixedSizeList(Arc::new(Field::new_list_field(self.element_type(), false)), width)
-            }
-        })
+        match self.width()? {
+            None => Ok(DataType::LargeBinary),
+            Some(width) => list_type(self.element_type(), width),
+        }
+    }
+
+    /// The type of the columns of scales and offsets.
+    pub(crate) fn scales_type(&self) -> Result<DataType, FrameError> {
+        self.width()?;
+        list_type(DataType::Float32, self.slices())
     }
 
     /// Refuses a schema other than this format's. Names, types and the tensor's shape count; how a writer spelled its
@@ -133,37 +201,21 @@ impl RowFormat {
             );
             return Err(FrameError::Malformed { detail });
         }
-        for ((actual, wanted), column) in schema
-            .fields()
-            .iter()
-            .zip(expected.fields())
-            .zip([POSITION, ACTIVATION, ERROR])
-        {
+        for (actual, wanted) in schema.fields().iter().zip(expected.fields()) {
             let same = actual.name() == wanted.name() && actual.data_type() == wanted.data_type();
-            if !same || (column == ACTIVATION && !self.same_shape(actual)) {
-                let (expected, actual) = (describe(wanted), describe(actual));
+            if !same || (wanted.name() == ACTIVATION && !self.same_shape(actual)) {
                 return Err(FrameError::Schema {
-                    column,
-                    expected,
-                    actual,
+                    column: wanted.name().clone(),
+                    expected: describe(wanted),
+                    actual: describe(actual),
                 });
             }
         }
         Ok(())
     }
 
-    /// Element sizes, in bytes, of the buffers a batch of these rows has, in the order of its columns. Validity bits and
-    /// bytes count 1; a text or binary column is validity, offsets, bytes.
-    pub(crate) fn element_sizes(&self) -> &'static [usize] {
-        match self {
-            Self::Object => &[1, 4, 1, 8, 1, 1, 1, 4, 1, 1, 4, 1],
-            Self::F32(_) => &[1, 4, 1, 1, 4, 1, 1, 4, 1, 1, 4, 1],
-            Self::U8(_) => &[1, 4, 1, 1, 1, 1, 1, 4, 1, 1, 4, 1],
-        }
-    }
-
     fn same_shape(&self, field: &Field) -> bool {
-        let (Self::F32(shape) | Self::U8(shape)) = self else {
+        let Some(shape) = self.shape() else {
             return true;
         };
         let named = field.extension_type_name() == Some(FIXED_SHAPE_TENSOR);
@@ -173,6 +225,27 @@ impl RowFormat {
         named
             && matches!(metadata, Some(Ok(tensor)) if tensor.shape == *shape && tensor.permutation.is_none())
     }
+}
+
+/// Whether a slice of this shape gets a scale of its own.
+fn large(slice: &[usize]) -> bool {
+    let elements = slice
+        .iter()
+        .fold(1_usize, |product, &side| product.saturating_mul(side));
+    elements >= SLICE
+}
+
+fn list_type(element: DataType, length: usize) -> Result<DataType, FrameError> {
+    let length = i32::try_from(length).map_err(FrameError::encode)?;
+    Ok(DataType::FixedSizeList(
+        Arc::new(Field::new_list_field(element, false)),
+        length,
+    ))
+}
+
+/// The elements of the `exact` column.
+pub(crate) fn exact_field() -> Arc<Field> {
+    Arc::new(Field::new_list_field(DataType::Float32, false))
 }
 
 pub(crate) fn error_fields() -> Fields {
@@ -214,6 +287,8 @@ mod tests {
             RowFormat::F32(vec![2, 6]),
             RowFormat::F32(vec![3, 4]),
             RowFormat::U8(vec![2, 6]),
+            RowFormat::F16(vec![2, 6]),
+            RowFormat::Int8(vec![2, 6]),
         ];
         for (i, left) in formats.iter().enumerate() {
             for (k, right) in formats.iter().enumerate() {
@@ -232,5 +307,22 @@ mod tests {
         assert_eq!(RowFormat::F32(vec![2, 3]).row_bytes(), Ok(Some(24)));
         assert_eq!(RowFormat::U8(vec![2, 3]).row_bytes(), Ok(Some(6)));
         assert_eq!(RowFormat::Object.row_bytes(), Ok(None));
+        assert_eq!(RowFormat::F16(vec![2, 3]).row_bytes(), Ok(Some(12)));
+        assert_eq!(RowFormat::F16(vec![2, 3]).largest_row_bytes(), Ok(Some(36)));
+        assert_eq!(RowFormat::Int8(vec![2, 3]).row_bytes(), Ok(Some(14)));
+    }
+
+    #[test]
+    fn slices_of_64_elements_have_scales_of_their_own() {
+        for (shape, slices) in [
+            (vec![], 1),
+            (vec![512], 1),
+            (vec![16, 8, 8], 16),
+            (vec![16, 7, 9], 1),
+            (vec![197, 768], 197),
+            (vec![3, usize::MAX, 2], 3),
+        ] {
+            assert_eq!(RowFormat::Int8(shape.clone()).slices(), slices, "{shape:?}");
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! Writer against reader: round trips, and streams that are cut, altered or lie.
 
-use crate::{ActivationReader, ActivationWriter, FrameError, RowFailure, RowFormat, RowValue};
+mod encodings;
+
+use crate::{ActivationReader, ActivationWriter, Compression, FrameError, RowFailure, RowFormat, RowValue};
 use bytes::Bytes;
 use frostline_tensor::{Data, OpError, OpErrorCode, Tensor};
 use proptest::prelude::*;
@@ -8,18 +10,38 @@ use std::collections::BTreeMap;
 
 const LIMIT: usize = 1 << 20;
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 enum Value {
     Object(Vec<u8>),
+    /// As given to the writer, or as decoded.
     F32(Vec<f32>),
     U8(Vec<u8>),
     Failed(OpError),
 }
 
+impl PartialEq for Value {
+    /// By bits, but every NaN is the same.
+    fn eq(&self, other: &Self) -> bool {
+        let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
+        match (self, other) {
+            (Self::F32(left), Self::F32(right)) => {
+                left.len() == right.len() && left.iter().zip(right).all(same)
+            }
+            (Self::Object(left), Self::Object(right)) | (Self::U8(left), Self::U8(right)) => left == right,
+            (Self::Failed(left), Self::Failed(right)) => left == right,
+            _ => false,
+        }
+    }
+}
+
 type Rows = BTreeMap<u32, Value>;
 
 fn encode(format: &RowFormat, batches: &[Rows]) -> Vec<u8> {
-    let mut writer = ActivationWriter::new(format.clone()).unwrap();
+    encode_so(format, Compression::None, batches)
+}
+
+fn encode_so(format: &RowFormat, compression: Compression, batches: &[Rows]) -> Vec<u8> {
+    let mut writer = ActivationWriter::compressed(format.clone(), compression).unwrap();
     let mut pieces = Vec::new();
     for rows in batches {
         let good: Vec<u32> = rows
@@ -38,9 +60,9 @@ fn encode(format: &RowFormat, batches: &[Rows]) -> Vec<u8> {
             })
             .collect();
         pieces.extend(
-            match format {
-                RowFormat::Object => writer.objects(&objects(rows)),
-                RowFormat::F32(shape) | RowFormat::U8(shape) => {
+            match format.shape() {
+                None => writer.objects(&objects(rows)),
+                Some(shape) => {
                     let dims: Vec<usize> = std::iter::once(good.len()).chain(shape.iter().copied()).collect();
                     writer.tensor(&good, Tensor::new(dims, elements(format, rows)).unwrap())
                 }
@@ -78,8 +100,8 @@ fn elements(format: &RowFormat, rows: &Rows) -> Data {
         }
     });
     match format {
-        RowFormat::F32(_) => Data::F32(floats.flatten().collect()),
-        _ => Data::U8(bytes.flatten().collect()),
+        RowFormat::U8(_) => Data::U8(bytes.flatten().collect()),
+        _ => Data::F32(floats.flatten().collect()),
     }
 }
 
@@ -89,7 +111,17 @@ fn decode<'a>(
     positions: &[u32],
     chunks: impl IntoIterator<Item = &'a [u8]>,
 ) -> (Rows, Result<(), FrameError>) {
-    let mut reader = ActivationReader::new(format.clone(), positions.iter().copied(), LIMIT);
+    decode_so(format, Compression::None, positions, chunks)
+}
+
+fn decode_so<'a>(
+    format: &RowFormat,
+    compression: Compression,
+    positions: &[u32],
+    chunks: impl IntoIterator<Item = &'a [u8]>,
+) -> (Rows, Result<(), FrameError>) {
+    let reader = ActivationReader::new(format.clone(), positions.iter().copied(), LIMIT);
+    let mut reader = reader.compressed(compression);
     let mut rows = Rows::new();
     for chunk in chunks {
         let batches = match reader.push(Bytes::copy_from_slice(chunk)) {
@@ -100,8 +132,12 @@ fn decode<'a>(
             let row = row.unwrap();
             let value = match row.outcome {
                 Ok(RowValue::Object(bytes)) => Value::Object(bytes.to_vec()),
-                Ok(RowValue::F32(values)) => Value::F32(values.to_vec()),
                 Ok(RowValue::U8(bytes)) => Value::U8(bytes.to_vec()),
+                Ok(value) => {
+                    let mut values = vec![0.0; format.width().unwrap().unwrap_or(0)];
+                    assert!(value.read_into(&mut values));
+                    Value::F32(values)
+                }
                 Err(error) => Value::Failed(error),
             };
             assert_eq!(rows.insert(row.position, value), None);
@@ -115,7 +151,24 @@ fn format() -> impl Strategy<Value = RowFormat> {
     prop_oneof![
         Just(RowFormat::Object),
         shape().prop_map(RowFormat::F32),
-        shape().prop_map(RowFormat::U8)
+        shape().prop_map(RowFormat::U8),
+        shape().prop_map(RowFormat::F16),
+        shape().prop_map(RowFormat::Int8),
+        (1_usize..4).prop_map(|slices| RowFormat::Int8(vec![slices, 8, 8])),
+    ]
+}
+
+fn compression() -> impl Strategy<Value = Compression> {
+    prop::sample::select(Compression::ALL.to_vec())
+}
+
+/// Usual activations; with zeros; any bits at all.
+fn floats(width: usize) -> impl Strategy<Value = Vec<f32>> {
+    prop_oneof![
+        3 => prop::collection::vec(-1e3_f32..1e3, width),
+        2 => prop::collection::vec((-1.0_f32..1.0).prop_map(|value| value.max(0.0)), width),
+        1 => prop::collection::vec(prop::num::f32::ANY, width),
+        1 => prop::collection::vec(prop::num::f32::SUBNORMAL | prop::num::f32::ZERO, width),
     ]
 }
 
@@ -125,12 +178,10 @@ fn value(format: RowFormat) -> BoxedStrategy<Value> {
         RowFormat::Object => prop::collection::vec(any::<u8>(), 0..40)
             .prop_map(Value::Object)
             .boxed(),
-        RowFormat::F32(_) => prop::collection::vec(-1e6_f32..1e6, width)
-            .prop_map(Value::F32)
-            .boxed(),
         RowFormat::U8(_) => prop::collection::vec(any::<u8>(), width)
             .prop_map(Value::U8)
             .boxed(),
+        _ => floats(width).prop_map(Value::F32).boxed(),
     };
     let failed =
         "[a-zäöü ]{0,20}".prop_map(|text| Value::Failed(OpError::new(OpErrorCode::InvalidEncoding, text)));
@@ -167,26 +218,32 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_written_is_read_wherever_the_chunks_are_cut((format, batches) in answer(), size in 1_usize..200) {
-        let expected = merged(&batches);
-        let bytes = encode(&format, &batches);
-        let (rows, end) = decode(&format, &positions(&expected), bytes.chunks(size));
+    fn what_is_written_is_read_wherever_the_chunks_are_cut(
+        (format, batches) in answer(),
+        compression in compression(),
+        size in 1_usize..200,
+    ) {
+        let sent = merged(&batches);
+        let bytes = encode_so(&format, compression, &batches);
+        let (rows, end) = decode_so(&format, compression, &positions(&sent), bytes.chunks(size));
         prop_assert_eq!(end, Ok(()));
-        prop_assert_eq!(rows, expected);
+        prop_assert_eq!(rows, encodings::as_received(&format, &sent));
     }
 
     #[test]
     fn altered_streams_end_in_rows_or_errors_but_never_in_a_panic(
         (format, batches) in answer(),
+        compression in compression(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
     ) {
-        let mut bytes = encode(&format, &batches);
+        let mut bytes = encode_so(&format, compression, &batches);
         for (index, value) in changes {
             let at = index.index(bytes.len());
             bytes[at] = value;
         }
-        let (rows, _) = decode(&format, &positions(&merged(&batches)), [bytes.as_slice()]);
-        prop_assert!(rows.len() <= merged(&batches).len());
+        let sent = merged(&batches);
+        let (rows, _) = decode_so(&format, compression, &positions(&sent), [bytes.as_slice()]);
+        prop_assert!(rows.len() <= sent.len());
     }
 
     #[test]
@@ -285,10 +342,7 @@ fn another_schema_is_refused_before_any_row() {
         assert!(
             matches!(
                 outcome,
-                Err(FrameError::Schema {
-                    column: "activation",
-                    ..
-                })
+                Err(FrameError::Schema { ref column, .. }) if column == "activation"
             ),
             "{outcome:?}"
         );

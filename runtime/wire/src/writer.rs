@@ -1,26 +1,30 @@
 //! Rows to the bytes of an Arrow IPC stream.
 
+use crate::columns::{blank, columns};
 use crate::rows::error_fields;
-use crate::{FrameError, RowFormat};
+use crate::{Compression, FrameError, RowFormat};
 use arrow_array::{
-    Array, ArrayRef, FixedSizeListArray, LargeBinaryArray, PrimitiveArray, RecordBatch, StringArray,
-    StructArray, UInt32Array, new_null_array, types::Float32Type, types::UInt8Type,
+    ArrayRef, LargeBinaryArray, RecordBatch, StringArray, StructArray, UInt32Array, new_null_array,
 };
-use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
-use arrow_ipc::writer::StreamEncoder;
-use arrow_schema::{DataType, Schema};
+use arrow_buffer::{Buffer, OffsetBuffer};
+use arrow_ipc::CompressionType;
+use arrow_ipc::writer::{IpcWriteOptions, StreamEncoder};
+use arrow_schema::{ArrowError, DataType, Schema};
 use bytes::Bytes;
 use frostline_tensor::{Data, OpError, Tensor};
 use std::sync::Arc;
 
-/// Writes the answer of one extraction. Every method returns the next bytes of the body, in pieces: the elements of a
-/// tensor travel as the piece they already are, uncopied.
+/// Level 3, Arrow's own, takes up to twice the time on SqueezeNet's activations and makes none of them smaller by 2 %.
+const ZSTD_LEVEL: i32 = 1;
+
+/// Writes the answer of one extraction. Every method returns the next bytes of the body, in pieces: without compression, the
+/// elements of a tensor that travels as it is are the piece they already were, uncopied.
 pub struct ActivationWriter {
     format: RowFormat,
     schema: Arc<Schema>,
     encoder: StreamEncoder,
     /// The unused elements under a failed row; made once, shared by all of them.
-    blank: Option<ArrayRef>,
+    blank: Option<Vec<ArrayRef>>,
 }
 
 /// A sample that has no activation.
@@ -33,13 +37,23 @@ pub struct RowFailure {
 }
 
 impl ActivationWriter {
-    /// A writer of rows of `format`.
+    /// A writer of rows of `format`, uncompressed.
     ///
     /// # Errors
     /// [`FrameError::Format`] for a shape Arrow cannot hold.
     pub fn new(format: RowFormat) -> Result<Self, FrameError> {
+        Self::compressed(format, Compression::None)
+    }
+
+    /// A writer of rows of `format` that compresses its batches.
+    ///
+    /// # Errors
+    /// [`FrameError::Format`] for a shape Arrow cannot hold.
+    pub fn compressed(format: RowFormat, compression: Compression) -> Result<Self, FrameError> {
         let schema = Arc::new(format.schema()?);
-        let encoder = StreamEncoder::try_new(&schema).map_err(FrameError::encode)?;
+        let encoder = options(compression)
+            .and_then(|options| StreamEncoder::try_new_with_options(&schema, options))
+            .map_err(FrameError::encode)?;
         Ok(Self {
             format,
             schema,
@@ -48,22 +62,15 @@ impl ActivationWriter {
         })
     }
 
-    /// Writes the rows of a batch; `positions` names them in order. The tensor's elements are not copied.
+    /// Writes the rows of a batch; `positions` names them in order. `u8` rows are a `u8` tensor, all others are `f32` and are
+    /// encoded here.
     ///
     /// # Errors
     /// [`FrameError::Rows`] when type, row shape or number of rows differ from what was announced.
     pub fn tensor(&mut self, positions: &[u32], rows: Tensor) -> Result<Vec<Bytes>, FrameError> {
         self.check_rows(positions, &rows)?;
-        let values: ArrayRef = match rows.into_data() {
-            Data::F32(values) => Arc::new(PrimitiveArray::<Float32Type>::new(
-                ScalarBuffer::from(values),
-                None,
-            )),
-            Data::U8(values) => Arc::new(PrimitiveArray::<UInt8Type>::new(ScalarBuffer::from(values), None)),
-            other => return Err(self.mismatch(other.dtype().to_string())),
-        };
-        let activation = self.list(values, None)?;
-        self.batch(positions, activation, None)
+        let values = columns(&self.format, rows.into_data())?;
+        self.batch(positions, values, None)
     }
 
     /// Writes raw objects, each with its position. Their bytes are joined into one column buffer: one copy.
@@ -79,11 +86,8 @@ impl ActivationWriter {
         rows.iter().for_each(|(_, bytes)| joined.extend_from_slice(bytes));
         let offsets = OffsetBuffer::<i64>::from_lengths(rows.iter().map(|(_, bytes)| bytes.len()));
         let activation = LargeBinaryArray::try_new(offsets, Buffer::from_vec(joined), None);
-        self.batch(
-            &positions,
-            Arc::new(activation.map_err(FrameError::encode)?),
-            None,
-        )
+        let activation: ArrayRef = Arc::new(activation.map_err(FrameError::encode)?);
+        self.batch(&positions, vec![activation], None)
     }
 
     /// Writes the samples that failed, one record batch each, so that they all share the blank elements Arrow's layout
@@ -94,11 +98,11 @@ impl ActivationWriter {
     pub fn failures(&mut self, failures: &[RowFailure]) -> Result<Vec<Bytes>, FrameError> {
         let mut pieces = Vec::new();
         for failure in failures {
-            let activation = self.blank_row()?;
+            let values = self.blank_row()?;
             let column = |text: &str| -> ArrayRef { Arc::new(StringArray::from(vec![text])) };
             let columns = vec![column(failure.error.code.name()), column(&failure.error.message)];
             let error = StructArray::try_new(error_fields(), columns, None).map_err(FrameError::encode)?;
-            pieces.extend(self.batch(&[failure.position], activation, Some(Arc::new(error)))?);
+            pieces.extend(self.batch(&[failure.position], values, Some(Arc::new(error)))?);
         }
         Ok(pieces)
     }
@@ -114,16 +118,16 @@ impl ActivationWriter {
 
     fn check_rows(&self, positions: &[u32], rows: &Tensor) -> Result<(), FrameError> {
         let shape = rows.shape().dims();
-        let fits = match &self.format {
-            RowFormat::Object => false,
-            RowFormat::F32(row) | RowFormat::U8(row) => shape
+        let fits = self.format.shape().is_some_and(|row| {
+            shape
                 .split_first()
-                .is_some_and(|(&count, rest)| count == positions.len() && rest == row.as_slice()),
+                .is_some_and(|(&count, rest)| count == positions.len() && rest == row)
+        });
+        let typed = match rows.data() {
+            Data::U8(_) => matches!(self.format, RowFormat::U8(_)),
+            Data::F32(_) => !matches!(self.format, RowFormat::U8(_)),
+            _ => false,
         };
-        let typed = matches!(
-            (&self.format, rows.data()),
-            (RowFormat::F32(_), Data::F32(_)) | (RowFormat::U8(_), Data::U8(_))
-        );
         if fits && typed {
             return Ok(());
         }
@@ -137,45 +141,26 @@ impl ActivationWriter {
         }
     }
 
-    fn list(&self, values: ArrayRef, nulls: Option<NullBuffer>) -> Result<ArrayRef, FrameError> {
-        let DataType::FixedSizeList(field, width) = self.format.column_type()? else {
-            return Err(self.mismatch("tensor rows".to_owned()));
-        };
-        let list = FixedSizeListArray::try_new(field, width, values, nulls).map_err(FrameError::encode)?;
-        Ok(Arc::new(list))
-    }
-
-    fn blank_row(&mut self) -> Result<ArrayRef, FrameError> {
-        if let Some(blank) = &self.blank {
-            return Ok(Arc::clone(blank));
+    fn blank_row(&mut self) -> Result<Vec<ArrayRef>, FrameError> {
+        if self.blank.is_none() {
+            self.blank = Some(blank(&self.format)?);
         }
-        let blank = match (&self.format, self.format.width()?) {
-            (RowFormat::F32(_), Some(width)) => {
-                let zeros = PrimitiveArray::<Float32Type>::new(ScalarBuffer::from(vec![0.0; width]), None);
-                self.list(Arc::new(zeros), Some(NullBuffer::new_null(1)))?
-            }
-            (RowFormat::U8(_), Some(width)) => {
-                let zeros = PrimitiveArray::<UInt8Type>::new(ScalarBuffer::from(vec![0; width]), None);
-                self.list(Arc::new(zeros), Some(NullBuffer::new_null(1)))?
-            }
-            _ => new_null_array(&DataType::LargeBinary, 1),
-        };
-        self.blank = Some(Arc::clone(&blank));
-        Ok(blank)
+        Ok(self.blank.clone().unwrap_or_default())
     }
 
     fn batch(
         &mut self,
         positions: &[u32],
-        activation: ArrayRef,
+        values: Vec<ArrayRef>,
         error: Option<ArrayRef>,
     ) -> Result<Vec<Bytes>, FrameError> {
         if positions.is_empty() {
             return Ok(Vec::new());
         }
-        let no_error = || new_null_array(&DataType::Struct(error_fields()), activation.len());
-        let error = error.unwrap_or_else(no_error);
-        let columns: Vec<ArrayRef> = vec![Arc::new(UInt32Array::from(positions.to_vec())), activation, error];
+        let no_error = || new_null_array(&DataType::Struct(error_fields()), positions.len());
+        let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt32Array::from(positions.to_vec()))];
+        columns.extend(values);
+        columns.push(error.unwrap_or_else(no_error));
         let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns).map_err(FrameError::encode)?;
         let pieces = self.encoder.encode(&batch).map_err(FrameError::encode)?;
         Ok(pieces
@@ -183,6 +168,17 @@ impl ActivationWriter {
             .map(Bytes::from)
             .filter(|piece| !piece.is_empty())
             .collect())
+    }
+}
+
+fn options(compression: Compression) -> Result<IpcWriteOptions, ArrowError> {
+    let options = IpcWriteOptions::default();
+    match compression {
+        Compression::None => Ok(options),
+        Compression::Lz4 => options.try_with_compression(Some(CompressionType::LZ4_FRAME)),
+        Compression::Zstd => options
+            .try_with_compression(Some(CompressionType::ZSTD))?
+            .try_with_compression_level(Some(ZSTD_LEVEL)),
     }
 }
 

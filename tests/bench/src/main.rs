@@ -2,6 +2,7 @@
 //! beside `commit`, `date` and `quick`.
 
 mod accuracy;
+mod codecs;
 mod overhead;
 mod report;
 mod run;
@@ -14,11 +15,16 @@ use report::Report;
 
 type Benchmark = fn(&mut Report) -> Result<()>;
 
-const BENCHMARKS: [(&str, &str, Benchmark); 5] = [
+const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
     (
         "accuracy",
         "SqueezeNet on real photos: what fine-tuning reaches, and whether Python agrees",
         accuracy::run,
+    ),
+    (
+        "codecs",
+        "each encoding: bytes, speed and error at cuts of eight networks, and what it does to accuracy",
+        codecs::run,
     ),
     (
         "overhead",

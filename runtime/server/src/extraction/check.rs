@@ -10,7 +10,7 @@ use frostline_objects::Store;
 use frostline_sandbox::{Allowance, CallContext, Guest, Job, Labels, ModelView};
 use frostline_tensor::{PixelFormat, SampleLoader};
 use frostline_wire::{
-    Description, Encoding, ExtractionRequest, Pin, Pixels, RequestedSample, RowFormat, Split,
+    Description, Encoding, ExtractionRequest, Pin, Pixels, RequestedSample, RowFormat, Split, Values,
 };
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use std::sync::Arc;
 pub(super) struct Checked {
     pub(super) work: Work,
     pub(super) rows: RowFormat,
+    pub(super) encoding: Encoding,
     pub(super) kind: SplitKind,
     pub(super) samples: Vec<RequestedSample>,
 }
@@ -27,12 +28,7 @@ pub(super) struct Checked {
 pub(super) async fn check(service: &Service, request: ExtractionRequest) -> Result<Checked, Refusal> {
     check_samples(&request.samples, &service.config.limits)?;
     let store = service.granted_store(&request.root)?;
-    if request.encoding == Encoding::U8 && request.split != Split::Input {
-        return Err(Refusal::request(format!(
-            "the encoding u8 is for the split input, not {}",
-            request.split
-        )));
-    }
+    check_encoding(request.encoding, &request.split)?;
     let (kind, work, rows) = match &request.split {
         Split::None => (
             SplitKind::None,
@@ -50,7 +46,7 @@ pub(super) async fn check(service: &Service, request: ExtractionRequest) -> Resu
         Split::Cut(cut) => {
             let (guest, model, description) = described(service, &request).await?;
             let job = Job::new(model, &description, cut, &request.parameters)?;
-            let rows = RowFormat::F32(job.row().dims().to_vec());
+            let rows = request.encoding.values.rows(job.row().dims().to_vec());
             let context = context(service, store, &request);
             (SplitKind::Cut, Work::Activations { guest, job, context }, rows)
         }
@@ -58,9 +54,23 @@ pub(super) async fn check(service: &Service, request: ExtractionRequest) -> Resu
     Ok(Checked {
         work,
         rows,
+        encoding: request.encoding,
         kind,
         samples: request.samples,
     })
+}
+
+/// Objects travel as they are, and most of them are compressed images; only pixels are whole numbers of eight bits.
+fn check_encoding(encoding: Encoding, split: &Split) -> Result<(), Refusal> {
+    match split {
+        Split::None if encoding != Encoding::F32 => Err(Refusal::request(format!(
+            "the encoding {encoding} cannot be had for the split none, where objects travel as they are; ask for f32"
+        ))),
+        Split::Cut(_) if encoding.values == Values::U8 => Err(Refusal::request(format!(
+            "the encoding u8 is for the split input, not {split}"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 pub(crate) fn check_samples(samples: &[RequestedSample], limits: &Limits) -> Result<(), Refusal> {
@@ -118,9 +128,9 @@ fn pixels(
         )));
     };
     let shape = spec.sample_shape().to_vec();
-    let (format, rows) = match encoding {
-        Encoding::F32 => (PixelFormat::F32, RowFormat::F32(shape)),
-        Encoding::U8 => (PixelFormat::U8, RowFormat::U8(shape)),
+    let format = match encoding.values {
+        Values::U8 => PixelFormat::U8,
+        Values::F32 | Values::F16 | Values::Int8 => PixelFormat::F32,
     };
     Ok((
         Work::Pixels {
@@ -128,7 +138,7 @@ fn pixels(
             spec,
             format,
         },
-        rows,
+        encoding.values.rows(shape),
     ))
 }
 
@@ -177,6 +187,16 @@ mod tests {
             key: key.to_owned(),
             etag: None,
         }
+    }
+
+    #[test]
+    fn encodings_are_held_against_the_split() {
+        let ok = |word: &str, split: &str| check_encoding(word.parse().unwrap(), &Split::from(split)).is_ok();
+        for word in ["f32", "f32+lz4", "f16", "f16+zstd", "int8", "int8+lz4"] {
+            assert!(ok(word, "features") && ok(word, "input"), "{word}");
+            assert_eq!(ok(word, "none"), word == "f32", "{word}");
+        }
+        assert!(ok("u8+zstd", "input") && !ok("u8+zstd", "features") && !ok("u8", "none"));
     }
 
     #[test]

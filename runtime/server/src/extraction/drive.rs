@@ -2,6 +2,7 @@
 
 use super::admission::Place;
 use super::body::{AnswerBody, Piece};
+use super::encoder::Encoder;
 use super::work::{Rows, Work};
 use crate::http::Refusal;
 use crate::metrics::{Outcome, SampleLabels, SplitKind, Truth};
@@ -9,7 +10,7 @@ use crate::service::{Service, TENANT};
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
-use frostline_wire::{ARROW_STREAM, ActivationWriter, RequestedSample};
+use frostline_wire::{ARROW_STREAM, RequestedSample};
 use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
 use http::HeaderValue;
@@ -105,14 +106,17 @@ fn count(service: &Service, split: SplitKind, rows: &Rows) {
     service.metrics.meter.count(good + bad);
 }
 
-/// The next rows, encoded; `None` after the last.
+/// The next rows, encoded; `None` after the last. Meanwhile the calls under way go on.
 pub(super) async fn next(
     calls: &mut Calls,
-    writer: &mut ActivationWriter,
-) -> Result<Option<Vec<Bytes>>, Refusal> {
+    encoder: Encoder,
+) -> Result<(Option<Vec<Bytes>>, Encoder), Refusal> {
     match calls.next().await {
-        Some(rows) => Ok(Some(rows?.encode(writer)?)),
-        None => Ok(None),
+        Some(rows) => {
+            let (pieces, encoder) = encoder.rows(rows?).await?;
+            Ok((Some(pieces), encoder))
+        }
+        None => Ok((None, encoder)),
     }
 }
 
@@ -121,7 +125,7 @@ pub(super) struct Answer {
     pub(super) service: Arc<Service>,
     pub(super) kind: SplitKind,
     pub(super) calls: Calls,
-    pub(super) writer: ActivationWriter,
+    pub(super) encoder: Encoder,
     pub(super) place: Place,
     pub(super) deadline: Instant,
     /// How long the host worked for the first rows.
@@ -147,14 +151,14 @@ impl Answer {
             service,
             kind,
             calls,
-            writer,
+            encoder,
             place,
             deadline,
             until_first,
         } = self;
         let started = Instant::now();
         let outcome = tokio::select! {
-            outcome = timeout_at(deadline, send(&sender, first, until_first, calls, writer)) => match outcome {
+            outcome = timeout_at(deadline, send(&sender, first, until_first, calls, encoder)) => match outcome {
                 Ok(Ok(())) => Outcome::Done,
                 Ok(Err(error)) => {
                     tracing::error!(%error, "an extraction failed after its answer had begun");
@@ -187,7 +191,7 @@ async fn send(
     first: Option<Vec<Bytes>>,
     until_first: Duration,
     mut calls: Calls,
-    mut writer: ActivationWriter,
+    mut encoder: Encoder,
 ) -> Result<(), Refusal> {
     let gone = |_| Refusal::host("the client is gone");
     if let Some(pieces) = first {
@@ -196,11 +200,13 @@ async fn send(
     let mut work = until_first;
     loop {
         let started = Instant::now();
-        let pieces = next(&mut calls, &mut writer).await?;
+        let (pieces, left) = next(&mut calls, encoder).await?;
         work += started.elapsed();
-        let Some(pieces) = pieces else { break };
+        let Some(pieces) = pieces else {
+            let end = Piece::End(left.finish()?, work);
+            return sender.send(end).await.map_err(gone);
+        };
+        encoder = left;
         sender.send(Piece::Rows(pieces)).await.map_err(gone)?;
     }
-    let end = Piece::End(writer.finish()?, work);
-    sender.send(end).await.map_err(gone)
 }

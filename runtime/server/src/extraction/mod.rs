@@ -5,6 +5,7 @@ mod body;
 mod check;
 mod desk;
 mod drive;
+mod encoder;
 mod work;
 
 pub(crate) use admission::Admission;
@@ -16,7 +17,8 @@ use crate::metrics::Outcome;
 use crate::service::Service;
 use axum::extract::{Request, State};
 use axum::response::Response;
-use frostline_wire::{ActivationWriter, ExtractionRequest};
+use encoder::Encoder;
+use frostline_wire::ExtractionRequest;
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
@@ -41,18 +43,18 @@ pub(crate) async fn extract(
     let place = timeout_at(deadline, service.admission.enter())
         .await
         .map_err(too_long)??;
-    let mut writer = ActivationWriter::new(checked.rows)?;
+    let encoder = Encoder::new(checked.rows, checked.encoding, &service.decoders)?;
     let mut calls = drive::calls(Arc::clone(&service), checked.work, checked.kind, checked.samples);
-    let first = timeout_at(deadline, drive::next(&mut calls, &mut writer))
+    let first = timeout_at(deadline, drive::next(&mut calls, encoder))
         .await
         .map_err(too_long)
         .flatten();
-    let first = first.inspect_err(|_| service.metrics.ended(checked.kind, Outcome::Refused))?;
+    let (first, encoder) = first.inspect_err(|_| service.metrics.ended(checked.kind, Outcome::Refused))?;
     Ok(drive::Answer {
         service,
         kind: checked.kind,
         calls,
-        writer,
+        encoder,
         place,
         deadline,
         until_first: started.elapsed(),

@@ -3,7 +3,7 @@ use bytes::Bytes;
 use frostline_engine::{Session, SessionOptions};
 use frostline_images::DecodeLimits;
 use frostline_tensor::{Data, OpErrorCode, PixelSpec, Tensor};
-use frostline_wire::{Encoding, ErrorClass, ExtractionRequest, RowFormat};
+use frostline_wire::{Compression, Encoding, ErrorClass, ExtractionRequest, RowFormat, Values};
 use http::StatusCode;
 
 const PHOTOS: u32 = 11;
@@ -39,11 +39,39 @@ async fn all(client: &Client, request: &ExtractionRequest, format: RowFormat) ->
 }
 
 fn assert_close(actual: &[u8], expected: &[u8]) {
+    assert_within(1e-5, actual, expected);
+}
+
+fn assert_within(tolerance: f32, actual: &[u8], expected: &[u8]) {
     assert_eq!(actual.len(), expected.len());
     for (a, b) in actual.chunks(4).zip(expected.chunks(4)) {
         let [a, b] = [a, b].map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()));
-        assert!((a - b).abs() <= 1e-5 * b.abs().max(1.0), "{a} is not {b}");
+        assert!((a - b).abs() <= tolerance * b.abs().max(1.0), "{a} is not {b}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_encoding_gives_the_same_activations_as_closely_as_it_can() {
+    let test = TestHost::start().await;
+    let photos = test.photos(PHOTOS);
+    let (guest, model) = test.upload().await;
+    for split in ["input", "active", "flat"] {
+        let shape = if split == "flat" { vec![3] } else { vec![3, 8, 8] };
+        for compression in Compression::ALL {
+            // Half a step of a range of at most 5 is 0.01.
+            for (values, tolerance) in [(Values::F32, 1e-5), (Values::F16, 5e-4), (Values::Int8, 0.01)] {
+                let mut request = test.request(split, PHOTOS);
+                (request.guest, request.model) = (Some(guest.clone()), Some(model.clone()));
+                request.encoding = Encoding { values, compression };
+                let rows = all(&test.client, &request, values.rows(shape.clone())).await;
+                for (index, photo) in photos.iter().enumerate() {
+                    let row = rows[&(index as u32 * 10)].as_deref().unwrap();
+                    assert_within(tolerance, row, &expected(photo, split));
+                }
+            }
+        }
+    }
+    test.idle().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -142,7 +170,7 @@ async fn requests_that_cannot_be_right_are_refused_before_anything_runs() {
         request
     };
     type Case<'a> = (&'a dyn Fn(&mut ExtractionRequest), StatusCode, &'a str);
-    let cases: [Case<'_>; 12] = [
+    let cases: [Case<'_>; 13] = [
         (&|r| r.samples[1].position = 0, StatusCode::BAD_REQUEST, "twice"),
         (&|r| r.samples.clear(), StatusCode::BAD_REQUEST, "0 samples"),
         (
@@ -169,6 +197,11 @@ async fn requests_that_cannot_be_right_are_refused_before_anything_runs() {
         ),
         (&|r| r.split = "absent".into(), StatusCode::BAD_REQUEST, "absent"),
         (&|r| r.encoding = Encoding::U8, StatusCode::BAD_REQUEST, "u8"),
+        (
+            &|r| (r.split, r.encoding) = ("none".into(), Encoding::F16),
+            StatusCode::BAD_REQUEST,
+            "f16",
+        ),
         (
             &|r| r.parameters = "{\"resize\":".to_owned(),
             StatusCode::UNPROCESSABLE_ENTITY,

@@ -235,7 +235,8 @@ pub(crate) async fn rows(
     assert_eq!(answer.status(), StatusCode::OK);
     assert_eq!(answer.headers()["content-type"], frostline_wire::ARROW_STREAM);
     let positions = request.samples.iter().map(|sample| sample.position);
-    let mut reader = ActivationReader::new(format, positions, 64 << 20);
+    let reader = ActivationReader::new(format, positions, 64 << 20);
+    let mut reader = reader.compressed(request.encoding.compression);
     let (mut rows, mut body) = (Rows::new(), answer.into_body());
     while let Some(frame) = tokio::time::timeout(STUCK, body.frame())
         .await
@@ -257,10 +258,15 @@ pub(crate) async fn rows(
 }
 
 fn bytes_of(value: RowValue<'_>) -> Vec<u8> {
-    match value {
-        RowValue::F32(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
-        RowValue::U8(bytes) | RowValue::Object(bytes) => bytes.to_vec(),
-    }
+    let elements = match value {
+        RowValue::U8(bytes) | RowValue::Object(bytes) => return bytes.to_vec(),
+        RowValue::F32(values) => values.len(),
+        RowValue::F16(values) => values.len(),
+        RowValue::Int8 { values, .. } => values.len(),
+    };
+    let mut decoded = vec![0.0; elements];
+    assert!(value.read_into(&mut decoded));
+    decoded.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
 pub(crate) fn stock_guest() -> Vec<u8> {

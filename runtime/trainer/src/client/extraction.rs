@@ -1,6 +1,6 @@
 use super::transport::Transport;
 use super::{ByteMeter, ClientError};
-use frostline_wire::{ARROW_STREAM, ActivationBatch, ActivationReader, FrameError, RowFormat};
+use frostline_wire::{ARROW_STREAM, ActivationBatch, ActivationReader, Compression, FrameError, RowFormat};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Response};
 use hyper::body::{Frame, Incoming};
@@ -21,6 +21,7 @@ impl ExtractionStream {
         transport: Arc<Transport>,
         response: Response<Incoming>,
         format: RowFormat,
+        compression: Compression,
         positions: Vec<u32>,
         message_limit: usize,
         meter: ByteMeter,
@@ -33,7 +34,8 @@ impl ExtractionStream {
             let actual = media_type.unwrap_or("none");
             return Err(transport.protocol(format!("an extraction's answer of type '{actual}'")));
         }
-        let reader = Some(ActivationReader::new(format, positions, message_limit));
+        let reader = ActivationReader::new(format, positions, message_limit);
+        let reader = Some(reader.compressed(compression));
         Ok(Self {
             transport,
             body: response.into_body(),

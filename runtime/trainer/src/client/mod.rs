@@ -259,7 +259,8 @@ impl HostClient {
             .await
     }
 
-    /// Opens an extraction; its rows are of `format`, and no batch of them is larger than `message_limit` bytes.
+    /// Opens an extraction; its rows are of `format`, and no batch of them is larger than `message_limit` bytes, compressed or
+    /// decompressed.
     ///
     /// # Errors
     /// [`ClientError`]; a busy host is not asked again here.
@@ -279,6 +280,7 @@ impl HostClient {
             Arc::clone(&self.transport),
             response,
             format,
+            request.encoding.compression,
             positions,
             message_limit,
             self.meter.clone(),

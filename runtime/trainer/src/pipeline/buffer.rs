@@ -34,11 +34,11 @@ impl BatchBuffer {
         })
     }
 
-    /// Copies one row in; `false` when it is of another type or length than the batch's rows.
+    /// Copies or decodes one row in; `false` when it is of another type or length than the batch's rows.
     pub(super) fn set(&self, index: usize, value: RowValue<'_>) -> bool {
         let range = index * self.width..(index + 1) * self.width;
         match (&mut *self.lock(), value) {
-            (Contents::F32(rows), RowValue::F32(row)) => copy(rows.get_mut(range), row),
+            (Contents::F32(rows), row) => rows.get_mut(range).is_some_and(|place| row.read_into(place)),
             (Contents::U8(rows, _), RowValue::U8(row)) => copy(rows.get_mut(range), row),
             _ => false,
         }
@@ -94,6 +94,27 @@ mod tests {
         assert_eq!(
             buffer.finish(&[0, 2]).unwrap(),
             Tensor::f32([2, 2], vec![1.0, 2.0, 5.0, 6.0]).unwrap()
+        );
+    }
+
+    #[test]
+    fn narrow_rows_are_decoded_in_place() {
+        let buffer = BatchBuffer::new(3, &[2], None).unwrap();
+        let halves = frostline_tensor::to_f16(&[0.5, -3.0]);
+        assert!(buffer.set(1, RowValue::F16(&halves)));
+        assert!(buffer.set(
+            0,
+            RowValue::Int8 {
+                values: &[-128, 127],
+                scales: &[2.0],
+                offsets: &[0.0]
+            }
+        ));
+        assert!(buffer.set(2, RowValue::F32(&[1e6, 1.0])));
+        assert!(!buffer.set(3, RowValue::F16(&halves)));
+        assert_eq!(
+            buffer.finish(&[0, 1, 2]).unwrap().as_f32(),
+            Some([0.0, 510.0, 0.5, -3.0, 1e6, 1.0].as_slice())
         );
     }
 

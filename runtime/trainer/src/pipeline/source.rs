@@ -1,6 +1,6 @@
 use crate::dataset::Sample;
 use frostline_tensor::PixelSpec;
-use frostline_wire::{Encoding, ExtractionRequest, Pin, RequestedSample, RowFormat, Split};
+use frostline_wire::{Compression, Encoding, ExtractionRequest, Pin, RequestedSample, RowFormat, Split};
 
 /// What is asked of the host, and what its rows become.
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ impl Source {
         match self.rows {
             Rows::Objects(_) => RowFormat::Object,
             Rows::Pixels(_) => RowFormat::U8(self.shape.clone()),
-            Rows::Values => RowFormat::F32(self.shape.clone()),
+            Rows::Values => self.encoding.values.rows(self.shape.clone()),
         }
     }
 
@@ -70,9 +70,10 @@ impl Source {
         }
     }
 
-    /// The most bytes the answer for these samples takes as one message.
+    /// The most bytes the answer for these samples takes as one message, as received or decompressed.
     pub(crate) fn answer_bytes<'a>(&self, samples: impl Iterator<Item = &'a Sample>) -> u64 {
-        let rows = samples.map(|sample| self.row_bytes(sample).saturating_add(ROW_OVERHEAD));
+        let row = self.format().largest_row_bytes().unwrap_or(Some(u64::MAX));
+        let rows = samples.map(|sample| row.unwrap_or(sample.size).saturating_add(ROW_OVERHEAD));
         rows.fold(MESSAGE_OVERHEAD, u64::saturating_add)
     }
 
@@ -81,22 +82,20 @@ impl Source {
     pub(crate) fn batch_bytes<'a>(&self, samples: impl Iterator<Item = &'a Sample> + Clone) -> u64 {
         let count = samples.clone().count() as u64;
         let elements = self.elements().saturating_mul(count);
-        let messages = self.answer_bytes(samples.clone());
-        match self.rows {
-            Rows::Values => messages.saturating_add(elements.saturating_mul(4)),
-            Rows::Pixels(_) => messages.saturating_add(elements.saturating_mul(5)),
-            // The object's bytes are held twice for a moment: in the message and on their way to a decoder.
-            Rows::Objects(_) => messages
-                .saturating_mul(2)
-                .saturating_add(elements.saturating_mul(5)),
-        }
+        let messages = self.answer_bytes(samples.clone()).saturating_mul(self.copies());
+        let tensors = match self.rows {
+            Rows::Values => 4,
+            Rows::Pixels(_) | Rows::Objects(_) => 5,
+        };
+        messages.saturating_add(elements.saturating_mul(tensors))
     }
 
-    fn row_bytes(&self, sample: &Sample) -> u64 {
-        match self.rows {
-            Rows::Objects(_) => sample.size,
-            Rows::Pixels(_) => self.elements(),
-            Rows::Values => self.elements().saturating_mul(4),
+    /// How often a message is held for a moment: an object's bytes also on their way to a decoder, compressed buffers also
+    /// decompressed.
+    fn copies(&self) -> u64 {
+        match (self.rows, self.encoding.compression) {
+            (Rows::Values | Rows::Pixels(_), Compression::None) => 1,
+            _ => 2,
         }
     }
 
@@ -137,6 +136,22 @@ mod tests {
         let spec = PixelSpec::imagenet(4, 4);
         assert!(source(Rows::Objects(spec)).batch_bytes(samples.iter()) > 400_000 + 2 * 48 * 5);
         assert!(source(Rows::Values).batch_bytes(samples.iter()) > 2 * 48 * 8);
+        let plain = source(Rows::Values);
+        let compressed = Source {
+            encoding: Encoding::F32.with(Compression::Lz4),
+            ..source(Rows::Values)
+        };
+        let message = plain.answer_bytes(samples.iter());
+        assert_eq!(
+            compressed.batch_bytes(samples.iter()),
+            plain.batch_bytes(samples.iter()) + message
+        );
+        let halves = Source {
+            encoding: Encoding::F16,
+            ..source(Rows::Values)
+        };
+        // A row that half precision cannot hold travels in both columns.
+        assert!(halves.answer_bytes(samples.iter()) >= message + 2 * 48 * 2);
         let huge = Source {
             shape: vec![usize::MAX, usize::MAX],
             ..source(Rows::Values)

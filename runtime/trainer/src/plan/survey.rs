@@ -187,6 +187,8 @@ fn cut<'a>(cuts: &'a [CutProfile], name: &str) -> Option<&'a CutProfile> {
     cuts.iter().find(|cut| cut.name == name)
 }
 
+/// What was measured for `encoding`, or for the same values uncompressed.
 fn encoded(measured: &BTreeMap<String, Encoded>, encoding: Encoding) -> Option<Encoded> {
-    measured.get(&encoding.to_string()).copied()
+    let plain = || measured.get(&Encoding::plain(encoding.values).to_string());
+    measured.get(&encoding.to_string()).or_else(plain).copied()
 }

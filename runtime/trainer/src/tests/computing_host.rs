@@ -5,8 +5,8 @@ use frostline_graph::Model;
 use frostline_images::{DecodeLimits, load, normalise};
 use frostline_tensor::{Data, OpError, PixelSpec, Tensor};
 use frostline_wire::{
-    Activation, Description, DescriptionRequest, Encoding, ExtractionRequest, GuestInfo, ModelInfo,
-    ObjectInfo, ObjectPage, Pixels, RowFormat, ServedCut, Split,
+    Activation, Description, DescriptionRequest, ExtractionRequest, GuestInfo, ModelInfo, ObjectInfo,
+    ObjectPage, Pixels, RowFormat, ServedCut, Split,
 };
 use http::Method;
 use http::request::Parts;
@@ -128,18 +128,19 @@ impl Storage {
         let mut stage = None;
         let format = match (&request.split, request.encoding) {
             (Split::None, _) => RowFormat::Object,
-            (Split::Input, Encoding::U8) => RowFormat::U8(shape()),
-            (Split::Input, Encoding::F32) => RowFormat::F32(shape()),
-            (Split::Cut(cut), _) => {
+            (Split::Input, encoding) => encoding.values.rows(shape()),
+            (Split::Cut(cut), encoding) => {
                 let model = self.model(&request.model.as_ref().unwrap().name);
                 let network = model.network().unwrap();
                 let part = model.slice(None, Some(cut)).unwrap().to_bytes().unwrap();
                 let session = Session::open(&part, &SessionOptions::default()).unwrap();
                 stage = Some((session, network.input.name.clone()));
-                RowFormat::F32(network.cut(cut).unwrap().shape.dims().to_vec())
+                encoding
+                    .values
+                    .rows(network.cut(cut).unwrap().shape.dims().to_vec())
             }
         };
-        let mut answer = Answer::new(format.clone());
+        let mut answer = Answer::compressed(format.clone(), request.encoding.compression);
         for sample in request.samples.iter().rev() {
             let bytes = self.objects[&sample.key].clone();
             answer = match (&format, spec) {

@@ -1,6 +1,8 @@
 use bytes::Bytes;
 use frostline_tensor::{OpError, Tensor};
-use frostline_wire::{ActivationWriter, ErrorBody, ErrorClass, ExtractionRequest, RowFailure, RowFormat};
+use frostline_wire::{
+    ActivationWriter, Compression, ErrorBody, ErrorClass, ExtractionRequest, RowFailure, RowFormat,
+};
 use futures::stream;
 use http::request::Parts;
 use http::{Request, Response};
@@ -133,8 +135,12 @@ pub(super) struct Answer {
 
 impl Answer {
     pub(super) fn new(format: RowFormat) -> Self {
+        Self::compressed(format, Compression::None)
+    }
+
+    pub(super) fn compressed(format: RowFormat, compression: Compression) -> Self {
         Self {
-            writer: ActivationWriter::new(format).unwrap(),
+            writer: ActivationWriter::compressed(format, compression).unwrap(),
             pieces: Vec::new(),
         }
     }

@@ -151,6 +151,47 @@ async fn the_loss_of_every_step_is_the_same_wherever_the_network_is_divided() {
     assert!(uploaded[1].starts_with("/v1/models/tiny-net-"), "{uploaded:?}");
 }
 
+/// The largest difference of two runs' losses; infinite when they have not the same steps.
+fn differ(left: &[f32], right: &[f32]) -> f32 {
+    if left.len() != right.len() {
+        return f32::INFINITY;
+    }
+    left.iter()
+        .zip(right)
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0, f32::max)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn narrow_encodings_train_alike_and_compression_changes_nothing() {
+    let (host, _) = photos().start().await;
+    let out = TempDir::new().unwrap();
+    for split in ["input", "r1", "features"] {
+        let losses = async |encoding: &str| {
+            let mut job = job(split, out.path());
+            job.encoding = Some(encoding.parse().unwrap());
+            let ran = run(&host, job).await;
+            assert!(ran.outcome.is_ok(), "{split} as {encoding}: {:?}", ran.outcome);
+            ran.losses()
+        };
+        let reference = losses("f32").await;
+        assert_eq!(reference.len(), 9);
+        assert_eq!(losses("f32+lz4").await, reference, "{split}");
+        let halves = losses("f16").await;
+        assert!(
+            differ(&halves, &reference) < 1e-3,
+            "{split}: {halves:?}, {reference:?}"
+        );
+        assert_eq!(losses("f16+zstd").await, halves, "{split}");
+        let eight_bits = losses("int8").await;
+        assert!(
+            differ(&eight_bits, &reference) < 2e-2,
+            "{split}: {eight_bits:?}, {reference:?}"
+        );
+        assert_eq!(losses("int8+lz4").await, eight_bits, "{split}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_exported_model_scores_as_the_last_epoch_did_and_says_what_it_is() {
     let (host, _) = photos().start().await;
@@ -292,6 +333,11 @@ async fn what_cannot_be_done_is_said_before_anything_is_trained() {
             job.split = "pooled".parse().unwrap();
         })
         .await,
+        refused(photos(), |job| {
+            job.encoding = Some(frostline_wire::Encoding::F16);
+            job.split = "none".parse().unwrap();
+        })
+        .await,
     ];
     let expected = [
         "features",
@@ -300,6 +346,7 @@ async fn what_cannot_be_done_is_said_before_anything_is_trained() {
         "learning rate",
         "/nonexistent",
         "u8 is for pixels",
+        "objects travel as they are",
     ];
     for (text, expected) in texts.iter().zip(expected) {
         assert!(text.contains(expected) && !text.contains('\n'), "{text}");

@@ -1,0 +1,192 @@
+use crate::RowFormat;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// How activations travel; one word everywhere: the values' type, then `+` and the compression if there is one, such as `f32` or
+/// `f16+zstd`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Encoding {
+    /// What the elements are on the wire.
+    pub values: Values,
+    /// What Arrow does to a batch's buffers.
+    pub compression: Compression,
+}
+
+/// What the elements of an activation are on the wire.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Values {
+    /// As computed.
+    #[default]
+    F32,
+    /// Pixels before normalisation; for the split `input` only, and exact there.
+    U8,
+    /// Half precision; a row with a finite value beyond 65504 travels as `f32`.
+    F16,
+    /// Eight bits between the least and greatest value of a sample, or of each slice of its first axis; a row with NaN or
+    /// infinities travels as `f32`.
+    Int8,
+}
+
+/// Arrow's body compression.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Compression {
+    /// The buffers as they are.
+    #[default]
+    None,
+    /// LZ4 frames.
+    Lz4,
+    /// Zstandard.
+    Zstd,
+}
+
+/// A word that names no encoding.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{word:?} is no encoding: take f32, u8, f16 or int8, and add +lz4 or +zstd to compress")]
+pub struct UnknownEncoding {
+    /// The word.
+    pub word: String,
+}
+
+impl Encoding {
+    /// As computed, uncompressed.
+    pub const F32: Self = Self::plain(Values::F32);
+    /// Pixels, uncompressed.
+    pub const U8: Self = Self::plain(Values::U8);
+    /// Half precision, uncompressed.
+    pub const F16: Self = Self::plain(Values::F16);
+    /// Eight bits, uncompressed.
+    pub const INT8: Self = Self::plain(Values::Int8);
+
+    /// These values, uncompressed.
+    pub const fn plain(values: Values) -> Self {
+        Self {
+            values,
+            compression: Compression::None,
+        }
+    }
+
+    /// The same values, compressed so.
+    pub const fn with(self, compression: Compression) -> Self {
+        Self {
+            values: self.values,
+            compression,
+        }
+    }
+}
+
+impl Values {
+    /// All there are.
+    pub const ALL: [Self; 4] = [Self::F32, Self::U8, Self::F16, Self::Int8];
+
+    /// The rows of an answer that has samples of `shape` as these values.
+    pub fn rows(self, shape: Vec<usize>) -> RowFormat {
+        match self {
+            Self::F32 => RowFormat::F32(shape),
+            Self::U8 => RowFormat::U8(shape),
+            Self::F16 => RowFormat::F16(shape),
+            Self::Int8 => RowFormat::Int8(shape),
+        }
+    }
+
+    /// The word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::U8 => "u8",
+            Self::F16 => "f16",
+            Self::Int8 => "int8",
+        }
+    }
+}
+
+impl Compression {
+    /// All there are.
+    pub const ALL: [Self; 3] = [Self::None, Self::Lz4, Self::Zstd];
+
+    const fn suffix(self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::Lz4 => "+lz4",
+            Self::Zstd => "+zstd",
+        }
+    }
+}
+
+impl fmt::Display for Encoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // As one text, so that a width in a format string holds for it.
+        f.pad(&format!("{}{}", self.values.name(), self.compression.suffix()))
+    }
+}
+
+impl FromStr for Encoding {
+    type Err = UnknownEncoding;
+
+    fn from_str(word: &str) -> Result<Self, UnknownEncoding> {
+        let (values, suffix) = word.split_at(word.find('+').unwrap_or(word.len()));
+        let values = Values::ALL.into_iter().find(|known| known.name() == values);
+        let compression = Compression::ALL
+            .into_iter()
+            .find(|known| known.suffix() == suffix);
+        values
+            .zip(compression)
+            .map(|(values, compression)| Self { values, compression })
+            .ok_or_else(|| UnknownEncoding {
+                word: word.chars().take(40).collect(),
+            })
+    }
+}
+
+impl TryFrom<String> for Encoding {
+    type Error = UnknownEncoding;
+
+    fn try_from(word: String) -> Result<Self, UnknownEncoding> {
+        word.parse()
+    }
+}
+
+impl From<Encoding> for String {
+    fn from(encoding: Encoding) -> Self {
+        encoding.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_encoding_is_one_word_that_reads_back() {
+        for values in Values::ALL {
+            for compression in Compression::ALL {
+                let encoding = Encoding { values, compression };
+                let word = encoding.to_string();
+                assert_eq!(word.parse(), Ok(encoding));
+                let json = serde_json::to_string(&encoding).unwrap();
+                assert_eq!(json, format!("{word:?}"));
+                assert_eq!(serde_json::from_str::<Encoding>(&json).unwrap(), encoding);
+            }
+        }
+        assert_eq!(Encoding::F16.with(Compression::Zstd).to_string(), "f16+zstd");
+        assert_eq!(serde_json::from_str::<Encoding>("\"u8\"").unwrap(), Encoding::U8);
+    }
+
+    #[test]
+    fn other_words_are_refused_by_name() {
+        for word in [
+            "",
+            "f64",
+            "F16",
+            "f16+",
+            "f16+gzip",
+            "+lz4",
+            "f16+lz4+zstd",
+            "f16 +lz4",
+        ] {
+            let refused = word.parse::<Encoding>().unwrap_err();
+            assert!(refused.to_string().contains(&format!("{word:?}")), "{refused}");
+        }
+    }
+}

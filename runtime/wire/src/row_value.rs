@@ -1,0 +1,124 @@
+use frostline_tensor::{Affine, dequantise, from_f16};
+use half::f16;
+
+/// The activation of one sample as it travelled, row-major.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum RowValue<'a> {
+    /// An object's bytes, as stored.
+    Object(&'a [u8]),
+    /// Activations as computed.
+    F32(&'a [f32]),
+    /// Pixels before normalisation.
+    U8(&'a [u8]),
+    /// Activations in half precision.
+    F16(&'a [f16]),
+    /// Activations in eight bits: `offset + scale * (value + 128)`, with one scale and offset for each of equally long slices.
+    Int8 {
+        /// The elements.
+        values: &'a [i8],
+        /// Each slice's step.
+        scales: &'a [f32],
+        /// Each slice's least value.
+        offsets: &'a [f32],
+    },
+}
+
+impl RowValue<'_> {
+    /// Bytes the value takes.
+    pub fn byte_len(&self) -> usize {
+        match self {
+            Self::Object(bytes) | Self::U8(bytes) => bytes.len(),
+            Self::F32(values) => size_of_val(*values),
+            Self::F16(values) => size_of_val(*values),
+            Self::Int8 {
+                values,
+                scales,
+                offsets,
+            } => values.len() + size_of_val(*scales) + size_of_val(*offsets),
+        }
+    }
+
+    /// Decodes the activation into `into`. `false`, with `into` in no particular state, when it is of another length, or no
+    /// activation but an object or pixels.
+    pub fn read_into(&self, into: &mut [f32]) -> bool {
+        match *self {
+            Self::Object(_) | Self::U8(_) => false,
+            Self::F32(values) => {
+                let fits = values.len() == into.len();
+                if fits {
+                    into.copy_from_slice(values);
+                }
+                fits
+            }
+            Self::F16(values) => from_f16(values, into),
+            Self::Int8 {
+                values,
+                scales,
+                offsets,
+            } => read_int8(values, scales, offsets, into),
+        }
+    }
+}
+
+fn read_int8(values: &[i8], scales: &[f32], offsets: &[f32], into: &mut [f32]) -> bool {
+    let Some(slice) = values.len().checked_div(scales.len()).filter(|&slice| slice > 0) else {
+        return false;
+    };
+    let fits = values.len() == into.len() && scales.len() == offsets.len();
+    if !fits || slice * scales.len() != values.len() {
+        return false;
+    }
+    let affines = scales
+        .iter()
+        .zip(offsets)
+        .map(|(&scale, &offset)| Affine { scale, offset });
+    values
+        .chunks_exact(slice)
+        .zip(into.chunks_exact_mut(slice))
+        .zip(affines)
+        .all(|((values, into), affine)| dequantise(values, affine, into))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_slice_has_its_own_scale() {
+        let row = RowValue::Int8 {
+            values: &[-128, -127, 127, -128, 0, 127],
+            scales: &[0.5, 2.0],
+            offsets: &[1.0, -3.0],
+        };
+        let mut into = [0.0; 6];
+        assert!(row.read_into(&mut into));
+        assert_eq!(into, [1.0, 1.5, 128.5, -3.0, 253.0, 507.0]);
+        assert_eq!(row.byte_len(), 6 + 16);
+    }
+
+    #[test]
+    fn other_lengths_and_kinds_are_refused() {
+        let mut into = [0.0; 2];
+        let refused = [
+            RowValue::Object(&[1, 2]),
+            RowValue::U8(&[1, 2]),
+            RowValue::F32(&[1.0]),
+            RowValue::F16(&[f16::ONE; 3]),
+            RowValue::Int8 {
+                values: &[1, 2],
+                scales: &[1.0; 3],
+                offsets: &[0.0; 3],
+            },
+            RowValue::Int8 {
+                values: &[1, 2],
+                scales: &[],
+                offsets: &[],
+            },
+        ];
+        for row in refused {
+            assert!(!row.read_into(&mut into), "{row:?}");
+        }
+        assert!(RowValue::F16(&[f16::ONE; 2]).read_into(&mut into));
+        assert_eq!(into, [1.0; 2]);
+    }
+}
