@@ -147,6 +147,12 @@ impl Planner {
     fn learn(&mut self, iteration: &Iteration, present: &Candidate) {
         let full = self.workload.batch as f64 / iteration.samples.max(1) as f64;
         let took = (iteration.waited + iteration.computed) * full;
+        // On the same cores the host works only while the trainer does not.
+        let extracting = if self.workload.shared_cores {
+            iteration.waited * full
+        } else {
+            took
+        };
         let stages = &present.stages;
         let profiled = |seconds: f64, factor: f64| seconds / factor.max(f64::MIN_POSITIVE);
         let trainer = profiled(stages.trainer_seconds, self.survey_seen().trainer);
@@ -158,7 +164,7 @@ impl Planner {
         let starved = iteration.waited > WAITING * (iteration.waited + iteration.computed);
         match iteration.on_host {
             Some(share) if starved && share < ON_HOST.0 => self.rate.add(bytes / took),
-            Some(share) if starved && share > ON_HOST.1 && host > 0.0 => self.host.add(took / host),
+            Some(share) if starved && share > ON_HOST.1 && host > 0.0 => self.host.add(extracting / host),
             _ => {}
         }
         let seen = &mut self.survey.seen;
@@ -167,7 +173,7 @@ impl Planner {
         }
         match self.host.median() {
             Some(factor) => seen.host = factor,
-            None if host > 0.0 => seen.host = seen.host.min((took / host).max(1.0)),
+            None if host > 0.0 => seen.host = seen.host.min((extracting / host).max(1.0)),
             None => {}
         }
         let rate = self.rate.median();

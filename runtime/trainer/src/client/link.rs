@@ -14,10 +14,10 @@ pub struct Link {
 
 /// The first answer: a quarter of a second at 4 Mbit/s.
 const FIRST: usize = 128 << 10;
-/// The largest answer: a fifth of a second at 2.5 Gbit/s, beyond which links are never what a job waits for.
-const LARGEST: usize = 64 << 20;
+/// The largest answer: a twentieth of a second at 1.3 Gbit/s, beyond which links are hardly ever what a job waits for.
+const LARGEST: usize = 8 << 20;
 /// An answer that took this long tells the rate; shorter ones lie within a shaper's burst or a window's growth.
-const ENOUGH: Duration = Duration::from_millis(200);
+const ENOUGH: Duration = Duration::from_millis(50);
 
 pub(super) async fn probe(transport: &Transport, meter: &ByteMeter) -> Result<Link, ClientError> {
     let mut round_trip = Duration::MAX;
@@ -33,7 +33,7 @@ pub(super) async fn probe(transport: &Transport, meter: &ByteMeter) -> Result<Li
                 round_trip,
             });
         }
-        bytes *= 4;
+        bytes = LARGEST.min(bytes * 4);
     }
 }
 
