@@ -2,10 +2,18 @@
 //! beside `commit`, `date` and `quick`.
 
 mod accuracy;
+mod grid;
+mod networks;
 mod overhead;
+mod peers;
+mod planner;
+mod replan;
 mod report;
 mod run;
+mod splits;
 mod study;
+mod tiers;
+mod trainer;
 mod training;
 mod transfer;
 
@@ -14,16 +22,36 @@ use report::Report;
 
 type Benchmark = fn(&mut Report) -> Result<()>;
 
-const BENCHMARKS: [(&str, &str, Benchmark); 5] = [
+const BENCHMARKS: [(&str, &str, Benchmark); 9] = [
     (
         "accuracy",
         "SqueezeNet on real photos: what fine-tuning reaches, and whether Python agrees",
         accuracy::run,
     ),
     (
+        "grid",
+        "two tiers: is the planned cut the best one, and how much faster is it than raw objects",
+        grid::run,
+    ),
+    (
         "overhead",
         "what the sandbox and the path by HTTP and Arrow cost",
         overhead::run,
+    ),
+    (
+        "peers",
+        "two tiers: the same task by PyTorch over the same link",
+        peers::run,
+    ),
+    (
+        "replan",
+        "two tiers: a job whose link or host slows down midway, against the best fixed split",
+        replan::run,
+    ),
+    (
+        "splits",
+        "two tiers: the time at every cut relative to the freeze cut",
+        splits::run,
     ),
     (
         "study",
