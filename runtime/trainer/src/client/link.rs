@@ -33,7 +33,7 @@ pub(super) async fn probe(transport: &Transport, meter: &ByteMeter) -> Result<Li
                 round_trip,
             });
         }
-        bytes *= 4;
+        bytes = (bytes * 4).min(LARGEST);
     }
 }
 
