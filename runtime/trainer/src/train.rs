@@ -127,7 +127,9 @@ pub async fn rehearse(
             must: "it must be at least 1",
         });
     };
-    job.split = Policy::Fixed(first.split.clone());
+    // A leg without the host's model must not decide for the others.
+    let served = legs.iter().find(|leg| leg.split != Split::None).unwrap_or(first);
+    job.split = Policy::Fixed(served.split.clone());
     let rehearsal = async {
         let mut prepared = prepare(&job, false, &client, &events).await?;
         prepared.feed.validation = Arc::new([]);

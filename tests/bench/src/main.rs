@@ -3,10 +3,18 @@
 
 mod accuracy;
 mod codecs;
+mod grid;
+mod networks;
 mod overhead;
+mod peers;
+mod planner;
+mod replan;
 mod report;
 mod run;
+mod splits;
 mod study;
+mod tiers;
+mod trainer;
 mod training;
 mod transfer;
 
@@ -27,9 +35,29 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         codecs::run,
     ),
     (
+        "grid",
+        "two tiers: is the planned cut the best one, and how much faster is it than raw objects",
+        grid::run,
+    ),
+    (
         "overhead",
         "what the sandbox and the path by HTTP and Arrow cost",
         overhead::run,
+    ),
+    (
+        "peers",
+        "two tiers: the same task by PyTorch over the same link",
+        peers::run,
+    ),
+    (
+        "replan",
+        "two tiers: a job whose link or host slows down midway, against the best fixed split",
+        replan::run,
+    ),
+    (
+        "splits",
+        "two tiers: the time at every cut relative to the freeze cut",
+        splits::run,
     ),
     (
         "study",

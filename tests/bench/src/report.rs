@@ -33,13 +33,8 @@ impl Report {
 
     /// Writes `<name>.json` into the folder named by `FROSTLINE_BENCH_OUT`.
     pub(crate) fn write(mut self) -> Result<()> {
-        let folder =
-            PathBuf::from(std::env::var_os("FROSTLINE_BENCH_OUT").unwrap_or_else(|| "target/bench".into()));
-        std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-        self.set(
-            "commit",
-            std::env::var("FROSTLINE_BENCH_COMMIT").unwrap_or_default(),
-        );
+        let folder = folder()?;
+        self.set("commit", commit());
         self.set("date", SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs());
         self.set("quick", self.quick);
         let file = folder.join(format!("{}.json", self.name));
@@ -48,6 +43,19 @@ impl Report {
         println!("\nwritten to {}", file.display());
         Ok(())
     }
+}
+
+/// Where results and what benchmarks keep between runs lie: the folder named by `FROSTLINE_BENCH_OUT`.
+pub(crate) fn folder() -> Result<PathBuf> {
+    let folder =
+        PathBuf::from(std::env::var_os("FROSTLINE_BENCH_OUT").unwrap_or_else(|| "target/bench".into()));
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// The commit that is measured, as `cargo xtask bench` says; empty when nobody says.
+pub(crate) fn commit() -> String {
+    std::env::var("FROSTLINE_BENCH_COMMIT").unwrap_or_default()
 }
 
 /// The middle value; of an even number, the mean of the two in the middle.
@@ -65,14 +73,48 @@ pub(crate) fn median(values: &[f64]) -> f64 {
         .map_or(f64::NAN, |lower| (lower + upper) / 2.0)
 }
 
+/// The value that a share of the values, 0 to 1, do not exceed.
+pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = (sorted.len() as f64 * share).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+}
+
+/// The geometric mean, as ratios want it.
+pub(crate) fn geometric_mean(values: &[f64]) -> f64 {
+    let logarithms: f64 = values.iter().map(|value| value.ln()).sum();
+    (logarithms / values.len() as f64).exp()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::median;
+    use super::{geometric_mean, median, quantile};
 
     #[test]
     fn the_median_of_odd_and_even_counts() {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn quantiles_are_values_that_were_there() {
+        let values = [5.0, 1.0, 3.0, 2.0, 4.0];
+        assert_eq!(
+            (
+                quantile(&values, 0.9),
+                quantile(&values, 0.5),
+                quantile(&values, 0.2)
+            ),
+            (5.0, 3.0, 1.0)
+        );
+        assert!(quantile(&[], 0.9).is_nan());
+    }
+
+    #[test]
+    fn a_ratio_and_its_inverse_average_to_one() {
+        assert!((geometric_mean(&[4.0, 0.25]) - 1.0).abs() < 1e-12);
+        assert!(geometric_mean(&[]).is_nan());
     }
 }

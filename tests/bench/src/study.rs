@@ -81,7 +81,7 @@ fn out() -> Result<PathBuf> {
 }
 
 /// The network with random weights.
-fn fill(name: &str, target: &Path) -> Result<()> {
+pub(crate) fn fill(name: &str, target: &Path) -> Result<()> {
     let status = Command::new("python3")
         .arg(shared("models/fill.py")?)
         .arg(shared(&format!("models/skeletons/{name}.{EXPORT}.onnx"))?)

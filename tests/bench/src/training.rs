@@ -161,7 +161,7 @@ fn noise(dims: &[usize], scale: f32, seed: u64) -> Result<Tensor> {
 }
 
 /// The interpreter of an environment with PyTorch, made on the first call.
-fn torch() -> Result<PathBuf> {
+pub(crate) fn torch() -> Result<PathBuf> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/setup_torch.py");
     let output = Command::new("python3")
         .arg(script)

@@ -16,8 +16,17 @@ impl HostProcess {
     /// # Errors
     /// When the process cannot be started or ends before it listens; its own words are on stderr.
     pub fn start(binary: &Path, folder: &Path, data: &str, arguments: &[&str]) -> io::Result<Self> {
+        Self::start_as(Command::new(binary), folder, data, arguments)
+    }
+
+    /// Like [`start`](Self::start), by a command that ends as the binary: with an environment, or behind a program that
+    /// pins it to a core and then becomes it.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub fn start_as(mut command: Command, folder: &Path, data: &str, arguments: &[&str]) -> io::Result<Self> {
         let token_file = folder.join("token");
-        let mut child = Command::new(binary)
+        let mut child = command
             .args(["serve", "--json", "--data", data, "--token-file"])
             .arg(&token_file)
             .arg("--state")

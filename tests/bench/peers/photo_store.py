@@ -1,0 +1,108 @@
+"""An S3 server (moto) with real photos in a bucket, re-encoded so that each weighs about as much as an ImageNet photo.
+
+    python3 tests/bench/peers/photo_store.py --photos FOLDER --cache FOLDER --train 256 --validation 20
+
+Listens on every address of the network namespace it is started in, on a free port; prints one JSON line when the bucket is full, and
+ends with its standard input. The photos lie under s3://photos/set as train/<class>/*.jpg and validation/<class>/*.jpg. Resized photos
+are kept in the cache folder, so only the first run pays for them.
+"""
+
+import argparse
+import io
+import json
+import logging
+import pathlib
+import sys
+
+import boto3
+from moto.server import ThreadedMotoServer
+from PIL import Image
+
+BUCKET, PREFIX = "photos", "set"
+TARGET_BYTES = 110_000
+# The photos at hand are 400 pixels wide; the mean ImageNet photo is 469 x 387.
+SHORT_SIDES = [round(400 * 1.07**step) for step in range(16)]
+QUALITY = 98
+
+
+def resized(file):
+    """The photo enlarged until its JPEG weighs about TARGET_BYTES."""
+    photo = Image.open(file).convert("RGB")
+    tried = []
+    for short_side in SHORT_SIDES:
+        scale = short_side / min(photo.size)
+        larger = photo.resize([round(side * scale) for side in photo.size], Image.Resampling.LANCZOS)
+        buffer = io.BytesIO()
+        larger.save(buffer, "JPEG", quality=QUALITY)
+        tried.append(buffer.getvalue())
+        if len(tried[-1]) >= TARGET_BYTES:
+            break
+    return min(tried, key=lambda data: abs(len(data) - TARGET_BYTES))
+
+
+def chosen(folder, count):
+    """`count` photos of a folder of classes, as evenly over the classes as they go, always the same ones."""
+    classes = [sorted(entry.glob("*.jpg")) for entry in sorted(folder.iterdir()) if entry.is_dir()]
+    turns = max(len(files) for files in classes)
+    in_turn = [files[turn] for turn in range(turns) for files in classes if turn < len(files)]
+    return in_turn[:count]
+
+
+def prepare(photos, cache, counts):
+    """Resizes what the cache lacks; returns (key, path) of each photo."""
+    prepared = []
+    for part, count in counts.items():
+        for file in chosen(photos / part, count):
+            key = file.relative_to(photos).as_posix()
+            target = cache / f"jpeg{QUALITY}-{TARGET_BYTES}" / key
+            if not target.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                unfinished = target.with_suffix(".part")
+                unfinished.write_bytes(resized(file))
+                unfinished.rename(target)
+            prepared.append((key, target))
+    return prepared
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--photos", type=pathlib.Path, required=True)
+    parser.add_argument("--cache", type=pathlib.Path, required=True)
+    parser.add_argument("--train", type=int, default=256)
+    parser.add_argument("--validation", type=int, default=20)
+    arguments = parser.parse_args()
+    files = prepare(arguments.photos, arguments.cache, {"train": arguments.train, "validation": arguments.validation})
+    # A line for every request would cost as much as a small one.
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="0.0.0.0", port=0, verbose=False)
+    server.start()
+    _, port = server.get_host_and_port()
+    store = boto3.client(
+        "s3",
+        endpoint_url=f"http://127.0.0.1:{port}",
+        region_name="us-east-1",
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+    )
+    store.create_bucket(Bucket=BUCKET)
+    sizes = {"train": [], "validation": []}
+    for key, path in files:
+        data = path.read_bytes()
+        sizes[key.split("/")[0]].append(len(data))
+        store.put_object(Bucket=BUCKET, Key=f"{PREFIX}/{key}", Body=data)
+    training = sizes["train"]
+    ready = {
+        "port": port,
+        "url": f"s3://{BUCKET}/{PREFIX}",
+        "train": len(training),
+        "validation": len(sizes["validation"]),
+        "mean_bytes": sum(training) / len(training),
+        "smallest": min(training),
+        "largest": max(training),
+    }
+    print(json.dumps(ready), flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,288 @@
+use crate::networks::Extent;
+use crate::planner::Plan;
+use crate::report::median;
+use crate::trainer::{Flow, LegTimes, Trainer, all_steps, leg};
+use anyhow::{Context, Result};
+use frostline_trainer::Leg;
+use frostline_wire::Split;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::{Duration, Instant};
+
+/// Runs of every candidate, interleaved.
+const ROUNDS: usize = 3;
+
+/// A candidate whose bytes alone need this many times the best time seen is not measured.
+const RULED_OUT: f64 = 2.0;
+
+/// A candidate that is this many times slower than the best after the first round gets no further ones: time is short, and
+/// noise is a tenth of that.
+const GIVEN_UP: f64 = 1.5;
+
+/// The rules of others that are asked for their split; `freeze` and `none` need no asking.
+const RULES: [&str; 2] = ["hapi-size", "hapi-time"];
+
+/// One network over one link with one batch size.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Cell {
+    pub(crate) key: String,
+    pub(crate) commit: String,
+    pub(crate) network: String,
+    pub(crate) mbit: f64,
+    pub(crate) batch: usize,
+    /// The plan's split, how it travels there, and its predicted bottleneck.
+    pub(crate) planned: String,
+    pub(crate) encoding: String,
+    pub(crate) bottleneck: String,
+    /// The predicted seconds of an iteration, by split.
+    pub(crate) predicted: BTreeMap<String, f64>,
+    /// Wall time of `frostline plan`.
+    pub(crate) plan_seconds: f64,
+    /// The split of every other policy.
+    pub(crate) policies: BTreeMap<String, String>,
+    /// What was measured, by split.
+    pub(crate) timings: BTreeMap<String, Timing>,
+    /// What was ruled out, and the seconds an iteration would take at least.
+    pub(crate) ruled_out: BTreeMap<String, f64>,
+    pub(crate) winner: String,
+    /// Planned over winner, head to head; 1 where they are the same.
+    pub(crate) planned_over_winner: f64,
+    /// Bytes of an iteration's objects.
+    pub(crate) object_bytes: f64,
+}
+
+/// A candidate's measured iterations.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Timing {
+    /// The median of each run.
+    pub(crate) runs: Vec<f64>,
+    /// Every iteration.
+    pub(crate) seconds: Vec<f64>,
+    /// On the link per iteration, headers included; the median of the runs.
+    pub(crate) bytes: f64,
+    run_bytes: Vec<f64>,
+}
+
+impl Timing {
+    fn add(&mut self, times: &LegTimes) {
+        self.runs.push(times.median());
+        self.seconds.extend(&times.seconds);
+        self.run_bytes.push(times.bytes);
+        self.bytes = median(&self.run_bytes);
+    }
+
+    /// Median over all iterations.
+    pub(crate) fn median(&self) -> f64 {
+        median(&self.seconds)
+    }
+}
+
+impl Cell {
+    /// The measured time at `split`, or the time it takes at least where it was ruled out.
+    pub(crate) fn seconds(&self, split: &str) -> Option<f64> {
+        let measured = self.timings.get(split).map(Timing::median);
+        measured.or_else(|| self.ruled_out.get(split).copied())
+    }
+}
+
+/// A cell that is being measured.
+pub(super) struct Measurement<'a> {
+    trainer: &'a Trainer<'a>,
+    mbit: f64,
+    steps: [u64; 2],
+    ends: Instant,
+    plan: Plan,
+    flow: Flow,
+    timings: BTreeMap<String, Timing>,
+    ruled_out: BTreeMap<String, f64>,
+}
+
+impl<'a> Measurement<'a> {
+    /// Holds the link down, plans, and measures the planned cut once: the bound for others.
+    pub(super) fn begin(
+        trainer: &'a Trainer<'a>,
+        mbit: f64,
+        extent: &Extent,
+        cuts: &[String],
+        budget: Duration,
+    ) -> Result<Self> {
+        let ends = Instant::now() + budget;
+        trainer.tiers().link().hold(Some(mbit))?;
+        let plan = Plan::ask(trainer, "auto", cuts)?;
+        Ok(Self {
+            trainer,
+            mbit,
+            steps: extent.steps,
+            ends,
+            flow: plan.flow(),
+            plan,
+            timings: BTreeMap::new(),
+            ruled_out: BTreeMap::new(),
+        })
+    }
+
+    /// Everything about the cell.
+    pub(super) fn finish(mut self, cuts: &[String]) -> Result<Cell> {
+        let policies = self.policies(cuts)?;
+        let best = self.single(&self.plan.split.clone())?;
+        let mut candidates = vec![Split::None, Split::Input];
+        candidates.extend(cuts.iter().map(|cut| Split::from(cut.as_str())));
+        for split in policies.values().map(|split| Split::from(split.as_str())) {
+            if !candidates.contains(&split) {
+                candidates.push(split);
+            }
+        }
+        let candidates = self.within_bound(candidates, best)?;
+        self.rounds(candidates)?;
+        let winner = self.fastest().context("no candidate was measured")?;
+        let planned = self.plan.split.to_string();
+        let planned_over_winner = self.head_to_head(&winner)?;
+        let predicted = self.plan.candidate(&self.plan.split)?;
+        let (batch, photos) = (self.trainer.batch(), self.trainer.tiers().photos());
+        Ok(Cell {
+            key: String::new(),
+            commit: String::new(),
+            network: self.trainer.network().name.clone(),
+            mbit: self.mbit,
+            batch,
+            planned,
+            encoding: self.plan.encoding.to_string(),
+            bottleneck: predicted.bottleneck.clone(),
+            predicted: self.plan.predictions(),
+            plan_seconds: self.plan.wall_seconds,
+            policies,
+            timings: self.timings,
+            ruled_out: self.ruled_out,
+            winner,
+            planned_over_winner,
+            object_bytes: photos.mean_bytes * batch as f64,
+        })
+    }
+
+    fn policies(&self, cuts: &[String]) -> Result<BTreeMap<String, String>> {
+        let freeze = self.trainer.network().freeze.clone();
+        let mut policies = BTreeMap::from([
+            ("freeze".to_owned(), freeze),
+            ("none".to_owned(), "none".to_owned()),
+        ]);
+        for rule in RULES {
+            let plan = Plan::ask(self.trainer, rule, cuts)?;
+            policies.insert(rule.replace('-', "_"), plan.split.to_string());
+        }
+        Ok(policies)
+    }
+
+    fn leg(&self, split: &Split, steps: u64) -> Result<Leg> {
+        let encoding = self.plan.candidate(split)?.encoding;
+        Ok(leg(split, encoding, steps))
+    }
+
+    /// The time of a split measured alone; not part of its runs.
+    fn single(&self, split: &Split) -> Result<f64> {
+        let [least, _] = self.steps;
+        let legs = [self.leg(split, least)?];
+        let times = self.trainer.time(&legs, self.flow)?;
+        Ok(times.first().map_or(f64::NAN, LegTimes::median))
+    }
+
+    /// The candidates that may still win. `none` stays, for it is what all are compared with.
+    fn within_bound(&mut self, candidates: Vec<Split>, best: f64) -> Result<Vec<Split>> {
+        let mut kept = Vec::new();
+        for split in candidates {
+            let bytes = self.plan.candidate(&split)?.bytes_per_sample * self.trainer.batch() as f64;
+            let at_least = bytes * 8.0 / (self.mbit * 1e6);
+            if at_least > RULED_OUT * best && split != Split::None && split != self.plan.split {
+                self.ruled_out.insert(split.to_string(), at_least);
+            } else {
+                kept.push(split);
+            }
+        }
+        Ok(kept)
+    }
+
+    /// The first round over all candidates, the others over those that are not far behind.
+    fn rounds(&mut self, mut candidates: Vec<Split>) -> Result<()> {
+        let mut steps = self.steps[0];
+        for round in 0..ROUNDS {
+            candidates.sort_by_cached_key(|split| shuffled(round, split));
+            let legs: Vec<Leg> = candidates
+                .iter()
+                .map(|split| self.leg(split, steps))
+                .collect::<Result<_>>()?;
+            for times in self.trainer.time(&legs, self.flow)? {
+                self.timings
+                    .entry(times.split.to_string())
+                    .or_default()
+                    .add(&times);
+            }
+            let best = self
+                .fastest()
+                .and_then(|split| self.median(&split))
+                .unwrap_or(f64::NAN);
+            let planned = self.plan.split.clone();
+            candidates.retain(|split| {
+                let seconds = self.median(&split.to_string());
+                *split == planned || seconds.is_some_and(|seconds| seconds <= GIVEN_UP * best)
+            });
+            steps = self.affordable(&candidates, ROUNDS - round);
+        }
+        Ok(())
+    }
+
+    /// Steps that count in each of the runs to come, so that `rounds` more rounds end in time.
+    fn affordable(&self, candidates: &[Split], rounds: usize) -> u64 {
+        let step: f64 = candidates
+            .iter()
+            .filter_map(|split| self.median(&split.to_string()))
+            .sum();
+        let left = self.ends.saturating_duration_since(Instant::now()).as_secs_f64();
+        let all = left / (step * rounds.max(1) as f64);
+        let [least, most] = self.steps;
+        (all as u64).saturating_sub(all_steps(0)).clamp(least, most)
+    }
+
+    fn median(&self, split: &str) -> Option<f64> {
+        self.timings.get(split).map(Timing::median)
+    }
+
+    fn fastest(&self) -> Option<String> {
+        let seconds = self
+            .timings
+            .iter()
+            .map(|(split, timing)| (split, timing.median()));
+        seconds
+            .min_by(|one, other| one.1.total_cmp(&other.1))
+            .map(|(split, _)| split.clone())
+    }
+
+    /// The planned cut's time over the winner's, each measured twice more, in turns.
+    fn head_to_head(&self, winner: &str) -> Result<f64> {
+        let (planned, winner) = (self.plan.split.clone(), Split::from(winner));
+        if planned == winner {
+            return Ok(1.0);
+        }
+        let pair = [planned.clone(), winner];
+        let steps = self.affordable(&pair, 2);
+        let turns = pair.iter().chain(pair.iter());
+        let legs: Vec<Leg> = turns.map(|split| self.leg(split, steps)).collect::<Result<_>>()?;
+        let mut seconds = [Vec::new(), Vec::new()];
+        let [planned_seconds, winner_seconds] = &mut seconds;
+        for times in self.trainer.time(&legs, self.flow)? {
+            let own = if times.split == planned {
+                &mut *planned_seconds
+            } else {
+                &mut *winner_seconds
+            };
+            own.extend(times.seconds);
+        }
+        Ok(median(planned_seconds) / median(winner_seconds))
+    }
+}
+
+/// Sorts splits into another order in each round, as good as random and always the same.
+fn shuffled(round: usize, split: &Split) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (round, split.to_string()).hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,240 @@
+//! Networks by links: every candidate cut measured against the planned one, and against the cuts that other rules choose.
+
+mod cell;
+mod summary;
+
+use crate::networks::{Extent, Grid, Network, short};
+use crate::report::{Report, commit, folder};
+use crate::tiers::Tiers;
+use crate::trainer::Trainer;
+use anyhow::{Context, Result};
+use cell::{Cell, Measurement};
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+pub(crate) fn run(report: &mut Report) -> Result<()> {
+    let grid = Grid::read()?;
+    let quick = report.quick();
+    let extent = grid.extent(quick);
+    let ends = Instant::now() + Duration::from_secs_f64(extent.minutes * 60.0);
+    let records = Records::open(quick)?;
+    let mut cells = Vec::new();
+    let mut missing = Vec::new();
+    let mut wanted: Vec<Wanted> = Vec::new();
+    for name in &extent.networks {
+        let network = grid.network(name)?;
+        for mbit in &extent.links_mbit {
+            let batch = network.batch(quick);
+            let key = format!("{name} {mbit} Mbit/s batch {batch}");
+            match records.find(&key) {
+                Some(cell) => cells.push(cell.clone()),
+                None => wanted.push(Wanted {
+                    network: network.clone(),
+                    mbit: *mbit,
+                    batch,
+                    key,
+                }),
+            }
+        }
+    }
+    if !wanted.is_empty() {
+        let tiers = Tiers::open()?;
+        describe(&tiers);
+        let mut work = Work {
+            tiers: &tiers,
+            extent,
+            quick,
+            ends,
+            records: &records,
+            report,
+        };
+        for network in wanted.chunk_by(|one, other| one.network.name == other.network.name) {
+            work.network(network, &mut cells, &mut missing)?;
+        }
+    }
+    summary::show(report, &cells)?;
+    for key in missing {
+        println!("not measured for lack of time: {key}; run this again to go on");
+    }
+    Ok(())
+}
+
+/// What is measured where.
+pub(crate) fn describe(tiers: &Tiers) {
+    let photos = tiers.photos();
+    println!(
+        "one core a tier, S3 server and {} + {} real photos beside the host; resized so that a JPEG weighs {:.0} KB ({:.0} to {:.0}), \
+         as ImageNet's do",
+        photos.train,
+        photos.validation,
+        photos.mean_bytes / 1e3,
+        photos.smallest as f64 / 1e3,
+        photos.largest as f64 / 1e3
+    );
+}
+
+/// A cell that is to be measured.
+struct Wanted {
+    network: Network,
+    mbit: f64,
+    batch: usize,
+    key: String,
+}
+
+struct Work<'a> {
+    tiers: &'a Tiers,
+    extent: &'a Extent,
+    quick: bool,
+    ends: Instant,
+    records: &'a Records,
+    report: &'a mut Report,
+}
+
+impl Work<'_> {
+    /// All cells of one network, on a host of its own.
+    fn network(&mut self, wanted: &[Wanted], cells: &mut Vec<Cell>, missing: &mut Vec<String>) -> Result<()> {
+        let first = wanted.first().context("no cell is wanted")?;
+        if Instant::now() >= self.ends {
+            missing.extend(wanted.iter().map(|cell| cell.key.clone()));
+            return Ok(());
+        }
+        let folder = tempfile::tempdir()?;
+        self.tiers.link().hold(None)?;
+        let host = self.tiers.host(folder.path())?;
+        let trainer = Trainer::open(self.tiers, &host, &first.network, first.batch)?;
+        let upload = trainer.upload()?;
+        let cuts = first.network.cuts(self.quick);
+        let profiled = Instant::now();
+        crate::planner::Plan::ask(&trainer, "auto", cuts)?;
+        let name = &first.network.name;
+        println!(
+            "{name}: {:.0} MB of frozen layers sent in {:.1} s, profiled in {:.1} s",
+            upload.bytes as f64 / 1e6,
+            upload.seconds,
+            profiled.elapsed().as_secs_f64()
+        );
+        self.report.set(&format!("{name}_upload_bytes"), upload.bytes);
+        self.report.set(&format!("{name}_upload_seconds"), upload.seconds);
+        for cell in wanted {
+            let left = self.ends.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                missing.push(cell.key.clone());
+                continue;
+            }
+            let begun = Instant::now();
+            let budget = left / self.cells_left(cell);
+            let measurement = Measurement::begin(&trainer, cell.mbit, self.extent, cuts, budget)?;
+            let mut measured = measurement.finish(cuts)?;
+            measured.key.clone_from(&cell.key);
+            measured.commit = commit();
+            print_cell(&measured, begun.elapsed());
+            self.records.add(&measured)?;
+            cells.push(measured);
+        }
+        Ok(())
+    }
+
+    /// Cells of the whole grid from this one on, at least one.
+    fn cells_left(&self, cell: &Wanted) -> u32 {
+        let position = |name: &String| *name == cell.network.name;
+        let networks = self.extent.networks.iter().position(position).unwrap_or(0);
+        let links = self
+            .extent
+            .links_mbit
+            .iter()
+            .position(|mbit| *mbit == cell.mbit)
+            .unwrap_or(0);
+        let all = self.extent.networks.len() * self.extent.links_mbit.len();
+        let before = networks * self.extent.links_mbit.len() + links;
+        u32::try_from(all.saturating_sub(before)).unwrap_or(1).max(1)
+    }
+}
+
+fn print_cell(cell: &Cell, took: Duration) {
+    println!(
+        "\n{} ({:.0} s): planned {} in {}",
+        cell.key,
+        took.as_secs_f64(),
+        short(&cell.planned),
+        cell.encoding
+    );
+    let mut timings: Vec<_> = cell.timings.iter().collect();
+    timings.sort_by(|one, other| one.1.median().total_cmp(&other.1.median()));
+    for (split, timing) in timings {
+        let notes: Vec<&str> = [
+            (split == &cell.planned, "planned"),
+            (split == &cell.winner, "fastest"),
+        ]
+        .into_iter()
+        .filter_map(|(holds, note)| holds.then_some(note))
+        .collect();
+        println!(
+            "  {:<44} {:>8.3} s, predicted {:>7.3}; {:>7.0} KB, link {:>3.0} % used; {} runs {}",
+            short(split),
+            timing.median(),
+            cell.predicted.get(split).copied().unwrap_or(f64::NAN),
+            timing.bytes / 1e3,
+            timing.bytes * 8.0 / (timing.median() * cell.mbit * 1e6) * 100.0,
+            timing.runs.len(),
+            notes.join(", ")
+        );
+    }
+    for (split, seconds) in &cell.ruled_out {
+        println!(
+            "  {:<44} more than {seconds:.1} s by its bytes alone: ruled out",
+            short(split)
+        );
+    }
+}
+
+/// The finished cells of full runs, one a line, so that a run that was cut off can go on.
+struct Records {
+    file: Option<PathBuf>,
+    cells: Vec<Cell>,
+}
+
+impl Records {
+    fn open(quick: bool) -> Result<Self> {
+        if quick {
+            return Ok(Self {
+                file: None,
+                cells: Vec::new(),
+            });
+        }
+        let folder = folder()?.join("grid");
+        std::fs::create_dir_all(&folder)?;
+        let file = folder.join("cells.jsonl");
+        let text = if file.is_file() {
+            std::fs::read_to_string(&file)?
+        } else {
+            String::new()
+        };
+        // A line that was cut off by a crash is measured again.
+        let cells = text
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect();
+        Ok(Self {
+            file: Some(file),
+            cells,
+        })
+    }
+
+    /// The cell called `key`, if this very commit measured it.
+    fn find(&self, key: &str) -> Option<&Cell> {
+        let commit = commit();
+        self.cells
+            .iter()
+            .rev()
+            .find(|cell| cell.key == key && cell.commit == commit)
+    }
+
+    fn add(&self, cell: &Cell) -> Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(file)?;
+        let line = serde_json::to_string(cell)? + "\n";
+        file.write_all(line.as_bytes())?;
+        Ok(())
+    }
+}

@@ -1,0 +1,181 @@
+//! The same fine-tuning by PyTorch on the trainer's core, reading the same S3 server over the same link: with a DataLoader, and by
+//! "extract the features once to the bucket, then train a head".
+
+use crate::grid::describe;
+use crate::networks::{Grid, Network, short};
+use crate::planner::Plan;
+use crate::report::{Report, geometric_mean, quantile};
+use crate::run::{json_lines, text};
+use crate::tiers::Tiers;
+use crate::trainer::{LegTimes, Trainer, leg};
+use crate::training::torch;
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// How much is measured.
+struct Extent {
+    links: &'static [f64],
+    /// Of Frostline, that count.
+    steps: u64,
+    /// Of the DataLoader, in all.
+    loader_steps: usize,
+    /// Batches whose features are extracted; enough that start and end weigh little.
+    extracted: usize,
+}
+
+const QUICK: Extent = Extent {
+    links: &[50.0],
+    steps: 6,
+    loader_steps: 14,
+    extracted: 6,
+};
+const FULL: Extent = Extent {
+    links: &[20.0, 100.0, 500.0],
+    steps: 10,
+    loader_steps: 20,
+    extracted: 12,
+};
+
+/// Passes over the features that were extracted once: what pays for extracting and writing them.
+const EPOCHS: usize = 5;
+
+/// Seconds of one iteration by each.
+struct Compared {
+    ours: f64,
+    loader: f64,
+    extracted: f64,
+}
+
+pub(crate) fn run(report: &mut Report) -> Result<()> {
+    let grid = Grid::read()?;
+    let extent = if report.quick() { QUICK } else { FULL };
+    let python = torch()?;
+    let tiers = Tiers::open()?;
+    describe(&tiers);
+    println!(
+        "PyTorch: one thread, 2 data workers; features extracted once: {} batches, then {EPOCHS} epochs\n",
+        extent.extracted
+    );
+    println!(
+        "{:<12} {:>6} {:>5}  {:<40} {:>9} {:>11} {:>9} {:>13} {:>9}",
+        "network", "Mbit/s", "batch", "split", "s", "PyTorch s", "ratio", "extract once", "ratio"
+    );
+    let mut all = Vec::new();
+    for name in &grid.extent(report.quick()).networks {
+        all.extend(network(report, &tiers, grid.network(name)?, &extent, &python)?);
+    }
+    let loader: Vec<f64> = all.iter().map(|one| one.loader / one.ours).collect();
+    let extracted: Vec<f64> = all.iter().map(|one| one.extracted / one.ours).collect();
+    report.set("speedup_vs_pytorch_geomean", geometric_mean(&loader));
+    report.set("speedup_vs_pytorch_min", quantile(&loader, 0.0));
+    report.set("speedup_vs_extract_once_geomean", geometric_mean(&extracted));
+    report.set("extract_once_epochs", EPOCHS);
+    println!(
+        "\nfaster than PyTorch {:.2} times in the geometric mean, {:.2} at least; than extracting once {:.2}",
+        geometric_mean(&loader),
+        quantile(&loader, 0.0),
+        geometric_mean(&extracted)
+    );
+    Ok(())
+}
+
+fn network(
+    report: &mut Report,
+    tiers: &Tiers,
+    network: &Network,
+    extent: &Extent,
+    python: &Path,
+) -> Result<Vec<Compared>> {
+    let quick = report.quick();
+    let folder = tempfile::tempdir()?;
+    tiers.link().hold(None)?;
+    let host = tiers.host(folder.path())?;
+    let trainer = Trainer::open(tiers, &host, network, network.batch(quick))?;
+    trainer.upload()?;
+    let mut all = Vec::new();
+    for mbit in extent.links {
+        tiers.link().hold(Some(*mbit))?;
+        let plan = Plan::ask(&trainer, "auto", network.cuts(quick))?;
+        let legs = [leg(&plan.split, plan.encoding, extent.steps)];
+        let times = trainer.time(&legs, plan.flow())?;
+        let peer = Peer {
+            trainer: &trainer,
+            python,
+        };
+        let compared = Compared {
+            ours: times.first().map_or(f64::NAN, LegTimes::median),
+            loader: peer.loader(extent.loader_steps)?,
+            extracted: peer.extracted(extent.extracted)?,
+        };
+        let Compared {
+            ours,
+            loader,
+            extracted,
+        } = compared;
+        let (name, split) = (&network.name, plan.split.to_string());
+        println!(
+            "{name:<12} {mbit:>6} {:>5}  {:<40} {ours:>9.3} {loader:>11.3} {:>9.2} {extracted:>13.3} {:>9.2}",
+            trainer.batch(),
+            short(&split),
+            loader / ours,
+            extracted / ours
+        );
+        report.set(&format!("{name}_{mbit}mbit_speedup_vs_pytorch"), loader / ours);
+        report.set(
+            &format!("{name}_{mbit}mbit_speedup_vs_extract_once"),
+            extracted / ours,
+        );
+        all.push(compared);
+    }
+    Ok(all)
+}
+
+/// The scripts beside this benchmark, run on the trainer's core.
+struct Peer<'a> {
+    trainer: &'a Trainer<'a>,
+    python: &'a Path,
+}
+
+impl Peer<'_> {
+    fn loader(&self, steps: usize) -> Result<f64> {
+        let steps = steps.to_string();
+        self.last("dataloader.py", &["--steps", &steps], "iteration_seconds_median")
+    }
+
+    fn extracted(&self, batches: usize) -> Result<f64> {
+        let (batches, epochs) = (batches.to_string(), EPOCHS.to_string());
+        let arguments = ["--steps", &batches, "--epochs", &epochs];
+        self.last("extract_once.py", &arguments, "iteration_seconds")
+    }
+
+    /// `key` in the last line that `script` prints.
+    fn last(&self, script: &str, arguments: &[&str], key: &str) -> Result<f64> {
+        let tiers = self.trainer.tiers();
+        let root = tiers.data().trim_start_matches("s3://");
+        let (bucket, prefix) = root.split_once('/').context("the data root names no bucket")?;
+        let path: PathBuf = [env!("CARGO_MANIFEST_DIR"), "peers", script].iter().collect();
+        let mut command = Command::new(self.python);
+        command
+            .arg(text(&path)?)
+            .args([
+                "--endpoint",
+                &tiers.store_url(),
+                "--bucket",
+                bucket,
+                "--prefix",
+                prefix,
+            ])
+            .args(["--network", &self.trainer.network().name])
+            .args(["--batch", &self.trainer.batch().to_string(), "--threads", "1"])
+            .args(arguments)
+            .envs(tiers.store_access());
+        let printed = json_lines(&mut command)?;
+        let value = printed
+            .last()
+            .and_then(|line| line.get(key))
+            .and_then(Value::as_f64);
+        value.with_context(|| format!("{script} printed no {key}"))
+    }
+}

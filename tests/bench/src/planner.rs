@@ -1,0 +1,90 @@
+//! Asking `frostline plan` over the two tiers, as a user would.
+
+use crate::run::{binary, json_lines, text};
+use crate::trainer::{Flow, Trainer};
+use anyhow::{Context, Result};
+use frostline_wire::{Encoding, Split};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Instant;
+
+/// What `frostline plan --json` prints.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Plan {
+    pub(crate) split: Split,
+    pub(crate) encoding: Encoding,
+    request_samples: usize,
+    window: usize,
+    candidates: Vec<Candidate>,
+    /// Wall time of the command.
+    #[serde(skip)]
+    pub(crate) wall_seconds: f64,
+}
+
+/// A split and what is predicted for it; the command prints more.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Candidate {
+    pub(crate) split: Split,
+    pub(crate) encoding: Encoding,
+    iteration_seconds: f64,
+    pub(crate) bottleneck: String,
+    pub(crate) bytes_per_sample: f64,
+}
+
+/// Passes over the data a plan is asked for: so many that start and end do not matter, since steady steps are what is measured.
+const EPOCHS: &str = "50";
+
+impl Plan {
+    /// The plan by `policy` among `cuts`, `none` and `input`, over the link as it is now.
+    pub(crate) fn ask(trainer: &Trainer, policy: &str, cuts: &[String]) -> Result<Self> {
+        let batch = trainer.batch().to_string();
+        let url = trainer.host().url();
+        let candidates = ["none", "input"]
+            .into_iter()
+            .chain(cuts.iter().map(String::as_str))
+            .collect::<Vec<_>>()
+            .join(",");
+        let started = Instant::now();
+        let mut command = Command::new(binary()?);
+        command
+            .args(["plan", "--json", "--model", text(trainer.file())?])
+            .args(["--freeze", &trainer.network().freeze])
+            .args(["--data", trainer.tiers().data(), "--host", &url])
+            .args(["--token-file", text(trainer.host().token_file())?])
+            .args(["--batch", &batch, "--epochs", EPOCHS])
+            .args(["--policy", policy, "--candidates", &candidates])
+            .env("XDG_CACHE_HOME", trainer.cache());
+        let printed = json_lines(&mut command)?;
+        let last = printed
+            .into_iter()
+            .next_back()
+            .context("frostline plan printed nothing")?;
+        let plan: Self = serde_json::from_value(last).context("what frostline plan printed")?;
+        Ok(Self {
+            wall_seconds: started.elapsed().as_secs_f64(),
+            ..plan
+        })
+    }
+
+    pub(crate) fn flow(&self) -> Flow {
+        Flow {
+            request_samples: self.request_samples,
+            window: self.window,
+        }
+    }
+
+    /// The predicted seconds of an iteration at every split.
+    pub(crate) fn predictions(&self) -> BTreeMap<String, f64> {
+        let predicted = |candidate: &Candidate| (candidate.split.to_string(), candidate.iteration_seconds);
+        self.candidates.iter().map(predicted).collect()
+    }
+
+    /// What it says about `split`.
+    pub(crate) fn candidate(&self, split: &Split) -> Result<&Candidate> {
+        self.candidates
+            .iter()
+            .find(|candidate| candidate.split == *split)
+            .with_context(|| format!("the plan does not mention '{split}'"))
+    }
+}

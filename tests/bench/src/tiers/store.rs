@@ -1,0 +1,99 @@
+use super::namespace::Namespace;
+use crate::report::folder;
+use crate::run::{shared, text};
+use anyhow::{Context, Result};
+use serde::Deserialize;
+use std::io::{BufRead, BufReader};
+use std::net::Ipv4Addr;
+use std::process::{Child, Stdio};
+
+/// 10 classes. Enough that 16 batches of 16 make an epoch; two validation photos a class, for validation only costs time here.
+const TRAIN: &str = "256";
+const VALIDATION: &str = "20";
+
+/// What lies in the bucket.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Photos {
+    port: u16,
+    /// The data root.
+    pub(crate) url: String,
+    pub(crate) train: usize,
+    pub(crate) validation: usize,
+    /// Of the training photos, as all that follows.
+    pub(crate) mean_bytes: f64,
+    pub(crate) smallest: u64,
+    pub(crate) largest: u64,
+}
+
+/// moto's S3 server with resized photos, in the namespace; it ends when this is dropped.
+pub(super) struct PhotoStore {
+    server: Child,
+    photos: Photos,
+}
+
+impl PhotoStore {
+    pub(super) fn start(namespace: &Namespace) -> Result<Self> {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/photo_store.py");
+        let mut server = namespace
+            .command("python3")
+            .args([script, "--train", TRAIN, "--validation", VALIDATION])
+            .args(["--photos", text(&shared("data/clothing")?)?])
+            .args(["--cache", text(&folder()?.join("photos"))?])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start the S3 server")?;
+        let photos = announced(&mut server).inspect_err(|_| end(&mut server))?;
+        Ok(Self { server, photos })
+    }
+
+    pub(super) fn photos(&self) -> &Photos {
+        &self.photos
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.server.id()
+    }
+
+    /// Its address for programs in the namespace.
+    pub(super) fn url_beside(&self) -> String {
+        format!("http://127.0.0.1:{}", self.photos.port)
+    }
+
+    /// Its address for programs at the other end of the link.
+    pub(super) fn url_across(&self, host: Ipv4Addr) -> String {
+        format!("http://{host}:{}", self.photos.port)
+    }
+}
+
+impl Drop for PhotoStore {
+    fn drop(&mut self) {
+        end(&mut self.server);
+    }
+}
+
+/// Credentials and endpoint, as S3 clients read them.
+pub(super) fn access(url: &str) -> Vec<(&'static str, String)> {
+    [
+        ("AWS_ENDPOINT_URL", url),
+        ("AWS_ALLOW_HTTP", "true"),
+        ("AWS_REGION", "us-east-1"),
+        ("AWS_DEFAULT_REGION", "us-east-1"),
+        ("AWS_ACCESS_KEY_ID", "test"),
+        ("AWS_SECRET_ACCESS_KEY", "test"),
+    ]
+    .map(|(name, value)| (name, value.to_owned()))
+    .to_vec()
+}
+
+fn announced(server: &mut Child) -> Result<Photos> {
+    let output = server.stdout.take().context("the S3 server has no output")?;
+    let mut line = String::new();
+    BufReader::new(output).read_line(&mut line)?;
+    serde_json::from_str(&line).context("the S3 server did not start; its own words are above")
+}
+
+fn end(server: &mut Child) {
+    let _ = server.kill();
+    let _ = server.wait();
+}
