@@ -255,3 +255,48 @@ fn requests_are_sized_to_travel_within_a_second() {
     // 110 KB each: five a second, but not fewer than eight.
     assert_eq!(of("none"), (8, 16));
 }
+
+#[test]
+fn rounding_is_used_where_it_saves_time() {
+    let mut survey = survey();
+    for cut in survey.host.cuts.iter_mut().chain(&mut survey.trainer.cuts) {
+        let mut half = cut.encoded["f32"];
+        half.bytes_per_sample /= 2.0;
+        cut.encoded.insert("f16".to_owned(), half);
+    }
+    let possible = [Possible {
+        split: Split::from("early"),
+        encodings: vec![Encoding::F32, Encoding::F16],
+        bytes_per_sample: 1,
+    }];
+    let chosen = |mbit: f64| {
+        let world = World {
+            link: mbit * MBIT,
+            host: 1.0,
+        };
+        let candidates = survey.candidates(&possible, &world.workload());
+        (candidates[0].encoding, candidates[0].bytes_per_sample)
+    };
+    assert_eq!(chosen(5.0), (Encoding::F16, 100e3));
+    assert_eq!(chosen(5000.0), (Encoding::F32, 200e3));
+}
+
+#[test]
+fn decoding_and_the_prefix_add_up_only_on_the_same_processor() {
+    let workload = World {
+        link: 1000.0 * MBIT,
+        host: 1.0,
+    }
+    .workload();
+    let seconds = |device: &str| {
+        let mut survey = survey();
+        survey.host.place.device = device.to_owned();
+        let candidates = survey.candidates(&possible(), &workload);
+        let freeze = candidates
+            .iter()
+            .find(|candidate| candidate.split == Split::from("freeze"));
+        freeze.unwrap().stages.host_seconds
+    };
+    assert!((seconds("cpu") - 4.5).abs() < 1e-9);
+    assert!((seconds("cuda:0") - 4.0).abs() < 1e-9);
+}
