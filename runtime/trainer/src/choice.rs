@@ -1,4 +1,4 @@
-use crate::TrainerError;
+use crate::{Policy, TrainerError};
 use frostline_graph::{Cut, Network};
 use frostline_tensor::{DType, PixelSpec};
 use frostline_wire::{Activation, Compression, Description, Encoding, Pixels, Split, Values};
@@ -57,9 +57,19 @@ impl Offer<'_> {
         })
     }
 
-    /// The split with the fewest bytes a sample, of equal ones the earlier, since it leaves the host less to compute: where nothing was
-    /// measured.
-    pub(crate) fn fewest_bytes(&self, why: &str) -> Result<Chosen, TrainerError> {
+    /// The split for a policy where nothing was measured, because of `why`: the freeze cut if that is what is asked for, else the one
+    /// with the fewest bytes a sample.
+    pub(crate) fn unmeasured(&self, policy: &Policy, why: &str) -> Result<Chosen, TrainerError> {
+        if *policy != Policy::Freeze {
+            return self.fewest_bytes(why);
+        }
+        let mut chosen = self.fixed(&Split::Cut(self.freeze.to_owned()))?;
+        chosen.reason = format!("everything that is frozen; {why}");
+        Ok(chosen)
+    }
+
+    /// Of splits with equally few bytes the earlier, since it leaves the host less to compute.
+    fn fewest_bytes(&self, why: &str) -> Result<Chosen, TrainerError> {
         let possible = self.possible()?;
         let least = possible.iter().min_by_key(|possible| possible.bytes_per_sample);
         let least = least.ok_or(TrainerError::Ended { part: "plan" })?;

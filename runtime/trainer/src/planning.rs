@@ -31,7 +31,7 @@ pub(crate) async fn choose(
 ) -> Result<(Chosen, Option<Planner>), TrainerError> {
     let (Some(guest), Some(model), Some(_)) = (&sources.guest, &sources.model, &sources.pixels) else {
         let why = "nothing was measured, because the guest makes the network's input itself";
-        return Ok((offer.fewest_bytes(why)?, None));
+        return Ok((offer.unmeasured(policy, why)?, None));
     };
     let possible = fitting(job, offer, sources, feed)?;
     let measured = measure(
@@ -53,7 +53,7 @@ pub(crate) async fn choose(
             ..
         })) => {
             return Ok((
-                offer.fewest_bytes(&format!("nothing was measured: {message}"))?,
+                offer.unmeasured(policy, &format!("nothing was measured: {message}"))?,
                 None,
             ));
         }
