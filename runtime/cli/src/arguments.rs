@@ -104,11 +104,11 @@ pub(crate) struct Train {
     /// What to do about an image that cannot be decoded
     #[arg(long, value_enum, default_value_t = BadSample::Fail)]
     pub(crate) on_bad_sample: BadSample,
-    /// Images per request to the host
+    /// Images per request to the host, at most
     #[arg(long, default_value_t = 32, value_parser = positive)]
     pub(crate) request_samples: usize,
-    /// Batches extracted ahead while one trains
-    #[arg(long, default_value_t = 1, value_parser = positive)]
+    /// Batches extracted ahead while one trains, at most
+    #[arg(long, default_value_t = 3, value_parser = positive)]
     pub(crate) prefetch: usize,
     /// Use this guest (a component or a core module) instead of the stock one
     #[arg(long, value_name = "FILE")]

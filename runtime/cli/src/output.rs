@@ -170,6 +170,7 @@ fn text(event: &Event) -> Option<String> {
             validation_accuracy,
             bytes_received,
             seconds,
+            waited_seconds,
             skipped,
             ..
         } => {
@@ -179,7 +180,7 @@ fn text(event: &Event) -> Option<String> {
                 String::new()
             };
             format!(
-                "epoch {epoch:<4} loss {loss:.4}, validation accuracy {}, {} received, {seconds:.1} s{skipped}",
+                "epoch {epoch:<4} loss {loss:.4}, validation accuracy {}, {} received, {seconds:.1} s of which {waited_seconds:.1} s waiting for data{skipped}",
                 percent(*validation_accuracy),
                 bytes(*bytes_received)
             )

@@ -5,7 +5,7 @@ use crate::host::{Connection, data_url};
 use crate::output::{bytes, print_json, print_table};
 use crate::train::{last_cut_before_head, read_model};
 use anyhow::{Context, Result};
-use frostline_trainer::{Explanation, Guest, Job, Planned, Policy, Simulation, Summary, SummaryRow};
+use frostline_trainer::{Explanation, Flow, Guest, Job, Planned, Policy, Simulation, Summary, SummaryRow};
 use frostline_wire::Split;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,8 +35,13 @@ fn simulate(file: &Path, policy: &Policy, json: bool) -> Result<()> {
     let simulation = Simulation::parse(&text).with_context(|| format!("cannot use {}", file.display()))?;
     let plan = simulation.plan(policy)?;
     let explanation = plan.explain(&simulation.workload());
+    let flow = Flow {
+        request_samples: simulation.batch,
+        window: 1,
+        ahead: 1,
+    };
     let summary = plan
-        .summary(simulation.batch, 1)
+        .summary(flow, &simulation.workload())
         .context("there are no candidates")?;
     if json {
         return Ok(print_json(&summary)?);
@@ -132,8 +137,8 @@ fn print_plan(summary: &Summary, explanation: &Explanation) -> Result<()> {
         &rows,
     )?;
     println!(
-        "\nrequests of {} images, {} open at once",
-        summary.request_samples, summary.window
+        "\nrequests of {} images, {} open at once; {} batches extracted ahead",
+        summary.request_samples, summary.window, summary.batches_ahead
     );
     Ok(())
 }

@@ -56,8 +56,8 @@ fn job(flags: &Train) -> Result<Job> {
     job.batch = flags.batch;
     (job.optimizer, job.learning_rate) = optimizer(flags);
     job.seed = flags.seed;
-    job.prefetch = flags.prefetch;
-    job.request_samples = flags.request_samples;
+    job.flow.ahead = flags.prefetch;
+    job.flow.request_samples = flags.request_samples;
     job.on_bad_sample = on_bad_sample(flags.on_bad_sample);
     job.device = flags.compute.device.parse()?;
     job.threads = flags.compute.threads;

@@ -1,4 +1,4 @@
-use crate::{Policy, TrainerError};
+use crate::{Flow, Policy, TrainerError};
 use frostline_graph::{Cut, Network};
 use frostline_tensor::{DType, PixelSpec};
 use frostline_wire::{Activation, Compression, Description, Encoding, Pixels, Split, Values};
@@ -20,8 +20,8 @@ pub(crate) struct Offer<'a> {
     pub(crate) object_bytes: u64,
     /// As the job wants it.
     pub(crate) encoding: Option<Encoding>,
-    /// The most samples of a request.
-    pub(crate) request_samples: usize,
+    /// The most of everything.
+    pub(crate) flow: Flow,
 }
 
 /// A split that can be used, and how its rows may travel, the exact encoding first.
@@ -42,7 +42,7 @@ pub(crate) struct Chosen {
     pub(crate) encoding: Encoding,
     pub(crate) bytes_per_sample: f64,
     pub(crate) reason: String,
-    pub(crate) request_samples: usize,
+    pub(crate) flow: Flow,
 }
 
 impl Offer<'_> {
@@ -53,7 +53,7 @@ impl Offer<'_> {
             split: split.clone(),
             bytes_per_sample: self.bytes_per_sample(split)? as f64,
             reason: "as asked for".to_owned(),
-            request_samples: self.request_samples,
+            flow: self.flow,
         })
     }
 

@@ -1,7 +1,7 @@
 use crate::compute::{Dedicated, Forward, correct};
 use crate::pipeline::{BadSamples, Feed, FeedPlan, Part, Rows, Source, Steering};
 use crate::setup::{blocking, session_options};
-use crate::train::fetcher;
+use crate::run::fetcher;
 use crate::{Dataset, Evaluation, EvaluationJob, Events, HostClient, Sample, TrainerError, notes};
 use frostline_engine::Interrupt;
 use frostline_graph::Network;
@@ -41,12 +41,13 @@ async fn run(job: &EvaluationJob, client: &HostClient, events: &Events) -> Resul
     let pixels = notes::pixels(&job.model, &network, job.pixels)?;
     let samples = samples(job, &network, client.objects(&job.root).await?)?;
     let interrupt = Interrupt::new();
-    let (model, options, guard) = (
+    let (model, batch, options, guard) = (
         job.model.clone(),
+        job.batch,
         session_options(job.device, job.threads),
         interrupt.clone(),
     );
-    let forward = blocking(move || Forward::open(&model, &options, &guard, "evaluating")).await?;
+    let forward = blocking(move || Forward::open(&model, batch, &options, &guard, "evaluating")).await?;
     let forward = Dedicated::start(forward, interrupt)?;
     let plan = FeedPlan {
         train: Arc::new([]),
@@ -54,13 +55,19 @@ async fn run(job: &EvaluationJob, client: &HostClient, events: &Events) -> Resul
         epochs: 0,
         batch: job.batch,
         seed: 0,
-        ahead: 1,
         memory_bytes: MEMORY_BYTES,
     };
     let bad = Arc::new(BadSamples::new(job.on_bad_sample, Arc::clone(events)));
     let steering = Arc::new(Steering::towards(source(job, pixels)));
     let fetcher = fetcher(OPEN_REQUESTS, job.threads, events)?;
-    let mut feed = Feed::start(plan.clone(), fetcher, steering, client.clone(), Arc::clone(&bad))?;
+    let mut feed = Feed::start(
+        plan.clone(),
+        AHEAD,
+        fetcher,
+        steering,
+        client.clone(),
+        Arc::clone(&bad),
+    )?;
     let (mut right, mut samples) = (0, 0);
     for _ in 0..plan.batches(Part::Validation) {
         let batch = &mut feed.next().await?;
@@ -84,6 +91,7 @@ async fn run(job: &EvaluationJob, client: &HostClient, events: &Events) -> Resul
 const MEMORY_BYTES: u64 = 2 << 30;
 const REQUEST_SAMPLES: usize = 32;
 const OPEN_REQUESTS: usize = 8;
+const AHEAD: usize = 2;
 
 /// Samples labelled by the classes the model carries, else by the sorted class folders, if they are as many as its outputs.
 fn samples(

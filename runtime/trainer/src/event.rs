@@ -62,6 +62,12 @@ pub enum Event {
         loss: f32,
         /// Where this batch was divided.
         split: Split,
+        /// Seconds the trainer waited for the batch.
+        waited_seconds: f64,
+        /// Seconds of the middle and the training step.
+        computed_seconds: f64,
+        /// Body bytes of the batch.
+        bytes_received: u64,
     },
     /// The split changes, because the present one takes longer than another would.
     Replan {
@@ -88,6 +94,8 @@ pub enum Event {
         bytes_received: u64,
         /// Wall time since the previous epoch's end.
         seconds: f64,
+        /// Of these, seconds its training steps waited for their batches.
+        waited_seconds: f64,
         /// The split in use.
         split: Split,
         /// Samples skipped so far because they are bad.
@@ -191,10 +199,14 @@ mod tests {
             step: 3,
             loss: 0.5,
             split: Split::None,
+            waited_seconds: 0.25,
+            computed_seconds: 1.0,
+            bytes_received: 7,
         };
         assert_eq!(
             serde_json::to_value(step).unwrap(),
-            serde_json::json!({"event": "step", "epoch": 1, "step": 3, "loss": 0.5, "split": "none"})
+            serde_json::json!({"event": "step", "epoch": 1, "step": 3, "loss": 0.5, "split": "none",
+                "waited_seconds": 0.25, "computed_seconds": 1.0, "bytes_received": 7})
         );
         let done = Event::Done {
             model: PathBuf::from("tuned.onnx"),

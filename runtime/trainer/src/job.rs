@@ -1,4 +1,4 @@
-use crate::{Guest, Policy, ProfileCache};
+use crate::{Flow, Guest, Policy, ProfileCache};
 use frostline_engine::Device;
 use frostline_graph::Model;
 use frostline_tensor::PixelSpec;
@@ -34,12 +34,8 @@ pub struct Job {
     pub optimizer: Optimizer,
     /// Seeds the shuffle, the head's weights and the choice of validation samples.
     pub seed: u64,
-    /// Batches that are extracted while one trains; at least 1.
-    pub prefetch: usize,
-    /// The most samples per request; a batch is fetched by several requests at once.
-    pub request_samples: usize,
-    /// Requests that may be open at once.
-    pub open_requests: usize,
+    /// How batches are asked for; where the split is chosen, at most so.
+    pub flow: Flow,
     /// Bytes that batches being fetched, waiting and training may take together.
     pub memory_bytes: u64,
     /// What to do about a sample that cannot be decoded.
@@ -69,8 +65,8 @@ impl Job {
     ///
     /// At rate 0.003 and momentum 0.9 a fresh head on SqueezeNet's features did best over seeds
     /// (`tests/bench/peers/linear_probe.py`); 20 epochs of batches of 64 reach its plateau. 32 samples a request let two requests of a batch
-    /// decode and compute at once while a lost one costs little; 8 open requests cover two batches being fetched.
-    /// 2 GiB hold three batches of 64 at a wide cut (3 MB a sample) three times over.
+    /// decode and compute at once while a lost one costs little. Three batches ahead keep host and link at work, each on one, while a third
+    /// waits; 16 open requests cover them. 2 GiB hold three batches of 64 at a wide cut (3 MB a sample) three times over.
     pub fn new(
         model: Model,
         model_name: String,
@@ -95,9 +91,11 @@ impl Job {
                 weight_decay: 0.0,
             },
             seed: 0,
-            prefetch: 1,
-            request_samples: 32,
-            open_requests: 8,
+            flow: Flow {
+                request_samples: 32,
+                window: 16,
+                ahead: 3,
+            },
             memory_bytes: 2 << 30,
             on_bad_sample: OnBadSample::Fail,
             pixels: None,

@@ -6,7 +6,7 @@
 //! * [`study`]: what a network takes on a host; [`trainer_profile`]: what it takes here.
 //! * [`HostClient`]: one host, as a tenant uses it.
 //! * [`Plan`], [`Policy`], [`Simulation`]: where a network is divided, and why.
-//! * [`rehearse`]: training steps at given splits, to see what each takes.
+//! * [`Rehearsal`]: training steps at given splits, to see what each takes.
 //! * [`Dataset`]: how a listing becomes a task.
 //!
 //! Every step's loss is the same wherever the network is divided. `docs/pipeline.md` says how batches flow.
@@ -27,7 +27,9 @@ mod plan;
 mod planner;
 mod planning;
 mod profile;
+mod rehearsal;
 mod retry;
+mod run;
 mod setup;
 mod shuffle;
 mod sources;
@@ -44,8 +46,9 @@ pub use event::{Evaluation, Event, Events, Outcome, UploadKind};
 pub use guest::Guest;
 pub use job::{EvaluationJob, Job, OnBadSample};
 pub use notes::{CLASSES_KEY, PIXELS_KEY};
+pub use pipeline::Flow;
 pub use plan::{
-    Bottleneck, Candidate, Explanation, ParsePolicyError, Plan, Policy, Prediction, Ranked, Rival,
+    Bottleneck, Candidate, Explanation, Measured, ParsePolicyError, Plan, Policy, Prediction, Ranked, Rival,
     Simulation, SimulationError, Stages, Summary, SummaryRow, Workload,
 };
 pub use planning::{Planned, plan};
@@ -53,4 +56,5 @@ pub use profile::{
     HostStudy, ProfileCache, StudyJob, TrainerProfile, TrainerTask, fetch_objects, spread, study,
     trainer_profile,
 };
-pub use train::{Leg, rehearse, train};
+pub use rehearsal::{Leg, Rehearsal};
+pub use train::train;

@@ -1,9 +1,9 @@
 //! The plan of a running job: made from measurements before the first batch, kept true by what is seen, changed when another split
 //! would save enough of what is left.
 
-use crate::Possible;
 use crate::client::Link;
 use crate::plan::{Candidate, Plan, Policy, Seen, Survey, Workload};
+use crate::{Flow, Possible};
 use frostline_wire::Split;
 use std::collections::VecDeque;
 
@@ -22,8 +22,6 @@ const ON_HOST: (f64, f64) = (0.6, 0.85);
 
 /// Fewer samples than this in a request leave the host's lanes with batches too small to be worth running.
 const SMALLEST_REQUEST: usize = 8;
-/// More open requests than this only wait in the host's queue.
-const LARGEST_WINDOW: usize = 16;
 
 /// One training iteration as the trainer saw it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -55,7 +53,7 @@ pub(crate) struct Planner {
     workload: Workload,
     link: Link,
     policy: Policy,
-    most_request_samples: usize,
+    most: Flow,
     present: Option<Candidate>,
     host: Recent,
     trainer: Recent,
@@ -73,7 +71,7 @@ impl Planner {
         workload: Workload,
         link: Link,
         policy: Policy,
-        most_request_samples: usize,
+        most: Flow,
     ) -> Self {
         Self {
             survey,
@@ -81,7 +79,7 @@ impl Planner {
             workload,
             link,
             policy,
-            most_request_samples,
+            most,
             present: None,
             host: Recent::default(),
             trainer: Recent::default(),
@@ -98,15 +96,29 @@ impl Planner {
         Plan::choose(candidates, &self.workload, &self.policy)
     }
 
-    /// Samples of one request and requests open at once: a request travels within a second, so that a lost one costs
-    /// little and the next batch's first rows come early; together they cover the batches extracted ahead.
-    pub(crate) fn requests(&self, candidate: &Candidate, ahead: usize) -> (usize, usize) {
-        let (batch, most) = (self.workload.batch.max(1), self.most_request_samples);
+    /// How to ask for batches at `candidate`. A request travels within a second, so that a lost one costs little and the next batch's first
+    /// rows come early. As many batches are extracted ahead as the stages before the trainer work on at once, and one more that
+    /// waits; as many requests are open as cover them.
+    pub(crate) fn flow(&self, candidate: &Candidate) -> Flow {
+        let (batch, most) = (self.workload.batch.max(1), self.most);
         let second = self.workload.link_bytes_per_second / candidate.bytes_per_sample.max(1.0);
-        let smallest = SMALLEST_REQUEST.min(most).min(batch).max(1);
-        let samples = (second as usize).clamp(smallest, most.min(batch).max(smallest));
-        let window = (batch * (ahead + 1)).div_ceil(samples);
-        (samples, window.clamp(1, LARGEST_WINDOW))
+        let smallest = SMALLEST_REQUEST.min(most.request_samples).min(batch).max(1);
+        let largest = most.request_samples.min(batch).max(smallest);
+        let request_samples = (second as usize).clamp(smallest, largest);
+        let stages = &candidate.stages;
+        let steady = self
+            .workload
+            .predict(stages)
+            .steady_seconds
+            .max(f64::MIN_POSITIVE);
+        let at_work = ((stages.host_seconds + stages.link_seconds) / steady).ceil() as usize;
+        let ahead = (at_work + 1).clamp(1, most.ahead.max(1));
+        let window = (batch.div_ceil(request_samples) * (ahead + 1)).clamp(1, most.window.max(1));
+        Flow {
+            request_samples,
+            window,
+            ahead,
+        }
     }
 
     pub(crate) fn workload(&self) -> &Workload {
@@ -225,7 +237,7 @@ impl Planner {
             self.survey.seen.host,
             self.survey.seen.trainer,
         );
-        let (request_samples, _) = self.requests(&best.candidate, 1);
+        let request_samples = self.flow(&best.candidate).request_samples;
         Some(Change {
             request_samples,
             to: best.candidate.clone(),

@@ -78,10 +78,10 @@ pub async fn plan(job: Job, client: HostClient, events: Events) -> Result<Planne
     let plan = planner.plan().ok_or_else(unfit)?;
     let took = started.elapsed();
     let chosen = plan.chosen().ok_or_else(unfit)?;
-    let (request_samples, window) = planner.requests(&chosen.candidate, job.prefetch);
+    let flow = planner.flow(&chosen.candidate);
     let explanation = plan.explain(planner.workload());
     Ok(Planned {
-        summary: plan.summary(request_samples, window).ok_or_else(unfit)?,
+        summary: plan.summary(flow, planner.workload()).ok_or_else(unfit)?,
         explanation,
         workload: *planner.workload(),
         link: planner.link(),
@@ -116,7 +116,7 @@ fn started(mut planner: Planner, policy: &Policy) -> Result<(Chosen, Option<Plan
         encoding: candidate.encoding,
         bytes_per_sample: candidate.bytes_per_sample,
         reason: plan.explain(planner.workload()).headline,
-        request_samples: planner.requests(&candidate, 1).0,
+        flow: planner.flow(&candidate),
     };
     planner.start(candidate);
     Ok((chosen, Some(planner)))
@@ -137,7 +137,7 @@ fn fitting(
     };
     for possible in offer.possible()?.into_iter().filter(considered) {
         let encoding = possible.encodings.first().copied().unwrap_or_default();
-        match feed.check_memory(&sources.at(&possible.split, encoding, job.request_samples)?) {
+        match feed.check_memory(&sources.at(&possible.split, encoding, job.flow.request_samples)?) {
             Ok(()) => fitting.push(possible),
             Err(error) => refusal = Some(error),
         }
@@ -215,7 +215,7 @@ pub(crate) async fn measure(
         iterations: steps.max(1),
         link_bytes_per_second: link.bytes_per_second,
         shared_cores,
-        request_share: (job.request_samples as f64 / feed.batch as f64).min(1.0),
+        request_share: (job.flow.request_samples as f64 / feed.batch as f64).min(1.0),
     };
     Ok(Planner::new(
         survey,
@@ -223,7 +223,7 @@ pub(crate) async fn measure(
         workload,
         link,
         job.split.clone(),
-        job.request_samples,
+        job.flow,
     ))
 }
 

@@ -1,5 +1,5 @@
 use crate::choice::{Chosen, Offer};
-use crate::compute::SuffixParts;
+use crate::compute::{KEPT_MIDDLES, SuffixParts};
 use crate::guest::content_name;
 use crate::pipeline::FeedPlan;
 use crate::planner::Planner;
@@ -11,6 +11,7 @@ use frostline_engine::{Device, SessionOptions};
 use frostline_graph::{Model, Network};
 use frostline_tensor::PixelSpec;
 use frostline_wire::{Activation, Description, DescriptionRequest, Pin, Pixels, ServedCut, Split};
+use std::sync::Arc;
 
 /// A job that is ready to begin: the data are listed, the network is divided, the host has what it needs.
 pub(crate) struct Prepared {
@@ -19,7 +20,7 @@ pub(crate) struct Prepared {
     pub(crate) headed: Model,
     pub(crate) suffix: SuffixParts,
     pub(crate) feed: FeedPlan,
-    pub(crate) sources: Sources,
+    pub(crate) sources: Arc<Sources>,
     pub(crate) chosen: Chosen,
     /// Watches a split that was planned; `None` for one that was given, or that nothing was measured for.
     pub(crate) planner: Option<Planner>,
@@ -80,7 +81,7 @@ pub(crate) async fn prepare(
         description: &served.description,
         object_bytes: mean_size(&dataset),
         encoding: job.encoding,
-        request_samples: job.request_samples,
+        flow: job.flow,
     };
     let pixels = match served.description.pixels {
         Pixels::Spec(spec) => Some(spec),
@@ -103,7 +104,6 @@ pub(crate) async fn prepare(
         epochs: job.epochs,
         batch: job.batch,
         seed: job.seed,
-        ahead: job.prefetch,
         memory_bytes: job.memory_bytes,
     };
     let suffix = SuffixParts {
@@ -113,6 +113,7 @@ pub(crate) async fn prepare(
         optimizer: job.optimizer,
         learning_rate: job.learning_rate,
         batch: job.batch.min(feed.train.len()),
+        middles: KEPT_MIDDLES,
         options: session_options(job.device, job.threads),
     };
     let (chosen, planner) = match &job.split {
@@ -125,7 +126,7 @@ pub(crate) async fn prepare(
         headed: divided.headed,
         suffix,
         feed,
-        sources,
+        sources: Arc::new(sources),
         chosen,
         planner,
     })
@@ -135,9 +136,9 @@ fn check_settings(job: &Job) -> Result<(), TrainerError> {
     let at_least_one = [
         ("the batch size", job.batch),
         ("the number of epochs", job.epochs as usize),
-        ("the number of batches ahead", job.prefetch),
-        ("the number of samples per request", job.request_samples),
-        ("the number of open requests", job.open_requests),
+        ("the number of batches ahead", job.flow.ahead),
+        ("the number of samples per request", job.flow.request_samples),
+        ("the number of open requests", job.flow.window),
     ];
     for (what, value) in at_least_one {
         if value == 0 {

@@ -6,6 +6,7 @@ mod codecs;
 mod grid;
 mod networks;
 mod overhead;
+mod overlap;
 mod peers;
 mod planner;
 mod replan;
@@ -43,6 +44,11 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         "overhead",
         "what the sandbox and the path by HTTP and Arrow cost",
         overhead::run,
+    ),
+    (
+        "overlap",
+        "two tiers: what each stage does in steady state, and whether losses depend on what travels",
+        overlap::run,
     ),
     (
         "peers",

@@ -92,13 +92,13 @@ fn network(
     let folder = tempfile::tempdir()?;
     tiers.link().hold(None)?;
     let host = tiers.host(folder.path())?;
-    let trainer = Trainer::open(tiers, &host, network, network.batch(quick))?;
+    let mut trainer = Trainer::open(tiers, &host, network, network.batch(quick))?;
     trainer.upload()?;
     let mut all = Vec::new();
     for mbit in extent.links {
         tiers.link().hold(Some(*mbit))?;
         let plan = Plan::ask(&trainer, "auto", network.cuts(quick))?;
-        let legs = [leg(&plan.split, plan.encoding, extent.steps)];
+        let legs = [leg(&plan.split, plan.encoding, extent.steps, plan.flow())];
         let times = trainer.time(&legs, plan.flow())?;
         let peer = Peer {
             trainer: &trainer,

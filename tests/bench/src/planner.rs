@@ -1,8 +1,9 @@
 //! Asking `frostline plan` over the two tiers, as a user would.
 
 use crate::run::{binary, json_lines, text};
-use crate::trainer::{Flow, Trainer};
+use crate::trainer::Trainer;
 use anyhow::{Context, Result};
+use frostline_trainer::{Flow, Measured, Policy, Simulation};
 use frostline_wire::{Encoding, Split};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -16,7 +17,11 @@ pub(crate) struct Plan {
     pub(crate) encoding: Encoding,
     request_samples: usize,
     window: usize,
+    batches_ahead: usize,
     candidates: Vec<Candidate>,
+    link_bytes_per_second: f64,
+    batch: usize,
+    iterations: u64,
     /// Wall time of the command.
     #[serde(skip)]
     pub(crate) wall_seconds: f64,
@@ -30,6 +35,8 @@ pub(crate) struct Candidate {
     iteration_seconds: f64,
     pub(crate) bottleneck: String,
     pub(crate) bytes_per_sample: f64,
+    host_seconds: f64,
+    trainer_seconds: f64,
 }
 
 /// Passes over the data a plan is asked for: so many that start and end do not matter, since steady steps are what is measured.
@@ -71,6 +78,7 @@ impl Plan {
         Flow {
             request_samples: self.request_samples,
             window: self.window,
+            ahead: self.batches_ahead,
         }
     }
 
@@ -78,6 +86,25 @@ impl Plan {
     pub(crate) fn predictions(&self) -> BTreeMap<String, f64> {
         let predicted = |candidate: &Candidate| (candidate.split.to_string(), candidate.iteration_seconds);
         self.candidates.iter().map(predicted).collect()
+    }
+
+    /// The split that another rule chooses by the same measurements.
+    pub(crate) fn by(&self, policy: &Policy) -> Result<Split> {
+        let measured = |candidate: &Candidate| Measured {
+            split: candidate.split.clone(),
+            host_seconds: candidate.host_seconds,
+            trainer_seconds: candidate.trainer_seconds,
+            bytes: candidate.bytes_per_sample * self.batch as f64,
+        };
+        let simulation = Simulation {
+            link_bytes_per_second: self.link_bytes_per_second,
+            batch: self.batch,
+            iterations: self.iterations,
+            candidates: self.candidates.iter().map(measured).collect(),
+        };
+        let plan = simulation.plan(policy)?;
+        let chosen = plan.chosen().context("a plan without a choice")?;
+        Ok(chosen.candidate.split.clone())
     }
 
     /// What it says about `split`.

@@ -44,7 +44,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     describe(&tiers);
     let folder = tempfile::tempdir()?;
     let host = tiers.host(folder.path())?;
-    let trainer = Trainer::open(&tiers, &host, network, network.batch(quick))?;
+    let mut trainer = Trainer::open(&tiers, &host, network, network.batch(quick))?;
     trainer.upload()?;
     let cuts = network.cuts(quick);
     tiers.link().hold(Some(LINK))?;

@@ -32,7 +32,7 @@ fn network(report: &mut Report, tiers: &Tiers, network: &Network) -> Result<()> 
     let folder = tempfile::tempdir()?;
     tiers.link().hold(None)?;
     let host = tiers.host(folder.path())?;
-    let trainer = Trainer::open(tiers, &host, network, network.batch(quick))?;
+    let mut trainer = Trainer::open(tiers, &host, network, network.batch(quick))?;
     trainer.upload()?;
     let steps = if quick { 3 } else { 6 };
     let cuts = network.cuts(quick);
@@ -48,7 +48,7 @@ fn network(report: &mut Report, tiers: &Tiers, network: &Network) -> Result<()> 
     for mbit in links {
         tiers.link().hold(Some(*mbit))?;
         let plan = Plan::ask(&trainer, "auto", cuts)?;
-        let leg = |split| Ok(leg(split, plan.candidate(split)?.encoding, steps));
+        let leg = |split| Ok(leg(split, plan.candidate(split)?.encoding, steps, plan.flow()));
         let legs: Vec<Leg> = splits.iter().map(leg).collect::<Result<_>>()?;
         show(report, network, *mbit, &trainer.time(&legs, plan.flow())?)?;
     }

@@ -7,8 +7,8 @@ use anyhow::{Context, Result, bail, ensure};
 use frostline_e2e::HostProcess;
 use frostline_graph::Model;
 use frostline_trainer::{
-    Event, Events, Guest, HostClient, Job, Leg, Policy, ProfileCache, Token, TrainerError, UploadKind,
-    rehearse, train,
+    Event, Events, Flow, Guest, HostClient, Job, Leg, Policy, ProfileCache, Rehearsal, Token, TrainerError,
+    UploadKind, train,
 };
 use frostline_wire::{Encoding, Split};
 use std::path::{Path, PathBuf};
@@ -17,14 +17,13 @@ use std::time::Instant;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-/// Batches extracted ahead while one trains.
-const AHEAD: usize = 1;
-
 /// The step size does not matter for time; a small one keeps random weights from diverging.
 const LEARNING_RATE: f32 = 1e-6;
 
 /// The steps of a leg that do not count: until the pipeline is full of its batches, and once the next leg's are on their way.
-const RAMP: (usize, usize) = (AHEAD + 1, AHEAD);
+fn ramp(flow: Flow) -> (usize, usize) {
+    (flow.ahead + 1, flow.ahead)
+}
 
 /// A network to train over the two tiers.
 pub(crate) struct Trainer<'a> {
@@ -36,13 +35,8 @@ pub(crate) struct Trainer<'a> {
     model: Model,
     batch: usize,
     scratch: TempDir,
-}
-
-/// How the batches of a job are asked for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Flow {
-    pub(crate) request_samples: usize,
-    pub(crate) window: usize,
+    /// Once the layers are sent.
+    rehearsal: Option<Rehearsal>,
 }
 
 /// A step that ended.
@@ -52,6 +46,15 @@ pub(crate) struct Tick {
     /// Bytes the link had brought by then.
     received: u64,
     pub(crate) split: Split,
+}
+
+/// A step as the trainer tells it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Step {
+    pub(crate) loss: f32,
+    /// Seconds it waited for its batch, and seconds it computed.
+    pub(crate) waited: f64,
+    pub(crate) computed: f64,
 }
 
 /// What a leg's steps took, those at its ends left out.
@@ -79,17 +82,18 @@ impl LegTimes {
 }
 
 /// A leg of which `steps` steps count.
-pub(crate) fn leg(split: &Split, encoding: Encoding, steps: u64) -> Leg {
+pub(crate) fn leg(split: &Split, encoding: Encoding, steps: u64, flow: Flow) -> Leg {
     Leg {
         split: split.clone(),
         encoding,
-        steps: steps + (RAMP.0 + RAMP.1) as u64,
+        steps: all_steps(steps, flow),
     }
 }
 
 /// The steps a leg of `counted` counting steps takes in all.
-pub(crate) fn all_steps(counted: u64) -> u64 {
-    counted + (RAMP.0 + RAMP.1) as u64
+pub(crate) fn all_steps(counted: u64, flow: Flow) -> u64 {
+    let (before, after) = ramp(flow);
+    counted + (before + after) as u64
 }
 
 impl<'a> Trainer<'a> {
@@ -109,6 +113,7 @@ impl<'a> Trainer<'a> {
             file,
             batch,
             scratch: tempfile::tempdir()?,
+            rehearsal: None,
         })
     }
 
@@ -137,13 +142,12 @@ impl<'a> Trainer<'a> {
         self.scratch.path()
     }
 
-    /// Sends guest and frozen layers to the host, and trains as few steps as there can be.
-    pub(crate) fn upload(&self) -> Result<Upload> {
-        let freeze = Split::Cut(self.network.freeze.clone());
-        let legs = vec![leg(&freeze, Encoding::F32, 1)];
+    /// Sends guest and frozen layers to the host.
+    pub(crate) fn upload(&mut self) -> Result<Upload> {
         let (mut previous, mut upload) = (Instant::now(), None);
-        self.run(
-            |client, events, stop| rehearse(self.job(None), legs, client, events, stop),
+        let job = self.job();
+        let rehearsal = self.run(
+            |client, events, _| async move { Rehearsal::open(job, client, &events).await },
             |event, at| {
                 if let Event::Upload {
                     what: UploadKind::Model,
@@ -161,17 +165,26 @@ impl<'a> Trainer<'a> {
                 Ok(())
             },
         )?;
+        self.rehearsal = Some(rehearsal);
         upload.context("the job sent no model")
     }
 
-    /// One job over all legs; the times of each.
-    pub(crate) fn time(&self, legs: &[Leg], flow: Flow) -> Result<Vec<LegTimes>> {
+    /// One run over all legs; the times of each.
+    pub(crate) fn time(&mut self, legs: &[Leg], flow: Flow) -> Result<Vec<LegTimes>> {
         let mut ticks = Vec::new();
+        let mut rehearsal = self
+            .rehearsal
+            .take()
+            .context("nothing was sent to the host yet")?;
         let own = legs.to_vec();
-        self.run(
-            |client, events, stop| rehearse(self.job(Some(flow)), own, client, events, stop),
+        let rehearsal = self.run(
+            |_, events, stop| async move {
+                rehearsal.run(&own, flow, &events, &stop).await?;
+                Ok(rehearsal)
+            },
             self.note(&mut ticks, |_| Ok(())),
         )?;
+        self.rehearsal = Some(rehearsal);
         let mut rest = ticks.as_slice();
         let mut times = Vec::new();
         for leg in legs {
@@ -179,9 +192,52 @@ impl<'a> Trainer<'a> {
                 .split_at_checked(leg.steps as usize)
                 .context("the job ended before its steps were done")?;
             rest = others;
-            times.push(LegTimes::of(leg, own)?);
+            times.push(LegTimes::of(leg, own, flow)?);
         }
         Ok(times)
+    }
+
+    /// The first `steps` steps of a fresh job at a fixed split; `after` is called after each with the number of steps done.
+    pub(crate) fn steps(
+        &self,
+        (split, encoding): (&Split, Encoding),
+        steps: u64,
+        learning_rate: f32,
+        flow: Flow,
+        mut after: impl FnMut(usize) -> Result<()>,
+    ) -> Result<Vec<Step>> {
+        let legs = vec![Leg {
+            split: split.clone(),
+            encoding,
+            steps,
+        }];
+        let mut job = self.job();
+        job.learning_rate = learning_rate;
+        let mut taken = Vec::new();
+        self.run(
+            |client, events, stop| async move {
+                let mut rehearsal = Rehearsal::open(job, client, &events).await?;
+                rehearsal.run(&legs, flow, &events, &stop).await
+            },
+            |event, _| {
+                if let Event::Step {
+                    loss,
+                    waited_seconds,
+                    computed_seconds,
+                    ..
+                } = event
+                {
+                    taken.push(Step {
+                        loss: *loss,
+                        waited: *waited_seconds,
+                        computed: *computed_seconds,
+                    });
+                    after(taken.len())?;
+                }
+                Ok(())
+            },
+        )?;
+        Ok(taken)
     }
 
     /// A whole job of some epochs by `policy`; `after` is called after each step with the number of steps done.
@@ -192,7 +248,7 @@ impl<'a> Trainer<'a> {
         epochs: u32,
         after: impl FnMut(usize) -> Result<()>,
     ) -> Result<Vec<Tick>> {
-        let mut job = self.job(None);
+        let mut job = self.job();
         job.split = policy;
         job.encoding = encoding;
         job.epochs = epochs;
@@ -222,13 +278,13 @@ impl<'a> Trainer<'a> {
     }
 
     /// Does `work` on the runtime, and shows every event to `watch` on this thread. Ctrl-C ends it.
-    fn run<F>(
+    fn run<F, T: Send + 'static>(
         &self,
         work: impl FnOnce(HostClient, Events, CancellationToken) -> F,
         mut watch: impl FnMut(&Event, Instant) -> Result<()>,
-    ) -> Result<()>
+    ) -> Result<T>
     where
-        F: Future<Output = Result<(), TrainerError>> + Send + 'static,
+        F: Future<Output = Result<T, TrainerError>> + Send + 'static,
     {
         let token = Token::read(self.host.token_file())?;
         let client = HostClient::new(&self.host.url(), Some(token))?;
@@ -252,7 +308,7 @@ impl<'a> Trainer<'a> {
         watched.and(trained)
     }
 
-    fn job(&self, flow: Option<Flow>) -> Job {
+    fn job(&self) -> Job {
         let mut job = Job::new(
             self.model.clone(),
             self.network.name.clone(),
@@ -263,19 +319,15 @@ impl<'a> Trainer<'a> {
         );
         job.batch = self.batch;
         job.learning_rate = LEARNING_RATE;
-        job.prefetch = AHEAD;
         job.threads = 1;
         job.cache = Some(ProfileCache::at(self.cache().join("frostline")));
-        if let Some(flow) = flow {
-            job.request_samples = flow.request_samples;
-            job.open_requests = flow.window;
-        }
         job
     }
 }
 
 impl LegTimes {
-    fn of(leg: &Leg, ticks: &[Tick]) -> Result<Self> {
+    fn of(leg: &Leg, ticks: &[Tick], flow: Flow) -> Result<Self> {
+        let (before, after) = ramp(flow);
         for tick in ticks {
             ensure!(
                 tick.split == leg.split,
@@ -284,8 +336,8 @@ impl LegTimes {
                 leg.split
             );
         }
-        let end = ticks.len().saturating_sub(RAMP.1);
-        let counted = ticks.get(RAMP.0.saturating_sub(1)..end).unwrap_or_default();
+        let end = ticks.len().saturating_sub(after);
+        let counted = ticks.get(before.saturating_sub(1)..end).unwrap_or_default();
         let pairs = || counted.iter().zip(counted.iter().skip(1));
         let seconds: Vec<f64> = pairs().map(|(one, next)| next.since(one)).collect();
         let bytes = match (counted.first(), counted.last()) {
@@ -325,10 +377,15 @@ mod tests {
             split: split.clone(),
         };
         let ticks: Vec<Tick> = seconds.iter().enumerate().map(tick).collect();
-        let times = LegTimes::of(&leg(&split, Encoding::U8, 4), &ticks).unwrap();
+        let flow = Flow {
+            request_samples: 8,
+            window: 2,
+            ahead: 1,
+        };
+        let times = LegTimes::of(&leg(&split, Encoding::U8, 4, flow), &ticks, flow).unwrap();
         assert_eq!(times.seconds, [1.0, 2.0, 2.0, 1.0]);
         assert_eq!((times.median(), times.bytes), (1.5, 100.0));
-        let other = leg(&Split::None, Encoding::F32, 4);
-        assert!(LegTimes::of(&other, &ticks).is_err());
+        let other = leg(&Split::None, Encoding::F32, 4, flow);
+        assert!(LegTimes::of(&other, &ticks, flow).is_err());
     }
 }

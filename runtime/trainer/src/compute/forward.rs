@@ -3,22 +3,25 @@ use frostline_engine::{Interrupt, Session, SessionOptions};
 use frostline_graph::Model;
 use frostline_tensor::{Data, Tensor};
 
-/// Rows of one run. ONNX Runtime's kernels may round differently at different batch sizes, so every run has this many, the last
-/// one filled up: a row's result does not depend on how rows came together. 16 keeps two cores busy; at the widest
-/// cuts of the known networks 16 rows take 50 MB.
-const ROWS: usize = 16;
+/// The most rows of one run: 16 keep two cores busy, and at the widest cuts of the known networks take 50 MB.
+const MOST_ROWS: usize = 16;
 
 /// A part of a network, run forward on batches of any size.
 pub(crate) struct Forward {
     session: Session,
+    /// Rows of every run. ONNX Runtime's kernels may round differently at different batch sizes, so a run with fewer is filled up: a
+    /// row's result does not depend on how rows came together.
+    rows: usize,
     input: String,
     interrupt: Interrupt,
     doing: &'static str,
 }
 
 impl Forward {
+    /// A part that mostly gets `batch` rows at a time.
     pub(crate) fn open(
         model: &Model,
+        batch: usize,
         options: &SessionOptions,
         interrupt: &Interrupt,
         doing: &'static str,
@@ -33,6 +36,7 @@ impl Forward {
             .unwrap_or_default();
         Ok(Self {
             session,
+            rows: rows_of_a_run(batch),
             input,
             interrupt: interrupt.clone(),
             doing,
@@ -42,9 +46,9 @@ impl Forward {
     /// The part's output for these rows.
     pub(crate) fn run(&mut self, rows: &Tensor) -> Result<Tensor, TrainerError> {
         let count = rows.rows()?;
-        let mut outputs = Vec::with_capacity(count.div_ceil(ROWS));
-        for start in (0..count).step_by(ROWS) {
-            let end = count.min(start + ROWS);
+        let mut outputs = Vec::with_capacity(count.div_ceil(self.rows));
+        for start in (0..count).step_by(self.rows) {
+            let end = count.min(start + self.rows);
             let output = self.run_filled(&rows.slice_rows(start, end)?)?;
             outputs.push(output.slice_rows(0, end - start)?);
         }
@@ -52,7 +56,7 @@ impl Forward {
     }
 
     fn run_filled(&mut self, rows: &Tensor) -> Result<Tensor, TrainerError> {
-        let missing = ROWS - rows.rows()?.min(ROWS);
+        let missing = self.rows - rows.rows()?.min(self.rows);
         let filled = match missing {
             0 => None,
             _ => Some(Tensor::concat_rows(&[rows.clone(), zeros(rows, missing)?])?),
@@ -68,6 +72,12 @@ impl Forward {
         let first = outputs.into_iter().next().map(|(_, tensor)| tensor);
         first.ok_or(TrainerError::Ended { part: "engine" })
     }
+}
+
+/// Divides a batch into runs of equal size, so that few rows are filled up.
+fn rows_of_a_run(batch: usize) -> usize {
+    let batch = batch.max(1);
+    batch.div_ceil(batch.div_ceil(MOST_ROWS))
 }
 
 fn zeros(like: &Tensor, count: usize) -> Result<Tensor, TrainerError> {
@@ -97,6 +107,12 @@ pub(crate) fn correct(logits: &Tensor, labels: &[i64]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn runs_of_a_batch_are_equal_and_never_large() {
+        let rows: Vec<usize> = [0, 1, 8, 16, 17, 20, 64, 100].map(rows_of_a_run).to_vec();
+        assert_eq!(rows, [1, 1, 8, 16, 9, 10, 16, 15]);
+    }
 
     #[test]
     fn the_largest_logit_decides_and_the_first_of_equals() {

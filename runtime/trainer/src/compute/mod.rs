@@ -6,5 +6,5 @@ mod suffix;
 mod thread;
 
 pub(crate) use forward::{Forward, correct};
-pub(crate) use suffix::{Suffix, SuffixParts};
+pub(crate) use suffix::{KEPT_MIDDLES, Suffix, SuffixParts};
 pub(crate) use thread::Dedicated;

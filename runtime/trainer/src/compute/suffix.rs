@@ -10,8 +10,8 @@ use frostline_wire::Split;
 /// building a graph anew takes less than a second.
 const SESSIONS: usize = 4;
 
-/// Middles kept at once: a job that changes its split goes back to an earlier one now and then, and each holds its weights.
-const MIDDLES: usize = 3;
+/// Middles a job keeps: one that changes its split goes back to an earlier one now and then, and each holds its weights.
+pub(crate) const KEPT_MIDDLES: usize = 3;
 
 /// The layers after the freeze cut while they are trained, with the middle before them where the split lies earlier.
 pub(crate) struct Suffix {
@@ -22,6 +22,8 @@ pub(crate) struct Suffix {
     learning_rate: Tensor,
     options: SessionOptions,
     interrupt: Interrupt,
+    batch: usize,
+    kept_middles: usize,
     /// By split, the last used last; those in use at the freeze cut have none.
     middles: Vec<(Split, Option<Forward>)>,
     state: ResidentState,
@@ -43,6 +45,7 @@ struct Step {
 }
 
 /// What a suffix is made of.
+#[derive(Clone)]
 pub(crate) struct SuffixParts {
     /// The whole network under its fresh head.
     pub(crate) whole: Model,
@@ -54,6 +57,8 @@ pub(crate) struct SuffixParts {
     pub(crate) learning_rate: f32,
     /// The size of a full batch.
     pub(crate) batch: usize,
+    /// Middles kept at once, at least 1.
+    pub(crate) middles: usize,
     pub(crate) options: SessionOptions,
 }
 
@@ -66,6 +71,7 @@ impl Suffix {
             optimizer,
             learning_rate,
             batch,
+            middles,
             options,
         } = parts;
         let graph = build(&model, batch, &optimizer, &freeze)?;
@@ -85,6 +91,8 @@ impl Suffix {
             learning_rate: Tensor::f32([], vec![learning_rate])?,
             options,
             interrupt: interrupt.clone(),
+            batch,
+            kept_middles: middles,
             middles: Vec::new(),
             state,
             slots,
@@ -142,6 +150,7 @@ impl Suffix {
             let model = self.model.merge(&self.weights()?)?;
             self.present = Some(Forward::open(
                 &model,
+                self.batch,
                 &self.options,
                 &self.interrupt,
                 "validating",
@@ -192,6 +201,7 @@ impl Suffix {
                 let open = |model: Model| {
                     Forward::open(
                         &model,
+                        self.batch,
                         &self.options,
                         &self.interrupt,
                         "running the middle layers",
@@ -201,7 +211,7 @@ impl Suffix {
                 (split.clone(), opened)
             }
         };
-        if self.middles.len() >= MIDDLES {
+        if self.middles.len() >= self.kept_middles {
             self.middles.remove(0);
         }
         self.middles.push(entry);

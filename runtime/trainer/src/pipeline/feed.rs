@@ -32,8 +32,6 @@ pub(crate) struct FeedPlan {
     pub(crate) epochs: u32,
     pub(crate) batch: usize,
     pub(crate) seed: u64,
-    /// Batches extracted while one is in use.
-    pub(crate) ahead: usize,
     /// Bytes all batches may take together.
     pub(crate) memory_bytes: u64,
 }
@@ -117,19 +115,20 @@ impl FeedPlan {
 }
 
 impl Feed {
-    /// Begins to extract.
+    /// Begins to extract, `ahead` batches while one is in use.
     ///
     /// # Errors
     /// [`TrainerError::Memory`] when two batches do not fit the memory given.
     pub(crate) fn start(
         plan: FeedPlan,
+        ahead: usize,
         fetcher: Arc<Fetcher>,
         steering: Arc<Steering>,
         client: HostClient,
         bad: Arc<BadSamples>,
     ) -> Result<Self, TrainerError> {
         plan.check_memory(&steering.now())?;
-        let (sender, batches) = mpsc::channel(plan.ahead.max(1));
+        let (sender, batches) = mpsc::channel(ahead.max(1));
         let pieces = (plan.memory_bytes / PIECE).min(u64::from(u32::MAX)) as usize;
         let memory = Arc::new(Semaphore::new(pieces.min(Semaphore::MAX_PERMITS)));
         let driver = Driver {

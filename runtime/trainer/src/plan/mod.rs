@@ -12,9 +12,10 @@ pub(crate) use explain::rate;
 pub use explain::{Explanation, Rival};
 pub use pipeline::{Bottleneck, Prediction, Stages, Workload};
 pub use policy::{ParsePolicyError, Policy};
-pub use simulate::{Simulation, SimulationError};
+pub use simulate::{Measured, Simulation, SimulationError};
 pub(crate) use survey::{Seen, Survey};
 
+use crate::Flow;
 use frostline_wire::{Encoding, Split};
 use serde::Serialize;
 
@@ -77,7 +78,7 @@ impl Plan {
     }
 
     /// The plan as scripts read it.
-    pub fn summary(&self, request_samples: usize, window: usize) -> Option<Summary> {
+    pub fn summary(&self, flow: Flow, workload: &Workload) -> Option<Summary> {
         let chosen = self.chosen()?;
         let row = |ranked: &Ranked| SummaryRow {
             split: ranked.candidate.split.clone(),
@@ -92,8 +93,12 @@ impl Plan {
             split: chosen.candidate.split.clone(),
             encoding: chosen.candidate.encoding,
             policy: self.policy.to_string(),
-            request_samples,
-            window,
+            request_samples: flow.request_samples,
+            window: flow.window,
+            batches_ahead: flow.ahead,
+            batch: workload.batch,
+            iterations: workload.iterations,
+            link_bytes_per_second: workload.link_bytes_per_second,
             iteration_seconds: chosen.prediction.iteration_seconds,
             bottleneck: chosen.prediction.bottleneck,
             candidates: self.candidates.iter().map(row).collect(),
@@ -114,6 +119,14 @@ pub struct Summary {
     pub request_samples: usize,
     /// Requests open at once.
     pub window: usize,
+    /// Batches extracted while one trains.
+    pub batches_ahead: usize,
+    /// Samples of an iteration.
+    pub batch: usize,
+    /// Iterations of the job.
+    pub iterations: u64,
+    /// What the link moves.
+    pub link_bytes_per_second: f64,
     /// Predicted seconds of an iteration.
     pub iteration_seconds: f64,
     /// The stage that bounds it.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Flow;
 
 fn workload() -> Workload {
     Workload {
@@ -167,7 +168,12 @@ fn plans_can_be_replayed_from_a_file() {
         {"split":"features","host_seconds":1.5,"trainer_seconds":0.5,"bytes":1e6}]}"#;
     let simulation = Simulation::parse(text).unwrap();
     let plan = simulation.plan(&Policy::Auto).unwrap();
-    let summary = serde_json::to_value(plan.summary(10, 2).unwrap()).unwrap();
+    let flow = Flow {
+        request_samples: 10,
+        window: 2,
+        ahead: 1,
+    };
+    let summary = serde_json::to_value(plan.summary(flow, &simulation.workload()).unwrap()).unwrap();
     assert_eq!(summary["split"], "features");
     assert_eq!(summary["candidates"][0]["split"], "none");
     assert_eq!(summary["candidates"][0]["bottleneck"], "link");

@@ -290,6 +290,7 @@ async fn step(task: TrainerTask) -> Result<f64, TrainerError> {
             optimizer: task.optimizer,
             learning_rate: 1e-3,
             batch: task.batch,
+            middles: 1,
             options: task.options,
         };
         let at = Split::Cut(task.freeze.clone());

@@ -73,12 +73,21 @@ fn plan(train: usize, epochs: u32) -> FeedPlan {
         epochs,
         batch: 8,
         seed: 3,
-        ahead: 1,
         memory_bytes: 64 << 20,
     }
 }
 
 fn start(
+    host: &FakeHost,
+    plan: FeedPlan,
+    source: Source,
+    policy: OnBadSample,
+) -> Result<Setting, TrainerError> {
+    start_ahead(1, host, plan, source, policy)
+}
+
+fn start_ahead(
+    ahead: usize,
     host: &FakeHost,
     plan: FeedPlan,
     source: Source,
@@ -100,7 +109,7 @@ fn start(
     };
     let fetcher = Arc::new(Fetcher::new(8, retry, DecodePool::start(2).unwrap(), told));
     let steering = Arc::new(Steering::towards(source));
-    let feed = Feed::start(plan, fetcher, steering, client.clone(), Arc::clone(&bad))?;
+    let feed = Feed::start(plan, ahead, fetcher, steering, client.clone(), Arc::clone(&bad))?;
     Ok(Setting {
         bad,
         events,
@@ -308,10 +317,9 @@ async fn memory_for_two_batches_is_needed_and_enough() {
     assert!(matches!(refused, Err(TrainerError::Memory { batch: 8, .. })));
     let enough = FeedPlan {
         memory_bytes: 2 * needed + 8192,
-        ahead: 4,
         ..plan(40, 1)
     };
-    let mut setting = start(&host, enough, source(Rows::Values), OnBadSample::Fail).unwrap();
+    let mut setting = start_ahead(4, &host, enough, source(Rows::Values), OnBadSample::Fail).unwrap();
     assert_complete(&take(&mut setting, 5).await.unwrap(), 40);
 }
 

@@ -2,7 +2,7 @@
 
 use crate::plan::{Policy, Seen, Survey, Workload};
 use crate::planner::{Iteration, Planner};
-use crate::{Link, Possible, TrainerProfile};
+use crate::{Flow, Link, Possible, TrainerProfile};
 use frostline_wire::{CutProfile, Encoded, Encoding, Linear, Place, Profile, Split};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -103,6 +103,12 @@ struct World {
     host: f64,
 }
 
+const MOST: Flow = Flow {
+    request_samples: 32,
+    window: 16,
+    ahead: 3,
+};
+
 impl World {
     fn workload(&self) -> Workload {
         Workload {
@@ -119,7 +125,7 @@ impl World {
             bytes_per_second: self.link,
             round_trip: Duration::ZERO,
         };
-        let mut planner = Planner::new(survey(), possible(), self.workload(), link, Policy::Auto, 32);
+        let mut planner = Planner::new(survey(), possible(), self.workload(), link, Policy::Auto, MOST);
         let plan = planner.plan().unwrap();
         planner.start(plan.chosen().unwrap().candidate.clone());
         planner
@@ -249,11 +255,15 @@ fn requests_are_sized_to_travel_within_a_second() {
         let ranked = all
             .find(|ranked| ranked.candidate.split == Split::from(split))
             .unwrap();
-        planner.requests(&ranked.candidate, 1)
+        planner.flow(&ranked.candidate)
     };
-    assert_eq!(of("freeze"), (32, 7));
+    let [freeze, none] = [of("freeze"), of("none")];
+    assert_eq!(freeze.request_samples, 32);
     // 110 KB each: five a second, but not fewer than eight.
-    assert_eq!(of("none"), (8, 16));
+    assert_eq!(none.request_samples, 8);
+    // One batch on the link and one that waits; at the freeze cut the host is at work on another one.
+    assert_eq!((none.ahead, none.window), (2, MOST.window), "{none:?}");
+    assert_eq!((freeze.ahead, freeze.window), (3, MOST.window), "{freeze:?}");
 }
 
 #[test]

@@ -104,7 +104,7 @@ fn job(split: &str, out: &Path) -> Job {
     );
     job.split = split.parse().unwrap();
     job.cache = None;
-    (job.batch, job.epochs, job.request_samples, job.threads) = (8, 3, 3, 1);
+    (job.batch, job.epochs, job.flow.request_samples, job.threads) = (8, 3, 3, 1);
     job
 }
 

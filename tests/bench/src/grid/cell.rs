@@ -1,9 +1,9 @@
 use crate::networks::Extent;
 use crate::planner::Plan;
 use crate::report::median;
-use crate::trainer::{Flow, LegTimes, Trainer, all_steps, leg};
+use crate::trainer::{LegTimes, Trainer, all_steps, leg};
 use anyhow::{Context, Result};
-use frostline_trainer::Leg;
+use frostline_trainer::{Flow, Leg};
 use frostline_wire::Split;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -87,8 +87,8 @@ impl Cell {
 }
 
 /// A cell that is being measured.
-pub(super) struct Measurement<'a> {
-    trainer: &'a Trainer<'a>,
+pub(super) struct Measurement<'a, 'b> {
+    trainer: &'a mut Trainer<'b>,
     mbit: f64,
     steps: [u64; 2],
     ends: Instant,
@@ -98,10 +98,10 @@ pub(super) struct Measurement<'a> {
     ruled_out: BTreeMap<String, f64>,
 }
 
-impl<'a> Measurement<'a> {
+impl<'a, 'b> Measurement<'a, 'b> {
     /// Holds the link down, plans, and measures the planned cut once: the bound for others.
     pub(super) fn begin(
-        trainer: &'a Trainer<'a>,
+        trainer: &'a mut Trainer<'b>,
         mbit: f64,
         extent: &Extent,
         cuts: &[String],
@@ -124,7 +124,7 @@ impl<'a> Measurement<'a> {
 
     /// Everything about the cell.
     pub(super) fn finish(mut self, cuts: &[String]) -> Result<Cell> {
-        let policies = self.policies(cuts)?;
+        let policies = self.policies()?;
         let best = self.single(&self.plan.split.clone())?;
         let mut candidates = vec![Split::None, Split::Input];
         candidates.extend(cuts.iter().map(|cut| Split::from(cut.as_str())));
@@ -160,26 +160,27 @@ impl<'a> Measurement<'a> {
         })
     }
 
-    fn policies(&self, cuts: &[String]) -> Result<BTreeMap<String, String>> {
+    /// The splits of other rules, on the measurements that this plan rests on.
+    fn policies(&self) -> Result<BTreeMap<String, String>> {
         let freeze = self.trainer.network().freeze.clone();
         let mut policies = BTreeMap::from([
             ("freeze".to_owned(), freeze),
             ("none".to_owned(), "none".to_owned()),
         ]);
         for rule in RULES {
-            let plan = Plan::ask(self.trainer, rule, cuts)?;
-            policies.insert(rule.replace('-', "_"), plan.split.to_string());
+            let split = self.plan.by(&rule.parse()?)?;
+            policies.insert(rule.replace('-', "_"), split.to_string());
         }
         Ok(policies)
     }
 
     fn leg(&self, split: &Split, steps: u64) -> Result<Leg> {
         let encoding = self.plan.candidate(split)?.encoding;
-        Ok(leg(split, encoding, steps))
+        Ok(leg(split, encoding, steps, self.flow))
     }
 
     /// The time of a split measured alone; not part of its runs.
-    fn single(&self, split: &Split) -> Result<f64> {
+    fn single(&mut self, split: &Split) -> Result<f64> {
         let [least, _] = self.steps;
         let legs = [self.leg(split, least)?];
         let times = self.trainer.time(&legs, self.flow)?;
@@ -239,7 +240,9 @@ impl<'a> Measurement<'a> {
         let left = self.ends.saturating_duration_since(Instant::now()).as_secs_f64();
         let all = left / (step * rounds.max(1) as f64);
         let [least, most] = self.steps;
-        (all as u64).saturating_sub(all_steps(0)).clamp(least, most)
+        (all as u64)
+            .saturating_sub(all_steps(0, self.flow))
+            .clamp(least, most)
     }
 
     fn median(&self, split: &str) -> Option<f64> {
@@ -257,7 +260,7 @@ impl<'a> Measurement<'a> {
     }
 
     /// The planned cut's time over the winner's, each measured twice more, in turns.
-    fn head_to_head(&self, winner: &str) -> Result<f64> {
+    fn head_to_head(&mut self, winner: &str) -> Result<f64> {
         let (planned, winner) = (self.plan.split.clone(), Split::from(winner));
         if planned == winner {
             return Ok(1.0);

@@ -102,7 +102,7 @@ impl Work<'_> {
         let folder = tempfile::tempdir()?;
         self.tiers.link().hold(None)?;
         let host = self.tiers.host(folder.path())?;
-        let trainer = Trainer::open(self.tiers, &host, &first.network, first.batch)?;
+        let mut trainer = Trainer::open(self.tiers, &host, &first.network, first.batch)?;
         let upload = trainer.upload()?;
         let cuts = first.network.cuts(self.quick);
         let profiled = Instant::now();
@@ -124,7 +124,7 @@ impl Work<'_> {
             }
             let begun = Instant::now();
             let budget = left / self.cells_left(cell);
-            let measurement = Measurement::begin(&trainer, cell.mbit, self.extent, cuts, budget)?;
+            let measurement = Measurement::begin(&mut trainer, cell.mbit, self.extent, cuts, budget)?;
             let mut measured = measurement.finish(cuts)?;
             measured.key.clone_from(&cell.key);
             measured.commit = commit();

@@ -3,11 +3,13 @@
 
 mod brake;
 mod link;
+mod meter;
 mod namespace;
 mod store;
 
 pub(crate) use brake::Brake;
 pub(crate) use link::Link;
+pub(crate) use meter::Meter;
 pub(crate) use store::Photos;
 
 use crate::run::{binary, text};

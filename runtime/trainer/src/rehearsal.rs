@@ -1,0 +1,127 @@
+use crate::compute::{Dedicated, Suffix, SuffixParts};
+use crate::pipeline::{FeedPlan, Flow, Part, Steering};
+use crate::run::{Run, RunParts, open_suffix};
+use crate::setup::prepare;
+use crate::sources::Sources;
+use crate::{Events, HostClient, Job, Policy, TrainerError};
+use frostline_wire::{Encoding, Split};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// Training steps at given splits, with no validation and no model in the end, to see what each takes. Opened once, it may run again
+/// and again.
+pub struct Rehearsal {
+    job: Job,
+    client: HostClient,
+    feed: FeedPlan,
+    sources: Arc<Sources>,
+    parts: SuffixParts,
+    /// Away while it runs, and gone after a run that failed.
+    suffix: Option<Dedicated<Suffix>>,
+}
+
+/// Some steps of a rehearsal.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Leg {
+    /// Where they are divided.
+    pub split: Split,
+    /// How their activations travel.
+    pub encoding: Encoding,
+    /// How many.
+    pub steps: u64,
+}
+
+impl Rehearsal {
+    /// Uploads what the host lacks and divides the network.
+    ///
+    /// # Errors
+    /// As [`crate::train`].
+    pub async fn open(mut job: Job, client: HostClient, events: &Events) -> Result<Self, TrainerError> {
+        job.split = Policy::Fixed(Split::Cut(job.freeze.clone()));
+        let mut prepared = prepare(&job, false, &client, events).await?;
+        prepared.feed.validation = Arc::new([]);
+        // Middles of all its splits are kept, so that no leg waits for one.
+        prepared.suffix.middles = usize::MAX;
+        Ok(Self {
+            job,
+            client,
+            feed: prepared.feed,
+            sources: prepared.sources,
+            parts: prepared.suffix,
+            suffix: None,
+        })
+    }
+
+    /// Steps at the splits of `legs`, one leg after the other without a pause; data that are fewer are gone over again. Weights go on from
+    /// the last run.
+    ///
+    /// # Errors
+    /// As [`crate::train`]; [`TrainerError::Setting`] without steps.
+    pub async fn run(
+        &mut self,
+        legs: &[Leg],
+        flow: Flow,
+        events: &Events,
+        cancel: &CancellationToken,
+    ) -> Result<(), TrainerError> {
+        let steps: u64 = legs.iter().map(|leg| leg.steps).sum();
+        let Some(first) = legs.first().filter(|_| steps > 0) else {
+            return Err(TrainerError::Setting {
+                what: "the number of steps to rehearse",
+                value: "0".to_owned(),
+                must: "it must be at least 1",
+            });
+        };
+        let source = |leg: &Leg| {
+            let source = self.sources.at(&leg.split, leg.encoding, flow.request_samples);
+            source.map(Arc::new)
+        };
+        let course = legs
+            .iter()
+            .map(|leg| Ok((leg.steps, source(leg)?)))
+            .collect::<Result<VecDeque<_>, TrainerError>>()?;
+        let steering = Steering::along(source(first)?, course);
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => Err(TrainerError::Cancelled),
+            ran = self.go(legs, steering, flow, events) => ran,
+        }
+    }
+
+    async fn go(
+        &mut self,
+        legs: &[Leg],
+        steering: Steering,
+        flow: Flow,
+        events: &Events,
+    ) -> Result<(), TrainerError> {
+        let steps: u64 = legs.iter().map(|leg| leg.steps).sum();
+        let suffix = match self.suffix.take() {
+            Some(suffix) => suffix,
+            None => open_suffix(self.parts.clone(), &steering.now().split).await?,
+        };
+        for leg in legs {
+            let split = leg.split.clone();
+            suffix.run(move |suffix| suffix.expect(&split)).await?;
+        }
+        let batches = self.feed.batches(Part::Train).max(1) as u64;
+        let feed = FeedPlan {
+            epochs: u32::try_from(steps.div_ceil(batches)).unwrap_or(u32::MAX),
+            ..self.feed.clone()
+        };
+        let parts = RunParts {
+            feed,
+            steering,
+            flow,
+            sources: Arc::clone(&self.sources),
+            planner: None,
+        };
+        let mut run = Run::start(&self.job, parts, suffix, &self.client, events)?;
+        for _ in 0..steps {
+            run.step(1).await?;
+        }
+        self.suffix = Some(run.suffix);
+        Ok(())
+    }
+}

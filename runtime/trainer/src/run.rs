@@ -1,0 +1,262 @@
+//! A job's loop: batches in, steps out, and the split reconsidered after each.
+
+use crate::compute::{Dedicated, Suffix, SuffixParts};
+use crate::pipeline::{BadSamples, Feed, FeedPlan, Fetcher, Flow, Part, Source, Steering};
+use crate::planner::{Iteration, Planner};
+use crate::retry::RetryPolicy;
+use crate::setup::blocking;
+use crate::sources::Sources;
+use crate::{Event, Events, HostClient, Job, TrainerError};
+use frostline_engine::Interrupt;
+use frostline_images::DecodePool;
+use frostline_wire::Split;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What a run is made of, beside its suffix.
+pub(crate) struct RunParts {
+    pub(crate) feed: FeedPlan,
+    pub(crate) steering: Steering,
+    pub(crate) flow: Flow,
+    pub(crate) sources: Arc<Sources>,
+    /// `None` for splits that are given.
+    pub(crate) planner: Option<Planner>,
+}
+
+/// The suffix on a thread of its own, ready for batches divided at `split`.
+pub(crate) async fn open_suffix(
+    parts: SuffixParts,
+    split: &Split,
+) -> Result<Dedicated<Suffix>, TrainerError> {
+    let interrupt = Interrupt::new();
+    let (guard, split) = (interrupt.clone(), split.clone());
+    let open = move || {
+        let mut suffix = Suffix::open(parts, &guard)?;
+        suffix.expect(&split)?;
+        Ok(suffix)
+    };
+    Dedicated::start(blocking(open).await?, interrupt)
+}
+
+/// A fetcher that decodes on as many threads as the engine has.
+pub(crate) fn fetcher(
+    open_requests: usize,
+    threads: usize,
+    events: &Events,
+) -> Result<Arc<Fetcher>, TrainerError> {
+    let threads = crate::setup::session_options(frostline_engine::Device::Cpu, threads).threads;
+    let decoders = DecodePool::start(threads).map_err(|source| TrainerError::Thread { source })?;
+    let policy = RetryPolicy::default();
+    Ok(Arc::new(Fetcher::new(
+        open_requests,
+        policy,
+        decoders,
+        Arc::clone(events),
+    )))
+}
+
+/// A job that runs: batches come in, the suffix is trained, the planner watches.
+pub(crate) struct Run {
+    plan: FeedPlan,
+    feed: Feed,
+    pub(crate) suffix: Dedicated<Suffix>,
+    pub(crate) bad: Arc<BadSamples>,
+    events: Events,
+    pub(crate) steering: Arc<Steering>,
+    sources: Arc<Sources>,
+    planner: Option<Planner>,
+    learning_rate: f32,
+    step: u64,
+    /// Seconds the steps of this epoch waited for their batches.
+    waited: f64,
+}
+
+/// How an epoch ended.
+pub(crate) struct EpochResult {
+    /// Mean over its samples.
+    pub(crate) loss: f64,
+    /// Of the validation samples, 0 to 1.
+    pub(crate) accuracy: f64,
+}
+
+impl Run {
+    /// Begins to fetch.
+    pub(crate) fn start(
+        job: &Job,
+        parts: RunParts,
+        suffix: Dedicated<Suffix>,
+        client: &HostClient,
+        events: &Events,
+    ) -> Result<Self, TrainerError> {
+        let RunParts {
+            feed: plan,
+            steering,
+            flow,
+            sources,
+            planner,
+        } = parts;
+        let bad = Arc::new(BadSamples::new(job.on_bad_sample, Arc::clone(events)));
+        let steering = Arc::new(steering);
+        let fetcher = fetcher(flow.window, job.threads, events)?;
+        let feed = Feed::start(
+            plan.clone(),
+            flow.ahead,
+            fetcher,
+            Arc::clone(&steering),
+            client.clone(),
+            Arc::clone(&bad),
+        )?;
+        Ok(Self {
+            plan,
+            feed,
+            suffix,
+            bad,
+            events: Arc::clone(events),
+            steering,
+            sources,
+            planner,
+            learning_rate: job.learning_rate,
+            step: 0,
+            waited: 0.0,
+        })
+    }
+
+    pub(crate) async fn baseline(&mut self) -> Result<f64, TrainerError> {
+        let started = Instant::now();
+        let (accuracy, bytes_received) = self.validate().await?;
+        let seconds = started.elapsed().as_secs_f64();
+        (self.events)(Event::Baseline {
+            validation_accuracy: accuracy,
+            bytes_received,
+            seconds,
+        });
+        Ok(accuracy)
+    }
+
+    pub(crate) async fn epoch(&mut self, epoch: u32) -> Result<EpochResult, TrainerError> {
+        let started = Instant::now();
+        self.waited = 0.0;
+        let loss = self.train(epoch).await?;
+        let (accuracy, bytes_received) = self.validate().await?;
+        (self.events)(Event::Epoch {
+            epoch,
+            loss,
+            validation_accuracy: accuracy,
+            bytes_received,
+            seconds: started.elapsed().as_secs_f64(),
+            waited_seconds: self.waited,
+            split: self.steering.now().split.clone(),
+            skipped: self.bad.count(),
+        });
+        Ok(EpochResult { loss, accuracy })
+    }
+
+    /// Trains every batch of an epoch and returns the mean loss of its samples.
+    async fn train(&mut self, epoch: u32) -> Result<f64, TrainerError> {
+        let (mut total, mut samples) = (0.0, 0);
+        for _ in 0..self.plan.batches(Part::Train) {
+            let (loss, count) = self.step(epoch).await?;
+            total += f64::from(loss) * count as f64;
+            samples += count;
+        }
+        self.mean(total, samples, Part::Train)
+    }
+
+    /// Trains the next batch and returns its mean loss and its samples, 0 when all of them are bad.
+    pub(crate) async fn step(&mut self, epoch: u32) -> Result<(f32, usize), TrainerError> {
+        let asked = Instant::now();
+        let batch = &mut self.feed.next().await?;
+        let Some(rows) = batch.rows.take() else {
+            return Ok((0.0, 0));
+        };
+        let waited = asked.elapsed();
+        let (labels, count) = (std::mem::take(&mut batch.labels), rows.rows()?);
+        let source = Arc::clone(&batch.source);
+        let split = source.split.clone();
+        let work = move |suffix: &mut Suffix| suffix.train(&split, &rows, labels);
+        let loss = self.suffix.run(work).await?;
+        self.step += 1;
+        let iteration = Iteration {
+            waited: waited.as_secs_f64(),
+            computed: asked.elapsed().saturating_sub(waited).as_secs_f64(),
+            samples: count,
+            bytes: batch.transfer.bytes,
+            on_host: batch.transfer.on_host(),
+        };
+        self.waited += iteration.waited;
+        (self.events)(Event::Step {
+            epoch,
+            step: self.step,
+            loss,
+            split: source.split.clone(),
+            waited_seconds: iteration.waited,
+            computed_seconds: iteration.computed,
+            bytes_received: iteration.bytes,
+        });
+        if !loss.is_finite() {
+            let (step, learning_rate) = (self.step, self.learning_rate);
+            return Err(TrainerError::Diverged {
+                step,
+                loss,
+                learning_rate,
+            });
+        }
+        self.reconsider(&source, &iteration).await?;
+        Ok((loss, count))
+    }
+
+    /// Shows an iteration to the planner, and goes on from another split if it says so.
+    async fn reconsider(&mut self, source: &Source, iteration: &Iteration) -> Result<(), TrainerError> {
+        let steps = self.plan.batches(Part::Train) as u64 * u64::from(self.plan.epochs);
+        let left = steps.saturating_sub(self.step);
+        let present = self.steering.now();
+        let Some(planner) = self.planner.as_mut() else {
+            return Ok(());
+        };
+        // Batches asked for before a change say nothing about what is used now.
+        if source.split != present.split {
+            return Ok(());
+        }
+        let Some(change) = planner.saw(iteration, left) else {
+            return Ok(());
+        };
+        let next = self
+            .sources
+            .at(&change.to.split, change.to.encoding, change.request_samples)?;
+        (self.events)(Event::Replan {
+            step: self.step,
+            from: present.split.clone(),
+            to: next.split.clone(),
+            encoding: next.encoding,
+            reason: change.reason,
+        });
+        planner.start(change.to);
+        let split = next.split.clone();
+        self.steering.turn(Arc::new(next));
+        self.suffix.run(move |suffix| suffix.expect(&split)).await
+    }
+
+    /// Validates and returns the accuracy, and the bytes received for the epoch until now.
+    async fn validate(&mut self) -> Result<(f64, u64), TrainerError> {
+        let (mut right, mut samples, mut bytes) = (0, 0, 0);
+        for _ in 0..self.plan.batches(Part::Validation) {
+            let batch = &mut self.feed.next().await?;
+            bytes = batch.epoch.bytes_received();
+            let Some(rows) = batch.rows.take() else { continue };
+            let (split, labels) = (batch.source.split.clone(), std::mem::take(&mut batch.labels));
+            samples += labels.len();
+            right += self
+                .suffix
+                .run(move |suffix| suffix.count_correct(&split, &rows, &labels))
+                .await?;
+        }
+        Ok((self.mean(right as f64, samples, Part::Validation)?, bytes))
+    }
+
+    fn mean(&self, total: f64, samples: usize, part: Part) -> Result<f64, TrainerError> {
+        if samples == 0 {
+            return Err(self.bad.nothing_left(part, self.plan.samples(part).len()));
+        }
+        Ok(total / samples as f64)
+    }
+}
