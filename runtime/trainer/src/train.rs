@@ -1,10 +1,11 @@
+use crate::client::Waits;
 use crate::compute::{Dedicated, Suffix};
 use crate::pipeline::{BadSamples, Feed, FeedPlan, Fetcher, Part, Source, Steering};
 use crate::planner::{Iteration, Planner};
 use crate::retry::RetryPolicy;
 use crate::setup::{Prepared, blocking, prepare};
 use crate::sources::Sources;
-use crate::{Event, Events, HostClient, Job, Outcome, Policy, TrainerError, export, notes};
+use crate::{Event, Events, Hosts, Job, Outcome, Policy, TrainerError, export, notes};
 use frostline_engine::Interrupt;
 use frostline_images::DecodePool;
 use frostline_tensor::Tensor;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Fine-tunes a model and writes it.
+/// Fine-tunes a model and writes it, with the help of one [`crate::HostClient`] or several [`Hosts`].
 ///
 /// `events` is told what happens. When `cancel` is cancelled the job ends soon and leaves nothing behind.
 ///
@@ -22,16 +23,16 @@ use tokio_util::sync::CancellationToken;
 /// [`TrainerError`]; no model is written then.
 pub async fn train(
     job: Job,
-    client: HostClient,
+    hosts: impl Into<Hosts>,
     events: Events,
     cancel: CancellationToken,
 ) -> Result<Outcome, TrainerError> {
     let started = Instant::now();
-    let client = client.metered();
+    let hosts = hosts.into().for_job(&events, Waits::default());
     let tuned = tokio::select! {
         biased;
         () = cancel.cancelled() => return Err(TrainerError::Cancelled),
-        tuned = tune(&job, &client, &events) => tuned?,
+        tuned = tune(&job, &hosts, &events) => tuned?,
     };
     let Tuned {
         mut headed,
@@ -46,7 +47,7 @@ pub async fn train(
         export::write(&headed.merge(&weights)?, &path, &cancelled)
     })
     .await?;
-    outcome.bytes_received = client.bytes_received();
+    outcome.bytes_received = hosts.bytes_received();
     outcome.seconds = started.elapsed().as_secs_f64();
     events(Event::Done {
         model: outcome.model.clone(),
@@ -67,8 +68,8 @@ struct Tuned {
     outcome: Outcome,
 }
 
-async fn tune(job: &Job, client: &HostClient, events: &Events) -> Result<Tuned, TrainerError> {
-    let prepared = prepare(job, false, client, events).await?;
+async fn tune(job: &Job, hosts: &Hosts, events: &Events) -> Result<Tuned, TrainerError> {
+    let prepared = prepare(job, false, hosts, events).await?;
     let (headed, classes) = (prepared.headed.clone(), prepared.classes.clone());
     let pixels = prepared.sources.pixels;
     let first = prepared.sources.at(
@@ -77,7 +78,7 @@ async fn tune(job: &Job, client: &HostClient, events: &Events) -> Result<Tuned, 
         prepared.chosen.request_samples,
     )?;
     let steering = Steering::towards(first);
-    let mut run = Run::start(job, prepared, steering, client, events).await?;
+    let mut run = Run::start(job, prepared, steering, hosts, events).await?;
     let baseline = run.baseline().await?;
     let mut last = EpochResult {
         loss: f64::NAN,
@@ -115,10 +116,11 @@ async fn tune(job: &Job, client: &HostClient, events: &Events) -> Result<Tuned, 
 pub async fn rehearse(
     mut job: Job,
     legs: Vec<Leg>,
-    client: HostClient,
+    hosts: impl Into<Hosts>,
     events: Events,
     cancel: CancellationToken,
 ) -> Result<(), TrainerError> {
+    let hosts = hosts.into().for_job(&events, Waits::default());
     let steps: u64 = legs.iter().map(|leg| leg.steps).sum();
     let Some(first) = legs.first().filter(|_| steps > 0) else {
         return Err(TrainerError::Setting {
@@ -131,7 +133,7 @@ pub async fn rehearse(
     let served = legs.iter().find(|leg| leg.split != Split::None).unwrap_or(first);
     job.split = Policy::Fixed(served.split.clone());
     let rehearsal = async {
-        let mut prepared = prepare(&job, false, &client, &events).await?;
+        let mut prepared = prepare(&job, false, &hosts, &events).await?;
         prepared.feed.validation = Arc::new([]);
         let batches = prepared.feed.batches(Part::Train).max(1) as u64;
         prepared.feed.epochs = u32::try_from(steps.div_ceil(batches)).unwrap_or(u32::MAX);
@@ -144,7 +146,7 @@ pub async fn rehearse(
             .map(|leg| Ok((leg.steps, source(leg)?)))
             .collect::<Result<VecDeque<_>, TrainerError>>()?;
         let steering = Steering::along(source(first)?, course);
-        let mut run = Run::start(&job, prepared, steering, &client, &events).await?;
+        let mut run = Run::start(&job, prepared, steering, &hosts, &events).await?;
         for leg in &legs {
             let split = leg.split.clone();
             run.suffix.run(move |suffix| suffix.expect(&split)).await?;
@@ -213,7 +215,7 @@ impl<'a> Run<'a> {
         job: &Job,
         prepared: Prepared,
         steering: Steering,
-        client: &HostClient,
+        hosts: &Hosts,
         events: &'a Events,
     ) -> Result<Self, TrainerError> {
         let Prepared {
@@ -239,7 +241,7 @@ impl<'a> Run<'a> {
             plan.clone(),
             fetcher,
             Arc::clone(&steering),
-            client.clone(),
+            hosts.clone(),
             Arc::clone(&bad),
         )?;
         Ok(Self {

@@ -2,8 +2,10 @@
 
 mod bad;
 mod buffer;
+mod exchange;
 mod feed;
 mod fetch;
+mod patience;
 mod request;
 mod source;
 mod steer;
@@ -12,5 +14,6 @@ mod window;
 pub(crate) use bad::BadSamples;
 pub(crate) use feed::{Feed, FeedPlan, Part};
 pub(crate) use fetch::{Fetcher, Transfer};
+pub(crate) use patience::PatiencePolicy;
 pub(crate) use source::{Rows, Source};
 pub(crate) use steer::Steering;

@@ -8,5 +8,5 @@ mod samples;
 pub use cache::ProfileCache;
 pub use host::{HostStudy, StudyJob, study};
 pub use own::{TrainerProfile, TrainerTask, trainer_profile};
-pub(crate) use samples::requested;
 pub use samples::{fetch_objects, spread};
+pub(crate) use samples::{read_objects, requested};

@@ -80,6 +80,7 @@ fn survey() -> Survey {
             measured_at: 0,
         },
         object_bytes: OBJECT,
+        hosts: 1,
         neighbours: 0,
         seen: Seen::default(),
     }
@@ -118,6 +119,8 @@ impl World {
         let link = Link {
             bytes_per_second: self.link,
             round_trip: Duration::ZERO,
+            connections: 1,
+            connection_bytes_per_second: self.link,
         };
         let mut planner = Planner::new(survey(), possible(), self.workload(), link, Policy::Auto, 32);
         let plan = planner.plan().unwrap();
