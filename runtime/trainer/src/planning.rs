@@ -5,11 +5,11 @@ use crate::client::{Link, Waits};
 use crate::pipeline::FeedPlan;
 use crate::plan::{Explanation, Policy, Seen, Summary, Survey, Workload};
 use crate::planner::Planner;
-use crate::profile::{TrainerTask, read_objects, requested, spread, trainer_profile};
+use crate::profile::{Together, TrainerTask, look, read_objects, requested, spread, trainer_profile};
 use crate::setup::{Divided, session_options};
 use crate::sources::Sources;
-use crate::{ClientError, Events, HostClient, Hosts, Job, Possible, Sample, TrainerError};
-use frostline_wire::{ErrorClass, ObjectInfo, Pin, Place, Profile, ProfileRequest, Split};
+use crate::{ClientError, Events, Hosts, Job, Possible, Sample, TrainerError};
+use frostline_wire::{ErrorClass, ObjectInfo, Pin, Place, ProfileRequest, Split};
 use std::collections::HashSet;
 use std::time::Instant;
 
@@ -240,52 +240,6 @@ fn listed(feed: &FeedPlan) -> Vec<ObjectInfo> {
         etag: sample.etag.clone(),
     };
     feed.train.iter().map(object).collect()
-}
-
-/// What is known about one host.
-struct Look {
-    link: Link,
-    running: u64,
-    profile: Profile,
-}
-
-async fn look(client: HostClient, request: &ProfileRequest) -> Result<Look, ClientError> {
-    Ok(Look {
-        link: client.probe().await?,
-        running: client.load().await?.running,
-        profile: client.profile(request).await?,
-    })
-}
-
-/// Several hosts as one: each has the same share of a batch, so the slowest one is what the others wait for.
-struct Together {
-    link: Link,
-    count: usize,
-    neighbours: u64,
-    slowest: Profile,
-}
-
-impl Together {
-    fn of(looks: Vec<Look>) -> Option<Self> {
-        let link = looks.iter().map(|look| look.link).reduce(Link::beside)?;
-        let neighbours = looks.iter().map(|look| look.running).max()?;
-        let count = looks.len();
-        let profiles = looks.into_iter().map(|look| look.profile);
-        let slowest = profiles.max_by(|one, other| whole(one).total_cmp(&whole(other)))?;
-        Some(Self {
-            link,
-            count,
-            neighbours,
-            slowest,
-        })
-    }
-}
-
-/// Seconds of one sample up to the freeze cut.
-fn whole(profile: &Profile) -> f64 {
-    let decoding = profile.decode_seconds_per_sample / profile.place.decode_threads.max(1) as f64;
-    let prefix = profile.cuts.last().map_or(0.0, |cut| cut.busy_seconds_per_sample);
-    decoding + prefix
 }
 
 /// Whether hosts and trainer most likely compute on the same cores: on one machine, on the processor, over loopback.

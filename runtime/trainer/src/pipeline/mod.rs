@@ -1,5 +1,6 @@
 //! Batches on their way to the trainer: which samples, in which requests, what became of them.
 
+mod attempt;
 mod bad;
 mod buffer;
 mod exchange;

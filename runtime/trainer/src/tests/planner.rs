@@ -240,6 +240,29 @@ fn noise_changes_nothing() {
 }
 
 #[test]
+fn several_hosts_divide_a_batch() {
+    let workload = World {
+        link: 1000.0 * MBIT,
+        host: 1.0,
+    }
+    .workload();
+    let stages = |hosts: usize| {
+        let survey = Survey { hosts, ..survey() };
+        let candidates = survey.candidates(&possible(), &workload);
+        let freeze = candidates
+            .iter()
+            .find(|candidate| candidate.split == Split::from("freeze"));
+        freeze.unwrap().stages
+    };
+    let (one, three) = (stages(1), stages(3));
+    assert!((one.host_seconds / three.host_seconds - 3.0).abs() < 1e-9);
+    assert_eq!(
+        (one.link_seconds, one.trainer_seconds),
+        (three.link_seconds, three.trainer_seconds)
+    );
+}
+
+#[test]
 fn requests_are_sized_to_travel_within_a_second() {
     let world = World {
         link: 5.0 * MBIT,

@@ -277,9 +277,14 @@ fn a_host_that_is_down_at_first_joins_when_it_is_there() {
     assert!(until(["\"host\"", "\"up\""]).contains(&late));
     // It has been given the guest by the time it is used.
     let token = again.token_file().to_str().unwrap();
-    let listed = finish(frostline().args(["guest", "list", "--json", "--host", &late, "--token-file", token])).unwrap();
+    let listed =
+        finish(frostline().args(["guest", "list", "--json", "--host", &late, "--token-file", token]))
+            .unwrap();
     let guests: serde_json::Value = serde_json::from_str(&listed.stdout).expect(&listed.stderr);
-    assert!(guests[0]["name"].as_str().unwrap().starts_with("prefix-"), "{guests}");
+    assert!(
+        guests[0]["name"].as_str().unwrap().starts_with("prefix-"),
+        "{guests}"
+    );
     finish(Command::new("kill").args(["-INT", &child.id().to_string()])).unwrap();
     child.wait().unwrap();
 }
