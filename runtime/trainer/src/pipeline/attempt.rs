@@ -19,6 +19,8 @@ pub(super) enum Failure {
     Samples(ClientError),
     /// Nothing came for this long.
     Silence(Duration),
+    /// The host went down before it was asked.
+    LeftOut,
 }
 
 impl From<ClientError> for Failure {
@@ -32,6 +34,9 @@ impl Exchange {
     pub(super) async fn attempt(&self, ask: &mut Ask, transfer: &mut Transfer) -> Result<(), Failure> {
         let window = self.fetcher.windows.of(ask.host.url());
         let _open = window.open().await;
+        if !self.hosts.may_be_asked(&ask.host) {
+            return Err(Failure::LeftOut);
+        }
         ask.host.catch_up().await?;
         let client = self.hosts.client(&ask.host);
         let opened = Instant::now();

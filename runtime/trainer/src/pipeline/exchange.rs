@@ -147,6 +147,7 @@ impl Exchange {
             }
             Failure::Host(error) => return self.wait(ask, error, arrived).map(Next::Here),
             Failure::Samples(error) => error,
+            Failure::LeftOut => return Ok(Next::Anywhere(Duration::ZERO)),
             Failure::Silence(silence) => {
                 ask.given_up += 1;
                 ask.tried.insert(ask.host.index());

@@ -229,7 +229,7 @@ async fn a_link_that_one_connection_fills_is_used_over_one() {
         Reply::Whole(vec![Bytes::from(vec![7; bytes.parse().unwrap()])])
     })
     .await;
-    let shared = Throttle::start(&host.url, 1e6, true).await;
+    let shared = Throttle::start(&host.url, 0.5e6, true).await;
     let link = HostClient::new(&shared.url, None).unwrap().probe().await.unwrap();
     assert_eq!(link.connections, 1, "{link:?}");
     assert_eq!(link.bytes_per_second, link.connection_bytes_per_second);

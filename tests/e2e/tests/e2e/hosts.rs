@@ -1,6 +1,6 @@
 //! Hosts that are down, die, come back, and jobs that are told to stop.
 
-use crate::harness::{Scratch, binary, events, frostline, series};
+use crate::harness::{Scratch, binary, demo, events, frostline, series};
 use frostline_e2e::{Finished, HostProcess, finish};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -287,6 +287,34 @@ fn a_host_that_is_down_at_first_joins_when_it_is_there() {
     );
     finish(Command::new("kill").args(["-INT", &child.id().to_string()])).unwrap();
     child.wait().unwrap();
+}
+
+#[test]
+fn a_plan_measures_all_hosts_and_goes_on_without_one_that_is_down() {
+    let scratch = Scratch::with_photos(8, 2);
+    let mut hosts = several(&scratch, 3);
+    let down = hosts[2].url();
+    hosts[2].kill().unwrap();
+    let mut command = frostline();
+    command.args(["plan", "--json", "--freeze", "features", "--data"]);
+    command
+        .arg(scratch.path("photos"))
+        .arg("--model")
+        .arg(demo("backbone.onnx"));
+    let run = finish(command.args(all_of(&hosts))).unwrap();
+    let plan: serde_json::Value = serde_json::from_str(&run.stdout).expect(&run.stderr);
+    assert!(plan["link"]["connections"].as_u64().unwrap() >= 2, "{plan}");
+    let rate = |name: &str| plan["link"][name].as_f64().unwrap();
+    assert!(
+        rate("bytes_per_second") > rate("connection_bytes_per_second"),
+        "{plan}"
+    );
+    assert!(plan["candidates"].as_array().unwrap().len() > 1, "{plan}");
+    assert!(
+        run.stderr.contains(&format!("{down} is left out")),
+        "{}",
+        run.stderr
+    );
 }
 
 #[test]

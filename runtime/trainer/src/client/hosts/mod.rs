@@ -127,6 +127,11 @@ impl Hosts {
         usable
     }
 
+    /// Whether a host that was a candidate still is.
+    pub(crate) fn may_be_asked(&self, host: &Member) -> bool {
+        host.is_up() || self.fleet.members.iter().all(|member| !member.is_up())
+    }
+
     /// The one of `candidates` that is asked for the object `key`; `None` only without candidates.
     pub(crate) fn place(&self, key: &str, candidates: &[Arc<Member>]) -> Option<Arc<Member>> {
         let addresses: Vec<&str> = candidates.iter().map(|member| member.url()).collect();
