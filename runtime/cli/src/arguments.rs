@@ -55,7 +55,9 @@ pub(crate) enum Command {
 Examples:
   frostline train --model squeezenet1_1.onnx --data ./photos --freeze 52 --out tuned.onnx
   frostline train --model resnet18.onnx --data s3://photos/clothing --host http://store:8080 --token-file token \\
-      --freeze layer4.0 --epochs 20 --batch 64 --out tuned.onnx")]
+      --freeze layer4.0 --epochs 20 --batch 64 --out tuned.onnx
+  frostline train --model resnet18.onnx --data s3://photos/clothing --host http://store-1:8080 --host http://store-2:8080 \\
+      --token-file token --freeze layer4.0 --out tuned.onnx")]
 pub(crate) struct Train {
     /// The pretrained network, an ONNX classifier
     #[arg(long, value_name = "FILE")]
@@ -119,7 +121,7 @@ pub(crate) struct Train {
     #[command(flatten)]
     pub(crate) compute: Compute,
     #[command(flatten)]
-    pub(crate) host: HostFlags,
+    pub(crate) host: HostsFlags,
 }
 
 /// Show where a job would divide the network, and why
@@ -167,7 +169,7 @@ pub(crate) struct Plan {
     #[command(flatten)]
     pub(crate) compute: Compute,
     #[command(flatten)]
-    pub(crate) host: HostFlags,
+    pub(crate) host: HostsFlags,
 }
 
 /// Measure a model's accuracy on labelled images
@@ -191,7 +193,7 @@ pub(crate) struct Eval {
     #[command(flatten)]
     pub(crate) compute: Compute,
     #[command(flatten)]
-    pub(crate) host: HostFlags,
+    pub(crate) host: HostsFlags,
 }
 
 /// Measure what a network takes at each place it could be divided
@@ -312,6 +314,18 @@ pub(crate) struct Compute {
     /// Threads the trainer computes with; 0 takes all cores
     #[arg(long, default_value_t = 0)]
     pub(crate) threads: usize,
+}
+
+/// Running hosts, or none.
+#[derive(Debug, Args)]
+pub(crate) struct HostsFlags {
+    /// A running storage host; without it one is started inside this process. May be repeated, for hosts that serve the same data:
+    /// each object is read at one of them, and when one fails the others do its work
+    #[arg(long, value_name = "URL", requires = "token_file")]
+    pub(crate) host: Vec<String>,
+    /// File with the token for the hosts
+    #[arg(long, value_name = "FILE", requires = "host")]
+    pub(crate) token_file: Option<PathBuf>,
 }
 
 /// A running host, or none.

@@ -2,7 +2,7 @@
 
 use crate::arguments::Eval;
 use crate::host::{Connection, data_url};
-use crate::output::print_json;
+use crate::output::{print_json, warn_of_host};
 use crate::train::{on_bad_sample, read_model};
 use anyhow::Result;
 use frostline_trainer::{EvaluationJob, Event, evaluate};
@@ -19,13 +19,15 @@ pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Re
         device: flags.compute.device.parse()?,
         threads: flags.compute.threads,
     };
-    let connection = Connection::open(&flags.host, &job.root, "cpu").await?;
+    let (urls, token_file) = (&flags.host.host, flags.host.token_file.as_deref());
+    let connection = Connection::open(urls, token_file, &job.root, "cpu").await?;
     let events = Arc::new(|event| {
-        if let Event::BadSample { key, message } = event {
+        if let Event::BadSample { key, message } = &event {
             eprintln!("skipped {key}: {message}");
         }
+        warn_of_host(&event);
     });
-    let result = evaluate(job, connection.client().clone(), events, stop.clone()).await;
+    let result = evaluate(job, connection.hosts()?, events, stop.clone()).await;
     connection.close().await;
     let evaluation = result?;
     if json {

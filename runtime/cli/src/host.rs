@@ -1,18 +1,18 @@
 //! The host a command talks to: a running one, or one started inside this process.
 
-use crate::arguments::HostFlags;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use frostline_server::{Host, HostSettings, RunningHost};
-use frostline_trainer::{HostClient, Token};
+use frostline_trainer::{HostClient, Hosts, Token};
+use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;
 
 /// How long an embedded host may take to end: whatever still runs belongs to a job that is over.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// A connection to a host, and the host itself where it was started for this command.
+/// A connection to one or more hosts, and the host itself where it was started for this command.
 pub(crate) struct Connection {
-    client: HostClient,
+    clients: Vec<HostClient>,
     embedded: Option<Embedded>,
 }
 
@@ -22,16 +22,22 @@ struct Embedded {
 }
 
 impl Connection {
-    /// Connects to the host the flags name, or starts one on a loopback port that may read `data` and computes on `device`.
-    pub(crate) async fn open(flags: &HostFlags, data: &str, device: &str) -> Result<Self> {
-        if let (Some(url), Some(token)) = (&flags.host, &flags.token_file) {
-            let client = HostClient::new(url, Some(Token::read(token)?))?;
-            return Ok(Self {
-                client,
-                embedded: None,
-            });
-        }
-        Self::embed(data, device).await
+    /// Connects to the hosts at `urls`, or starts one on a loopback port that may read `data` and computes on `device`.
+    pub(crate) async fn open(
+        urls: &[String],
+        token_file: Option<&Path>,
+        data: &str,
+        device: &str,
+    ) -> Result<Self> {
+        let Some(token_file) = token_file.filter(|_| !urls.is_empty()) else {
+            return Self::embed(data, device).await;
+        };
+        let token = Token::read(token_file)?;
+        let clients = urls.iter().map(|url| HostClient::new(url, Some(token.clone())));
+        Ok(Self {
+            clients: clients.collect::<Result<_, _>>()?,
+            embedded: None,
+        })
     }
 
     async fn embed(data: &str, device: &str) -> Result<Self> {
@@ -55,7 +61,7 @@ impl Connection {
             Some(Token::read(&token_file)?),
         )?;
         Ok(Self {
-            client,
+            clients: vec![client],
             embedded: Some(Embedded { host, _state: state }),
         })
     }
@@ -65,8 +71,20 @@ impl Connection {
         self.embedded.is_some()
     }
 
-    pub(crate) fn client(&self) -> &HostClient {
-        &self.client
+    /// All hosts, as one job uses them.
+    pub(crate) fn hosts(&self) -> Result<Hosts> {
+        match self.clients.as_slice() {
+            [only] => Ok(only.clone().into()),
+            several => Ok(Hosts::new(several.to_vec())?),
+        }
+    }
+
+    /// The host of a command that talks to one.
+    pub(crate) fn client(&self) -> Result<&HostClient> {
+        match self.clients.as_slice() {
+            [only] => Ok(only),
+            several => bail!("one host is needed, and {} are given", several.len()),
+        }
     }
 
     /// Ends the embedded host, if there is one, and removes its state.

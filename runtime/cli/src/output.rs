@@ -1,6 +1,6 @@
 //! What is printed: JSON lines for scripts; lines, tables and progress bars for people.
 
-use frostline_trainer::Event;
+use frostline_trainer::{Event, HostState};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
@@ -65,6 +65,20 @@ pub(crate) fn bytes(count: u64) -> String {
         format!("{count} B")
     } else {
         format!("{value:.1} {name}")
+    }
+}
+
+/// Says on standard error that a host went down or came back, for commands that show no other events.
+pub(crate) fn warn_of_host(event: &Event) {
+    if let Event::Host { host, state, reason } = event {
+        eprintln!("{}", host_line(host, *state, reason));
+    }
+}
+
+fn host_line(host: &str, state: HostState, reason: &str) -> String {
+    match state {
+        HostState::Down => format!("host       {host} is left out: {reason}"),
+        HostState::Up => format!("host       {host} is used again: {reason}"),
     }
 }
 
@@ -194,10 +208,14 @@ fn text(event: &Event) -> Option<String> {
             wait_seconds,
             reason,
         } => {
-            format!(
-                "retry {attempt:<4} {host} lost {lost} images ({reason}); asking again in {wait_seconds:.1} s"
-            )
+            let next = if *wait_seconds > 0.0 {
+                format!("asking again in {wait_seconds:.1} s")
+            } else {
+                "asking again at once".to_owned()
+            };
+            format!("retry {attempt:<4} {host} lost {lost} images ({reason}); {next}")
         }
+        Event::Host { host, state, reason } => host_line(host, *state, reason),
         Event::Done {
             model,
             validation_accuracy,

@@ -2,11 +2,14 @@
 
 use crate::arguments::Plan as Flags;
 use crate::host::{Connection, data_url};
-use crate::output::{bytes, print_json, print_table};
+use crate::output::{bytes, print_json, print_table, warn_of_host};
 use crate::train::{last_cut_before_head, read_model};
 use anyhow::{Context, Result};
-use frostline_trainer::{Explanation, Flow, Guest, Job, Planned, Policy, Simulation, Summary, SummaryRow};
+use frostline_trainer::{
+    Explanation, Flow, Guest, Job, Link, Planned, Policy, Simulation, Summary, SummaryRow,
+};
 use frostline_wire::Split;
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -18,15 +21,48 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     }
     let mut job = job(&flags)?;
     job.split = policy;
-    let connection = Connection::open(&flags.host, &job.root, &flags.compute.device).await?;
+    let connection = Connection::open(
+        &flags.host.host,
+        flags.host.token_file.as_deref(),
+        &job.root,
+        &flags.compute.device,
+    )
+    .await?;
     job.shared_cores = connection.is_embedded();
-    let planning = frostline_trainer::plan(job, connection.client().clone(), Arc::new(|_| ()));
+    let planning = frostline_trainer::plan(job, connection.hosts()?, Arc::new(|event| warn_of_host(&event)));
     let planned = tokio::select! {
         planned = planning => planned.map_err(anyhow::Error::from),
         () = stop.cancelled() => Err(anyhow::anyhow!("interrupted; nothing was changed")),
     };
     connection.close().await;
     show(&planned?, json)
+}
+
+/// A plan with the link it was made for.
+#[derive(Serialize)]
+struct Printed<'a> {
+    #[serde(flatten)]
+    summary: &'a Summary,
+    link: PrintedLink,
+}
+
+#[derive(Serialize)]
+struct PrintedLink {
+    bytes_per_second: f64,
+    round_trip_seconds: f64,
+    connections: usize,
+    connection_bytes_per_second: f64,
+}
+
+impl From<Link> for PrintedLink {
+    fn from(link: Link) -> Self {
+        Self {
+            bytes_per_second: link.bytes_per_second,
+            round_trip_seconds: link.round_trip.as_secs_f64(),
+            connections: link.connections,
+            connection_bytes_per_second: link.connection_bytes_per_second,
+        }
+    }
 }
 
 /// Plans on published measurements, without host or data.
@@ -87,13 +123,25 @@ fn job(flags: &Flags) -> Result<Job> {
 
 fn show(planned: &Planned, json: bool) -> Result<()> {
     if json {
-        return Ok(print_json(&planned.summary)?);
+        let summary = &planned.summary;
+        let link = planned.link.into();
+        return Ok(print_json(&Printed { summary, link })?);
     }
     print_plan(&planned.summary, &planned.explanation)?;
+    let megabits = |bytes_per_second: f64| bytes_per_second * 8.0 / 1e6;
+    let Link {
+        connections,
+        connection_bytes_per_second,
+        ..
+    } = planned.link;
     println!(
-        "\nlink {:.1} Mbit/s, {:.1} ms there and back; {} iterations of {} images; chosen in {:.1} ms",
-        planned.workload.link_bytes_per_second * 8.0 / 1e6,
+        "\nlink {:.1} Mbit/s over {connections} connections ({:.1} Mbit/s over one alone), {:.1} ms there and back",
+        megabits(planned.workload.link_bytes_per_second),
+        megabits(connection_bytes_per_second),
         planned.link.round_trip.as_secs_f64() * 1e3,
+    );
+    println!(
+        "{} iterations of {} images; chosen in {:.1} ms",
         planned.workload.iterations,
         planned.workload.batch,
         planned.seconds * 1e3

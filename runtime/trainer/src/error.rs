@@ -151,7 +151,7 @@ pub enum TrainerError {
         "{host} did not deliver {lost} samples (the first is '{first}') in {attempts} attempts: {source}; check the host and start the job again"
     )]
     Lost {
-        /// The host.
+        /// The host, or all of them where there are several.
         host: String,
         /// Samples missing.
         lost: usize,
@@ -160,6 +160,14 @@ pub enum TrainerError {
         /// Attempts in a row that brought nothing.
         attempts: u32,
         /// What the last attempt ended with.
+        source: Box<ClientError>,
+    },
+    /// None of several hosts could be used.
+    #[error("none of the hosts {hosts} can be used; the last one failed with: {source}")]
+    NoHost {
+        /// Their addresses.
+        hosts: String,
+        /// What the last one ended with.
         source: Box<ClientError>,
     },
     /// The loss is not a number any more.

@@ -1,8 +1,9 @@
+use crate::client::Waits;
 use crate::compute::{Dedicated, Forward, correct};
 use crate::pipeline::{BadSamples, Feed, FeedPlan, Part, Rows, Source, Steering};
-use crate::setup::{blocking, session_options};
 use crate::run::fetcher;
-use crate::{Dataset, Evaluation, EvaluationJob, Events, HostClient, Sample, TrainerError, notes};
+use crate::setup::{blocking, session_options};
+use crate::{Dataset, Evaluation, EvaluationJob, Events, Hosts, Sample, TrainerError, notes};
 use frostline_engine::Interrupt;
 use frostline_graph::Network;
 use frostline_tensor::PixelSpec;
@@ -16,18 +17,19 @@ use tokio_util::sync::CancellationToken;
 /// [`TrainerError`].
 pub async fn evaluate(
     job: EvaluationJob,
-    client: HostClient,
+    hosts: impl Into<Hosts>,
     events: Events,
     cancel: CancellationToken,
 ) -> Result<Evaluation, TrainerError> {
+    let hosts = hosts.into().for_job(&events, Waits::default());
     tokio::select! {
         biased;
         () = cancel.cancelled() => Err(TrainerError::Cancelled),
-        evaluation = run(&job, &client, &events) => evaluation,
+        evaluation = run(&job, &hosts, &events) => evaluation,
     }
 }
 
-async fn run(job: &EvaluationJob, client: &HostClient, events: &Events) -> Result<Evaluation, TrainerError> {
+async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Evaluation, TrainerError> {
     if job.batch == 0 {
         let value = "0".to_owned();
         return Err(TrainerError::Setting {
@@ -39,7 +41,7 @@ async fn run(job: &EvaluationJob, client: &HostClient, events: &Events) -> Resul
     let model = job.model.clone();
     let network = blocking(move || Ok(model.network()?)).await?;
     let pixels = notes::pixels(&job.model, &network, job.pixels)?;
-    let samples = samples(job, &network, client.objects(&job.root).await?)?;
+    let samples = samples(job, &network, hosts.objects(&job.root).await?)?;
     let interrupt = Interrupt::new();
     let (model, batch, options, guard) = (
         job.model.clone(),
@@ -55,19 +57,13 @@ async fn run(job: &EvaluationJob, client: &HostClient, events: &Events) -> Resul
         epochs: 0,
         batch: job.batch,
         seed: 0,
+        ahead: AHEAD,
         memory_bytes: MEMORY_BYTES,
     };
     let bad = Arc::new(BadSamples::new(job.on_bad_sample, Arc::clone(events)));
     let steering = Arc::new(Steering::towards(source(job, pixels)));
     let fetcher = fetcher(OPEN_REQUESTS, job.threads, events)?;
-    let mut feed = Feed::start(
-        plan.clone(),
-        AHEAD,
-        fetcher,
-        steering,
-        client.clone(),
-        Arc::clone(&bad),
-    )?;
+    let mut feed = Feed::start(plan.clone(), fetcher, steering, hosts.clone(), Arc::clone(&bad))?;
     let (mut right, mut samples) = (0, 0);
     for _ in 0..plan.batches(Part::Validation) {
         let batch = &mut feed.next().await?;

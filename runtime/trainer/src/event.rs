@@ -115,10 +115,19 @@ pub enum Event {
         host: String,
         /// Samples that are missing.
         lost: usize,
-        /// How often in a row nothing came; 1 is the first repetition.
+        /// How often in a row nothing came; 1 is the first repetition, 0 where another host is asked at once or some came.
         attempt: u32,
         /// Seconds until they are asked for again.
         wait_seconds: f64,
+        /// What happened.
+        reason: String,
+    },
+    /// One of several hosts cannot be used for now, or can be used again.
+    Host {
+        /// Its address.
+        host: String,
+        /// Which of the two.
+        state: HostState,
         /// What happened.
         reason: String,
     },
@@ -135,6 +144,16 @@ pub enum Event {
         /// Wall time of the job.
         seconds: f64,
     },
+}
+
+/// Whether a host is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HostState {
+    /// It is asked for its share of the samples.
+    Up,
+    /// The others do its work; it is looked at again from time to time.
+    Down,
 }
 
 /// What is uploaded.
@@ -207,6 +226,15 @@ mod tests {
             serde_json::to_value(step).unwrap(),
             serde_json::json!({"event": "step", "epoch": 1, "step": 3, "loss": 0.5, "split": "none",
                 "waited_seconds": 0.25, "computed_seconds": 1.0, "bytes_received": 7})
+        );
+        let down = Event::Host {
+            host: "http://a:8080".to_owned(),
+            state: HostState::Down,
+            reason: "gone".to_owned(),
+        };
+        assert_eq!(
+            serde_json::to_value(down).unwrap(),
+            serde_json::json!({"event": "host", "host": "http://a:8080", "state": "down", "reason": "gone"})
         );
         let done = Event::Done {
             model: PathBuf::from("tuned.onnx"),

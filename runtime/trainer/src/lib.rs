@@ -4,7 +4,7 @@
 //! * [`train`]: a [`Job`] to a tuned model and an [`Outcome`]; what happens on the way is told as [`Event`]s.
 //! * [`evaluate`]: an [`EvaluationJob`] to an accuracy.
 //! * [`study`]: what a network takes on a host; [`trainer_profile`]: what it takes here.
-//! * [`HostClient`]: one host, as a tenant uses it.
+//! * [`HostClient`]: one host, as a tenant uses it; [`Hosts`]: several that serve the same data.
 //! * [`Plan`], [`Policy`], [`Simulation`]: where a network is divided, and why.
 //! * [`Rehearsal`]: training steps at given splits, to see what each takes.
 //! * [`Dataset`]: how a listing becomes a task.
@@ -38,11 +38,13 @@ mod tests;
 mod train;
 
 pub use choice::Possible;
-pub use client::{ByteMeter, ClientError, Deadlines, ExtractionStream, HostClient, Link, Token, Uploaded};
+pub use client::{
+    ByteMeter, ClientError, Deadlines, ExtractionStream, HostClient, Hosts, Link, Token, Uploaded,
+};
 pub use dataset::{Dataset, DatasetError, Sample};
 pub use error::TrainerError;
 pub use evaluate::evaluate;
-pub use event::{Evaluation, Event, Events, Outcome, UploadKind};
+pub use event::{Evaluation, Event, Events, HostState, Outcome, UploadKind};
 pub use guest::Guest;
 pub use job::{EvaluationJob, Job, OnBadSample};
 pub use notes::{CLASSES_KEY, PIXELS_KEY};

@@ -1,14 +1,14 @@
 //! Gathers what a plan rests on: the host's profile, this machine's, the link.
 
 use crate::choice::{Chosen, Offer};
-use crate::client::Link;
+use crate::client::{Link, Waits};
 use crate::pipeline::FeedPlan;
 use crate::plan::{Explanation, Policy, Seen, Summary, Survey, Workload};
 use crate::planner::Planner;
-use crate::profile::{TrainerTask, fetch_objects, requested, spread, trainer_profile};
+use crate::profile::{Together, TrainerTask, look, read_objects, requested, spread, trainer_profile};
 use crate::setup::{Divided, session_options};
 use crate::sources::Sources;
-use crate::{ClientError, Events, HostClient, Job, Possible, Sample, TrainerError};
+use crate::{ClientError, Events, Hosts, Job, Possible, Sample, TrainerError};
 use frostline_wire::{ErrorClass, ObjectInfo, Pin, Place, ProfileRequest, Split};
 use std::collections::HashSet;
 use std::time::Instant;
@@ -23,7 +23,7 @@ const SAMPLES: usize = 8;
 pub(crate) async fn choose(
     job: &Job,
     policy: &Policy,
-    client: &HostClient,
+    hosts: &Hosts,
     divided: &Divided,
     offer: &Offer<'_>,
     sources: &Sources,
@@ -36,7 +36,7 @@ pub(crate) async fn choose(
     let possible = fitting(job, offer, sources, feed)?;
     let measured = measure(
         job,
-        client,
+        hosts,
         divided,
         offer,
         (guest, model),
@@ -66,8 +66,9 @@ pub(crate) async fn choose(
 ///
 /// # Errors
 /// As [`crate::train`]; [`TrainerError::Unplannable`] where nothing can be measured.
-pub async fn plan(job: Job, client: HostClient, events: Events) -> Result<Planned, TrainerError> {
-    let prepared = crate::setup::prepare(&job, true, &client, &events).await?;
+pub async fn plan(job: Job, hosts: impl Into<Hosts>, events: Events) -> Result<Planned, TrainerError> {
+    let hosts = hosts.into().for_job(&events, Waits::default());
+    let prepared = crate::setup::prepare(&job, true, &hosts, &events).await?;
     let planner = prepared.planner.ok_or_else(|| TrainerError::Unplannable {
         reason: prepared.chosen.reason.clone(),
     })?;
@@ -98,7 +99,7 @@ pub struct Planned {
     pub explanation: Explanation,
     /// The job it is for.
     pub workload: Workload,
-    /// The link as it was measured.
+    /// The link as it was measured; with several hosts, all links together.
     pub link: Link,
     /// What choosing took, measuring aside.
     pub seconds: f64,
@@ -154,7 +155,7 @@ fn fitting(
 )]
 pub(crate) async fn measure(
     job: &Job,
-    client: &HostClient,
+    hosts: &Hosts,
     divided: &Divided,
     offer: &Offer<'_>,
     (guest, model): (&Pin, &Pin),
@@ -185,10 +186,11 @@ pub(crate) async fn measure(
         cuts,
         samples: requested(&objects),
     };
-    let mut link = client.probe().await?;
+    let looks = hosts.each(|host| look(hosts.client(&host), &request)).await?;
+    let together = Together::of(looks).ok_or(TrainerError::Ended { part: "survey" })?;
+    let mut link = together.link;
     link.bytes_per_second = job.link_bytes_per_second.unwrap_or(link.bytes_per_second);
-    let load = client.load().await?;
-    let host = client.profile(&request).await?;
+    let host = together.slowest;
     let task = TrainerTask {
         model: divided.headed.clone(),
         frozen_sha256: model.sha256.clone(),
@@ -199,14 +201,17 @@ pub(crate) async fn measure(
         optimizer: job.optimizer,
         options: session_options(job.device, job.threads),
     };
-    let objects = fetch_objects(client, &job.root, &objects);
+    let (root, wanted) = (&job.root, &objects);
+    let objects = hosts.first(|client| async move { read_objects(&client, root, wanted).await });
     let trainer = trainer_profile(task, job.cache.as_ref(), objects).await?;
-    let shared_cores = job.shared_cores || same_machine(client, &host.place, &trainer.place);
+    let shared_cores = job.shared_cores || same_machine(hosts, &host.place, &trainer.place);
     let survey = Survey {
         host,
         trainer,
         object_bytes: offer.object_bytes as f64,
-        neighbours: load.running,
+        // On one machine they share its cores, and together do no more than one.
+        hosts: if shared_cores { 1 } else { together.count },
+        neighbours: together.neighbours,
         seen: Seen::default(),
     };
     let steps = (feed.train.len().div_ceil(feed.batch) * job.epochs as usize) as u64;
@@ -237,8 +242,8 @@ fn listed(feed: &FeedPlan) -> Vec<ObjectInfo> {
     feed.train.iter().map(object).collect()
 }
 
-/// Whether host and trainer most likely compute on the same cores: on one machine, on the processor, over loopback.
-fn same_machine(client: &HostClient, host: &Place, trainer: &Place) -> bool {
-    let loopback = client.is_loopback();
+/// Whether hosts and trainer most likely compute on the same cores: on one machine, on the processor, over loopback.
+fn same_machine(hosts: &Hosts, host: &Place, trainer: &Place) -> bool {
+    let loopback = hosts.are_loopback();
     loopback && host.machine == trainer.machine && host.device == "cpu" && trainer.device == "cpu"
 }

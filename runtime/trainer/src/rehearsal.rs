@@ -1,9 +1,10 @@
+use crate::client::Waits;
 use crate::compute::{Dedicated, Suffix, SuffixParts};
 use crate::pipeline::{FeedPlan, Flow, Part, Steering};
 use crate::run::{Run, RunParts, open_suffix};
 use crate::setup::prepare;
 use crate::sources::Sources;
-use crate::{Events, HostClient, Job, Policy, TrainerError};
+use crate::{Events, Hosts, Job, Policy, TrainerError};
 use frostline_wire::{Encoding, Split};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 /// and again.
 pub struct Rehearsal {
     job: Job,
-    client: HostClient,
+    hosts: Hosts,
     feed: FeedPlan,
     sources: Arc<Sources>,
     parts: SuffixParts,
@@ -37,15 +38,17 @@ impl Rehearsal {
     ///
     /// # Errors
     /// As [`crate::train`].
-    pub async fn open(mut job: Job, client: HostClient, events: &Events) -> Result<Self, TrainerError> {
+    pub async fn open(mut job: Job, hosts: impl Into<Hosts>, events: &Events) -> Result<Self, TrainerError> {
+        let hosts = hosts.into();
+        let for_job = hosts.for_job(events, Waits::default());
         job.split = Policy::Fixed(Split::Cut(job.freeze.clone()));
-        let mut prepared = prepare(&job, false, &client, events).await?;
+        let mut prepared = prepare(&job, false, &for_job, events).await?;
         prepared.feed.validation = Arc::new([]);
         // Middles of all its splits are kept, so that no leg waits for one.
         prepared.suffix.middles = usize::MAX;
         Ok(Self {
             job,
-            client,
+            hosts,
             feed: prepared.feed,
             sources: prepared.sources,
             parts: prepared.suffix,
@@ -117,7 +120,8 @@ impl Rehearsal {
             sources: Arc::clone(&self.sources),
             planner: None,
         };
-        let mut run = Run::start(&self.job, parts, suffix, &self.client, events)?;
+        let hosts = self.hosts.for_job(events, Waits::default());
+        let mut run = Run::start(&self.job, parts, suffix, &hosts, events)?;
         for _ in 0..steps {
             run.step(1).await?;
         }

@@ -1,4 +1,5 @@
 use crate::ClientError;
+use crate::pipeline::PatiencePolicy;
 use frostline_tensor::OpErrorCode;
 use frostline_wire::ErrorClass;
 use std::time::Duration;
@@ -14,6 +15,8 @@ pub(crate) struct RetryPolicy {
     pub(crate) longest_wait: Duration,
     /// How long in all a host may say that it is busy without a single sample coming.
     pub(crate) busy_patience: Duration,
+    /// When a request that is still open is given up.
+    pub(crate) patience: PatiencePolicy,
 }
 
 impl Default for RetryPolicy {
@@ -25,6 +28,7 @@ impl Default for RetryPolicy {
             first_wait: Duration::from_millis(250),
             longest_wait: Duration::from_secs(15),
             busy_patience: Duration::from_secs(600),
+            patience: PatiencePolicy::default(),
         }
     }
 }
@@ -39,7 +43,7 @@ pub(crate) enum Decision {
 }
 
 /// The attempts of one request so far. Holds no clock: it is told what happened and says what to do.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Attempts {
     policy: RetryPolicy,
     fruitless: u32,
@@ -60,11 +64,16 @@ impl Attempts {
         self.fruitless
     }
 
-    /// Decides after an attempt that brought `arrived` rows and ended with `error`.
-    pub(crate) fn after(&mut self, error: &ClientError, arrived: usize) -> Decision {
+    /// What is missing is asked of another host at once, after an attempt that brought `arrived` rows: no attempt in vain yet.
+    pub(crate) fn moves(&mut self, arrived: usize) {
         if arrived > 0 {
             (self.fruitless, self.busy) = (0, Duration::ZERO);
         }
+    }
+
+    /// Decides after an attempt that brought `arrived` rows and ended with `error`.
+    pub(crate) fn after(&mut self, error: &ClientError, arrived: usize) -> Decision {
+        self.moves(arrived);
         match kind(error) {
             Kind::Final => Decision::GiveUp,
             Kind::Busy(wait) => self.busy(wait),
@@ -98,6 +107,11 @@ impl Attempts {
             .saturating_mul(doubled)
             .min(self.policy.longest_wait)
     }
+}
+
+/// Whether the same call may bring an answer later, or from another host.
+pub(crate) fn may_pass(error: &ClientError) -> bool {
+    matches!(kind(error), Kind::Passing)
 }
 
 enum Kind {
@@ -174,6 +188,7 @@ mod tests {
             first_wait: Duration::from_secs(1),
             longest_wait: Duration::from_secs(3),
             busy_patience: Duration::from_secs(10),
+            ..RetryPolicy::default()
         };
         let mut attempts = Attempts::new(policy);
         let decisions: Vec<_> = (0..5).map(|_| attempts.after(&cut_off(), 0)).collect();

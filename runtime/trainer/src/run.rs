@@ -6,7 +6,7 @@ use crate::planner::{Iteration, Planner};
 use crate::retry::RetryPolicy;
 use crate::setup::blocking;
 use crate::sources::Sources;
-use crate::{Event, Events, HostClient, Job, TrainerError};
+use crate::{Event, Events, Hosts, Job, TrainerError};
 use frostline_engine::Interrupt;
 use frostline_images::DecodePool;
 use frostline_wire::Split;
@@ -85,25 +85,28 @@ impl Run {
         job: &Job,
         parts: RunParts,
         suffix: Dedicated<Suffix>,
-        client: &HostClient,
+        hosts: &Hosts,
         events: &Events,
     ) -> Result<Self, TrainerError> {
         let RunParts {
-            feed: plan,
+            feed,
             steering,
             flow,
             sources,
             planner,
         } = parts;
+        let plan = FeedPlan {
+            ahead: flow.ahead,
+            ..feed
+        };
         let bad = Arc::new(BadSamples::new(job.on_bad_sample, Arc::clone(events)));
         let steering = Arc::new(steering);
         let fetcher = fetcher(flow.window, job.threads, events)?;
         let feed = Feed::start(
             plan.clone(),
-            flow.ahead,
             fetcher,
             Arc::clone(&steering),
-            client.clone(),
+            hosts.clone(),
             Arc::clone(&bad),
         )?;
         Ok(Self {

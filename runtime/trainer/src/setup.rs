@@ -5,7 +5,7 @@ use crate::pipeline::FeedPlan;
 use crate::planner::Planner;
 use crate::planning;
 use crate::sources::Sources;
-use crate::{Dataset, Event, Events, HostClient, Job, Policy, TrainerError, UploadKind, Uploaded, notes};
+use crate::{Dataset, Event, Events, Hosts, Job, Policy, TrainerError, UploadKind, Uploaded, notes};
 use bytes::Bytes;
 use frostline_engine::{Device, SessionOptions};
 use frostline_graph::{Model, Network};
@@ -59,11 +59,11 @@ pub(crate) async fn blocking<T: Send + 'static>(
 pub(crate) async fn prepare(
     job: &Job,
     measure: bool,
-    client: &HostClient,
+    hosts: &Hosts,
     events: &Events,
 ) -> Result<Prepared, TrainerError> {
     check_settings(job)?;
-    let objects = client.objects(&job.root).await?;
+    let objects = hosts.objects(&job.root).await?;
     let dataset = Dataset::from_listing(&job.root, objects, job.validation_share, job.seed)?;
     events(Event::Dataset {
         classes: dataset.classes.clone(),
@@ -74,7 +74,7 @@ pub(crate) async fn prepare(
     let (for_division, classes) = (job.clone(), dataset.classes.len());
     let divided = blocking(move || divide(&for_division, classes)).await?;
     let parameters = parameters(job, &divided.pixels);
-    let served = serve(job, measure, &divided, &parameters, client, events).await?;
+    let served = serve(job, measure, &divided, &parameters, hosts, events).await?;
     let offer = Offer {
         network: &divided.network,
         freeze: &job.freeze,
@@ -104,6 +104,7 @@ pub(crate) async fn prepare(
         epochs: job.epochs,
         batch: job.batch,
         seed: job.seed,
+        ahead: job.flow.ahead,
         memory_bytes: job.memory_bytes,
     };
     let suffix = SuffixParts {
@@ -118,7 +119,7 @@ pub(crate) async fn prepare(
     };
     let (chosen, planner) = match &job.split {
         Policy::Fixed(split) if !measure => (offer.fixed(split)?, None),
-        policy => planning::choose(job, policy, client, &divided, &offer, &sources, &feed).await?,
+        policy => planning::choose(job, policy, hosts, &divided, &offer, &sources, &feed).await?,
     };
     announce(events, &chosen);
     Ok(Prepared {
@@ -197,7 +198,7 @@ async fn serve(
     measure: bool,
     divided: &Divided,
     parameters: &str,
-    client: &HostClient,
+    hosts: &Hosts,
     events: &Events,
 ) -> Result<Served, TrainerError> {
     if job.split == Policy::Fixed(Split::None) && job.guest.is_stock() && !measure {
@@ -209,19 +210,19 @@ async fn serve(
     }
     let guest_sha = sha256(&job.guest.bytes);
     let name = content_name(&job.guest.name, &guest_sha);
-    let uploaded = client.push_guest(&name, job.guest.bytes.clone()).await?;
+    let uploaded = hosts.push_guest(&name, job.guest.bytes.clone()).await?;
     let guest = pin(events, UploadKind::Guest, name, uploaded);
     let prefix = divided.prefix.clone();
     let bytes = Bytes::from(blocking(move || Ok(prefix.to_bytes()?)).await?);
     let name = content_name(&job.model_name, &sha256(&bytes));
-    let uploaded = client.push_model(&name, bytes).await?;
+    let uploaded = hosts.push_model(&name, bytes).await?;
     let model = pin(events, UploadKind::Model, name, uploaded);
     let request = DescriptionRequest {
         guest: guest.clone(),
         model: model.clone(),
         parameters: parameters.to_owned(),
     };
-    let description = client.describe(&request).await?;
+    let description = hosts.describe(&request).await?;
     Ok(Served {
         guest: Some(guest),
         model: Some(model),

@@ -1,12 +1,13 @@
+use crate::client::Waits;
 use crate::pipeline::Steering;
 use crate::run::{EpochResult, Run, RunParts, open_suffix};
 use crate::setup::{blocking, prepare};
-use crate::{Event, Events, HostClient, Job, Outcome, TrainerError, export, notes};
+use crate::{Event, Events, Hosts, Job, Outcome, TrainerError, export, notes};
 use frostline_tensor::Tensor;
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Fine-tunes a model and writes it.
+/// Fine-tunes a model and writes it, with the help of one [`crate::HostClient`] or several [`Hosts`].
 ///
 /// `events` is told what happens. When `cancel` is cancelled the job ends soon and leaves nothing behind.
 ///
@@ -14,16 +15,16 @@ use tokio_util::sync::CancellationToken;
 /// [`TrainerError`]; no model is written then.
 pub async fn train(
     job: Job,
-    client: HostClient,
+    hosts: impl Into<Hosts>,
     events: Events,
     cancel: CancellationToken,
 ) -> Result<Outcome, TrainerError> {
     let started = Instant::now();
-    let client = client.metered();
+    let hosts = hosts.into().for_job(&events, Waits::default());
     let tuned = tokio::select! {
         biased;
         () = cancel.cancelled() => return Err(TrainerError::Cancelled),
-        tuned = tune(&job, &client, &events) => tuned?,
+        tuned = tune(&job, &hosts, &events) => tuned?,
     };
     let Tuned {
         mut headed,
@@ -38,7 +39,7 @@ pub async fn train(
         export::write(&headed.merge(&weights)?, &path, &cancelled)
     })
     .await?;
-    outcome.bytes_received = client.bytes_received();
+    outcome.bytes_received = hosts.bytes_received();
     outcome.seconds = started.elapsed().as_secs_f64();
     events(Event::Done {
         model: outcome.model.clone(),
@@ -59,8 +60,8 @@ struct Tuned {
     outcome: Outcome,
 }
 
-async fn tune(job: &Job, client: &HostClient, events: &Events) -> Result<Tuned, TrainerError> {
-    let prepared = prepare(job, false, client, events).await?;
+async fn tune(job: &Job, hosts: &Hosts, events: &Events) -> Result<Tuned, TrainerError> {
+    let prepared = prepare(job, false, hosts, events).await?;
     let (headed, classes) = (prepared.headed.clone(), prepared.classes.clone());
     let pixels = prepared.sources.pixels;
     let first = prepared.sources.at(
@@ -76,7 +77,7 @@ async fn tune(job: &Job, client: &HostClient, events: &Events) -> Result<Tuned, 
         sources: prepared.sources,
         planner: prepared.planner,
     };
-    let mut run = Run::start(job, parts, suffix, client, events)?;
+    let mut run = Run::start(job, parts, suffix, hosts, events)?;
     let baseline = run.baseline().await?;
     let mut last = EpochResult {
         loss: f64::NAN,

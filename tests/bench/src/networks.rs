@@ -22,6 +22,8 @@ pub(crate) struct Extent {
     pub(crate) networks: Vec<String>,
     pub(crate) links_mbit: Vec<f64>,
     pub(crate) minutes: f64,
+    /// Runs that every candidate has in any case; more, up to three, while time is left.
+    pub(crate) rounds: usize,
     /// Steps that count in one run of a candidate: at least, at most.
     pub(crate) steps: [u64; 2],
 }

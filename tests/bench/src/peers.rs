@@ -7,7 +7,7 @@ use crate::planner::Plan;
 use crate::report::{Report, geometric_mean, quantile};
 use crate::run::{json_lines, text};
 use crate::tiers::Tiers;
-use crate::trainer::{LegTimes, Trainer, leg};
+use crate::trainer::{Trainer, leg};
 use crate::training::torch;
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -105,7 +105,7 @@ fn network(
             python,
         };
         let compared = Compared {
-            ours: times.first().map_or(f64::NAN, LegTimes::median),
+            ours: times.first().map_or(f64::NAN, |times| times.seconds),
             loader: peer.loader(extent.loader_steps)?,
             extracted: peer.extracted(extent.extracted)?,
         };

@@ -56,10 +56,10 @@ fn network(report: &mut Report, tiers: &Tiers, network: &Network) -> Result<()> 
 }
 
 fn show(report: &mut Report, network: &Network, mbit: f64, times: &[LegTimes]) -> Result<()> {
-    let freeze = times.last().context("no split was measured")?.median();
+    let freeze = times.last().context("no split was measured")?.seconds;
     let name = &network.name;
     for leg in times {
-        let (split, seconds) = (leg.split.to_string(), leg.median());
+        let (split, seconds) = (leg.split.to_string(), leg.seconds);
         println!(
             "{name:<12} {mbit:>6}  {:<44} {seconds:>9.3} {:>10.2} {:>10.0}",
             short(&split),
@@ -71,7 +71,7 @@ fn show(report: &mut Report, network: &Network, mbit: f64, times: &[LegTimes]) -
             seconds / freeze,
         );
     }
-    let best = times.iter().map(LegTimes::median).fold(f64::INFINITY, f64::min);
+    let best = times.iter().map(|leg| leg.seconds).fold(f64::INFINITY, f64::min);
     report.set(&format!("{name}_{mbit}mbit_freeze_seconds"), freeze);
     report.set(&format!("{name}_{mbit}mbit_best_of_freeze"), best / freeze);
     Ok(())

@@ -1,7 +1,6 @@
 //! The trainer's side of the two tiers: runs jobs in this process and notes when each step ended.
 
 use crate::networks::Network;
-use crate::report::median;
 use crate::tiers::Tiers;
 use anyhow::{Context, Result, bail, ensure};
 use frostline_e2e::HostProcess;
@@ -61,8 +60,8 @@ pub(crate) struct Step {
 #[derive(Debug, Clone)]
 pub(crate) struct LegTimes {
     pub(crate) split: Split,
-    /// Of each step.
-    pub(crate) seconds: Vec<f64>,
+    /// Of a step, the mean: batches that travel side by side arrive side by side, so single steps say little.
+    pub(crate) seconds: f64,
     /// That the link brought, per step.
     pub(crate) bytes: f64,
 }
@@ -73,12 +72,6 @@ pub(crate) struct Upload {
     pub(crate) bytes: u64,
     /// To write, hash and send them.
     pub(crate) seconds: f64,
-}
-
-impl LegTimes {
-    pub(crate) fn median(&self) -> f64 {
-        median(&self.seconds)
-    }
 }
 
 /// A leg of which `steps` steps count.
@@ -338,18 +331,17 @@ impl LegTimes {
         }
         let end = ticks.len().saturating_sub(after);
         let counted = ticks.get(before.saturating_sub(1)..end).unwrap_or_default();
-        let pairs = || counted.iter().zip(counted.iter().skip(1));
-        let seconds: Vec<f64> = pairs().map(|(one, next)| next.since(one)).collect();
-        let bytes = match (counted.first(), counted.last()) {
-            (Some(first), Some(last)) => last.received.saturating_sub(first.received) as f64,
-            _ => f64::NAN,
-        };
-        let steps = seconds.len();
+        let steps = counted.len().saturating_sub(1);
         ensure!(steps > 0, "a leg of {} steps has none that counts", ticks.len());
+        let (first, last) = counted
+            .first()
+            .zip(counted.last())
+            .context("a leg without steps")?;
+        let bytes = last.received.saturating_sub(first.received);
         Ok(Self {
             split: leg.split.clone(),
-            seconds,
-            bytes: bytes / steps as f64,
+            seconds: last.since(first) / steps as f64,
+            bytes: bytes as f64 / steps as f64,
         })
     }
 }
@@ -383,8 +375,7 @@ mod tests {
             ahead: 1,
         };
         let times = LegTimes::of(&leg(&split, Encoding::U8, 4, flow), &ticks, flow).unwrap();
-        assert_eq!(times.seconds, [1.0, 2.0, 2.0, 1.0]);
-        assert_eq!((times.median(), times.bytes), (1.5, 100.0));
+        assert_eq!((times.seconds, times.bytes), (1.5, 100.0));
         let other = leg(&Split::None, Encoding::F32, 4, flow);
         assert!(LegTimes::of(&other, &ticks, flow).is_err());
     }

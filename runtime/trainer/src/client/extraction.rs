@@ -7,6 +7,16 @@ use hyper::body::{Frame, Incoming};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// What has come of an answer.
+pub(crate) enum Step {
+    /// Whole rows.
+    Rows(Vec<ActivationBatch>),
+    /// A sign of life: some bytes, but no whole rows yet.
+    Bytes,
+    /// Every position was answered, and the stream ended as it should.
+    End,
+}
+
 /// The answer of one extraction while it arrives. Dropping it closes the stream, and the host ends the work.
 pub struct ExtractionStream {
     transport: Arc<Transport>,
@@ -52,22 +62,36 @@ impl ExtractionStream {
     /// [`ClientError::Protocol`] for bytes that are no such stream. Rows that came before are good.
     pub async fn next(&mut self) -> Result<Option<Vec<ActivationBatch>>, ClientError> {
         loop {
-            let Some(reader) = &mut self.reader else {
-                return Ok(None);
-            };
-            let frame = self.transport.frame(&mut self.body, &self.meter).await?;
-            match frame.map(Frame::into_data) {
-                Some(Err(frame)) => self.work = frame.into_trailers().ok().as_ref().and_then(work),
-                Some(Ok(chunk)) => {
-                    let batches = reader
-                        .push(chunk)
-                        .map_err(|error| self.transport.protocol(error.to_string()))?;
-                    if !batches.is_empty() {
-                        return Ok(Some(batches));
-                    }
-                }
-                None => return self.finish(),
+            match self.step().await? {
+                Step::Rows(batches) => return Ok(Some(batches)),
+                Step::Bytes => {}
+                Step::End => return Ok(None),
             }
+        }
+    }
+
+    /// [`ExtractionStream::next`], but comes back for every piece of the answer.
+    pub(crate) async fn step(&mut self) -> Result<Step, ClientError> {
+        let Some(reader) = &mut self.reader else {
+            return Ok(Step::End);
+        };
+        let frame = self.transport.frame(&mut self.body, &self.meter).await?;
+        match frame.map(Frame::into_data) {
+            Some(Err(frame)) => {
+                self.work = frame.into_trailers().ok().as_ref().and_then(work);
+                Ok(Step::Bytes)
+            }
+            Some(Ok(chunk)) => {
+                let batches = reader
+                    .push(chunk)
+                    .map_err(|error| self.transport.protocol(error.to_string()))?;
+                Ok(if batches.is_empty() {
+                    Step::Bytes
+                } else {
+                    Step::Rows(batches)
+                })
+            }
+            None => self.finish(),
         }
     }
 
@@ -76,9 +100,9 @@ impl ExtractionStream {
         self.work
     }
 
-    fn finish(&mut self) -> Result<Option<Vec<ActivationBatch>>, ClientError> {
+    fn finish(&mut self) -> Result<Step, ClientError> {
         match self.reader.take().map(ActivationReader::finish) {
-            None | Some(Ok(())) => Ok(None),
+            None | Some(Ok(())) => Ok(Step::End),
             Some(Err(error @ FrameError::Incomplete { .. })) => {
                 Err(self.transport.interrupted(error.to_string()))
             }

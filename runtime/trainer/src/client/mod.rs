@@ -3,6 +3,7 @@
 
 mod error;
 mod extraction;
+mod hosts;
 mod link;
 mod meter;
 mod token;
@@ -11,6 +12,9 @@ mod upload;
 
 pub use error::ClientError;
 pub use extraction::ExtractionStream;
+pub(crate) use extraction::Step;
+pub use hosts::Hosts;
+pub(crate) use hosts::{Member, Waits};
 pub use link::Link;
 pub use meter::ByteMeter;
 pub use token::Token;
@@ -56,7 +60,7 @@ impl Default for Deadlines {
     }
 }
 
-/// A host, as a tenant uses it. Clones share one connection; nothing is sent before the first call.
+/// A host, as a tenant uses it. Clones share its connections; nothing is sent before the first call.
 #[derive(Clone)]
 pub struct HostClient {
     transport: Arc<Transport>,
@@ -119,6 +123,14 @@ impl HostClient {
         }
     }
 
+    /// This client with another count.
+    fn counting_into(&self, meter: &ByteMeter) -> Self {
+        Self {
+            transport: Arc::clone(&self.transport),
+            meter: meter.clone(),
+        }
+    }
+
     /// How busy the host is.
     ///
     /// # Errors
@@ -129,8 +141,9 @@ impl HostClient {
             .await
     }
 
-    /// Measures the link: how long a small answer takes, then the rate of answers of doubling size until one takes long enough to
-    /// tell. Takes about half a second.
+    /// Measures the link: how long a small answer takes, then the rate of answers of growing size until one takes long enough to
+    /// tell, then whether several connections move more. Extractions use as many connections from then on. Takes about half a
+    /// second.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -271,9 +284,17 @@ impl HostClient {
         message_limit: usize,
     ) -> Result<ExtractionStream, ClientError> {
         let body = ("application/json", transport::whole(self.encode(request)?));
+        let connection = self.transport.next_connection();
         let response = self
             .transport
-            .send(Method::POST, "/v1/extractions", &[], Some(body), &self.meter)
+            .send_over(
+                connection,
+                Method::POST,
+                "/v1/extractions",
+                &[],
+                Some(body),
+                &self.meter,
+            )
             .await?;
         let positions: Vec<u32> = request.samples.iter().map(|sample| sample.position).collect();
         ExtractionStream::new(

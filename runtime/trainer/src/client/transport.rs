@@ -11,6 +11,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use url::Url;
 
@@ -28,12 +29,20 @@ const CONNECTION_WINDOW: u32 = 16 << 20;
 const BUSY_ATTEMPTS: u32 = 5;
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
+/// Connections a host is asked over at most. Where one is held back by its own window or a shaper of its own, four are enough to
+/// tell and to gain from; beyond that a job takes from its neighbours on the link more than its share.
+pub(super) const CONNECTIONS: usize = 4;
+
 /// Sends requests to one host over HTTP/2 and reads the answers, each wait under a deadline.
 pub(super) struct Transport {
     base: Url,
     host: String,
     token: Option<Token>,
-    client: Client<HttpConnector, RequestBody>,
+    /// Each keeps one connection, opened when it is first used.
+    clients: [Client<HttpConnector, RequestBody>; CONNECTIONS],
+    /// How many of them extractions go over in turn.
+    used: AtomicUsize,
+    turn: AtomicUsize,
     pub(super) deadlines: Deadlines,
 }
 
@@ -59,21 +68,25 @@ impl Transport {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(deadlines.connect));
         connector.set_nodelay(true);
-        let client = Client::builder(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .pool_timer(TokioTimer::new())
-            .http2_only(true)
-            .http2_initial_stream_window_size(STREAM_WINDOW)
-            .http2_initial_connection_window_size(CONNECTION_WINDOW)
-            .http2_keep_alive_interval(deadlines.ping)
-            .http2_keep_alive_timeout(deadlines.ping)
-            .build(connector);
+        let client = |_| {
+            Client::builder(TokioExecutor::new())
+                .timer(TokioTimer::new())
+                .pool_timer(TokioTimer::new())
+                .http2_only(true)
+                .http2_initial_stream_window_size(STREAM_WINDOW)
+                .http2_initial_connection_window_size(CONNECTION_WINDOW)
+                .http2_keep_alive_interval(deadlines.ping)
+                .http2_keep_alive_timeout(deadlines.ping)
+                .build(connector.clone())
+        };
         let host = base.as_str().trim_end_matches('/').to_owned();
         Ok(Self {
             base,
             host,
             token,
-            client,
+            clients: std::array::from_fn(client),
+            used: AtomicUsize::new(1),
+            turn: AtomicUsize::new(0),
             deadlines,
         })
     }
@@ -91,6 +104,16 @@ impl Transport {
         }
     }
 
+    /// Sends extractions over so many connections from now on.
+    pub(super) fn use_connections(&self, count: usize) {
+        self.used.store(count.clamp(1, CONNECTIONS), Ordering::Relaxed);
+    }
+
+    /// The connection whose turn it is.
+    pub(super) fn next_connection(&self) -> usize {
+        self.turn.fetch_add(1, Ordering::Relaxed) % self.used.load(Ordering::Relaxed)
+    }
+
     /// Sends one request and waits for the head of its answer; refusals become errors.
     pub(super) async fn send(
         &self,
@@ -100,8 +123,21 @@ impl Transport {
         body: Option<(&'static str, RequestBody)>,
         meter: &ByteMeter,
     ) -> Result<Response<Incoming>, ClientError> {
+        self.send_over(0, method, path, query, body, meter).await
+    }
+
+    /// [`Transport::send`] over one of the connections.
+    pub(super) async fn send_over(
+        &self,
+        connection: usize,
+        method: Method,
+        path: &str,
+        query: &[(&str, &str)],
+        body: Option<(&'static str, RequestBody)>,
+        meter: &ByteMeter,
+    ) -> Result<Response<Incoming>, ClientError> {
         let request = self.request(method, path, query, body)?;
-        tokio::time::timeout(self.deadlines.answer, self.exchange(request, meter))
+        tokio::time::timeout(self.deadlines.answer, self.exchange(connection, request, meter))
             .await
             .map_err(|_| self.silent("answering a request", self.deadlines.answer))?
     }
@@ -115,6 +151,7 @@ impl Transport {
         meter: &ByteMeter,
     ) -> Result<Response<Incoming>, ClientError> {
         self.exchange(
+            0,
             self.request(Method::PUT, path, &[], Some((media_type, body)))?,
             meter,
         )
@@ -123,11 +160,13 @@ impl Transport {
 
     async fn exchange(
         &self,
+        connection: usize,
         request: Request<RequestBody>,
         meter: &ByteMeter,
     ) -> Result<Response<Incoming>, ClientError> {
-        let response = self
-            .client
+        let [first, ..] = &self.clients;
+        let client = self.clients.get(connection).unwrap_or(first);
+        let response = client
             .request(request)
             .await
             .map_err(|error| self.broken(&error))?;

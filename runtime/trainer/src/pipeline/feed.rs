@@ -1,7 +1,7 @@
 use super::{BadSamples, Fetcher, Source, Steering, Transfer};
 use crate::dataset::Sample;
 use crate::shuffle::{Purpose, order};
-use crate::{HostClient, TrainerError};
+use crate::{Hosts, TrainerError};
 use frostline_tensor::Tensor;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -32,6 +32,8 @@ pub(crate) struct FeedPlan {
     pub(crate) epochs: u32,
     pub(crate) batch: usize,
     pub(crate) seed: u64,
+    /// Batches extracted while one is in use.
+    pub(crate) ahead: usize,
     /// Bytes all batches may take together.
     pub(crate) memory_bytes: u64,
 }
@@ -47,7 +49,7 @@ pub(crate) struct Batch {
     /// What bringing them here took.
     pub(crate) transfer: Transfer,
     /// Counts the bytes of this batch's epoch.
-    pub(crate) epoch: HostClient,
+    pub(crate) epoch: Hosts,
     _memory: Option<OwnedSemaphorePermit>,
 }
 
@@ -115,20 +117,19 @@ impl FeedPlan {
 }
 
 impl Feed {
-    /// Begins to extract, `ahead` batches while one is in use.
+    /// Begins to extract.
     ///
     /// # Errors
     /// [`TrainerError::Memory`] when two batches do not fit the memory given.
     pub(crate) fn start(
         plan: FeedPlan,
-        ahead: usize,
         fetcher: Arc<Fetcher>,
         steering: Arc<Steering>,
-        client: HostClient,
+        hosts: Hosts,
         bad: Arc<BadSamples>,
     ) -> Result<Self, TrainerError> {
         plan.check_memory(&steering.now())?;
-        let (sender, batches) = mpsc::channel(ahead.max(1));
+        let (sender, batches) = mpsc::channel(plan.ahead.max(1));
         let pieces = (plan.memory_bytes / PIECE).min(u64::from(u32::MAX)) as usize;
         let memory = Arc::new(Semaphore::new(pieces.min(Semaphore::MAX_PERMITS)));
         let driver = Driver {
@@ -139,7 +140,7 @@ impl Feed {
             memory,
             sender,
         };
-        let driver = AbortOnDropHandle::new(tokio::spawn(driver.run(client)));
+        let driver = AbortOnDropHandle::new(tokio::spawn(driver.run(hosts)));
         Ok(Self {
             batches,
             _driver: driver,
@@ -171,10 +172,10 @@ struct Driver {
 }
 
 impl Driver {
-    async fn run(self, client: HostClient) -> Result<(), TrainerError> {
+    async fn run(self, hosts: Hosts) -> Result<(), TrainerError> {
         let mut earlier = [TaskTracker::new(), TaskTracker::new()];
         for epoch in 0..=self.plan.epochs {
-            let client = client.metered();
+            let hosts = hosts.metered();
             for (part, earlier) in [Part::Train, Part::Validation].into_iter().zip(&mut earlier) {
                 if part == Part::Train && epoch == 0 {
                     continue;
@@ -183,7 +184,7 @@ impl Driver {
                 earlier.close();
                 earlier.wait().await;
                 *earlier = TaskTracker::new();
-                self.pass(epoch, part, &client, earlier).await?;
+                self.pass(epoch, part, &hosts, earlier).await?;
             }
         }
         Ok(())
@@ -194,7 +195,7 @@ impl Driver {
         &self,
         epoch: u32,
         part: Part,
-        client: &HostClient,
+        hosts: &Hosts,
         tracker: &TaskTracker,
     ) -> Result<(), TrainerError> {
         let ended = || TrainerError::Ended { part: "pipeline" };
@@ -221,7 +222,7 @@ impl Driver {
                 samples,
                 memory,
             };
-            let fetch = fetch.run(Arc::clone(&self.fetcher), client.clone(), Arc::clone(&self.bad));
+            let fetch = fetch.run(Arc::clone(&self.fetcher), hosts.clone(), Arc::clone(&self.bad));
             place.send(AbortOnDropHandle::new(tracker.spawn(fetch)));
         }
         Ok(())
@@ -241,7 +242,7 @@ impl Fetch {
     async fn run(
         self,
         fetcher: Arc<Fetcher>,
-        client: HostClient,
+        hosts: Hosts,
         bad: Arc<BadSamples>,
     ) -> Result<Batch, TrainerError> {
         if self.samples.is_empty() {
@@ -250,13 +251,13 @@ impl Fetch {
                 labels: Vec::new(),
                 source: self.source,
                 transfer: Transfer::default(),
-                epoch: client,
+                epoch: hosts,
                 _memory: None,
             });
         }
         let fetched = fetcher
             .fetch(
-                client.metered(),
+                hosts.metered(),
                 Arc::clone(&self.source),
                 Arc::clone(&self.samples),
             )
@@ -277,7 +278,7 @@ impl Fetch {
             labels,
             source: self.source,
             transfer: fetched.transfer,
-            epoch: client,
+            epoch: hosts,
             _memory: Some(self.memory),
         })
     }

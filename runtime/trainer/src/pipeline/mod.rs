@@ -1,10 +1,13 @@
 //! Batches on their way to the trainer: which samples, in which requests, what became of them.
 
+mod attempt;
 mod bad;
 mod buffer;
+mod exchange;
 mod feed;
 mod fetch;
 mod flow;
+mod patience;
 mod request;
 mod source;
 mod steer;
@@ -14,5 +17,6 @@ pub(crate) use bad::BadSamples;
 pub(crate) use feed::{Feed, FeedPlan, Part};
 pub(crate) use fetch::{Fetcher, Transfer};
 pub use flow::Flow;
+pub(crate) use patience::PatiencePolicy;
 pub(crate) use source::{Rows, Source};
 pub(crate) use steer::Steering;

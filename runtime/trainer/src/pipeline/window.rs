@@ -1,4 +1,5 @@
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 /// How many requests may be open at once: one more after a windowful that went well, half as many when a host says it is busy, as
@@ -7,6 +8,33 @@ pub(crate) struct Window {
     most: f64,
     state: Mutex<State>,
     freed: Notify,
+}
+
+/// A window for each host: one that is busy says nothing about the others.
+pub(super) struct Windows {
+    requests: usize,
+    hosts: Mutex<HashMap<String, Arc<Window>>>,
+}
+
+impl Windows {
+    /// Windows of at most so many requests each.
+    pub(super) fn new(requests: usize) -> Self {
+        Self {
+            requests,
+            hosts: Mutex::default(),
+        }
+    }
+
+    /// The window of the host with this address.
+    pub(super) fn of(&self, host: &str) -> Arc<Window> {
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(window) = hosts.get(host) {
+            return Arc::clone(window);
+        }
+        let window = Arc::new(Window::new(self.requests, self.requests));
+        hosts.insert(host.to_owned(), Arc::clone(&window));
+        window
+    }
 }
 
 struct State {

@@ -13,12 +13,14 @@ const WORTH_ROUNDING: f64 = 0.97;
 /// Everything measured that a plan rests on.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Survey {
-    /// The host.
+    /// The host; of several, the slowest.
     pub host: Profile,
     /// The trainer.
     pub trainer: TrainerProfile,
     /// Mean bytes of an object.
     pub object_bytes: f64,
+    /// Hosts like that one, which divide a batch evenly.
+    pub hosts: usize,
     /// Other extractions that run on the host, and so share its lanes.
     pub neighbours: u64,
     /// What was seen since, against what was measured before.
@@ -91,7 +93,8 @@ impl Survey {
             middle,
         } = self.rows(&possible.split, encoding)?;
         let reading = self.host.read_seconds_per_sample / READS_AT_ONCE;
-        let host = host.max(reading) * batch * self.seen.host * (1 + self.neighbours) as f64;
+        let share = batch / self.hosts.max(1) as f64;
+        let host = host.max(reading) * share * self.seen.host * (1 + self.neighbours) as f64;
         let decoding = decoding / self.trainer.place.decode_threads.max(1) as f64;
         let trainer = ((decoding + middle) * batch + self.step(workload.batch)) * self.seen.trainer;
         Some(Candidate {

@@ -4,9 +4,11 @@ mod cache;
 mod host;
 mod own;
 mod samples;
+mod together;
 
 pub use cache::ProfileCache;
 pub use host::{HostStudy, StudyJob, study};
 pub use own::{TrainerProfile, TrainerTask, trainer_profile};
-pub(crate) use samples::requested;
 pub use samples::{fetch_objects, spread};
+pub(crate) use samples::{read_objects, requested};
+pub(crate) use together::{Together, look};

@@ -1,6 +1,6 @@
 //! A handful of real samples to measure with.
 
-use crate::{HostClient, TrainerError};
+use crate::{ClientError, HostClient, TrainerError};
 use bytes::Bytes;
 use frostline_wire::{Encoding, ExtractionRequest, ObjectInfo, RequestedSample, RowFormat, RowValue, Split};
 
@@ -47,6 +47,14 @@ pub async fn fetch_objects(
     root: &str,
     objects: &[ObjectInfo],
 ) -> Result<Vec<Bytes>, TrainerError> {
+    Ok(read_objects(client, root, objects).await?)
+}
+
+pub(crate) async fn read_objects(
+    client: &HostClient,
+    root: &str,
+    objects: &[ObjectInfo],
+) -> Result<Vec<Bytes>, ClientError> {
     let sizes = objects
         .iter()
         .map(|object| object.size.saturating_add(ROW_OVERHEAD));

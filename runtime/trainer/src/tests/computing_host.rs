@@ -41,7 +41,7 @@ impl Storage {
         self.uploads.lock().unwrap().keys().cloned().collect()
     }
 
-    fn answer(&self, parts: &Parts, body: &[u8]) -> Reply {
+    pub(super) fn answer(&self, parts: &Parts, body: &[u8]) -> Reply {
         match (parts.method.clone(), parts.uri.path()) {
             (Method::GET, "/v1/objects") => self.listing(),
             (Method::POST, "/v1/descriptions") => self.describe(serde_json::from_slice(body).unwrap()),

@@ -3,11 +3,12 @@ use frostline_tensor::{OpError, Tensor};
 use frostline_wire::{
     ActivationWriter, Compression, ErrorBody, ErrorClass, ExtractionRequest, RowFailure, RowFormat,
 };
-use futures::stream;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
 use http::request::Parts;
 use http::{Request, Response};
 use http_body::Frame;
-use http_body_util::combinators::BoxBody;
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -17,6 +18,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
 /// What the scripted host answers to one request.
@@ -25,6 +27,8 @@ pub(super) enum Reply {
     Whole(Vec<Bytes>),
     /// These pieces, then a reset of the stream.
     Cut(Vec<Bytes>),
+    /// Pieces as they come.
+    Stream(BoxStream<'static, Bytes>),
     /// These pieces, then nothing for ever.
     Stuck(Vec<Bytes>),
     /// A refusal.
@@ -49,11 +53,26 @@ impl FakeHost {
     pub(super) async fn start(
         script: impl Fn(usize, &Parts, &[u8]) -> Reply + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::start_at("127.0.0.1:0", script).await
+    }
+
+    /// An address that nobody listens at for now.
+    pub(super) fn free_address() -> String {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().to_string()
+    }
+
+    /// [`FakeHost::start`] at an address. Its connections end with it.
+    pub(super) async fn start_at(
+        address: &str,
+        script: impl Fn(usize, &Parts, &[u8]) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind(address).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let calls = Arc::new(AtomicUsize::new(0));
         let (script, counter) = (Arc::new(script), Arc::clone(&calls));
         let accept = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let (script, counter) = (Arc::clone(&script), Arc::clone(&counter));
@@ -65,7 +84,7 @@ impl FakeHost {
                         Ok::<_, Infallible>(respond(script(number, &parts, &body)))
                     }
                 });
-                tokio::spawn(async move {
+                connections.spawn(async move {
                     let _ = Builder::new(TokioExecutor::new())
                         .serve_connection(TokioIo::new(stream), service)
                         .await;
@@ -85,30 +104,34 @@ impl FakeHost {
     }
 }
 
-type Body = BoxBody<Bytes, std::io::Error>;
+type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
 fn respond(reply: Reply) -> Response<Body> {
     let response = Response::builder().header("content-type", frostline_wire::ARROW_STREAM);
     let pieces = |pieces: Vec<Bytes>| stream::iter(pieces.into_iter().map(|piece| Ok(Frame::data(piece))));
     match reply {
         Reply::Whole(all) => response
-            .body(BodyExt::boxed(StreamBody::new(pieces(all))))
+            .body(BodyExt::boxed_unsync(StreamBody::new(pieces(all))))
             .unwrap(),
         Reply::Cut(some) => {
-            use futures::StreamExt;
             let reset = stream::once(async {
                 // Lets the pieces go out first, so that the test sees them arrive.
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;
                 Err(std::io::Error::other("reset"))
             });
             response
-                .body(BodyExt::boxed(StreamBody::new(pieces(some).chain(reset))))
+                .body(BodyExt::boxed_unsync(StreamBody::new(pieces(some).chain(reset))))
+                .unwrap()
+        }
+        Reply::Stream(pieces) => {
+            let pieces = pieces.map(|piece| Ok(Frame::data(piece)));
+            response
+                .body(BodyExt::boxed_unsync(StreamBody::new(pieces)))
                 .unwrap()
         }
         Reply::Stuck(some) => {
-            use futures::StreamExt;
             let body = StreamBody::new(pieces(some).chain(stream::pending()));
-            response.body(BodyExt::boxed(body)).unwrap()
+            response.body(BodyExt::boxed_unsync(body)).unwrap()
         }
         Reply::Refused(status, class, retry_after) => {
             let body = ErrorBody {
@@ -121,7 +144,7 @@ fn respond(reply: Reply) -> Response<Body> {
             }
             let body = Bytes::from(serde_json::to_vec(&body).unwrap());
             response
-                .body(BodyExt::boxed(StreamBody::new(pieces(vec![body]))))
+                .body(BodyExt::boxed_unsync(StreamBody::new(pieces(vec![body]))))
                 .unwrap()
         }
     }

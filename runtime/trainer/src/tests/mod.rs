@@ -2,7 +2,9 @@
 
 mod client;
 mod computing_host;
+mod connections;
 mod fake_host;
+mod hosts;
 mod pipeline;
 mod planner;
 mod profile;

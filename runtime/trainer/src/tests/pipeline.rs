@@ -1,7 +1,8 @@
 use super::fake_host::{Answer, FakeHost, Reply, extraction};
+use crate::client::Waits;
 use crate::pipeline::{BadSamples, Feed, FeedPlan, Fetcher, Rows, Source, Steering};
 use crate::retry::RetryPolicy;
-use crate::{Deadlines, Event, Events, HostClient, OnBadSample, Sample, TrainerError};
+use crate::{Deadlines, Event, Events, HostClient, Hosts, OnBadSample, Sample, TrainerError};
 use bytes::Bytes;
 use frostline_images::DecodePool;
 use frostline_tensor::{OpError, OpErrorCode, PixelSpec, Tensor};
@@ -10,19 +11,19 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-const WIDTH: usize = 4;
+pub(super) const WIDTH: usize = 4;
 
-fn format() -> RowFormat {
+pub(super) fn format() -> RowFormat {
     RowFormat::F32(vec![WIDTH])
 }
 
 /// The row of the sample `s<number>`.
-fn values(key: &str) -> Vec<f32> {
+pub(super) fn values(key: &str) -> Vec<f32> {
     let number: f32 = key[1..].parse().unwrap();
     vec![number, -number, 0.5, number * 2.0]
 }
 
-fn samples(count: usize) -> Arc<[Sample]> {
+pub(super) fn samples(count: usize) -> Arc<[Sample]> {
     let sample = |i| Sample {
         key: format!("s{i}"),
         etag: Some(format!("e{i}")),
@@ -33,7 +34,7 @@ fn samples(count: usize) -> Arc<[Sample]> {
 }
 
 /// Answers everything, last position first.
-fn answer_all(request: &ExtractionRequest) -> Reply {
+pub(super) fn answer_all(request: &ExtractionRequest) -> Reply {
     let rows = request.samples.iter().rev();
     rows.fold(Answer::new(format()), |answer, sample| {
         answer.row(sample.position, values(&sample.key))
@@ -41,14 +42,14 @@ fn answer_all(request: &ExtractionRequest) -> Reply {
     .finished()
 }
 
-struct Setting {
+pub(super) struct Setting {
     bad: Arc<BadSamples>,
-    events: Arc<Mutex<Vec<Event>>>,
-    feed: Feed,
-    client: HostClient,
+    pub(super) events: Arc<Mutex<Vec<Event>>>,
+    pub(super) feed: Feed,
+    pub(super) hosts: Hosts,
 }
 
-fn source(rows: Rows) -> Source {
+pub(super) fn source(rows: Rows) -> Source {
     let (split, shape) = match rows {
         Rows::Objects(spec) => (Split::None, spec.sample_shape().to_vec()),
         _ => (Split::Cut("features".to_owned()), vec![WIDTH]),
@@ -66,13 +67,14 @@ fn source(rows: Rows) -> Source {
     }
 }
 
-fn plan(train: usize, epochs: u32) -> FeedPlan {
+pub(super) fn plan(train: usize, epochs: u32) -> FeedPlan {
     FeedPlan {
         train: samples(train),
         validation: Arc::new([]),
         epochs,
         batch: 8,
         seed: 3,
+        ahead: 1,
         memory_bytes: 64 << 20,
     }
 }
@@ -83,43 +85,52 @@ fn start(
     source: Source,
     policy: OnBadSample,
 ) -> Result<Setting, TrainerError> {
-    start_ahead(1, host, plan, source, policy)
-}
-
-fn start_ahead(
-    ahead: usize,
-    host: &FakeHost,
-    plan: FeedPlan,
-    source: Source,
-    policy: OnBadSample,
-) -> Result<Setting, TrainerError> {
     let deadlines = Deadlines {
         idle: Duration::from_millis(500),
         ..Deadlines::default()
     };
     let client = HostClient::with_deadlines(&host.url, None, deadlines).unwrap();
-    let events: Arc<Mutex<Vec<Event>>> = Arc::default();
-    let log = Arc::clone(&events);
-    let told: Events = Arc::new(move |event| log.lock().unwrap().push(event));
-    let bad = Arc::new(BadSamples::new(policy, Arc::clone(&told)));
-    let retry = RetryPolicy {
+    start_with(client.into(), plan, source, policy, retry())
+}
+
+/// Gives up after three attempts, without long waits.
+pub(super) fn retry() -> RetryPolicy {
+    RetryPolicy {
         attempts: 3,
         first_wait: Duration::from_millis(1),
         ..RetryPolicy::default()
+    }
+}
+
+pub(super) fn start_with(
+    hosts: Hosts,
+    plan: FeedPlan,
+    source: Source,
+    policy: OnBadSample,
+    retry: RetryPolicy,
+) -> Result<Setting, TrainerError> {
+    let events: Arc<Mutex<Vec<Event>>> = Arc::default();
+    let log = Arc::clone(&events);
+    let told: Events = Arc::new(move |event| log.lock().unwrap().push(event));
+    let waits = Waits {
+        first: Duration::from_millis(20),
+        longest: Duration::from_millis(200),
     };
+    let hosts = hosts.for_job(&told, waits);
+    let bad = Arc::new(BadSamples::new(policy, Arc::clone(&told)));
     let fetcher = Arc::new(Fetcher::new(8, retry, DecodePool::start(2).unwrap(), told));
     let steering = Arc::new(Steering::towards(source));
-    let feed = Feed::start(plan, ahead, fetcher, steering, client.clone(), Arc::clone(&bad))?;
+    let feed = Feed::start(plan, fetcher, steering, hosts.clone(), Arc::clone(&bad))?;
     Ok(Setting {
         bad,
         events,
         feed,
-        client,
+        hosts,
     })
 }
 
 /// Every sample of the plan, from the rows of its batches, by the order they came in.
-async fn take(setting: &mut Setting, batches: usize) -> Result<Vec<(f32, i64)>, TrainerError> {
+pub(super) async fn take(setting: &mut Setting, batches: usize) -> Result<Vec<(f32, i64)>, TrainerError> {
     let mut taken = Vec::new();
     for _ in 0..batches {
         let batch = setting.feed.next().await?;
@@ -135,7 +146,7 @@ async fn take(setting: &mut Setting, batches: usize) -> Result<Vec<(f32, i64)>, 
 }
 
 /// All samples once, each with its own label.
-fn assert_complete(taken: &[(f32, i64)], count: usize) {
+pub(super) fn assert_complete(taken: &[(f32, i64)], count: usize) {
     let mut numbers: Vec<i64> = taken.iter().map(|(number, _)| *number as i64).collect();
     assert!(taken.iter().all(|(number, label)| *number as i64 % 3 == *label));
     numbers.sort_unstable();
@@ -154,7 +165,7 @@ async fn rows_in_any_order_become_batches_in_order() {
         assert_complete(epoch, 20);
     }
     assert_ne!(epochs[0], epochs[1]);
-    assert!(first.client.bytes_received() > 2 * 20 * WIDTH as u64 * 4);
+    assert!(first.hosts.bytes_received() > 2 * 20 * WIDTH as u64 * 4);
     let mut again = start(&host, plan(20, 2), source(Rows::Values), OnBadSample::Fail).unwrap();
     assert_eq!(take(&mut again, 3).await.unwrap(), epochs[0]);
 }
@@ -317,9 +328,10 @@ async fn memory_for_two_batches_is_needed_and_enough() {
     assert!(matches!(refused, Err(TrainerError::Memory { batch: 8, .. })));
     let enough = FeedPlan {
         memory_bytes: 2 * needed + 8192,
+        ahead: 4,
         ..plan(40, 1)
     };
-    let mut setting = start_ahead(4, &host, enough, source(Rows::Values), OnBadSample::Fail).unwrap();
+    let mut setting = start(&host, enough, source(Rows::Values), OnBadSample::Fail).unwrap();
     assert_complete(&take(&mut setting, 5).await.unwrap(), 40);
 }
 

@@ -80,6 +80,7 @@ fn survey() -> Survey {
             measured_at: 0,
         },
         object_bytes: OBJECT,
+        hosts: 1,
         neighbours: 0,
         seen: Seen::default(),
     }
@@ -124,6 +125,8 @@ impl World {
         let link = Link {
             bytes_per_second: self.link,
             round_trip: Duration::ZERO,
+            connections: 1,
+            connection_bytes_per_second: self.link,
         };
         let mut planner = Planner::new(survey(), possible(), self.workload(), link, Policy::Auto, MOST);
         let plan = planner.plan().unwrap();
@@ -240,6 +243,29 @@ fn noise_changes_nothing() {
         assert!(changes <= 1, "{changes} changes at {link} Mbit/s");
         assert!(world.steady(&end) <= 1.1 * world.best(), "{end} at {link} Mbit/s");
     }
+}
+
+#[test]
+fn several_hosts_divide_a_batch() {
+    let workload = World {
+        link: 1000.0 * MBIT,
+        host: 1.0,
+    }
+    .workload();
+    let stages = |hosts: usize| {
+        let survey = Survey { hosts, ..survey() };
+        let candidates = survey.candidates(&possible(), &workload);
+        let freeze = candidates
+            .iter()
+            .find(|candidate| candidate.split == Split::from("freeze"));
+        freeze.unwrap().stages
+    };
+    let (one, three) = (stages(1), stages(3));
+    assert!((one.host_seconds / three.host_seconds - 3.0).abs() < 1e-9);
+    assert_eq!(
+        (one.link_seconds, one.trainer_seconds),
+        (three.link_seconds, three.trainer_seconds)
+    );
 }
 
 #[test]

@@ -78,13 +78,13 @@ pub(super) fn photos() -> Storage {
     storage
 }
 
-struct Ran {
-    outcome: Result<Outcome, TrainerError>,
-    events: Vec<Event>,
+pub(super) struct Ran {
+    pub(super) outcome: Result<Outcome, TrainerError>,
+    pub(super) events: Vec<Event>,
 }
 
 impl Ran {
-    fn losses(&self) -> Vec<f32> {
+    pub(super) fn losses(&self) -> Vec<f32> {
         let loss = |event: &Event| match event {
             Event::Step { loss, .. } => Some(*loss),
             _ => None,
@@ -93,7 +93,7 @@ impl Ran {
     }
 }
 
-fn job(split: &str, out: &Path) -> Job {
+pub(super) fn job(split: &str, out: &Path) -> Job {
     let mut job = Job::new(
         network(),
         "Tiny net".to_owned(),
@@ -108,7 +108,7 @@ fn job(split: &str, out: &Path) -> Job {
     job
 }
 
-async fn run(host: &FakeHost, job: Job) -> Ran {
+pub(super) async fn run(host: &FakeHost, job: Job) -> Ran {
     let events: Arc<Mutex<Vec<Event>>> = Arc::default();
     let log = Arc::clone(&events);
     let told: Events = Arc::new(move |event| log.lock().unwrap().push(event));
@@ -264,7 +264,9 @@ async fn events_tell_the_whole_story() {
                 assert!(*bytes_received > 3 * bytes);
                 "done"
             }
-            Event::BadSample { .. } | Event::Retry { .. } | Event::Replan { .. } => "unexpected",
+            Event::BadSample { .. } | Event::Retry { .. } | Event::Replan { .. } | Event::Host { .. } => {
+                "unexpected"
+            }
         })
         .collect();
     let mut expected = vec!["dataset", "upload", "upload", "split", "baseline"];

@@ -55,10 +55,8 @@ pub(crate) struct Cell {
 /// A candidate's measured iterations.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Timing {
-    /// The median of each run.
+    /// Seconds of an iteration in each run.
     pub(crate) runs: Vec<f64>,
-    /// Every iteration.
-    pub(crate) seconds: Vec<f64>,
     /// On the link per iteration, headers included; the median of the runs.
     pub(crate) bytes: f64,
     run_bytes: Vec<f64>,
@@ -66,15 +64,14 @@ pub(crate) struct Timing {
 
 impl Timing {
     fn add(&mut self, times: &LegTimes) {
-        self.runs.push(times.median());
-        self.seconds.extend(&times.seconds);
+        self.runs.push(times.seconds);
         self.run_bytes.push(times.bytes);
         self.bytes = median(&self.run_bytes);
     }
 
-    /// Median over all iterations.
+    /// Median of the runs.
     pub(crate) fn median(&self) -> f64 {
-        median(&self.seconds)
+        median(&self.runs)
     }
 }
 
@@ -92,6 +89,7 @@ pub(super) struct Measurement<'a, 'b> {
     mbit: f64,
     steps: [u64; 2],
     ends: Instant,
+    least_rounds: usize,
     plan: Plan,
     flow: Flow,
     timings: BTreeMap<String, Timing>,
@@ -115,6 +113,7 @@ impl<'a, 'b> Measurement<'a, 'b> {
             mbit,
             steps: extent.steps,
             ends,
+            least_rounds: extent.rounds,
             flow: plan.flow(),
             plan,
             timings: BTreeMap::new(),
@@ -184,7 +183,7 @@ impl<'a, 'b> Measurement<'a, 'b> {
         let [least, _] = self.steps;
         let legs = [self.leg(split, least)?];
         let times = self.trainer.time(&legs, self.flow)?;
-        Ok(times.first().map_or(f64::NAN, LegTimes::median))
+        Ok(times.first().map_or(f64::NAN, |times| times.seconds))
     }
 
     /// The candidates that may still win. `none` stays, for it is what all are compared with.
@@ -206,6 +205,9 @@ impl<'a, 'b> Measurement<'a, 'b> {
     fn rounds(&mut self, mut candidates: Vec<Split>) -> Result<()> {
         let mut steps = self.steps[0];
         for round in 0..ROUNDS {
+            if self.least_rounds <= round && Instant::now() >= self.ends {
+                break;
+            }
             candidates.sort_by_cached_key(|split| shuffled(round, split));
             let legs: Vec<Leg> = candidates
                 .iter()
@@ -277,7 +279,7 @@ impl<'a, 'b> Measurement<'a, 'b> {
             } else {
                 &mut *winner_seconds
             };
-            own.extend(times.seconds);
+            own.push(times.seconds);
         }
         Ok(median(planned_seconds) / median(winner_seconds))
     }

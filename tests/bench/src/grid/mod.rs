@@ -13,6 +13,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+/// What sending and profiling a network takes before its first cell.
+const START: Duration = Duration::from_secs(20);
+
 pub(crate) fn run(report: &mut Report) -> Result<()> {
     let grid = Grid::read()?;
     let quick = report.quick();
@@ -123,7 +126,7 @@ impl Work<'_> {
                 continue;
             }
             let begun = Instant::now();
-            let budget = left / self.cells_left(cell);
+            let budget = left.saturating_sub(self.networks_after(cell) * START) / self.cells_left(cell);
             let measurement = Measurement::begin(&mut trainer, cell.mbit, self.extent, cuts, budget)?;
             let mut measured = measurement.finish(cuts)?;
             measured.key.clone_from(&cell.key);
@@ -133,6 +136,13 @@ impl Work<'_> {
             cells.push(measured);
         }
         Ok(())
+    }
+
+    /// Networks that come after a cell's.
+    fn networks_after(&self, cell: &Wanted) -> u32 {
+        let names = self.extent.networks.iter();
+        let after = names.skip_while(|name| **name != cell.network.name).skip(1);
+        u32::try_from(after.count()).unwrap_or(0)
     }
 
     /// Cells of the whole grid from this one on, at least one.

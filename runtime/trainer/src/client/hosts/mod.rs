@@ -1,0 +1,295 @@
+//! Several hosts that serve the same data: which one is asked for what, and which of them are up.
+
+mod health;
+mod member;
+mod placement;
+
+pub(crate) use health::Waits;
+pub(crate) use member::Member;
+
+use super::{ByteMeter, ClientError, HostClient, Uploaded};
+use crate::retry::may_pass;
+use crate::{Events, TrainerError, UploadKind};
+use bytes::Bytes;
+use frostline_wire::{Description, DescriptionRequest, ObjectInfo};
+use futures::future::join_all;
+use member::{Upload, lock};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use tokio_util::task::AbortOnDropHandle;
+
+/// One or more hosts that serve the same data to the same tenant. Clones share what is known about them.
+#[derive(Clone)]
+pub struct Hosts {
+    fleet: Arc<Fleet>,
+    meter: ByteMeter,
+}
+
+struct Fleet {
+    members: Vec<Arc<Member>>,
+    uploads: Arc<Mutex<Vec<Upload>>>,
+    /// Looks at hosts that were down, by the host's index; they end with the fleet.
+    looks: Mutex<Vec<Option<AbortOnDropHandle<()>>>>,
+}
+
+impl Hosts {
+    /// Several hosts; which objects are asked of which depends on their addresses, not on their order.
+    ///
+    /// # Errors
+    /// [`ClientError::Address`] when there are none, or one is there twice.
+    pub fn new(clients: Vec<HostClient>) -> Result<Self, ClientError> {
+        let mut seen = BTreeSet::new();
+        let refused = |url: &str, reason: &str| ClientError::Address {
+            url: url.to_owned(),
+            reason: reason.to_owned(),
+        };
+        if clients.is_empty() {
+            return Err(refused("", "there must be at least one host"));
+        }
+        if let Some(twice) = clients.iter().find(|client| !seen.insert(client.url())) {
+            return Err(refused(twice.url(), "it is given twice; name each host once"));
+        }
+        Ok(Self::of(clients, ByteMeter::default(), None, Waits::default()))
+    }
+
+    /// Body bytes received from all of them through this value and its clones, whatever became of them.
+    pub fn bytes_received(&self) -> u64 {
+        self.meter.bytes()
+    }
+
+    fn of(clients: Vec<HostClient>, meter: ByteMeter, events: Option<&Events>, waits: Waits) -> Self {
+        let uploads = Arc::new(Mutex::default());
+        let events = events.filter(|_| clients.len() > 1);
+        let member = |(index, client): (usize, HostClient)| {
+            let client = client.counting_into(&meter);
+            Arc::new(Member::new(
+                index,
+                client,
+                events.cloned(),
+                Arc::clone(&uploads),
+                waits,
+            ))
+        };
+        let members: Vec<_> = clients.into_iter().enumerate().map(member).collect();
+        let looks = Mutex::new(members.iter().map(|_| None).collect());
+        Self {
+            fleet: Arc::new(Fleet {
+                members,
+                uploads,
+                looks,
+            }),
+            meter,
+        }
+    }
+
+    /// The same hosts for one job: `events` is told when one goes down or comes back, and its bytes are counted from zero, and here
+    /// too.
+    pub(crate) fn for_job(&self, events: &Events, waits: Waits) -> Self {
+        let clients = self.fleet.members.iter().map(|member| member.client().clone());
+        Self::of(clients.collect(), self.meter.child(), Some(events), waits)
+    }
+
+    /// These hosts with a count of its own, which starts at zero; its bytes count here too.
+    pub(crate) fn metered(&self) -> Self {
+        Self {
+            fleet: Arc::clone(&self.fleet),
+            meter: self.meter.child(),
+        }
+    }
+
+    /// A client of one of them that counts here.
+    pub(crate) fn client(&self, member: &Member) -> HostClient {
+        member.client().counting_into(&self.meter)
+    }
+
+    /// Their addresses, for people.
+    pub(crate) fn names(&self) -> String {
+        let names: Vec<&str> = self.fleet.members.iter().map(|member| member.url()).collect();
+        names.join(", ")
+    }
+
+    /// Whether all are reached over loopback, and so most likely are this machine.
+    pub(crate) fn are_loopback(&self) -> bool {
+        self.fleet
+            .members
+            .iter()
+            .all(|member| member.client().is_loopback())
+    }
+
+    /// The hosts that may be asked now: those that are up, or all where none is; without those `tried`. Hosts that were down for long
+    /// enough are looked at meanwhile.
+    pub(crate) fn candidates(&self, tried: &BTreeSet<usize>) -> Vec<Arc<Member>> {
+        for member in self.fleet.members.iter().filter(|member| member.is_due()) {
+            self.fleet.look_again(member);
+        }
+        let mut usable = self.fleet.usable();
+        usable.retain(|member| !tried.contains(&member.index()));
+        usable
+    }
+
+    /// Whether a host that was a candidate still is.
+    pub(crate) fn may_be_asked(&self, host: &Member) -> bool {
+        host.is_up() || self.fleet.members.iter().all(|member| !member.is_up())
+    }
+
+    /// The one of `candidates` that is asked for the object `key`; `None` only without candidates.
+    pub(crate) fn place(&self, key: &str, candidates: &[Arc<Member>]) -> Option<Arc<Member>> {
+        let addresses: Vec<&str> = candidates.iter().map(|member| member.url()).collect();
+        let placed = placement::place(&addresses, key)?;
+        candidates.get(placed).cloned()
+    }
+
+    /// All objects under `root`, by ascending key, from the first host that answers.
+    ///
+    /// # Errors
+    /// As [`Hosts::first`].
+    pub(crate) async fn objects(&self, root: &str) -> Result<Vec<ObjectInfo>, TrainerError> {
+        self.first(|client| async move { client.objects(root).await })
+            .await
+    }
+
+    /// What a guest does for a model, from the first host that answers.
+    ///
+    /// # Errors
+    /// As [`Hosts::first`].
+    pub(crate) async fn describe(&self, request: &DescriptionRequest) -> Result<Description, TrainerError> {
+        self.first(|client| async move { client.describe(request).await })
+            .await
+    }
+
+    /// Uploads a guest to every host that has not these very bytes under this name; to those that are down, once they are back.
+    ///
+    /// # Errors
+    /// As [`Hosts::each`].
+    pub(crate) async fn push_guest(&self, name: &str, bytes: Bytes) -> Result<Uploaded, TrainerError> {
+        self.push(UploadKind::Guest, name, bytes).await
+    }
+
+    /// Uploads a model to every host that has not these very bytes under this name; to those that are down, once they are back.
+    ///
+    /// # Errors
+    /// As [`Hosts::each`].
+    pub(crate) async fn push_model(&self, name: &str, bytes: Bytes) -> Result<Uploaded, TrainerError> {
+        self.push(UploadKind::Model, name, bytes).await
+    }
+
+    async fn push(&self, what: UploadKind, name: &str, bytes: Bytes) -> Result<Uploaded, TrainerError> {
+        let upload = Upload {
+            what,
+            name: name.to_owned(),
+            bytes,
+        };
+        if let [only] = self.fleet.members.as_slice() {
+            return Ok(only.push(upload).await?);
+        }
+        lock(&self.fleet.uploads).push(upload);
+        let all = self.each(|member| async move { member.catch_up().await }).await?;
+        let mut last = all.into_iter().filter_map(|mut uploaded| uploaded.pop());
+        let first = last.next().ok_or(TrainerError::Ended { part: "upload" })?;
+        let skipped = first.skipped && last.all(|uploaded| uploaded.skipped);
+        Ok(Uploaded { skipped, ..first })
+    }
+
+    /// Asks one host after the other until one answers.
+    ///
+    /// # Errors
+    /// The first refusal that asking elsewhere does not change; [`TrainerError::NoHost`] when none of several answers.
+    pub(crate) async fn first<T, F>(&self, work: impl Fn(HostClient) -> F) -> Result<T, TrainerError>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
+        let mut last = None;
+        for member in self.fleet.usable() {
+            match work(self.client(&member)).await {
+                Ok(answer) => {
+                    member.did_well();
+                    return Ok(answer);
+                }
+                Err(error) => last = Some(self.leave_out(&member, error)?),
+            }
+        }
+        Err(self.none_left(last))
+    }
+
+    /// Does the same at every host that is up, at once, and returns what those brought that did not fail.
+    ///
+    /// # Errors
+    /// As [`Hosts::first`].
+    pub(crate) async fn each<T, F>(&self, work: impl Fn(Arc<Member>) -> F) -> Result<Vec<T>, TrainerError>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
+        let asked = self.fleet.usable();
+        let answers = join_all(asked.iter().map(|member| work(Arc::clone(member)))).await;
+        let (mut brought, mut last) = (Vec::new(), None);
+        for (member, answer) in asked.iter().zip(answers) {
+            match answer {
+                Ok(answer) => {
+                    member.did_well();
+                    brought.push(answer);
+                }
+                Err(error) => last = Some(self.leave_out(member, error)?),
+            }
+        }
+        if brought.is_empty() {
+            return Err(self.none_left(last));
+        }
+        Ok(brought)
+    }
+
+    /// Goes on without a host if others may do better; a busy one is well.
+    fn leave_out(&self, member: &Member, error: ClientError) -> Result<ClientError, TrainerError> {
+        if may_pass(&error) {
+            member.failed(&error);
+        } else if !error.is_busy() {
+            return Err(error.into());
+        }
+        Ok(error)
+    }
+
+    fn none_left(&self, last: Option<ClientError>) -> TrainerError {
+        match last {
+            Some(error) if self.fleet.members.len() == 1 => error.into(),
+            Some(error) => TrainerError::NoHost {
+                hosts: self.names(),
+                source: Box::new(error),
+            },
+            None => TrainerError::Ended { part: "set of hosts" },
+        }
+    }
+}
+
+impl Fleet {
+    /// Those that are up, or all where none is.
+    fn usable(&self) -> Vec<Arc<Member>> {
+        let up = self.members.iter().filter(|member| member.is_up());
+        let up: Vec<_> = up.cloned().collect();
+        if up.is_empty() { self.members.clone() } else { up }
+    }
+
+    fn look_again(&self, member: &Arc<Member>) {
+        let mut looks = lock(&self.looks);
+        let Some(look) = looks.get_mut(member.index()) else {
+            return;
+        };
+        if look.as_ref().is_none_or(AbortOnDropHandle::is_finished) {
+            let member = Arc::clone(member);
+            *look = Some(AbortOnDropHandle::new(tokio::spawn(async move {
+                member.look_again().await
+            })));
+        }
+    }
+}
+
+impl From<HostClient> for Hosts {
+    fn from(client: HostClient) -> Self {
+        let meter = client.meter.clone();
+        Self::of(vec![client], meter, None, Waits::default())
+    }
+}
+
+impl std::fmt::Debug for Hosts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Hosts({})", self.names())
+    }
+}
