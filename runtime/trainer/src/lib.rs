@@ -34,6 +34,7 @@ mod sources;
 #[cfg(test)]
 mod tests;
 mod train;
+mod uploading;
 
 pub use choice::Possible;
 pub use client::{ByteMeter, ClientError, Deadlines, ExtractionStream, HostClient, Link, Token, Uploaded};

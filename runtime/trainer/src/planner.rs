@@ -3,7 +3,7 @@
 
 use crate::Possible;
 use crate::client::Link;
-use crate::plan::{Candidate, Plan, Policy, Seen, Survey, Workload};
+use crate::plan::{Candidate, Explanation, Layers, Plan, Policy, Seen, Summary, Survey, Workload};
 use frostline_wire::Split;
 use std::collections::VecDeque;
 
@@ -56,6 +56,7 @@ pub(crate) struct Planner {
     link: Link,
     policy: Policy,
     most_request_samples: usize,
+    layers: Layers,
     present: Option<Candidate>,
     host: Recent,
     trainer: Recent,
@@ -82,6 +83,7 @@ impl Planner {
             link,
             policy,
             most_request_samples,
+            layers: Layers::There,
             present: None,
             host: Recent::default(),
             trainer: Recent::default(),
@@ -90,6 +92,31 @@ impl Planner {
             votes: 0,
             favourite: None,
         }
+    }
+
+    /// The same planner, which also tells where the frozen layers are.
+    pub(crate) fn with_layers(mut self, layers: Layers) -> Self {
+        self.layers = layers;
+        self
+    }
+
+    /// A plan in words.
+    pub(crate) fn explain(&self, plan: &Plan) -> Explanation {
+        Explanation {
+            layers: self.layers.explain(plan),
+            ..plan.explain(&self.workload)
+        }
+    }
+
+    /// A plan as scripts read it.
+    pub(crate) fn summary(&self, plan: &Plan, request_samples: usize, window: usize) -> Option<Summary> {
+        let (upload_bytes, upload_seconds) = self.layers.sent();
+        Some(Summary {
+            upload_bytes,
+            upload_seconds,
+            upload_reason: self.layers.explain(plan),
+            ..plan.summary(request_samples, window)?
+        })
     }
 
     /// The plan by what is known now. `None` when nothing fits the policy.

@@ -60,10 +60,15 @@ impl Attempts {
         self.fruitless
     }
 
+    /// An attempt brought something after all.
+    pub(crate) fn moved(&mut self) {
+        (self.fruitless, self.busy) = (0, Duration::ZERO);
+    }
+
     /// Decides after an attempt that brought `arrived` rows and ended with `error`.
     pub(crate) fn after(&mut self, error: &ClientError, arrived: usize) -> Decision {
         if arrived > 0 {
-            (self.fruitless, self.busy) = (0, Duration::ZERO);
+            self.moved();
         }
         match kind(error) {
             Kind::Final => Decision::GiveUp,
@@ -72,7 +77,8 @@ impl Attempts {
         }
     }
 
-    fn passing(&mut self) -> Decision {
+    /// Decides after an attempt that brought nothing and may go better the next time.
+    pub(crate) fn passing(&mut self) -> Decision {
         self.fruitless += 1;
         if self.fruitless >= self.policy.attempts {
             return Decision::GiveUp;
@@ -111,7 +117,7 @@ enum Kind {
 
 fn kind(error: &ClientError) -> Kind {
     match error {
-        ClientError::Address { .. } | ClientError::Token { .. } => Kind::Final,
+        ClientError::Address { .. } | ClientError::Token { .. } | ClientError::Upload { .. } => Kind::Final,
         ClientError::Unreachable { .. }
         | ClientError::Silent { .. }
         | ClientError::Interrupted { .. }

@@ -141,23 +141,22 @@ impl<'a> Trainer<'a> {
     pub(crate) fn upload(&self) -> Result<Upload> {
         let freeze = Split::Cut(self.network.freeze.clone());
         let legs = vec![leg(&freeze, Encoding::F32, 1)];
-        let (mut previous, mut upload) = (Instant::now(), None);
+        let mut upload = None;
         self.run(
             |client, events, stop| rehearse(self.job(None), legs, client, events, stop),
-            |event, at| {
+            |event, _| {
                 if let Event::Upload {
                     what: UploadKind::Model,
                     bytes,
+                    seconds,
                     ..
                 } = event
                 {
-                    let seconds = at.duration_since(previous).as_secs_f64();
                     upload = Some(Upload {
                         bytes: *bytes,
-                        seconds,
+                        seconds: *seconds,
                     });
                 }
-                previous = at;
                 Ok(())
             },
         )?;

@@ -107,7 +107,7 @@ fn training_learns_and_reports_what_scripts_read() {
 fn the_same_seed_gives_the_same_losses() {
     let scratch = Scratch::with_photos(8, 2);
     // A planned split may differ from run to run, and its encoding with it.
-    let job = |seed| scratch.train(&["--seed", seed, "--split", "features"]);
+    let job = |seed: &str| scratch.train(&["--seed", seed, "--split", "features"]);
     let losses = |seed: &str| series(&events(&job(seed)), "step", "loss");
     assert_eq!(losses("7"), losses("7"));
     assert_ne!(losses("7"), losses("8"));
