@@ -257,7 +257,9 @@ pub(crate) async fn rows(
         let Ok(frame) = frame else {
             return (rows, End::Aborted);
         };
-        let batches = match reader.push(frame.into_data().unwrap()) {
+        // Trailers come last, and say how long the host worked.
+        let Ok(data) = frame.into_data() else { continue };
+        let batches = match reader.push(data) {
             Ok(batches) => batches,
             Err(error) => return (rows, End::Bad(error)),
         };
