@@ -245,7 +245,7 @@ fn heavy() -> Model {
     const WIDE: usize = 2000;
     let mut proto = network().into_proto();
     let graph = proto.graph.as_mut().unwrap();
-    graph.node[5].output[0] = "narrow".into();
+    (graph.node[5].name, graph.node[5].output[0]) = ("narrow".into(), "narrow".into());
     let wide = [
         node("MatMul", &["narrow", "widening"], &["wide"]),
         node("MatMul", &["wide", "narrowing"], &["features"]),
