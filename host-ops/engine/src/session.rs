@@ -56,7 +56,33 @@ impl Session {
         options: &SessionOptions,
         interrupt: &Interrupt,
     ) -> Result<Self, EngineError> {
-        let mut builder = builder(options)?;
+        Self::load(builder(options)?, model, options, interrupt)
+    }
+
+    /// [`Session::open_until`] of a model whose weights lie outside it: `weights` are the bytes of the file that it calls `name`. So a
+    /// network may take more than the 2 GiB that one file holds.
+    ///
+    /// # Errors
+    /// As [`Session::open_until`].
+    pub fn open_beside(
+        model: &[u8],
+        (name, weights): (&str, Arc<[u8]>),
+        options: &SessionOptions,
+        interrupt: &Interrupt,
+    ) -> Result<Self, EngineError> {
+        let builder = builder(options)?.with_external_initializer_file_in_memory(name, weights);
+        let builder = builder.map_err(|error| EngineError::Model {
+            reason: error.message().to_owned(),
+        })?;
+        Self::load(builder, model, options, interrupt)
+    }
+
+    fn load(
+        mut builder: SessionBuilder,
+        model: &[u8],
+        options: &SessionOptions,
+        interrupt: &Interrupt,
+    ) -> Result<Self, EngineError> {
         let guarded = interrupt.guard(Target::Load(builder.canceler()))?;
         // ort asserts where it reads the declared types, and a stranger may declare anything.
         let committed = catch_unwind(AssertUnwindSafe(|| builder.commit_from_memory(model)));

@@ -38,6 +38,7 @@ pub use model::Model;
 pub use network::{Cut, Network, TensorInfo};
 pub use parameters::{Parameter, Use};
 pub use shapes::{Shapes, ValueShape};
+pub use write::{ONE_FILE, Parts, Staged};
 
 #[cfg(test)]
 mod tests;

@@ -15,6 +15,7 @@ pub(crate) async fn run(command: Guest, json: bool) -> Result<()> {
             if json {
                 print_json(&serde_json::json!({
                     "name": name, "sha256": pushed.sha256, "bytes": pushed.bytes, "skipped": pushed.skipped,
+                    "seconds": pushed.seconds, "resumed_at": pushed.resumed_at,
                 }))?;
             } else {
                 let verb = if pushed.skipped {

@@ -85,7 +85,48 @@ fn host_line(host: &str, state: HostState, reason: &str) -> String {
 /// Shows a job's events: as JSON lines, or as text with a progress bar where standard error is a terminal.
 pub(crate) struct Reporter {
     json: bool,
-    bar: Mutex<ProgressBar>,
+    bar: Mutex<Bar>,
+}
+
+/// One bar for everything: steps, and uploads before them.
+struct Bar {
+    shown: ProgressBar,
+    steps: u64,
+}
+
+impl Bar {
+    fn follow(&mut self, event: &Event) {
+        let shown = &self.shown;
+        match event {
+            Event::Dataset { steps_per_epoch, .. } => {
+                self.steps = *steps_per_epoch as u64;
+                self.show_steps();
+            }
+            Event::Uploading {
+                what, sent, bytes, ..
+            } => {
+                shown.set_style(style("{bar:30} {bytes}/{total_bytes}  {msg}  {bytes_per_sec}"));
+                shown.set_length(*bytes);
+                shown.set_position(*sent);
+                shown.set_message(what.to_string());
+            }
+            Event::Upload { .. } => self.show_steps(),
+            Event::Step { loss, .. } => {
+                shown.inc(1);
+                shown.set_message(format!("loss {loss:.4}"));
+            }
+            Event::Epoch { .. } => shown.reset(),
+            _ => {}
+        }
+    }
+
+    fn show_steps(&self) {
+        self.shown
+            .set_style(style("{bar:30} step {pos}/{len}  {msg}  {elapsed}"));
+        self.shown.set_length(self.steps);
+        self.shown.set_message("");
+        self.shown.reset();
+    }
 }
 
 impl Reporter {
@@ -96,30 +137,22 @@ impl Reporter {
         }
         Self {
             json,
-            bar: Mutex::new(bar),
+            bar: Mutex::new(Bar { shown: bar, steps: 0 }),
         }
     }
 
     /// Shows one event. Output that cannot be written is dropped: the job's result does not depend on it.
     pub(crate) fn show(&self, event: &Event) {
         if self.json {
-            let _ = print_json(event);
+            if !matches!(event, Event::Uploading { .. }) {
+                let _ = print_json(event);
+            }
             return;
         }
-        let bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Event::Step { loss, .. } = event {
-            bar.inc(1);
-            bar.set_message(format!("loss {loss:.4}"));
-        }
-        if let Event::Dataset { steps_per_epoch, .. } = event {
-            bar.set_length(*steps_per_epoch as u64);
-            bar.set_style(style());
-        }
-        if let Event::Epoch { .. } = event {
-            bar.reset();
-        }
+        let mut bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
+        bar.follow(event);
         if let Some(line) = text(event) {
-            bar.suspend(|| println!("{line}"));
+            bar.shown.suspend(|| println!("{line}"));
         }
     }
 
@@ -128,16 +161,16 @@ impl Reporter {
         self.bar
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+            .shown
             .finish_and_clear();
     }
 }
 
-fn style() -> ProgressStyle {
-    ProgressStyle::with_template("{bar:30} step {pos}/{len}  {msg}  {elapsed}")
-        .unwrap_or_else(|_| ProgressStyle::default_bar())
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// An event as a line for people; steps move the bar only.
+/// An event as a line for people; steps and progress of uploads move the bar only.
 fn text(event: &Event) -> Option<String> {
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     Some(match event {
@@ -157,9 +190,28 @@ fn text(event: &Event) -> Option<String> {
             name,
             bytes: size,
             skipped,
+            seconds,
+            resumed_at,
         } => {
-            let verb = if *skipped { "there already" } else { "uploaded" };
-            format!("{:<10} {name}: {verb} ({})", what.to_string(), bytes(*size))
+            let (what, size) = (what.to_string(), bytes(*size));
+            let resumed = resumed_at.map_or_else(String::new, |at| format!(", gone on at {}", bytes(at)));
+            if *skipped {
+                format!("{what:<10} {name}: there already ({size})")
+            } else {
+                format!("{what:<10} {name}: uploaded ({size} in {seconds:.1} s{resumed})")
+            }
+        }
+        Event::UploadRetry {
+            host,
+            what,
+            attempt,
+            wait_seconds,
+            reason,
+            ..
+        } => {
+            format!(
+                "retry {attempt:<4} the upload of the {what} to {host} broke off ({reason}); going on in {wait_seconds:.1} s"
+            )
         }
         Event::Split {
             split,
@@ -177,7 +229,7 @@ fn text(event: &Event) -> Option<String> {
         } => {
             format!("before     validation accuracy {}", percent(*validation_accuracy))
         }
-        Event::Step { .. } => return None,
+        Event::Step { .. } | Event::Uploading { .. } => return None,
         Event::Epoch {
             epoch,
             loss,

@@ -150,7 +150,11 @@ fn show(planned: &Planned, json: bool) -> Result<()> {
 }
 
 fn print_plan(summary: &Summary, explanation: &Explanation) -> Result<()> {
-    println!("{}\n", explanation.headline);
+    println!("{}", explanation.headline);
+    if let Some(layers) = &explanation.layers {
+        println!("{layers}");
+    }
+    println!();
     let milliseconds = |seconds: f64| format!("{:.1}", seconds * 1e3);
     let row = |row: &SummaryRow| {
         let rival = explanation.rivals.iter().find(|rival| rival.split == row.split);

@@ -4,7 +4,7 @@ use crate::extraction::{Admission, GrantDesk};
 use crate::metrics::Metrics;
 use crate::service::{Service, TENANT};
 use crate::stages::ModelStages;
-use crate::state::{Shelf, StateError};
+use crate::state::{PartialLimits, Partials, Shelf, StateError};
 use crate::token::{TokenError, TokenHash};
 use crate::{HostConfig, http};
 use frostline_batching::{GrantRules, Grants};
@@ -30,6 +30,9 @@ const OPEN_STORES: usize = 64;
 
 /// Guests kept ready to run; loading a compiled one again takes under a millisecond.
 const PREPARED_GUESTS: usize = 64;
+
+/// How often leftovers of uploads are looked through; they are at every upload too.
+const SWEEP: Duration = Duration::from_secs(3600);
 
 /// How long connections may take to close once their work is done.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -117,6 +120,7 @@ impl Host {
             connections.clone(),
         );
         connections.spawn(serving);
+        connections.spawn(sweep(service.partials.clone(), stop.clone()));
         tracing::info!(%address, device = %service.config.device, "serving");
         Ok(RunningHost {
             address,
@@ -155,6 +159,13 @@ impl RunningHost {
         }
         self.service.end.cancel();
         self.connections.wait().await;
+        // Uploads that were ended write down what they have.
+        if timeout_at(Instant::now() + LAST_WORDS, self.service.work.wait())
+            .await
+            .is_err()
+        {
+            tracing::warn!("some work did not end when it was told to");
+        }
         let service = Arc::clone(&self.service);
         let lanes = tokio::task::spawn_blocking(move || service.lanes.shutdown(LAST_WORDS));
         if lanes.await.is_err() {
@@ -169,6 +180,25 @@ impl Drop for RunningHost {
         self.service.admission.stop();
         self.service.end.cancel();
     }
+}
+
+/// Removes leftovers of uploads from time to time, until `stop`.
+async fn sweep(partials: Partials, stop: CancellationToken) {
+    while tokio::time::timeout(SWEEP, stop.cancelled()).await.is_err() {
+        partials.sweep().await;
+    }
+}
+
+/// What may be kept of uploads that broke off.
+fn partials(config: &HostConfig) -> Result<Partials, StartError> {
+    let limits = PartialLimits {
+        number: config.limits.partials,
+        bytes: config.limits.partial_bytes,
+        age: config.limits.partial_age,
+    };
+    let folder = config.state.join("partials");
+    Partials::open(folder.clone(), limits)
+        .map_err(|source| StartError::StateDirectory { path: folder, source })
 }
 
 async fn service(config: HostConfig) -> Result<Service, StartError> {
@@ -219,6 +249,7 @@ async fn service(config: HostConfig) -> Result<Service, StartError> {
         profiling: tokio::sync::Mutex::new(()),
         library: format!("onnxruntime {}", library_version()?),
         machine: machine(gpu),
+        partials: partials(&config)?,
         uploads: Arc::new(Semaphore::new(http::upload_units(limits.upload_bytes) as usize)),
         metrics: Arc::new(Metrics::default()),
         work,

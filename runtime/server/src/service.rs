@@ -3,7 +3,7 @@
 use crate::extraction::{Admission, GrantDesk};
 use crate::http::Refusal;
 use crate::metrics::{Metrics, Present};
-use crate::state::{Found, ModelFacts, Shelf, Stored};
+use crate::state::{Found, ModelFacts, Partials, Shelf, Stored};
 use crate::token::TokenHash;
 use crate::{HostConfig, Root};
 use frostline_engine::{Lanes, TenantLanes};
@@ -52,6 +52,8 @@ pub(crate) struct Service {
     pub(crate) library: String,
     /// This machine, as profiles name it.
     pub(crate) machine: String,
+    /// Uploads on their way, and what came of those that broke off.
+    pub(crate) partials: Partials,
     /// Bytes of uploads being received, in the units of [`crate::http::upload_units`].
     pub(crate) uploads: Arc<Semaphore>,
     pub(crate) metrics: Arc<Metrics>,

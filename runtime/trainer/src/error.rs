@@ -68,6 +68,19 @@ pub enum TrainerError {
         /// Why, and what to ask for.
         reason: &'static str,
     },
+    /// The frozen layers are more than a host takes.
+    #[error(
+        "the frozen layers up to '{end}' take {bytes} bytes, but a host takes them as one ONNX file, which holds at most {limit}; freeze at \
+         an earlier cut, or train with --split none, for which no layers are sent"
+    )]
+    LayersTooLarge {
+        /// The cut they end at.
+        end: String,
+        /// Their size.
+        bytes: usize,
+        /// What one file holds.
+        limit: usize,
+    },
     /// The preprocessing recipe does not fit the model.
     #[error("preprocessing does not fit: {reason}")]
     Pixels {

@@ -31,6 +31,39 @@ pub enum Event {
         bytes: u64,
         /// Whether the host had it already, so that nothing was sent.
         skipped: bool,
+        /// What sending it took, waits between attempts included; 0 when nothing was sent.
+        seconds: f64,
+        /// Where it went on last after an attempt broke off, in bytes; `None` when it was sent in one go.
+        resumed_at: Option<u64>,
+    },
+    /// A part of an upload was handed to the connection. Comes for every 256 KB: for progress bars, not for logs.
+    Uploading {
+        /// What is sent.
+        what: UploadKind,
+        /// Its name on the host.
+        name: String,
+        /// Bytes until now, those of earlier attempts included.
+        sent: u64,
+        /// All of them.
+        bytes: u64,
+    },
+    /// An upload broke off and goes on where it did.
+    #[serde(rename = "upload_retry")]
+    UploadRetry {
+        /// The host.
+        host: String,
+        /// What is sent.
+        what: UploadKind,
+        /// Its name on the host.
+        name: String,
+        /// Its size.
+        bytes: u64,
+        /// How often in a row nothing came; 1 is the first repetition.
+        attempt: u32,
+        /// Seconds until the next attempt.
+        wait_seconds: f64,
+        /// What happened.
+        reason: String,
     },
     /// Where the network is divided, and why there.
     Split {

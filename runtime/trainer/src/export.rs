@@ -1,6 +1,6 @@
 use crate::TrainerError;
-use frostline_graph::Model;
-use std::io::{ErrorKind, Write};
+use frostline_graph::{GraphError, Model, ONE_FILE};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use tokio_util::sync::CancellationToken;
 
@@ -19,25 +19,35 @@ pub(crate) fn check_target(path: &Path) -> Result<(), TrainerError> {
     temporary(path).map(drop).map_err(failed)
 }
 
-/// Writes `model` to `path`: whole, or not at all. A file that was there stays as it is until the new one takes its place.
+/// Writes `model` to `path`: whole, or not at all. A file that was there stays as it is until the new one takes its place. Over
+/// 2 GiB the weights go to `<file name>.data` beside it.
 ///
 /// # Errors
 /// [`TrainerError::Export`] with the system's reason, such as a full disk; [`TrainerError::Cancelled`].
 pub(crate) fn write(model: &Model, path: &Path, cancel: &CancellationToken) -> Result<(), TrainerError> {
-    let bytes = model.to_bytes()?;
-    let failed = |source| TrainerError::Export {
-        path: path.to_owned(),
-        source,
-    };
-    // Dropped on any way out but the last, and with it goes the file.
-    let mut file = temporary(path).map_err(failed)?;
-    file.write_all(&bytes)
-        .and_then(|()| file.as_file().sync_all())
-        .map_err(failed)?;
+    write_within(model, path, ONE_FILE, cancel)
+}
+
+/// [`write`], with the weights beside the model over `limit` bytes.
+fn write_within(
+    model: &Model,
+    path: &Path,
+    limit: usize,
+    cancel: &CancellationToken,
+) -> Result<(), TrainerError> {
+    // Dropped on any way out but the last, and with it go the files.
+    let staged = model.stage(path, limit).map_err(failed)?;
     if cancel.is_cancelled() {
         return Err(TrainerError::Cancelled);
     }
-    file.persist(path).map(drop).map_err(|error| failed(error.error))
+    staged.commit().map_err(failed)
+}
+
+fn failed(error: GraphError) -> TrainerError {
+    match error {
+        GraphError::Write { path, source } => TrainerError::Export { path, source },
+        other => other.into(),
+    }
 }
 
 /// A file beside `path`, so that it can be renamed to it.
@@ -53,4 +63,33 @@ fn temporary(path: &Path) -> std::io::Result<tempfile::NamedTempFile> {
         builder.permissions(std::fs::Permissions::from_mode(0o666));
     }
     builder.tempfile_in(parent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::network;
+
+    #[test]
+    fn a_model_too_large_for_one_file_has_its_weights_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tuned.onnx");
+        write_within(&network(), &path, 1500, &CancellationToken::new()).unwrap();
+        let names = ["tuned.onnx", "tuned.onnx.data"].map(|name| folder.path().join(name).is_file());
+        assert_eq!(names, [true, true]);
+        assert_eq!(Model::read(&path).unwrap(), network());
+    }
+
+    #[test]
+    fn a_cancelled_export_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let cancel = CancellationToken::new();
+        cancel.cancel();
+        let path = folder.path().join("tuned.onnx");
+        for limit in [1500, ONE_FILE] {
+            let outcome = write_within(&network(), &path, limit, &cancel);
+            assert!(matches!(outcome, Err(TrainerError::Cancelled)));
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        }
+    }
 }

@@ -36,6 +36,7 @@ mod sources;
 #[cfg(test)]
 mod tests;
 mod train;
+mod uploading;
 
 pub use choice::Possible;
 pub use client::{

@@ -2,7 +2,7 @@
 //! would save enough of what is left.
 
 use crate::client::Link;
-use crate::plan::{Candidate, Plan, Policy, Seen, Survey, Workload};
+use crate::plan::{Candidate, Explanation, Layers, Plan, Policy, Seen, Summary, Survey, Workload};
 use crate::{Flow, Possible};
 use frostline_wire::Split;
 use std::collections::VecDeque;
@@ -54,6 +54,7 @@ pub(crate) struct Planner {
     link: Link,
     policy: Policy,
     most: Flow,
+    layers: Layers,
     present: Option<Candidate>,
     host: Recent,
     trainer: Recent,
@@ -80,6 +81,7 @@ impl Planner {
             link,
             policy,
             most,
+            layers: Layers::There,
             present: None,
             host: Recent::default(),
             trainer: Recent::default(),
@@ -88,6 +90,31 @@ impl Planner {
             votes: 0,
             favourite: None,
         }
+    }
+
+    /// The same planner, which also tells where the frozen layers are.
+    pub(crate) fn with_layers(mut self, layers: Layers) -> Self {
+        self.layers = layers;
+        self
+    }
+
+    /// A plan in words.
+    pub(crate) fn explain(&self, plan: &Plan) -> Explanation {
+        Explanation {
+            layers: self.layers.explain(plan),
+            ..plan.explain(&self.workload)
+        }
+    }
+
+    /// A plan as scripts read it.
+    pub(crate) fn summary(&self, plan: &Plan, flow: Flow) -> Option<Summary> {
+        let (upload_bytes, upload_seconds) = self.layers.sent();
+        Some(Summary {
+            upload_bytes,
+            upload_seconds,
+            upload_reason: self.layers.explain(plan),
+            ..plan.summary(flow, &self.workload)?
+        })
     }
 
     /// The plan by what is known now. `None` when nothing fits the policy.

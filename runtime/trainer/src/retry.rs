@@ -64,10 +64,15 @@ impl Attempts {
         self.fruitless
     }
 
+    /// An attempt brought something after all.
+    pub(crate) fn moved(&mut self) {
+        (self.fruitless, self.busy) = (0, Duration::ZERO);
+    }
+
     /// What is missing is asked of another host at once, after an attempt that brought `arrived` rows: no attempt in vain yet.
     pub(crate) fn moves(&mut self, arrived: usize) {
         if arrived > 0 {
-            (self.fruitless, self.busy) = (0, Duration::ZERO);
+            self.moved();
         }
     }
 
@@ -81,7 +86,8 @@ impl Attempts {
         }
     }
 
-    fn passing(&mut self) -> Decision {
+    /// Decides after an attempt that brought nothing and may go better the next time.
+    pub(crate) fn passing(&mut self) -> Decision {
         self.fruitless += 1;
         if self.fruitless >= self.policy.attempts {
             return Decision::GiveUp;
@@ -125,7 +131,7 @@ enum Kind {
 
 fn kind(error: &ClientError) -> Kind {
     match error {
-        ClientError::Address { .. } | ClientError::Token { .. } => Kind::Final,
+        ClientError::Address { .. } | ClientError::Token { .. } | ClientError::Upload { .. } => Kind::Final,
         ClientError::Unreachable { .. }
         | ClientError::Silent { .. }
         | ClientError::Interrupted { .. }

@@ -1,12 +1,12 @@
 use crate::choice::{Chosen, Offer};
 use crate::compute::{KEPT_MIDDLES, SuffixParts};
-use crate::guest::content_name;
 use crate::pipeline::FeedPlan;
+use crate::plan::Layers;
 use crate::planner::Planner;
-use crate::planning;
+use crate::planning::{self, Known};
 use crate::sources::Sources;
-use crate::{Dataset, Event, Events, Hosts, Job, Policy, TrainerError, UploadKind, Uploaded, notes};
-use bytes::Bytes;
+use crate::uploading::{self, Look, Parcel};
+use crate::{Dataset, Event, Events, Hosts, Job, Policy, TrainerError, notes};
 use frostline_engine::{Device, SessionOptions};
 use frostline_graph::{Model, Network};
 use frostline_tensor::PixelSpec;
@@ -74,12 +74,30 @@ pub(crate) async fn prepare(
     let (for_division, classes) = (job.clone(), dataset.classes.len());
     let divided = blocking(move || divide(&for_division, classes)).await?;
     let parameters = parameters(job, &divided.pixels);
-    let served = serve(job, measure, &divided, &parameters, hosts, events).await?;
+    let object_bytes = mean_size(&dataset);
+    let feed = FeedPlan {
+        train: dataset.train.into(),
+        validation: dataset.validation.into(),
+        epochs: job.epochs,
+        batch: job.batch,
+        seed: job.seed,
+        ahead: job.flow.ahead,
+        memory_bytes: job.memory_bytes,
+    };
+    let (layers, look) = look(job, measure, &divided, object_bytes, &feed, hosts).await?;
+    let served = match (&look.stay, layers) {
+        (Some(stay), _) => {
+            let (guest, model) = stay.serve(job, hosts, events).await?;
+            Served::stock(&divided, guest, model)
+        }
+        (None, Some(layers)) => serve(job, layers, &parameters, hosts, events).await?,
+        (None, None) => Served::stock(&divided, None, None),
+    };
     let offer = Offer {
         network: &divided.network,
         freeze: &job.freeze,
         description: &served.description,
-        object_bytes: mean_size(&dataset),
+        object_bytes,
         encoding: job.encoding,
         flow: job.flow,
     };
@@ -98,15 +116,6 @@ pub(crate) async fn prepare(
         pixels,
         network: divided.network.clone(),
     };
-    let feed = FeedPlan {
-        train: dataset.train.into(),
-        validation: dataset.validation.into(),
-        epochs: job.epochs,
-        batch: job.batch,
-        seed: job.seed,
-        ahead: job.flow.ahead,
-        memory_bytes: job.memory_bytes,
-    };
     let suffix = SuffixParts {
         whole: divided.headed.clone(),
         suffix: divided.suffix.clone(),
@@ -117,9 +126,16 @@ pub(crate) async fn prepare(
         middles: KEPT_MIDDLES,
         options: session_options(job.device, job.threads),
     };
-    let (chosen, planner) = match &job.split {
-        Policy::Fixed(split) if !measure => (offer.fixed(split)?, None),
-        policy => planning::choose(job, policy, hosts, &divided, &offer, &sources, &feed).await?,
+    let (chosen, planner) = match (&job.split, look.stay) {
+        (policy, Some(stay)) => stay.begin(policy)?,
+        (Policy::Fixed(split), None) if !measure => (offer.fixed(split)?, None),
+        (policy, None) => {
+            let known = Known {
+                measured: look.measured,
+                layers: served.layers,
+            };
+            planning::choose(job, policy, hosts, &divided, &offer, &sources, &feed, known).await?
+        }
     };
     announce(events, &chosen);
     Ok(Prepared {
@@ -184,39 +200,58 @@ fn parameters(job: &Job, pixels: &PixelSpec) -> String {
     own.unwrap_or_else(|| serde_json::to_string(pixels).unwrap_or_default())
 }
 
+/// The frozen layers as a host takes them, and whether they are worth sending. With the split `none` and the stock guest there is
+/// nothing to send.
+async fn look(
+    job: &Job,
+    measure: bool,
+    divided: &Divided,
+    object_bytes: u64,
+    feed: &FeedPlan,
+    hosts: &Hosts,
+) -> Result<(Option<Parcel>, Look), TrainerError> {
+    if job.split == Policy::Fixed(Split::None) && job.guest.is_stock() && !measure {
+        return Ok((None, Look::default()));
+    }
+    let layers = Parcel::layers(job, divided.prefix.clone(), &job.freeze).await?;
+    let look = if job.split == Policy::Auto && job.guest.is_stock() {
+        uploading::look(job, hosts, divided, &layers, object_bytes, feed).await?
+    } else {
+        Look::default()
+    };
+    Ok((Some(layers), look))
+}
+
 /// What the host has for the job, and what the guest says about it.
 struct Served {
     guest: Option<Pin>,
     model: Option<Pin>,
     description: Description,
+    layers: Layers,
 }
 
-/// Uploads guest and frozen layers and asks the guest what it does; with the split `none` and the stock guest there is nothing to
-/// upload or to ask.
+impl Served {
+    /// Of the stock guest it is known what it says.
+    fn stock(divided: &Divided, guest: Option<Pin>, model: Option<Pin>) -> Self {
+        Self {
+            guest,
+            model,
+            description: stock_description(divided),
+            layers: Layers::There,
+        }
+    }
+}
+
+/// Uploads guest and frozen layers and asks the guest what it does.
 async fn serve(
     job: &Job,
-    measure: bool,
-    divided: &Divided,
+    layers: Parcel,
     parameters: &str,
     hosts: &Hosts,
     events: &Events,
 ) -> Result<Served, TrainerError> {
-    if job.split == Policy::Fixed(Split::None) && job.guest.is_stock() && !measure {
-        return Ok(Served {
-            guest: None,
-            model: None,
-            description: stock_description(divided),
-        });
-    }
-    let guest_sha = sha256(&job.guest.bytes);
-    let name = content_name(&job.guest.name, &guest_sha);
-    let uploaded = hosts.push_guest(&name, job.guest.bytes.clone()).await?;
-    let guest = pin(events, UploadKind::Guest, name, uploaded);
-    let prefix = divided.prefix.clone();
-    let bytes = Bytes::from(blocking(move || Ok(prefix.to_bytes()?)).await?);
-    let name = content_name(&job.model_name, &sha256(&bytes));
-    let uploaded = hosts.push_model(&name, bytes).await?;
-    let model = pin(events, UploadKind::Model, name, uploaded);
+    let (guest, _) = Parcel::guest(&job.guest).send(hosts, events).await?;
+    let (model, layers) = layers.send(hosts, events).await?;
     let request = DescriptionRequest {
         guest: guest.clone(),
         model: model.clone(),
@@ -227,31 +262,12 @@ async fn serve(
         guest: Some(guest),
         model: Some(model),
         description,
+        layers,
     })
 }
 
-fn sha256(bytes: &[u8]) -> String {
-    use sha2::Digest;
-    hex::encode(sha2::Sha256::digest(bytes))
-}
-
-fn pin(events: &Events, what: UploadKind, name: String, uploaded: Uploaded) -> Pin {
-    let Uploaded {
-        sha256,
-        bytes,
-        skipped,
-    } = uploaded;
-    events(Event::Upload {
-        what,
-        name: name.clone(),
-        bytes,
-        skipped,
-    });
-    Pin { name, sha256 }
-}
-
 /// What the stock guest answers.
-fn stock_description(divided: &Divided) -> Description {
+pub(crate) fn stock_description(divided: &Divided) -> Description {
     let served = |cut: &frostline_graph::Cut| ServedCut {
         name: cut.name.clone(),
         activation: Activation::Faithful,

@@ -17,6 +17,7 @@ mod row_value;
 mod rows;
 mod split;
 mod unpacked;
+mod upload;
 mod writer;
 
 #[cfg(test)]
@@ -37,6 +38,7 @@ pub use reader::ActivationReader;
 pub use row_value::RowValue;
 pub use rows::RowFormat;
 pub use split::Split;
+pub use upload::{REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_OFFSET, digest_of, repr_digest};
 pub use writer::{ActivationWriter, RowFailure};
 
 /// The media type of an extraction's answer: an Arrow IPC stream.

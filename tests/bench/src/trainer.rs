@@ -137,24 +137,23 @@ impl<'a> Trainer<'a> {
 
     /// Sends guest and frozen layers to the host.
     pub(crate) fn upload(&mut self) -> Result<Upload> {
-        let (mut previous, mut upload) = (Instant::now(), None);
+        let mut upload = None;
         let job = self.job();
         let rehearsal = self.run(
             |client, events, _| async move { Rehearsal::open(job, client, &events).await },
-            |event, at| {
+            |event, _| {
                 if let Event::Upload {
                     what: UploadKind::Model,
                     bytes,
+                    seconds,
                     ..
                 } = event
                 {
-                    let seconds = at.duration_since(previous).as_secs_f64();
                     upload = Some(Upload {
                         bytes: *bytes,
-                        seconds,
+                        seconds: *seconds,
                     });
                 }
-                previous = at;
                 Ok(())
             },
         )?;

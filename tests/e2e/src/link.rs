@@ -15,6 +15,7 @@ pub struct Link {
     address: SocketAddr,
     stopping: Arc<AtomicBool>,
     downstream: Arc<Pace>,
+    upstream: Arc<Pace>,
 }
 
 impl Link {
@@ -23,12 +24,25 @@ impl Link {
     /// # Errors
     /// When no loopback port can be opened.
     pub fn open(target: SocketAddr, bits_per_second: Option<u64>) -> io::Result<Self> {
+        Self::cut(target, bits_per_second, &[])
+    }
+
+    /// [`open`](Self::open), but the connections break one after the other: the first when `cuts[0]` bytes went towards `target` over
+    /// all connections, the next after `cuts[1]` more, and so on.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn cut(target: SocketAddr, bits_per_second: Option<u64>, cuts: &[u64]) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         let address = listener.local_addr()?;
         let stopping = Arc::new(AtomicBool::new(false));
-        let downstream = Arc::new(Pace::new(bits_per_second));
-        let upstream = Arc::new(Pace::new(bits_per_second));
-        let (stop, down) = (Arc::clone(&stopping), Arc::clone(&downstream));
+        let downstream = Arc::new(Pace::new(bits_per_second, &[]));
+        let upstream = Arc::new(Pace::new(bits_per_second, cuts));
+        let (stop, up, down) = (
+            Arc::clone(&stopping),
+            Arc::clone(&upstream),
+            Arc::clone(&downstream),
+        );
         thread::spawn(move || {
             for client in listener.incoming() {
                 if stop.load(Ordering::Relaxed) {
@@ -37,13 +51,14 @@ impl Link {
                 let (Ok(client), Ok(server)) = (client, TcpStream::connect(target)) else {
                     continue;
                 };
-                let _ = join(&client, &server, &upstream, &down);
+                let _ = join(&client, &server, &up, &down);
             }
         });
         Ok(Self {
             address,
             stopping,
             downstream,
+            upstream,
         })
     }
 
@@ -55,6 +70,11 @@ impl Link {
     /// Bytes carried towards clients so far, protocol overhead included.
     pub fn bytes_to_clients(&self) -> u64 {
         self.downstream.carried.load(Ordering::Relaxed)
+    }
+
+    /// Bytes carried from clients so far, protocol overhead included.
+    pub fn bytes_from_clients(&self) -> u64 {
+        self.upstream.carried.load(Ordering::Relaxed)
     }
 }
 
@@ -83,6 +103,10 @@ fn pump(mut from: TcpStream, mut to: TcpStream, pace: Arc<Pace>) {
     thread::spawn(move || {
         let mut buffer = vec![0; TURN];
         while let Ok(count @ 1..) = from.read(&mut buffer) {
+            if pace.breaks(count) {
+                let _ = (to.shutdown(Shutdown::Both), from.shutdown(Shutdown::Both));
+                break;
+            }
             pace.wait_for(count);
             let Some(chunk) = buffer.get(..count) else { break };
             if to.write_all(chunk).is_err() {
@@ -99,16 +123,32 @@ struct Pace {
     seconds_per_byte: f64,
     free_at: Mutex<Instant>,
     carried: AtomicU64,
+    /// How many bytes are carried when a connection breaks, the last first.
+    breaks_at: Mutex<Vec<u64>>,
 }
 
 impl Pace {
-    fn new(bits_per_second: Option<u64>) -> Self {
+    fn new(bits_per_second: Option<u64>, cuts: &[u64]) -> Self {
         let seconds_per_byte = bits_per_second.map_or(0.0, |rate| 8.0 / rate.max(1) as f64);
+        let reached = cuts.iter().scan(0, |sum: &mut u64, cut| {
+            *sum += cut;
+            Some(*sum)
+        });
+        let mut breaks_at: Vec<u64> = reached.collect();
+        breaks_at.reverse();
         Self {
+            breaks_at: Mutex::new(breaks_at),
             seconds_per_byte,
             free_at: Mutex::new(Instant::now()),
             carried: AtomicU64::new(0),
         }
+    }
+
+    /// Whether the connection breaks before these bytes.
+    fn breaks(&self, bytes: usize) -> bool {
+        let mut breaks_at = self.breaks_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let after = self.carried.load(Ordering::Relaxed) + bytes as u64;
+        breaks_at.pop_if(|cut| after > *cut).is_some()
     }
 
     fn wait_for(&self, bytes: usize) {
@@ -146,7 +186,7 @@ mod tests {
 
     #[test]
     fn the_pace_is_kept_on_paper() {
-        let pace = Pace::new(Some(8_000_000));
+        let pace = Pace::new(Some(8_000_000), &[]);
         let start = Instant::now();
         pace.wait_for(20_000);
         assert!(*pace.free_at.lock().unwrap() >= start + Duration::from_millis(20));

@@ -113,7 +113,7 @@ fn weights_beside_the_model_are_read() {
     let folder = tempfile::tempdir().unwrap();
     let model = Model::from_bytes(small().encode_to_vec().into()).unwrap();
     let path = folder.path().join("large.onnx");
-    model.write_within(&path, 1000).unwrap();
+    model.stage(&path, 1000).unwrap().commit().unwrap();
     assert!(std::fs::metadata(&path).unwrap().len() < 1000);
     assert_eq!(
         std::fs::metadata(folder.path().join("large.onnx.data"))
@@ -157,6 +157,19 @@ fn weights_elsewhere_are_refused() {
         let error = Model::read(&path).unwrap_err().to_string();
         assert!(error.contains("leaves the model's folder"), "{error}");
     }
+}
+
+#[test]
+fn what_is_not_committed_leaves_what_was_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.onnx");
+    std::fs::write(&path, "an earlier model").unwrap();
+    let model = Model::from_bytes(small().encode_to_vec().into()).unwrap();
+    let staged = model.stage(&path, 1000).unwrap();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
+    drop(staged);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    assert_eq!(std::fs::read(&path).unwrap(), b"an earlier model");
 }
 
 #[test]

@@ -9,8 +9,15 @@ pub struct Limits {
     /// Bytes of one model. The largest of the usual prefixes is VGG-19's at 80 MB, whole networks reach 575 MB; the model is
     /// held in memory while it is checked.
     pub model_bytes: u64,
-    /// Bytes of all uploads being received: two of the largest models.
+    /// Bytes of all uploads being received: two of the largest models. They lie on disk until they are whole, then in memory while they
+    /// are checked.
     pub upload_bytes: u64,
+    /// Uploads that broke off and are kept to go on from: a few jobs' models; more are most likely given up.
+    pub partials: usize,
+    /// Bytes of these on disk: as many of the largest models as may be received at once, twice.
+    pub partial_bytes: u64,
+    /// How long they are kept: until a job that failed overnight is started again.
+    pub partial_age: Duration,
     /// Bytes of a JSON request. 65,536 samples with keys of 100 bytes take 10 MB.
     pub request_bytes: usize,
     /// Samples of one extraction: a whole epoch of a small data set, while positions, keys and etags stay below 20 MB.
@@ -45,6 +52,9 @@ impl Default for Limits {
             guest_bytes: 16 << 20,
             model_bytes: 1 << 30,
             upload_bytes: 2 << 30,
+            partials: 16,
+            partial_bytes: 4 << 30,
+            partial_age: Duration::from_secs(24 * 3600),
             request_bytes: 16 << 20,
             samples: 65_536,
             parameter_bytes: 64 << 10,

@@ -114,6 +114,12 @@ pub struct LimitSettings {
     pub model_bytes: u64,
     /// Bytes of all uploads that are being received.
     pub upload_bytes: u64,
+    /// Uploads that broke off and are kept to go on from.
+    pub partials: usize,
+    /// Bytes of these.
+    pub partial_bytes: u64,
+    /// Seconds they are kept.
+    pub partial_seconds: u64,
     /// Samples of one extraction.
     pub samples: usize,
     /// Versions of one guest or model that are kept.
@@ -131,6 +137,9 @@ impl Default for LimitSettings {
             guest_bytes: limits.guest_bytes,
             model_bytes: limits.model_bytes,
             upload_bytes: limits.upload_bytes,
+            partials: limits.partials,
+            partial_bytes: limits.partial_bytes,
+            partial_seconds: limits.partial_age.as_secs(),
             samples: limits.samples,
             versions: limits.versions,
             names: limits.names,
@@ -194,6 +203,14 @@ impl LimitSettings {
             guest_bytes,
             model_bytes,
             upload_bytes: within("limits.upload_bytes", self.upload_bytes, largest, 1024 * GIB)?,
+            partials: within("limits.partials", self.partials, 0, 10_000)?,
+            partial_bytes: within("limits.partial_bytes", self.partial_bytes, 0, 1024 * GIB)?,
+            partial_age: Duration::from_secs(within(
+                "limits.partial_seconds",
+                self.partial_seconds,
+                0,
+                366 * 86_400,
+            )?),
             samples: within("limits.samples", self.samples, 1, 1 << 20)?,
             versions: within("limits.versions", self.versions, 1, 1000)?,
             names: within("limits.names", self.names, 1, 100_000)?,

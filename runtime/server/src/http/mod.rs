@@ -2,6 +2,7 @@
 
 mod connections;
 mod envelope;
+mod intake;
 mod probe;
 mod receive;
 mod refusal;
@@ -9,7 +10,8 @@ mod tenant_routes;
 mod uploads;
 
 pub(crate) use connections::serve;
-pub(crate) use receive::{json, upload_units};
+pub(crate) use intake::upload_units;
+pub(crate) use receive::json;
 pub(crate) use refusal::Refusal;
 
 use crate::extraction;
@@ -30,6 +32,7 @@ pub(crate) fn routes(service: Arc<Service>) -> Router {
         .route(
             "/v1/guests/{name}",
             get(tenant_routes::show_guest)
+                .head(uploads::guest_offset)
                 .put(uploads::put_guest)
                 .delete(tenant_routes::delete_guest),
         )
@@ -37,6 +40,7 @@ pub(crate) fn routes(service: Arc<Service>) -> Router {
         .route(
             "/v1/models/{name}",
             get(tenant_routes::show_model)
+                .head(uploads::model_offset)
                 .put(uploads::put_model)
                 .delete(tenant_routes::delete_model),
         )

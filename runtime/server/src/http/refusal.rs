@@ -6,7 +6,7 @@ use frostline_graph::GraphError;
 use frostline_objects::ObjectError;
 use frostline_sandbox::SandboxError;
 use frostline_tensor::{OpError, OpErrorCode};
-use frostline_wire::{ErrorBody, ErrorClass, FrameError};
+use frostline_wire::{ErrorBody, ErrorClass, FrameError, UPLOAD_OFFSET};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use std::time::Duration;
@@ -32,6 +32,9 @@ pub(crate) enum Refusal {
     /// The name is there, with other content than was pinned.
     #[error("{message}")]
     OtherVersion { message: String },
+    /// An upload that goes on somewhere else than it broke off.
+    #[error("this host has {has} bytes of that upload; go on there")]
+    Offset { has: u64 },
     /// Over a limit that waiting does not lift.
     #[error("{what} has {bytes} bytes, this host takes at most {limit}")]
     TooLarge { what: String, bytes: u64, limit: u64 },
@@ -83,7 +86,7 @@ impl Refusal {
             Self::Request { .. } => StatusCode::BAD_REQUEST,
             Self::Route { .. } | Self::NotFound { .. } => StatusCode::NOT_FOUND,
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
-            Self::OtherVersion { .. } => StatusCode::CONFLICT,
+            Self::OtherVersion { .. } | Self::Offset { .. } => StatusCode::CONFLICT,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Stalled { .. } => StatusCode::REQUEST_TIMEOUT,
             Self::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
@@ -98,7 +101,9 @@ impl Refusal {
     pub(crate) fn class(&self) -> ErrorClass {
         match self {
             Self::Unauthorized => ErrorClass::Unauthorized,
-            Self::Request { .. } | Self::Route { .. } | Self::Method { .. } => ErrorClass::Request,
+            Self::Request { .. } | Self::Route { .. } | Self::Method { .. } | Self::Offset { .. } => {
+                ErrorClass::Request
+            }
             Self::NotFound { .. } | Self::OtherVersion { .. } => ErrorClass::NotFound,
             Self::TooLarge { .. } => ErrorClass::TooLarge,
             Self::Busy { .. } | Self::Stopping => ErrorClass::Busy,
@@ -131,6 +136,9 @@ impl IntoResponse for Refusal {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(wait) = self.retry_after() {
             headers.insert(RETRY_AFTER, HeaderValue::from(wait.as_secs_f64().ceil() as u64));
+        }
+        if let Self::Offset { has } = self {
+            headers.insert(UPLOAD_OFFSET, HeaderValue::from(has));
         }
         if self == Self::Unauthorized {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

@@ -141,7 +141,13 @@ pub(super) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Refusal> {
         .map_err(|error| Refusal::request(format!("the query cannot be read: {}", error.body_text())))
 }
 
-fn version<F>(shelf: &Shelf<F>, what: &str, name: &str, uri: &Uri) -> Result<Arc<Stored<F>>, Refusal>
+/// The version the query names, or the newest.
+pub(super) fn version<F>(
+    shelf: &Shelf<F>,
+    what: &str,
+    name: &str,
+    uri: &Uri,
+) -> Result<Arc<Stored<F>>, Refusal>
 where
     F: serde::Serialize + DeserializeOwned + Clone + PartialEq + Send + Sync,
 {

@@ -1,17 +1,22 @@
-//! `PUT /v1/guests/{name}` and `PUT /v1/models/{name}`: received, checked, and only then visible.
+//! `PUT` and `HEAD` of `/v1/guests/{name}` and `/v1/models/{name}`: received, checked, and only then visible; and how much of an
+//! upload that broke off is here.
 
 use super::Refusal;
-use super::receive::{self, Upload};
-use super::tenant_routes::{Version, checked_name, query};
+use super::intake::{self, Upload};
+use super::tenant_routes::{Version, checked_name, query, version};
 use crate::service::Service;
-use crate::state::ModelFacts;
+use crate::state::{Found, ModelFacts, Shelf, Stored};
 use axum::Json;
 use axum::extract::{Path, Request, State};
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use frostline_graph::Model;
 use frostline_tensor::DType;
-use frostline_wire::{CutInfo, GuestInfo, ModelInfo};
-use http::{StatusCode, Uri};
+use frostline_wire::{CutInfo, GuestInfo, ModelInfo, UPLOAD_COMPLETE, UPLOAD_OFFSET};
+use http::header::CACHE_CONTROL;
+use http::{HeaderMap, StatusCode, Uri};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
 /// 201 for a new version, 200 when these bytes are the newest already.
@@ -27,14 +32,9 @@ pub(super) async fn put_guest(
 ) -> Result<(StatusCode, Json<GuestInfo>), Refusal> {
     checked_name(&name)?;
     let wanted: Version = query(&uri)?;
-    let upload = receive::upload(&service, request, "the guest", service.config.limits.guest_bytes).await?;
-    check_hash(&upload, &wanted)?;
-    let guest = service.sandbox.prepare(upload.bytes.clone()).await?;
-    let (stored, new) = service
-        .guests
-        .put(&name, &upload.sha256, upload.bytes, ())
-        .await?;
-    service.prepared.insert(upload.sha256, guest);
+    let upload = intake::upload(&service, request, "the guest", service.config.limits.guest_bytes).await?;
+    let stored = store_guest(&service, &name, &wanted, &upload).await;
+    let (stored, new) = upload.end(stored)?;
     tracing::info!(
         name,
         sha256 = stored.sha256,
@@ -45,6 +45,22 @@ pub(super) async fn put_guest(
     Ok((status(new), Json(stored.info(&name))))
 }
 
+async fn store_guest(
+    service: &Service,
+    name: &str,
+    wanted: &Version,
+    upload: &Upload,
+) -> Result<(Arc<Stored<()>>, bool), Refusal> {
+    check_hash(upload, wanted)?;
+    let guest = service.sandbox.prepare(upload.bytes.clone()).await?;
+    let stored = service
+        .guests
+        .put(name, &upload.sha256, upload.bytes.clone(), ())
+        .await?;
+    service.prepared.insert(upload.sha256.clone(), guest);
+    Ok(stored)
+}
+
 pub(super) async fn put_model(
     State(service): State<Arc<Service>>,
     Path(name): Path<String>,
@@ -53,16 +69,9 @@ pub(super) async fn put_model(
 ) -> Result<(StatusCode, Json<ModelInfo>), Refusal> {
     checked_name(&name)?;
     let wanted: Version = query(&uri)?;
-    let upload = receive::upload(&service, request, "the model", service.config.limits.model_bytes).await?;
-    check_hash(&upload, &wanted)?;
-    let bytes = upload.bytes.clone();
-    let facts = tokio::task::spawn_blocking(move || facts(bytes))
-        .await
-        .map_err(Refusal::host)??;
-    let (stored, new) = service
-        .models
-        .put(&name, &upload.sha256, upload.bytes, facts)
-        .await?;
+    let upload = intake::upload(&service, request, "the model", service.config.limits.model_bytes).await?;
+    let stored = store_model(&service, &name, &wanted, &upload).await;
+    let (stored, new) = upload.end(stored)?;
     tracing::info!(
         name,
         sha256 = stored.sha256,
@@ -73,14 +82,74 @@ pub(super) async fn put_model(
     Ok((status(new), Json(stored.info(&name))))
 }
 
+async fn store_model(
+    service: &Service,
+    name: &str,
+    wanted: &Version,
+    upload: &Upload,
+) -> Result<(Arc<Stored<ModelFacts>>, bool), Refusal> {
+    check_hash(upload, wanted)?;
+    let bytes = upload.bytes.clone();
+    let facts = tokio::task::spawn_blocking(move || facts(bytes))
+        .await
+        .map_err(Refusal::host)??;
+    let stored = service
+        .models
+        .put(name, &upload.sha256, upload.bytes.clone(), facts);
+    Ok(stored.await?)
+}
+
 fn check_hash(upload: &Upload, wanted: &Version) -> Result<(), Refusal> {
     match &wanted.sha256 {
-        Some(wanted) if *wanted != upload.sha256 => Err(Refusal::request(format!(
-            "the bytes received have the SHA-256 {}, not {wanted}; nothing was stored",
-            upload.sha256
-        ))),
+        Some(wanted) if *wanted != upload.sha256 => Err(intake::unlike(&upload.sha256, wanted)),
         _ => Ok(()),
     }
+}
+
+pub(super) async fn guest_offset(
+    State(service): State<Arc<Service>>,
+    Path(name): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    offset(&service, &service.guests, "guest", &name, &uri, &headers).await
+}
+
+pub(super) async fn model_offset(
+    State(service): State<Arc<Service>>,
+    Path(name): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    offset(&service, &service.models, "model", &name, &uri, &headers).await
+}
+
+/// `HEAD` with a digest: how much of that upload is here. Without one it is `GET` without its body.
+async fn offset<F>(
+    service: &Service,
+    shelf: &Shelf<F>,
+    what: &str,
+    name: &str,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<Response, Refusal>
+where
+    F: Serialize + DeserializeOwned + Clone + PartialEq + Send + Sync,
+{
+    checked_name(name)?;
+    let Some(sha256) = intake::digest(headers)? else {
+        return version(shelf, what, name, uri).map(|_| StatusCode::OK.into_response());
+    };
+    let (offset, complete) = match shelf.find(name, None) {
+        Found::Version(newest) if newest.sha256 == sha256 => (newest.bytes, "?1"),
+        _ => (service.partials.offset(&sha256).await?, "?0"),
+    };
+    let headers = [
+        (UPLOAD_OFFSET, offset.to_string()),
+        (UPLOAD_COMPLETE, complete.to_owned()),
+        (CACHE_CONTROL.as_str(), "no-store".to_owned()),
+    ];
+    Ok((StatusCode::NO_CONTENT, headers).into_response())
 }
 
 /// Reads the network; only cuts in f32 can travel.

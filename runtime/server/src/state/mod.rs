@@ -1,7 +1,9 @@
-//! What a host remembers: guests and models, as immutable versions in a store of its own.
+//! What a host remembers: guests and models, as immutable versions in a store of its own; and uploads on their way.
 
+mod partials;
 mod shelf;
 
+pub(crate) use partials::{Claim, PartialLimits, Partials, Unclaimed};
 pub(crate) use shelf::{Found, Shelf, Stored};
 
 use frostline_objects::ObjectError;

@@ -10,5 +10,6 @@
 mod extraction;
 mod lifecycle;
 mod profiles;
+mod resuming;
 mod support;
 mod uploads;

@@ -23,7 +23,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// How long anything may take before a test is called stuck.
-const STUCK: Duration = Duration::from_secs(60);
+pub(crate) const STUCK: Duration = Duration::from_secs(60);
 
 pub(crate) struct TestHost {
     pub(crate) host: Option<RunningHost>,
@@ -157,12 +157,24 @@ impl Client {
         path: &str,
         body: impl Into<Bytes>,
     ) -> Response<Incoming> {
-        let request = Request::builder()
+        self.send_with(method, path, &[], body).await
+    }
+
+    pub(crate) async fn send_with(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Response<Incoming> {
+        let mut request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.base))
-            .header("authorization", format!("Bearer {}", self.token))
-            .body(Full::new(body.into()))
-            .unwrap();
+            .header("authorization", format!("Bearer {}", self.token));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::new(body.into())).unwrap();
         tokio::time::timeout(STUCK, self.pool.request(request))
             .await
             .expect("no answer")
@@ -245,7 +257,9 @@ pub(crate) async fn rows(
         let Ok(frame) = frame else {
             return (rows, End::Aborted);
         };
-        let batches = match reader.push(frame.into_data().unwrap()) {
+        // Trailers come last, and say how long the host worked.
+        let Ok(data) = frame.into_data() else { continue };
+        let batches = match reader.push(data) {
             Ok(batches) => batches,
             Err(error) => return (rows, End::Bad(error)),
         };

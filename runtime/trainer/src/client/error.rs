@@ -1,3 +1,4 @@
+use crate::UploadKind;
 use frostline_wire::ErrorClass;
 use http::StatusCode;
 use std::time::Duration;
@@ -59,6 +60,25 @@ pub enum ClientError {
         message: String,
         /// When to ask again, if the host says.
         retry_after: Option<Duration>,
+    },
+    /// An upload gets no further.
+    #[error(
+        "the {what} did not get beyond {sent} of its {bytes} bytes in {attempts} attempts to send it to {host}: {source}; check the link \
+         and start the job again, the host keeps what it has"
+    )]
+    Upload {
+        /// The host.
+        host: String,
+        /// What was sent.
+        what: UploadKind,
+        /// Bytes the host had at the last attempt.
+        sent: u64,
+        /// All of them.
+        bytes: u64,
+        /// Attempts in a row that brought nothing.
+        attempts: u32,
+        /// What the last attempt ended with.
+        source: Box<ClientError>,
     },
     /// The answer is not what the protocol says; versions may differ.
     #[error(

@@ -20,6 +20,7 @@ pub use meter::ByteMeter;
 pub use token::Token;
 pub use upload::Uploaded;
 
+use crate::{Events, UploadKind};
 use bytes::Bytes;
 use frostline_wire::{
     Description, DescriptionRequest, ErrorClass, ExtractionRequest, GuestInfo, Load, ModelInfo, ObjectInfo,
@@ -219,35 +220,44 @@ impl HostClient {
     /// Uploads a guest unless the host has these very bytes under this name.
     ///
     /// # Errors
-    /// [`ClientError`]; `Refused` with the host's reason when it is no component, or of another world.
+    /// As [`HostClient::push`]; `Refused` with the host's reason when it is no component, or of another world.
     pub async fn push_guest(&self, name: &str, bytes: Bytes) -> Result<Uploaded, ClientError> {
-        let present = self.guest(name).await?.map(|info| info.sha256);
-        upload::push(
-            &self.transport,
-            &path("guests", name),
-            "application/wasm",
-            bytes,
-            present,
-            &self.meter,
-        )
-        .await
+        let unheard: Events = Arc::new(|_| ());
+        self.push(UploadKind::Guest, name, bytes, &unheard).await
     }
 
-    /// Uploads a model unless the host has these very bytes under this name. The bytes are sent as the host takes them.
+    /// Uploads a model unless the host has these very bytes under this name.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// As [`HostClient::push`].
     pub async fn push_model(&self, name: &str, bytes: Bytes) -> Result<Uploaded, ClientError> {
-        let present = self.model(name).await?.map(|info| info.sha256);
-        upload::push(
-            &self.transport,
-            &path("models", name),
-            "application/octet-stream",
+        let unheard: Events = Arc::new(|_| ());
+        self.push(UploadKind::Model, name, bytes, &unheard).await
+    }
+
+    /// Uploads a guest or a model unless the host has these very bytes under this name. The bytes are sent as the host takes them; an
+    /// upload that breaks off, now or in an earlier job, goes on where it did. `events` is told of progress and of repetitions.
+    ///
+    /// # Errors
+    /// [`ClientError`]; [`ClientError::Upload`] when it gets no further, however often it is tried.
+    pub async fn push(
+        &self,
+        what: UploadKind,
+        name: &str,
+        bytes: Bytes,
+        events: &Events,
+    ) -> Result<Uploaded, ClientError> {
+        let (kind, present) = match what {
+            UploadKind::Guest => ("guests", self.guest(name).await?.map(|info| info.sha256)),
+            UploadKind::Model => ("models", self.model(name).await?.map(|info| info.sha256)),
+        };
+        let upload = upload::Upload {
+            what,
+            name,
+            path: path(kind, name),
             bytes,
-            present,
-            &self.meter,
-        )
-        .await
+        };
+        upload::push(&self.transport, upload, present, events, &self.meter).await
     }
 
     /// What a guest does for a model.

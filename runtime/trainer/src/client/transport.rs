@@ -136,26 +136,37 @@ impl Transport {
         body: Option<(&'static str, RequestBody)>,
         meter: &ByteMeter,
     ) -> Result<Response<Incoming>, ClientError> {
-        let request = self.request(method, path, query, body)?;
+        let request = self.request(method, path, query, &[], body)?;
         tokio::time::timeout(self.deadlines.answer, self.exchange(connection, request, meter))
             .await
             .map_err(|_| self.silent("answering a request", self.deadlines.answer))?
+    }
+
+    /// Asks for the head of an answer alone, busy or not.
+    pub(super) async fn head(
+        &self,
+        path: &str,
+        headers: &[(&'static str, String)],
+        meter: &ByteMeter,
+    ) -> Result<HeaderMap, ClientError> {
+        let request = self.request(Method::HEAD, path, &[], headers, None)?;
+        let answer = tokio::time::timeout(self.deadlines.answer, self.exchange(0, request, meter));
+        let answer = answer
+            .await
+            .map_err(|_| self.silent("answering a request", self.deadlines.answer))?;
+        Ok(answer?.into_parts().0.headers)
     }
 
     /// Sends a large body; the caller watches its progress.
     pub(super) async fn upload(
         &self,
         path: &str,
-        media_type: &'static str,
-        body: RequestBody,
+        headers: &[(&'static str, String)],
+        body: (&'static str, RequestBody),
         meter: &ByteMeter,
     ) -> Result<Response<Incoming>, ClientError> {
-        self.exchange(
-            0,
-            self.request(Method::PUT, path, &[], Some((media_type, body)))?,
-            meter,
-        )
-        .await
+        let request = self.request(Method::PUT, path, &[], headers, Some(body))?;
+        self.exchange(0, request, meter).await
     }
 
     async fn exchange(
@@ -283,6 +294,7 @@ impl Transport {
         method: Method,
         path: &str,
         query: &[(&str, &str)],
+        headers: &[(&'static str, String)],
         body: Option<(&'static str, RequestBody)>,
     ) -> Result<Request<RequestBody>, ClientError> {
         let mut url = self.base.clone();
@@ -293,6 +305,9 @@ impl Transport {
         let mut request = Request::builder().method(method).uri(url.as_str());
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, token.header());
+        }
+        for (name, value) in headers {
+            request = request.header(*name, value);
         }
         let body = match body {
             Some((media_type, body)) => {

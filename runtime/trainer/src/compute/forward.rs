@@ -1,6 +1,6 @@
 use crate::TrainerError;
 use frostline_engine::{Interrupt, Session, SessionOptions};
-use frostline_graph::Model;
+use frostline_graph::{Model, ONE_FILE, Parts};
 use frostline_tensor::{Data, Tensor};
 
 /// The most rows of one run: 16 keep two cores busy, and at the widest cuts of the known networks take 50 MB.
@@ -26,9 +26,24 @@ impl Forward {
         interrupt: &Interrupt,
         doing: &'static str,
     ) -> Result<Self, TrainerError> {
-        let bytes = model.to_bytes()?;
-        let session = Session::open_until(&bytes, options, interrupt)
-            .map_err(|source| TrainerError::Engine { doing, source })?;
+        Self::open_within(model, batch, ONE_FILE, options, interrupt, doing)
+    }
+
+    /// [`Forward::open`], with the weights handed over beside a model of more than `limit` bytes.
+    fn open_within(
+        model: &Model,
+        batch: usize,
+        limit: usize,
+        options: &SessionOptions,
+        interrupt: &Interrupt,
+        doing: &'static str,
+    ) -> Result<Self, TrainerError> {
+        let Parts { model, weights } = model.to_parts(limit)?;
+        let session = match weights {
+            None => Session::open_until(&model, options, interrupt),
+            Some(weights) => Session::open_beside(&model, (Parts::WEIGHTS, weights), options, interrupt),
+        };
+        let session = session.map_err(|source| TrainerError::Engine { doing, source })?;
         let input = session
             .inputs()
             .first()
@@ -107,6 +122,21 @@ pub(crate) fn correct(logits: &Tensor, labels: &[i64]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::network;
+
+    #[test]
+    fn weights_beside_the_model_give_the_same_output() {
+        let open = |limit| {
+            let (options, interrupt) = (SessionOptions::default(), Interrupt::new());
+            Forward::open_within(&network(), 4, limit, &options, &interrupt, "testing").unwrap()
+        };
+        let pixels = (0..2 * 3 * 8 * 8).map(|index| (index % 11) as f32 / 11.0);
+        let rows = Tensor::f32([2, 3, 8, 8], pixels.collect()).unwrap();
+        let beside = network().to_parts(1500).unwrap();
+        let whole = network().to_bytes().unwrap();
+        assert!(beside.weights.is_some() && beside.model.len() < whole.len());
+        assert_eq!(open(1500).run(&rows).unwrap(), open(ONE_FILE).run(&rows).unwrap());
+    }
 
     #[test]
     fn runs_of_a_batch_are_equal_and_never_large() {

@@ -10,6 +10,8 @@ pub struct Explanation {
     pub headline: String,
     /// The others, the nearest first.
     pub rivals: Vec<Rival>,
+    /// What sending the frozen layers came to, or why they stay here; `None` when the host had them.
+    pub layers: Option<String>,
 }
 
 /// A split that was not chosen.
@@ -38,6 +40,7 @@ impl Plan {
             return Explanation {
                 headline: "there is nothing to choose from".to_owned(),
                 rivals: Vec::new(),
+                layers: None,
             };
         };
         let others = self
@@ -56,6 +59,7 @@ impl Plan {
         Explanation {
             headline: headline(chosen, rivals.first()),
             rivals,
+            layers: None,
         }
     }
 }
@@ -152,7 +156,7 @@ pub(crate) fn rate(bytes_per_second: f64) -> String {
 }
 
 /// Bytes for people, with three figures.
-fn amount(bytes: f64) -> String {
+pub(super) fn amount(bytes: f64) -> String {
     if bytes >= 1e6 {
         format!("{:.2} MB", bytes / 1e6)
     } else if bytes >= 1e3 {
@@ -162,7 +166,7 @@ fn amount(bytes: f64) -> String {
     }
 }
 
-fn seconds(seconds: f64) -> String {
+pub(super) fn seconds(seconds: f64) -> String {
     if seconds >= 1.0 {
         format!("{seconds:.2} s")
     } else {

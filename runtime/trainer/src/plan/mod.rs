@@ -7,6 +7,7 @@ mod pipeline;
 mod policy;
 mod simulate;
 mod survey;
+mod worth;
 
 pub(crate) use explain::rate;
 pub use explain::{Explanation, Rival};
@@ -14,6 +15,7 @@ pub use pipeline::{Bottleneck, Prediction, Stages, Workload};
 pub use policy::{ParsePolicyError, Policy};
 pub use simulate::{Measured, Simulation, SimulationError};
 pub(crate) use survey::{Seen, Survey};
+pub(crate) use worth::Layers;
 
 use crate::Flow;
 use frostline_wire::{Encoding, Split};
@@ -101,6 +103,9 @@ impl Plan {
             link_bytes_per_second: workload.link_bytes_per_second,
             iteration_seconds: chosen.prediction.iteration_seconds,
             bottleneck: chosen.prediction.bottleneck,
+            upload_bytes: 0,
+            upload_seconds: 0.0,
+            upload_reason: None,
             candidates: self.candidates.iter().map(row).collect(),
         })
     }
@@ -131,6 +136,12 @@ pub struct Summary {
     pub iteration_seconds: f64,
     /// The stage that bounds it.
     pub bottleneck: Bottleneck,
+    /// Bytes of frozen layers that were sent to the host for this plan; 0 when it had them or they stay here.
+    pub upload_bytes: u64,
+    /// What sending them took. It is behind us when the split is chosen, so no candidate's time contains it.
+    pub upload_seconds: f64,
+    /// For people: when the sent layers are paid back, or why they stay here.
+    pub upload_reason: Option<String>,
     /// All candidates, in the order of execution.
     pub candidates: Vec<SummaryRow>,
 }

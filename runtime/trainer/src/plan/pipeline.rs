@@ -12,7 +12,8 @@ pub struct Stages {
     pub link_seconds: f64,
     /// Decoding, the middle and the training step on the trainer.
     pub trainer_seconds: f64,
-    /// Once per job: what has to be uploaded for this split and is not there yet.
+    /// Once per job: what has to be uploaded for this split and is not there yet. Frozen layers are there when a split is chosen; what
+    /// they took is told beside the plan.
     pub upload_seconds: f64,
 }
 

@@ -3,6 +3,7 @@
 use super::samples::{requested, spread};
 use crate::guest::content_name;
 use crate::setup::blocking;
+use crate::uploading::one_file;
 use crate::{Guest, HostClient, TrainerError, notes};
 use bytes::Bytes;
 use frostline_graph::{Cut, Model};
@@ -99,8 +100,8 @@ fn prepare(
 ) -> Result<(Vec<Cut>, Bytes, PixelSpec), TrainerError> {
     let network = model.network()?;
     let cuts = candidates(model, &network, freeze)?;
-    let frozen = model.slice(None, Some(freeze))?.to_bytes()?;
-    Ok((cuts, frozen.into(), notes::pixels(model, &network, wanted)?))
+    let frozen = one_file(&model.slice(None, Some(freeze))?, freeze.to_owned())?;
+    Ok((cuts, frozen, notes::pixels(model, &network, wanted)?))
 }
 
 fn sha256(bytes: &[u8]) -> String {

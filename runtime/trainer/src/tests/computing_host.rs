@@ -23,6 +23,8 @@ pub(super) struct Storage {
     pub(super) serves: Vec<ServedCut>,
     /// Whether the guest makes its own input.
     pub(super) own_pixels: bool,
+    /// Whether the link can be probed.
+    pub(super) probed: bool,
 }
 
 impl Storage {
@@ -46,6 +48,10 @@ impl Storage {
             (Method::GET, "/v1/objects") => self.listing(),
             (Method::POST, "/v1/descriptions") => self.describe(serde_json::from_slice(body).unwrap()),
             (Method::POST, "/v1/extractions") => self.extract(&extraction(body)),
+            (Method::GET, "/v1/probe") if self.probed => {
+                let bytes = parts.uri.query().unwrap().strip_prefix("bytes=").unwrap();
+                Reply::Whole(vec![Bytes::from(vec![0; bytes.parse().unwrap()])])
+            }
             (Method::PUT, path) => {
                 self.uploads
                     .lock()

@@ -31,6 +31,8 @@ pub(super) enum Reply {
     Stream(BoxStream<'static, Bytes>),
     /// These pieces, then nothing for ever.
     Stuck(Vec<Bytes>),
+    /// No body, but these headers.
+    Head(Vec<(&'static str, String)>),
     /// A refusal.
     Refused(u16, ErrorClass, Option<u64>),
 }
@@ -132,6 +134,15 @@ fn respond(reply: Reply) -> Response<Body> {
         Reply::Stuck(some) => {
             let body = StreamBody::new(pieces(some).chain(stream::pending()));
             response.body(BodyExt::boxed_unsync(body)).unwrap()
+        }
+        Reply::Head(headers) => {
+            let mut response = Response::builder().status(204);
+            for (name, value) in headers {
+                response = response.header(name, value);
+            }
+            response
+                .body(BodyExt::boxed_unsync(StreamBody::new(pieces(vec![]))))
+                .unwrap()
         }
         Reply::Refused(status, class, retry_after) => {
             let body = ErrorBody {

@@ -9,4 +9,7 @@ mod pipeline;
 mod planner;
 mod profile;
 mod real_data;
+mod uploads;
 mod whole_job;
+
+pub(crate) use whole_job::network;

@@ -20,7 +20,7 @@ const SIDE: usize = 8;
 const CHANNELS: usize = 6;
 
 /// conv -> relu -> conv -> relu -> pooled -> features -> 7 classes.
-pub(super) fn network() -> Model {
+pub(crate) fn network() -> Model {
     let mut state = 1_u32;
     let mut random = |count: usize| -> Vec<f32> {
         let next = |_| {
@@ -240,6 +240,71 @@ async fn the_exported_model_scores_as_the_last_epoch_did_and_says_what_it_is() {
     assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 1);
 }
 
+/// The network with two wide layers before its features: 96 KB of weights.
+fn heavy() -> Model {
+    const WIDE: usize = 2000;
+    let mut proto = network().into_proto();
+    let graph = proto.graph.as_mut().unwrap();
+    (graph.node[5].name, graph.node[5].output[0]) = ("narrow".into(), "narrow".into());
+    let wide = [
+        node("MatMul", &["narrow", "widening"], &["wide"]),
+        node("MatMul", &["wide", "narrowing"], &["features"]),
+    ];
+    graph.node.splice(6..6, wide);
+    for (name, shape) in [("widening", [CHANNELS, WIDE]), ("narrowing", [WIDE, CHANNELS])] {
+        let values = (0..CHANNELS * WIDE).map(|index| (index % 7) as f32 / 1000.0);
+        let weight = Tensor::f32(shape, values.collect()).unwrap();
+        graph.initializer.push(initializer(name, &weight));
+    }
+    Model::from_proto(proto).unwrap()
+}
+
+/// A job with the split left open, on a link over which its 96 KB of frozen layers take 96 seconds; and bytes of models uploaded.
+async fn planned(epochs: u32) -> (Ran, usize) {
+    let storage = Storage {
+        probed: true,
+        ..photos()
+    };
+    let (host, storage) = storage.start().await;
+    let out = TempDir::new().unwrap();
+    let mut job = job("auto", out.path());
+    job.model = heavy();
+    (job.link_bytes_per_second, job.epochs) = (Some(1e3), epochs);
+    let ran = run(&host, job).await;
+    let uploads = storage.uploads.lock().unwrap();
+    let models = uploads.iter().filter(|(path, _)| path.contains("/models/"));
+    (ran, models.map(|(_, bytes)| bytes.len()).sum())
+}
+
+fn reason(ran: &Ran) -> String {
+    let reason = |event: &Event| match event {
+        Event::Split { reason, .. } => Some(reason.clone()),
+        _ => None,
+    };
+    ran.events.iter().find_map(reason).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn layers_are_sent_only_for_a_job_that_takes_longer_than_sending_them() {
+    // An epoch of 21 photos takes some seconds of that link, whole or decoded.
+    let (short, sent) = planned(2).await;
+    assert!(sent < 5_000, "at most the first layer: {sent}");
+    let why = reason(&short);
+    assert!(
+        why.contains("the frozen layers") && why.contains("stay here"),
+        "{why}"
+    );
+    let split = &short.outcome.as_ref().unwrap().split;
+    assert!(!matches!(split, frostline_wire::Split::Cut(_)), "{split}");
+    let (long, sent) = planned(100).await;
+    assert!(sent > 96_000, "{sent}");
+    assert!(!reason(&long).contains("stay here"), "{}", reason(&long));
+    // As far as both went, they learnt the same.
+    let worst = short.losses().into_iter().zip(long.losses());
+    let worst = worst.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(worst < 1e-5, "{worst}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn events_tell_the_whole_story() {
     let (host, _) = photos().start().await;
@@ -264,10 +329,14 @@ async fn events_tell_the_whole_story() {
                 assert!(*bytes_received > 3 * bytes);
                 "done"
             }
-            Event::BadSample { .. } | Event::Retry { .. } | Event::Replan { .. } | Event::Host { .. } => {
-                "unexpected"
-            }
+            Event::Uploading { .. } => "uploading",
+            Event::BadSample { .. }
+            | Event::Retry { .. }
+            | Event::UploadRetry { .. }
+            | Event::Host { .. }
+            | Event::Replan { .. } => "unexpected",
         })
+        .filter(|kind| *kind != "uploading")
         .collect();
     let mut expected = vec!["dataset", "upload", "upload", "split", "baseline"];
     expected.extend(["step", "step", "step", "epoch"].repeat(3));

@@ -1,8 +1,12 @@
 //! Hosts that are down, die, come back, and jobs that are told to stop.
 
 use crate::harness::{Scratch, binary, demo, events, frostline, series};
-use frostline_e2e::{Finished, HostProcess, finish};
+use frostline_e2e::{Finished, HostProcess, Link, finish};
+use frostline_graph::Model;
+use frostline_graph::build::node;
+use frostline_graph::onnx::{TensorProto, data_type};
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 #[test]
@@ -37,6 +41,82 @@ fn a_running_host_serves_and_keeps_what_it_has() {
         guests[0]["name"].as_str().unwrap().starts_with("prefix-"),
         "{guests}"
     );
+}
+
+#[test]
+fn an_upload_over_a_link_that_breaks_sends_each_byte_about_once() {
+    let scratch = Scratch::with_photos(6, 2);
+    let host = scratch.host(&[]);
+    let model = scratch.path("heavy.onnx");
+    let weight = heavy(&model);
+    let token = host.token_file().to_str().unwrap().to_owned();
+    let link = Link::cut(host.address(), Some(80_000_000), &[weight / 2, weight / 4]).unwrap();
+    let model = model.to_str().unwrap();
+    let flags = [
+        "--host",
+        &link.url(),
+        "--token-file",
+        &token,
+        "--model",
+        model,
+        "--split",
+        "features",
+    ];
+    let run = events(&scratch.train(&flags));
+    let upload = run
+        .iter()
+        .find(|event| event["event"] == "upload" && event["what"] == "model")
+        .unwrap();
+    let size = upload["bytes"].as_u64().unwrap();
+    assert!(size >= weight, "{upload}");
+    let resumed = upload["resumed_at"].as_u64().unwrap();
+    assert!(weight / 2 < resumed && resumed < size, "{upload}");
+    assert!(upload["seconds"].as_f64().unwrap() > 0.0);
+    assert!(run.iter().any(|event| event["event"] == "upload_retry"));
+    assert!(run.iter().all(|event| event["event"] != "uploading"));
+    // What was between trainer and host when it broke is sent again: windows and buffers, at most 2 MB each time.
+    let sent = link.bytes_from_clients();
+    assert!(sent < size + (4 << 20), "{sent} bytes for {size}");
+    let undisturbed = events(&scratch.train(&["--model", model, "--split", "features"]));
+    assert_eq!(series(&run, "step", "loss"), series(&undisturbed, "step", "loss"));
+}
+
+/// Writes the demo's backbone with two wide layers before its features, and returns the bytes of their weights.
+fn heavy(file: &Path) -> u64 {
+    const FEATURES: i64 = 128;
+    const WIDE: i64 = 12_000;
+    let mut proto = Model::read(demo("backbone.onnx")).unwrap().into_proto();
+    let graph = proto.graph.as_mut().unwrap();
+    let last = graph
+        .node
+        .iter()
+        .position(|node| node.output[0] == "features")
+        .unwrap();
+    graph.node[last].output[0] = "narrow".to_owned();
+    let wide = [
+        node("MatMul", &["narrow", "widening"], &["wide"]),
+        node("MatMul", &["wide", "narrowing"], &["features"]),
+    ];
+    graph.node.splice(last + 1..last + 1, wide);
+    let mut state = 1_u32;
+    let mut noise = |count: i64| -> Vec<u8> {
+        let next = |_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            ((state >> 8) as f32 / (1 << 24) as f32 - 0.5) / 100.0
+        };
+        (0..count).map(next).flat_map(f32::to_le_bytes).collect()
+    };
+    for (name, dims) in [("widening", [FEATURES, WIDE]), ("narrowing", [WIDE, FEATURES])] {
+        graph.initializer.push(TensorProto {
+            name: name.to_owned(),
+            dims: dims.to_vec(),
+            data_type: data_type::FLOAT,
+            raw_data: noise(FEATURES * WIDE).into(),
+            ..TensorProto::default()
+        });
+    }
+    Model::from_proto(proto).unwrap().write(file).unwrap();
+    (2 * FEATURES * WIDE * 4) as u64
 }
 
 #[test]

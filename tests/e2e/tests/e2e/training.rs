@@ -2,6 +2,7 @@
 
 use crate::harness::{Scratch, demo, events, frostline, series};
 use frostline_e2e::{finish, repository};
+use frostline_graph::Model;
 use serde_json::Value;
 use std::process::Command;
 
@@ -111,6 +112,20 @@ fn the_same_seed_gives_the_same_losses() {
     let losses = |seed: &str| series(&events(&job(seed)), "step", "loss");
     assert_eq!(losses("7"), losses("7"));
     assert_ne!(losses("7"), losses("8"));
+}
+
+#[test]
+fn a_model_whose_weights_lie_beside_it_is_trained_and_uploaded_like_any_other() {
+    let scratch = Scratch::with_photos(6, 2);
+    let model = scratch.path("beside.onnx");
+    let whole = Model::read(demo("backbone.onnx")).unwrap();
+    whole.stage(&model, 1000).unwrap().commit().unwrap();
+    assert!(scratch.path("beside.onnx.data").is_file());
+    let run = |flags: &[&str]| events(&scratch.train(&[&["--split", "features"], flags].concat()));
+    let (inside, beside) = (run(&[]), run(&["--model", model.to_str().unwrap()]));
+    assert_eq!(series(&inside, "step", "loss"), series(&beside, "step", "loss"));
+    let uploaded = |events: &[Value]| series(events, "upload", "bytes");
+    assert_eq!(uploaded(&inside), uploaded(&beside));
 }
 
 #[test]

@@ -106,17 +106,16 @@ impl Member {
             has.clear();
         }
         let uploads = lock(&self.uploads).clone();
+        let events = self.events.clone().unwrap_or_else(|| Arc::new(|_| ()));
         for upload in uploads.get(has.len()..).unwrap_or_default() {
-            has.push(self.push(upload.clone()).await?);
+            has.push(self.push(upload.clone(), &events).await?);
         }
         Ok(has.clone())
     }
 
-    pub(super) async fn push(&self, upload: Upload) -> Result<Uploaded, ClientError> {
-        match upload.what {
-            UploadKind::Guest => self.client.push_guest(&upload.name, upload.bytes).await,
-            UploadKind::Model => self.client.push_model(&upload.name, upload.bytes).await,
-        }
+    pub(super) async fn push(&self, upload: Upload, events: &Events) -> Result<Uploaded, ClientError> {
+        let Upload { what, name, bytes } = upload;
+        self.client.push(what, &name, bytes, events).await
     }
 
     /// Looks whether it is back, and gives it what it needs.

@@ -157,30 +157,25 @@ impl Hosts {
             .await
     }
 
-    /// Uploads a guest to every host that has not these very bytes under this name; to those that are down, once they are back.
+    /// Uploads a guest or a model to every host that has not these very bytes under this name; to those that are down, once they are
+    /// back.
     ///
     /// # Errors
     /// As [`Hosts::each`].
-    pub(crate) async fn push_guest(&self, name: &str, bytes: Bytes) -> Result<Uploaded, TrainerError> {
-        self.push(UploadKind::Guest, name, bytes).await
-    }
-
-    /// Uploads a model to every host that has not these very bytes under this name; to those that are down, once they are back.
-    ///
-    /// # Errors
-    /// As [`Hosts::each`].
-    pub(crate) async fn push_model(&self, name: &str, bytes: Bytes) -> Result<Uploaded, TrainerError> {
-        self.push(UploadKind::Model, name, bytes).await
-    }
-
-    async fn push(&self, what: UploadKind, name: &str, bytes: Bytes) -> Result<Uploaded, TrainerError> {
+    pub(crate) async fn push(
+        &self,
+        what: UploadKind,
+        name: &str,
+        bytes: Bytes,
+        events: &Events,
+    ) -> Result<Uploaded, TrainerError> {
         let upload = Upload {
             what,
             name: name.to_owned(),
             bytes,
         };
         if let [only] = self.fleet.members.as_slice() {
-            return Ok(only.push(upload).await?);
+            return Ok(only.push(upload, events).await?);
         }
         lock(&self.fleet.uploads).push(upload);
         let all = self.each(|member| async move { member.catch_up().await }).await?;

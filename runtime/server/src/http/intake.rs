@@ -1,0 +1,278 @@
+//! Uploads as they come in: to a file, so that what came of one that breaks off is there to go on from.
+
+use super::Refusal;
+use super::receive::declared;
+use crate::service::Service;
+use crate::state::{Claim, Unclaimed};
+use axum::body::Body;
+use axum::extract::Request;
+use bytes::Bytes;
+use frostline_wire::{ErrorClass, REPR_DIGEST, UPLOAD_OFFSET, digest_of};
+use http::HeaderMap;
+use http_body_util::BodyExt;
+use sha2::{Digest, Sha256};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::fs::File;
+use tokio::io::{AsyncWriteExt, BufWriter};
+use tokio::sync::OwnedSemaphorePermit;
+
+/// The unit in which room for uploads is reserved, because a semaphore counts in 32 bits.
+const UNIT: u64 = 64 << 10;
+
+/// Bytes written at once: a quarter of an HTTP/2 window, so that a fast client is not held up by a write for each of its frames.
+const WRITE: usize = 256 << 10;
+
+/// When to come back to a host that has no room for an upload, or is receiving it already.
+const LATER: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_secs(1);
+
+/// How many units `bytes` take.
+pub(crate) fn upload_units(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX)
+}
+
+/// A whole upload in memory, its hash, and the reservation of that memory.
+pub(super) struct Upload {
+    pub(super) bytes: Bytes,
+    pub(super) sha256: String,
+    claim: Option<Claim>,
+    /// Held until the upload is stored or refused.
+    _reserved: OwnedSemaphorePermit,
+}
+
+impl Upload {
+    /// Ends the upload. Its file goes, unless asking again with the same bytes may end better.
+    pub(super) fn end<T>(self, outcome: Result<T, Refusal>) -> Result<T, Refusal> {
+        let again = |refusal: &Refusal| matches!(refusal.class(), ErrorClass::Busy | ErrorClass::Host);
+        if let (Some(claim), false) = (self.claim, outcome.as_ref().is_err_and(again)) {
+            claim.discard();
+        }
+        outcome
+    }
+}
+
+/// What the whole upload is to hash to, if the request says so.
+///
+/// # Errors
+/// [`Refusal::Request`] for a digest without a SHA-256.
+pub(super) fn digest(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
+    let Some(value) = headers.get(REPR_DIGEST) else {
+        return Ok(None);
+    };
+    let sha256 = value.to_str().ok().and_then(digest_of);
+    sha256.map(Some).ok_or_else(|| {
+        Refusal::request(format!(
+            "{REPR_DIGEST} must name the SHA-256 of the whole upload, as in sha-256=:<base64>:"
+        ))
+    })
+}
+
+/// Where the body goes on.
+fn offset(headers: &HeaderMap) -> Result<u64, Refusal> {
+    let Some(value) = headers.get(UPLOAD_OFFSET) else {
+        return Ok(0);
+    };
+    let offset = value.to_str().ok().and_then(|text| text.parse().ok());
+    offset.ok_or_else(|| Refusal::request(format!("{UPLOAD_OFFSET} must be a number of bytes")))
+}
+
+/// Reads an upload of at most `limit` bytes to its end and hashes it. Room for it is reserved before a byte is read.
+///
+/// It goes on in a task of its own when the client is gone, so that what came is written down.
+///
+/// # Errors
+/// [`Refusal::TooLarge`], [`Refusal::Stalled`], [`Refusal::Offset`], [`Refusal::Busy`] when other uploads fill the room set aside or
+/// bring the same bytes, [`Refusal::Request`] when it hashes to something else than it should.
+pub(super) async fn upload(
+    service: &Arc<Service>,
+    request: Request,
+    what: &'static str,
+    limit: u64,
+) -> Result<Upload, Refusal> {
+    let (digest, offset) = (digest(request.headers())?, offset(request.headers())?);
+    if digest.is_none() && offset > 0 {
+        return Err(Refusal::request(format!(
+            "an upload that goes on at {offset} must say by {REPR_DIGEST} which one it is"
+        )));
+    }
+    let whole = whole(&request, what, offset, limit)?;
+    let reserved = reserve(service, whole).await?;
+    let (claim, file) = match digest {
+        None => (None, service.partials.unnamed().await?),
+        Some(sha256) => {
+            let (claim, file) = service.partials.claim(&sha256, offset, whole).await?;
+            (Some(claim), file)
+        }
+    };
+    let arrival = Arrival {
+        service: Arc::clone(service),
+        what,
+        limit,
+        bytes: offset,
+        file: BufWriter::with_capacity(WRITE, File::from_std(file)),
+        claim,
+    };
+    let receiving = service.work.spawn(arrival.receive(request.into_body(), reserved));
+    receiving.await.map_err(Refusal::host)?
+}
+
+/// Bytes of the whole upload, of which `offset` came before; as many as may be where the request does not say.
+fn whole(request: &Request, what: &str, offset: u64, limit: u64) -> Result<u64, Refusal> {
+    let rest = declared(request, what, limit)?;
+    match rest.map_or(limit.max(offset), |rest| offset.saturating_add(rest)) {
+        bytes if bytes > limit => Err(Refusal::TooLarge {
+            what: what.to_owned(),
+            bytes,
+            limit,
+        }),
+        bytes => Ok(bytes),
+    }
+}
+
+async fn reserve(service: &Service, bytes: u64) -> Result<OwnedSemaphorePermit, Refusal> {
+    let reserve = Arc::clone(&service.uploads).acquire_many_owned(upload_units(bytes));
+    let reserved = tokio::time::timeout(service.config.limits.stall, reserve).await;
+    let reserved = reserved.map_err(|_| Refusal::Busy {
+        message: "other uploads fill the room this host sets aside for them".to_owned(),
+        retry_after: LATER,
+    })?;
+    reserved.map_err(|_| Refusal::Stopping)
+}
+
+/// An upload on its way to its file.
+struct Arrival {
+    service: Arc<Service>,
+    what: &'static str,
+    limit: u64,
+    /// Bytes that came, those of earlier attempts included.
+    bytes: u64,
+    file: BufWriter<File>,
+    claim: Option<Claim>,
+}
+
+impl Arrival {
+    async fn receive(mut self, body: Body, reserved: OwnedSemaphorePermit) -> Result<Upload, Refusal> {
+        let came = self.pour(body).await;
+        // What came is written down whatever the end.
+        let written = self.file.flush().await.map_err(disk);
+        if let Err(refusal) = came.and(written) {
+            self.break_off(&refusal).await;
+            return Err(refusal);
+        }
+        self.whole(reserved).await
+    }
+
+    /// Writes down the body.
+    async fn pour(&mut self, mut body: Body) -> Result<(), Refusal> {
+        let stall = self.service.config.limits.stall;
+        loop {
+            let stop = async {
+                match &self.claim {
+                    Some(claim) => claim.stop().cancelled().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let frame = tokio::select! {
+                frame = tokio::time::timeout(stall, body.frame()) => frame.map_err(|_| Refusal::Stalled {
+                    seconds: stall.as_secs(),
+                })?,
+                () = stop => return Err(taken("another upload of the same bytes took this one's place")),
+                () = self.service.end.cancelled() => return Err(Refusal::Stopping),
+            };
+            let Some(frame) = frame else { return Ok(()) };
+            let what = self.what;
+            let frame = frame.map_err(|error| Refusal::request(format!("{what} broke off: {error}")))?;
+            if let Ok(piece) = frame.into_data() {
+                self.take(&piece).await?;
+            }
+        }
+    }
+
+    async fn take(&mut self, piece: &[u8]) -> Result<(), Refusal> {
+        self.bytes += piece.len() as u64;
+        if self.bytes > self.limit {
+            return Err(Refusal::TooLarge {
+                what: self.what.to_owned(),
+                bytes: self.bytes,
+                limit: self.limit,
+            });
+        }
+        self.service.metrics.upload_bytes.inc_by(piece.len() as u64);
+        if let Some(claim) = &self.claim {
+            claim.moved();
+        }
+        self.file.write_all(piece).await.map_err(disk)
+    }
+
+    /// Lets others go on from what came, as far as the host keeps that.
+    async fn break_off(self, refusal: &Refusal) {
+        let Some(claim) = self.claim else { return };
+        tracing::info!(sha256 = claim.sha256(), bytes = self.bytes, %refusal, "an upload broke off");
+        if matches!(refusal, Refusal::TooLarge { .. }) {
+            claim.discard();
+        } else {
+            drop(claim);
+        }
+        self.service.partials.sweep().await;
+    }
+
+    /// Reads the file back and holds it against its digest: what is hashed is what is used, whenever its parts came.
+    async fn whole(self, reserved: OwnedSemaphorePermit) -> Result<Upload, Refusal> {
+        let (file, length) = (self.file.into_inner().into_std().await, self.bytes);
+        let read = tokio::task::spawn_blocking(move || hashed(file, length)).await;
+        let (bytes, sha256) = read.map_err(Refusal::host)?.map_err(disk)?;
+        let wanted = self.claim.as_ref().map(Claim::sha256);
+        let other = wanted.filter(|wanted| **wanted != sha256).map(str::to_owned);
+        let upload = Upload {
+            bytes,
+            sha256,
+            claim: self.claim,
+            _reserved: reserved,
+        };
+        match other {
+            None => Ok(upload),
+            Some(wanted) => {
+                let refusal = unlike(&upload.sha256, &wanted);
+                upload.end(Err(refusal))
+            }
+        }
+    }
+}
+
+/// The refusal of bytes that hash to something else than they should.
+pub(super) fn unlike(sha256: &str, wanted: &str) -> Refusal {
+    Refusal::request(format!(
+        "the bytes received have the SHA-256 {sha256}, not {wanted}; nothing was stored or kept, send them from the start"
+    ))
+}
+
+fn hashed(mut file: std::fs::File, length: u64) -> io::Result<(Bytes, String)> {
+    let mut bytes = Vec::with_capacity(usize::try_from(length).map_err(io::Error::other)?);
+    file.seek(SeekFrom::Start(0))?;
+    file.read_to_end(&mut bytes)?;
+    let sha256 = hex::encode(Sha256::digest(&bytes));
+    Ok((bytes.into(), sha256))
+}
+
+fn disk(error: io::Error) -> Refusal {
+    Refusal::from(Unclaimed::Disk(error))
+}
+
+fn taken(message: &str) -> Refusal {
+    Refusal::Busy {
+        message: message.to_owned(),
+        retry_after: SOON,
+    }
+}
+
+impl From<Unclaimed> for Refusal {
+    fn from(error: Unclaimed) -> Self {
+        match error {
+            Unclaimed::Offset { has } => Self::Offset { has },
+            Unclaimed::Taken => taken(&error.to_string()),
+            Unclaimed::Disk(_) => Self::host(error),
+        }
+    }
+}

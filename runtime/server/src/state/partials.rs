@@ -1,0 +1,413 @@
+//! Uploads on their way, and what came of those that broke off: a file each, `partials/<sha256>`, named by what the whole hashes
+//! to. One upload at a time writes such a file; what is left over is bounded by number, bytes and age.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+use tokio_util::sync::CancellationToken;
+
+/// An upload that was silent this long gives way to another of the same bytes: its client is most likely the one that comes back. A
+/// link of 1 Mbit/s brings a piece every eighth of a second.
+const SILENT: Duration = Duration::from_secs(2);
+
+/// How long an upload that is to give way may take to write down what it has.
+const GIVING_WAY: Duration = Duration::from_secs(5);
+
+/// What may be kept of uploads that broke off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PartialLimits {
+    /// Uploads.
+    pub(crate) number: usize,
+    /// Their bytes in all.
+    pub(crate) bytes: u64,
+    /// How long after their last byte.
+    pub(crate) age: Duration,
+}
+
+/// Why an upload cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unclaimed {
+    /// The host has another number of bytes than the client goes on from.
+    #[error("this host has {has} bytes of that upload; go on there")]
+    Offset {
+        /// Where to go on.
+        has: u64,
+    },
+    /// The same bytes are being received from somebody else.
+    #[error(
+        "the same bytes are being uploaded by another client; wait for that, or come back when it has broken off"
+    )]
+    Taken,
+    /// The disk failed.
+    #[error("the host's folder for uploads: {0}")]
+    Disk(#[from] io::Error),
+}
+
+/// All uploads on their way to one host.
+#[derive(Clone)]
+pub(crate) struct Partials(Arc<Shared>);
+
+struct Shared {
+    folder: PathBuf,
+    limits: PartialLimits,
+    held: Mutex<HashMap<String, Held>>,
+}
+
+/// An upload being received.
+struct Held {
+    /// What it will come to.
+    bytes: u64,
+    /// When something of it came last.
+    moved: Instant,
+    /// Ends it.
+    stop: CancellationToken,
+    /// It has ended.
+    ended: CancellationToken,
+}
+
+/// The right to write one upload's file; ends when dropped. The file stays unless [`discard`](Self::discard) removes it.
+pub(crate) struct Claim {
+    shared: Arc<Shared>,
+    sha256: String,
+    stop: CancellationToken,
+}
+
+impl Partials {
+    /// Uses `folder`, making it where it is missing, and removes what is too old or too much in it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn open(folder: PathBuf, limits: PartialLimits) -> io::Result<Self> {
+        std::fs::create_dir_all(&folder)?;
+        let partials = Self(Arc::new(Shared {
+            folder,
+            limits,
+            held: Mutex::default(),
+        }));
+        partials.0.sweep()?;
+        Ok(partials)
+    }
+
+    /// How many bytes of an upload are here.
+    pub(crate) async fn offset(&self, sha256: &str) -> Result<u64, Unclaimed> {
+        let path = self.0.path(sha256);
+        Ok(blocking(move || length(&path)).await?)
+    }
+
+    /// Begins to receive an upload of `bytes` bytes from its `offset` on; from 0 it begins anew. The file is open at its end.
+    ///
+    /// # Errors
+    /// [`Unclaimed`]; `Taken` while another upload of the same bytes moves.
+    pub(crate) async fn claim(
+        &self,
+        sha256: &str,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<(Claim, File), Unclaimed> {
+        let claim = self.hold(sha256, bytes).await?;
+        let (shared, path) = (Arc::clone(&self.0), self.0.path(sha256));
+        let file = blocking(move || {
+            shared.sweep()?;
+            let mut options = OpenOptions::new();
+            let mut file = options
+                .create(true)
+                .read(true)
+                .write(true)
+                .truncate(offset == 0)
+                .open(path)?;
+            let has = file.seek(SeekFrom::End(0))?;
+            Ok((file, has))
+        });
+        let (file, has) = file.await?;
+        if has == offset {
+            return Ok((claim, file));
+        }
+        if has == 0 {
+            claim.discard();
+        }
+        Err(Unclaimed::Offset { has })
+    }
+
+    /// A file for an upload that does not say what it hashes to; it is gone when it is closed.
+    pub(crate) async fn unnamed(&self) -> Result<File, Unclaimed> {
+        let folder = self.0.folder.clone();
+        Ok(blocking(move || tempfile::tempfile_in(folder)).await?)
+    }
+
+    /// Removes what is too old or too much. A failure is logged: leftovers cost space, not correctness.
+    pub(crate) async fn sweep(&self) {
+        let shared = Arc::clone(&self.0);
+        if let Err(error) = blocking(move || shared.sweep()).await {
+            tracing::warn!(%error, "leftovers of uploads could not be removed");
+        }
+    }
+
+    async fn hold(&self, sha256: &str, bytes: u64) -> Result<Claim, Unclaimed> {
+        let until = tokio::time::Instant::now() + GIVING_WAY;
+        loop {
+            let ended = match self.0.hold(sha256, bytes) {
+                Ok(stop) => {
+                    return Ok(Claim {
+                        shared: Arc::clone(&self.0),
+                        sha256: sha256.to_owned(),
+                        stop,
+                    });
+                }
+                Err(ended) => ended.ok_or(Unclaimed::Taken)?,
+            };
+            let gone = tokio::time::timeout_at(until, ended.cancelled()).await;
+            gone.map_err(|_| Unclaimed::Taken)?;
+        }
+    }
+}
+
+impl Shared {
+    fn path(&self, sha256: &str) -> PathBuf {
+        self.folder.join(sha256)
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<String, Held>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the upload, or says what to wait for: nothing while its holder moves, its end when it was silent and is told to stop.
+    fn hold(&self, sha256: &str, bytes: u64) -> Result<CancellationToken, Option<CancellationToken>> {
+        let mut held = self.held();
+        if let Some(other) = held.get(sha256) {
+            if other.moved.elapsed() < SILENT {
+                return Err(None);
+            }
+            other.stop.cancel();
+            return Err(Some(other.ended.clone()));
+        }
+        let stop = CancellationToken::new();
+        held.insert(
+            sha256.to_owned(),
+            Held {
+                bytes,
+                moved: Instant::now(),
+                stop: stop.clone(),
+                ended: CancellationToken::new(),
+            },
+        );
+        Ok(stop)
+    }
+
+    fn sweep(&self) -> io::Result<()> {
+        let files = self.files()?;
+        for name in surplus(files, &self.limits) {
+            let held = self.held();
+            if !held.contains_key(&name) {
+                tracing::info!(sha256 = name, "an upload that broke off is given up");
+                remove(&self.path(&name));
+            }
+        }
+        Ok(())
+    }
+
+    fn files(&self) -> io::Result<Vec<Leftover>> {
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            // Gone since, or of a name that is none of ours: nothing to do with it.
+            let (Ok(meta), Ok(name)) = (entry.metadata(), entry.file_name().into_string()) else {
+                continue;
+            };
+            let held = self.held().get(&name).map(|held| held.bytes);
+            let age = meta
+                .modified()
+                .ok()
+                .and_then(|modified| SystemTime::now().duration_since(modified).ok());
+            files.push(Leftover {
+                name,
+                bytes: held.unwrap_or(meta.len()),
+                age: age.unwrap_or_default(),
+                held: held.is_some(),
+            });
+        }
+        Ok(files)
+    }
+}
+
+impl Claim {
+    /// Something of the upload came.
+    pub(crate) fn moved(&self) {
+        if let Some(held) = self.shared.held().get_mut(&self.sha256) {
+            held.moved = Instant::now();
+        }
+    }
+
+    /// Cancelled when this upload is to give way to another of the same bytes.
+    pub(crate) fn stop(&self) -> &CancellationToken {
+        &self.stop
+    }
+
+    /// What the whole is to hash to.
+    pub(crate) fn sha256(&self) -> &str {
+        &self.sha256
+    }
+
+    /// Removes the file: there is nothing to go on from any more.
+    pub(crate) fn discard(self) {
+        remove(&self.shared.path(&self.sha256));
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if let Some(held) = self.shared.held().remove(&self.sha256) {
+            held.ended.cancel();
+        }
+    }
+}
+
+/// A file in the folder.
+#[derive(Debug, Clone)]
+struct Leftover {
+    name: String,
+    bytes: u64,
+    age: Duration,
+    held: bool,
+}
+
+/// The names of those that go: the too old, then the oldest until the rest is few and small enough. Uploads being received stay and
+/// count.
+fn surplus(mut files: Vec<Leftover>, limits: &PartialLimits) -> Vec<String> {
+    files.sort_by_key(|file| (!file.held, file.age));
+    let (mut number, mut bytes) = (0_usize, 0_u64);
+    let mut gone = Vec::new();
+    for file in files {
+        let total = bytes.saturating_add(file.bytes);
+        let fits = number < limits.number && total <= limits.bytes && file.age < limits.age;
+        if file.held || fits {
+            (number, bytes) = (number + 1, total);
+        } else {
+            gone.push(file.name);
+        }
+    }
+    gone
+}
+
+fn length(path: &Path) -> io::Result<u64> {
+    match std::fs::metadata(path) {
+        Ok(meta) => Ok(meta.len()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+fn remove(path: &Path) {
+    if let Err(error) = std::fs::remove_file(path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(path = %path.display(), %error, "an upload's leftover could not be removed");
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(io::Error::other)?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    const SHA: &str = "aa";
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn leftover(name: &str, bytes: u64, hours: u32) -> Leftover {
+        Leftover {
+            name: name.to_owned(),
+            bytes,
+            age: HOUR * hours,
+            held: false,
+        }
+    }
+
+    const LIMITS: PartialLimits = PartialLimits {
+        number: 2,
+        bytes: 100,
+        age: Duration::from_secs(10 * 3600),
+    };
+
+    fn partials(limits: PartialLimits) -> (Partials, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("partials");
+        (Partials::open(path, limits).unwrap(), folder)
+    }
+
+    #[test]
+    fn the_old_and_the_surplus_go_the_oldest_first() {
+        let gone = |files: &[Leftover]| surplus(files.to_vec(), &LIMITS);
+        assert_eq!(gone(&[leftover("old", 1, 11), leftover("new", 1, 1)]), ["old"]);
+        assert_eq!(
+            gone(&[leftover("a", 1, 3), leftover("b", 1, 1), leftover("c", 1, 2)]),
+            ["a"]
+        );
+        assert_eq!(gone(&[leftover("a", 60, 2), leftover("b", 60, 1)]), ["a"]);
+        let held = Leftover {
+            held: true,
+            ..leftover("held", 90, 12)
+        };
+        assert_eq!(gone(&[held, leftover("a", 60, 1), leftover("b", 10, 2)]), ["a"]);
+    }
+
+    #[tokio::test]
+    async fn an_upload_goes_on_where_it_broke_off() {
+        let (partials, _folder) = partials(LIMITS);
+        let (claim, mut file) = partials.claim(SHA, 0, 6).await.unwrap();
+        file.write_all(b"abc").unwrap();
+        drop((claim, file));
+        assert_eq!(partials.offset(SHA).await.unwrap(), 3);
+        for wrong in [1, 4] {
+            let refused = partials.claim(SHA, wrong, 6).await.map(drop);
+            assert!(
+                matches!(refused, Err(Unclaimed::Offset { has: 3 })),
+                "{refused:?}"
+            );
+        }
+        let (claim, mut file) = partials.claim(SHA, 3, 6).await.unwrap();
+        file.write_all(b"def").unwrap();
+        let path = claim.shared.path(SHA);
+        assert_eq!(std::fs::read(&path).unwrap(), b"abcdef");
+        claim.discard();
+        assert!(!path.exists());
+        assert_eq!(partials.offset(SHA).await.unwrap(), 0);
+        let refused = partials.claim(SHA, 3, 6).await.map(drop);
+        assert!(matches!(refused, Err(Unclaimed::Offset { has: 0 })));
+        assert!(!path.exists(), "asking leaves no file");
+    }
+
+    #[tokio::test]
+    async fn one_writes_at_a_time_and_the_silent_give_way() {
+        let (partials, _folder) = partials(LIMITS);
+        let (first, file) = partials.claim(SHA, 0, 6).await.unwrap();
+        let refused = partials.claim(SHA, 0, 6).await.map(drop);
+        assert!(matches!(refused, Err(Unclaimed::Taken)));
+        partials.0.held().get_mut(SHA).unwrap().moved = Instant::now().checked_sub(SILENT).unwrap();
+        let holder = tokio::spawn(async move {
+            first.stop().cancelled().await;
+            drop((first, file));
+        });
+        assert!(partials.claim(SHA, 0, 6).await.is_ok());
+        holder.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_is_being_received_is_not_swept() {
+        let (partials, _folder) = partials(PartialLimits { number: 0, ..LIMITS });
+        let (claim, _file) = partials.claim(SHA, 0, 6).await.unwrap();
+        partials.sweep().await;
+        assert!(claim.shared.path(SHA).exists());
+        let path = claim.shared.path(SHA);
+        drop(claim);
+        partials.sweep().await;
+        assert!(!path.exists());
+    }
+}

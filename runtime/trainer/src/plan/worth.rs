@@ -1,0 +1,184 @@
+//! Whether the frozen layers are worth sending to the host, and what sending them came to.
+
+use super::explain::{amount, rate, seconds};
+use super::{Plan, Prediction, Ranked, Workload};
+use frostline_wire::Split;
+
+/// Where the frozen layers are when a job begins.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) enum Layers {
+    /// The host had them, or nobody asked.
+    #[default]
+    There,
+    /// They were sent for this job.
+    Sent {
+        /// Their size.
+        bytes: u64,
+        /// What that took.
+        seconds: f64,
+    },
+    /// They stay on the trainer, because sending them takes longer than the job without them.
+    Here {
+        /// Their size.
+        bytes: u64,
+        /// What sending them would take.
+        seconds: f64,
+        /// What the link moves, in bytes per second.
+        rate: f64,
+        /// What the job takes without them.
+        job_seconds: f64,
+    },
+}
+
+impl Layers {
+    /// [`Layers::Here`] when sending `bytes` of layers alone takes longer than the whole job `without` them: then no split that needs
+    /// them can end earlier, however little it takes itself.
+    pub(crate) fn stay(bytes: u64, without: &Ranked, workload: &Workload) -> Option<Self> {
+        let rate = workload.link_bytes_per_second;
+        let (seconds, job_seconds) = (bytes as f64 / rate, without.prediction.total_seconds);
+        (seconds > job_seconds).then_some(Self::Here {
+            bytes,
+            seconds,
+            rate,
+            job_seconds,
+        })
+    }
+
+    /// Bytes and seconds of what was sent.
+    pub(crate) fn sent(&self) -> (u64, f64) {
+        match *self {
+            Self::Sent { bytes, seconds } => (bytes, seconds),
+            Self::There | Self::Here { .. } => (0, 0.0),
+        }
+    }
+
+    /// What this means for a plan, in one line; `None` where there is nothing to tell.
+    pub(crate) fn explain(&self, plan: &Plan) -> Option<String> {
+        match *self {
+            Self::There => None,
+            Self::Sent { bytes, seconds: took } => {
+                let (size, took_text) = (amount(bytes as f64), seconds(took));
+                let sent = format!("the frozen layers, {size}, took {took_text} to send");
+                Some(match paid_back(took, plan) {
+                    Some((iterations, split)) => {
+                        format!("{sent}: paid back after {iterations} iterations against '{split}'")
+                    }
+                    None => sent,
+                })
+            }
+            Self::Here {
+                bytes,
+                seconds: sending,
+                rate: link,
+                job_seconds,
+            } => Some(format!(
+                "the frozen layers, {}, stay here: sending them takes {} at {}, the whole job without them {}",
+                amount(bytes as f64),
+                seconds(sending),
+                rate(link),
+                seconds(job_seconds)
+            )),
+        }
+    }
+}
+
+/// After how many iterations the chosen split has made up for `took` seconds of sending layers, against the best split that needs
+/// none. `None` when it needs none itself, there is no such split, or an iteration saves nothing.
+fn paid_back(took: f64, plan: &Plan) -> Option<(u64, Split)> {
+    let chosen = plan.chosen()?;
+    let without = plan
+        .candidates
+        .iter()
+        .filter(|ranked| !needs_layers(&ranked.candidate.split));
+    let rival = without.min_by(|left, right| {
+        let total = |ranked: &Ranked| ranked.prediction.total_seconds;
+        total(left).total_cmp(&total(right))
+    })?;
+    let steady = |prediction: &Prediction| prediction.steady_seconds;
+    let saved = steady(&rival.prediction) - steady(&chosen.prediction);
+    let pays = needs_layers(&chosen.candidate.split) && saved > 0.0;
+    pays.then(|| ((took / saved).ceil() as u64, rival.candidate.split.clone()))
+}
+
+fn needs_layers(split: &Split) -> bool {
+    matches!(split, Split::Cut(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Candidate, Policy, Stages};
+    use frostline_wire::Encoding;
+
+    fn workload(iterations: u64) -> Workload {
+        Workload {
+            batch: 10,
+            iterations,
+            link_bytes_per_second: 1e6,
+            shared_cores: false,
+            request_share: 1.0,
+        }
+    }
+
+    fn candidate(split: &str, link_seconds: f64) -> Candidate {
+        Candidate {
+            split: Split::from(split),
+            encoding: Encoding::F32,
+            stages: Stages {
+                link_seconds,
+                ..Stages::default()
+            },
+            bytes_per_sample: link_seconds * 1e5,
+        }
+    }
+
+    fn plan(splits: &[(&str, f64)], iterations: u64) -> Plan {
+        let candidates = splits.iter().map(|(split, seconds)| candidate(split, *seconds));
+        Plan::choose(candidates.collect(), &workload(iterations), &Policy::Auto).unwrap()
+    }
+
+    fn stays(bytes: u64, iterations: u64) -> Option<Layers> {
+        let plan = plan(&[("none", 2.0)], iterations);
+        Layers::stay(bytes, plan.chosen().unwrap(), &workload(iterations))
+    }
+
+    #[test]
+    fn layers_stay_where_the_whole_job_takes_less_than_sending_them() {
+        // 2 s an iteration: ten take 20 s, in which the link moves 20 MB.
+        assert!(stays(21_000_000, 10).is_some());
+        assert_eq!(stays(19_000_000, 10), None);
+        assert_eq!(stays(21_000_000, 100), None, "a longer job is worth more bytes");
+        let why = stays(42_000_000, 10)
+            .unwrap()
+            .explain(&plan(&[("none", 2.0)], 10))
+            .unwrap();
+        assert_eq!(
+            why,
+            "the frozen layers, 42.00 MB, stay here: sending them takes 42.00 s at 8.0 Mbit/s, the whole job without them 20.00 s"
+        );
+    }
+
+    #[test]
+    fn what_was_sent_is_paid_back_by_what_an_iteration_saves() {
+        let sent = Layers::Sent {
+            bytes: 42_100_000,
+            seconds: 3.1,
+        };
+        assert_eq!(sent.sent(), (42_100_000, 3.1));
+        let cut = plan(&[("none", 2.0), ("input", 3.0), ("features", 1.5)], 100);
+        assert_eq!(
+            sent.explain(&cut).unwrap(),
+            "the frozen layers, 42.10 MB, took 3.10 s to send: paid back after 7 iterations against 'none'"
+        );
+        for unpaid in [
+            plan(&[("none", 1.0), ("features", 1.5)], 100),
+            plan(&[("features", 1.5)], 100),
+        ] {
+            assert_eq!(
+                sent.explain(&unpaid).unwrap(),
+                "the frozen layers, 42.10 MB, took 3.10 s to send"
+            );
+        }
+        assert_eq!(Layers::There.explain(&cut), None);
+    }
+}

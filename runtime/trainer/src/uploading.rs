@@ -1,0 +1,265 @@
+//! What a host needs for a job, sent to it; and, before that, whether the frozen layers are worth sending.
+
+use crate::choice::{Chosen, Offer};
+use crate::guest::content_name;
+use crate::pipeline::FeedPlan;
+use crate::plan::{Layers, Plan, Policy, Seen, Survey};
+use crate::planner::Planner;
+use crate::planning::{self, Here};
+use crate::setup::{Divided, blocking, stock_description};
+use crate::sources::Sources;
+use crate::{Event, Events, Guest, Hosts, Job, Possible, TrainerError, TrainerProfile, UploadKind, Uploaded};
+use bytes::Bytes;
+use frostline_graph::{GraphError, Model};
+use frostline_wire::{ModelInfo, Pin, Profile, Split};
+use sha2::{Digest, Sha256};
+
+/// Something to upload, named by its content.
+#[derive(Clone)]
+pub(crate) struct Parcel {
+    what: UploadKind,
+    name: String,
+    sha256: String,
+    bytes: Bytes,
+}
+
+impl Parcel {
+    pub(crate) fn guest(guest: &Guest) -> Self {
+        Self::new(UploadKind::Guest, &guest.name, guest.bytes.clone())
+    }
+
+    /// The layers in `model`, which end at the cut `end`.
+    ///
+    /// # Errors
+    /// [`TrainerError::LayersTooLarge`], [`TrainerError::Graph`].
+    pub(crate) async fn layers(job: &Job, model: Model, end: &str) -> Result<Self, TrainerError> {
+        let (name, end) = (job.model_name.clone(), end.to_owned());
+        blocking(move || Ok(Self::new(UploadKind::Model, &name, one_file(&model, end)?))).await
+    }
+
+    fn new(what: UploadKind, name: &str, bytes: Bytes) -> Self {
+        let sha256 = hex::encode(Sha256::digest(&bytes));
+        Self {
+            what,
+            name: content_name(name, &sha256),
+            sha256,
+            bytes,
+        }
+    }
+
+    /// Sends it unless the host has it, and tells.
+    ///
+    /// # Errors
+    /// [`TrainerError::Client`], [`TrainerError::NoHost`].
+    pub(crate) async fn send(&self, hosts: &Hosts, events: &Events) -> Result<(Pin, Layers), TrainerError> {
+        let Uploaded {
+            sha256,
+            bytes,
+            skipped,
+            seconds,
+            resumed_at,
+        } = hosts
+            .push(self.what, &self.name, self.bytes.clone(), events)
+            .await?;
+        events(Event::Upload {
+            what: self.what,
+            name: self.name.clone(),
+            bytes,
+            skipped,
+            seconds,
+            resumed_at,
+        });
+        let layers = if skipped {
+            Layers::There
+        } else {
+            Layers::Sent { bytes, seconds }
+        };
+        let name = self.name.clone();
+        Ok((Pin { name, sha256 }, layers))
+    }
+}
+
+/// The layers up to `end` as the one ONNX file a host takes.
+///
+/// # Errors
+/// [`TrainerError::LayersTooLarge`], [`TrainerError::Graph`].
+pub(crate) fn one_file(layers: &Model, end: String) -> Result<Bytes, TrainerError> {
+    match layers.to_bytes() {
+        Ok(bytes) => Ok(bytes.into()),
+        Err(GraphError::TooLarge { bytes, limit }) => Err(TrainerError::LayersTooLarge { end, bytes, limit }),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What was found out before the frozen layers were sent.
+#[derive(Default)]
+pub(crate) struct Look {
+    /// Link and trainer, so that they need not be measured again.
+    pub(crate) measured: Option<Here>,
+    /// The plan without the frozen layers, where they are not worth sending.
+    pub(crate) stay: Option<Stay>,
+}
+
+/// A job whose frozen layers stay on the trainer.
+pub(crate) struct Stay {
+    planner: Planner,
+    /// What the host needs to decode and preprocess with the stock guest, where that is part of the plan: the first of the layers, since
+    /// a guest describes pixels for a model.
+    first: Option<Parcel>,
+}
+
+impl Stay {
+    /// Sends what the plan needs.
+    ///
+    /// # Errors
+    /// [`TrainerError::Client`], [`TrainerError::NoHost`].
+    pub(crate) async fn serve(
+        &self,
+        job: &Job,
+        hosts: &Hosts,
+        events: &Events,
+    ) -> Result<(Option<Pin>, Option<Pin>), TrainerError> {
+        let Some(first) = &self.first else {
+            return Ok((None, None));
+        };
+        let (guest, _) = Parcel::guest(&job.guest).send(hosts, events).await?;
+        let (model, _) = first.send(hosts, events).await?;
+        Ok((Some(guest), Some(model)))
+    }
+
+    /// The choice, and the planner that watches over it.
+    ///
+    /// # Errors
+    /// [`TrainerError::Policy`].
+    pub(crate) fn begin(self, policy: &Policy) -> Result<(Chosen, Option<Planner>), TrainerError> {
+        planning::started(self.planner, policy)
+    }
+}
+
+/// Measures the link and this machine and says whether `layers` are worth sending, for a split that is left open and the stock guest,
+/// of which it is known what it answers. Says nothing when the host has them, or something cannot be measured.
+///
+/// # Errors
+/// [`TrainerError`].
+pub(crate) async fn look(
+    job: &Job,
+    hosts: &Hosts,
+    divided: &Divided,
+    layers: &Parcel,
+    object_bytes: u64,
+    feed: &FeedPlan,
+) -> Result<Look, TrainerError> {
+    let there = hosts.each(|host| {
+        let client = hosts.client(&host);
+        async move { client.model(&layers.name).await }
+    });
+    let has = |info: &Option<ModelInfo>| info.as_ref().is_some_and(|info| info.sha256 == layers.sha256);
+    if there.await?.iter().all(has) {
+        return Ok(Look::default());
+    }
+    // What cannot be measured now is said by whoever measures next, for a plan.
+    let Ok(link) = planning::probe(job, hosts).await else {
+        return Ok(Look::default());
+    };
+    let description = stock_description(divided);
+    let offer = Offer {
+        network: &divided.network,
+        freeze: &job.freeze,
+        description: &description,
+        object_bytes,
+        encoding: job.encoding,
+        flow: job.flow,
+    };
+    let sources = Sources {
+        root: job.root.clone(),
+        guest: None,
+        model: None,
+        parameters: String::new(),
+        pixels: Some(divided.pixels),
+        network: divided.network.clone(),
+    };
+    let possible = planning::worthwhile(job, divided, planning::fitting(job, &offer, &sources, feed)?)?;
+    let trainer = planning::measure_trainer(job, hosts, divided, &possible, &layers.sha256, feed);
+    let Ok(trainer) = trainer.await else {
+        return Ok(Look::default());
+    };
+    let here = Here { link, trainer };
+    let stay = stay(job, divided, layers, object_bytes, feed, &here, possible).await?;
+    Ok(Look {
+        measured: Some(here),
+        stay,
+    })
+}
+
+/// The plan without the frozen layers, if they are not worth sending.
+async fn stay(
+    job: &Job,
+    divided: &Divided,
+    layers: &Parcel,
+    object_bytes: u64,
+    feed: &FeedPlan,
+    here: &Here,
+    possible: Vec<Possible>,
+) -> Result<Option<Stay>, TrainerError> {
+    let workload = planning::workload(job, feed, &here.link, job.shared_cores);
+    let survey = Survey {
+        host: like(&here.trainer),
+        trainer: here.trainer.clone(),
+        object_bytes: object_bytes as f64,
+        hosts: 1,
+        neighbours: 0,
+        seen: Seen::default(),
+    };
+    let without: Vec<Possible> = possible
+        .into_iter()
+        .filter(|possible| !matches!(possible.split, Split::Cut(_)))
+        .collect();
+    let first = first(job, divided).await?;
+    let mut candidates = survey.candidates(&without, &workload);
+    for candidate in &mut candidates {
+        if candidate.split == Split::Input {
+            candidate.stages.upload_seconds = first.bytes.len() as f64 / workload.link_bytes_per_second;
+        }
+    }
+    let Some(plan) = Plan::choose(candidates, &workload, &Policy::Auto) else {
+        return Ok(None);
+    };
+    let Some(best) = plan.chosen() else {
+        return Ok(None);
+    };
+    let Some(stays) = Layers::stay(layers.bytes.len() as u64, best, &workload) else {
+        return Ok(None);
+    };
+    let split = &best.candidate.split;
+    let (first, possible) = if *split == Split::Input {
+        (Some(first), without)
+    } else {
+        let only = without.into_iter().filter(|possible| possible.split == *split);
+        (None, only.collect())
+    };
+    let planner = Planner::new(survey, possible, workload, here.link, job.split.clone(), job.flow);
+    Ok(Some(Stay {
+        planner: planner.with_layers(stays),
+        first,
+    }))
+}
+
+/// The layers up to the first cut: the least that is a model.
+async fn first(job: &Job, divided: &Divided) -> Result<Parcel, TrainerError> {
+    let cut = divided.network.cuts.first().map_or(&job.freeze, |cut| &cut.name);
+    let part = divided.headed.slice(None, Some(cut))?;
+    Parcel::layers(job, part, cut).await
+}
+
+/// A host that nothing was measured on, taken to be like this machine; a running job corrects what it sees.
+fn like(trainer: &TrainerProfile) -> Profile {
+    Profile {
+        place: trainer.place.clone(),
+        read_seconds_per_sample: 0.0,
+        decode_seconds_per_sample: trainer.decode_seconds_per_sample,
+        input: trainer.input.clone(),
+        cuts: Vec::new(),
+        measured_in_seconds: 0.0,
+        measured_at: trainer.measured_at,
+    }
+}
