@@ -44,8 +44,8 @@ const LEAST_SHARE: usize = 32 << 10;
 /// More connections must move this many times as much to be worth their buffers.
 const WORTH: f64 = 1.25;
 
-/// Measures with one connection, then with twice as many as long as that moves more than a quarter more. Where one is enough it ends
-/// after half a second at 5 Mbit/s and a third above 10 Mbit/s; where four are better, after three quarters.
+/// Measures with one connection, then with twice as many as long as that moves more than a quarter more. It ends after some two
+/// thirds of a second.
 pub(super) async fn probe(transport: &Transport, meter: &ByteMeter) -> Result<Link, ClientError> {
     let mut round_trip = Duration::MAX;
     for _ in 0..3 {
@@ -60,7 +60,11 @@ pub(super) async fn probe(transport: &Transport, meter: &ByteMeter) -> Result<Li
     };
     while link.connections < CONNECTIONS {
         let connections = link.connections * 2;
-        let rate = several(transport, connections, &link, meter).await?;
+        let mut rate = several(transport, connections, &link, meter).await?;
+        if rate < link.bytes_per_second * WORTH {
+            // A hiccup may have hidden the gain.
+            rate = rate.max(several(transport, connections, &link, meter).await?);
+        }
         if rate < link.bytes_per_second * WORTH {
             break;
         }

@@ -143,8 +143,8 @@ impl HostClient {
     }
 
     /// Measures the link: how long a small answer takes, then the rate of answers of growing size until one takes long enough to
-    /// tell, then whether several connections move more. Extractions use as many connections from then on. Takes about half a
-    /// second.
+    /// tell, then whether several connections move more. Extractions use as many connections from then on. Takes some two
+    /// thirds of a second.
     ///
     /// # Errors
     /// [`ClientError`].
