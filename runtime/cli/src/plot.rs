@@ -261,6 +261,7 @@ mod tests {
                     decode_threads: 1,
                 },
                 read_seconds_per_sample: 0.0,
+                read_busy_seconds_per_sample: 0.0,
                 decode_seconds_per_sample: 0.0,
                 input: [].into(),
                 cuts: vec![cut("/features/a", 800_000, 0.004), cut("b\"", 2_048, 0.010)],

@@ -256,6 +256,7 @@ fn like(trainer: &TrainerProfile) -> Profile {
     Profile {
         place: trainer.place.clone(),
         read_seconds_per_sample: 0.0,
+        read_busy_seconds_per_sample: 0.0,
         decode_seconds_per_sample: trainer.decode_seconds_per_sample,
         input: trainer.input.clone(),
         cuts: Vec::new(),

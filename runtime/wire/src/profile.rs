@@ -30,6 +30,9 @@ pub struct Profile {
     pub place: Place,
     /// Fetching an object from its store, one after the other.
     pub read_seconds_per_sample: f64,
+    /// What reading an object takes from the computing beside it, with eight read at once: seconds of the whole machine.
+    #[serde(default)]
+    pub read_busy_seconds_per_sample: f64,
     /// Decoding and preprocessing one object on one thread.
     pub decode_seconds_per_sample: f64,
     /// Decoded pixels on the wire, by encoding's name.

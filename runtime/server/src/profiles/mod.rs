@@ -1,5 +1,6 @@
 //! Profiles: what a model takes on this host, measured on its lanes and kept.
 
+mod reading;
 mod samples;
 mod task;
 

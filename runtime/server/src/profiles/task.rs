@@ -1,6 +1,7 @@
 //! From a request as sent to a profile.
 
 use super::blocking;
+use super::reading::Beside;
 use super::samples::samples;
 use crate::config::Limits;
 use crate::extraction::check_samples;
@@ -10,7 +11,7 @@ use frostline_graph::Model;
 use frostline_objects::Store;
 use frostline_profile::{ProfileError, Rules, Subject, encoded_pixels, measure, memory, now};
 use frostline_sandbox::ModelView;
-use frostline_tensor::{DType, GraphExecutor, PixelSpec};
+use frostline_tensor::{DType, GraphExecutor, PixelSpec, Stage};
 use frostline_wire::{Activation, Description, Linear, Pin, Pixels, Place, Profile, ProfileRequest};
 use serde::Serialize;
 use std::sync::Arc;
@@ -132,9 +133,27 @@ impl Task {
         };
         let executor: Arc<dyn GraphExecutor> = Arc::clone(&service.executor) as _;
         let measured = measure(&subject, &samples.pixels, &executor, &rules).await?;
+        let beside = Beside {
+            executor: &executor,
+            stage: Stage {
+                model: subject.model.clone(),
+                from: subject.input.clone(),
+                to: self.request.cuts.last().cloned().unwrap_or_default(),
+            },
+            rows: &samples.pixels,
+            lanes: rules.lanes,
+            seconds_per_sample: measured
+                .cuts
+                .last()
+                .map_or(1.0, |cut| cut.busy_seconds_per_sample),
+        };
+        let object_bytes = service.config.limits.object_bytes;
         Ok(Profile {
             place: service.place(),
             read_seconds_per_sample: samples.read_seconds,
+            read_busy_seconds_per_sample: beside
+                .cost(&self.store, &self.request.samples, object_bytes)
+                .await?,
             decode_seconds_per_sample: samples.decode_seconds,
             input,
             cuts: measured.cuts,

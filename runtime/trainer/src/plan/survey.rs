@@ -93,6 +93,7 @@ impl Survey {
             middle,
         } = self.rows(&possible.split, encoding)?;
         let reading = self.host.read_seconds_per_sample / READS_AT_ONCE;
+        let host = host + self.host.read_busy_seconds_per_sample;
         let share = batch / self.hosts.max(1) as f64;
         let host = host.max(reading) * share * self.seen.host * (1 + self.neighbours) as f64;
         let decoding = decoding / self.trainer.place.decode_threads.max(1) as f64;

@@ -85,6 +85,7 @@ mod tests {
                     decode_threads: 2,
                 },
                 read_seconds_per_sample: 0.0,
+                read_busy_seconds_per_sample: 0.0,
                 decode_seconds_per_sample: decode,
                 input: Default::default(),
                 cuts: Vec::new(),

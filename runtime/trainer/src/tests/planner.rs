@@ -62,6 +62,7 @@ fn survey() -> Survey {
         host: Profile {
             place: place(),
             read_seconds_per_sample: 0.0,
+            read_busy_seconds_per_sample: 0.0,
             decode_seconds_per_sample: 0.005,
             input: wire(150e3),
             cuts: cuts(),
