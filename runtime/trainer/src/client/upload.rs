@@ -206,6 +206,26 @@ impl Sending<'_> {
         BodyExt::boxed(StreamBody::new(stream::iter(pieces)))
     }
 
+    /// A host's refusal, which says what is wrong, with the name of what it refused.
+    fn named(&self, error: ClientError) -> ClientError {
+        match error {
+            ClientError::Refused {
+                host,
+                status,
+                class,
+                message,
+                retry_after,
+            } => ClientError::Refused {
+                host,
+                status,
+                class,
+                message: format!("the {} {}: {message}", self.upload.what, self.upload.name),
+                retry_after,
+            },
+            error => error,
+        }
+    }
+
     /// Waits before the next attempt, or gives up. `reached` is where this one went on.
     async fn wait(
         &self,
@@ -245,7 +265,7 @@ impl Sending<'_> {
                 attempts: attempts.fruitless(),
                 source: Box::new(error),
             }),
-            Decision::GiveUp => Err(error),
+            Decision::GiveUp => Err(self.named(error)),
         }
     }
 }
