@@ -51,7 +51,7 @@ struct Compared {
 pub(crate) fn run(report: &mut Report) -> Result<()> {
     let grid = Grid::read()?;
     let extent = if report.quick() { QUICK } else { FULL };
-    let python = torch()?;
+    let python = torch(&["--vision"])?;
     let tiers = Tiers::open()?;
     describe(&tiers);
     println!(

@@ -23,7 +23,7 @@ const OPTIMIZER: Optimizer = Optimizer::Sgd {
 };
 
 pub(crate) fn run(report: &mut Report) -> Result<()> {
-    let python = torch()?;
+    let python = torch(&[])?;
     let (rounds, steps) = if report.quick() { (3, 10) } else { (7, 30) };
     println!(
         "ResNet18 after layer4.0: forward, backward, SGD with momentum; {THREADS} threads, {rounds} rounds of {steps} steps"
@@ -161,10 +161,11 @@ fn noise(dims: &[usize], scale: f32, seed: u64) -> Result<Tensor> {
 }
 
 /// The interpreter of an environment with PyTorch, made on the first call.
-pub(crate) fn torch() -> Result<PathBuf> {
+pub(crate) fn torch(extras: &[&str]) -> Result<PathBuf> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/setup_torch.py");
     let output = Command::new("python3")
         .arg(script)
+        .args(extras)
         .stderr(std::process::Stdio::inherit())
         .output()?;
     if !output.status.success() {

@@ -25,15 +25,53 @@ impl Link {
         };
         let (near, far) = (link.near.as_str(), link.far.as_str());
         let holder = namespace.id().to_string();
+        let [near_station, far_station] = stations(id);
+        let (trainer_address, host_address) = (trainer.to_string(), host.to_string());
         ip(&[
-            "link", "add", near, "type", "veth", "peer", "name", far, "netns", &holder,
+            "link",
+            "add",
+            near,
+            "address",
+            &near_station,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            far,
+            "address",
+            &far_station,
+            "netns",
+            &holder,
         ])?;
         ip(&["addr", "add", &format!("{trainer}/30"), "dev", near])?;
         ip(&["link", "set", near, "up"])?;
+        // Each end knows the other for good: a question for it might get lost in a full queue.
+        ip(&[
+            "neigh",
+            "replace",
+            &host_address,
+            "lladdr",
+            &far_station,
+            "dev",
+            near,
+            "nud",
+            "permanent",
+        ])?;
         for arguments in [
             &["addr", "add", &format!("{host}/30"), "dev", far][..],
             &["link", "set", far, "up"],
             &["link", "set", "lo", "up"],
+            &[
+                "neigh",
+                "replace",
+                &trainer_address,
+                "lladdr",
+                &near_station,
+                "dev",
+                far,
+                "nud",
+                "permanent",
+            ],
         ] {
             quiet(namespace.enter().arg("ip").args(arguments))?;
         }
@@ -99,9 +137,20 @@ fn addresses(id: u32) -> [Ipv4Addr; 2] {
     [Ipv4Addr::from(base + 1), Ipv4Addr::from(base + 2)]
 }
 
+/// The two ends' own addresses on the link, locally administered.
+fn stations(id: u32) -> [String; 2] {
+    let [a, b, c, d] = id.to_be_bytes();
+    ["01", "02"].map(|end| format!("02:{a:02x}:{b:02x}:{c:02x}:{d:02x}:{end}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stations_are_two_and_no_multicast() {
+        assert_eq!(stations(0x0102_03ff), ["02:01:02:03:ff:01", "02:01:02:03:ff:02"]);
+    }
 
     #[test]
     fn addresses_lie_in_one_small_network_kept_for_benchmarks() {
