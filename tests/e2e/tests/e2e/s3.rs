@@ -65,8 +65,8 @@ impl Drop for Moto {
 fn photos_in_a_bucket_train_like_photos_in_a_folder() {
     let scratch = Scratch::with_photos(6, 2);
     let Some(moto) = Moto::start(&scratch) else { return };
-    let local = series(&events(&scratch.train(&[])), "step", "loss");
-    let mut train = scratch.train_command(&["--data", "s3://photos/shop"]);
+    let local = series(&events(&scratch.train(&["--split", "features"])), "step", "loss");
+    let mut train = scratch.train_command(&["--split", "features", "--data", "s3://photos/shop"]);
     let run = finish(with_credentials(&mut train, &moto.url)).unwrap();
     assert_eq!(series(&events(&run), "step", "loss"), local);
 }
