@@ -6,6 +6,7 @@
 //! * [`measure`]: seconds and encoded sizes at cuts, through a [`GraphExecutor`](frostline_tensor::GraphExecutor), so on
 //!   any device
 //! * [`encoded_pixels`], [`encoded_activations`]: real rows in every encoding
+//! * [`timed`]: work that is measured outside of this crate
 //! * [`machine`]: what to call this machine
 //! * [`Folder`]: profiles on disk, bounded, with an age limit
 
@@ -29,9 +30,25 @@ pub use machine::machine;
 pub use measure::{Measured, Rules, Subject, measure};
 pub use memory::memory;
 
+use std::time::Instant;
+
 /// Seconds since 1970, as profiles note when they were measured.
 pub fn now() -> u64 {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.as_secs())
+}
+
+/// What `work` returns and the seconds it takes: the least of two runs, for whatever else goes on in a machine only adds to it.
+///
+/// # Errors
+/// The work's own.
+pub fn timed<T, E>(mut work: impl FnMut() -> Result<T, E>) -> Result<(T, f64), E> {
+    let mut once = || {
+        let started = Instant::now();
+        work().map(|result| (result, started.elapsed().as_secs_f64()))
+    };
+    let (_, first) = once()?;
+    let (result, second) = once()?;
+    Ok((result, first.min(second)))
 }

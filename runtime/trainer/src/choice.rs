@@ -20,7 +20,7 @@ pub(crate) struct Offer<'a> {
     pub(crate) object_bytes: u64,
     /// As the job wants it.
     pub(crate) encoding: Option<Encoding>,
-    /// The most of everything.
+    /// The most the job allows.
     pub(crate) flow: Flow,
 }
 

@@ -15,10 +15,10 @@ use std::time::Instant;
 const READS_AT_ONCE: usize = 8;
 
 /// Seconds one measurement computes for, that the reads beside it are many.
-const SPAN: f64 = 0.25;
+const SPAN: f64 = 0.2;
 
-/// Measurements with reads and without, in turns.
-const TURNS: usize = 2;
+/// Measurements without reads and with them, in turns.
+const TURNS: usize = 4;
 
 /// Computing to measure beside.
 pub(super) struct Beside<'a> {
@@ -29,6 +29,19 @@ pub(super) struct Beside<'a> {
     pub(super) lanes: usize,
     /// Seconds of the whole machine for one sample with all lanes busy.
     pub(super) seconds_per_sample: f64,
+    /// Wall seconds of one read with nothing beside it, which is the most it can take.
+    pub(super) read_seconds: f64,
+}
+
+/// Computing without reads, and with them.
+#[derive(Debug, Clone, Copy)]
+struct Turn {
+    /// Seconds.
+    alone: f64,
+    /// Seconds.
+    beside: f64,
+    /// Objects read meanwhile.
+    reads: usize,
 }
 
 impl Beside<'_> {
@@ -43,7 +56,7 @@ impl Beside<'_> {
         let batch = self.rows.slice_rows(0, rows).map_err(Refusal::host)?;
         let refused = |error: OpError| Refusal::from(error);
         self.compute(&batch, 1).await.map_err(refused)?;
-        let (mut taken, mut count) = (0.0, 0);
+        let mut turns = Vec::with_capacity(TURNS);
         for _ in 0..TURNS {
             let alone = self.compute(&batch, passes).await.map_err(refused)?;
             let read = AtomicUsize::new(0);
@@ -55,7 +68,6 @@ impl Beside<'_> {
                     object.await.ok()
                 }
             };
-            // An object that cannot be read ends the reads: nothing more is learnt then.
             let reads = stream::iter((0..samples.len()).cycle())
                 .map(read_one)
                 .buffer_unordered(READS_AT_ONCE)
@@ -67,12 +79,16 @@ impl Beside<'_> {
             let beside = tokio::select! {
                 biased;
                 seconds = self.compute(&batch, passes) => seconds.map_err(refused)?,
-                () = reads => alone,
+                // They end at an object that cannot be read: nothing is learnt then.
+                () = reads => return Ok(0.0),
             };
-            taken += beside - alone;
-            count += read.into_inner();
+            turns.push(Turn {
+                alone,
+                beside,
+                reads: read.into_inner(),
+            });
         }
-        Ok(per_sample(taken, count))
+        Ok(per_read(&turns).min(self.read_seconds))
     }
 
     /// Rows of a batch and batches one after the other that take about [`SPAN`].
@@ -100,9 +116,12 @@ impl Beside<'_> {
     }
 }
 
-/// Noise may make computing beside reads the faster.
-fn per_sample(taken: f64, count: usize) -> f64 {
-    (taken / count.max(1) as f64).max(0.0)
+/// Seconds that one read takes. Of every figure the least: whatever else goes on in a machine only adds to it.
+fn per_read(turns: &[Turn]) -> f64 {
+    let least = |values: &mut dyn Iterator<Item = f64>| values.min_by(f64::total_cmp).unwrap_or(0.0);
+    let alone = least(&mut turns.iter().map(|turn| turn.alone));
+    let read = turns.iter().filter(|turn| turn.reads > 0);
+    least(&mut read.map(|turn| (turn.beside - alone) / turn.reads as f64)).max(0.0)
 }
 
 #[cfg(test)]
@@ -110,27 +129,31 @@ mod tests {
     use super::*;
     use frostline_tensor::BoxFuture;
     use futures::FutureExt;
-    use std::time::Duration;
 
-    /// Computes by the clock: so long a batch, and as much longer as objects are being read.
-    struct Fake;
+    /// Counts batches; each takes a few turns of the scheduler, that reads come in between.
+    #[derive(Default)]
+    struct Fake(AtomicUsize);
 
     impl GraphExecutor for Fake {
         fn submit(&self, _: &Stage, batch: Tensor) -> BoxFuture<Result<Tensor, OpError>> {
+            self.0.fetch_add(1, Ordering::Relaxed);
             async move {
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                for _ in 0..10 {
+                    tokio::task::yield_now().await;
+                }
                 Ok(batch)
             }
             .boxed()
         }
     }
 
-    #[tokio::test]
-    async fn reads_that_take_nothing_cost_next_to_nothing() {
+    /// What reading `keys` costs, and the batches computed for that; one object is there, 'a'.
+    async fn cost(keys: &[&str]) -> (f64, usize) {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a"), [1; 100]).unwrap();
         let store = Store::open(folder.path().to_str().unwrap()).unwrap();
-        let executor: Arc<dyn GraphExecutor> = Arc::new(Fake);
+        let fake = Arc::new(Fake::default());
+        let executor: Arc<dyn GraphExecutor> = Arc::clone(&fake) as _;
         let rows = Tensor::f32([2, 1], vec![0.0; 2]).unwrap();
         let stage = Stage {
             model: String::new(),
@@ -142,23 +165,44 @@ mod tests {
             stage,
             rows: &rows,
             lanes: 1,
-            seconds_per_sample: 0.0025,
+            seconds_per_sample: SPAN / 2.0 / 50.0,
+            read_seconds: 1.0,
         };
         assert_eq!(beside.extent().unwrap(), (2, 50));
-        let sample = RequestedSample {
+        let sample = |key: &&str| RequestedSample {
             position: 0,
-            key: "a".to_owned(),
+            key: (*key).to_owned(),
             etag: None,
         };
-        let cost = beside.cost(&store, &[sample], 1000).await.unwrap();
-        assert!((0.0..0.005).contains(&cost), "{cost}");
-        assert!(beside.cost(&store, &[], 1000).await.unwrap() < 0.5);
+        let samples: Vec<RequestedSample> = keys.iter().map(sample).collect();
+        let cost = beside.cost(&store, &samples, 1000).await.unwrap();
+        (cost, fake.0.load(Ordering::Relaxed))
+    }
+
+    #[tokio::test]
+    async fn every_turn_computes_twice() {
+        let (cost, batches) = cost(&["a"]).await;
+        assert!((0.0..=1.0).contains(&cost), "{cost}");
+        assert_eq!(batches, 1 + 2 * TURNS * 50);
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_read_ends_it() {
+        for keys in [&[][..], &["b"]] {
+            let (cost, batches) = cost(keys).await;
+            assert_eq!(cost, 0.0);
+            assert!(batches <= 1 + 2 * 50, "{batches}");
+        }
     }
 
     #[test]
-    fn noise_is_no_gain() {
-        assert_eq!(per_sample(-0.1, 10), 0.0);
-        assert_eq!(per_sample(0.5, 10), 0.05);
-        assert_eq!(per_sample(0.0, 0), 0.0);
+    fn noise_only_adds() {
+        let turn = |alone, beside, reads| Turn { alone, beside, reads };
+        let quiet = turn(1.0, 2.0, 10);
+        assert!((per_read(&[quiet]) - 0.1).abs() < 1e-9);
+        let turns = [turn(1.0, 9.0, 10), quiet, turn(5.0, 2.5, 10), turn(1.0, 1.0, 0)];
+        assert!((per_read(&turns) - 0.1).abs() < 1e-9);
+        assert_eq!(per_read(&[turn(1.1, 1.0, 10)]), 0.0);
+        assert_eq!(per_read(&[]), 0.0);
     }
 }

@@ -4,6 +4,7 @@ use crate::http::Refusal;
 use bytes::Bytes;
 use frostline_images::{DecodeLimits, DecodePool, load, normalise};
 use frostline_objects::Store;
+use frostline_profile::timed;
 use frostline_tensor::{Data, PixelSpec, Tensor};
 use frostline_wire::RequestedSample;
 use std::time::Instant;
@@ -66,10 +67,9 @@ pub(super) async fn samples(
 fn decode(objects: &[(String, Bytes)], spec: &PixelSpec) -> (Vec<u8>, Vec<f64>, Option<Refusal>) {
     let (mut crops, mut seconds, mut refusal) = (Vec::new(), Vec::new(), None);
     for (key, object) in objects {
-        let started = Instant::now();
-        match load(object, spec, &DecodeLimits::default()) {
-            Ok(crop) => {
-                seconds.push(started.elapsed().as_secs_f64());
+        match timed(|| load(object, spec, &DecodeLimits::default())) {
+            Ok((crop, took)) => {
+                seconds.push(took);
                 crops.extend(crop);
             }
             Err(error) => refusal = Some(Refusal::request(format!("{key}: {error}"))),

@@ -146,6 +146,7 @@ impl Task {
                 .cuts
                 .last()
                 .map_or(1.0, |cut| cut.busy_seconds_per_sample),
+            read_seconds: samples.read_seconds,
         };
         let object_bytes = service.config.limits.object_bytes;
         Ok(Profile {

@@ -1,6 +1,6 @@
 //! Choosing where to divide the network: what an iteration takes at every split, and which split to use.
 //!
-//! Everything here computes on numbers it is given; `setup.rs` gathers them and `replan.rs` keeps them true while a job runs.
+//! Everything here computes on numbers it is given; `planning.rs` gathers them and `planner` keeps them true while a job runs.
 
 mod explain;
 mod pipeline;

@@ -10,7 +10,7 @@ use frostline_engine::{
 };
 use frostline_graph::Model;
 use frostline_images::{DecodeLimits, load, normalise};
-use frostline_profile::{ProfileError, Rules, Subject, encoded_pixels, machine, measure, memory, now};
+use frostline_profile::{ProfileError, Rules, Subject, encoded_pixels, machine, measure, memory, now, timed};
 use frostline_tensor::{Data, GraphExecutor, OpError, PixelSpec, Shape, Stage, Tensor};
 use frostline_training::Optimizer;
 use frostline_wire::{CutProfile, Encoded, Place, Split};
@@ -189,9 +189,8 @@ struct Pixels {
 fn decode(objects: &[Bytes], spec: &PixelSpec) -> Result<Pixels, TrainerError> {
     let (mut crops, mut seconds) = (Vec::new(), Vec::new());
     for object in objects {
-        let started = Instant::now();
-        if let Ok(crop) = load(object, spec, &DecodeLimits::default()) {
-            seconds.push(started.elapsed().as_secs_f64());
+        if let Ok((crop, took)) = timed(|| load(object, spec, &DecodeLimits::default())) {
+            seconds.push(took);
             crops.extend(crop);
         }
     }
@@ -210,10 +209,9 @@ fn decode(objects: &[Bytes], spec: &PixelSpec) -> Result<Pixels, TrainerError> {
     let preprocess = |error: frostline_images::ImageError| TrainerError::Preprocess {
         source: OpError::from(error),
     };
-    let started = Instant::now();
-    let normalised = normalise(&bytes, spec).map_err(preprocess)?;
+    let (normalised, normalising) = timed(|| normalise(&bytes, spec)).map_err(preprocess)?;
     Ok(Pixels {
-        normalise_seconds: started.elapsed().as_secs_f64() / count as f64,
+        normalise_seconds: normalising / count as f64,
         decode_seconds,
         encoded: encoded_pixels(&bytes, &normalised)?,
         normalised,

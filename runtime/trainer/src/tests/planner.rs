@@ -196,6 +196,70 @@ fn job(first: World, later: World, noise: impl Fn(u64) -> f64) -> (Split, Split,
     (quarter, split, changes)
 }
 
+/// Batches that were fetched together, which come together: the first after a wait as long as all of theirs.
+fn bunched(step: u64, steady: Iteration) -> Iteration {
+    let together = MOST.ahead as u64 + 1;
+    let waited = if step.is_multiple_of(together) {
+        steady.waited * together as f64
+    } else {
+        0.0
+    };
+    Iteration { waited, ..steady }
+}
+
+#[test]
+fn batches_that_come_together_make_the_link_no_faster() {
+    let world = World {
+        link: 12.0 * MBIT,
+        host: 1.0,
+    };
+    let mut planner = world.planner();
+    let split = planner.plan().unwrap().chosen().unwrap().candidate.split.clone();
+    let (host, link, trainer) = world.stages(&split);
+    assert!(link > 1.3 * host.max(trainer), "the link bounds '{split}'");
+    for step in 0..STEPS {
+        let iteration = bunched(step, world.iteration(&split, 1.0));
+        assert_eq!(planner.saw(&iteration, STEPS - step), None);
+        let believed = planner.workload().link_bytes_per_second;
+        assert!(
+            (believed / world.link - 1.0).abs() < 0.05,
+            "{believed} at step {step}"
+        );
+    }
+}
+
+#[test]
+fn a_batch_that_stalls_moves_nothing() {
+    let world = World {
+        link: 12.0 * MBIT,
+        host: 1.0,
+    };
+    // One batch in forty takes twenty times as long.
+    let stalls = |step: u64| if step % 40 == 39 { 20.0 } else { 1.0 };
+    let (quarter, end, changes) = job(world, world, stalls);
+    assert_eq!((changes, quarter), (0, end));
+}
+
+#[test]
+fn a_link_that_recovers_is_seen_to() {
+    let world = |mbit: f64| World {
+        link: mbit * MBIT,
+        host: 1.0,
+    };
+    let (slow, fast) = (world(12.0), world(100.0));
+    let mut planner = slow.planner();
+    let split = planner.plan().unwrap().chosen().unwrap().candidate.split.clone();
+    for (world, steps) in [(slow, 30), (fast, 30)] {
+        for _ in 0..steps {
+            planner.saw(&world.iteration(&split, 1.0), 1);
+        }
+    }
+    // What an iteration moves now: the trainer bounds it, so the link does at least that.
+    let moved = fast.stages(&split).1 * fast.link / fast.steady(&split);
+    let believed = planner.workload().link_bytes_per_second;
+    assert!((believed / moved - 1.0).abs() < 0.05, "{believed} for {moved}");
+}
+
 /// Deterministic noise of up to a tenth either way.
 fn noise(step: u64) -> f64 {
     let hash = step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;

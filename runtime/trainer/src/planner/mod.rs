@@ -1,14 +1,14 @@
 //! The plan of a running job: made from measurements before the first batch, kept true by what is seen, changed when another split
 //! would save enough of what is left.
 
+mod recent;
+
 use crate::client::Link;
-use crate::plan::{Candidate, Explanation, Layers, Plan, Policy, Seen, Summary, Survey, Workload};
+use crate::plan::{Candidate, Explanation, Layers, Plan, Policy, Summary, Survey, Workload};
 use crate::{Flow, Possible};
 use frostline_wire::Split;
-use std::collections::VecDeque;
+use recent::{Bunch, Recent};
 
-/// Iterations that are looked at together: enough for a median that one slow batch does not move.
-const SEEN: usize = 5;
 /// Iterations after a change that say nothing yet: batches asked for before it, and the pipeline filling again.
 const SETTLING: u64 = 3;
 /// Another split must need at most this share of the present one's predicted rest, so that noise changes nothing.
@@ -59,6 +59,7 @@ pub(crate) struct Planner {
     host: Recent,
     trainer: Recent,
     rate: Recent,
+    bunch: Bunch,
     settling: u64,
     votes: u32,
     favourite: Option<Split>,
@@ -86,6 +87,7 @@ impl Planner {
             host: Recent::default(),
             trainer: Recent::default(),
             rate: Recent::default(),
+            bunch: Bunch::default(),
             settling: SETTLING,
             votes: 0,
             favourite: None,
@@ -158,12 +160,15 @@ impl Planner {
 
     /// The job goes on with this candidate.
     pub(crate) fn start(&mut self, candidate: Candidate) {
+        let together = self.flow(&candidate).ahead + 1;
+        self.bunch.clear(together);
+        // A bunch with one slow batch in it shows in as many sums as it has batches; a median is to outlive it.
+        for recent in [&mut self.host, &mut self.trainer, &mut self.rate] {
+            recent.clear(2 * self.bunch.most() + 1);
+        }
         self.present = Some(candidate);
         self.settling = SETTLING;
         (self.votes, self.favourite) = (0, None);
-        for recent in [&mut self.host, &mut self.trainer, &mut self.rate] {
-            recent.clear();
-        }
     }
 
     /// Takes in an iteration at the present split and says whether to change it; `left` iterations are to come.
@@ -173,7 +178,8 @@ impl Planner {
             self.settling -= 1;
             return None;
         }
-        self.learn(iteration, &present);
+        let together = self.bunch.add(*iteration)?;
+        self.learn(&together, &present);
         if self.policy != Policy::Auto || !self.trainer.is_full() {
             return None;
         }
@@ -181,48 +187,57 @@ impl Planner {
         self.consider(&present)
     }
 
-    /// Corrects the survey by what an iteration shows: always the trainer; the host or the link when they bound it; and never believes
-    /// them slower than they were just seen to be.
-    fn learn(&mut self, iteration: &Iteration, present: &Candidate) {
-        let full = self.workload.batch as f64 / iteration.samples.max(1) as f64;
-        let took = (iteration.waited + iteration.computed) * full;
+    /// Corrects the survey by what iterations in a row show: always the trainer; the host or the link when they bound it; and never
+    /// believes them slower than they were just seen to be.
+    fn learn(&mut self, together: &Iteration, present: &Candidate) {
+        let full = self.workload.batch as f64 / together.samples.max(1) as f64;
+        let took = (together.waited + together.computed) * full;
         // On the same cores the host works only while the trainer does not.
         let extracting = if self.workload.shared_cores {
-            iteration.waited * full
+            together.waited * full
         } else {
             took
         };
         let stages = &present.stages;
+        let seen = self.survey.seen;
         let profiled = |seconds: f64, factor: f64| seconds / factor.max(f64::MIN_POSITIVE);
-        let trainer = profiled(stages.trainer_seconds, self.survey_seen().trainer);
+        let trainer = profiled(stages.trainer_seconds, seen.trainer);
         if trainer > 0.0 {
-            self.trainer.add(iteration.computed * full / trainer);
+            self.trainer.add(together.computed * full / trainer);
         }
-        let host = profiled(stages.host_seconds, self.survey_seen().host);
-        let bytes = iteration.bytes as f64 * full;
-        let starved = iteration.waited > WAITING * (iteration.waited + iteration.computed);
-        match iteration.on_host {
-            Some(share) if starved && share < ON_HOST.0 => self.rate.add(bytes / took),
-            Some(share) if starved && share > ON_HOST.1 && host > 0.0 => self.host.add(extracting / host),
-            _ => {}
+        let host = profiled(stages.host_seconds, seen.host);
+        // Without work on the host it is as good as its profile.
+        let slowness = if host > 0.0 {
+            extracting / host
+        } else {
+            f64::INFINITY
+        };
+        let rate = together.bytes as f64 * full / took;
+        let starved = together.waited > WAITING * (together.waited + together.computed);
+        let (on_link, on_host) = match together.on_host {
+            Some(share) if starved => (share < ON_HOST.0, share > ON_HOST.1),
+            _ => (false, false),
+        };
+        if on_link {
+            self.rate.add(rate);
+        } else if self.rate.median().is_some_and(|believed| believed < rate) {
+            self.rate.forget();
         }
-        let seen = &mut self.survey.seen;
+        if on_host {
+            self.host.add(slowness);
+        } else if self.host.median().is_some_and(|believed| slowness < believed) {
+            self.host.forget();
+        }
         if let Some(factor) = self.trainer.median() {
-            seen.trainer = factor;
+            self.survey.seen.trainer = factor;
         }
-        match self.host.median() {
-            Some(factor) => seen.host = factor,
-            None if host > 0.0 => seen.host = seen.host.min((extracting / host).max(1.0)),
-            None => {}
-        }
-        let rate = self.rate.median();
-        self.workload.link_bytes_per_second =
-            rate.unwrap_or_else(|| self.workload.link_bytes_per_second.max(bytes / took));
+        self.survey.seen.host = match self.host.median() {
+            Some(factor) => factor,
+            None => seen.host.min(slowness.max(1.0)),
+        };
+        let link = &mut self.workload.link_bytes_per_second;
+        *link = self.rate.median().unwrap_or(link.max(rate));
         self.refresh();
-    }
-
-    fn survey_seen(&self) -> Seen {
-        self.survey.seen
     }
 
     /// The present candidate under what is known now.
@@ -242,7 +257,9 @@ impl Planner {
         let plan = self.plan()?;
         let best = plan.chosen()?;
         let now = self.workload.predict(&present.stages);
-        let saves = best.prediction.total_seconds < MARGIN * now.total_seconds;
+        // The pipeline is full already here, and has to be filled again there.
+        let rest = now.steady_seconds * self.workload.iterations as f64;
+        let saves = best.prediction.total_seconds < MARGIN * rest;
         if best.candidate.split == before.split || !saves {
             (self.votes, self.favourite) = (0, None);
             return None;
@@ -270,38 +287,5 @@ impl Planner {
             to: best.candidate.clone(),
             reason,
         })
-    }
-}
-
-/// The last few values of something.
-#[derive(Debug, Default)]
-struct Recent(VecDeque<f64>);
-
-impl Recent {
-    fn add(&mut self, value: f64) {
-        if value.is_finite() {
-            if self.0.len() == SEEN {
-                self.0.pop_front();
-            }
-            self.0.push_back(value);
-        }
-    }
-
-    fn clear(&mut self) {
-        self.0.clear();
-    }
-
-    /// Whether a median of them says something.
-    fn is_full(&self) -> bool {
-        self.0.len() >= SEEN.div_ceil(2)
-    }
-
-    fn median(&self) -> Option<f64> {
-        if !self.is_full() {
-            return None;
-        }
-        let mut sorted: Vec<f64> = self.0.iter().copied().collect();
-        sorted.sort_by(f64::total_cmp);
-        sorted.get(sorted.len() / 2).copied()
     }
 }
