@@ -1,17 +1,19 @@
+mod connections;
+mod refusal;
+
+pub(super) use connections::CONNECTIONS;
+
 use super::error::chain;
 use super::{ByteMeter, ClientError, Deadlines, Token};
 use bytes::{Bytes, BytesMut};
-use frostline_wire::{ErrorBody, ErrorClass};
-use http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use connections::Connections;
+use frostline_wire::ErrorClass;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, Method, Request, Response};
 use http_body_util::BodyExt;
 use http_body_util::combinators::BoxBody;
 use hyper::body::{Frame, Incoming};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use url::Url;
 
@@ -21,28 +23,16 @@ pub(super) type RequestBody = BoxBody<Bytes, Infallible>;
 const MAX_ANSWER: usize = 16 << 20;
 /// The largest refusal that is read: a class and a sentence.
 const MAX_REFUSAL: usize = 64 << 10;
-/// HTTP/2 windows. All open streams are read at once, so the connection's window must not be what holds them back: at
-/// 1 Gbit/s and 50 ms, 6 MB are on the way.
-const STREAM_WINDOW: u32 = 4 << 20;
-const CONNECTION_WINDOW: u32 = 16 << 20;
 /// How often a host that says "busy" is asked again by a call that is not an extraction, and the longest wait it may name.
 const BUSY_ATTEMPTS: u32 = 5;
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-
-/// Connections a host is asked over at most. Where one is held back by its own window or a shaper of its own, four are enough to
-/// tell and to gain from; beyond that a job takes from its neighbours on the link more than its share.
-pub(super) const CONNECTIONS: usize = 4;
 
 /// Sends requests to one host over HTTP/2 and reads the answers, each wait under a deadline.
 pub(super) struct Transport {
     base: Url,
     host: String,
     token: Option<Token>,
-    /// Each keeps one connection, opened when it is first used.
-    clients: [Client<HttpConnector, RequestBody>; CONNECTIONS],
-    /// How many of them extractions go over in turn.
-    used: AtomicUsize,
-    turn: AtomicUsize,
+    connections: Connections,
     pub(super) deadlines: Deadlines,
 }
 
@@ -65,28 +55,12 @@ impl Transport {
                 "it must be a host and a port only, like http://host:8080".to_owned(),
             ));
         }
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(deadlines.connect));
-        connector.set_nodelay(true);
-        let client = |_| {
-            Client::builder(TokioExecutor::new())
-                .timer(TokioTimer::new())
-                .pool_timer(TokioTimer::new())
-                .http2_only(true)
-                .http2_initial_stream_window_size(STREAM_WINDOW)
-                .http2_initial_connection_window_size(CONNECTION_WINDOW)
-                .http2_keep_alive_interval(deadlines.ping)
-                .http2_keep_alive_timeout(deadlines.ping)
-                .build(connector.clone())
-        };
         let host = base.as_str().trim_end_matches('/').to_owned();
         Ok(Self {
             base,
             host,
             token,
-            clients: std::array::from_fn(client),
-            used: AtomicUsize::new(1),
-            turn: AtomicUsize::new(0),
+            connections: Connections::new(deadlines),
             deadlines,
         })
     }
@@ -106,12 +80,12 @@ impl Transport {
 
     /// Sends extractions over so many connections from now on.
     pub(super) fn use_connections(&self, count: usize) {
-        self.used.store(count.clamp(1, CONNECTIONS), Ordering::Relaxed);
+        self.connections.use_first(count);
     }
 
     /// The connection whose turn it is.
     pub(super) fn next_connection(&self) -> usize {
-        self.turn.fetch_add(1, Ordering::Relaxed) % self.used.load(Ordering::Relaxed)
+        self.connections.next()
     }
 
     /// Sends one request and waits for the head of its answer; refusals become errors.
@@ -137,9 +111,7 @@ impl Transport {
         meter: &ByteMeter,
     ) -> Result<Response<Incoming>, ClientError> {
         let request = self.request(method, path, query, &[], body)?;
-        tokio::time::timeout(self.deadlines.answer, self.exchange(connection, request, meter))
-            .await
-            .map_err(|_| self.silent("answering a request", self.deadlines.answer))?
+        self.answer(connection, request, meter).await
     }
 
     /// Asks for the head of an answer alone, busy or not.
@@ -150,11 +122,8 @@ impl Transport {
         meter: &ByteMeter,
     ) -> Result<HeaderMap, ClientError> {
         let request = self.request(Method::HEAD, path, &[], headers, None)?;
-        let answer = tokio::time::timeout(self.deadlines.answer, self.exchange(0, request, meter));
-        let answer = answer
-            .await
-            .map_err(|_| self.silent("answering a request", self.deadlines.answer))?;
-        Ok(answer?.into_parts().0.headers)
+        let answer = self.answer(0, request, meter).await?;
+        Ok(answer.into_parts().0.headers)
     }
 
     /// Sends a large body; the caller watches its progress.
@@ -169,22 +138,37 @@ impl Transport {
         self.exchange(0, request, meter).await
     }
 
+    /// An exchange under the deadline for the head of an answer.
+    async fn answer(
+        &self,
+        connection: usize,
+        request: Request<RequestBody>,
+        meter: &ByteMeter,
+    ) -> Result<Response<Incoming>, ClientError> {
+        tokio::time::timeout(self.deadlines.answer, self.exchange(connection, request, meter))
+            .await
+            .map_err(|_| self.silent("answering a request", self.deadlines.answer))?
+    }
+
+    /// Sends a request and waits, with no deadline of its own, for the head of its answer; refusals become errors.
     async fn exchange(
         &self,
         connection: usize,
         request: Request<RequestBody>,
         meter: &ByteMeter,
     ) -> Result<Response<Incoming>, ClientError> {
-        let [first, ..] = &self.clients;
-        let client = self.clients.get(connection).unwrap_or(first);
-        let response = client
+        let response = self
+            .connections
+            .get(connection)
             .request(request)
             .await
             .map_err(|error| self.broken(&error))?;
         if response.status().is_success() {
             return Ok(response);
         }
-        Err(self.refusal(response, meter).await)
+        let (head, body) = response.into_parts();
+        let body = self.read(body, MAX_REFUSAL, meter).await.unwrap_or_default();
+        Err(refusal::refusal(&self.host, head.status, &head.headers, &body))
     }
 
     /// Sends one request with a JSON body, if any, and reads a JSON answer. A busy host is asked again a few times.
@@ -331,61 +315,9 @@ impl Transport {
         }
         self.interrupted(chain(error))
     }
-
-    async fn refusal(&self, response: Response<Incoming>, meter: &ByteMeter) -> ClientError {
-        let status = response.status();
-        let retry_after = retry_after(response.headers());
-        let body = self
-            .read(response.into_body(), MAX_REFUSAL, meter)
-            .await
-            .unwrap_or_default();
-        let (class, message) = match serde_json::from_slice::<ErrorBody>(&body) {
-            Ok(ErrorBody { class, message }) => (class, message),
-            Err(_) => (class_of(status), excerpt(&body)),
-        };
-        ClientError::Refused {
-            host: self.host.clone(),
-            status,
-            class,
-            message,
-            retry_after,
-        }
-    }
 }
 
 /// A body that is there as a whole.
 pub(super) fn whole(bytes: Bytes) -> RequestBody {
     http_body_util::Full::new(bytes).boxed()
-}
-
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers
-        .get(RETRY_AFTER)?
-        .to_str()
-        .ok()?
-        .trim()
-        .parse::<u64>()
-        .ok()?;
-    Some(Duration::from_secs(seconds))
-}
-
-/// For answers without a body of ours, such as a proxy's.
-fn class_of(status: StatusCode) -> ErrorClass {
-    match status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ErrorClass::Unauthorized,
-        StatusCode::NOT_FOUND => ErrorClass::NotFound,
-        StatusCode::PAYLOAD_TOO_LARGE => ErrorClass::TooLarge,
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => ErrorClass::Busy,
-        status if status.is_client_error() => ErrorClass::Request,
-        _ => ErrorClass::Host,
-    }
-}
-
-fn excerpt(body: &[u8]) -> String {
-    let text: String = String::from_utf8_lossy(body).chars().take(200).collect();
-    if text.trim().is_empty() {
-        "no reason given".to_owned()
-    } else {
-        text.trim().to_owned()
-    }
 }

@@ -1,0 +1,54 @@
+//! What a host's "no" means.
+
+use crate::ClientError;
+use frostline_wire::{ErrorBody, ErrorClass};
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, StatusCode};
+use std::time::Duration;
+
+/// The error for an answer of `host` that is no success.
+pub(super) fn refusal(host: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ClientError {
+    let (class, message) = match serde_json::from_slice::<ErrorBody>(body) {
+        Ok(ErrorBody { class, message }) => (class, message),
+        Err(_) => (class_of(status), excerpt(body)),
+    };
+    ClientError::Refused {
+        host: host.to_owned(),
+        status,
+        class,
+        message,
+        retry_after: retry_after(headers),
+    }
+}
+
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers
+        .get(RETRY_AFTER)?
+        .to_str()
+        .ok()?
+        .trim()
+        .parse::<u64>()
+        .ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+/// For answers without a body of ours, such as a proxy's.
+fn class_of(status: StatusCode) -> ErrorClass {
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ErrorClass::Unauthorized,
+        StatusCode::NOT_FOUND => ErrorClass::NotFound,
+        StatusCode::PAYLOAD_TOO_LARGE => ErrorClass::TooLarge,
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => ErrorClass::Busy,
+        status if status.is_client_error() => ErrorClass::Request,
+        _ => ErrorClass::Host,
+    }
+}
+
+fn excerpt(body: &[u8]) -> String {
+    let text: String = String::from_utf8_lossy(body).chars().take(200).collect();
+    if text.trim().is_empty() {
+        "no reason given".to_owned()
+    } else {
+        text.trim().to_owned()
+    }
+}
