@@ -1,8 +1,10 @@
-//! Tests of whole parts against a scripted host.
+//! Tests of whole parts, most of them against a scripted host.
 
 mod client;
 mod computing_host;
 mod connections;
+mod dataset;
+mod failed_job;
 mod fake_host;
 mod hosts;
 mod pipeline;

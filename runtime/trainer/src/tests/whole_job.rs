@@ -1,16 +1,16 @@
+//! Jobs from the listing to the tuned model: what they compute, send, choose and tell.
+
 use super::computing_host::Storage;
 use super::fake_host::FakeHost;
 use super::pipeline::png;
 use crate::{
     EvaluationJob, Event, Events, Guest, HostClient, Job, OnBadSample, Outcome, TrainerError, evaluate, train,
 };
-use bytes::Bytes;
 use frostline_engine::Device;
 use frostline_graph::Model;
 use frostline_graph::build::{batched, initializer, int, ints, model, node};
 use frostline_graph::onnx::GraphProto;
 use frostline_tensor::Tensor;
-use frostline_wire::{Activation, ServedCut};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
@@ -342,133 +342,4 @@ async fn events_tell_the_whole_story() {
     expected.extend(["step", "step", "step", "epoch"].repeat(3));
     expected.push("done");
     assert_eq!(kinds, expected);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_bad_photo_fails_the_job_or_shortens_its_batch() {
-    let mut storage = photos();
-    storage
-        .objects
-        .insert("train/red/0.png".to_owned(), Bytes::from_static(b"no image"));
-    let (host, _) = storage.start().await;
-    let out = TempDir::new().unwrap();
-    let mut losses = Vec::new();
-    for split in ["none", "features"] {
-        let failed = run(&host, job(split, out.path())).await.outcome.unwrap_err();
-        assert!(
-            matches!(&failed, TrainerError::BadSample { key, .. } if key == "train/red/0.png"),
-            "{failed}"
-        );
-        assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0);
-        let mut skipping = job(split, out.path());
-        skipping.on_bad_sample = OnBadSample::Skip;
-        let ran = run(&host, skipping).await;
-        losses.push(ran.losses());
-        assert_eq!(ran.outcome.unwrap().skipped, 1);
-        std::fs::remove_file(out.path().join("tuned.onnx")).unwrap();
-    }
-    assert!(
-        losses[0]
-            .iter()
-            .zip(&losses[1])
-            .all(|(a, b)| (a - b).abs() < 1e-5),
-        "{losses:?}"
-    );
-}
-
-/// The error of a job on good data.
-async fn refused(storage: Storage, change: impl FnOnce(&mut Job)) -> String {
-    let (host, _) = storage.start().await;
-    let out = TempDir::new().unwrap();
-    let mut job = job("auto", out.path());
-    change(&mut job);
-    let error = run(&host, job).await.outcome.unwrap_err();
-    assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0);
-    error.to_string()
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_done_is_said_before_anything_is_trained() {
-    let texts = [
-        refused(photos(), |job| job.freeze = "feature".to_owned()).await,
-        refused(photos(), |job| job.freeze = "scores".to_owned()).await,
-        refused(photos(), |job| {
-            job.freeze = "c2".to_owned();
-            job.split = "pooled".parse().unwrap();
-        })
-        .await,
-        refused(photos(), |job| job.learning_rate = f32::NAN).await,
-        refused(photos(), |job| job.out = "/nonexistent/tuned.onnx".into()).await,
-        refused(photos(), |job| {
-            job.encoding = Some(frostline_wire::Encoding::U8);
-            job.split = "pooled".parse().unwrap();
-        })
-        .await,
-        refused(photos(), |job| {
-            job.encoding = Some(frostline_wire::Encoding::F16);
-            job.split = "none".parse().unwrap();
-        })
-        .await,
-    ];
-    let expected = [
-        "features",
-        "head",
-        "at or before",
-        "learning rate",
-        "/nonexistent",
-        "u8 is for pixels",
-        "objects travel as they are",
-    ];
-    for (text, expected) in texts.iter().zip(expected) {
-        assert!(text.contains(expected) && !text.contains('\n'), "{text}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_guest_rules_out_what_it_does_not_serve() {
-    let only = |activation| Storage {
-        serves: vec![ServedCut {
-            name: "features".to_owned(),
-            activation,
-        }],
-        ..photos()
-    };
-    let text = refused(only(Activation::Faithful), |job| {
-        job.split = "r1".parse().unwrap()
-    })
-    .await;
-    assert!(
-        text.contains("rules out the split 'r1'") && text.contains("features"),
-        "{text}"
-    );
-    let text = refused(only(Activation::Own(vec![9])), |job| {
-        job.split = "features".parse().unwrap()
-    })
-    .await;
-    assert!(text.contains("[9]"), "{text}");
-    let own = Storage {
-        own_pixels: true,
-        ..only(Activation::Faithful)
-    };
-    let text = refused(own, |job| job.split = "input".parse().unwrap()).await;
-    assert!(text.contains("makes the network's input itself"), "{text}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_cancelled_job_ends_and_leaves_nothing() {
-    let (host, _) = photos().start().await;
-    let out = TempDir::new().unwrap();
-    let mut endless = job("features", out.path());
-    endless.epochs = 1_000_000;
-    let cancel = CancellationToken::new();
-    let stop = cancel.clone();
-    let told: Events = Arc::new(move |event| {
-        if matches!(event, Event::Step { step: 5, .. }) {
-            stop.cancel();
-        }
-    });
-    let client = HostClient::new(&host.url, None).unwrap();
-    let outcome = train(endless, client, told, cancel).await;
-    assert!(matches!(outcome, Err(TrainerError::Cancelled)));
-    assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0);
 }
