@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Result<()> {
     let job = EvaluationJob {
-        model: read_model(&flags.model)?,
-        root: data_url(&flags.data)?,
+        model: read_model(&flags.inputs.model)?,
+        root: data_url(&flags.inputs.data)?,
         batch: flags.batch,
         on_bad_sample: on_bad_sample(flags.on_bad_sample),
         pixels: None,

@@ -38,12 +38,13 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     show(&planned?, json)
 }
 
-/// A plan with the link it was made for.
+/// A plan with the link it was made for, and how long choosing took once everything was measured.
 #[derive(Serialize)]
 struct Printed<'a> {
     #[serde(flatten)]
     summary: &'a Summary,
     link: PrintedLink,
+    choosing_seconds: f64,
 }
 
 #[derive(Serialize)]
@@ -95,7 +96,7 @@ fn job(flags: &Flags) -> Result<Job> {
         .as_deref()
         .context("--data is needed, unless --simulate is there")?;
     let model = read_model(&file)?;
-    let freeze = match &flags.freeze {
+    let freeze = match &flags.training.freeze {
         Some(cut) => cut.clone(),
         None => last_cut_before_head(&model)?,
     };
@@ -105,10 +106,10 @@ fn job(flags: &Flags) -> Result<Job> {
         .unwrap_or_default();
     let out = std::env::temp_dir().join("unused.onnx");
     let mut job = Job::new(model, name, freeze, data_url(data)?, Guest::stock(), out);
-    job.encoding = flags.encoding.fixed();
-    job.validation_share = flags.validation;
-    job.epochs = flags.epochs;
-    job.batch = flags.batch;
+    job.encoding = flags.training.encoding.fixed();
+    job.validation_share = flags.training.validation;
+    job.epochs = flags.training.epochs;
+    job.batch = flags.training.batch;
     job.device = flags.compute.device.parse()?;
     job.threads = flags.compute.threads;
     job.link_bytes_per_second = flags.link_bytes_per_second;
@@ -123,9 +124,11 @@ fn job(flags: &Flags) -> Result<Job> {
 
 fn show(planned: &Planned, json: bool) -> Result<()> {
     if json {
-        let summary = &planned.summary;
-        let link = planned.link.into();
-        return Ok(print_json(&Printed { summary, link })?);
+        return Ok(print_json(&Printed {
+            summary: &planned.summary,
+            link: planned.link.into(),
+            choosing_seconds: planned.seconds,
+        })?);
     }
     print_plan(&planned.summary, &planned.explanation)?;
     let megabits = |bytes_per_second: f64| bytes_per_second * 8.0 / 1e6;

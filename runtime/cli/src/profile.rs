@@ -15,12 +15,13 @@ use tokio_util::sync::CancellationToken;
 const BATCH: f64 = 16.0;
 
 pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> Result<()> {
-    let model = read_model(&flags.model)?;
+    let model = read_model(&flags.inputs.model)?;
     let freeze = match &flags.freeze {
         Some(cut) => cut.clone(),
         None => last_cut_before_head(&model)?,
     };
     let name = flags
+        .inputs
         .model
         .file_stem()
         .map(|stem| stem.to_string_lossy().into_owned());
@@ -29,7 +30,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
         model,
         model_name: name.clone(),
         freeze,
-        root: data_url(&flags.data)?,
+        root: data_url(&flags.inputs.data)?,
         guest: Guest::stock(),
         pixels: None,
     };

@@ -37,12 +37,13 @@ pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> R
 }
 
 fn job(flags: &Train) -> Result<Job> {
-    let model = read_model(&flags.model)?;
-    let freeze = match &flags.freeze {
+    let model = read_model(&flags.inputs.model)?;
+    let freeze = match &flags.training.freeze {
         Some(cut) => cut.clone(),
         None => last_cut_before_head(&model)?,
     };
     let name = flags
+        .inputs
         .model
         .file_stem()
         .map(|stem| stem.to_string_lossy().into_owned())
@@ -51,15 +52,15 @@ fn job(flags: &Train) -> Result<Job> {
         model,
         name,
         freeze,
-        data_url(&flags.data)?,
+        data_url(&flags.inputs.data)?,
         guest(flags)?,
         flags.out.clone(),
     );
     job.split = flags.split.parse()?;
-    job.encoding = flags.encoding.fixed();
-    job.validation_share = flags.validation;
-    job.epochs = flags.epochs;
-    job.batch = flags.batch;
+    job.encoding = flags.training.encoding.fixed();
+    job.validation_share = flags.training.validation;
+    job.epochs = flags.training.epochs;
+    job.batch = flags.training.batch;
     (job.optimizer, job.learning_rate) = optimizer(flags);
     job.seed = flags.seed;
     job.flow.ahead = flags.prefetch;

@@ -1,0 +1,118 @@
+//! Commands that run a host or look after one, and how any command names its hosts.
+
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// Run a storage host
+///
+/// Every flag can stand in the configuration file; a flag given here wins. The tenant's token is read from the token file,
+/// which is created on the first start.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  frostline serve --config host.toml
+  frostline serve --data s3://photos/acme --state /var/lib/frostline --token-file /etc/frostline/token --listen 127.0.0.1:8080")]
+pub(crate) struct Serve {
+    /// The configuration file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Address to listen on
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<String>,
+    /// A data root the tenant may read; may be repeated
+    #[arg(long, value_name = "URL")]
+    pub(crate) data: Vec<String>,
+    /// Where guests, models and compiled artefacts are kept
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) state: Option<PathBuf>,
+    /// The tenant's token
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Where networks run: cpu or cuda:0
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+    /// Engine worker threads
+    #[arg(long)]
+    pub(crate) lanes: Option<usize>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Guest {
+    /// Upload a guest
+    #[command(
+        after_help = "Example:\n  frostline guest push mine guest.wasm --host http://store:8080 --token-file token"
+    )]
+    Push {
+        /// Its name on the host: [a-z0-9][a-z0-9._-]{0,62}
+        name: String,
+        /// A component, or a core module from wasm32-unknown-unknown
+        file: PathBuf,
+        #[command(flatten)]
+        host: RemoteHost,
+    },
+    /// List the guests on a host
+    #[command(after_help = "Example:\n  frostline guest list --host http://store:8080 --token-file token")]
+    List {
+        #[command(flatten)]
+        host: RemoteHost,
+    },
+    /// Show one guest
+    #[command(
+        after_help = "Example:\n  frostline guest show prefix --host http://store:8080 --token-file token"
+    )]
+    Show {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        host: RemoteHost,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Model {
+    /// Show a model's cuts: name, shape, bytes per image, share of compute
+    #[command(after_help = "\
+Examples:
+  frostline model show squeezenet1_1.onnx
+  frostline model show squeezenet1_1 --host http://store:8080 --token-file token")]
+    Show {
+        /// An ONNX file, or with --host a model's name there
+        model: String,
+        #[command(flatten)]
+        host: HostFlags,
+    },
+}
+
+/// Running hosts, or none.
+#[derive(Debug, Args)]
+pub(crate) struct HostsFlags {
+    /// A running storage host; without it one is started inside this process. May be repeated, for hosts that serve the same data:
+    /// each object is read at one of them, and when one fails the others do its work
+    #[arg(long, value_name = "URL", requires = "token_file")]
+    pub(crate) host: Vec<String>,
+    /// File with the token for the hosts
+    #[arg(long, value_name = "FILE", requires = "host")]
+    pub(crate) token_file: Option<PathBuf>,
+}
+
+/// A running host, or none.
+#[derive(Debug, Args)]
+pub(crate) struct HostFlags {
+    /// A running storage host; without it one is started inside this process
+    #[arg(long, value_name = "URL", requires = "token_file")]
+    pub(crate) host: Option<String>,
+    /// File with the token for the host
+    #[arg(long, value_name = "FILE", requires = "host")]
+    pub(crate) token_file: Option<PathBuf>,
+}
+
+/// A running host.
+#[derive(Debug, Args)]
+pub(crate) struct RemoteHost {
+    /// The storage host
+    #[arg(long, value_name = "URL")]
+    pub(crate) host: String,
+    /// File with the token for the host
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: PathBuf,
+}

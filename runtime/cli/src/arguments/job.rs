@@ -1,0 +1,189 @@
+//! Commands on a network and images, and the flags they share.
+
+use super::host::{HostFlags, HostsFlags};
+use super::value::{BadSample, EncodingChoice, OptimizerName, encoding, positive};
+use clap::Args;
+use std::path::PathBuf;
+
+/// Fine-tune a model on a folder or bucket of labelled images
+///
+/// The data are laid out as train/<class>/*.jpg and validation/<class>/*.jpg, or as <class>/*.jpg together with --validation.
+/// Without --host, a storage host is started inside this process on a loopback port.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  frostline train --model squeezenet1_1.onnx --data ./photos --freeze 52 --out tuned.onnx
+  frostline train --model resnet18.onnx --data s3://photos/clothing --host http://store:8080 --token-file token \\
+      --freeze layer4.0 --epochs 20 --batch 64 --out tuned.onnx
+  frostline train --model resnet18.onnx --data s3://photos/clothing --host http://store-1:8080 --host http://store-2:8080 \\
+      --token-file token --freeze layer4.0 --out tuned.onnx")]
+pub(crate) struct Train {
+    #[command(flatten)]
+    pub(crate) inputs: Inputs,
+    #[command(flatten)]
+    pub(crate) training: Training,
+    /// Where to divide the network between host and trainer: auto, none, input, a cut at or before the freeze cut, or a rule as for
+    /// `frostline plan --policy`
+    #[arg(long, value_name = "CUT", default_value = "auto")]
+    pub(crate) split: String,
+    /// Where the tuned model is written
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
+    /// Learning rate; by default 0.003 for sgd and 0.001 for adamw
+    #[arg(long)]
+    pub(crate) lr: Option<f32>,
+    /// The optimiser
+    #[arg(long, value_enum, default_value_t = OptimizerName::Sgd)]
+    pub(crate) optimizer: OptimizerName,
+    /// Momentum, for sgd
+    #[arg(long, default_value_t = 0.9)]
+    pub(crate) momentum: f64,
+    /// Weight decay; by default 0 for sgd and 0.01 for adamw
+    #[arg(long)]
+    pub(crate) weight_decay: Option<f64>,
+    /// Seeds the shuffle, the new classifier's weights and the choice of validation images
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// What to do about an image that cannot be decoded
+    #[arg(long, value_enum, default_value_t = BadSample::Fail)]
+    pub(crate) on_bad_sample: BadSample,
+    /// Images per request to the host, at most
+    #[arg(long, default_value_t = 32, value_parser = positive)]
+    pub(crate) request_samples: usize,
+    /// Batches extracted ahead while one trains, at most
+    #[arg(long, default_value_t = 3, value_parser = positive)]
+    pub(crate) prefetch: usize,
+    /// Use this guest (a component or a core module) instead of the stock one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) guest: Option<PathBuf>,
+    /// Text passed to the guest as it is; the stock guest takes a preprocessing recipe as JSON
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) parameters: Option<String>,
+    #[command(flatten)]
+    pub(crate) compute: Compute,
+    #[command(flatten)]
+    pub(crate) host: HostsFlags,
+}
+
+/// Show where a job would divide the network, and why
+///
+/// Measures host, trainer and link unless that was done before, and predicts the time of an iteration at every split.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  frostline plan --model resnet18.onnx --freeze layer4.0 --data s3://photos/clothing --host http://store:8080 --token-file token
+  frostline plan --simulate measured.json --policy hapi-time --json")]
+pub(crate) struct Plan {
+    /// The pretrained network, an ONNX classifier
+    #[arg(long, value_name = "FILE")]
+    pub(crate) model: Option<PathBuf>,
+    /// Where the images are: a path, file://, s3://bucket/prefix
+    #[arg(long, value_name = "URL")]
+    pub(crate) data: Option<String>,
+    #[command(flatten)]
+    pub(crate) training: Training,
+    /// The rule that chooses: auto, freeze, none, hapi-size, hapi-time, or a split
+    #[arg(long, value_name = "RULE", default_value = "auto")]
+    pub(crate) policy: String,
+    /// Plan on measurements from a JSON file, without host or data
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "data", "host"])]
+    pub(crate) simulate: Option<PathBuf>,
+    /// Consider only these splits
+    #[arg(long, value_name = "CUTS", value_delimiter = ',')]
+    pub(crate) candidates: Vec<String>,
+    /// Take this for the link instead of measuring it
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) link_bytes_per_second: Option<f64>,
+    #[command(flatten)]
+    pub(crate) compute: Compute,
+    #[command(flatten)]
+    pub(crate) host: HostsFlags,
+}
+
+/// Measure a model's accuracy on labelled images
+///
+/// Measures the validation/ part of the data if there is one, else all of it.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  frostline eval --model tuned.onnx --data ./photos")]
+pub(crate) struct Eval {
+    #[command(flatten)]
+    pub(crate) inputs: Inputs,
+    /// Images per forward pass
+    #[arg(long, default_value_t = 64, value_parser = positive)]
+    pub(crate) batch: usize,
+    /// What to do about an image that cannot be decoded
+    #[arg(long, value_enum, default_value_t = BadSample::Fail)]
+    pub(crate) on_bad_sample: BadSample,
+    #[command(flatten)]
+    pub(crate) compute: Compute,
+    #[command(flatten)]
+    pub(crate) host: HostsFlags,
+}
+
+/// Measure what a network takes at each place it could be divided
+///
+/// Prints, for every candidate cut, the bytes of an image there, the compute up to there and the memory it takes, as measured on the
+/// host with some of the images. Without --host, a storage host is started inside this process.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  frostline profile --model resnet18.onnx --data ./photos --plot resnet18.svg
+  frostline profile --model resnet18.onnx --freeze layer4.0 --data s3://photos/clothing --host http://store:8080 --token-file token")]
+pub(crate) struct Profile {
+    #[command(flatten)]
+    pub(crate) inputs: Inputs,
+    /// The last cut to measure; by default the last cut before the classifier
+    #[arg(long, value_name = "CUT")]
+    pub(crate) freeze: Option<String>,
+    /// Draw sizes and compute into this SVG file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Option<PathBuf>,
+    /// Where the embedded host computes: cpu or cuda:0
+    #[arg(long, value_name = "DEVICE", default_value = "cpu", conflicts_with = "host")]
+    pub(crate) device: String,
+    #[command(flatten)]
+    pub(crate) host: HostFlags,
+}
+
+/// A network, and the images it is trained on or measured with.
+#[derive(Debug, Args)]
+pub(crate) struct Inputs {
+    /// The network, an ONNX classifier
+    #[arg(long, value_name = "FILE")]
+    pub(crate) model: PathBuf,
+    /// Where the images are: a path, file://, s3://bucket/prefix
+    #[arg(long, value_name = "URL")]
+    pub(crate) data: String,
+}
+
+/// What of a job its plan depends on as well.
+#[derive(Debug, Args)]
+pub(crate) struct Training {
+    /// Freeze the network up to this cut and train what follows; by default the last cut before the classifier
+    #[arg(long, value_name = "CUT")]
+    pub(crate) freeze: Option<String>,
+    /// Passes over the training images
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) epochs: u32,
+    /// Images per training step
+    #[arg(long, default_value_t = 64, value_parser = positive)]
+    pub(crate) batch: usize,
+    /// How activations travel: auto, or f32, u8 (pixels, for the split input, exact there), f16 or int8, each with +lz4 or +zstd
+    /// to compress them. auto never takes int8, which loses the most
+    #[arg(long, default_value = "auto", value_parser = encoding)]
+    pub(crate) encoding: EncodingChoice,
+    /// Share of each class to validate with (0 to 1), for data without train/ and validation/
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) validation: Option<f64>,
+}
+
+/// Where the trainer itself computes.
+#[derive(Debug, Args)]
+pub(crate) struct Compute {
+    /// Where the trainer computes: cpu or cuda:0
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    pub(crate) device: String,
+    /// Threads the trainer computes with; 0 takes all cores
+    #[arg(long, default_value_t = 0)]
+    pub(crate) threads: usize,
+}

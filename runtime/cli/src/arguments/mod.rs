@@ -1,0 +1,79 @@
+//! What can be typed: commands, flags, their help.
+
+mod host;
+mod job;
+mod value;
+
+pub(crate) use host::{Guest, HostFlags, Model, RemoteHost, Serve};
+pub(crate) use job::{Eval, Plan, Profile, Train};
+pub(crate) use value::{BadSample, OptimizerName};
+
+use clap::{Parser, Subcommand};
+
+/// Fine-tune vision models on images in an object store, with the frozen layers run beside the data.
+#[derive(Debug, Parser)]
+#[command(
+    name = "frostline",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    /// Print JSON, one object a line, instead of text for people
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Log more: -v for what happens, -vv for details (RUST_LOG overrides)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Train(Train),
+    Plan(Plan),
+    Eval(Eval),
+    Profile(Profile),
+    Serve(Serve),
+    /// Upload, list and show guests on a host
+    #[command(subcommand)]
+    Guest(Guest),
+    /// Show models and their cuts
+    #[command(subcommand)]
+    Model(Model),
+    /// Print a completion script for a shell
+    #[command(
+        after_help = "Example:\n  frostline completions bash > ~/.local/share/bash-completion/completions/frostline"
+    )]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_shows_an_example() {
+        fn check(command: &clap::Command) {
+            for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+                if sub.has_subcommands() {
+                    check(sub);
+                } else {
+                    let help = sub.get_after_help().map(ToString::to_string).unwrap_or_default();
+                    assert!(help.contains("frostline "), "{} has no example", sub.get_name());
+                }
+            }
+        }
+        check(&Arguments::command());
+    }
+}
