@@ -9,7 +9,7 @@ mod store;
 
 pub(crate) use brake::Brake;
 pub(crate) use link::Link;
-pub(crate) use meter::Meter;
+pub(crate) use meter::{Meter, Used};
 pub(crate) use store::Photos;
 
 use crate::run::{binary, text};
