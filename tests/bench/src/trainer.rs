@@ -232,17 +232,20 @@ impl<'a> Trainer<'a> {
         Ok(taken)
     }
 
-    /// A whole job of some epochs by `policy`; `after` is called after each step with the number of steps done.
+    /// A whole job of some epochs by `policy`, which may choose among `candidates`; `after` is called after each step with the number
+    /// of steps done.
     pub(crate) fn watch(
         &self,
         policy: Policy,
         encoding: Option<Encoding>,
+        candidates: &[Split],
         epochs: u32,
         after: impl FnMut(usize) -> Result<()>,
     ) -> Result<Vec<Tick>> {
         let mut job = self.job();
         job.split = policy;
         job.encoding = encoding;
+        job.candidates = Some(candidates.to_vec());
         job.epochs = epochs;
         let mut ticks = Vec::new();
         self.run(
