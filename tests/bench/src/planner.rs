@@ -22,6 +22,8 @@ pub(crate) struct Plan {
     link_bytes_per_second: f64,
     batch: usize,
     iterations: u64,
+    /// What choosing took, measuring aside.
+    pub(crate) choosing_seconds: f64,
     /// Wall time of the command.
     #[serde(skip)]
     pub(crate) wall_seconds: f64,

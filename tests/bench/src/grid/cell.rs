@@ -37,8 +37,9 @@ pub(crate) struct Cell {
     pub(crate) bottleneck: String,
     /// The predicted seconds of an iteration, by split.
     pub(crate) predicted: BTreeMap<String, f64>,
-    /// Wall time of `frostline plan`.
-    pub(crate) plan_seconds: f64,
+    /// Wall time of `frostline plan`, and of choosing alone.
+    pub(crate) command_seconds: f64,
+    pub(crate) choosing_seconds: f64,
     /// The split of every other policy.
     pub(crate) policies: BTreeMap<String, String>,
     /// What was measured, by split.
@@ -149,7 +150,8 @@ impl<'a, 'b> Measurement<'a, 'b> {
             encoding: self.plan.encoding.to_string(),
             bottleneck: predicted.bottleneck.clone(),
             predicted: self.plan.predictions(),
-            plan_seconds: self.plan.wall_seconds,
+            command_seconds: self.plan.wall_seconds,
+            choosing_seconds: self.plan.choosing_seconds,
             policies,
             timings: self.timings,
             ruled_out: self.ruled_out,

@@ -392,6 +392,7 @@ fn a_plan_measures_all_hosts_and_goes_on_without_one_that_is_down() {
         "{plan}"
     );
     assert!(plan["candidates"].as_array().unwrap().len() > 1, "{plan}");
+    assert!(plan["choosing_seconds"].as_f64().unwrap() > 0.0, "{plan}");
     assert!(
         run.stderr.contains(&format!("{down} is left out")),
         "{}",
