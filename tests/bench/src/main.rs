@@ -20,6 +20,7 @@ mod training;
 mod transfer;
 
 use anyhow::{Result, bail};
+use clap::Parser;
 use report::Report;
 
 type Benchmark = fn(&mut Report) -> Result<()>;
@@ -82,10 +83,26 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
     ),
 ];
 
+/// Benchmarks of Frostline; without a name, those there are get listed
+#[derive(Debug, Parser)]
+#[command(name = "frostline-bench")]
+pub(crate) struct Arguments {
+    /// Which one
+    name: Option<String>,
+    /// Be done within five minutes; grid and replan within ten
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Of the grid, these networks only
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) networks: Vec<String>,
+    /// Of the grid, these links only, in Mbit/s
+    #[arg(long, value_name = "RATES", value_delimiter = ',')]
+    pub(crate) links: Vec<f64>,
+}
+
 fn main() -> Result<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let quick = arguments.iter().any(|argument| argument == "--quick");
-    let Some(name) = arguments.iter().find(|argument| !argument.starts_with("--")) else {
+    let arguments = Arguments::parse();
+    let Some(name) = &arguments.name else {
         for (name, what, _) in BENCHMARKS {
             println!("{name:<10} {what}");
         }
@@ -94,7 +111,7 @@ fn main() -> Result<()> {
     let Some((name, _, benchmark)) = BENCHMARKS.iter().find(|(known, ..)| known == name) else {
         bail!("there is no benchmark {name:?}; without a name, those there are get listed");
     };
-    let mut report = Report::new(name, quick);
+    let mut report = Report::new(name, arguments);
     benchmark(&mut report)?;
     report.write()
 }

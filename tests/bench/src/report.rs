@@ -1,5 +1,6 @@
 //! A benchmark's figures: a table for people, flat JSON for scripts.
 
+use crate::Arguments;
 use anyhow::{Context, Result};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
@@ -8,22 +9,29 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Gathers figures by name.
 pub(crate) struct Report {
     name: String,
-    quick: bool,
+    arguments: Arguments,
     figures: Map<String, Value>,
 }
 
 impl Report {
-    pub(crate) fn new(name: &str, quick: bool) -> Self {
+    pub(crate) fn new(name: &str, arguments: Arguments) -> Self {
         Self {
             name: name.to_owned(),
-            quick,
+            arguments,
             figures: Map::new(),
         }
     }
 
     /// Whether to be done within five minutes.
     pub(crate) fn quick(&self) -> bool {
-        self.quick
+        self.arguments.quick
+    }
+
+    /// Whether a cell of the grid is asked for: all are, unless some are named.
+    pub(crate) fn includes(&self, network: &str, mbit: f64) -> bool {
+        let Arguments { networks, links, .. } = &self.arguments;
+        (networks.is_empty() || networks.iter().any(|name| name == network))
+            && (links.is_empty() || links.contains(&mbit))
     }
 
     /// Notes a figure under a flat key.
@@ -36,7 +44,7 @@ impl Report {
         let folder = folder()?;
         self.set("commit", commit());
         self.set("date", SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs());
-        self.set("quick", self.quick);
+        self.set("quick", self.quick());
         let file = folder.join(format!("{}.json", self.name));
         std::fs::write(&file, serde_json::to_string_pretty(&self.figures)? + "\n")
             .with_context(|| format!("cannot write {}", file.display()))?;

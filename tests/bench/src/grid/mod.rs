@@ -20,10 +20,8 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     let grid = Grid::read()?;
     let quick = report.quick();
     let extent = grid.extent(quick);
-    let ends = Instant::now() + Duration::from_secs_f64(extent.minutes * 60.0);
     let records = Records::open(quick)?;
-    let mut cells = Vec::new();
-    let mut missing = Vec::new();
+    let (mut cells, mut missing) = (Vec::new(), Vec::new());
     let mut wanted: Vec<Wanted> = Vec::new();
     for name in &extent.networks {
         let network = grid.network(name)?;
@@ -32,27 +30,36 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
             let key = format!("{name} {mbit} Mbit/s batch {batch}");
             match records.find(&key) {
                 Some(cell) => cells.push(cell.clone()),
-                None => wanted.push(Wanted {
+                None if report.includes(name, *mbit) => wanted.push(Wanted {
                     network: network.clone(),
                     mbit: *mbit,
                     batch,
                     key,
                 }),
+                None => (),
             }
         }
     }
     if !wanted.is_empty() {
         let tiers = Tiers::open()?;
         describe(&tiers);
+        let all = extent.networks.len() * extent.links_mbit.len();
+        let share = wanted.len() as f64 / all as f64;
         let mut work = Work {
             tiers: &tiers,
             extent,
             quick,
-            ends,
+            ends: Instant::now() + Duration::from_secs_f64(extent.minutes * 60.0 * share),
+            cells_left: wanted.len(),
+            networks_left: 0,
             records: &records,
             report,
         };
-        for network in wanted.chunk_by(|one, other| one.network.name == other.network.name) {
+        let networks: Vec<&[Wanted]> = wanted
+            .chunk_by(|one, other| one.network.name == other.network.name)
+            .collect();
+        for (index, network) in networks.iter().enumerate() {
+            work.networks_left = networks.len() - index - 1;
             work.network(network, &mut cells, &mut missing)?;
         }
     }
@@ -90,6 +97,10 @@ struct Work<'a> {
     extent: &'a Extent,
     quick: bool,
     ends: Instant,
+    /// To be measured still, the present one included.
+    cells_left: usize,
+    /// To come after the present one.
+    networks_left: usize,
     records: &'a Records,
     report: &'a mut Report,
 }
@@ -126,7 +137,8 @@ impl Work<'_> {
                 continue;
             }
             let begun = Instant::now();
-            let budget = left.saturating_sub(self.networks_after(cell) * START) / self.cells_left(cell);
+            let starts = START.mul_f64(self.networks_left as f64);
+            let budget = left.saturating_sub(starts).div_f64(self.cells_left.max(1) as f64);
             let measurement = Measurement::begin(&mut trainer, cell.mbit, self.extent, cuts, budget)?;
             let mut measured = measurement.finish(cuts)?;
             measured.key.clone_from(&cell.key);
@@ -134,30 +146,9 @@ impl Work<'_> {
             print_cell(&measured, begun.elapsed());
             self.records.add(&measured)?;
             cells.push(measured);
+            self.cells_left = self.cells_left.saturating_sub(1);
         }
         Ok(())
-    }
-
-    /// Networks that come after a cell's.
-    fn networks_after(&self, cell: &Wanted) -> u32 {
-        let names = self.extent.networks.iter();
-        let after = names.skip_while(|name| **name != cell.network.name).skip(1);
-        u32::try_from(after.count()).unwrap_or(0)
-    }
-
-    /// Cells of the whole grid from this one on, at least one.
-    fn cells_left(&self, cell: &Wanted) -> u32 {
-        let position = |name: &String| *name == cell.network.name;
-        let networks = self.extent.networks.iter().position(position).unwrap_or(0);
-        let links = self
-            .extent
-            .links_mbit
-            .iter()
-            .position(|mbit| *mbit == cell.mbit)
-            .unwrap_or(0);
-        let all = self.extent.networks.len() * self.extent.links_mbit.len();
-        let before = networks * self.extent.links_mbit.len() + links;
-        u32::try_from(all.saturating_sub(before)).unwrap_or(1).max(1)
     }
 }
 
