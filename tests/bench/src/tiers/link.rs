@@ -83,14 +83,22 @@ impl Link {
         self.host
     }
 
-    /// Holds each direction to a rate in Mbit/s, or none, from now on.
+    /// Holds each direction to a rate in Mbit/s, or none, from now on. What is queued is lost.
+    ///
+    /// A token bucket is never changed but built anew: a segment that waits in it may be larger than the new one ever holds tokens for,
+    /// and would block it for good.
     pub(crate) fn hold(&self, mbit: Option<f64>) -> Result<()> {
-        let shape = mbit.map_or_else(|| vec!["pfifo".to_owned()], shape);
         let target = format!("--target={}", self.namespace);
-        quiet(Command::new("tc").args(replace(&self.near)).args(&shape))?;
-        let mut inside = Command::new("nsenter");
-        inside.args([&target, "--net", "tc"]);
-        quiet(inside.args(replace(&self.far)).args(&shape))
+        for shape in [Some(vec!["pfifo".to_owned()]), mbit.map(shape)]
+            .into_iter()
+            .flatten()
+        {
+            quiet(Command::new("tc").args(replace(&self.near)).args(&shape))?;
+            let mut inside = Command::new("nsenter");
+            inside.args([&target, "--net", "tc"]);
+            quiet(inside.args(replace(&self.far)).args(&shape))?;
+        }
+        Ok(())
     }
 
     /// Bytes that have come to the trainer, headers included.
