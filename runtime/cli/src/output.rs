@@ -251,7 +251,9 @@ fn text(event: &Event) -> Option<String> {
                 bytes(*bytes_received)
             )
         }
-        Event::Replan { to, reason, .. } => format!("replan     split {to}: {reason}"),
+        Event::Replan {
+            to, encoding, reason, ..
+        } => format!("replan     split {to} in {encoding}: {reason}"),
         Event::BadSample { key, message } => format!("skipped    {key}: {message}"),
         Event::Retry {
             host,

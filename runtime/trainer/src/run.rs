@@ -217,7 +217,7 @@ impl Run {
             return Ok(());
         };
         // Batches asked for before a change say nothing about what is used now.
-        if source.split != present.split {
+        if (&source.split, source.encoding) != (&present.split, present.encoding) {
             return Ok(());
         }
         let Some(change) = planner.saw(iteration, left) else {

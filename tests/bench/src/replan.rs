@@ -5,9 +5,9 @@ use crate::networks::{Grid, Network, short};
 use crate::planner::Plan;
 use crate::report::Report;
 use crate::tiers::{Brake, Tiers};
-use crate::trainer::{Tick, Trainer};
+use crate::trainer::{Tick, Trainer, leg};
 use anyhow::{Context, Result, ensure};
-use frostline_trainer::Policy;
+use frostline_trainer::{Flow, Leg, Policy};
 use frostline_wire::{Encoding, Split};
 
 const NETWORK: &str = "resnet18";
@@ -39,18 +39,24 @@ impl Change {
 struct Extent {
     epochs: u32,
     batch: usize,
+    /// Steps that count when a fixed split is measured.
+    steps: u64,
 }
 
 impl Extent {
-    /// A quick job is one pass in small batches: 64 steps, of which it needs some ten to see a change, in a quarter of a minute where
-    /// nothing is slow. There are 14 of them.
+    /// A quick job is 256 steps in small batches, the better part of a minute: it needs some ten to see a change. There are four.
     fn of(quick: bool, network: &Network) -> Self {
         if quick {
-            Self { epochs: 1, batch: 4 }
+            Self {
+                epochs: 4,
+                batch: 4,
+                steps: 6,
+            }
         } else {
             Self {
-                epochs: 10,
+                epochs: 20,
                 batch: network.batch(false),
+                steps: 12,
             }
         }
     }
@@ -59,7 +65,7 @@ impl Extent {
 pub(crate) fn run(report: &mut Report) -> Result<()> {
     let grid = Grid::read()?;
     let network = grid.network(NETWORK)?;
-    let Extent { epochs, batch } = Extent::of(report.quick(), network);
+    let Extent { epochs, batch, steps } = Extent::of(report.quick(), network);
     let tiers = Tiers::open()?;
     describe(&tiers);
     let folder = tempfile::tempdir()?;
@@ -67,76 +73,144 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     let mut trainer = Trainer::open(&tiers, &host, network, batch)?;
     trainer.upload()?;
     let cuts = network.cuts(report.quick());
-    tiers.link().hold(Some(LINK))?;
-    let plan = Plan::ask(&trainer, "auto", cuts)?;
-    let steps = epochs as usize * tiers.photos().train.div_ceil(batch);
+    let candidates: Vec<Split> = ["none", "input"]
+        .into_iter()
+        .chain(cuts.iter().map(String::as_str))
+        .map(Split::from)
+        .collect();
+    let (ways, flow) = ways(&trainer, &candidates, cuts)?;
+    let mut subject = Subject {
+        ways,
+        flow,
+        candidates,
+        epochs,
+        halfway: epochs as usize * tiers.photos().train.div_ceil(batch) / 2,
+        steps,
+        trainer,
+    };
     println!(
-        "{NETWORK}, {steps} steps of {batch} at {LINK} Mbit/s; halfway the link drops to {LINK_DROPS_TO}, or the host becomes {SLOWER} times slower by {}",
+        "{NETWORK}, {} steps of {batch} at {LINK} Mbit/s; halfway the link drops to {LINK_DROPS_TO}, or the host becomes {SLOWER} times slower by {}\n\n\
+         change split                                        before, s  after, s  a job, s",
+        2 * subject.halfway,
         Brake::means()
     );
-    let cuts = cuts.iter().map(|cut| Split::from(cut.as_str()));
-    let subject = Subject {
-        trainer: &trainer,
-        plan,
-        candidates: [Split::None, Split::Input].into_iter().chain(cuts).collect(),
-        epochs,
-        halfway: steps / 2,
-    };
+    let before = subject.rehearse()?;
     for change in [Change::Link, Change::Host] {
-        let (split, least) = subject.hindsight(change)?;
-        subject.adapt(report, change, (&split, least))?;
+        let way = subject.hindsight(change, &before)?;
+        subject.adapt(report, change, &way)?;
     }
     Ok(())
 }
 
+/// A split that could have been fixed, in an encoding.
+#[derive(Debug, Clone, PartialEq)]
+struct Way {
+    split: Split,
+    encoding: Encoding,
+}
+
+impl std::fmt::Display for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", short(&self.split.to_string()), self.encoding)
+    }
+}
+
+/// The candidates in the encodings that suit the link before and after, and how batches are asked for.
+fn ways(trainer: &Trainer<'_>, candidates: &[Split], cuts: &[String]) -> Result<(Vec<Way>, Flow)> {
+    let plan = |mbit| {
+        trainer.tiers().link().hold(Some(mbit))?;
+        Plan::ask(trainer, "auto", cuts)
+    };
+    let (after, before) = (plan(LINK_DROPS_TO)?, plan(LINK)?);
+    let mut ways: Vec<Way> = Vec::new();
+    for (plan, split) in [&before, &after]
+        .into_iter()
+        .flat_map(|plan| candidates.iter().map(move |split| (plan, split)))
+    {
+        let way = Way {
+            split: split.clone(),
+            encoding: plan.candidate(split)?.encoding,
+        };
+        if !ways.contains(&way) {
+            ways.push(way);
+        }
+    }
+    Ok((ways, before.flow()))
+}
+
 /// The job that is run again and again.
 struct Subject<'a> {
-    trainer: &'a Trainer<'a>,
-    plan: Plan,
-    /// The same for all jobs, so that the adaptive one chooses among those that are fixed.
+    trainer: Trainer<'a>,
+    /// All candidates, in the encodings that suit the link before and after.
+    ways: Vec<Way>,
+    flow: Flow,
+    /// The same for all jobs, so that the adaptive one chooses among those that could have been fixed.
     candidates: Vec<Split>,
     epochs: u32,
     /// The number of steps after which the change comes; at least as many follow.
     halfway: usize,
+    /// That count when a fixed split is measured.
+    steps: u64,
 }
 
 impl Subject<'_> {
-    /// The fastest candidate to have stayed with, and its seconds; all are measured.
-    fn hindsight(&self, change: Change) -> Result<(Split, f64)> {
-        let mut best: Option<(Split, f64)> = None;
-        for split in &self.candidates {
-            let encoding = self.plan.candidate(split)?.encoding;
-            let ticks = self.run(Policy::Fixed(split.clone()), Some(encoding), change)?;
-            let seconds = duration(&ticks)?;
+    /// Seconds of a step in every way, in the world as it is.
+    fn rehearse(&mut self) -> Result<Vec<f64>> {
+        let legs: Vec<Leg> = self
+            .ways
+            .iter()
+            .map(|way| leg(&way.split, way.encoding, self.steps, self.flow))
+            .collect();
+        let times = self.trainer.time(&legs, self.flow)?;
+        Ok(times.iter().map(|leg| leg.seconds).collect())
+    }
+
+    /// Brings the change about; what is returned is to be dropped to take it back.
+    fn make(&self, change: Change) -> Result<Option<Brake>> {
+        let tiers = self.trainer.tiers();
+        match change {
+            Change::Link => tiers.link().hold(Some(LINK_DROPS_TO)).map(|()| None),
+            Change::Host => tiers.slow_down(self.trainer.host(), SLOWER).map(Some),
+        }
+    }
+
+    /// The way that would take the least time if it were kept through the change.
+    fn hindsight(&mut self, change: Change, before: &[f64]) -> Result<Way> {
+        let brake = self.make(change)?;
+        let after = self.rehearse()?;
+        drop(brake);
+        self.trainer.tiers().link().hold(Some(LINK))?;
+        let mut best: Option<(&Way, f64)> = None;
+        for ((way, before), after) in self.ways.iter().zip(before).zip(after) {
+            let seconds = (before + after) * self.halfway as f64;
             println!(
-                "  {:<6} {:<44} {seconds:>8.1} s",
+                "{:<6} {:<44} {before:>9.3} {after:>9.3} {seconds:>9.1}",
                 change.name(),
-                short(&split.to_string())
+                way.to_string()
             );
-            if best.as_ref().is_none_or(|(_, least)| seconds < *least) {
-                best = Some((split.clone(), seconds));
+            if best.is_none_or(|(_, least)| seconds < least) {
+                best = Some((way, seconds));
             }
         }
-        best.context("no split was measured")
+        best.map(|(way, _)| way.clone()).context("no split was measured")
     }
 
     /// The job that may change its split, against the best fixed one.
-    fn adapt(&self, report: &mut Report, change: Change, (best, least): (&Split, f64)) -> Result<()> {
+    fn adapt(&self, report: &mut Report, change: Change, best: &Way) -> Result<()> {
+        let fixed = self.run(Policy::Fixed(best.split.clone()), Some(best.encoding), change)?;
+        let least = duration(&fixed)?;
         let ticks = self.run(Policy::Auto, None, change)?;
         let seconds = duration(&ticks)?;
         let splits: Vec<&Split> = ticks.iter().map(|tick| &tick.split).collect();
         let reaction = reaction(&splits, self.halfway);
         let reacted = reaction.map_or_else(
-            || "never changed its split after that".to_owned(),
+            || "kept its split after that".to_owned(),
             |steps| format!("{steps} steps at the old split after that"),
         );
-        let (name, visited) = (change.name(), visited(&splits));
-        println!(
-            "  {name:<6} {visited:<44} {seconds:>8.1} s, {:.2} of the best fixed one, {}; {reacted}",
-            seconds / least,
-            short(&best.to_string())
-        );
-        report.set(&format!("ratio_vs_hindsight_{name}"), seconds / least);
+        let (name, visited, ratio) = (change.name(), visited(&splits), seconds / least);
+        println!("{name:<6} best fixed: {best}, {least:.1} s");
+        println!("{name:<6} adaptive: {visited}, {seconds:.1} s, {ratio:.2} of that; {reacted}\n");
+        report.set(&format!("ratio_vs_hindsight_{name}"), ratio);
         report.set(&format!("{name}_best_fixed"), best.to_string());
         report.set(&format!("{name}_splits"), visited);
         report.set(&format!("{name}_reaction_steps"), reaction);
@@ -145,17 +219,13 @@ impl Subject<'_> {
 
     /// One job; the change is taken back at its end.
     fn run(&self, policy: Policy, encoding: Option<Encoding>, change: Change) -> Result<Vec<Tick>> {
-        let tiers = self.trainer.tiers();
-        tiers.link().hold(Some(LINK))?;
+        self.trainer.tiers().link().hold(Some(LINK))?;
         let mut brake = None;
         let ticks = self
             .trainer
             .watch(policy, encoding, &self.candidates, self.epochs, |done| {
                 if done == self.halfway {
-                    match change {
-                        Change::Link => tiers.link().hold(Some(LINK_DROPS_TO))?,
-                        Change::Host => brake = Some(tiers.slow_down(self.trainer.host(), SLOWER)?),
-                    }
+                    brake = self.make(change)?;
                 }
                 Ok(())
             })?;

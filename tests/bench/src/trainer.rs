@@ -262,6 +262,9 @@ impl<'a> Trainer<'a> {
         mut after: impl FnMut(usize) -> Result<()> + 't,
     ) -> impl FnMut(&Event, Instant) -> Result<()> + 't {
         move |event, at| {
+            if let Event::Replan { step, reason, .. } = event {
+                println!("       after step {step}: {reason}");
+            }
             if let Event::Step { split, .. } = event {
                 let received = self.tiers.link().received()?;
                 let split = split.clone();

@@ -71,7 +71,7 @@ impl Survey {
         let all = possible
             .encodings
             .iter()
-            .filter_map(|&encoding| self.candidate(possible, encoding, workload));
+            .filter_map(|&encoding| self.candidate(&possible.split, encoding, workload));
         // Encodings come with the exact one first.
         all.reduce(|best, other| {
             let seconds = |candidate: &Candidate| workload.predict(&candidate.stages).total_seconds;
@@ -84,14 +84,19 @@ impl Survey {
     }
 
     /// The split in one encoding. `None` when nothing was measured for it.
-    fn candidate(&self, possible: &Possible, encoding: Encoding, workload: &Workload) -> Option<Candidate> {
+    pub(crate) fn candidate(
+        &self,
+        split: &Split,
+        encoding: Encoding,
+        workload: &Workload,
+    ) -> Option<Candidate> {
         let batch = workload.batch as f64;
         let Rows {
             bytes,
             host,
             decoding,
             middle,
-        } = self.rows(&possible.split, encoding)?;
+        } = self.rows(split, encoding)?;
         let reading = self.host.read_seconds_per_sample / READS_AT_ONCE;
         let host = host + self.host.read_busy_seconds_per_sample;
         let share = batch / self.hosts.max(1) as f64;
@@ -99,7 +104,7 @@ impl Survey {
         let decoding = decoding / self.trainer.place.decode_threads.max(1) as f64;
         let trainer = ((decoding + middle) * batch + self.step(workload.batch)) * self.seen.trainer;
         Some(Candidate {
-            split: possible.split.clone(),
+            split: split.clone(),
             encoding,
             stages: Stages {
                 host_seconds: host,

@@ -6,15 +6,15 @@ mod recent;
 use crate::client::Link;
 use crate::plan::{Candidate, Explanation, Layers, Plan, Policy, Summary, Survey, Workload};
 use crate::{Flow, Possible};
-use frostline_wire::Split;
 use recent::{Bunch, Recent};
 
 /// Iterations after a change that say nothing yet: batches asked for before it, and the pipeline filling again.
 const SETTLING: u64 = 3;
 /// Another split must need at most this share of the present one's predicted rest, so that noise changes nothing.
 const MARGIN: f64 = 0.9;
-/// How often in a row another split must win.
-const VOTES: u32 = 2;
+/// Steps' worth of time that must have been lost to another split before it is taken, about what a change disturbs: large gains are
+/// taken at once, small ones when they last.
+const LOST: f64 = 2.0;
 /// A wait for data of less than this share of an iteration means that the trainer is what bounds it.
 const WAITING: f64 = 0.1;
 /// Below this share of the requests' time spent on the host, the link bounds an iteration; above the other, the host.
@@ -38,7 +38,7 @@ pub(crate) struct Iteration {
     pub(crate) on_host: Option<f64>,
 }
 
-/// A change of split.
+/// A change of split, of encoding, or of both.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Change {
     pub(crate) to: Candidate,
@@ -61,8 +61,8 @@ pub(crate) struct Planner {
     rate: Recent,
     bunch: Bunch,
     settling: u64,
-    votes: u32,
-    favourite: Option<Split>,
+    /// Steps' worth of time lost since another split has been better.
+    lost: f64,
 }
 
 impl Planner {
@@ -89,8 +89,7 @@ impl Planner {
             rate: Recent::default(),
             bunch: Bunch::default(),
             settling: SETTLING,
-            votes: 0,
-            favourite: None,
+            lost: 0.0,
         }
     }
 
@@ -168,7 +167,7 @@ impl Planner {
         }
         self.present = Some(candidate);
         self.settling = SETTLING;
-        (self.votes, self.favourite) = (0, None);
+        self.lost = 0.0;
     }
 
     /// Takes in an iteration at the present split and says whether to change it; `left` iterations are to come.
@@ -184,7 +183,7 @@ impl Planner {
             return None;
         }
         self.workload.iterations = left.max(1);
-        self.consider(&present)
+        self.consider()
     }
 
     /// Corrects the survey by what iterations in a row show: always the trainer; the host or the link when they bound it; and never
@@ -240,19 +239,18 @@ impl Planner {
         self.refresh();
     }
 
-    /// The present candidate under what is known now.
+    /// The present candidate, in its present encoding, under what is known now.
     fn refresh(&mut self) {
         let Some(present) = &self.present else { return };
-        let candidates = self.survey.candidates(&self.possible, &self.workload);
-        let same = candidates
-            .into_iter()
-            .find(|candidate| candidate.split == present.split);
+        let same = self
+            .survey
+            .candidate(&present.split, present.encoding, &self.workload);
         if let Some(same) = same {
             self.present = Some(same);
         }
     }
 
-    fn consider(&mut self, before: &Candidate) -> Option<Change> {
+    fn consider(&mut self) -> Option<Change> {
         let present = self.present.clone()?;
         let plan = self.plan()?;
         let best = plan.chosen()?;
@@ -260,22 +258,23 @@ impl Planner {
         // The pipeline is full already here, and has to be filled again there.
         let rest = now.steady_seconds * self.workload.iterations as f64;
         let saves = best.prediction.total_seconds < MARGIN * rest;
-        if best.candidate.split == before.split || !saves {
-            (self.votes, self.favourite) = (0, None);
+        let way = |candidate: &Candidate| (candidate.split.clone(), candidate.encoding);
+        if way(&best.candidate) == way(&present) || !saves {
+            self.lost = 0.0;
             return None;
         }
-        let again = self.favourite.as_ref() == Some(&best.candidate.split);
-        self.votes = if again { self.votes + 1 } else { 1 };
-        self.favourite = Some(best.candidate.split.clone());
-        if self.votes < VOTES {
+        self.lost += 1.0 - best.prediction.steady_seconds / now.steady_seconds;
+        if self.lost < LOST {
             return None;
         }
         let reason = format!(
-            "the {} bounds '{}' at {:.2} s an iteration; '{}' would take {:.2} s (link {}, host {:.1} times its profile, trainer {:.1} times)",
+            "the {} bounds '{}' in {} at {:.2} s an iteration; '{}' in {} would take {:.2} s (link {}, host {:.1} times its profile, trainer {:.1} times)",
             now.bottleneck,
             present.split,
+            present.encoding,
             now.steady_seconds,
             best.candidate.split,
+            best.candidate.encoding,
             best.prediction.steady_seconds,
             crate::plan::rate(self.workload.link_bytes_per_second),
             self.survey.seen.host,

@@ -357,19 +357,66 @@ fn requests_are_sized_to_travel_within_a_second() {
     assert_eq!((freeze.ahead, freeze.window), (3, MOST.window), "{freeze:?}");
 }
 
-#[test]
-fn rounding_is_used_where_it_saves_time() {
+/// A survey in which f16 halves what f32 weighs, and the one split that there is.
+fn rounding() -> (Survey, [Possible; 1]) {
     let mut survey = survey();
     for cut in survey.host.cuts.iter_mut().chain(&mut survey.trainer.cuts) {
         let mut half = cut.encoded["f32"];
         half.bytes_per_sample /= 2.0;
         cut.encoded.insert("f16".to_owned(), half);
     }
-    let possible = [Possible {
+    let possible = Possible {
         split: Split::from("early"),
         encodings: vec![Encoding::F32, Encoding::F16],
         bytes_per_sample: 1,
-    }];
+    };
+    (survey, [possible])
+}
+
+#[test]
+fn a_link_that_drops_may_change_the_encoding_alone() {
+    let (survey, possible) = rounding();
+    let fast = World {
+        link: 500.0 * MBIT,
+        host: 1.0,
+    };
+    let link = Link {
+        bytes_per_second: fast.link,
+        round_trip: Duration::ZERO,
+        connections: 1,
+        connection_bytes_per_second: fast.link,
+    };
+    let mut planner = Planner::new(
+        survey,
+        possible.to_vec(),
+        fast.workload(),
+        link,
+        Policy::Auto,
+        MOST,
+    );
+    let first = planner.plan().unwrap().chosen().unwrap().candidate.clone();
+    assert_eq!(first.encoding, Encoding::F32);
+    planner.start(first.clone());
+    // What travels stays f32 until it is changed, so each step takes the link as long.
+    let trainer = first.stages.trainer_seconds;
+    let bytes = first.bytes_per_sample * BATCH as f64;
+    let step = Iteration {
+        waited: bytes / (10.0 * MBIT) - trainer,
+        computed: trainer,
+        samples: BATCH,
+        bytes: bytes as u64,
+        on_host: Some(0.1),
+    };
+    let change = (0..30).find_map(|_| planner.saw(&step, 1000)).unwrap();
+    assert_eq!(
+        (change.to.split, change.to.encoding),
+        (first.split, Encoding::F16)
+    );
+}
+
+#[test]
+fn rounding_is_used_where_it_saves_time() {
+    let (survey, possible) = rounding();
     let chosen = |mbit: f64| {
         let world = World {
             link: mbit * MBIT,
