@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 /// Objects a host reads from its store at a time for one call.
 const READS_AT_ONCE: f64 = 8.0;
+/// Rows of the larger batch that profiles are measured with, and the most of one run: a host's usual grant, and a part of a middle.
+const ROWS: usize = 16;
 /// How much shorter a job must be for an encoding that rounds to be worth it.
 const WORTH_ROUNDING: f64 = 0.97;
 
@@ -96,7 +98,7 @@ impl Survey {
             host,
             decoding,
             middle,
-        } = self.rows(split, encoding)?;
+        } = self.rows(split, encoding, workload.batch)?;
         let reading = self.host.read_seconds_per_sample / READS_AT_ONCE;
         let host = host + self.host.read_busy_seconds_per_sample;
         let share = batch / self.hosts.max(1) as f64;
@@ -116,8 +118,8 @@ impl Survey {
         })
     }
 
-    /// What one sample takes at `split` in `encoding`.
-    fn rows(&self, split: &Split, encoding: Encoding) -> Option<Rows> {
+    /// What one sample of `batch` takes at `split` in `encoding`.
+    fn rows(&self, split: &Split, encoding: Encoding, batch: usize) -> Option<Rows> {
         let trainer = &self.trainer;
         let normalising = trainer.normalise_seconds_per_sample;
         Some(match split {
@@ -125,7 +127,7 @@ impl Survey {
                 bytes: self.object_bytes,
                 host: 0.0,
                 decoding: trainer.decode_seconds_per_sample + normalising,
-                middle: self.middle(None)?,
+                middle: self.middle(None, batch)?,
             },
             Split::Input => {
                 let wire = encoded(&self.host.input, encoding)?;
@@ -134,7 +136,7 @@ impl Survey {
                     bytes: wire.bytes_per_sample,
                     host: self.decode_on_host() + self.encode_on_host(wire),
                     decoding: here + normalising,
-                    middle: self.middle(None)?,
+                    middle: self.middle(None, batch)?,
                 }
             }
             Split::Cut(name) => {
@@ -143,9 +145,9 @@ impl Survey {
                 let here = encoded(&cut(&trainer.cuts, name)?.encoded, encoding)?;
                 Rows {
                     bytes: wire.bytes_per_sample,
-                    host: self.prefix_on_host(there, wire),
+                    host: self.prefix_on_host(there, wire, batch),
                     decoding: here.decode_seconds_per_sample,
-                    middle: self.middle(Some(name))?,
+                    middle: self.middle(Some(name), batch)?,
                 }
             }
         })
@@ -162,9 +164,9 @@ impl Survey {
     }
 
     /// Decoding one sample, computing it up to `cut` and encoding it: one after the other where all use the same cores.
-    fn prefix_on_host(&self, cut: &CutProfile, wire: Encoded) -> f64 {
+    fn prefix_on_host(&self, cut: &CutProfile, wire: Encoded, batch: usize) -> f64 {
         let pixels = self.decode_on_host() + self.encode_on_host(wire);
-        let compute = cut.busy_seconds_per_sample;
+        let compute = busy(cut, batch);
         if self.host.place.device == "cpu" {
             pixels + compute
         } else {
@@ -172,11 +174,11 @@ impl Survey {
         }
     }
 
-    /// The layers from `split` (the network's input without one) to the freeze cut, for one sample on the trainer.
-    fn middle(&self, split: Option<&str>) -> Option<f64> {
-        let freeze = self.trainer.cuts.last()?.busy_seconds_per_sample;
+    /// The layers from `split` (the network's input without one) to the freeze cut, for one sample of `batch` on the trainer.
+    fn middle(&self, split: Option<&str>, batch: usize) -> Option<f64> {
+        let freeze = busy(self.trainer.cuts.last()?, batch);
         let before = match split {
-            Some(name) => cut(&self.trainer.cuts, name)?.busy_seconds_per_sample,
+            Some(name) => busy(cut(&self.trainer.cuts, name)?, batch),
             None => 0.0,
         };
         Some((freeze - before).max(0.0))
@@ -194,6 +196,20 @@ impl Survey {
 
 fn cut<'a>(cuts: &'a [CutProfile], name: &str) -> Option<&'a CutProfile> {
     cuts.iter().find(|cut| cut.name == name)
+}
+
+/// Seconds for one sample of `batch` up to `cut` with everything busy. Runs take a batch in equal parts of at most [`ROWS`], and what a
+/// run takes whatever its rows, such as reading a large layer's weights, weighs more in small ones.
+fn busy(cut: &CutProfile, batch: usize) -> f64 {
+    let batch = batch.max(1);
+    let rows = batch as f64 / batch.div_ceil(ROWS) as f64;
+    let alone = |rows: f64| cut.compute.fixed / rows + cut.compute.per_sample;
+    let measured = alone(ROWS as f64);
+    if measured > 0.0 {
+        cut.busy_seconds_per_sample * alone(rows) / measured
+    } else {
+        cut.busy_seconds_per_sample
+    }
 }
 
 /// What was measured for `encoding`, or for the same values uncompressed.

@@ -334,6 +334,36 @@ fn several_hosts_divide_a_batch() {
 }
 
 #[test]
+fn what_a_run_takes_in_any_case_weighs_more_in_small_batches() {
+    let mut survey = survey();
+    for cut in survey.host.cuts.iter_mut().chain(&mut survey.trainer.cuts) {
+        // Half of a run of 16 rows is fixed.
+        cut.compute.per_sample /= 2.0;
+        cut.compute.fixed = 16.0 * cut.compute.per_sample;
+    }
+    let host_seconds = |batch: usize| {
+        let world = World {
+            link: 1000.0 * MBIT,
+            host: 1.0,
+        };
+        let workload = Workload {
+            batch,
+            ..world.workload()
+        };
+        let candidates = survey.candidates(&possible(), &workload);
+        let freeze = candidates
+            .iter()
+            .find(|candidate| candidate.split == Split::from("freeze"));
+        freeze.unwrap().stages.host_seconds
+    };
+    // 5 ms of decoding and 40 ms of compute a sample; with 8 rows the fixed half counts twice.
+    assert!((host_seconds(16) / 16.0 - 0.045).abs() < 1e-9);
+    assert!((host_seconds(8) / 8.0 - 0.065).abs() < 1e-9);
+    // 24 are computed as two times 12.
+    assert!((host_seconds(24) / 24.0 - (0.005 + 0.02 + 0.02 * 16.0 / 12.0)).abs() < 1e-9);
+}
+
+#[test]
 fn requests_are_sized_to_travel_within_a_second() {
     let world = World {
         link: 5.0 * MBIT,
