@@ -74,7 +74,7 @@ pub(crate) struct Upload {
     pub(crate) seconds: f64,
 }
 
-/// A leg of which `steps` steps count.
+/// A leg of which `steps` steps count, or a few more.
 pub(crate) fn leg(split: &Split, encoding: Encoding, steps: u64, flow: Flow) -> Leg {
     Leg {
         split: split.clone(),
@@ -83,10 +83,11 @@ pub(crate) fn leg(split: &Split, encoding: Encoding, steps: u64, flow: Flow) -> 
     }
 }
 
-/// The steps a leg of `counted` counting steps takes in all.
+/// The steps a leg takes in all of which `counted` count at least: batches that are fetched together arrive together, so the steps from
+/// one arrival to the next count all or not at all.
 pub(crate) fn all_steps(counted: u64, flow: Flow) -> u64 {
     let (before, after) = ramp(flow);
-    counted + (before + after) as u64
+    counted.next_multiple_of(flow.ahead as u64 + 1) + (before + after) as u64
 }
 
 impl<'a> Trainer<'a> {
