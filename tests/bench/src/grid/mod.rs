@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// What sending and profiling a network takes before its first cell.
-const START: Duration = Duration::from_secs(20);
+const START: Duration = Duration::from_secs(40);
 
 pub(crate) fn run(report: &mut Report) -> Result<()> {
     let grid = Grid::read()?;
