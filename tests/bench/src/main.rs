@@ -4,6 +4,7 @@
 mod accuracy;
 mod codecs;
 mod grid;
+mod legs;
 mod networks;
 mod overhead;
 mod overlap;

@@ -2,12 +2,13 @@
 //! "extract the features once to the bucket, then train a head".
 
 use crate::grid::describe;
+use crate::legs::leg;
 use crate::networks::{Grid, Network, short};
 use crate::planner::Plan;
 use crate::report::{Report, geometric_mean, quantile};
 use crate::run::{json_lines, text};
 use crate::tiers::Tiers;
-use crate::trainer::{Trainer, leg};
+use crate::trainer::Trainer;
 use crate::training::torch;
 use anyhow::{Context, Result};
 use serde_json::Value;

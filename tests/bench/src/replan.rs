@@ -1,11 +1,12 @@
 //! Jobs whose world changes midway: their time against the best split that could have been fixed, known with hindsight.
 
 use crate::grid::describe;
+use crate::legs::{Tick, leg};
 use crate::networks::{Grid, Network, short};
 use crate::planner::Plan;
 use crate::report::Report;
 use crate::tiers::{Brake, Tiers};
-use crate::trainer::{Tick, Trainer, leg};
+use crate::trainer::Trainer;
 use anyhow::{Context, Result, ensure};
 use frostline_trainer::{Flow, Leg, Policy};
 use frostline_wire::{Encoding, Split};

@@ -1,11 +1,12 @@
 //! The time of an iteration at every cut relative to the freeze cut: the paper's figure 3.
 
 use crate::grid::describe;
+use crate::legs::{LegTimes, leg};
 use crate::networks::{Grid, Network, short};
 use crate::planner::Plan;
 use crate::report::Report;
 use crate::tiers::Tiers;
-use crate::trainer::{LegTimes, Trainer, leg};
+use crate::trainer::Trainer;
 use anyhow::{Context, Result};
 use frostline_trainer::Leg;
 use frostline_wire::Split;

@@ -1,8 +1,9 @@
 //! The trainer's side of the two tiers: runs jobs in this process and notes when each step ended.
 
+use crate::legs::{LegTimes, Tick, framing};
 use crate::networks::Network;
 use crate::tiers::Tiers;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use frostline_e2e::HostProcess;
 use frostline_graph::Model;
 use frostline_trainer::{
@@ -19,11 +20,6 @@ use tokio_util::sync::CancellationToken;
 /// The step size does not matter for time; a small one keeps random weights from diverging.
 const LEARNING_RATE: f32 = 1e-6;
 
-/// The steps of a leg that do not count: until the pipeline is full of its batches, and once the next leg's are on their way.
-fn ramp(flow: Flow) -> (usize, usize) {
-    (flow.ahead + 1, flow.ahead)
-}
-
 /// A network to train over the two tiers.
 pub(crate) struct Trainer<'a> {
     tiers: &'a Tiers,
@@ -38,15 +34,6 @@ pub(crate) struct Trainer<'a> {
     rehearsal: Option<Rehearsal>,
 }
 
-/// A step that ended.
-#[derive(Debug, Clone)]
-pub(crate) struct Tick {
-    at: Instant,
-    /// Bytes the link had brought by then.
-    received: u64,
-    pub(crate) split: Split,
-}
-
 /// A step as the trainer tells it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Step {
@@ -56,38 +43,12 @@ pub(crate) struct Step {
     pub(crate) computed: f64,
 }
 
-/// What a leg's steps took, those at its ends left out.
-#[derive(Debug, Clone)]
-pub(crate) struct LegTimes {
-    pub(crate) split: Split,
-    /// Of a step, the mean: batches that travel side by side arrive side by side, so single steps say little.
-    pub(crate) seconds: f64,
-    /// That the link brought, per step.
-    pub(crate) bytes: f64,
-}
-
 /// What sending the frozen layers took.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Upload {
     pub(crate) bytes: u64,
     /// To write, hash and send them.
     pub(crate) seconds: f64,
-}
-
-/// A leg of which `steps` steps count, or a few more.
-pub(crate) fn leg(split: &Split, encoding: Encoding, steps: u64, flow: Flow) -> Leg {
-    Leg {
-        split: split.clone(),
-        encoding,
-        steps: all_steps(steps, flow),
-    }
-}
-
-/// The steps a leg takes in all of which `counted` count at least: batches that are fetched together arrive together, so the steps from
-/// one arrival to the next count all or not at all.
-pub(crate) fn all_steps(counted: u64, flow: Flow) -> u64 {
-    let (before, after) = ramp(flow);
-    counted.next_multiple_of(flow.ahead as u64 + 1) + (before + after) as u64
 }
 
 impl<'a> Trainer<'a> {
@@ -178,6 +139,7 @@ impl<'a> Trainer<'a> {
             self.note(&mut ticks, |_| Ok(())),
         )?;
         self.rehearsal = Some(rehearsal);
+        let framing = framing(&ticks);
         let mut rest = ticks.as_slice();
         let mut times = Vec::new();
         for leg in legs {
@@ -185,7 +147,7 @@ impl<'a> Trainer<'a> {
                 .split_at_checked(leg.steps as usize)
                 .context("the job ended before its steps were done")?;
             rest = others;
-            times.push(LegTimes::of(leg, own, flow)?);
+            times.push(LegTimes::of(leg, own, flow, framing)?);
         }
         Ok(times)
     }
@@ -266,10 +228,20 @@ impl<'a> Trainer<'a> {
             if let Event::Replan { step, reason, .. } = event {
                 println!("       after step {step}: {reason}");
             }
-            if let Event::Step { split, .. } = event {
-                let received = self.tiers.link().received()?;
-                let split = split.clone();
-                ticks.push(Tick { at, received, split });
+            if let Event::Step {
+                split,
+                waited_seconds,
+                bytes_received,
+                ..
+            } = event
+            {
+                ticks.push(Tick {
+                    at,
+                    received: self.tiers.link().received()?,
+                    waited: *waited_seconds,
+                    payload: *bytes_received,
+                    split: split.clone(),
+                });
                 after(ticks.len())?;
             }
             Ok(())
@@ -321,68 +293,5 @@ impl<'a> Trainer<'a> {
         job.threads = 1;
         job.cache = Some(ProfileCache::at(self.cache().join("frostline")));
         job
-    }
-}
-
-impl LegTimes {
-    fn of(leg: &Leg, ticks: &[Tick], flow: Flow) -> Result<Self> {
-        let (before, after) = ramp(flow);
-        for tick in ticks {
-            ensure!(
-                tick.split == leg.split,
-                "a step ran at '{}' instead of '{}'",
-                tick.split,
-                leg.split
-            );
-        }
-        let end = ticks.len().saturating_sub(after);
-        let counted = ticks.get(before.saturating_sub(1)..end).unwrap_or_default();
-        let steps = counted.len().saturating_sub(1);
-        ensure!(steps > 0, "a leg of {} steps has none that counts", ticks.len());
-        let (first, last) = counted
-            .first()
-            .zip(counted.last())
-            .context("a leg without steps")?;
-        let bytes = last.received.saturating_sub(first.received);
-        Ok(Self {
-            split: leg.split.clone(),
-            seconds: last.since(first) / steps as f64,
-            bytes: bytes as f64 / steps as f64,
-        })
-    }
-}
-
-impl Tick {
-    /// Seconds from an earlier one to this.
-    pub(crate) fn since(&self, earlier: &Self) -> f64 {
-        self.at.duration_since(earlier.at).as_secs_f64()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    #[test]
-    fn steps_at_the_ends_of_a_leg_do_not_count() {
-        let start = Instant::now();
-        let split = Split::Input;
-        let seconds = [9, 10, 11, 13, 15, 16, 30];
-        let tick = |(index, second): (usize, &u64)| Tick {
-            at: start + Duration::from_secs(*second),
-            received: index as u64 * 100,
-            split: split.clone(),
-        };
-        let ticks: Vec<Tick> = seconds.iter().enumerate().map(tick).collect();
-        let flow = Flow {
-            request_samples: 8,
-            window: 2,
-            ahead: 1,
-        };
-        let times = LegTimes::of(&leg(&split, Encoding::U8, 4, flow), &ticks, flow).unwrap();
-        assert_eq!((times.seconds, times.bytes), (1.5, 100.0));
-        let other = leg(&Split::None, Encoding::F32, 4, flow);
-        assert!(LegTimes::of(&other, &ticks, flow).is_err());
     }
 }

@@ -1,7 +1,8 @@
+use crate::legs::{LegTimes, all_steps, leg};
 use crate::networks::Extent;
 use crate::planner::Plan;
 use crate::report::median;
-use crate::trainer::{LegTimes, Trainer, all_steps, leg};
+use crate::trainer::Trainer;
 use anyhow::{Context, Result};
 use frostline_trainer::{Flow, Leg};
 use frostline_wire::Split;
