@@ -117,7 +117,7 @@ impl EngineError {
             Self::UnknownOutput { .. } => OpErrorCode::NotFound,
             Self::OutputType { .. } | Self::Device { .. } => OpErrorCode::UnsupportedOperation,
             Self::Interrupted {
-                cause: InterruptCause::Deadline { .. },
+                cause: InterruptCause::Deadline { .. } | InterruptCause::OpenDeadline { .. },
             } => OpErrorCode::Timeout,
             Self::LibraryMissing { .. }
             | Self::LibraryUnusable { .. }

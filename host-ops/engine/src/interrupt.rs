@@ -9,9 +9,18 @@ pub enum InterruptCause {
     /// Nobody waits for the result any more.
     #[error("the run was cancelled: nobody waits for its result any more")]
     Cancelled,
-    /// It took longer than it may.
+    /// A run took longer than it may.
     #[error("the run was ended after {limit:?}, the longest it may take; send a smaller batch")]
     Deadline {
+        /// The longest it may take.
+        limit: Duration,
+    },
+    /// Reading, checking and optimising a network took longer than it may.
+    #[error(
+        "opening a session was ended after {limit:?}, the longest it may take; send a network with fewer layers, or ask \
+         the host's operator for more time"
+    )]
+    OpenDeadline {
         /// The longest it may take.
         limit: Duration,
     },

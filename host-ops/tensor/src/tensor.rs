@@ -58,6 +58,24 @@ impl Data {
         each!(self, values => bytemuck::cast_slice(values))
     }
 
+    /// `count` zeros of `dtype`.
+    pub fn zeros(dtype: DType, count: usize) -> Self {
+        match dtype {
+            DType::U8 => Self::U8(vec![0; count]),
+            DType::F16 => Self::F16(vec![f16::ZERO; count]),
+            DType::Bf16 => Self::Bf16(vec![bf16::ZERO; count]),
+            DType::F32 => Self::F32(vec![0.0; count]),
+            DType::F64 => Self::F64(vec![0.0; count]),
+            DType::I32 => Self::I32(vec![0; count]),
+            DType::I64 => Self::I64(vec![0; count]),
+        }
+    }
+
+    /// The elements as little-endian bytes, to be written in place.
+    pub fn as_bytes_mut(&mut self) -> &mut [u8] {
+        each!(self, values => bytemuck::cast_slice_mut(values))
+    }
+
     /// Elements of `dtype` from little-endian bytes; `None` when the length is not a whole number of elements.
     pub fn from_bytes(dtype: DType, bytes: &[u8]) -> Option<Self> {
         if !bytes.len().is_multiple_of(dtype.size()) {
@@ -100,6 +118,16 @@ impl Tensor {
         Ok(Self { shape, data })
     }
 
+    /// A tensor of zeros. Memory for all of them is reserved: a shape from a stranger must be within bounds before.
+    ///
+    /// # Errors
+    /// [`ShapeError::Overflow`].
+    pub fn zeros(dtype: DType, shape: impl Into<Shape>) -> Result<Self, ShapeError> {
+        let shape = shape.into();
+        let data = Data::zeros(dtype, shape.elements()?);
+        Ok(Self { shape, data })
+    }
+
     /// An `f32` tensor.
     pub fn f32(shape: impl Into<Shape>, values: Vec<f32>) -> Result<Self, ShapeError> {
         Self::new(shape, Data::F32(values))
@@ -133,6 +161,11 @@ impl Tensor {
     /// The elements as little-endian bytes, without a copy.
     pub fn as_bytes(&self) -> &[u8] {
         self.data.as_bytes()
+    }
+
+    /// The elements as little-endian bytes, to be written in place.
+    pub fn as_bytes_mut(&mut self) -> &mut [u8] {
+        self.data.as_bytes_mut()
     }
 
     /// Bytes the elements take.
@@ -256,6 +289,18 @@ mod tests {
         let parts = [whole.slice_rows(0, 1).unwrap(), whole.slice_rows(1, 3).unwrap()];
         assert_eq!(Tensor::concat_rows(&parts).unwrap(), whole);
         assert!(whole.slice_rows(2, 4).is_err());
+    }
+
+    #[test]
+    fn a_tensor_can_be_filled_in_place() {
+        use DType::{Bf16, F16, F32, F64, I32, I64, U8};
+        for dtype in [U8, F16, Bf16, F32, F64, I32, I64] {
+            let mut tensor = Tensor::zeros(dtype, [2, 3]).unwrap();
+            tensor.as_bytes_mut().fill(1);
+            assert_eq!(tensor.as_bytes(), vec![1; 6 * dtype.size()]);
+            assert_eq!(tensor.describe(), format!("{dtype}[2, 3]"));
+        }
+        assert!(Tensor::zeros(F32, [usize::MAX, 2]).is_err());
     }
 
     #[test]

@@ -16,7 +16,9 @@ pub struct LanesConfig {
     pub queue_bytes: usize,
     /// The longest a submission may wait for a lane.
     pub queue_deadline: Duration,
-    /// The longest one may run, with loading its network.
+    /// The longest it may take to have a session for a submission: to get its network, and to read and optimise it.
+    pub open_deadline: Duration,
+    /// The longest one may run, once its session is open.
     pub run_deadline: Duration,
     /// Sessions a lane keeps; the one unused for longest goes first.
     pub sessions_per_lane: usize,
@@ -35,6 +37,8 @@ impl LanesConfig {
     ///   what waits longer is better refused and sent again. 1 GiB holds 100 such grants of f32 pixels (10 MB each).
     /// - 2 minutes in the queue and 2 minutes running: VGG19, the slowest of the usual networks, takes 0.36 s a sample
     ///   on one thread, 46 s for a batch of 128; twice that leaves room for a busy machine.
+    /// - 1 minute to open a session: 10,000 layers take 1.6 s, and half a gigabyte of weights from a slow store some
+    ///   seconds more. What takes longer was made to take long.
     /// - 8 sessions and 2 GiB of models a lane: three of the largest usual networks (VGG19, 0.57 GB) with room to spare.
     pub fn for_device(device: Device) -> Self {
         let lanes = match device {
@@ -48,6 +52,7 @@ impl LanesConfig {
             queue_jobs: 256,
             queue_bytes: 1 << 30,
             queue_deadline: Duration::from_secs(120),
+            open_deadline: Duration::from_secs(60),
             run_deadline: Duration::from_secs(120),
             sessions_per_lane: 8,
             session_bytes_per_lane: 2 << 30,

@@ -33,9 +33,15 @@ impl Sessions {
         }
     }
 
-    /// Runs `job` and returns the batch of its stage's output.
-    pub(super) fn execute(&mut self, source: &dyn StageSource, job: &Job) -> Result<Tensor, OpError> {
+    /// Runs `job` and returns the batch of its stage's output. Says `opened` when the session is there.
+    pub(super) fn execute(
+        &mut self,
+        source: &dyn StageSource,
+        job: &Job,
+        opened: impl FnOnce(),
+    ) -> Result<Tensor, OpError> {
         let session = self.session(source, &job.stage, &job.interrupt)?;
+        opened();
         let outputs = session
             .run_until(&[(job.stage.from.as_str(), &job.batch)], &job.interrupt)
             .map_err(|error| OpError::new(error.code(), format!("{}: {error}", describe(&job.stage))))?;
@@ -106,7 +112,8 @@ fn lacks_output(stage: &Stage) -> OpError {
     OpError::not_found(format!("{}: the network has no such output", describe(stage)))
 }
 
-fn describe(stage: &Stage) -> String {
+/// What the stage is called in messages.
+pub(super) fn describe(stage: &Stage) -> String {
     let model: String = stage.model.chars().take(12).collect();
     format!("model {model}, `{}` to `{}`", stage.from, stage.to)
 }

@@ -1,5 +1,6 @@
 //! What the lanes' threads and their callers share. Every method holds the lock briefly and never waits for a network.
 
+use super::execute::describe;
 use super::{LaneStats, LanesConfig, StageSource};
 use crate::{Interrupt, InterruptCause};
 use frostline_batching::{LaneQueue, QueueLimits};
@@ -62,9 +63,12 @@ struct Lane {
 struct Running {
     /// Taken when the outcome was told, which the clock does without waiting for the lane.
     reply: Option<Reply>,
+    stage: Stage,
     interrupt: Interrupt,
     since: Instant,
     until: Instant,
+    /// Why it is ended at `until`.
+    late: InterruptCause,
 }
 
 /// What a submission is known by while it is under way.
@@ -164,19 +168,34 @@ impl Shared {
 
     fn begin(&self, state: &mut State, index: usize, waiting: Waiting) -> Job {
         let since = Instant::now();
-        let until = since + self.config.run_deadline;
+        let limit = self.config.open_deadline;
+        let until = since + limit;
         let Waiting { job, reply, .. } = waiting;
         let running = Running {
             reply: Some(reply),
+            stage: job.stage.clone(),
             interrupt: job.interrupt.clone(),
             since,
             until,
+            late: InterruptCause::OpenDeadline { limit },
         };
         if let Some(lane) = state.lanes.get_mut(index) {
             lane.running = Some(running);
         }
         self.wake_clock(state, until);
         job
+    }
+
+    /// Lane `index` has the session it needs: from now on the time of the run counts.
+    pub(super) fn opened(&self, index: usize) {
+        let limit = self.config.run_deadline;
+        let until = Instant::now() + limit;
+        let mut state = self.lock();
+        if let Some(running) = state.lanes.get_mut(index).and_then(|lane| lane.running.as_mut()) {
+            running.until = until;
+            running.late = InterruptCause::Deadline { limit };
+        }
+        self.wake_clock(&mut state, until);
     }
 
     /// Tells the outcome of what lane `index` ran, which had `samples` rows.
@@ -301,17 +320,17 @@ impl State {
         self.counts.jobs_failed += waited.len() as u64;
         let mut overdue: Vec<_> = waited
             .into_iter()
-            .map(|waiting| (waiting.reply, waited_too_long(config)))
+            .map(|waiting| {
+                let error = waited_too_long(&waiting.job.stage, config);
+                (waiting.reply, error)
+            })
             .collect();
-        let cause = InterruptCause::Deadline {
-            limit: config.run_deadline,
-        };
         for running in self.lanes.iter_mut().filter_map(|lane| lane.running.as_mut()) {
             if running.until <= now
                 && let Some(reply) = running.reply.take()
             {
-                running.interrupt.trigger(cause.clone());
-                overdue.push((reply, OpError::new(OpErrorCode::Timeout, cause.to_string())));
+                running.interrupt.trigger(running.late.clone());
+                overdue.push((reply, took_too_long(running)));
             }
         }
         overdue
@@ -336,12 +355,17 @@ fn tell(reply: Reply, outcome: Outcome) {
     drop(reply.send(outcome));
 }
 
-fn waited_too_long(config: &LanesConfig) -> OpError {
-    let limit = config.queue_deadline;
+fn waited_too_long(stage: &Stage, config: &LanesConfig) -> OpError {
+    let (stage, limit) = (describe(stage), config.queue_deadline);
     OpError::new(
         OpErrorCode::Timeout,
-        format!("no lane was free within {limit:?}; try again later"),
+        format!("{stage}: no lane was free within {limit:?}; try again later"),
     )
+}
+
+fn took_too_long(running: &Running) -> OpError {
+    let text = format!("{}: {}", describe(&running.stage), running.late);
+    OpError::new(OpErrorCode::Timeout, text)
 }
 
 fn shutting_down() -> OpError {

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub(super) fn lane(shared: &Shared, index: usize) {
     let mut sessions = Sessions::new(shared.config());
     while let Some(job) = shared.next_job(index) {
-        let run = AssertUnwindSafe(|| sessions.execute(shared.source(), &job));
+        let run = AssertUnwindSafe(|| sessions.execute(shared.source(), &job, || shared.opened(index)));
         let outcome = catch_unwind(run).unwrap_or_else(|panic| {
             sessions = Sessions::new(shared.config());
             let reason = text_of(&*panic);

@@ -1,6 +1,6 @@
 // The gate stands for a slow network: a test holds it while it waits for what happens meanwhile.
 #![allow(clippy::await_holding_lock)]
-use super::networks::{relu, slow};
+use super::networks::{deep, relu, slow};
 use crate::{Device, EngineError, LaneStats, Lanes, LanesConfig, StageSource};
 use bytes::Bytes;
 use frostline_tensor::{GraphExecutor, OpError, OpErrorCode, Stage, Tensor};
@@ -24,6 +24,7 @@ impl StageSource for Source {
             "gated" => drop(self.gate.lock()),
             "slow" => return Ok(slow(256, 400).into()),
             "endless" => return Ok(slow(256, 4000).into()),
+            "deep" => return Ok(deep(20_000).into()),
             "broken" => return Ok(Bytes::from_static(b"no model")),
             "missing" => return Err(OpError::not_found("there is no such model")),
             _ => {}
@@ -183,9 +184,27 @@ async fn what_takes_too_long_is_ended() {
     });
     let error = lanes.submit(&stage("endless"), large()).await.unwrap_err();
     assert_eq!(error.code, OpErrorCode::Timeout);
-    assert!(error.message.contains("20ms"), "{error}");
+    assert_eq!(
+        error.message,
+        "model endless, `x` to `y`: the run was ended after 20ms, the longest it may take; send a smaller batch"
+    );
     let stats = wait_for(&lanes, |stats| stats.running == 0);
     assert_eq!((stats.jobs_done, stats.jobs_failed), (0, 1));
+}
+
+#[tokio::test]
+async fn a_session_that_takes_too_long_to_open_is_given_up() {
+    let (_, lanes) = start(LanesConfig {
+        open_deadline: Duration::from_millis(200),
+        ..one_lane()
+    });
+    let error = lanes.submit(&stage("deep"), batch(1, 1.0)).await.unwrap_err();
+    assert_eq!(error.code, OpErrorCode::Timeout);
+    let expected = "model deep, `x` to `y`: opening a session was ended after 200ms";
+    assert!(error.message.starts_with(expected), "{error}");
+    let stats = wait_for(&lanes, |stats| stats.running == 0);
+    assert_eq!((stats.jobs_done, stats.jobs_failed), (0, 1));
+    assert!(lanes.submit(&stage("relu"), batch(2, 3.0)).await.is_ok());
 }
 
 #[tokio::test]
@@ -199,7 +218,10 @@ async fn what_waits_too_long_is_given_up() {
     wait_for(&lanes, |stats| stats.running == 1);
     let error = lanes.submit(&stage("relu"), batch(1, 1.0)).await.unwrap_err();
     assert_eq!(error.code, OpErrorCode::Timeout);
-    assert!(error.message.contains("no lane was free"), "{error}");
+    assert!(
+        error.message.contains("`x` to `y`: no lane was free within 20ms"),
+        "{error}"
+    );
     drop(gate);
     assert!(running.await.is_ok());
 }

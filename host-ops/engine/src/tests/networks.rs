@@ -125,6 +125,22 @@ pub(crate) fn slow(width: usize, length: usize) -> Vec<u8> {
     )
 }
 
+/// `y = x` on rows of 4 in `length` layers: the more, the longer its session takes to open.
+pub(crate) fn deep(length: usize) -> Vec<u8> {
+    let name = |index: usize| match index {
+        0 => "x".to_owned(),
+        _ if index == length => "y".to_owned(),
+        _ => format!("h{index}"),
+    };
+    let layer = |index: usize| node("Neg", &[&name(index)], &name(index + 1));
+    network(
+        (0..length).map(layer).collect(),
+        vec![floats("x", &[-1, 4])],
+        vec![floats("y", &[-1, 4])],
+        vec![],
+    )
+}
+
 /// A training step of one weight on one input: `loss = mean((x·w)²)`-like arithmetic in plain operators:
 /// `next_w = w - rate * x`, `next_m = m + w`, `sum = reduce_sum(w * x)`.
 pub(crate) fn step(width: i64) -> Vec<u8> {
