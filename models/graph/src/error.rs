@@ -1,3 +1,4 @@
+use crate::Inadmissible;
 use std::path::PathBuf;
 
 /// Why a network cannot be read, cut, changed or written.
@@ -31,6 +32,9 @@ pub enum GraphError {
         /// The rule, and the node or tensor that breaks it.
         why: String,
     },
+    /// A stranger's model holds what is not taken from strangers.
+    #[error(transparent)]
+    Inadmissible(#[from] Inadmissible),
     /// A weight lies outside the file, where it may not be read.
     #[error("weight `{tensor}` is kept outside the model at `{location}`: {why}")]
     ExternalData {

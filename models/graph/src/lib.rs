@@ -1,10 +1,11 @@
 //! ONNX as a graph: read a network, find the cuts of its DAG, split it into prefix, middle and suffix, replace its
-//! classifier head, and merge trained weights back.
+//! classifier head, and merge trained weights back; and check a stranger's before anything else looks at it.
 
 pub mod build;
 pub mod onnx;
 pub mod tensors;
 
+mod admission;
 mod analysis;
 mod attributes;
 mod contract;
@@ -32,6 +33,7 @@ mod slice;
 mod sweep;
 mod write;
 
+pub use admission::{Inadmissible, ModelLimits};
 pub use error::GraphError;
 pub use head::Head;
 pub use model::Model;

@@ -59,7 +59,7 @@ fn read_file(path: &Path) -> Result<Bytes, GraphError> {
     std::fs::read(path).map(Bytes::from).map_err(failed)
 }
 
-fn decode(bytes: Bytes) -> Result<ModelProto, GraphError> {
+pub(crate) fn decode(bytes: Bytes) -> Result<ModelProto, GraphError> {
     if bytes.is_empty() {
         return Err(GraphError::NotOnnx {
             why: "it is empty".into(),

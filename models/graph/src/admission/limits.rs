@@ -1,0 +1,34 @@
+/// What a stranger's model may be. Each default says why not half and why not double.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ModelLimits {
+    /// Nodes of the graph. The oldest exports of vision transformers have 2,000 to 10,000, most of them arithmetic on shapes; everything
+    /// kept of a model grows with them.
+    pub nodes: usize,
+    /// Weights. DenseNet-201 has about 1,000, the largest classifiers some thousand.
+    pub weights: usize,
+    /// Inputs, or outputs, of one node. A concatenation in a DenseNet joins 50.
+    pub arguments: usize,
+    /// Attributes of one node. Convolutions have six, no standard operator twenty.
+    pub attributes: usize,
+    /// Numbers of one attribute that is a list. Paddings and axes have up to a dozen, constants in old exports some hundred.
+    pub attribute_numbers: usize,
+    /// Bytes of one name. Names built of module paths reach 200.
+    pub name_bytes: usize,
+    /// Bytes that everything but the weights takes in memory once it is read. A few bytes of a file can become a hundred; a graph of
+    /// 2,000 nodes takes 2 MB, with the exporter's notes 20.
+    pub description_bytes: usize,
+}
+
+impl Default for ModelLimits {
+    fn default() -> Self {
+        Self {
+            nodes: 16_384,
+            weights: 16_384,
+            arguments: 512,
+            attributes: 32,
+            attribute_numbers: 4096,
+            name_bytes: 1024,
+            description_bytes: 64 << 20,
+        }
+    }
+}

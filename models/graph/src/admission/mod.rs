@@ -1,0 +1,44 @@
+//! The check of a stranger's model before anything else looks at it.
+
+mod limits;
+mod operators;
+mod refusal;
+mod structure;
+mod survey;
+mod weights;
+
+pub use limits::ModelLimits;
+pub use refusal::Inadmissible;
+
+use crate::{GraphError, Model};
+use bytes::Bytes;
+
+/// The longest part of a stranger's name that an error repeats, in characters.
+const SHOWN: usize = 80;
+
+/// The beginning of a name, for an error or a log: printable.
+fn shown(name: &str) -> String {
+    let printable = |letter: char| {
+        if letter.is_control() {
+            char::REPLACEMENT_CHARACTER
+        } else {
+            letter
+        }
+    };
+    name.chars().take(SHOWN).map(printable).collect()
+}
+
+impl Model {
+    /// A network from bytes of a stranger, as [`Model::from_bytes`] reads it, when it is nothing but a plain network: operators on a
+    /// list, weights that hold what they claim inside the file, everything in bounded numbers. The file is counted before it is read,
+    /// so the memory this takes is bounded by `bytes` and `limits`.
+    ///
+    /// # Errors
+    /// [`GraphError::Inadmissible`], and those of [`Model::from_bytes`].
+    pub fn admit(bytes: Bytes, limits: &ModelLimits) -> Result<Self, GraphError> {
+        survey::survey(&bytes, limits)?;
+        let proto = crate::read::decode(bytes)?;
+        structure::check(&proto, limits)?;
+        crate::contract::network_from(proto)
+    }
+}

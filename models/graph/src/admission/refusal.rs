@@ -1,0 +1,149 @@
+/// Why a stranger's model is not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Inadmissible {
+    /// More of something than one model may have.
+    #[error("{place} has {count} {what}; at most {limit} are taken")]
+    Count {
+        /// The model, or a node or tensor in it.
+        place: String,
+        /// What is counted.
+        what: &'static str,
+        /// How many there are, or were when counting stopped.
+        count: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The file would take far more memory than its weights do.
+    #[error(
+        "without its weights the model takes more than {limit} bytes in memory; export it again without debug \
+         information, with its weights as raw data"
+    )]
+    Description {
+        /// The limit.
+        limit: usize,
+    },
+    /// A part of the format that no classifier needs.
+    #[error("the model holds {what}; {instead}")]
+    Holds {
+        /// The part.
+        what: &'static str,
+        /// What to do.
+        instead: &'static str,
+    },
+    /// A version of ONNX's operators outside the range that is understood.
+    #[error(
+        "the model is written for version {version} of ONNX's operators, versions {least} to {most} are taken; export it \
+         with opset_version={most} or lower"
+    )]
+    Opset {
+        /// The version it names; 0 for none.
+        version: i64,
+        /// The oldest.
+        least: i64,
+        /// The newest.
+        most: i64,
+    },
+    /// Branches or loops: how much they compute cannot be known before they run.
+    #[error(
+        "node `{node}` ({operator}) holds a graph of its own: control flow is not taken; export the network for one image \
+         size, with its loops unrolled and its branches decided"
+    )]
+    ControlFlow {
+        /// The node.
+        node: String,
+        /// Its operator.
+        operator: String,
+    },
+    /// An operator that is not ONNX's own.
+    #[error(
+        "node `{node}` uses `{operator}` of the domain `{domain}`; only ONNX's own operators are taken: export the network \
+         without an engine's optimisations and custom operators"
+    )]
+    Domain {
+        /// The node.
+        node: String,
+        /// Its operator.
+        operator: String,
+        /// Its domain.
+        domain: String,
+    },
+    /// An operator of ONNX's own that is not on the list.
+    #[error(
+        "node `{node}` uses the operator `{operator}`, which is not on the list of operators that are taken; express it with \
+         others, or cut the network before it"
+    )]
+    Operator {
+        /// The node.
+        node: String,
+        /// Its operator.
+        operator: String,
+    },
+    /// An operator that the model's version of the operators does not have.
+    #[error(
+        "node `{node}` uses `{operator}`, which version {version} of ONNX's operators does not have ({since}); export the \
+         network again with one version throughout"
+    )]
+    NotInOpset {
+        /// The node.
+        node: String,
+        /// Its operator.
+        operator: String,
+        /// The model's version.
+        version: i64,
+        /// From where to where there is one.
+        since: String,
+    },
+    /// An attribute of a kind that no operator on the list has.
+    #[error("attribute `{attribute}` of node `{node}` {why}; export the network again")]
+    Attribute {
+        /// The node.
+        node: String,
+        /// The attribute.
+        attribute: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A name that is too long, missing, or not printable.
+    #[error("the name `{start}` {why}; rename it")]
+    Name {
+        /// How it begins.
+        start: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Two weights or two inputs of one name.
+    #[error("two {what} are called `{name}`; export the network again")]
+    Twice {
+        /// Weights or inputs.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// An input, output or weight that is no tensor of numbers.
+    #[error("`{name}` is {what}; only tensors of numbers and truth values are taken")]
+    ElementType {
+        /// The input, output or tensor.
+        name: String,
+        /// What it is instead.
+        what: String,
+    },
+    /// A weight that is not as large as it says.
+    #[error("weight `{tensor}` lies about its size: {why}; export the network again")]
+    WeightSize {
+        /// The tensor, or the attribute that holds it.
+        tensor: String,
+        /// What it claims and what is there.
+        why: String,
+    },
+    /// A weight kept in another file.
+    #[error(
+        "weight `{tensor}` is kept outside the model, at `{location}`; an upload is one file and no other is opened for it: \
+         save the model with its weights inside"
+    )]
+    ExternalData {
+        /// The tensor, or the attribute that holds it.
+        tensor: String,
+        /// Where it says its data lies.
+        location: String,
+    },
+}

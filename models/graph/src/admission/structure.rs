@@ -1,0 +1,231 @@
+//! What a model consists of: only parts, operators and attributes that classifiers need, in bounded numbers, under bounded names.
+
+use super::{Inadmissible, ModelLimits, operators, shown, weights};
+use crate::onnx::{AttributeProto, AttributeType, GraphProto, ModelProto, NodeProto, ValueInfo};
+use std::collections::HashSet;
+
+/// Checks all of a model but how its nodes hang together and what they compute.
+pub(super) fn check(model: &ModelProto, limits: &ModelLimits) -> Result<(), Inadmissible> {
+    check_parts(model)?;
+    let version = opset(model)?;
+    let Some(graph) = &model.graph else { return Ok(()) };
+    for value in graph.input.iter().chain(&graph.output) {
+        check_end(value, limits)?;
+    }
+    check_weights(graph, limits)?;
+    distinct("inputs", graph.input.iter().map(|input| input.name.as_str()))?;
+    graph
+        .node
+        .iter()
+        .try_for_each(|node| check_node(node, version, limits))
+}
+
+fn check_parts(model: &ModelProto) -> Result<(), Inadmissible> {
+    let holds = |what, instead| Err(Inadmissible::Holds { what, instead });
+    if !model.functions.is_empty() {
+        return holds("functions of its own", "export it with them inlined");
+    }
+    if !model.training_info.is_empty() {
+        return holds("training graphs", "export it for inference");
+    }
+    if !model.configuration.is_empty() {
+        return holds("a distribution over devices", "export it for one device");
+    }
+    if model
+        .graph
+        .as_ref()
+        .is_some_and(|graph| !graph.sparse_initializer.is_empty())
+    {
+        return holds("sparse weights", "export it with dense ones");
+    }
+    Ok(())
+}
+
+/// The version of ONNX's own operators; other domains may be listed as long as no node uses them.
+fn opset(model: &ModelProto) -> Result<i64, Inadmissible> {
+    let mut versions = model
+        .opset_import
+        .iter()
+        .filter(|set| matches!(set.domain.as_str(), "" | "ai.onnx"))
+        .map(|set| set.version);
+    let (version, second) = (versions.next().unwrap_or(0), versions.next());
+    if second.is_some() {
+        return Err(Inadmissible::Twice {
+            what: "operator sets",
+            name: "ai.onnx".into(),
+        });
+    }
+    if operators::OPSETS.contains(&version) {
+        return Ok(version);
+    }
+    Err(Inadmissible::Opset {
+        version,
+        least: *operators::OPSETS.start(),
+        most: *operators::OPSETS.end(),
+    })
+}
+
+/// An input or output is a tensor.
+fn check_end(value: &ValueInfo, limits: &ModelLimits) -> Result<(), Inadmissible> {
+    check_name(&value.name, limits)?;
+    match value.r#type.as_ref().map(|r#type| &r#type.tensor_type) {
+        Some(Some(tensor)) => weights::check_type(&value.name, tensor.elem_type),
+        Some(None) => Err(Inadmissible::ElementType {
+            name: shown(&value.name),
+            what: "a sequence, a map or another thing that is no tensor".into(),
+        }),
+        None => Ok(()),
+    }
+}
+
+fn check_weights(graph: &GraphProto, limits: &ModelLimits) -> Result<(), Inadmissible> {
+    for weight in &graph.initializer {
+        check_name(&weight.name, limits)?;
+        weights::check(&weight.name, weight)?;
+    }
+    distinct(
+        "weights",
+        graph.initializer.iter().map(|weight| weight.name.as_str()),
+    )
+}
+
+fn distinct<'a>(what: &'static str, names: impl Iterator<Item = &'a str>) -> Result<(), Inadmissible> {
+    let mut seen = HashSet::new();
+    for name in names {
+        if !seen.insert(name) {
+            return Err(Inadmissible::Twice {
+                what,
+                name: shown(name),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn check_name(name: &str, limits: &ModelLimits) -> Result<(), Inadmissible> {
+    let refused = |why| {
+        Err(Inadmissible::Name {
+            start: shown(name),
+            why,
+        })
+    };
+    match name.len() {
+        0 => refused("is missing: every input, output and weight has one".into()),
+        bytes if bytes > limits.name_bytes => refused(format!(
+            "has {bytes} bytes; at most {} are taken",
+            limits.name_bytes
+        )),
+        _ if name.chars().any(char::is_control) => refused("holds control characters".into()),
+        _ => Ok(()),
+    }
+}
+
+fn check_node(node: &NodeProto, version: i64, limits: &ModelLimits) -> Result<(), Inadmissible> {
+    // Missing names are inputs left out, outputs not wanted, and nodes called by their output.
+    let texts = [&node.name, &node.op_type, &node.domain, &node.overload];
+    let names = texts.into_iter().chain(&node.input).chain(&node.output);
+    let mut given = names.filter(|name| !name.is_empty());
+    given.try_for_each(|name| check_name(name, limits))?;
+    check_operator(node, version)?;
+    for (what, count, limit) in [
+        ("inputs", node.input.len(), limits.arguments),
+        ("outputs", node.output.len(), limits.arguments),
+        ("attributes", node.attribute.len(), limits.attributes),
+    ] {
+        if count > limit {
+            let place = format!("node `{}`", shown(node.label()));
+            return Err(Inadmissible::Count {
+                place,
+                what,
+                count,
+                limit,
+            });
+        }
+    }
+    let attributes = &node.attribute;
+    distinct(
+        "attributes",
+        attributes.iter().map(|attribute| attribute.name.as_str()),
+    )?;
+    attributes
+        .iter()
+        .try_for_each(|attribute| check_attribute(node, attribute, limits))
+}
+
+/// Only operators on the list, in a version that has them.
+fn check_operator(node: &NodeProto, version: i64) -> Result<(), Inadmissible> {
+    let (name, operator) = (shown(node.label()), shown(&node.op_type));
+    let Some(standard) = node.standard_operator() else {
+        return Err(Inadmissible::Domain {
+            node: name,
+            operator,
+            domain: shown(&node.domain),
+        });
+    };
+    match operators::versions(standard) {
+        Some((first, last)) if (first..=last).contains(&version) => Ok(()),
+        Some((first, last)) => Err(Inadmissible::NotInOpset {
+            node: name,
+            operator,
+            version,
+            since: if version < first {
+                format!("it came with {first}")
+            } else {
+                format!("it went after {last}")
+            },
+        }),
+        None if operators::CONTROL_FLOW.contains(&standard) => {
+            Err(Inadmissible::ControlFlow { node: name, operator })
+        }
+        None => Err(Inadmissible::Operator { node: name, operator }),
+    }
+}
+
+/// Only numbers, short texts and tensors.
+fn check_attribute(
+    node: &NodeProto,
+    attribute: &AttributeProto,
+    limits: &ModelLimits,
+) -> Result<(), Inadmissible> {
+    check_name(&attribute.name, limits)?;
+    let refused = |why| {
+        Err(Inadmissible::Attribute {
+            node: shown(node.label()),
+            attribute: shown(&attribute.name),
+            why,
+        })
+    };
+    match AttributeType::try_from(attribute.r#type) {
+        Ok(AttributeType::Float | AttributeType::Int | AttributeType::Floats | AttributeType::Ints) => {}
+        Ok(AttributeType::String | AttributeType::Tensor) => {}
+        _ => return refused("is of a kind that no operator on the list takes"),
+    }
+    if holds_other(attribute) {
+        return refused("holds graphs, lists of texts or tensors, or sparse tensors");
+    }
+    if !attribute.ref_attr_name.is_empty() {
+        return refused("refers to the attribute of a function");
+    }
+    if attribute.ints.len().max(attribute.floats.len()) > limits.attribute_numbers {
+        return refused("has too many numbers: larger constants belong in a weight");
+    }
+    if attribute.s.len() > limits.name_bytes {
+        return refused("is a text that is too long");
+    }
+    match &attribute.t {
+        Some(tensor) => weights::check(&format!("{} of node {}", attribute.name, node.label()), tensor),
+        None => Ok(()),
+    }
+}
+
+/// Whether an attribute holds anything under another kind than it says it is.
+fn holds_other(attribute: &AttributeProto) -> bool {
+    attribute.g.is_some()
+        || !attribute.graphs.is_empty()
+        || !attribute.strings.is_empty()
+        || !attribute.tensors.is_empty()
+        || attribute.tp.is_some()
+        || !attribute.type_protos.is_empty()
+        || attribute.sparse_tensor.is_some()
+        || !attribute.sparse_tensors.is_empty()
+}

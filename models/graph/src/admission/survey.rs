@@ -1,0 +1,210 @@
+//! Counting what a file holds before it is read: the reader makes a structure of 300 bytes out of an empty node's 2, so what is
+//! counted here bounds the memory reading takes. Nothing is kept, and nothing is followed deeper than a weight in a node.
+
+use super::{Inadmissible, ModelLimits, shown};
+use crate::GraphError;
+use crate::onnx::{
+    AttributeProto, Dimension, GraphProto, NodeProto, OperatorSetId, StringStringEntry, TensorProto,
+    TensorType, TypeProto, ValueInfo,
+};
+use prost::Message;
+use prost::encoding::{WireType, decode_key, decode_varint};
+use std::mem::size_of;
+
+/// Lists grow by doubling, so up to half of one is empty.
+const ROOM: usize = 2;
+
+/// A kind of message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Model,
+    OperatorSet,
+    Entry,
+    Graph,
+    Node,
+    Attribute,
+    Tensor,
+    Value,
+    Type,
+    TensorType,
+    Shape,
+    Dimension,
+}
+
+/// What the reader makes of a field.
+enum Field {
+    /// Nothing that takes memory of its own.
+    Nothing,
+    /// A text, copied.
+    Text,
+    /// Bytes that stay where they are.
+    Slice,
+    /// Integers of this many bytes each, one byte or more in the file.
+    Integers(usize),
+    /// A message that takes this many bytes.
+    Message(Kind, usize),
+    /// A graph inside a node.
+    Body,
+}
+
+impl Kind {
+    /// The fields of `onnx.proto` that are read, by number; see [`crate::onnx`].
+    fn field(self, number: u32) -> Field {
+        match (self, number) {
+            (Self::Model, 7) => Field::Message(Self::Graph, size_of::<GraphProto>()),
+            (Self::Model, 8) => Field::Message(Self::OperatorSet, size_of::<OperatorSetId>()),
+            (Self::Model, 14) | (Self::Graph | Self::Tensor, 16) | (Self::Node, 9) | (Self::Tensor, 13) => {
+                Field::Message(Self::Entry, size_of::<StringStringEntry>())
+            }
+            (Self::Value, 4) => Field::Message(Self::Entry, size_of::<StringStringEntry>()),
+            (Self::Graph, 1) => Field::Message(Self::Node, size_of::<NodeProto>()),
+            (Self::Graph, 5) | (Self::Attribute, 5 | 10) => {
+                Field::Message(Self::Tensor, size_of::<TensorProto>())
+            }
+            (Self::Graph, 11..=13) => Field::Message(Self::Value, size_of::<ValueInfo>()),
+            (Self::Node, 5) => Field::Message(Self::Attribute, size_of::<AttributeProto>()),
+            (Self::Attribute, 6 | 11) => Field::Body,
+            (Self::Value, 2) => Field::Message(Self::Type, size_of::<TypeProto>()),
+            (Self::Type, 1) => Field::Message(Self::TensorType, size_of::<TensorType>()),
+            (Self::TensorType, 2) => Field::Message(Self::Shape, 0),
+            (Self::Shape, 1) => Field::Message(Self::Dimension, size_of::<Dimension>()),
+            (Self::Attribute, 8) | (Self::Tensor, 1 | 7 | 11) => Field::Integers(size_of::<i64>()),
+            (Self::Tensor, 5) => Field::Integers(size_of::<i32>()),
+            // Floats take as much memory as they take in the file.
+            (Self::Attribute, 2 | 7) | (Self::Tensor, 4 | 10) => Field::Nothing,
+            (Self::Attribute, 4 | 9 | 14 | 15 | 22 | 23) | (Self::Tensor, 3 | 6 | 9) => Field::Slice,
+            (Self::Model, 20 | 25 | 26) | (Self::Graph, 14 | 15) | (Self::Node, 10) => Field::Slice,
+            (Self::Type, 4 | 5 | 7 | 8 | 9) => Field::Slice,
+            _ => Field::Text,
+        }
+    }
+}
+
+/// What was counted so far.
+struct Survey<'a> {
+    limits: &'a ModelLimits,
+    /// The node that is being counted.
+    node: &'a [u8],
+    nodes: usize,
+    weights: usize,
+    /// Bytes the reader takes for everything but slices of the file.
+    bytes: usize,
+}
+
+/// Counts the nodes, weights and bytes of a model that is not read yet.
+pub(super) fn survey(file: &[u8], limits: &ModelLimits) -> Result<(), GraphError> {
+    let mut survey = Survey {
+        limits,
+        node: &[],
+        nodes: 0,
+        weights: 0,
+        bytes: 0,
+    };
+    survey.message(Kind::Model, file)
+}
+
+fn broken(why: impl std::fmt::Display) -> GraphError {
+    GraphError::NotOnnx { why: why.to_string() }
+}
+
+/// The first `length` bytes of `rest`, which are taken off it.
+fn take<'a>(rest: &mut &'a [u8], length: u64) -> Result<&'a [u8], GraphError> {
+    let parts = usize::try_from(length)
+        .ok()
+        .and_then(|length| rest.split_at_checked(length));
+    let (taken, left) = parts.ok_or_else(|| broken("it ends in the middle"))?;
+    *rest = left;
+    Ok(taken)
+}
+
+/// The next field's number, and its bytes when it has a length.
+fn next<'a>(rest: &mut &'a [u8]) -> Result<(u32, Option<&'a [u8]>), GraphError> {
+    let (number, wire) = decode_key(rest).map_err(broken)?;
+    let body = match wire {
+        WireType::Varint => decode_varint(rest).map(|_| None).map_err(broken)?,
+        WireType::ThirtyTwoBit => take(rest, 4).map(|_| None)?,
+        WireType::SixtyFourBit => take(rest, 8).map(|_| None)?,
+        WireType::LengthDelimited => {
+            let length = decode_varint(rest).map_err(broken)?;
+            Some(take(rest, length)?)
+        }
+        WireType::StartGroup | WireType::EndGroup => {
+            return Err(broken("it holds a group, which ONNX has none of"));
+        }
+    };
+    Ok((number, body))
+}
+
+/// What an error calls a node.
+#[derive(Clone, PartialEq, Message)]
+struct NodeName {
+    #[prost(string, tag = "3")]
+    name: String,
+    #[prost(string, tag = "4")]
+    operator: String,
+}
+
+fn control_flow(node: &[u8]) -> Inadmissible {
+    // A node that cannot be read is refused as well, under no name.
+    let NodeName { name, operator } = NodeName::decode(node).unwrap_or_default();
+    Inadmissible::ControlFlow {
+        node: shown(&name),
+        operator: shown(&operator),
+    }
+}
+
+impl<'a> Survey<'a> {
+    fn message(&mut self, kind: Kind, mut rest: &'a [u8]) -> Result<(), GraphError> {
+        while !rest.is_empty() {
+            let (number, body) = next(&mut rest)?;
+            match (kind.field(number), body) {
+                (Field::Message(inner, bytes), Some(body)) => {
+                    self.entered(kind, inner, body)?;
+                    self.charge(ROOM * bytes)?;
+                    self.message(inner, body)?;
+                }
+                (Field::Body, Some(_)) => return Err(control_flow(self.node).into()),
+                (Field::Text, Some(body)) => self.charge(ROOM * size_of::<String>() + body.len())?,
+                (Field::Slice, Some(_)) => self.charge(ROOM * size_of::<bytes::Bytes>())?,
+                (Field::Integers(bytes), Some(body)) => {
+                    let last_bytes = body.iter().filter(|&&byte| byte < 0x80).count();
+                    self.charge(last_bytes.saturating_mul(ROOM * bytes))?;
+                }
+                (Field::Integers(bytes), None) => self.charge(ROOM * bytes)?,
+                (Field::Nothing, _) | (_, None) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in that the message `body` of kind `inner` begins in one of `outer`.
+    fn entered(&mut self, outer: Kind, inner: Kind, body: &'a [u8]) -> Result<(), Inadmissible> {
+        if inner == Kind::Node {
+            self.node = body;
+        }
+        let (count, what, limit) = match (outer, inner) {
+            (Kind::Graph, Kind::Node) => (&mut self.nodes, "nodes", self.limits.nodes),
+            (Kind::Graph, Kind::Tensor) => (&mut self.weights, "weights", self.limits.weights),
+            _ => return Ok(()),
+        };
+        *count += 1;
+        if *count > limit {
+            return Err(Inadmissible::Count {
+                place: "the model".into(),
+                what,
+                count: *count,
+                limit,
+            });
+        }
+        Ok(())
+    }
+
+    fn charge(&mut self, bytes: usize) -> Result<(), Inadmissible> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        let limit = self.limits.description_bytes;
+        if self.bytes > limit {
+            return Err(Inadmissible::Description { limit });
+        }
+        Ok(())
+    }
+}
