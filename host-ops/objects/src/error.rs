@@ -14,12 +14,12 @@ pub enum ObjectError {
         reason: String,
     },
     /// The folder or bucket of the root does not exist.
-    #[error(
-        "there is no folder or bucket at '{root}'; check the address and, for S3, the endpoint in AWS_ENDPOINT_URL"
-    )]
+    #[error("there is no folder or bucket at '{root}'; {advice}")]
     NoSuchRoot {
         /// The root.
         root: String,
+        /// What to check.
+        advice: &'static str,
     },
     /// The key could leave the root or is no key at all.
     #[error("the key '{key}' is not allowed: {reason}")]
@@ -66,10 +66,7 @@ pub enum ObjectError {
         limit: u64,
     },
     /// The store refuses the credentials.
-    #[error(
-        "the store of '{root}' refuses access to '{key}' ({reason}); check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, \
-         AWS_SESSION_TOKEN and AWS_REGION in the environment of this process, and what they are allowed to do"
-    )]
+    #[error("the store of '{root}' refuses access to '{key}' ({reason}); {advice}")]
     Denied {
         /// The object, or the root's listing.
         key: String,
@@ -77,25 +74,26 @@ pub enum ObjectError {
         root: String,
         /// The store's code, such as `SignatureDoesNotMatch`.
         reason: String,
+        /// Which settings to check.
+        advice: &'static str,
     },
     /// There are no credentials, and the machine has no role that would give some.
-    #[error(
-        "there are no credentials for the store of '{root}'; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment \
-         of this process, or AWS_SKIP_SIGNATURE=true for a public bucket"
-    )]
+    #[error("there are no credentials for the store of '{root}'; {advice}")]
     NoCredentials {
         /// The root.
         root: String,
+        /// How to give some.
+        advice: &'static str,
     },
     /// Nothing listens where the store should be.
-    #[error(
-        "cannot reach the store of '{root}': {reason}; check that it runs and that AWS_ENDPOINT_URL names it"
-    )]
+    #[error("cannot reach the store of '{root}': {reason}; {advice}")]
     Unreachable {
         /// The root.
         root: String,
         /// The operating system's words, such as `Connection refused`.
         reason: String,
+        /// What to check.
+        advice: &'static str,
     },
     /// The store did not answer in time.
     #[error("the store of '{root}' did not answer for '{key}' within {after:?}")]
@@ -107,7 +105,7 @@ pub enum ObjectError {
         /// The deadline.
         after: Duration,
     },
-    /// A local folder holds more entries than a listing takes.
+    /// A folder holds more entries than a listing takes.
     #[error(
         "the folder '{folder}' in '{root}' holds more than {limit} entries; spread them over several folders"
     )]
@@ -118,6 +116,23 @@ pub enum ObjectError {
         root: String,
         /// The limit.
         limit: usize,
+    },
+    /// A web server does not list its files.
+    #[error(
+        "the web server of '{root}' does not list its files ({reason}); turn on WebDAV there (PROPFIND with depth infinity), or \
+         keep the data in a folder or a bucket"
+    )]
+    NoListing {
+        /// The root.
+        root: String,
+        /// What it answered.
+        reason: String,
+    },
+    /// A web server is read from, never written to.
+    #[error("'{root}' is a web server, which is only read from; write to a folder, s3://, gs:// or az://")]
+    ReadOnly {
+        /// The root.
+        root: String,
     },
     /// The store failed in another way.
     #[error("the store of '{root}' failed for '{key}': {reason}")]
@@ -137,17 +152,29 @@ impl ObjectError {
         matches!(self, Self::AlreadyThere { .. })
     }
 
+    /// Whether it is the store's word on the object asked for, which asking again does not change.
+    pub(crate) fn is_about_the_object(&self) -> bool {
+        !matches!(
+            self,
+            Self::Store { .. } | Self::Unreachable { .. } | Self::Deadline { .. }
+        )
+    }
+
     /// The class of the error as operations report it.
     pub fn code(&self) -> OpErrorCode {
         match self {
-            Self::Root { .. } | Self::Key { .. } | Self::Changed { .. } | Self::AlreadyThere { .. } => {
-                OpErrorCode::InvalidArgument
-            }
+            Self::Root { .. }
+            | Self::Key { .. }
+            | Self::Changed { .. }
+            | Self::AlreadyThere { .. }
+            | Self::ReadOnly { .. } => OpErrorCode::InvalidArgument,
             Self::NoSuchRoot { .. } | Self::NotFound { .. } => OpErrorCode::NotFound,
             Self::TooLarge { .. } | Self::TooMany { .. } => OpErrorCode::TooLarge,
             Self::Denied { .. } | Self::NoCredentials { .. } => OpErrorCode::Security,
             Self::Deadline { .. } => OpErrorCode::Timeout,
-            Self::Store { .. } | Self::Unreachable { .. } => OpErrorCode::RuntimeError,
+            Self::Store { .. } | Self::Unreachable { .. } | Self::NoListing { .. } => {
+                OpErrorCode::RuntimeError
+            }
         }
     }
 }

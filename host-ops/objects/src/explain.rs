@@ -1,18 +1,21 @@
 //! What a store's error means to the person who gets it.
 //!
 //! `object_store` puts whole response bodies into its texts. Those of S3 repeat the request they refuse, with the session token
-//! in it, so nothing is taken over but S3's error code, the HTTP status, and what the operating system said.
+//! in it, so nothing is taken over but the error code, the HTTP status, and what the operating system said.
 
 use crate::ObjectError;
+use crate::open::Kind;
 use object_store::Error;
 use object_store::client::{HttpError, HttpErrorKind};
 
 /// The longest text taken over: the operating system's messages are shorter.
 const LONGEST_REASON: usize = 200;
 
-/// S3's codes for credentials that are wrong, over, or not allowed enough.
-const REFUSALS: [&str; 6] = [
+/// Codes for credentials that are wrong, over, or not allowed enough.
+const REFUSALS: [&str; 8] = [
     "AccessDenied",
+    "AuthenticationFailed",
+    "AuthorizationFailure",
     "ExpiredToken",
     "InvalidAccessKeyId",
     "InvalidToken",
@@ -21,33 +24,51 @@ const REFUSALS: [&str; 6] = [
 ];
 
 /// A store's error about `key`; `credentials` tells whether any were given.
-pub(crate) fn explain(error: &Error, root: &str, key: &str, credentials: bool) -> ObjectError {
+pub(crate) fn explain(error: &Error, root: &str, key: &str, kind: Kind, credentials: bool) -> ObjectError {
     let (root, key) = (root.to_owned(), key.to_owned());
-    let code = s3_code(&error.to_string());
+    let code = code(&error.to_string());
     match (error, code.as_deref()) {
-        (_, Some("NoSuchBucket")) => ObjectError::NoSuchRoot { root },
+        (_, Some("NoSuchBucket" | "ContainerNotFound")) => ObjectError::NoSuchRoot {
+            root,
+            advice: kind.address_advice(),
+        },
         (Error::NotFound { .. }, _) => ObjectError::NotFound { key, root },
         (Error::Precondition { .. } | Error::NotModified { .. }, _) => ObjectError::Changed { key, root },
         (Error::AlreadyExists { .. }, _) => ObjectError::AlreadyThere { key, root },
         (Error::PermissionDenied { .. } | Error::Unauthenticated { .. }, _) => {
             let reason = code.unwrap_or_else(|| "access denied".to_owned());
-            ObjectError::Denied { key, root, reason }
+            ObjectError::Denied {
+                key,
+                root,
+                reason,
+                advice: kind.credentials_advice(),
+            }
         }
         // Listings come as errors of no class, whatever their status was.
         (_, Some(code)) if REFUSALS.contains(&code) => ObjectError::Denied {
             key,
             root,
             reason: code.to_owned(),
+            advice: kind.credentials_advice(),
         },
         (_, Some(code)) => ObjectError::Store {
             key,
             root,
             reason: format!("it answered {code}"),
         },
-        _ if !credentials => ObjectError::NoCredentials { root },
+        _ if !credentials => ObjectError::NoCredentials {
+            root,
+            advice: kind.missing_credentials_advice(),
+        },
         _ if cannot_connect(error) => ObjectError::Unreachable {
             root,
             reason: innermost(error),
+            advice: kind.address_advice(),
+        },
+        (Error::NotSupported { .. }, _) => ObjectError::Store {
+            key,
+            root,
+            reason: "it does not serve parts of an object (HTTP range requests)".to_owned(),
         },
         _ => ObjectError::Store {
             key,
@@ -57,14 +78,14 @@ pub(crate) fn explain(error: &Error, root: &str, key: &str, credentials: bool) -
     }
 }
 
-/// The code of an S3 error document, such as `SlowDown`.
-fn s3_code(text: &str) -> Option<String> {
+/// The code of an error document, such as `SlowDown`. S3, Google and Azure write it alike.
+fn code(text: &str) -> Option<String> {
     let (code, _) = text.split_once("<Code>")?.1.split_once("</Code>")?;
     let plain = code.len() <= 64 && code.bytes().all(|byte| byte.is_ascii_alphanumeric());
     plain.then(|| code.to_owned())
 }
 
-/// The HTTP status, for an answer that is no S3 error document.
+/// The HTTP status, for an answer that is no error document.
 fn status(error: &Error) -> Option<String> {
     let text = error.to_string();
     let (_, rest) = text.split_once("status code: ")?;
@@ -114,6 +135,7 @@ mod tests {
             },
             "s3://photos",
             "a.jpg",
+            Kind::S3,
             true,
         )
     }
@@ -128,6 +150,7 @@ mod tests {
             },
             "s3://photos",
             "a.jpg",
+            Kind::S3,
             true,
         );
         assert!(matches!(&denied, ObjectError::Denied { reason, .. } if reason == "SignatureDoesNotMatch"));
@@ -151,11 +174,11 @@ mod tests {
         let bucket = missing("404 Not Found: <Error><Code>NoSuchBucket</Code></Error>");
         let object = missing("404 Not Found: <Error><Code>NoSuchKey</Code></Error>");
         assert!(matches!(
-            explain(&bucket, "r", "k", true),
+            explain(&bucket, "r", "k", Kind::S3, true),
             ObjectError::NoSuchRoot { .. }
         ));
         assert!(matches!(
-            explain(&object, "r", "k", true),
+            explain(&object, "r", "k", Kind::S3, true),
             ObjectError::NotFound { .. }
         ));
         let other = Error::Generic {
@@ -163,7 +186,7 @@ mod tests {
             source: "no route to the instance's metadata".into(),
         };
         assert!(matches!(
-            explain(&other, "r", "k", false),
+            explain(&other, "r", "k", Kind::S3, false),
             ObjectError::NoCredentials { .. }
         ));
     }

@@ -6,6 +6,7 @@
 mod error;
 mod explain;
 mod folder;
+mod hedge;
 mod key;
 mod open;
 mod store;

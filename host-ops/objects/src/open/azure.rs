@@ -1,0 +1,120 @@
+//! `az://container/prefix`, and Hadoop's `abfss://container@account.dfs.core.windows.net/prefix`: Azure's blob storage.
+
+use super::{Kind, Listing, Opened, Variables, client, known, plain_http, prefix, refused, retry};
+use crate::ObjectError;
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use std::sync::Arc;
+use url::Url;
+
+/// The settings that give credentials.
+const CREDENTIALS: [AzureConfigKey; 5] = [
+    AzureConfigKey::AccessKey,
+    AzureConfigKey::SasKey,
+    AzureConfigKey::Token,
+    AzureConfigKey::ClientSecret,
+    AzureConfigKey::FederatedTokenFile,
+];
+
+/// Azure's store with account and credentials from the usual variables (`AZURE_STORAGE_ACCOUNT_NAME`, `AZURE_STORAGE_ACCOUNT_KEY`,
+/// `AZURE_STORAGE_SAS_TOKEN`, ..), else from the machine's managed identity.
+pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opened, ObjectError> {
+    let endpoint = ["AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"]
+        .into_iter()
+        .find_map(|name| variables.get(name));
+    let plain = plain_http(
+        root,
+        "AZURE_STORAGE_ENDPOINT",
+        endpoint.map(String::as_str),
+        variables,
+        "AZURE_ALLOW_HTTP",
+    )?;
+    let builder = MicrosoftAzureBuilder::new()
+        .with_client_options(client().with_allow_http(plain))
+        .with_retry(retry());
+    let settings = known::<AzureConfigKey>(variables, "AZURE_").into_iter();
+    let builder = settings.fold(builder, |builder, (key, value)| builder.with_config(key, value));
+    let builder = with_container(root, url, builder)?;
+    let credentials = has_credentials(&builder);
+    let store = builder
+        .build()
+        .map_err(|error| refused(root, &error.to_string()))?;
+    let store = Arc::new(store);
+    Ok(Opened {
+        store: Arc::clone(&store) as _,
+        listing: Listing::Pages(store),
+        prefix: prefix(root, url)?,
+        kind: Kind::Azure,
+        credentials,
+    })
+}
+
+/// The container, and the account where the address names it.
+fn with_container(
+    root: &str,
+    url: &Url,
+    builder: MicrosoftAzureBuilder,
+) -> Result<MicrosoftAzureBuilder, ObjectError> {
+    let hadoop = url.scheme() != "az" && !url.username().is_empty();
+    if hadoop && url.password().is_none() && url.query().is_none() {
+        return Ok(builder.with_url(url.as_str()));
+    }
+    let container = super::bucket(
+        root,
+        url,
+        "az://container/prefix or abfss://container@account.dfs.core.windows.net/prefix",
+        "AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN",
+    )?;
+    if builder.get_config_value(&AzureConfigKey::AccountName).is_none()
+        && builder
+            .get_config_value(&AzureConfigKey::UseEmulator)
+            .is_none_or(|value| value != "true")
+    {
+        return Err(refused(
+            root,
+            "it names no account; set AZURE_STORAGE_ACCOUNT_NAME in the environment of this process",
+        ));
+    }
+    Ok(builder.with_container_name(container))
+}
+
+fn has_credentials(builder: &MicrosoftAzureBuilder) -> bool {
+    let is_set = |key| {
+        builder
+            .get_config_value(&key)
+            .is_some_and(|value| value == "true")
+    };
+    [
+        AzureConfigKey::SkipSignature,
+        AzureConfigKey::UseEmulator,
+        AzureConfigKey::UseAzureCli,
+    ]
+    .into_iter()
+    .any(is_set)
+        || CREDENTIALS
+            .iter()
+            .any(|key| builder.get_config_value(key).is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ObjectError;
+    use crate::open::tests::with;
+
+    #[test]
+    fn the_account_comes_from_the_address_or_the_environment() {
+        let error = with("az://photos/x", &[]).map(drop).unwrap_err();
+        assert!(
+            matches!(&error, ObjectError::Root { reason, .. } if reason.contains("AZURE_STORAGE_ACCOUNT_NAME")),
+            "{error}"
+        );
+        let account = ("AZURE_STORAGE_ACCOUNT_NAME", "account");
+        assert!(!with("az://photos/x", &[account]).unwrap().credentials);
+        let key = ("AZURE_STORAGE_ACCOUNT_KEY", "a2V5");
+        for root in ["az://photos/x", "abfs://photos/x"] {
+            let opened = with(root, &[account, key]).unwrap();
+            assert!(opened.credentials && opened.prefix.as_ref() == "x", "{root}");
+        }
+        let hadoop = "abfss://photos@account.dfs.core.windows.net/a/b";
+        assert_eq!(with(hadoop, &[key]).unwrap().prefix.as_ref(), "a/b");
+    }
+}

@@ -1,0 +1,31 @@
+//! A folder of this machine.
+
+use super::{Kind, Listing, Opened, refused};
+use crate::ObjectError;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub(super) fn open(root: &str, folder: PathBuf) -> Result<Opened, ObjectError> {
+    let folder = folder.canonicalize().map_err(|_| ObjectError::NoSuchRoot {
+        root: root.to_owned(),
+        advice: Kind::Folder.address_advice(),
+    })?;
+    if !folder.is_dir() {
+        return Err(refused(
+            root,
+            "it is a file; name the folder that holds the images",
+        ));
+    }
+    // What is written here are guests, models and state: few and worth a sync to disk.
+    let store =
+        LocalFileSystem::new_with_prefix(&folder).map_err(|error| refused(root, &error.to_string()))?;
+    Ok(Opened {
+        store: Arc::new(store.with_fsync(true)),
+        listing: Listing::Folder(folder),
+        prefix: Path::default(),
+        kind: Kind::Folder,
+        credentials: true,
+    })
+}

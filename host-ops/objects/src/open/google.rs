@@ -1,0 +1,64 @@
+//! `gs://bucket/prefix`: Google Cloud Storage.
+
+use super::{Kind, Listing, Opened, Variables, client, known, plain_http, prefix, refused, retry};
+use crate::ObjectError;
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use std::path::Path;
+use std::sync::Arc;
+use url::Url;
+
+/// Where `gcloud auth application-default login` leaves its credentials, below the home.
+const LOGIN: &str = ".config/gcloud/application_default_credentials.json";
+
+const UNUSABLE: &str = "its credentials cannot be used; check that GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT names a \
+                        key file in JSON that this process can read, and the other GOOGLE_* settings";
+
+/// The settings that give credentials.
+const CREDENTIALS: [GoogleConfigKey; 4] = [
+    GoogleConfigKey::ServiceAccount,
+    GoogleConfigKey::ServiceAccountKey,
+    GoogleConfigKey::ApplicationCredentials,
+    GoogleConfigKey::BearerToken,
+];
+
+/// Google's store with credentials from the usual variables (`GOOGLE_APPLICATION_CREDENTIALS`, `GOOGLE_SERVICE_ACCOUNT`, ..), else
+/// from gcloud's login, else from the machine's service account.
+pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opened, ObjectError> {
+    let bucket = super::bucket(
+        root,
+        url,
+        "gs://bucket/prefix",
+        "a file that GOOGLE_APPLICATION_CREDENTIALS names",
+    )?;
+    let base = variables.get("GOOGLE_BASE_URL").map(String::as_str);
+    let plain = plain_http(root, "GOOGLE_BASE_URL", base, variables, "GOOGLE_ALLOW_HTTP")?;
+    let builder = GoogleCloudStorageBuilder::new()
+        .with_client_options(client().with_allow_http(plain))
+        .with_retry(retry());
+    let settings = known::<GoogleConfigKey>(variables, "GOOGLE_").into_iter();
+    let builder = settings.fold(builder, |builder, (key, value)| builder.with_config(key, value));
+    let builder = builder.with_bucket_name(bucket);
+    let credentials = has_credentials(&builder, variables);
+    // The builder's own words can repeat parts of the key.
+    let store = builder.build().map_err(|_| refused(root, UNUSABLE))?;
+    let store = Arc::new(store);
+    Ok(Opened {
+        store: Arc::clone(&store) as _,
+        listing: Listing::Pages(store),
+        prefix: prefix(root, url)?,
+        kind: Kind::Google,
+        credentials,
+    })
+}
+
+fn has_credentials(builder: &GoogleCloudStorageBuilder, variables: &Variables) -> bool {
+    let skipped = builder.get_config_value(&GoogleConfigKey::SkipSignature);
+    let login = variables
+        .get("HOME")
+        .is_some_and(|home| Path::new(home).join(LOGIN).exists());
+    login
+        || skipped.is_some_and(|value| value == "true")
+        || CREDENTIALS
+            .iter()
+            .any(|key| builder.get_config_value(key).is_some())
+}

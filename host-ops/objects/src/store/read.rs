@@ -1,0 +1,192 @@
+//! Reading objects, whole and in parts.
+
+use super::Store;
+use crate::ObjectError;
+use crate::hedge::Pulse;
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use object_store::path::Path;
+use object_store::{GetOptions, GetRange, GetResultPayload, ObjectStoreExt};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The largest object that [`Store::read`] reads: the largest thing read whole is a model (VGG19's 575 MB is the biggest of the
+/// usual ones), and an object that grows without end must not take the host's memory. Photos are read with limits of their own.
+const LARGEST_READ: u64 = 1 << 30;
+
+/// What to get of an object.
+#[derive(Debug, Clone)]
+struct Wanted<'a> {
+    key: &'a str,
+    location: Path,
+    /// All of it if there is none.
+    range: Option<Range<u64>>,
+    etag: Option<&'a str>,
+    /// The most bytes that are taken.
+    limit: u64,
+}
+
+impl Store {
+    /// The whole object, of at most 1 GiB; with an etag, that version of it.
+    ///
+    /// # Errors
+    /// [`ObjectError::NotFound`], [`ObjectError::Changed`] when the object has another etag now, [`ObjectError::TooLarge`], and the
+    /// store's failures.
+    pub async fn read(&self, key: &str, etag: Option<&str>) -> Result<Bytes, ObjectError> {
+        self.read_at_most(key, etag, LARGEST_READ).await
+    }
+
+    /// [`Store::read`] of an object of at most `limit` bytes; a larger one is not read at all.
+    ///
+    /// # Errors
+    /// Also [`ObjectError::TooLarge`].
+    pub async fn read_at_most(
+        &self,
+        key: &str,
+        etag: Option<&str>,
+        limit: u64,
+    ) -> Result<Bytes, ObjectError> {
+        let wanted = Wanted {
+            key,
+            location: self.checked(key)?,
+            range: None,
+            etag,
+            limit,
+        };
+        self.in_time(key, self.get(&wanted)).await
+    }
+
+    /// The bytes of `range`, cut off at the object's end.
+    ///
+    /// # Errors
+    /// [`ObjectError`].
+    pub async fn read_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, ObjectError> {
+        let wanted = Wanted {
+            key,
+            location: self.checked(key)?,
+            range: Some(range.clone()),
+            etag: None,
+            limit: LARGEST_READ,
+        };
+        if range.is_empty() {
+            return Ok(Bytes::new());
+        }
+        let size = range.end - range.start;
+        if size > LARGEST_READ {
+            return Err(self.too_large(key, size, LARGEST_READ));
+        }
+        self.in_time(key, async {
+            match self.get(&wanted).await {
+                // Stores differ in what they say of a range that starts at or after the end.
+                Err(error @ ObjectError::Store { .. }) => match self.store.head(&wanted.location).await {
+                    Ok(meta) if range.start >= meta.size => Ok(Bytes::new()),
+                    _ => Err(error),
+                },
+                got => got,
+            }
+        })
+        .await
+    }
+
+    /// The object's size in bytes.
+    ///
+    /// # Errors
+    /// [`ObjectError`].
+    pub async fn size(&self, key: &str) -> Result<u64, ObjectError> {
+        let location = self.checked(key)?;
+        let head = async {
+            let head = self.store.head(&location).await;
+            head.map_err(|error| self.error(&error, key))
+        };
+        Ok(self.in_time(key, head).await?.size)
+    }
+
+    /// One of the reads at once; over a network a second request goes out for one that stalls, within the same permit.
+    async fn get(&self, wanted: &Wanted<'_>) -> Result<Bytes, ObjectError> {
+        let _permit = self.reads.acquire().await;
+        match &self.hedge {
+            None => self.get_once(wanted, &Pulse::default()).await,
+            Some(hedge) => {
+                let ask = |pulse: Arc<Pulse>| async move { self.get_once(wanted, &pulse).await };
+                hedge.read(ask, ObjectError::is_about_the_object).await
+            }
+        }
+    }
+
+    async fn get_once(&self, wanted: &Wanted<'_>, pulse: &Pulse) -> Result<Bytes, ObjectError> {
+        let key = wanted.key;
+        let options = GetOptions {
+            if_match: wanted.etag.map(str::to_owned),
+            range: wanted.range.clone().map(GetRange::Bounded),
+            ..GetOptions::default()
+        };
+        let found = self.store.get_opts(&wanted.location, options).await;
+        let found = found.map_err(|error| self.error(&error, key))?;
+        pulse.beat();
+        if let (Some(asked), Some(is)) = (wanted.etag, &found.meta.e_tag) {
+            // Some stores pass over conditions they do not know.
+            if asked != self.etag(is) {
+                return Err(ObjectError::Changed {
+                    key: key.to_owned(),
+                    root: self.root.clone(),
+                });
+            }
+        }
+        let size = found.range.end.saturating_sub(found.range.start);
+        if size > wanted.limit {
+            return Err(self.too_large(key, size, wanted.limit));
+        }
+        match found.payload {
+            GetResultPayload::Stream(stream) => self.collect(key, stream, size, pulse).await,
+            GetResultPayload::File(..) => found.bytes().await.map_err(|error| self.error(&error, key)),
+        }
+    }
+
+    /// The body of an answer that said it would have `size` bytes, and not one more or less.
+    async fn collect(
+        &self,
+        key: &str,
+        mut stream: BoxStream<'static, object_store::Result<Bytes>>,
+        size: u64,
+        pulse: &Pulse,
+    ) -> Result<Bytes, ObjectError> {
+        let mut body = BytesMut::new();
+        while let Some(part) = stream.next().await {
+            let part = part.map_err(|error| self.error(&error, key))?;
+            pulse.beat();
+            let length = (body.len() + part.len()) as u64;
+            if length > size {
+                return Err(self.cut_off(key, length, size));
+            }
+            if length == size && body.is_empty() {
+                return Ok(part);
+            }
+            if body.is_empty() {
+                body.reserve(usize::try_from(size).unwrap_or_default());
+            }
+            body.extend_from_slice(&part);
+        }
+        if body.len() as u64 == size {
+            Ok(body.freeze())
+        } else {
+            Err(self.cut_off(key, body.len() as u64, size))
+        }
+    }
+
+    fn cut_off(&self, key: &str, length: u64, size: u64) -> ObjectError {
+        ObjectError::Store {
+            key: key.to_owned(),
+            root: self.root.clone(),
+            reason: format!("it sent {length} bytes of an object of {size}"),
+        }
+    }
+
+    fn too_large(&self, key: &str, size: u64, limit: u64) -> ObjectError {
+        ObjectError::TooLarge {
+            key: key.to_owned(),
+            size,
+            limit,
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! No key leads out of its root, in any kind of store.
+
+use crate::server::S3Server;
+use bytes::Bytes;
+use frostline_objects::{ObjectError, Store};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+
+/// What a tenant might send.
+fn hostile() -> Vec<String> {
+    let mut keys: Vec<String> = [
+        "",
+        "/",
+        ".",
+        "..",
+        "../secret.txt",
+        "a/../../secret.txt",
+        "a/..",
+        "/etc/passwd",
+        "//secret.txt",
+        "a//b",
+        "a/",
+        "./a",
+        "%2e%2e/secret.txt",
+        "%2E%2E%2Fsecret.txt",
+        "a%00b",
+        "..%5csecret.txt",
+        "..\\secret.txt",
+        "a\0b",
+        "a\nb",
+        "a\u{7f}b",
+        "a\u{85}b",
+    ]
+    .map(str::to_owned)
+    .into();
+    keys.push("a/".repeat(2000) + "b");
+    keys.push("a".repeat(1025));
+    keys.push("ü".repeat(513));
+    keys
+}
+
+async fn refuses_hostile_keys(store: &Store) {
+    for key in hostile() {
+        let shown: String = key.chars().take(40).collect();
+        let attempts = [
+            ("read", store.read(&key, None).await.map(drop)),
+            ("range", store.read_range(&key, 0..10).await.map(drop)),
+            ("empty range", store.read_range(&key, 0..0).await.map(drop)),
+            ("size", store.size(&key).await.map(drop)),
+            ("put", store.put(&key, Bytes::new()).await),
+            ("put_new", store.put_new(&key, Bytes::new()).await),
+            ("delete", store.delete(&key).await),
+        ];
+        for (what, result) in attempts {
+            let error = result.expect_err(what);
+            assert!(
+                matches!(&error, ObjectError::Key { .. }),
+                "{what} {shown:?}: {error:?}"
+            );
+            assert!(
+                error.to_string().len() < 600,
+                "{what} {shown:?} is repeated whole"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn keys_stay_inside_every_kind_of_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    std::fs::create_dir_all(root.join("a")).unwrap();
+    std::fs::write(folder.path().join("secret.txt"), "secret").unwrap();
+    refuses_hostile_keys(&Store::open(root.to_str().unwrap()).unwrap()).await;
+    assert_eq!(
+        std::fs::read_dir(&root).unwrap().count(),
+        1,
+        "nothing was written"
+    );
+    refuses_hostile_keys(&Store::open("memory:///root").unwrap()).await;
+    let server = S3Server::start().await;
+    server.contents.put("secret.txt", "secret");
+    refuses_hostile_keys(&server.open("s3://photos/root")).await;
+    assert_eq!(server.gets(), 0, "no such key gets as far as the store");
+}
+
+#[tokio::test]
+async fn a_neighbours_prefix_that_starts_alike_is_out_of_reach() {
+    let server = S3Server::start().await;
+    server.contents.put("acme/a.jpg", "mine");
+    server.contents.put("acme-two/b.jpg", "not mine");
+    let store = server.open("s3://photos/acme");
+    let keys: Vec<String> = store
+        .list(None, 10)
+        .await
+        .unwrap()
+        .objects
+        .into_iter()
+        .map(|object| object.key)
+        .collect();
+    assert_eq!(keys, ["a.jpg"]);
+    // `after` is compared, never followed.
+    for after in ["../acme-two", "-two/", "/", ""] {
+        let page = store.list(Some(after), 10).await.unwrap();
+        assert!(page.objects.iter().all(|object| object.key == "a.jpg"), "{after}");
+    }
+}
+
+#[tokio::test]
+async fn names_that_are_no_text_are_passed_over() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in [
+        &b"a.jpg"[..],
+        b"\xff\xfe.jpg",
+        b"caf\xe9.jpg",
+        b"tab\t.jpg",
+        "\u{fc}.jpg".as_bytes(),
+    ] {
+        std::fs::write(folder.path().join(OsStr::from_bytes(name)), "x").unwrap();
+    }
+    std::fs::create_dir(folder.path().join(OsStr::from_bytes(b"\xff"))).unwrap();
+    std::fs::write(folder.path().join(OsStr::from_bytes(b"\xff/b.jpg")), "x").unwrap();
+    let store = Store::open(folder.path().to_str().unwrap()).unwrap();
+    let page = store.list(None, 10).await.unwrap();
+    let keys: Vec<&str> = page.objects.iter().map(|object| object.key.as_str()).collect();
+    assert_eq!(keys, ["a.jpg", "\u{fc}.jpg"]);
+}
+
+#[tokio::test]
+async fn a_link_made_after_the_store_was_opened_leads_nowhere_either() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    std::fs::create_dir_all(root.join("class")).unwrap();
+    std::fs::write(folder.path().join("secret.txt"), "secret").unwrap();
+    std::fs::write(root.join("class/a.jpg"), "a").unwrap();
+    let store = Store::open(root.to_str().unwrap()).unwrap();
+    assert_eq!(store.read("class/a.jpg", None).await.unwrap(), "a");
+    symlink(folder.path(), root.join("class/up")).unwrap();
+    symlink("../../secret.txt", root.join("class/b.jpg")).unwrap();
+    symlink(root.join("class/a.jpg"), root.join("class/inside.jpg")).unwrap();
+    for key in ["class/up/secret.txt", "class/b.jpg"] {
+        for result in [
+            store.read(key, None).await.map(drop),
+            store.size(key).await.map(drop),
+            store.put(key, Bytes::from("mine now")).await,
+            store.delete(key).await,
+        ] {
+            assert!(
+                matches!(&result, Err(ObjectError::Key { .. })),
+                "{key}: {result:?}"
+            );
+        }
+    }
+    assert_eq!(store.read("class/inside.jpg", None).await.unwrap(), "a");
+    let secret = std::fs::read_to_string(folder.path().join("secret.txt")).unwrap();
+    assert_eq!(secret, "secret");
+}

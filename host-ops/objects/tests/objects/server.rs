@@ -1,0 +1,191 @@
+//! An S3 server in this process, with faults on demand.
+
+use crate::contents::Contents;
+use bytes::Bytes;
+use frostline_objects::Store;
+use futures::{StreamExt, stream};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use s3s::auth::SimpleAuth;
+use s3s::service::{S3Service, S3ServiceBuilder};
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use tokio::net::TcpListener;
+use tokio::task::{JoinHandle, JoinSet};
+
+pub(crate) type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
+
+/// What goes wrong with a request for an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It goes well.
+    None,
+    /// 503 SlowDown.
+    SlowDown,
+    /// The connection is reset before the answer.
+    Reset,
+    /// Nothing is ever answered.
+    Stall,
+    /// The first half of the body comes, then nothing more, ever.
+    StallHalfway,
+    /// The first half of the body comes, then the connection is reset.
+    Truncate,
+}
+
+/// Listens on a port of its own until dropped.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl Server {
+    /// Answers every request by `answer`; its error resets the connection.
+    pub(crate) async fn start<F>(answer: impl Fn(Request<Incoming>) -> F + Clone + Send + 'static) -> Self
+    where
+        F: Future<Output = io::Result<Answer>> + Send + 'static,
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let task = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                // Without it, small answers wait for the client's acknowledgement.
+                stream.set_nodelay(true).unwrap();
+                // Closing is a reset, as from a server that crashes.
+                stream.set_zero_linger().unwrap();
+                let answer = answer.clone();
+                connections
+                    .spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(answer)));
+            }
+        });
+        Self { address, task }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What the server was asked for, and how it is to fail.
+#[derive(Debug, Default)]
+struct Script {
+    faults: VecDeque<Fault>,
+    gets: usize,
+}
+
+/// An S3 server that knows one pair of keys, `id` and `key`.
+pub(crate) struct S3Server {
+    pub(crate) contents: Contents,
+    script: Arc<Mutex<Script>>,
+    server: Server,
+}
+
+impl S3Server {
+    pub(crate) async fn start() -> Self {
+        let contents = Contents::default();
+        let mut service = S3ServiceBuilder::new(contents.clone());
+        service.set_auth(SimpleAuth::from_single("id", "key"));
+        let service = service.build();
+        let script: Arc<Mutex<Script>> = Arc::default();
+        let shared = Arc::clone(&script);
+        let server =
+            Server::start(move |request| answer(service.clone(), Arc::clone(&shared), request)).await;
+        Self {
+            contents,
+            script,
+            server,
+        }
+    }
+
+    /// How the next requests for objects (GET, not lists) go, one after another; those after them go well.
+    pub(crate) fn fail(&self, faults: impl IntoIterator<Item = Fault>) {
+        let mut script = self.script.lock().unwrap();
+        script.faults = faults.into_iter().collect();
+        script.gets = 0;
+    }
+
+    /// Requests for objects since the last [`S3Server::fail`].
+    pub(crate) fn gets(&self) -> usize {
+        self.script.lock().unwrap().gets
+    }
+
+    pub(crate) fn open(&self, root: &str) -> Store {
+        self.open_as(root, "id", "key")
+    }
+
+    pub(crate) fn open_as(&self, root: &str, id: &str, key: &str) -> Store {
+        let endpoint = format!("http://{}", self.server.address);
+        let settings = [
+            ("AWS_ENDPOINT_URL", endpoint.as_str()),
+            ("AWS_REGION", "us-east-1"),
+            ("AWS_ACCESS_KEY_ID", id),
+            ("AWS_SECRET_ACCESS_KEY", key),
+        ];
+        let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Store::open_with(root, settings).unwrap()
+    }
+}
+
+async fn answer(
+    service: S3Service,
+    script: Arc<Mutex<Script>>,
+    request: Request<Incoming>,
+) -> io::Result<Answer> {
+    let fault = fault(&script, &request);
+    match fault {
+        Fault::SlowDown => {
+            let body =
+                "<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>";
+            let mut answer = Response::new(whole(body));
+            *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            return Ok(answer);
+        }
+        Fault::Reset => return Err(io::ErrorKind::ConnectionReset.into()),
+        Fault::Stall => std::future::pending().await,
+        Fault::None | Fault::StallHalfway | Fault::Truncate => {}
+    }
+    let answer = service
+        .call(request.map(s3s::Body::from))
+        .await
+        .map_err(io::Error::other)?;
+    let (parts, body) = answer.into_parts();
+    let body = BodyExt::collect(body).await.map_err(io::Error::other)?.to_bytes();
+    let half = stream::iter([Ok(Frame::data(body.slice(..body.len() / 2)))]);
+    let body = match fault {
+        Fault::StallHalfway => StreamBody::new(half.chain(stream::pending())).boxed_unsync(),
+        Fault::Truncate => {
+            let reset = stream::iter([Err(io::ErrorKind::ConnectionReset.into())]);
+            StreamBody::new(half.chain(reset)).boxed_unsync()
+        }
+        _ => whole(body),
+    };
+    Ok(Response::from_parts(parts, body))
+}
+
+fn fault(script: &Mutex<Script>, request: &Request<Incoming>) -> Fault {
+    let is_list = request
+        .uri()
+        .query()
+        .is_some_and(|query| query.contains("list-type"));
+    if request.method() != Method::GET || is_list {
+        return Fault::None;
+    }
+    let mut script = script.lock().unwrap();
+    script.gets += 1;
+    script.faults.pop_front().unwrap_or(Fault::None)
+}
+
+pub(crate) fn whole(body: impl Into<Bytes>) -> UnsyncBoxBody<Bytes, io::Error> {
+    Full::new(body.into())
+        .map_err(|never| match never {})
+        .boxed_unsync()
+}

@@ -1,0 +1,131 @@
+//! Web servers: with WebDAV's listing, and without.
+
+use crate::server::{Answer, Server, whole};
+use bytes::Bytes;
+use frostline_objects::{ObjectError, Store};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_RANGE, ETAG, RANGE};
+use hyper::{Request, Response, StatusCode};
+use std::io;
+
+const PHOTO: &[u8] = b"0123456789";
+
+/// What the server of a test can do beyond serving whole files.
+#[derive(Debug, Clone, Copy)]
+struct Abilities {
+    lists: bool,
+    ranges: bool,
+}
+
+fn answer(status: StatusCode, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(whole(body));
+    *answer.status_mut() = status;
+    answer
+}
+
+/// `/photos/b 1.jpg` and `/photos/a/2.jpg`.
+async fn serve(request: Request<Incoming>, abilities: Abilities) -> io::Result<Answer> {
+    let path = request.uri().path();
+    let range = request.headers().get(RANGE).filter(|_| abilities.ranges);
+    Ok(match (request.method().as_str(), path) {
+        ("PROPFIND", "/photos") if abilities.lists => answer(StatusCode::MULTI_STATUS, listing()),
+        ("PROPFIND", _) => answer(StatusCode::METHOD_NOT_ALLOWED, "<html>no such method</html>"),
+        ("GET" | "HEAD", "/photos/b%201.jpg" | "/photos/a/2.jpg") => {
+            let mut found = match range {
+                Some(range) => partial(range.to_str().unwrap()),
+                None => answer(StatusCode::OK, PHOTO),
+            };
+            found.headers_mut().insert(ETAG, "\"one\"".parse().unwrap());
+            found
+        }
+        _ => answer(StatusCode::NOT_FOUND, "nothing here"),
+    })
+}
+
+fn partial(range: &str) -> Answer {
+    let (start, last) = range.strip_prefix("bytes=").unwrap().split_once('-').unwrap();
+    let (start, last): (usize, usize) = (start.parse().unwrap(), last.parse().unwrap());
+    let mut found = answer(StatusCode::PARTIAL_CONTENT, &PHOTO[start..=last]);
+    let part = format!("bytes {start}-{last}/{}", PHOTO.len());
+    found.headers_mut().insert(CONTENT_RANGE, part.parse().unwrap());
+    found
+}
+
+fn listing() -> String {
+    let entry = |href: &str, kind: &str| {
+        format!(
+            "<D:response><D:href>{href}</D:href><D:propstat><D:prop>{kind}<D:getetag>\"one\"</D:getetag>\
+             <D:getlastmodified>Sat, 21 Nov 2026 10:00:00 GMT</D:getlastmodified></D:prop><D:status>HTTP/1.1 200 OK</D:status>\
+             </D:propstat></D:response>"
+        )
+    };
+    let folder = "<D:resourcetype><D:collection/></D:resourcetype>";
+    let file = "<D:resourcetype/><D:getcontentlength>10</D:getcontentlength>";
+    format!(
+        "<?xml version=\"1.0\"?><D:multistatus xmlns:D=\"DAV:\">{}{}{}{}</D:multistatus>",
+        entry("/photos/", folder),
+        entry("/photos/b%201.jpg", file),
+        entry("/photos/a/", folder),
+        entry("/photos/a/2.jpg", file),
+    )
+}
+
+async fn open(abilities: Abilities) -> (Server, Store) {
+    let server = Server::start(move |request| serve(request, abilities)).await;
+    let store = Store::open_with(&format!("http://{}/photos/", server.address), []).unwrap();
+    (server, store)
+}
+
+#[tokio::test]
+async fn a_webdav_server_is_a_store_to_read_from() {
+    let (_server, store) = open(Abilities {
+        lists: true,
+        ranges: true,
+    })
+    .await;
+    let page = store.list(None, 1).await.unwrap();
+    assert_eq!(page.objects[0].key, "a/2.jpg");
+    let rest = store.list(page.next.as_deref(), 10).await.unwrap();
+    assert_eq!((rest.objects.len(), rest.next), (1, None));
+    let listed = &rest.objects[0];
+    assert_eq!((listed.key.as_str(), listed.size), ("b 1.jpg", 10));
+    assert_eq!(
+        store.read(&listed.key, listed.etag.as_deref()).await.unwrap(),
+        PHOTO
+    );
+    assert_eq!(store.read_range("a/2.jpg", 2..5).await.unwrap(), "234");
+    assert_eq!(store.size("a/2.jpg").await.unwrap(), 10);
+    // This server passes over the condition; the etag of its answer tells.
+    assert!(matches!(
+        store.read("a/2.jpg", Some("\"two\"")).await,
+        Err(ObjectError::Changed { .. })
+    ));
+    assert!(matches!(
+        store.read("c.jpg", None).await,
+        Err(ObjectError::NotFound { .. })
+    ));
+    for result in [
+        store.put("c.jpg", Bytes::new()).await,
+        store.put_new("c.jpg", Bytes::new()).await,
+        store.delete("a/2.jpg").await,
+    ] {
+        assert!(matches!(result, Err(ObjectError::ReadOnly { .. })), "{result:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_plain_server_says_what_it_cannot_do() {
+    let (_server, store) = open(Abilities {
+        lists: false,
+        ranges: false,
+    })
+    .await;
+    assert_eq!(store.read("a/2.jpg", None).await.unwrap(), PHOTO);
+    let error = store.list(None, 10).await.unwrap_err();
+    assert!(
+        matches!(&error, ObjectError::NoListing { reason, .. } if reason.contains("405")),
+        "{error:?}"
+    );
+    let text = store.read_range("a/2.jpg", 2..5).await.unwrap_err().to_string();
+    assert!(text.contains("HTTP range requests"), "{text}");
+}
