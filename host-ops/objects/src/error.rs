@@ -117,6 +117,16 @@ pub enum ObjectError {
         /// The limit.
         limit: usize,
     },
+    /// An archive of samples cannot be read.
+    #[error("the shard '{key}' in '{root}' cannot be read: {reason}")]
+    Shard {
+        /// The shard.
+        key: String,
+        /// Its root.
+        root: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A web server does not list its files.
     #[error(
         "the web server of '{root}' does not list its files ({reason}); turn on WebDAV there (PROPFIND with depth infinity), or \
@@ -167,6 +177,7 @@ impl ObjectError {
             | Self::Key { .. }
             | Self::Changed { .. }
             | Self::AlreadyThere { .. }
+            | Self::Shard { .. }
             | Self::ReadOnly { .. } => OpErrorCode::InvalidArgument,
             Self::NoSuchRoot { .. } | Self::NotFound { .. } => OpErrorCode::NotFound,
             Self::TooLarge { .. } | Self::TooMany { .. } => OpErrorCode::TooLarge,

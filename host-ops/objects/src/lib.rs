@@ -8,10 +8,13 @@ mod explain;
 mod folder;
 mod hedge;
 mod key;
+mod layout;
 mod open;
+mod shards;
 mod store;
 #[cfg(test)]
 mod tests;
 
 pub use error::ObjectError;
+pub use layout::{Layout, LayoutError};
 pub use store::{Object, Page, Store};

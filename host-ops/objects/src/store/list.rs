@@ -17,7 +17,7 @@ const HEADS_AT_ONCE: usize = 16;
 const LISTING: &str = "its listing";
 
 /// The most objects of one page, S3's own limit for one request.
-const LARGEST_PAGE: usize = 1000;
+pub(super) const LARGEST_PAGE: usize = 1000;
 
 /// The most objects a web server's listing may have: it comes whole, for every page anew, at some 500 bytes an object.
 const LARGEST_WHOLE: usize = 100_000;
@@ -70,6 +70,7 @@ impl Store {
                     key,
                     size: meta.size,
                     etag: meta.e_tag,
+                    label: None,
                 })),
                 // Removed since its folder was read.
                 Err(object_store::Error::NotFound { .. }) => Ok(None),
@@ -143,10 +144,7 @@ impl Store {
         let mut objects = self.page(found, false).objects;
         objects.retain(|object| after.is_none_or(|after| object.key.as_str() > after));
         objects.sort_unstable_by(|left, right| left.key.cmp(&right.key));
-        let more = objects.len() > limit;
-        objects.truncate(limit);
-        let next = objects.last().filter(|_| more).map(|last| last.key.clone());
-        Ok(Page { objects, next })
+        Ok(Page { objects, next: None }.cut(limit))
     }
 
     /// A page of what a store listed, less what is no key here.
@@ -173,6 +171,7 @@ impl Store {
             key,
             size: meta.size,
             etag: meta.e_tag.map(|etag| self.etag(&etag).into_owned()),
+            label: None,
         })
     }
 

@@ -1,10 +1,12 @@
 mod list;
 mod read;
+mod shards;
 
 use crate::explain::explain;
 use crate::folder;
 use crate::hedge::Hedge;
 use crate::open::{Kind, Listing, Opened, open, shown};
+use crate::shards::Indexes;
 use crate::{ObjectError, key};
 use bytes::Bytes;
 use frostline_tensor::{BoxFuture, ObjectReader, OpError};
@@ -33,6 +35,8 @@ pub struct Object {
     pub size: u64,
     /// Its version.
     pub etag: Option<String>,
+    /// The class that a shard gives the sample.
+    pub label: Option<String>,
 }
 
 /// Objects by ascending key.
@@ -42,6 +46,17 @@ pub struct Page {
     pub objects: Vec<Object>,
     /// Pass as `after` for the next page; none on the last.
     pub next: Option<String>,
+}
+
+impl Page {
+    /// Its first `limit` objects.
+    fn cut(mut self, limit: usize) -> Self {
+        if self.objects.len() > limit {
+            self.objects.truncate(limit);
+            self.next = self.objects.last().map(|last| last.key.clone());
+        }
+        self
+    }
 }
 
 /// A root in an object store. Keys are relative to it.
@@ -56,6 +71,7 @@ pub struct Store {
     reads: Arc<Semaphore>,
     /// Where reads can stall.
     hedge: Option<Arc<Hedge>>,
+    indexes: Arc<Indexes>,
 }
 
 impl Store {
@@ -97,6 +113,7 @@ impl Store {
             root: shown(root),
             reads,
             hedge: kind.is_remote().then(|| Arc::new(Hedge::new())),
+            indexes: Arc::new(Indexes::new()),
         })
     }
 

@@ -3,11 +3,12 @@
 use super::Store;
 use crate::ObjectError;
 use crate::hedge::Pulse;
+use crate::shards::SampleName;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, GetResultPayload, ObjectStoreExt};
+use object_store::{GetOptions, GetRange, GetResultPayload, ObjectMeta, ObjectStoreExt};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -17,14 +18,15 @@ const LARGEST_READ: u64 = 1 << 30;
 
 /// What to get of an object.
 #[derive(Debug, Clone)]
-struct Wanted<'a> {
-    key: &'a str,
-    location: Path,
+pub(super) struct Wanted<'a> {
+    /// What errors speak of: the object's key, or that of a sample in it.
+    pub(super) key: &'a str,
+    pub(super) location: Path,
     /// All of it if there is none.
-    range: Option<Range<u64>>,
-    etag: Option<&'a str>,
+    pub(super) range: Option<Range<u64>>,
+    pub(super) etag: Option<String>,
     /// The most bytes that are taken.
-    limit: u64,
+    pub(super) limit: u64,
 }
 
 impl Store {
@@ -47,14 +49,22 @@ impl Store {
         etag: Option<&str>,
         limit: u64,
     ) -> Result<Bytes, ObjectError> {
-        let wanted = Wanted {
-            key,
-            location: self.checked(key)?,
-            range: None,
-            etag,
-            limit,
+        let Some(sample) = SampleName::parse(key) else {
+            let wanted = Wanted {
+                key,
+                location: self.checked(key)?,
+                range: None,
+                etag: etag.map(str::to_owned),
+                limit,
+            };
+            return self.in_time(key, self.get(&wanted)).await;
         };
-        self.in_time(key, self.get(&wanted)).await
+        let place = self.place(sample, etag).await?;
+        let size = place.range.end - place.range.start;
+        if size > limit {
+            return Err(self.too_large(key, size, limit));
+        }
+        self.part(key, sample.shard, place.range, place.etag).await
     }
 
     /// The bytes of `range`, cut off at the object's end.
@@ -62,19 +72,64 @@ impl Store {
     /// # Errors
     /// [`ObjectError`].
     pub async fn read_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, ObjectError> {
+        let size = range.end.saturating_sub(range.start);
+        let Some(sample) = SampleName::parse(key) else {
+            self.checked(key)?;
+            if size > LARGEST_READ {
+                return Err(self.too_large(key, size, LARGEST_READ));
+            }
+            return self.part(key, key, range, None).await;
+        };
+        let place = self.place(sample, None).await?;
+        let end = place.range.end.min(place.range.start.saturating_add(range.end));
+        let start = place.range.start.saturating_add(range.start).min(end);
+        if end - start > LARGEST_READ {
+            return Err(self.too_large(key, end - start, LARGEST_READ));
+        }
+        self.part(key, sample.shard, start..end, place.etag).await
+    }
+
+    /// The object's size in bytes.
+    ///
+    /// # Errors
+    /// [`ObjectError`].
+    pub async fn size(&self, key: &str) -> Result<u64, ObjectError> {
+        match SampleName::parse(key) {
+            None => Ok(self.head(key).await?.size),
+            Some(sample) => {
+                let range = self.place(sample, None).await?.range;
+                Ok(range.end - range.start)
+            }
+        }
+    }
+
+    /// What the store knows of an object without reading it.
+    pub(super) async fn head(&self, key: &str) -> Result<ObjectMeta, ObjectError> {
+        let location = self.checked(key)?;
+        let head = async {
+            let head = self.store.head(&location).await;
+            head.map_err(|error| self.error(&error, key))
+        };
+        self.in_time(key, head).await
+    }
+
+    /// Bytes of `object`, cut off at its end; errors speak of `key`.
+    async fn part(
+        &self,
+        key: &str,
+        object: &str,
+        range: Range<u64>,
+        etag: Option<String>,
+    ) -> Result<Bytes, ObjectError> {
         let wanted = Wanted {
             key,
-            location: self.checked(key)?,
+            location: self.checked(object)?,
             range: Some(range.clone()),
-            etag: None,
+            etag,
             limit: LARGEST_READ,
         };
         if range.is_empty() {
             return Ok(Bytes::new());
-        }
-        let size = range.end - range.start;
-        if size > LARGEST_READ {
-            return Err(self.too_large(key, size, LARGEST_READ));
         }
         self.in_time(key, async {
             match self.get(&wanted).await {
@@ -89,21 +144,8 @@ impl Store {
         .await
     }
 
-    /// The object's size in bytes.
-    ///
-    /// # Errors
-    /// [`ObjectError`].
-    pub async fn size(&self, key: &str) -> Result<u64, ObjectError> {
-        let location = self.checked(key)?;
-        let head = async {
-            let head = self.store.head(&location).await;
-            head.map_err(|error| self.error(&error, key))
-        };
-        Ok(self.in_time(key, head).await?.size)
-    }
-
     /// One of the reads at once; over a network a second request goes out for one that stalls, within the same permit.
-    async fn get(&self, wanted: &Wanted<'_>) -> Result<Bytes, ObjectError> {
+    pub(super) async fn get(&self, wanted: &Wanted<'_>) -> Result<Bytes, ObjectError> {
         let _permit = self.reads.acquire().await;
         match &self.hedge {
             None => self.get_once(wanted, &Pulse::default()).await,
@@ -117,20 +159,17 @@ impl Store {
     async fn get_once(&self, wanted: &Wanted<'_>, pulse: &Pulse) -> Result<Bytes, ObjectError> {
         let key = wanted.key;
         let options = GetOptions {
-            if_match: wanted.etag.map(str::to_owned),
+            if_match: wanted.etag.clone(),
             range: wanted.range.clone().map(GetRange::Bounded),
             ..GetOptions::default()
         };
         let found = self.store.get_opts(&wanted.location, options).await;
         let found = found.map_err(|error| self.error(&error, key))?;
         pulse.beat();
-        if let (Some(asked), Some(is)) = (wanted.etag, &found.meta.e_tag) {
+        if let (Some(asked), Some(is)) = (&wanted.etag, &found.meta.e_tag) {
             // Some stores pass over conditions they do not know.
-            if asked != self.etag(is) {
-                return Err(ObjectError::Changed {
-                    key: key.to_owned(),
-                    root: self.root.clone(),
-                });
+            if *asked != self.etag(is) {
+                return Err(self.changed(key));
             }
         }
         let size = found.range.end.saturating_sub(found.range.start);
@@ -171,6 +210,13 @@ impl Store {
             Ok(body.freeze())
         } else {
             Err(self.cut_off(key, body.len() as u64, size))
+        }
+    }
+
+    pub(super) fn changed(&self, key: &str) -> ObjectError {
+        ObjectError::Changed {
+            key: key.to_owned(),
+            root: self.root.clone(),
         }
     }
 

@@ -12,4 +12,5 @@ mod faults;
 mod keys;
 mod listings;
 mod server;
+mod shards;
 mod web;

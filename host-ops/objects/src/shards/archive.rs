@@ -1,0 +1,290 @@
+//! The headers of a tar archive, read from its bytes as they come.
+//!
+//! POSIX.1-2024 `pax` (ustar headers, extended headers) and GNU's long names. An archive is a stranger's: every number in it is
+//! checked before it is used, what is kept in memory is bounded, and every step takes at least a byte, so reading ends.
+
+use std::mem;
+use tar::{EntryType, Header};
+
+/// Archives are made of blocks of this many bytes.
+const BLOCK: usize = 512;
+
+/// The longest extended header or GNU name: real ones take a few hundred bytes, with extended attributes some thousand.
+const LONGEST_EXTENSION: u64 = 64 * 1024;
+
+/// Why an archive cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ArchiveError {
+    #[error("it is no tar archive, or is damaged, at byte {at}")]
+    Header { at: u64 },
+    #[error("it ends in the middle of a file, at byte {at}")]
+    CutOff { at: u64 },
+    #[error("an extended header at byte {at} has {size} bytes, at most {LONGEST_EXTENSION} are taken")]
+    Extension { at: u64, size: u64 },
+    #[error("it holds a sparse file at byte {at}; pack it without --sparse")]
+    Sparse { at: u64 },
+    #[error("its names and labels take over {limit} bytes; pack fewer samples into a shard")]
+    TooMany { limit: usize },
+}
+
+/// A regular file of the archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Member {
+    /// Its name, as it stands there.
+    pub(crate) name: Vec<u8>,
+    /// Bytes of the archive before its content.
+    pub(crate) offset: u64,
+    /// Bytes of its content.
+    pub(crate) size: u64,
+}
+
+/// Takes what is found.
+pub(crate) trait Visitor {
+    /// A file begins. With a number, that many bytes of its content at most are kept for [`Visitor::content`].
+    fn member(&mut self, member: &Member) -> Result<Option<u64>, ArchiveError>;
+
+    /// A file's content, if it is no longer than asked for.
+    fn content(&mut self, member: &Member, content: &[u8]) -> Result<(), ArchiveError>;
+}
+
+/// Where in an archive the reading stands.
+#[derive(Debug)]
+pub(crate) struct ArchiveReader {
+    position: u64,
+    state: State,
+    /// What extended headers say of the next file.
+    next: Overrides,
+}
+
+#[derive(Debug, Default)]
+struct Overrides {
+    name: Option<Vec<u8>>,
+    size: Option<u64>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// In a header, of which this has come.
+    Header(Vec<u8>),
+    /// In a content that is kept.
+    Kept(Kept),
+    /// Before the next header, by this many bytes.
+    Skipped(u64),
+    /// After the last file.
+    End,
+}
+
+#[derive(Debug)]
+struct Kept {
+    what: What,
+    size: u64,
+    bytes: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum What {
+    Content(Member),
+    LongName,
+    Extended,
+}
+
+impl ArchiveReader {
+    pub(crate) fn new() -> Self {
+        Self {
+            position: 0,
+            state: State::Header(Vec::new()),
+            next: Overrides::default(),
+        }
+    }
+
+    /// Reads on with the archive's next bytes.
+    pub(crate) fn feed(&mut self, mut bytes: &[u8], visitor: &mut impl Visitor) -> Result<(), ArchiveError> {
+        while !bytes.is_empty() && !matches!(self.state, State::End) {
+            let taken = self.step(bytes, visitor)?;
+            self.position = self.position.saturating_add(taken as u64);
+            bytes = bytes.get(taken..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// Whether the archive ended where one may. Some programs leave out the two empty blocks at the end.
+    pub(crate) fn finish(&self) -> Result<(), ArchiveError> {
+        match &self.state {
+            State::End => Ok(()),
+            State::Header(begun) if begun.is_empty() => Ok(()),
+            _ => Err(ArchiveError::CutOff { at: self.position }),
+        }
+    }
+
+    /// Takes some of `bytes` (there are some), and says how many.
+    fn step(&mut self, bytes: &[u8], visitor: &mut impl Visitor) -> Result<usize, ArchiveError> {
+        match &mut self.state {
+            State::End => Ok(bytes.len()),
+            State::Skipped(left) => {
+                let taken = at_most(*left, bytes.len());
+                *left -= taken as u64;
+                if *left == 0 {
+                    self.state = State::Header(Vec::with_capacity(BLOCK));
+                }
+                Ok(taken)
+            }
+            State::Header(begun) => {
+                let taken = (BLOCK - begun.len()).min(bytes.len());
+                begun.extend_from_slice(bytes.get(..taken).unwrap_or_default());
+                if begun.len() == BLOCK {
+                    let block = mem::take(begun);
+                    self.state = self.header(&block, self.position + taken as u64, visitor)?;
+                }
+                Ok(taken)
+            }
+            State::Kept(kept) => {
+                let left = kept.size - kept.bytes.len() as u64;
+                let taken = at_most(left, bytes.len());
+                kept.bytes
+                    .extend_from_slice(bytes.get(..taken).unwrap_or_default());
+                if taken as u64 == left {
+                    let padding = padded(kept.size) - kept.size;
+                    let kept = mem::replace(&mut self.state, after(padding));
+                    if let State::Kept(kept) = kept {
+                        self.kept(kept, visitor)?;
+                    }
+                }
+                Ok(taken)
+            }
+        }
+    }
+
+    /// What comes after the header `block`, which ends at `end`.
+    fn header(&mut self, block: &[u8], end: u64, visitor: &mut impl Visitor) -> Result<State, ArchiveError> {
+        if block.iter().all(|&byte| byte == 0) {
+            return Ok(State::End);
+        }
+        let at = end - BLOCK as u64;
+        let damaged = |_| ArchiveError::Header { at };
+        let header = Header::from_byte_slice(block);
+        if header.cksum().map_err(damaged)? != checksum(block) {
+            return Err(ArchiveError::Header { at });
+        }
+        let size = header.entry_size().map_err(damaged)?;
+        match header.entry_type() {
+            EntryType::XHeader | EntryType::GNULongName => {
+                if size > LONGEST_EXTENSION {
+                    return Err(ArchiveError::Extension { at, size });
+                }
+                let what = if header.entry_type() == EntryType::XHeader {
+                    What::Extended
+                } else {
+                    What::LongName
+                };
+                self.keep(what, size, visitor)
+            }
+            EntryType::GNUSparse => Err(ArchiveError::Sparse { at }),
+            kind => {
+                let overrides = mem::take(&mut self.next);
+                let size = overrides.size.unwrap_or(size);
+                // The whole of it must lie where an offset can say so.
+                if end.checked_add(size).is_none_or(|end| end > i64::MAX as u64) {
+                    return Err(ArchiveError::Header { at });
+                }
+                if !kind.is_file() && !kind.is_contiguous() {
+                    // Global extended headers say nothing of names or sizes that a file would not.
+                    if kind == EntryType::XGlobalHeader || kind == EntryType::GNULongLink {
+                        self.next = overrides;
+                    }
+                    return Ok(after(padded(size)));
+                }
+                let member = Member {
+                    name: overrides.name.unwrap_or_else(|| header.path_bytes().into_owned()),
+                    offset: end,
+                    size,
+                };
+                match visitor.member(&member)? {
+                    Some(most) if size <= most => self.keep(What::Content(member), size, visitor),
+                    _ => Ok(after(padded(size))),
+                }
+            }
+        }
+    }
+
+    fn keep(&mut self, what: What, size: u64, visitor: &mut impl Visitor) -> Result<State, ArchiveError> {
+        let kept = Kept {
+            what,
+            size,
+            bytes: Vec::new(),
+        };
+        if size > 0 {
+            return Ok(State::Kept(kept));
+        }
+        self.kept(kept, visitor)?;
+        Ok(after(0))
+    }
+
+    fn kept(&mut self, kept: Kept, visitor: &mut impl Visitor) -> Result<(), ArchiveError> {
+        match kept.what {
+            What::Content(member) => visitor.content(&member, &kept.bytes)?,
+            What::LongName => {
+                let end = kept.bytes.iter().position(|&byte| byte == 0);
+                let end = end.unwrap_or(kept.bytes.len());
+                self.next.name = kept.bytes.get(..end).map(<[u8]>::to_vec);
+            }
+            What::Extended => self.extended(&kept.bytes)?,
+        }
+        Ok(())
+    }
+
+    /// Records `<length> <keyword>=<value>\n`.
+    fn extended(&mut self, mut bytes: &[u8]) -> Result<(), ArchiveError> {
+        let at = self.position;
+        while !bytes.is_empty() {
+            let (keyword, value, rest) = record(bytes).ok_or(ArchiveError::Header { at })?;
+            match keyword {
+                b"path" => self.next.name = Some(value.to_vec()),
+                b"size" => {
+                    let size = std::str::from_utf8(value)
+                        .ok()
+                        .and_then(|value| value.parse().ok());
+                    self.next.size = Some(size.ok_or(ArchiveError::Header { at })?);
+                }
+                _ if keyword.starts_with(b"GNU.sparse.") => return Err(ArchiveError::Sparse { at }),
+                _ => {}
+            }
+            bytes = rest;
+        }
+        Ok(())
+    }
+}
+
+fn record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let space = bytes.iter().position(|&byte| byte == b' ')?;
+    let length: usize = std::str::from_utf8(bytes.get(..space)?).ok()?.parse().ok()?;
+    let (line, rest) = bytes.split_at_checked(length)?;
+    let line = line.get(space + 1..)?.strip_suffix(b"\n")?;
+    let equals = line.iter().position(|&byte| byte == b'=')?;
+    Some((line.get(..equals)?, line.get(equals + 1..)?, rest))
+}
+
+fn after(bytes: u64) -> State {
+    if bytes == 0 {
+        State::Header(Vec::with_capacity(BLOCK))
+    } else {
+        State::Skipped(bytes)
+    }
+}
+
+fn at_most(left: u64, there: usize) -> usize {
+    usize::try_from(left).unwrap_or(usize::MAX).min(there)
+}
+
+/// `size` with what fills its last block; sizes are at most 2^63.
+fn padded(size: u64) -> u64 {
+    size.div_ceil(BLOCK as u64).saturating_mul(BLOCK as u64)
+}
+
+/// The sum of a header's bytes, its own field taken for spaces.
+fn checksum(block: &[u8]) -> u32 {
+    let field = 148..156;
+    let bytes = block.iter().enumerate();
+    bytes
+        .map(|(at, &byte)| u32::from(if field.contains(&at) { b' ' } else { byte }))
+        .sum()
+}

@@ -1,0 +1,14 @@
+//! Samples inside tar archives, as WebDataset packs them: `docs/shards.md` says what is read and how samples are named.
+
+mod archive;
+mod cache;
+mod index;
+mod name;
+
+pub(crate) use archive::ArchiveError;
+pub(crate) use cache::{Indexes, ShardVersion};
+pub(crate) use index::{Entry, Index, IndexBuilder};
+pub(crate) use name::{SampleName, Version, is_image, is_shard};
+
+#[cfg(test)]
+mod tests;

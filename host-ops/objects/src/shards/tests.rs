@@ -1,0 +1,270 @@
+//! Archives as they should be, and as a stranger might send them.
+
+use super::{ArchiveError, Index, IndexBuilder};
+use proptest::prelude::*;
+use tar::{Builder, EntryType, Header};
+
+fn file(name: &str, content: &[u8]) -> (String, Vec<u8>) {
+    (name.to_owned(), content.to_vec())
+}
+
+fn pack(files: &[(String, Vec<u8>)]) -> Vec<u8> {
+    let mut builder = Builder::new(Vec::new());
+    for (name, content) in files {
+        let mut header = Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        builder
+            .append_data(&mut header, name, content.as_slice())
+            .unwrap();
+    }
+    builder.into_inner().unwrap()
+}
+
+/// The index of an archive that comes in pieces of `piece` bytes.
+fn index(archive: &[u8], piece: usize) -> Result<Index, ArchiveError> {
+    let mut builder = IndexBuilder::new();
+    for piece in archive.chunks(piece) {
+        builder.feed(piece)?;
+    }
+    builder.finish()
+}
+
+/// Name, label and content of every sample.
+fn samples(archive: &[u8]) -> Vec<(String, Option<String>, Vec<u8>)> {
+    let index = index(archive, 4096).unwrap();
+    let entries = index.after("").iter().map(|entry| {
+        let content = archive[entry.offset as usize..(entry.offset + entry.size) as usize].to_vec();
+        (
+            entry.name.clone(),
+            entry.label.as_deref().map(str::to_owned),
+            content,
+        )
+    });
+    entries.collect()
+}
+
+#[test]
+fn samples_are_images_with_the_label_of_the_same_name() {
+    let long = format!("{}photo.jpg", "folder/".repeat(40));
+    let archive = pack(&[
+        file("00001.cls", b"cat\n"),
+        file("00001.jpg", b"one"),
+        file("00001.json", b"{}"),
+        file("00002.seg.PNG", &[7; 3000]),
+        file("00002.cls", b"3"),
+        file("./sub/00003.jpeg", b""),
+        file("unlabelled.jpg", b"x"),
+        file("blank.jpg", b"y"),
+        file("blank.cls", b" \n"),
+        file(&long, b"long"),
+    ]);
+    let found = samples(&archive);
+    let expected = [
+        ("00001.jpg", Some("cat"), b"one".to_vec()),
+        ("00002.seg.PNG", Some("3"), vec![7; 3000]),
+        ("blank.jpg", None, b"y".to_vec()),
+        (long.as_str(), None, b"long".to_vec()),
+        ("sub/00003.jpeg", None, b"".to_vec()),
+        ("unlabelled.jpg", None, b"x".to_vec()),
+    ];
+    let names: Vec<&str> = found.iter().map(|(name, ..)| name.as_str()).collect();
+    assert_eq!(names, expected.each_ref().map(|(name, ..)| *name));
+    for (found, (name, label, content)) in found.iter().zip(expected) {
+        assert_eq!(
+            (found.0.as_str(), found.1.as_deref(), &found.2),
+            (name, label, &content)
+        );
+    }
+    let whole = index(&archive, archive.len()).unwrap();
+    for piece in [1, 7, 511, 512, 513] {
+        assert_eq!(index(&archive, piece).unwrap(), whole, "pieces of {piece}");
+    }
+    assert_eq!(whole.get("00001.jpg").map(|entry| entry.size), Some(3));
+    assert_eq!(whole.get("00001.cls"), None);
+    assert_eq!(whole.after("blank.jpg").len(), 3);
+}
+
+#[test]
+fn extended_headers_name_and_measure() {
+    let mut builder = Builder::new(Vec::new());
+    let records = [
+        ("SCHILY.xattr.note", "a\nb=c".as_bytes()),
+        ("path", "ü/1.jpg".as_bytes()),
+    ];
+    builder.append_pax_extensions(records).unwrap();
+    let mut header = Header::new_ustar();
+    header.set_path("other.jpg").unwrap();
+    header.set_size(4);
+    header.set_cksum();
+    builder.append(&header, &b"four"[..]).unwrap();
+    let archive = builder.into_inner().unwrap();
+    assert_eq!(
+        samples(&archive),
+        [("ü/1.jpg".to_owned(), None, b"four".to_vec())]
+    );
+}
+
+#[test]
+fn of_two_with_one_name_the_later_holds() {
+    let archive = pack(&[
+        file("a.jpg", b"old"),
+        file("a.jpg", b"newer"),
+        file("a.cls", b"x"),
+        file("a.cls", b"y"),
+    ]);
+    assert_eq!(
+        samples(&archive),
+        [("a.jpg".to_owned(), Some("y".to_owned()), b"newer".to_vec())]
+    );
+}
+
+/// An archive of one member with a name that `tar::Builder` would not write.
+fn raw(name: &[u8], kind: EntryType, size: u64) -> Vec<u8> {
+    let mut header = Header::new_old();
+    header.as_mut_bytes()[..name.len()].copy_from_slice(name);
+    header.set_entry_type(kind);
+    header.set_size(size);
+    header.set_cksum();
+    header.as_bytes().to_vec()
+}
+
+#[test]
+fn names_that_lead_elsewhere_are_no_samples() {
+    for name in [
+        &b"../a.jpg"[..],
+        b"/etc/a.jpg",
+        b"a/../../b.jpg",
+        b"a//b.jpg",
+        b"a\nb.jpg",
+        b"a\\b.jpg",
+        b"\xff.jpg",
+        b"%2e%2e/a.jpg",
+    ] {
+        let archive = raw(name, EntryType::Regular, 0);
+        assert_eq!(samples(&archive), [], "{}", String::from_utf8_lossy(name));
+    }
+    for kind in [
+        EntryType::Symlink,
+        EntryType::Link,
+        EntryType::Directory,
+        EntryType::Fifo,
+        EntryType::Block,
+    ] {
+        assert_eq!(samples(&raw(b"a.jpg", kind, 0)), [], "{kind:?}");
+    }
+}
+
+#[test]
+fn archives_that_lie_are_refused() {
+    let good = pack(&[file("a.jpg", &[1; 700]), file("a.cls", b"cat")]);
+    let cut = |length: usize| index(&good[..length], 512).unwrap_err();
+    assert!(matches!(cut(300), ArchiveError::CutOff { at: 300 }));
+    assert!(matches!(cut(800), ArchiveError::CutOff { at: 800 }));
+    let mut damaged = good.clone();
+    damaged[1] ^= 1;
+    assert!(matches!(
+        index(&damaged, 512),
+        Err(ArchiveError::Header { at: 0 })
+    ));
+    assert!(matches!(
+        index(b"\x1f\x8b gzip, and then some".repeat(50).as_slice(), 512),
+        Err(ArchiveError::Header { at: 0 })
+    ));
+    for size in [u64::MAX, 1 << 63, (1 << 63) - 512] {
+        let error = index(&raw(b"a.jpg", EntryType::Regular, size), 512).unwrap_err();
+        assert!(matches!(error, ArchiveError::Header { at: 0 }), "{size}: {error}");
+    }
+    // It does not hold what it says it does.
+    let error = index(&raw(b"a.jpg", EntryType::Regular, 1 << 40), 512).unwrap_err();
+    assert!(matches!(error, ArchiveError::CutOff { at: 512 }));
+    for kind in [EntryType::XHeader, EntryType::GNULongName] {
+        let error = index(&raw(b"x", kind, 1 << 30), 512).unwrap_err();
+        assert!(
+            matches!(error, ArchiveError::Extension { at: 0, .. }),
+            "{kind:?}: {error}"
+        );
+    }
+    let error = index(&raw(b"x", EntryType::GNUSparse, 0), 512).unwrap_err();
+    assert!(matches!(error, ArchiveError::Sparse { .. }));
+}
+
+#[test]
+fn extended_headers_that_make_no_sense_are_refused() {
+    for records in [
+        &b"5 a=b\n"[..],
+        b"x a=b\n",
+        b"99 a=b\n",
+        b"7 ab=c",
+        b"0 a=b\n",
+        b"6 abc\n",
+        b"18446744073709551616 a=b\n",
+        b"10 size=x\n",
+        b"11 size=-1\n",
+    ] {
+        let mut archive = raw(b"x", EntryType::XHeader, records.len() as u64);
+        archive.extend_from_slice(records);
+        archive.resize(1024, 0);
+        let error = index(&archive, 512).map(drop);
+        assert!(
+            matches!(error, Err(ArchiveError::Header { .. })),
+            "{}: {error:?}",
+            String::from_utf8_lossy(records)
+        );
+    }
+}
+
+#[test]
+fn an_archive_of_names_takes_bounded_memory() {
+    let mut builder = IndexBuilder::new();
+    let fed = (0..1_000_000u32).try_for_each(|number| {
+        let mut name = format!("{number:08}/{}", "a".repeat(80));
+        name.push_str(".jpg");
+        builder.feed(&raw(name.as_bytes(), EntryType::Regular, 0))
+    });
+    assert!(matches!(fed, Err(ArchiveError::TooMany { .. })));
+}
+
+proptest! {
+    #[test]
+    fn damage_never_panics_nor_leads_outside(
+        changes in prop::collection::vec((0usize..6000, any::<u8>()), 0..8),
+        mend in any::<bool>(),
+        length in 0usize..6000,
+        piece in 1usize..2000,
+    ) {
+        let long = format!("{}.jpg", "n".repeat(150));
+        let mut archive = pack(&[file("a.jpg", &[9; 600]), file("a.cls", b"cat"), file(&long, b"z")]);
+        for (at, value) in changes {
+            if let Some(byte) = archive.get_mut(at) {
+                *byte = value;
+            }
+        }
+        if mend {
+            mend_checksums(&mut archive);
+        }
+        archive.truncate(length);
+        if let Ok(index) = index(&archive, piece) {
+            for entry in index.after("") {
+                prop_assert!(entry.offset + entry.size <= archive.len() as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn noise_never_panics(noise in prop::collection::vec(any::<u8>(), 0..3000), piece in 1usize..2000) {
+        let _ = index(&noise, piece);
+    }
+}
+
+/// Makes headers valid again, so that damage in them is looked at.
+fn mend_checksums(archive: &mut [u8]) {
+    for block in archive.chunks_exact_mut(512) {
+        if block.starts_with(b"a.") || block.starts_with(b"././@") || block.starts_with(b"nnn") {
+            let mut header = Header::new_old();
+            header.as_mut_bytes().copy_from_slice(block);
+            header.set_cksum();
+            block.copy_from_slice(header.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Samples inside shards: finding them, and listing them.
+
+use super::list::LARGEST_PAGE;
+use super::read::Wanted;
+use super::{Object, Page, Store};
+use crate::shards::{ArchiveError, Entry, Index, IndexBuilder, SampleName, ShardVersion, Version, is_shard};
+use crate::{Layout, ObjectError, key};
+use futures::{StreamExt, stream};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+
+/// A shard is read through in ranges of this many bytes: large beside the 30 ms a store takes to answer, small beside memory.
+const RANGE: u64 = 8 << 20;
+
+/// Ranges of one shard that are read at once; they hide each other's waiting.
+const RANGES_AT_ONCE: usize = 4;
+
+/// How long reading a shard through may take: 24 GB at 40 MB/s.
+const READ_THROUGH: Duration = Duration::from_secs(600);
+
+/// How long a page looks for more samples once it has some. Whoever waits for a page over HTTP waits for a minute or so.
+const PAGE_TIME: Duration = Duration::from_secs(15);
+
+/// Where a sample lies.
+#[derive(Debug)]
+pub(super) struct Place {
+    /// The shard's etag, as far as it is known.
+    pub(super) etag: Option<String>,
+    /// The sample's bytes in the shard.
+    pub(super) range: Range<u64>,
+}
+
+impl Store {
+    /// [`Store::list`] of the samples of a root laid out as `layout`: for shards, of all samples inside them, by shard and then by
+    /// name, with their labels. A shard is read through once, and again when it was replaced.
+    ///
+    /// # Errors
+    /// As [`Store::list`], and [`ObjectError::Shard`] for an archive that cannot be read.
+    pub async fn list_as(
+        &self,
+        layout: Layout,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page, ObjectError> {
+        let limit = limit.clamp(1, LARGEST_PAGE);
+        match (layout, after) {
+            (Layout::Objects, _) => self.list(after, limit).await,
+            (Layout::Shards, _) => self.list_samples(after, limit).await,
+            // Later pages go on as the first one began.
+            (Layout::Auto, Some(last)) if SampleName::parse(last).is_some() => {
+                self.list_samples(after, limit).await
+            }
+            (Layout::Auto, Some(_)) => self.list(after, limit).await,
+            (Layout::Auto, None) => {
+                let first = self.list(None, LARGEST_PAGE).await?;
+                let keys = first.objects.iter().map(|object| object.key.as_str());
+                match Layout::of(keys) {
+                    Layout::Shards => self.list_samples(None, limit).await,
+                    _ => Ok(first.cut(limit)),
+                }
+            }
+        }
+    }
+
+    async fn list_samples(&self, after: Option<&str>, limit: usize) -> Result<Page, ObjectError> {
+        let until = Instant::now() + PAGE_TIME;
+        let mut found = Vec::new();
+        let mut after_shard = after.map(str::to_owned);
+        if let Some(last) = after.and_then(SampleName::parse) {
+            match self.shard(last.shard).await {
+                Ok(shard) => self.take(&shard, last.member, limit, &mut found).await?,
+                // Removed since the last page.
+                Err(ObjectError::NotFound { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            after_shard = Some(last.shard.to_owned());
+        }
+        loop {
+            let shards = self.list(after_shard.as_deref(), LARGEST_PAGE).await?;
+            for shard in shards.objects.iter().filter(|object| is_shard(&object.key)) {
+                if found.len() == limit || (!found.is_empty() && Instant::now() > until) {
+                    let next = found.last().map(|last: &Object| last.key.clone());
+                    return Ok(Page { objects: found, next });
+                }
+                self.take(shard, "", limit, &mut found).await?;
+            }
+            match shards.next {
+                Some(next) => after_shard = Some(next),
+                None => break,
+            }
+        }
+        // The last shard may hold more than the page takes.
+        let next = found.last().filter(|_| found.len() == limit);
+        let next = next.map(|last| last.key.clone());
+        Ok(Page { objects: found, next })
+    }
+
+    /// Adds a shard's samples after `member`, until there are `limit`.
+    async fn take(
+        &self,
+        shard: &Object,
+        member: &str,
+        limit: usize,
+        found: &mut Vec<Object>,
+    ) -> Result<(), ObjectError> {
+        let index = self.index(shard).await?;
+        let room = limit.saturating_sub(found.len());
+        let samples = index.after(member).iter().take(room);
+        found.extend(samples.filter_map(|entry| sample(shard, entry)));
+        Ok(())
+    }
+
+    /// Where the sample lies: its version says it, else the index of its shard does.
+    pub(super) async fn place(
+        &self,
+        sample: SampleName<'_>,
+        etag: Option<&str>,
+    ) -> Result<Place, ObjectError> {
+        key::checked(sample.member)?;
+        if let Some(version) = etag.and_then(Version::parse) {
+            return Ok(Place {
+                range: version.offset..version.offset + version.size,
+                etag: Some(version.shard),
+            });
+        }
+        let shard = self.shard(sample.shard).await?;
+        let index = self.index(&shard).await?;
+        let entry = index.get(sample.member).ok_or_else(|| ObjectError::NotFound {
+            key: sample.key(),
+            root: self.root.clone(),
+        })?;
+        if etag.is_some() {
+            // It is no sample's version: that of something else that had this key.
+            return Err(self.changed(&sample.key()));
+        }
+        Ok(Place {
+            range: entry.offset..entry.offset + entry.size,
+            etag: shard.etag,
+        })
+    }
+
+    async fn shard(&self, key: &str) -> Result<Object, ObjectError> {
+        let meta = self.head(key).await?;
+        Ok(Object {
+            key: key.to_owned(),
+            size: meta.size,
+            etag: meta.e_tag.map(|etag| self.etag(&etag).into_owned()),
+            label: None,
+        })
+    }
+
+    async fn index(&self, shard: &Object) -> Result<Arc<Index>, ObjectError> {
+        let version = ShardVersion {
+            key: shard.key.clone(),
+            // Without a version, a shard of another size is another one at least.
+            etag: shard.etag.clone().unwrap_or_else(|| shard.size.to_string()),
+        };
+        self.indexes.get(&version, self.read_through(shard)).await
+    }
+
+    async fn read_through(&self, shard: &Object) -> Result<Index, ObjectError> {
+        let late = |_| ObjectError::Deadline {
+            key: shard.key.clone(),
+            root: self.root.clone(),
+            after: READ_THROUGH,
+        };
+        timeout(READ_THROUGH, self.read_ranges(shard))
+            .await
+            .map_err(late)?
+    }
+
+    async fn read_ranges(&self, shard: &Object) -> Result<Index, ObjectError> {
+        let location = self.checked(&shard.key)?;
+        let unreadable = |error: ArchiveError| ObjectError::Shard {
+            key: shard.key.clone(),
+            root: self.root.clone(),
+            reason: error.to_string(),
+        };
+        let ranges = (0..shard.size.div_ceil(RANGE)).map(|number| {
+            let wanted = Wanted {
+                key: &shard.key,
+                location: location.clone(),
+                range: Some(number * RANGE..((number + 1) * RANGE).min(shard.size)),
+                etag: shard.etag.clone(),
+                limit: RANGE,
+            };
+            async move { self.in_time(&shard.key, self.get(&wanted)).await }
+        });
+        let mut ranges = stream::iter(ranges).buffered(RANGES_AT_ONCE);
+        let mut builder = IndexBuilder::new();
+        while let Some(bytes) = ranges.next().await {
+            builder.feed(&bytes?).map_err(unreadable)?;
+        }
+        builder.finish().map_err(unreadable)
+    }
+}
+
+/// A sample as listings tell of it; none if its key would be too long.
+fn sample(shard: &Object, entry: &Entry) -> Option<Object> {
+    let name = SampleName {
+        shard: &shard.key,
+        member: &entry.name,
+    };
+    let version = shard.etag.clone().map(|etag| Version {
+        shard: etag,
+        offset: entry.offset,
+        size: entry.size,
+    });
+    let key = name.key();
+    (key.len() <= key::LONGEST).then(|| Object {
+        key,
+        size: entry.size,
+        etag: version.map(|version| version.etag()),
+        label: entry.label.as_deref().map(str::to_owned),
+    })
+}

@@ -1,0 +1,210 @@
+//! Samples inside tar archives, in a folder and in a bucket.
+
+use crate::server::{Fault, S3Server};
+use bytes::Bytes;
+use frostline_objects::{Layout, Object, ObjectError, Store};
+
+/// An archive of `count` labelled photos, each with content of its own.
+fn shard(first: usize, count: usize) -> Bytes {
+    let mut builder = tar::Builder::new(Vec::new());
+    for number in first..first + count {
+        for (ending, content) in [("jpg", photo(number)), ("cls", class(number).into_bytes())] {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(content.len() as u64);
+            let name = format!("{number:05}.{ending}");
+            builder
+                .append_data(&mut header, name, content.as_slice())
+                .unwrap();
+        }
+    }
+    builder.into_inner().unwrap().into()
+}
+
+fn photo(number: usize) -> Vec<u8> {
+    format!("photo {number} ").into_bytes().repeat(number % 50 + 1)
+}
+
+fn class(number: usize) -> String {
+    ["cat", "dog"][number % 2].to_owned()
+}
+
+async fn all(store: &Store, layout: Layout, limit: usize) -> Vec<Object> {
+    let (mut objects, mut after) = (Vec::new(), None);
+    loop {
+        let page = store.list_as(layout, after.as_deref(), limit).await.unwrap();
+        assert!(page.objects.len() <= limit);
+        objects.extend(page.objects);
+        after = page.next;
+        if after.is_none() {
+            return objects;
+        }
+    }
+}
+
+async fn serves_shards(store: &Store) {
+    for layout in [Layout::Auto, Layout::Shards] {
+        for limit in [1000, 30, 60] {
+            let objects = all(store, layout, limit).await;
+            assert_eq!(objects.len(), 180, "{layout}, pages of {limit}");
+            for (number, object) in objects.iter().enumerate() {
+                assert_eq!(
+                    object.key,
+                    format!("train-{:03}.tar//{number:05}.jpg", number / 60)
+                );
+                assert_eq!(object.label.as_deref(), Some(class(number).as_str()));
+                assert_eq!(object.size, photo(number).len() as u64);
+            }
+        }
+    }
+    let objects = all(store, Layout::Auto, 1000).await;
+    let reads = objects.iter().enumerate().map(|(number, object)| async move {
+        let read = store.read(&object.key, object.etag.as_deref()).await.unwrap();
+        assert_eq!(read, photo(number));
+    });
+    futures::future::join_all(reads).await;
+
+    // Without a version, the shard's index says where the sample lies.
+    let key = "train-001.tar//00077.jpg";
+    assert_eq!(store.read(key, None).await.unwrap(), photo(77));
+    assert_eq!(store.size(key).await.unwrap(), photo(77).len() as u64);
+    assert_eq!(store.read_range(key, 2..10).await.unwrap(), photo(77)[2..10]);
+    let rest = store.read_range(key, 200..u64::MAX).await.unwrap();
+    assert_eq!(rest, photo(77)[200..]);
+    assert_eq!(store.read_range(key, 5000..5001).await.unwrap(), "");
+    assert!(matches!(
+        store.read_at_most(key, None, 10).await,
+        Err(ObjectError::TooLarge { limit: 10, .. })
+    ));
+    for missing in ["train-001.tar//00001.jpg", "train-009.tar//00001.jpg"] {
+        assert!(
+            matches!(store.read(missing, None).await, Err(ObjectError::NotFound { .. })),
+            "{missing}"
+        );
+    }
+    for hostile in [
+        "train-001.tar//../x.jpg",
+        "train-001.tar//",
+        "train-001.tar///a",
+        "../x.tar//a.jpg",
+        "x.tar//a\0",
+    ] {
+        let read = store.read(hostile, None).await;
+        assert!(
+            matches!(read, Err(ObjectError::Key { .. })),
+            "{hostile}: {read:?}"
+        );
+        let put = store.put(hostile, Bytes::new()).await;
+        assert!(matches!(put, Err(ObjectError::Key { .. })), "{hostile}: {put:?}");
+    }
+    // As single objects, the archives are what there is.
+    assert_eq!(all(store, Layout::Objects, 2).await.len(), 4);
+}
+
+#[tokio::test]
+async fn shards_in_a_folder_hold_samples() {
+    let folder = tempfile::tempdir().unwrap();
+    for number in 0..3 {
+        let file = folder.path().join(format!("train-{number:03}.tar"));
+        std::fs::write(file, shard(number * 60, 60)).unwrap();
+    }
+    std::fs::write(folder.path().join("README.md"), "what this is").unwrap();
+    serves_shards(&Store::open(folder.path().to_str().unwrap()).unwrap()).await;
+}
+
+async fn bucket() -> (S3Server, Store) {
+    let server = S3Server::start().await;
+    for number in 0..3 {
+        server
+            .contents
+            .put(&format!("root/train-{number:03}.tar"), shard(number * 60, 60));
+    }
+    server.contents.put("root/README.md", "what this is");
+    let store = server.open("s3://photos/root");
+    (server, store)
+}
+
+#[tokio::test]
+async fn shards_in_a_bucket_hold_samples() {
+    let (_server, store) = bucket().await;
+    serves_shards(&store).await;
+}
+
+#[tokio::test]
+async fn a_shard_is_read_through_once() {
+    let (server, store) = bucket().await;
+    server.fail([Fault::SlowDown, Fault::Truncate]);
+    let objects = all(&store, Layout::Auto, 10).await;
+    assert_eq!(server.gets(), 3 + 2, "one range each, two of them tried again");
+    let fresh = server.open("s3://photos/root");
+    server.fail([]);
+    let sample = &objects[100];
+    fresh.read(&sample.key, sample.etag.as_deref()).await.unwrap();
+    assert_eq!(server.gets(), 1, "a version says where the sample lies");
+}
+
+#[tokio::test]
+async fn samples_of_a_shard_that_was_replaced_or_removed_are_named() {
+    let (server, store) = bucket().await;
+    let objects = all(&store, Layout::Auto, 1000).await;
+    server.contents.put("root/train-001.tar", shard(60, 61));
+    server.contents.remove("root/train-002.tar");
+    let (replaced, removed) = (&objects[70], &objects[150]);
+    let error = store
+        .read(&replaced.key, replaced.etag.as_deref())
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&error, ObjectError::Changed { key, .. } if *key == replaced.key),
+        "{error:?}"
+    );
+    let error = store
+        .read(&removed.key, removed.etag.as_deref())
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&error, ObjectError::NotFound { key, .. } if *key == removed.key),
+        "{error:?}"
+    );
+    assert_eq!(
+        store.read("train-001.tar//00120.jpg", None).await.unwrap(),
+        photo(120)
+    );
+    assert_eq!(all(&store, Layout::Auto, 50).await.len(), 121);
+}
+
+#[tokio::test]
+async fn a_damaged_shard_is_named() {
+    let server = S3Server::start().await;
+    let good = shard(0, 10);
+    server.contents.put("a.tar", good.slice(..good.len() / 2 + 100));
+    server.contents.put("b.tar", "this is no archive at all");
+    let store = server.open("s3://photos");
+    for (key, words) in [("a.tar", "ends in the middle"), ("b.tar", "ends in the middle")] {
+        let error = store.read(&format!("{key}//00001.jpg"), None).await.unwrap_err();
+        assert!(
+            matches!(&error, ObjectError::Shard { key: named, reason, .. } if named == key && reason.contains(words)),
+            "{error}"
+        );
+    }
+    assert!(matches!(
+        store.list_as(Layout::Auto, None, 10).await,
+        Err(ObjectError::Shard { .. })
+    ));
+}
+
+#[tokio::test]
+async fn images_beside_archives_make_a_root_of_objects() {
+    let server = S3Server::start().await;
+    server.contents.put("backup.tar", shard(0, 2));
+    server.contents.put("cat/1.jpg", "x");
+    let store = server.open("s3://photos");
+    let keys = |objects: Vec<Object>| objects.into_iter().map(|object| object.key).collect::<Vec<_>>();
+    assert_eq!(
+        keys(all(&store, Layout::Auto, 1).await),
+        ["backup.tar", "cat/1.jpg"]
+    );
+    assert_eq!(
+        keys(all(&store, Layout::Shards, 10).await),
+        ["backup.tar//00000.jpg", "backup.tar//00001.jpg"]
+    );
+}
