@@ -33,7 +33,7 @@ mod slice;
 mod sweep;
 mod write;
 
-pub use admission::{Inadmissible, ModelLimits};
+pub use admission::{Footprint, Inadmissible, ModelLimits, Size};
 pub use error::GraphError;
 pub use head::Head;
 pub use model::Model;

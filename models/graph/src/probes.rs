@@ -1,12 +1,12 @@
 //! How every shape depends on the batch: two inferences at two batch sizes, compared.
 
-use crate::infer::{Context, Inference};
+use crate::infer::{Context, Inference, Value};
 use crate::onnx::{NodeProto, TensorProto};
 use crate::{GraphError, Model};
 
 /// The two batch sizes. Primes larger than most axes, so that a fixed axis is hardly ever one of them, and small enough that no
 /// real network overflows.
-const SIZES: (usize, usize) = (1009, 2003);
+pub(crate) const SIZES: (usize, usize) = (1009, 2003);
 
 /// How an axis, or an integer of a shape, depends on the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +70,16 @@ impl Probes {
     /// The dimensions at the smaller batch size: for comparing the work of nodes.
     pub(crate) fn small_dims(&self, name: &str) -> Option<&[usize]> {
         self.small.dims(name)
+    }
+
+    /// A value as it is known at the smaller batch size and at the larger.
+    pub(crate) fn both(&self, name: &str) -> (&Value, &Value) {
+        (self.small.get(name), self.large.get(name))
+    }
+
+    /// A node as it looks at the smaller batch size and at the larger.
+    pub(crate) fn contexts<'a>(&'a self, node: &'a NodeProto) -> (Context<'a>, Context<'a>) {
+        (self.small.context(node), self.large.context(node))
     }
 
     /// A node as it looks at the smaller batch size.

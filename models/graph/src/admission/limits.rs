@@ -17,6 +17,14 @@ pub struct ModelLimits {
     /// Bytes that everything but the weights takes in memory once it is read. A few bytes of a file can become a hundred; a graph of
     /// 2,000 nodes takes 2 MB, with the exporter's notes 20.
     pub description_bytes: usize,
+    /// Bytes of one value of the network, for one sample. The widest of the usual networks, VGG's first layers, take 13 MB at 224x224 pixels
+    /// and 268 MB at 1024x1024.
+    pub value_bytes: u64,
+    /// Bytes of all values alive at once, for one sample: a widest value, its successor, and what runs beside them.
+    pub alive_bytes: u64,
+    /// Bytes of all values of the network together, for one sample. Engines choose their own order and may keep more alive than the file's order
+    /// needs; DenseNet-121 makes 175 MB in all, ViT-B/16 485 MB.
+    pub all_bytes: u64,
 }
 
 impl Default for ModelLimits {
@@ -29,6 +37,9 @@ impl Default for ModelLimits {
             attribute_numbers: 4096,
             name_bytes: 1024,
             description_bytes: 64 << 20,
+            value_bytes: 512 << 20,
+            alive_bytes: 1 << 30,
+            all_bytes: 8 << 30,
         }
     }
 }

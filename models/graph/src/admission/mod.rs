@@ -1,12 +1,15 @@
 //! The check of a stranger's model before anything else looks at it.
 
+mod footprint;
 mod limits;
+mod lines;
 mod operators;
 mod refusal;
 mod structure;
 mod survey;
 mod weights;
 
+pub use footprint::{Footprint, Size};
 pub use limits::ModelLimits;
 pub use refusal::Inadmissible;
 
@@ -30,8 +33,9 @@ fn shown(name: &str) -> String {
 
 impl Model {
     /// A network from bytes of a stranger, as [`Model::from_bytes`] reads it, when it is nothing but a plain network: operators on a
-    /// list, weights that hold what they claim inside the file, everything in bounded numbers. The file is counted before it is read,
-    /// so the memory this takes is bounded by `bytes` and `limits`.
+    /// list, weights that hold what they claim inside the file, everything in bounded numbers, and a [`Footprint`] within `limits`, known
+    /// for every batch before anything runs. The file is counted before it is read, so the memory this takes is bounded by
+    /// `bytes` and `limits`.
     ///
     /// # Errors
     /// [`GraphError::Inadmissible`], and those of [`Model::from_bytes`].
@@ -39,6 +43,8 @@ impl Model {
         survey::survey(&bytes, limits)?;
         let proto = crate::read::decode(bytes)?;
         structure::check(&proto, limits)?;
-        crate::contract::network_from(proto)
+        let model = crate::contract::network_from(proto)?;
+        footprint::check(&model, limits)?;
+        Ok(model)
     }
 }

@@ -146,4 +146,56 @@ pub enum Inadmissible {
         /// Where it says its data lies.
         location: String,
     },
+    /// A value whose size is known only from the data, of an operator that can make any size.
+    #[error(
+        "how much node `{node}` ({operator}) makes depends on the data, so it cannot be bounded before it runs; export the \
+         network for one image size, with its shapes as constants"
+    )]
+    UnknownSize {
+        /// The node.
+        node: String,
+        /// Its operator.
+        operator: String,
+    },
+    /// Shapes that depend on the batch in a way that two batches do not tell for all others.
+    #[error(
+        "node `{node}` ({operator}) {why}, so its size cannot be bounded for every batch; export the network with only its \
+         first axis dynamic"
+    )]
+    Batch {
+        /// The node.
+        node: String,
+        /// Its operator.
+        operator: String,
+        /// What it does with the batch.
+        why: &'static str,
+    },
+    /// One value is too large.
+    #[error(
+        "node `{node}` ({operator}) makes {bytes} bytes for one sample; at most {limit} are taken: export the network for \
+         smaller images, or cut it before this node"
+    )]
+    ValueSize {
+        /// The node.
+        node: String,
+        /// Its operator.
+        operator: String,
+        /// Bytes for one sample.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// All values together are too large.
+    #[error(
+        "the network's values take {bytes} bytes {what} for one sample; at most {limit} are taken: export it for smaller \
+         images"
+    )]
+    Footprint {
+        /// Alive at once, or in all.
+        what: &'static str,
+        /// Bytes for one sample.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
 }

@@ -11,7 +11,7 @@ pub(crate) fn evaluate(context: &Context<'_>, operator: &str, output: &Value) ->
     if elements > MOST_ELEMENTS {
         return None;
     }
-    match operator {
+    let literal = match operator {
         "Identity" | "Dropout" | "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" => {
             literal(context, 0).cloned()
         }
@@ -25,13 +25,40 @@ pub(crate) fn evaluate(context: &Context<'_>, operator: &str, output: &Value) ->
         "Sqrt" | "Floor" | "Ceil" | "Neg" | "Abs" | "Not" | "Reciprocal" => {
             unary(operator, literal(context, 0)?)
         }
+        "Mod" if context.node.int("fmod") == Some(1) => None,
         "Add" | "Sub" | "Mul" | "Div" | "Mod" | "Pow" | "Min" | "Max" | "Equal" | "Less" | "LessOrEqual"
         | "Greater" | "GreaterOrEqual" | "And" | "Or" => binary(context, operator, dims),
         "ReduceProd" | "ReduceSum" | "ReduceMax" | "ReduceMin" if elements == 1 => {
             reduce(operator, literal(context, 0)?)
         }
         _ => None,
+    };
+    as_computed(literal?, output.data_type)
+}
+
+/// A result as an engine computes it, with the digits of its type: `None` where it would wrap around.
+fn as_computed(literal: Literal, to: i32) -> Option<Literal> {
+    let within =
+        |values: &[i64], least: i64, most: i64| values.iter().all(|value| (least..=most).contains(value));
+    match (&literal, to) {
+        (Literal::Integers(_), data_type::INT64 | data_type::BOOL)
+        | (Literal::Numbers(_), data_type::DOUBLE) => Some(literal),
+        (Literal::Integers(values), data_type::INT32) => {
+            within(values, i32::MIN.into(), i32::MAX.into()).then_some(literal)
+        }
+        (Literal::Integers(values), data_type::UINT8) => within(values, 0, u8::MAX.into()).then_some(literal),
+        (Literal::Numbers(values), data_type::FLOAT) => Some(Literal::Numbers(
+            values.iter().map(|&value| as_single(value)).collect(),
+        )),
+        _ => None,
     }
+}
+
+/// Rounded once to single precision, which for a sum, product, quotient or root in double precision is what computing it in single
+/// precision gives.
+#[allow(clippy::cast_possible_truncation)]
+fn as_single(value: f64) -> f64 {
+    f64::from(value as f32)
 }
 
 fn literal<'a>(context: &Context<'a>, slot: usize) -> Option<&'a Literal> {
@@ -40,8 +67,11 @@ fn literal<'a>(context: &Context<'a>, slot: usize) -> Option<&'a Literal> {
 
 fn cast(literal: &Literal, to: i32) -> Option<Literal> {
     Some(match (to, literal) {
+        // What lies beyond the integers is cast differently by every machine.
         (data_type::INT64 | data_type::INT32, Literal::Numbers(values)) => {
-            Literal::Integers(values.iter().map(|&value| as_integer(value)).collect())
+            const BEYOND: f64 = 9_223_372_036_854_775_808.0;
+            let cast = |&value: &f64| (value.abs() < BEYOND).then(|| as_integer(value));
+            Literal::Integers(values.iter().map(cast).collect::<Option<_>>()?)
         }
         (data_type::INT64 | data_type::INT32, integers) => integers.clone(),
         (data_type::FLOAT | data_type::DOUBLE, values) => Literal::Numbers(values.numbers()),
@@ -240,7 +270,6 @@ fn on_numbers(operator: &str, left: f64, right: f64) -> Option<f64> {
         "Sub" => left - right,
         "Mul" => left * right,
         "Div" => left / right,
-        "Pow" => left.powf(right),
         "Min" => left.min(right),
         "Max" => left.max(right),
         _ => return None,

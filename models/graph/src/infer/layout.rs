@@ -309,6 +309,16 @@ pub(crate) fn pad(context: &Context<'_>) -> Ruled<Vec<Value>> {
     one(context, padded.collect::<Ruled<_>>()?)
 }
 
+/// The scales of a `Resize` or `Upsample`, where they are known.
+pub(crate) fn scales(context: &Context<'_>) -> Option<Vec<f64>> {
+    if let Some(scales) = context.node.attribute("scales") {
+        return Some(scales.floats.iter().map(|&scale| scale.into()).collect());
+    }
+    let first = context.node.op_type == "Upsample" || context.opset < 11;
+    let scales = context.input(if first { 1 } else { 2 })?.literal.as_ref()?;
+    Some(scales.numbers())
+}
+
 /// `Resize` and `Upsample` to sizes, or by scales, given as constants.
 pub(crate) fn resize(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let dims = context.dims(0)?;
@@ -326,16 +336,7 @@ pub(crate) fn resize(context: &Context<'_>) -> Ruled<Vec<Value>> {
             sizes.iter().map(|&size| unsigned(size)).collect::<Ruled<_>>()?,
         );
     }
-    let slot = if context.node.op_type == "Upsample" || context.opset < 11 {
-        1
-    } else {
-        2
-    };
-    let scales = context
-        .input(slot)
-        .and_then(|value| value.literal.as_ref())
-        .ok_or(Stop::Unknown)?
-        .numbers();
+    let scales = scales(context).ok_or(Stop::Unknown)?;
     if scales.len() != dims.len() {
         return mismatch(format!("{} scales for {dims:?}", scales.len()));
     }

@@ -1,6 +1,7 @@
 mod admission;
 mod batches;
 mod files;
+mod growth;
 mod heads;
 mod hostile;
 mod independence;

@@ -1,0 +1,267 @@
+use super::lines::{Line, Step};
+use super::{Inadmissible, ModelLimits, shown, weights};
+use crate::infer::elementwise::{MIXING_IN_PLACE, POINTWISE};
+use crate::kinds::{Kind, Kinds};
+use crate::onnx::NodeProto;
+use crate::probes::Probes;
+use crate::{GraphError, Model};
+use std::collections::HashMap;
+
+/// Bytes that grow with the batch: at most `fixed + per_sample * batch`, for every batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Size {
+    /// Whatever the batch.
+    pub fixed: u64,
+    /// For each sample.
+    pub per_sample: u64,
+}
+
+impl Size {
+    /// For one sample alone.
+    pub fn of_one(self) -> u64 {
+        self.fixed.saturating_add(self.per_sample)
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            fixed: self.fixed.saturating_add(other.fixed),
+            per_sample: self.per_sample.saturating_add(other.per_sample),
+        }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        Self {
+            fixed: self.fixed.saturating_sub(other.fixed),
+            per_sample: self.per_sample.saturating_sub(other.per_sample),
+        }
+    }
+
+    fn most(self, other: Self) -> Self {
+        Self {
+            fixed: self.fixed.max(other.fixed),
+            per_sample: self.per_sample.max(other.per_sample),
+        }
+    }
+
+    fn times(self, factor: u64) -> Self {
+        Self {
+            fixed: self.fixed.saturating_mul(factor),
+            per_sample: self.per_sample.saturating_mul(factor),
+        }
+    }
+}
+
+/// What the values between a network's input and its output take, its input included and its weights not, known from its shapes
+/// alone. What an engine's kernels take beside that is not in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Footprint {
+    /// The largest single value.
+    pub largest: Size,
+    /// The largest sum of values that are alive at once, when nodes run in the file's order and a value goes with its last reader.
+    pub alive: Size,
+    /// All values together: what is taken if none ever goes, or nodes run in the worst order.
+    pub all: Size,
+}
+
+/// Elements of the values whose shapes are not known are at most those of their node's first input.
+fn shrinks(operator: &str) -> bool {
+    const MOVING: &[&str] = &[
+        "Cast",
+        "Flatten",
+        "Reshape",
+        "Slice",
+        "Split",
+        "Squeeze",
+        "TopK",
+        "Transpose",
+        "Unsqueeze",
+        "ArgMax",
+        "ArgMin",
+    ];
+    [MOVING, POINTWISE, MIXING_IN_PLACE]
+        .iter()
+        .any(|list| list.contains(&operator))
+        || operator.starts_with("Reduce")
+}
+
+impl Model {
+    /// What the network's intermediate values take at most, for every batch.
+    ///
+    /// # Errors
+    /// [`Inadmissible::UnknownSize`] when that depends on the data, [`Inadmissible::Batch`] when it does not grow evenly with the batch,
+    /// and those of [`Model::network`].
+    pub fn footprint(&self) -> Result<Footprint, GraphError> {
+        walk(self, &mut |_, _| Ok(()))
+    }
+}
+
+/// The footprint of a stranger's model, within `limits`.
+pub(super) fn check(model: &Model, limits: &ModelLimits) -> Result<Footprint, GraphError> {
+    let footprint = walk(model, &mut |node, size| {
+        if size.of_one() <= limits.value_bytes {
+            return Ok(());
+        }
+        Err(Inadmissible::ValueSize {
+            node: shown(node.label()),
+            operator: shown(&node.op_type),
+            bytes: size.of_one(),
+            limit: limits.value_bytes,
+        })
+    })?;
+    for (what, size, limit) in [
+        ("alive at once", footprint.alive, limits.alive_bytes),
+        ("in all", footprint.all, limits.all_bytes),
+    ] {
+        if size.of_one() > limit {
+            let bytes = size.of_one();
+            return Err(Inadmissible::Footprint { what, bytes, limit }.into());
+        }
+    }
+    Ok(footprint)
+}
+
+/// Calls `each` with every node's outputs as soon as their size is known.
+fn walk(
+    model: &Model,
+    each: &mut impl FnMut(&NodeProto, Size) -> Result<(), Inadmissible>,
+) -> Result<Footprint, GraphError> {
+    let mut probes = Probes::start(model)?;
+    let mut memory = Memory::start(model, &probes)?;
+    for (index, node) in model.nodes().iter().enumerate() {
+        probes.step(node)?;
+        Step::new(node, &probes)
+            .check(&probes)
+            .map_err(|why| Inadmissible::Batch {
+                node: shown(node.label()),
+                operator: shown(&node.op_type),
+                why,
+            })?;
+        for name in node.output.iter().filter(|name| !name.is_empty()) {
+            let elements = memory.elements_of(name, node, &probes)?;
+            let size = memory.make(name, elements, &probes);
+            each(node, size)?;
+        }
+        memory.leave(index, node);
+    }
+    Ok(memory.footprint)
+}
+
+/// What is alive while the nodes run in order.
+struct Memory<'a> {
+    footprint: Footprint,
+    alive: Size,
+    kinds: Kinds,
+    last_reader: HashMap<&'a str, usize>,
+    /// Elements, and bytes, of each value there is or was.
+    made: HashMap<&'a str, (Size, Size)>,
+}
+
+impl<'a> Memory<'a> {
+    fn start(model: &'a Model, probes: &Probes) -> Result<Self, GraphError> {
+        let mut last_reader = HashMap::new();
+        for (index, node) in model.nodes().iter().enumerate() {
+            last_reader.extend(node.input.iter().map(|name| (name.as_str(), index)));
+        }
+        let outputs = model.outputs().iter();
+        last_reader.extend(outputs.map(|output| (output.name.as_str(), usize::MAX)));
+        let mut memory = Self {
+            footprint: Footprint::default(),
+            alive: Size::default(),
+            kinds: Kinds::of(model),
+            last_reader,
+            made: HashMap::new(),
+        };
+        for weight in &model.graph().initializer {
+            let elements = known_elements(&weight.name, probes).unwrap_or_default();
+            memory.made.insert(&weight.name, (elements, Size::default()));
+        }
+        for input in model.inputs() {
+            let unknown = || GraphError::InputShape {
+                input: input.name.clone(),
+                why: "its shape cannot be followed".into(),
+            };
+            let elements = known_elements(&input.name, probes).ok_or_else(unknown)?;
+            memory.make(&input.name, elements, probes);
+        }
+        Ok(memory)
+    }
+
+    /// The elements of an output: from its shape, else at most those of what it is made of.
+    fn elements_of(&self, name: &str, node: &NodeProto, probes: &Probes) -> Result<Size, Inadmissible> {
+        if let Some(elements) = known_elements(name, probes) {
+            return Ok(elements);
+        }
+        let operator = node.standard_operator().unwrap_or_default();
+        let input = |slot| node.input_name(slot).and_then(|name| self.made.get(name));
+        match input(0) {
+            Some((elements, _)) if shrinks(operator) => Ok(*elements),
+            _ => Err(Inadmissible::UnknownSize {
+                node: shown(node.label()),
+                operator: shown(operator),
+            }),
+        }
+    }
+
+    /// Takes in a value that now exists, and gives its bytes.
+    fn make(&mut self, name: &'a str, elements: Size, probes: &Probes) -> Size {
+        /// The widest type that is taken, for values of a type that is not known.
+        const WIDEST: usize = 8;
+        let width = weights::element_bytes(probes.data_type(name)).unwrap_or(WIDEST);
+        let bytes = elements.times(width as u64);
+        self.made.insert(name, (elements, bytes));
+        self.alive = self.alive.plus(bytes);
+        self.footprint = Footprint {
+            largest: if bytes.of_one() > self.footprint.largest.of_one() {
+                bytes
+            } else {
+                self.footprint.largest
+            },
+            alive: self.footprint.alive.most(self.alive),
+            all: self.footprint.all.plus(bytes),
+        };
+        bytes
+    }
+
+    /// Lets go of what node `index` was the last to read, and of what nobody reads. What derives from weights alone stays: engines
+    /// compute it once and keep it.
+    fn leave(&mut self, index: usize, node: &NodeProto) {
+        let mut gone: Vec<&str> = node
+            .input
+            .iter()
+            .filter(|name| self.last_reader.get(name.as_str()) == Some(&index))
+            .chain(
+                node.output
+                    .iter()
+                    .filter(|name| !self.last_reader.contains_key(name.as_str())),
+            )
+            .map(String::as_str)
+            .filter(|name| self.kinds.get(name) != Kind::Constant)
+            .collect();
+        gone.sort_unstable();
+        gone.dedup();
+        for name in gone {
+            let bytes = self.made.get(name).map_or(Size::default(), |made| made.1);
+            self.alive = self.alive.minus(bytes);
+        }
+    }
+}
+
+/// The elements of a value whose shape is known; its axes are known to follow the batch in straight lines.
+fn known_elements(name: &str, probes: &Probes) -> Option<Size> {
+    let (small, large) = probes.both(name);
+    let (small, large) = (small.dims.as_ref()?, large.dims.as_ref()?);
+    let mut open = Line { times: 0, plus: 1 };
+    let mut rest = 1_u64;
+    for (&small, &large) in small.iter().zip(large) {
+        if small == large {
+            rest = rest.saturating_mul(small as u64);
+        } else {
+            open = Line::through(i64::try_from(small).ok()?, i64::try_from(large).ok()?)?;
+        }
+    }
+    let elements = Size {
+        fixed: u64::try_from(open.plus).unwrap_or(0),
+        per_sample: u64::try_from(open.times).unwrap_or(0),
+    };
+    Some(elements.times(rest))
+}

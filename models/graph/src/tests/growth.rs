@@ -1,0 +1,393 @@
+//! What a network takes while it runs, known before it does: bounds that hold for every batch, and refusals where there are none.
+
+use super::support::{skeleton, squeezenet};
+use crate::build::{batched, initializer, int, integers, ints, model, node, text};
+use crate::onnx::{GraphProto, NodeProto, TensorProto, data_type};
+use crate::{Footprint, GraphError, Inadmissible, Model, ModelLimits, Size};
+use frostline_tensor::Tensor;
+use prost::Message;
+
+/// `x: [batch, 4]` through `nodes` to `y`.
+fn network(nodes: Vec<NodeProto>, weights: Vec<TensorProto>) -> Vec<u8> {
+    of_opset(17, &[4], nodes, weights)
+}
+
+fn of_opset(opset: i64, row: &[usize], nodes: Vec<NodeProto>, weights: Vec<TensorProto>) -> Vec<u8> {
+    let graph = GraphProto {
+        node: nodes,
+        initializer: weights,
+        input: vec![batched("x", row)],
+        output: vec![batched("y", row)],
+        ..GraphProto::default()
+    };
+    model(opset, graph).encode_to_vec()
+}
+
+fn admit(bytes: Vec<u8>) -> Result<Model, GraphError> {
+    Model::admit(bytes.into(), &ModelLimits::default())
+}
+
+#[track_caller]
+fn refused(bytes: Vec<u8>, words: &[&str]) -> Inadmissible {
+    match admit(bytes) {
+        Err(GraphError::Inadmissible(refusal)) => {
+            let message = refusal.to_string();
+            assert!(words.iter().all(|word| message.contains(word)), "{message}");
+            refusal
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Nodes that take the batch off `x` as a vector of one integer, `n`.
+fn batch() -> Vec<NodeProto> {
+    vec![
+        node("Shape", &["x"], &["s"]),
+        node("Slice", &["s", "zero", "one"], &["n"]),
+    ]
+}
+
+fn zero_and_one() -> Vec<TensorProto> {
+    vec![integers("zero", &[0]), integers("one", &[1])]
+}
+
+/// `n`, computed upon by `middle` into `m`, and a value of that size.
+fn sized_by(middle: Vec<NodeProto>, weights: Vec<TensorProto>) -> Vec<u8> {
+    let mut nodes = batch();
+    nodes.extend(middle);
+    nodes.push(node("ConstantOfShape", &["m"], &["filled"]));
+    nodes.push(node("ReduceSum", &["filled"], &["sum"]));
+    nodes.push(node("Add", &["x", "sum"], &["y"]));
+    let mut all = zero_and_one();
+    all.extend(weights);
+    network(nodes, all)
+}
+
+#[test]
+fn a_bound_holds_for_every_batch() {
+    let bytes = |model: &Model, batch: usize| -> u64 {
+        let shapes = model.shapes(batch).unwrap();
+        let names = model.inputs().map(|input| &input.name);
+        let names = names.chain(model.nodes().iter().flat_map(|node| &node.output));
+        let size = |name: &String| {
+            let shape = shapes.get(name)?;
+            let width = crate::tensors::dtype_of(shape.data_type).map_or(1, frostline_tensor::DType::size);
+            Some((shape.dims.iter().product::<usize>() * width) as u64)
+        };
+        names.filter_map(size).sum()
+    };
+    for name in [
+        "alexnet",
+        "resnet18",
+        "resnet50",
+        "vgg11",
+        "vgg19",
+        "densenet121",
+        "vit_b_16",
+    ] {
+        for opset in ["opset17", "opset20"] {
+            let Some(model) = skeleton(&format!("{name}.{opset}")) else {
+                return;
+            };
+            let Footprint { largest, alive, all } = model.footprint().unwrap();
+            for batch in [1, 2, 7, 64, 5000] {
+                let most = all.fixed + all.per_sample * batch as u64;
+                assert_eq!(bytes(&model, batch), most, "{name}.{opset} at {batch}");
+            }
+            assert!(largest.of_one() < alive.of_one() && alive.of_one() <= all.of_one());
+        }
+    }
+    let squeezenet = squeezenet("squeezenet1_1.onnx").unwrap();
+    assert!(squeezenet.footprint().unwrap().alive.of_one() < 20 << 20);
+}
+
+#[test]
+fn what_is_alive_is_added_up() {
+    let nodes = vec![
+        node("Relu", &["x"], &["a"]),
+        node("Neg", &["a"], &["b"]),
+        node("Add", &["x", "b"], &["y"]),
+    ];
+    let footprint = admit(network(nodes, vec![])).unwrap().footprint().unwrap();
+    let samples = |values: u64| Size {
+        fixed: 0,
+        per_sample: values * 16,
+    };
+    assert_eq!(
+        (footprint.largest, footprint.alive, footprint.all),
+        (samples(1), samples(3), samples(4))
+    );
+}
+
+#[test]
+fn shape_bombs_are_named() {
+    let huge = || vec![integers("huge", &[1 << 20, 1 << 20])];
+    let bombs: Vec<(Vec<NodeProto>, Vec<TensorProto>)> = vec![
+        (
+            vec![
+                node("ConstantOfShape", &["huge"], &["c"]),
+                node("ReduceSum", &["c"], &["r"]),
+            ],
+            huge(),
+        ),
+        (
+            vec![
+                node("Expand", &["t", "huge"], &["c"]),
+                node("ReduceSum", &["c"], &["r"]),
+            ],
+            [
+                huge(),
+                vec![initializer("t", &Tensor::f32(vec![1], vec![1.0]).unwrap())],
+            ]
+            .concat(),
+        ),
+        (
+            vec![
+                node("Tile", &["x", "huge"], &["c"]),
+                node("ReduceSum", &["c"], &["r"]),
+            ],
+            huge(),
+        ),
+        (
+            vec![
+                node("Pad", &["x", "pads"], &["c"]),
+                node("ReduceSum", &["c"], &["r"]),
+            ],
+            vec![integers("pads", &[0, 1 << 30, 0, 1 << 30])],
+        ),
+        (
+            vec![
+                node("Range", &["a", "b", "d"], &["c"]),
+                node("Cast", &["c"], &["r"]).with([int("to", 1)]),
+            ],
+            vec![
+                integers("a", &[0]),
+                integers("b", &[1 << 40]),
+                integers("d", &[1]),
+            ],
+        ),
+        (
+            vec![
+                node("Cast", &["x"], &["i"]).with([int("to", 7)]),
+                node("OneHot", &["i", "depth", "v"], &["c"]),
+                node("ReduceSum", &["c"], &["r"]),
+            ],
+            vec![
+                integers("depth", &[1 << 40]),
+                initializer("v", &Tensor::f32(vec![2], vec![0.0, 1.0]).unwrap()),
+            ],
+        ),
+    ];
+    for (mut nodes, weights) in bombs {
+        let (bomb, name) = nodes
+            .iter()
+            .find(|node| node.output[0] == "c")
+            .map(|node| (node.op_type.clone(), node.name.clone()))
+            .unwrap();
+        nodes.push(node("Add", &["x", "r"], &["y"]));
+        let refusal = refused(network(nodes, weights), &[&bomb, &format!("`{name}`"), "at most"]);
+        assert!(matches!(refusal, Inadmissible::ValueSize { .. }), "{refusal:?}");
+    }
+}
+
+#[test]
+fn images_are_not_blown_up() {
+    let row = [3, 64, 64];
+    let scales = |values: &[f32]| initializer("scales", &Tensor::f32(vec![4], values.to_vec()).unwrap());
+    let pooled = |mut nodes: Vec<NodeProto>| {
+        nodes.push(node("ReduceMax", &["c"], &["r"]).with([ints("axes", &[2, 3])]));
+        nodes.push(node("Add", &["x", "r"], &["y"]));
+        nodes
+    };
+    let resize = |values: &[f32]| {
+        let nodes = pooled(vec![node("Resize", &["x", "", "scales"], &["c"])]);
+        of_opset(17, &row, nodes, vec![scales(values)])
+    };
+    refused(resize(&[1.0, 1.0, 4000.0, 4000.0]), &["Resize", "at most"]);
+    refused(resize(&[2.0, 1.0, 1.0, 1.0]), &["Resize", "batch"]);
+    refused(resize(&[1.0, 1.0, 1.999_999_9, 1.0]), &["Resize", "round"]);
+    admit(resize(&[1.0, 1.0, 2.0, 1.5])).unwrap();
+    let upsample = pooled(vec![node("Upsample", &["x", "scales"], &["c"])]);
+    let upsample = of_opset(9, &row, upsample, vec![scales(&[1.0, 1.0, 4000.0, 4000.0])]);
+    refused(upsample, &["Upsample", "at most"]);
+    let kernel = initializer("k", &Tensor::f32(vec![3, 1, 1, 1], vec![1.0; 3]).unwrap());
+    let up = node("ConvTranspose", &["x", "k"], &["c"]).with([ints("strides", &[4000, 4000])]);
+    refused(
+        of_opset(17, &row, pooled(vec![up.clone()]), vec![kernel.clone()]),
+        &["ConvTranspose", "at most"],
+    );
+    let unknown = up.with([text("auto_pad", "SAME_UPPER")]);
+    refused(
+        of_opset(17, &row, pooled(vec![unknown]), vec![kernel]),
+        &["ConvTranspose", "cannot be bounded"],
+    );
+}
+
+#[test]
+fn sizes_that_depend_on_the_data_are_refused() {
+    let from_data = |grow: NodeProto| {
+        let nodes = vec![
+            node("ReduceMax", &["x"], &["most"]).with([int("keepdims", 0)]),
+            node("Cast", &["most"], &["count"]).with([int("to", 7)]),
+            node("Unsqueeze", &["count", "zero"], &["d"]),
+            grow,
+            node("ReduceSum", &["c"], &["r"]),
+            node("Add", &["x", "r"], &["y"]),
+        ];
+        network(nodes, zero_and_one())
+    };
+    for grow in [
+        node("ConstantOfShape", &["d"], &["c"]),
+        node("Expand", &["most", "d"], &["c"]),
+        node("Tile", &["x", "d"], &["c"]),
+    ] {
+        let operator = grow.op_type.clone();
+        let refusal = refused(from_data(grow), &[&operator, "`c`", "depends on the data"]);
+        assert!(matches!(refusal, Inadmissible::UnknownSize { .. }));
+    }
+    // What can only shrink its input, or rearrange it, is bounded by it; and so is what works element by element on that.
+    let nodes = vec![
+        node("Cast", &["x"], &["d"]).with([int("to", 7)]),
+        node("Reshape", &["x", "d"], &["r"]),
+        node("Relu", &["r"], &["p"]),
+        node("ReduceSum", &["p"], &["t"]),
+        node("Add", &["x", "x"], &["y"]),
+    ];
+    let footprint = admit(network(nodes, vec![])).unwrap().footprint().unwrap();
+    // Where the shape is not known the type is not either: the widest is taken.
+    assert_eq!(footprint.all.per_sample, 16 + 32 + 32 + 32 + 32 + 16);
+}
+
+/// Models that are small at the batches we look at, and huge at another.
+#[test]
+fn shapes_follow_the_batch_in_straight_lines() {
+    let number = |value: i64| vec![integers("v", &[value])];
+    let jump = |comparison: &str, value: i64| {
+        let middle = vec![
+            node(comparison, &["n", "v"], &["is"]),
+            node("Where", &["is", "huge", "one"], &["m"]),
+        ];
+        sized_by(
+            middle,
+            [number(value), vec![integers("huge", &[1 << 40])]].concat(),
+        )
+    };
+    for (comparison, value) in [("Equal", 8), ("Less", 500), ("Greater", 5000), ("LessOrEqual", 1)] {
+        let refusal = refused(jump(comparison, value), &[comparison, "every batch"]);
+        assert!(matches!(refusal, Inadmissible::Batch { .. }));
+    }
+    let by = |operator: &str, value: i64| sized_by(vec![node(operator, &["n", "v"], &["m"])], number(value));
+    for (operator, value) in [
+        ("Div", 2),
+        ("Mod", 7),
+        ("Pow", 2),
+        ("Max", 100),
+        ("Min", 100),
+        ("Sub", 5),
+    ] {
+        refused(by(operator, value), &["every batch"]);
+    }
+    refused(
+        sized_by(vec![node("Mul", &["n", "n"], &["m"])], vec![]),
+        &["Mul", "every batch"],
+    );
+    let float = vec![
+        node("Cast", &["n"], &["f"]).with([int("to", 1)]),
+        node("Cast", &["f"], &["m"]).with([int("to", 7)]),
+    ];
+    refused(sized_by(float, vec![]), &["Cast", "every batch"]);
+    for (operator, value) in [("Mul", 3), ("Add", 5), ("Div", 1), ("Max", 0), ("Max", -4)] {
+        admit(by(operator, value)).unwrap_or_else(|error| panic!("{operator} {value}: {error}"));
+    }
+    // Exporters write this for "expand to the batch": nothing equals -1.
+    let idiom = vec![
+        node("Equal", &["n", "v"], &["is"]),
+        node("Where", &["is", "one", "n"], &["m"]),
+    ];
+    admit(sized_by(idiom, number(-1))).unwrap();
+}
+
+#[test]
+fn the_batch_is_one_axis() {
+    let squared = vec![
+        node("Transpose", &["x"], &["t"]),
+        node("MatMul", &["x", "t"], &["sq"]),
+        node("MatMul", &["sq", "x"], &["y"]),
+    ];
+    refused(network(squared, vec![]), &["MatMul", "square of the batch"]);
+    let cut = vec![
+        node("Slice", &["x", "zero", "one"], &["first"]),
+        node("Add", &["x", "first"], &["y"]),
+    ];
+    refused(network(cut, zero_and_one()), &["Slice", "along an axis"]);
+    let counted = |step: i64| {
+        let nodes = vec![
+            node("Shape", &["x"], &["s"]),
+            node("Gather", &["s", "zero"], &["n"]),
+            node("Squeeze", &["n", "zero"], &["count"]),
+            node("Range", &["start", "count", "step"], &["range"]),
+            node("Cast", &["range"], &["f"]).with([int("to", 1)]),
+            node("Unsqueeze", &["f", "one"], &["column"]),
+            node("Add", &["x", "column"], &["y"]),
+        ];
+        let scalar = |name: &str, value: i64| initializer(name, &Tensor::i64(vec![], vec![value]).unwrap());
+        network(
+            nodes,
+            [zero_and_one(), vec![scalar("start", 0), scalar("step", step)]].concat(),
+        )
+    };
+    admit(counted(1)).unwrap();
+    refused(counted(2), &["Range", "steps of 1"]);
+    let vanishing = vec![
+        node("Squeeze", &["x"], &["sq"]),
+        node("Add", &["x", "sq"], &["y"]),
+    ];
+    refused(of_opset(11, &[4], vanishing, vec![]), &["Squeeze"]);
+}
+
+/// Where our arithmetic were not the engine's, a difference of 1 could be multiplied to anything.
+#[test]
+fn shape_arithmetic_has_the_digits_of_its_type() {
+    let filled = |nodes: Vec<NodeProto>, weights: Vec<TensorProto>| {
+        let mut nodes = nodes;
+        nodes.push(node("Cast", &["v"], &["m"]).with([int("to", 7)]));
+        nodes.push(node("ConstantOfShape", &["m"], &["c"]));
+        nodes.push(node("ReduceSum", &["c"], &["r"]));
+        nodes.push(node("Add", &["x", "r"], &["y"]));
+        network(nodes, weights)
+    };
+    // 2^32 + 8 is 8 in 32 bits.
+    let wraps = vec![node("Cast", &["w"], &["v"]).with([int("to", data_type::INT32.into())])];
+    refused(
+        filled(wraps, vec![integers("w", &[(1 << 32) + 8])]),
+        &["ConstantOfShape", "depends on"],
+    );
+    // 2^24 + 1 is 2^24 in single precision.
+    let rounds = vec![
+        node("Cast", &["w"], &["f"]).with([int("to", 1)]),
+        node("Sub", &["f", "g"], &["v"]),
+    ];
+    let sixteen_million = initializer("g", &Tensor::f32(vec![1], vec![16_777_216.0]).unwrap());
+    let taken = admit(filled(
+        rounds,
+        vec![integers("w", &[(1 << 24) + 1]), sixteen_million],
+    ))
+    .unwrap();
+    assert_eq!(taken.shapes(1).unwrap().dims("c"), Some(&[0][..]));
+    let overflow = vec![node("Mul", &["f", "f"], &["v"])];
+    let huge = initializer("f", &Tensor::f32(vec![1], vec![1e30]).unwrap());
+    refused(filled(overflow, vec![huge]), &["ConstantOfShape", "depends on"]);
+    let remainder = vec![node("Mod", &["a", "b"], &["v"]).with([int("fmod", 1)])];
+    let numbers = vec![integers("a", &[-7]), integers("b", &[3])];
+    refused(filled(remainder, numbers), &["ConstantOfShape", "depends on"]);
+}
+
+/// Everything the isolation suite sends.
+#[test]
+fn every_hostile_model_is_refused() {
+    for hostile in frostline_hostile::models() {
+        let error = admit(hostile.file).expect_err(hostile.name).to_string();
+        let named = hostile.named.iter().all(|word| error.contains(word));
+        assert!(named && error.len() < 1000, "{}: {error}", hostile.name);
+    }
+}

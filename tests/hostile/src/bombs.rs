@@ -1,0 +1,130 @@
+//! Shape bombs: small files whose values are huge.
+
+use crate::HostileModel;
+use crate::parts::{hostile, network};
+use frostline_graph::build::{int, integers, node};
+use frostline_graph::onnx::{NodeProto, TensorProto};
+
+pub(crate) fn all() -> Vec<HostileModel> {
+    let huge = || integers("huge", &[1 << 20, 1 << 20]);
+    vec![
+        bomb(
+            "constant-of-shape-bomb",
+            vec![node("ConstantOfShape", &["huge"], &["bomb"])],
+            vec![huge()],
+            &["ConstantOfShape", "at most"],
+        ),
+        bomb(
+            "expand-bomb",
+            vec![
+                node("ReduceSum", &["x"], &["one"]),
+                node("Expand", &["one", "huge"], &["bomb"]),
+            ],
+            vec![huge()],
+            &["Expand", "at most"],
+        ),
+        bomb(
+            "tile-bomb",
+            vec![node("Tile", &["x", "huge"], &["bomb"])],
+            vec![huge()],
+            &["Tile", "at most"],
+        ),
+        bomb(
+            "pad-bomb",
+            vec![node("Pad", &["x", "pads"], &["bomb"])],
+            vec![integers("pads", &[0, 1 << 40, 0, 1 << 40])],
+            &["Pad", "at most"],
+        ),
+        overflow(),
+        sized_by_data(),
+        one_batch(),
+        squared_batch(),
+        many_values(),
+    ]
+}
+
+/// A network that adds up `bomb`, which `nodes` make.
+fn bomb(
+    name: &'static str,
+    mut nodes: Vec<NodeProto>,
+    weights: Vec<TensorProto>,
+    named: &'static [&'static str],
+) -> HostileModel {
+    nodes.push(node("ReduceSum", &["bomb"], &["r"]).with([int("keepdims", 0)]));
+    hostile(name, &network(nodes, weights), named)
+}
+
+/// Dimensions whose product is small when it wraps around.
+fn overflow() -> HostileModel {
+    bomb(
+        "overflowing-product",
+        vec![node("ConstantOfShape", &["huge"], &["bomb"])],
+        vec![integers("huge", &[1 << 62, 1 << 62, 4])],
+        &["ConstantOfShape", "at most"],
+    )
+}
+
+/// As many elements as the data say.
+fn sized_by_data() -> HostileModel {
+    let nodes = vec![
+        node("ReduceMax", &["x"], &["most"]),
+        node("Reshape", &["most", "one"], &["only"]),
+        node("Cast", &["only"], &["count"]).with([int("to", 7)]),
+        node("ConstantOfShape", &["count"], &["bomb"]),
+    ];
+    bomb(
+        "size-from-data",
+        nodes,
+        vec![integers("one", &[1])],
+        &["ConstantOfShape", "depends on the data"],
+    )
+}
+
+/// Harmless, but for a batch of 8.
+fn one_batch() -> HostileModel {
+    let nodes = vec![
+        node("Shape", &["x"], &["shape"]),
+        node("Gather", &["shape", "zero"], &["batch"]),
+        node("Equal", &["batch", "eight"], &["is"]),
+        node("Where", &["is", "many", "one"], &["count"]),
+        node("ConstantOfShape", &["count"], &["bomb"]),
+    ];
+    let weights = vec![
+        integers("zero", &[0]),
+        integers("one", &[1]),
+        integers("eight", &[8]),
+        integers("many", &[1 << 40]),
+    ];
+    bomb("bomb-at-a-batch-of-8", nodes, weights, &["Equal", "every batch"])
+}
+
+/// Rows times rows: 16 samples are harmless, 100,000 are not.
+fn squared_batch() -> HostileModel {
+    let nodes = vec![
+        node("Transpose", &["x"], &["columns"]),
+        node("MatMul", &["x", "columns"], &["bomb"]),
+    ];
+    bomb("squared-batch", nodes, vec![], &["MatMul", "square of the batch"])
+}
+
+/// 5,000 values of 16 MB, each of which is allowed.
+fn many_values() -> HostileModel {
+    let mut nodes = vec![
+        node("ReduceSum", &["x"], &["one"]),
+        node("Expand", &["one", "large"], &["v0"]),
+    ];
+    for index in 0..5000 {
+        nodes.push(node(
+            "Neg",
+            &[&format!("v{index}")],
+            &[&format!("v{}", index + 1)],
+        ));
+    }
+    nodes.push(node("Identity", &["v5000"], &["bomb"]));
+    bomb(
+        "many-large-values",
+        nodes,
+        vec![integers("large", &[2048, 2048])],
+        &["in all", "at most"],
+    )
+}

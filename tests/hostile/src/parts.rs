@@ -1,0 +1,48 @@
+//! A harmless network, to put something into.
+
+use crate::HostileModel;
+use frostline_graph::build::{batched, integers, model, node};
+use frostline_graph::onnx::{GraphProto, ModelProto, NodeProto, TensorProto};
+use prost::Message;
+
+/// Numbers of a sample of the harmless network.
+pub(crate) const WIDTH: usize = 4;
+
+/// `x: [batch, 4]` through `nodes`, which give `r`; then `y = x + r`.
+pub(crate) fn network(nodes: Vec<NodeProto>, weights: Vec<TensorProto>) -> ModelProto {
+    let mut nodes = nodes;
+    nodes.push(node("Add", &["x", "r"], &["y"]));
+    let graph = GraphProto {
+        name: "hostile".into(),
+        node: nodes,
+        initializer: weights,
+        input: vec![batched("x", &[WIDTH])],
+        output: vec![batched("y", &[WIDTH])],
+        ..GraphProto::default()
+    };
+    model(17, graph)
+}
+
+/// `r = relu(x)`, changed.
+pub(crate) fn changed(change: impl FnOnce(&mut GraphProto)) -> ModelProto {
+    let mut proto = network(
+        vec![node("Relu", &["x"], &["r"])],
+        vec![integers("w", &[1, 2, 3])],
+    );
+    if let Some(graph) = &mut proto.graph {
+        change(graph);
+    }
+    proto
+}
+
+pub(crate) fn hostile(
+    name: &'static str,
+    proto: &ModelProto,
+    named: &'static [&'static str],
+) -> HostileModel {
+    HostileModel {
+        name,
+        file: proto.encode_to_vec(),
+        named,
+    }
+}
