@@ -157,6 +157,11 @@ pub enum ObjectError {
 }
 
 impl ObjectError {
+    /// Whether there is no such object.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Self::NotFound { .. })
+    }
+
     /// Whether it says that the object to be created exists.
     pub fn is_already_there(&self) -> bool {
         matches!(self, Self::AlreadyThere { .. })

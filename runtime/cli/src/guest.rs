@@ -1,4 +1,4 @@
-//! `frostline guest`: upload, list, show.
+//! `frostline guest`: upload, list, show, remove.
 
 use crate::arguments::{Guest, RemoteHost};
 use crate::output::{bytes, print_json, print_table};
@@ -27,16 +27,30 @@ pub(crate) async fn run(command: Guest, json: bool) -> Result<()> {
             }
         }
         Guest::List { host } => show(&connect(&host)?.guests().await?, json)?,
+        Guest::Remove { name, host } => {
+            if !connect(&host)?.remove_guest(&name).await? {
+                bail!(absent(&name, &host));
+            }
+            if json {
+                print_json(&serde_json::json!({ "name": name, "removed": true }))?;
+            } else {
+                println!("{name} removed");
+            }
+        }
         Guest::Show { name, host } => match connect(&host)?.guest(&name).await? {
             Some(guest) if json => print_json(&guest)?,
             Some(guest) => show(&[guest], false)?,
-            None => bail!(
-                "there is no guest '{name}' on {}; `frostline guest list` shows those there are",
-                host.host
-            ),
+            None => bail!(absent(&name, &host)),
         },
     }
     Ok(())
+}
+
+fn absent(name: &str, host: &RemoteHost) -> String {
+    format!(
+        "there is no guest '{name}' on {}; `frostline guest list` shows those there are",
+        host.host
+    )
 }
 
 fn connect(host: &RemoteHost) -> Result<HostClient> {

@@ -47,7 +47,7 @@ impl Connection {
             .context("cannot create a temporary folder for the embedded host")?;
         let mut settings = HostSettings {
             listen: "127.0.0.1:0".to_owned(),
-            state: state.path().to_path_buf(),
+            state: data_url(&state.path().display().to_string())?,
             data: vec![data.to_owned()],
             ..HostSettings::default()
         };

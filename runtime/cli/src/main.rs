@@ -1,5 +1,6 @@
 //! The `frostline` command: train and evaluate on the compute side, serve and look after a storage host.
 
+mod admin;
 mod arguments;
 mod eval;
 mod guest;
@@ -61,6 +62,7 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
         Command::Serve(flags) => serve::run(flags, json, stop).await,
         Command::Guest(command) => guest::run(command, json).await,
         Command::Model(command) => model::run(command, json).await,
+        Command::Admin(flags) => admin::run(flags, json).await,
         Command::Completions { shell } => {
             clap_complete::generate(
                 shell,

@@ -1,5 +1,6 @@
 //! `frostline serve`.
 
+use crate::admin::ADMIN_SOCKET;
 use crate::arguments::Serve;
 use crate::host::data_url;
 use crate::output::print_json;
@@ -12,7 +13,9 @@ use tokio_util::sync::CancellationToken;
 const DRAIN: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> Result<()> {
-    let config = settings(flags)?.check()?;
+    let mut config = settings(flags)?.check()?;
+    let socket = config.admin_socket.take();
+    config.admin_socket = Some(socket.unwrap_or_else(|| config.local.join(ADMIN_SOCKET)));
     let token_file = config.token_file.clone();
     let host = Host::start(config).await?;
     let url = format!("http://{}", host.address());
@@ -46,6 +49,8 @@ fn settings(flags: Serve) -> Result<HostSettings> {
         .collect::<Result<_>>()?;
     settings.listen = flags.listen.unwrap_or(settings.listen);
     settings.state = flags.state.unwrap_or(settings.state);
+    settings.local = flags.local.or(settings.local);
+    settings.admin_socket = flags.admin_socket.or(settings.admin_socket);
     settings.token_file = flags.token_file.or(settings.token_file);
     settings.engine.device = flags.device.unwrap_or(settings.engine.device);
     settings.engine.lanes = flags.lanes.unwrap_or(settings.engine.lanes);

@@ -2,11 +2,12 @@
 
 use crate::extraction::{Admission, GrantDesk};
 use crate::metrics::Metrics;
-use crate::service::{Service, TENANT};
+use crate::service::Service;
 use crate::stages::ModelStages;
-use crate::state::{PartialLimits, Partials, Shelf, StateError};
+use crate::state::{PartialLimits, Partials, SharedState, StateError, follow};
+use crate::tenants::{Bouncer, Tenants};
 use crate::token::{TokenError, TokenHash};
-use crate::{HostConfig, http};
+use crate::{HostConfig, StatePlace, http};
 use frostline_batching::{GrantRules, Grants};
 use frostline_engine::{Device, EngineError, Lanes, LanesConfig, library_version};
 use frostline_images::DecodePool;
@@ -18,7 +19,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
@@ -40,19 +41,17 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Why a host did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The state directory cannot be used.
-    #[error("state directory {}: {source}", path.display())]
-    StateDirectory {
+    /// A directory of the host cannot be used.
+    #[error("the host's directory {}: {source}", path.display())]
+    Directory {
         /// The directory.
         path: PathBuf,
         /// The system's error.
         source: std::io::Error,
     },
-    /// The state directory's path cannot be an object store's.
-    #[error("state directory {}: {source}", path.display())]
+    /// The state's store cannot be opened.
+    #[error("the host's state: {source}")]
     StateStore {
-        /// The directory.
-        path: PathBuf,
         /// The store's error.
         source: ObjectError,
     },
@@ -71,6 +70,14 @@ pub enum StartError {
     /// The system gave no threads.
     #[error("no threads to decode images: {source}")]
     Threads {
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The admin's socket cannot be made.
+    #[error("the admin's socket {}: {source}", path.display())]
+    AdminSocket {
+        /// The socket's file.
+        path: PathBuf,
         /// The system's error.
         source: std::io::Error,
     },
@@ -120,7 +127,23 @@ impl Host {
             connections.clone(),
         );
         connections.spawn(serving);
+        if let Some(path) = &service.config.admin_socket {
+            let socket = |source| StartError::AdminSocket {
+                path: path.clone(),
+                source,
+            };
+            let admin = http::serve_admin(
+                admin_listener(path).map_err(socket)?,
+                http::admin_routes(Arc::clone(&service)),
+                service.config.limits.header_time,
+                stop.clone(),
+                connections.clone(),
+            );
+            connections.spawn(admin);
+        }
         connections.spawn(sweep(service.partials.clone(), stop.clone()));
+        let (state, stopped) = (Arc::clone(&service.state), stop.clone());
+        connections.spawn(async move { follow(&state, stopped).await });
         tracing::info!(%address, device = %service.config.device, "serving");
         Ok(RunningHost {
             address,
@@ -182,6 +205,24 @@ impl Drop for RunningHost {
     }
 }
 
+/// A socket that only its owner may use. It is made in a folder of its own and moved to its place when its permissions are right.
+fn admin_listener(path: &Path) -> std::io::Result<UnixListener> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or_else(|| Path::new("."));
+    if std::os::unix::net::UnixStream::connect(path).is_ok() {
+        return Err(std::io::Error::new(
+            std::io::ErrorKind::AddrInUse,
+            "another host answers there; give each a local directory of its own",
+        ));
+    }
+    let private = tempfile::Builder::new().prefix(".admin").tempdir_in(folder)?;
+    let made = private.path().join("s");
+    let listener = UnixListener::bind(&made)?;
+    std::fs::set_permissions(&made, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+    std::fs::rename(&made, path)?;
+    Ok(listener)
+}
+
 /// Removes leftovers of uploads from time to time, until `stop`.
 async fn sweep(partials: Partials, stop: CancellationToken) {
     while tokio::time::timeout(SWEEP, stop.cancelled()).await.is_err() {
@@ -196,19 +237,16 @@ fn partials(config: &HostConfig) -> Result<Partials, StartError> {
         bytes: config.limits.partial_bytes,
         age: config.limits.partial_age,
     };
-    let folder = config.state.join("partials");
-    Partials::open(folder.clone(), limits)
-        .map_err(|source| StartError::StateDirectory { path: folder, source })
+    let folder = config.local.join("partials");
+    Partials::open(folder.clone(), limits).map_err(|source| StartError::Directory { path: folder, source })
 }
 
 async fn service(config: HostConfig) -> Result<Service, StartError> {
     let token = TokenHash::read_or_create(&config.token_file)?;
-    let store = state_store(&config.state)?;
     let limits = config.limits;
-    let guests = Shelf::open(Arc::clone(&store), "guests", limits.names, limits.versions).await?;
-    let models = Arc::new(Shelf::open(store, "models", limits.names, limits.versions).await?);
+    let state = Arc::new(SharedState::open(state_store(&config.state)?, &limits).await?);
     let sandbox = Sandbox::new(SandboxConfig {
-        artefacts: Some(config.state.join("artefacts")),
+        artefacts: Some(config.local.join("artefacts")),
         upload_bytes: usize::try_from(limits.guest_bytes).unwrap_or(usize::MAX),
         ..SandboxConfig::default()
     })?;
@@ -217,8 +255,8 @@ async fn service(config: HostConfig) -> Result<Service, StartError> {
         threads_per_lane: config.threads_per_lane,
         ..LanesConfig::for_device(config.device)
     };
-    let stages = ModelStages::new(Arc::clone(&models), limits.stage_bytes, Handle::current());
-    let lanes = Lanes::start(lanes, Arc::new(stages))?;
+    let stages = ModelStages::new(Arc::clone(&state.models), limits.stage_bytes, Handle::current());
+    let lanes = Arc::new(Lanes::start(lanes, Arc::new(stages))?);
     let gpu = match config.device {
         Device::Cpu => None,
         Device::Cuda(index) => Some(index),
@@ -229,11 +267,15 @@ async fn service(config: HostConfig) -> Result<Service, StartError> {
         ..GrantRules::default()
     };
     Ok(Service {
-        token,
-        guests: Arc::new(guests),
-        models,
+        tenants: Tenants::new(
+            token,
+            config.data.clone(),
+            Arc::clone(&state.tenants),
+            Arc::clone(&lanes),
+        ),
+        bouncer: Bouncer::new(),
+        state,
         sandbox,
-        executor: Arc::new(lanes.for_tenant(TENANT)),
         lanes,
         decoders: DecodePool::start(config.decode_threads)
             .map_err(|source| StartError::Threads { source })?,
@@ -245,7 +287,7 @@ async fn service(config: HostConfig) -> Result<Service, StartError> {
             Grants::new(rules),
             config.grant.saturating_mul(config.running.max(config.calls)),
         ),
-        profiles: Folder::new(config.state.join("profiles")),
+        profiles: Folder::new(config.local.join("profiles")),
         profiling: tokio::sync::Mutex::new(()),
         library: format!("onnxruntime {}", library_version()?),
         machine: machine(gpu),
@@ -258,15 +300,21 @@ async fn service(config: HostConfig) -> Result<Service, StartError> {
     })
 }
 
-fn state_store(path: &Path) -> Result<Arc<Store>, StartError> {
-    let directory = |source| StartError::StateDirectory {
-        path: path.to_owned(),
-        source,
+fn state_store(place: &StatePlace) -> Result<Arc<Store>, StartError> {
+    let url = match place {
+        StatePlace::Store(url) => url.clone(),
+        StatePlace::Directory(path) => {
+            let directory = |source| StartError::Directory {
+                path: path.clone(),
+                source,
+            };
+            std::fs::create_dir_all(path).map_err(directory)?;
+            let path = std::fs::canonicalize(path).map_err(directory)?;
+            let url = url::Url::from_directory_path(&path)
+                .map_err(|()| directory(std::io::ErrorKind::InvalidInput.into()))?;
+            url.into()
+        }
     };
-    std::fs::create_dir_all(path).map_err(directory)?;
-    let path = std::fs::canonicalize(path).map_err(directory)?;
-    let url = url::Url::from_directory_path(&path)
-        .map_err(|()| directory(std::io::ErrorKind::InvalidInput.into()))?;
-    let store = Store::open(url.as_str()).map_err(|source| StartError::StateStore { path, source })?;
+    let store = Store::open(&url).map_err(|source| StartError::StateStore { source })?;
     Ok(Arc::new(store))
 }

@@ -7,6 +7,7 @@
 //! Nothing a client sends panics, everything that grows is bounded ([`Limits`]), and what fails after an answer has begun
 //! aborts its body instead of ending it.
 
+mod caller;
 mod config;
 mod extraction;
 mod host;
@@ -18,10 +19,12 @@ mod roots;
 mod service;
 mod stages;
 mod state;
+mod tenants;
 mod token;
 
 pub use config::{
     ConfigError, EngineSettings, ExtractionSettings, HostConfig, HostSettings, LimitSettings, Limits,
+    StatePlace,
 };
 pub use host::{Host, RunningHost, StartError};
 pub use roots::{GrantedRoots, Root};

@@ -41,6 +41,11 @@ impl GrantedRoots {
         roots.iter().map(normalise).collect::<Result<_, _>>().map(Self)
     }
 
+    /// Grants nothing.
+    pub(crate) fn none() -> Self {
+        Self(Vec::new())
+    }
+
     /// Whether `root` is a granted one or lies below it.
     pub fn allows(&self, root: &Root) -> bool {
         self.0

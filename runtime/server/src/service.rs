@@ -1,25 +1,21 @@
 //! What the handlers of one host share.
 
 use crate::extraction::{Admission, GrantDesk};
-use crate::http::Refusal;
 use crate::metrics::{Metrics, Present};
-use crate::state::{Found, ModelFacts, Partials, Shelf, Stored};
-use crate::token::TokenHash;
+use crate::state::{Partials, SharedState};
+use crate::tenants::{Bouncer, Tenants};
 use crate::{HostConfig, Root};
-use frostline_engine::{Lanes, TenantLanes};
+use frostline_engine::Lanes;
 use frostline_images::DecodePool;
 use frostline_objects::Store;
 use frostline_profile::Folder;
-use frostline_sandbox::{CutView, Guest, ModelView, Sandbox};
-use frostline_wire::{Description, Load, Pin, Place};
+use frostline_sandbox::{Guest, Sandbox};
+use frostline_wire::{Description, Load, Place};
 use quick_cache::sync::Cache;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-
-/// The one tenant of this host.
-pub(crate) const TENANT: &str = "default";
 
 /// What a description depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -32,12 +28,12 @@ pub(crate) struct DescriptionKey {
 /// See the module.
 pub(crate) struct Service {
     pub(crate) config: HostConfig,
-    pub(crate) token: TokenHash,
-    pub(crate) guests: Arc<Shelf<()>>,
-    pub(crate) models: Arc<Shelf<ModelFacts>>,
+    pub(crate) state: Arc<SharedState>,
+    pub(crate) tenants: Tenants,
+    /// Who tried bad tokens.
+    pub(crate) bouncer: Bouncer,
     pub(crate) sandbox: Sandbox,
-    pub(crate) lanes: Lanes,
-    pub(crate) executor: Arc<TenantLanes>,
+    pub(crate) lanes: Arc<Lanes>,
     pub(crate) decoders: DecodePool,
     pub(crate) stores: Cache<Root, Arc<Store>>,
     pub(crate) prepared: Cache<String, Guest>,
@@ -64,68 +60,6 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// The store of a data root, if the tenant was granted it.
-    pub(crate) fn granted_store(&self, root: &str) -> Result<Arc<Store>, Refusal> {
-        let parsed =
-            Root::parse(root).map_err(|why| Refusal::request(format!("data root {root:?}: {why}")))?;
-        if !self.config.data.allows(&parsed) {
-            return Err(Refusal::not_found(format!(
-                "this host grants no data at {root:?}; whoever runs it lists data roots under 'data' in its configuration"
-            )));
-        }
-        self.stores
-            .get_or_insert_with(&parsed, || Ok(Arc::new(Store::open(parsed.as_str())?)))
-    }
-
-    /// The guest of a pin, ready to run.
-    pub(crate) async fn guest(&self, pin: &Pin) -> Result<Guest, Refusal> {
-        pinned(&self.guests, "guest", pin)?;
-        let prepare = async {
-            let bytes = self.guests.blob(&pin.sha256).await?;
-            Ok(self.sandbox.prepare(bytes).await?)
-        };
-        self.prepared.get_or_insert_async(&pin.sha256, prepare).await
-    }
-
-    /// The model of a pin, as guests see it.
-    pub(crate) fn model(&self, pin: &Pin) -> Result<Arc<ModelView>, Refusal> {
-        let stored = pinned(&self.models, "model", pin)?;
-        let facts = &stored.facts;
-        let cuts = facts.cuts.iter().map(|cut| CutView {
-            name: cut.name.clone(),
-            shape: cut.shape.clone(),
-        });
-        Ok(Arc::new(ModelView {
-            sha256: stored.sha256.clone(),
-            input: facts.input.clone(),
-            input_shape: facts.input_shape.clone(),
-            cuts: cuts.collect(),
-        }))
-    }
-
-    /// What the guest says it does for the model; asked once.
-    pub(crate) async fn describe(
-        &self,
-        guest: &Guest,
-        model: &Arc<ModelView>,
-        parameters: &str,
-    ) -> Result<Arc<Description>, Refusal> {
-        if parameters.len() > self.config.limits.parameter_bytes {
-            return Err(Refusal::TooLarge {
-                what: "parameters".to_owned(),
-                bytes: parameters.len() as u64,
-                limit: self.config.limits.parameter_bytes as u64,
-            });
-        }
-        let key = DescriptionKey {
-            guest: guest.sha256().to_owned(),
-            model: model.sha256.clone(),
-            parameters: parameters.to_owned(),
-        };
-        let ask = async { Ok(Arc::new(guest.describe(model, parameters).await?)) };
-        self.descriptions.get_or_insert_async(&key, ask).await
-    }
-
     /// What profiles measured on this host depend on.
     pub(crate) fn place(&self) -> Place {
         let lanes = self.lanes.config();
@@ -156,25 +90,5 @@ impl Service {
             lane_queue: lanes.queued,
             lane_samples: lanes.samples_done,
         }
-    }
-}
-
-/// The version a pin names.
-pub(crate) fn pinned<F>(shelf: &Shelf<F>, what: &str, pin: &Pin) -> Result<Arc<Stored<F>>, Refusal>
-where
-    F: serde::Serialize + serde::de::DeserializeOwned + Clone + PartialEq + Send + Sync,
-{
-    let Pin { name, sha256 } = pin;
-    match shelf.find(name, Some(sha256)) {
-        Found::Version(stored) => Ok(stored),
-        Found::Nothing => Err(Refusal::not_found(format!(
-            "this host has no {what} {name:?}; upload it with PUT /v1/{what}s/{name}"
-        ))),
-        Found::Other(newest) => Err(Refusal::OtherVersion {
-            message: format!(
-                "the {what} {name:?} on this host has the SHA-256 {}, not {sha256}; upload yours again, or ask for that one",
-                newest.sha256
-            ),
-        }),
     }
 }

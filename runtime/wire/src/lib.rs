@@ -1,6 +1,7 @@
 //! What both tiers share: the requests and answers of the HTTP interface, the Arrow frames activations travel in, and
 //! errors as they cross the network.
 
+mod admin;
 mod batch;
 mod buffers;
 mod columns;
@@ -23,6 +24,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use admin::{GivenToken, NewTenant, NewToken, TenantChange, TenantInfo, TokenInfo};
 pub use batch::{ActivationBatch, Row};
 pub use description::{Activation, Description, Pixels, ServedCut};
 pub use encoding::{Compression, Encoding, UnknownEncoding, Values};

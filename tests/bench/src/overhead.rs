@@ -143,7 +143,7 @@ impl Rig {
         let state = tempfile::tempdir()?;
         let settings = HostSettings {
             listen: "127.0.0.1:0".to_owned(),
-            state: state.path().to_path_buf(),
+            state: text(state.path())?.to_owned(),
             data: vec![text(&data)?.to_owned()],
             ..HostSettings::default()
         };

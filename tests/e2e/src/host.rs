@@ -1,3 +1,4 @@
+use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -26,16 +27,20 @@ impl HostProcess {
     /// As for [`start`](Self::start).
     pub fn start_as(mut command: Command, folder: &Path, data: &str, arguments: &[&str]) -> io::Result<Self> {
         let token_file = folder.join("token");
+        let state = folder.join("state");
+        let defaults = [
+            ("--state", state.as_os_str()),
+            ("--listen", OsStr::new("127.0.0.1:0")),
+        ];
         let mut child = command
             .args(["serve", "--json", "--data", data, "--token-file"])
             .arg(&token_file)
-            .arg("--state")
-            .arg(folder.join("state"))
-            .args(if arguments.contains(&"--listen") {
-                &[][..]
-            } else {
-                &["--listen", "127.0.0.1:0"]
-            })
+            .args(
+                defaults
+                    .into_iter()
+                    .filter(|(flag, _)| !arguments.contains(flag))
+                    .flat_map(|(flag, value)| [OsStr::new(flag), value]),
+            )
             .args(arguments)
             .env("RUST_LOG", "warn")
             .stdin(Stdio::null())

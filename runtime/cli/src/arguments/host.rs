@@ -22,9 +22,15 @@ pub(crate) struct Serve {
     /// A data root the tenant may read; may be repeated
     #[arg(long, value_name = "URL")]
     pub(crate) data: Vec<String>,
-    /// Where guests, models and compiled artefacts are kept
+    /// Where guests and models are kept: a directory, or s3://bucket/prefix; hosts with the same state serve the same ones
+    #[arg(long, value_name = "URL")]
+    pub(crate) state: Option<String>,
+    /// A directory of this host alone, for compiled guests, uploads on their way and profiles; by default --state, if that is one
     #[arg(long, value_name = "DIRECTORY")]
-    pub(crate) state: Option<PathBuf>,
+    pub(crate) local: Option<PathBuf>,
+    /// The socket of `frostline admin`; by default admin.sock in the local directory
+    #[arg(long, value_name = "FILE")]
+    pub(crate) admin_socket: Option<PathBuf>,
     /// The tenant's token
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
@@ -53,6 +59,16 @@ pub(crate) enum Guest {
     /// List the guests on a host
     #[command(after_help = "Example:\n  frostline guest list --host http://store:8080 --token-file token")]
     List {
+        #[command(flatten)]
+        host: RemoteHost,
+    },
+    /// Remove a guest, all its versions
+    #[command(
+        after_help = "Example:\n  frostline guest remove mine --host http://store:8080 --token-file token"
+    )]
+    Remove {
+        /// Its name
+        name: String,
         #[command(flatten)]
         host: RemoteHost,
     },

@@ -1,9 +1,11 @@
 //! What can be typed: commands, flags, their help.
 
+mod admin;
 mod host;
 mod job;
 mod value;
 
+pub(crate) use admin::{Admin, AdminCommand, Tenant};
 pub(crate) use host::{Guest, HostFlags, Model, RemoteHost, Serve};
 pub(crate) use job::{Eval, Plan, Profile, Train};
 pub(crate) use value::{BadSample, OptimizerName};
@@ -36,12 +38,13 @@ pub(crate) enum Command {
     Eval(Eval),
     Profile(Profile),
     Serve(Serve),
-    /// Upload, list and show guests on a host
+    /// Upload, list, show and remove guests on a host
     #[command(subcommand)]
     Guest(Guest),
     /// Show models and their cuts
     #[command(subcommand)]
     Model(Model),
+    Admin(Admin),
     /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  frostline completions bash > ~/.local/share/bash-completion/completions/frostline"

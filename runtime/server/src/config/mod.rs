@@ -11,6 +11,7 @@ use frostline_engine::Device;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+use url::Url;
 
 /// A configuration that cannot be right. Found before a port opens.
 #[derive(Debug, thiserror::Error)]
@@ -50,13 +51,46 @@ pub enum ConfigError {
     },
 }
 
+/// Where hosts keep what they share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StatePlace {
+    /// A directory.
+    Directory(PathBuf),
+    /// An object store's URL.
+    Store(String),
+}
+
+impl StatePlace {
+    fn parse(text: &str) -> Result<Self, ConfigError> {
+        if !text.contains("://") {
+            return Ok(Self::Directory(PathBuf::from(text)));
+        }
+        let url = Url::parse(text).ok();
+        match url.filter(|url| url.scheme() == "file") {
+            None => Ok(Self::Store(text.to_owned())),
+            Some(url) => url
+                .to_file_path()
+                .map(Self::Directory)
+                .map_err(|()| ConfigError::Value {
+                    key: "state",
+                    value: format!("{text:?}"),
+                    rule: "it must be a directory or an object store's URL".to_owned(),
+                }),
+        }
+    }
+}
+
 /// A checked configuration: whatever it says can be tried.
 #[derive(Debug, Clone)]
 pub struct HostConfig {
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// The directory that holds guests, models and compiled guests.
-    pub state: PathBuf,
+    /// Where guests and models are kept.
+    pub state: StatePlace,
+    /// The directory of this host alone.
+    pub local: PathBuf,
+    /// The file of the admin's socket; `None` for no admin.
+    pub admin_socket: Option<PathBuf>,
     /// The file with the tenant's token; created on first start.
     pub token_file: PathBuf,
     /// Where data may be read.

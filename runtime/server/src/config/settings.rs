@@ -1,4 +1,4 @@
-use super::{ConfigError, HostConfig, Limits};
+use super::{ConfigError, HostConfig, Limits, StatePlace};
 use crate::GrantedRoots;
 use frostline_batching::GrantRules;
 use frostline_engine::Device;
@@ -14,9 +14,15 @@ use std::time::Duration;
 pub struct HostSettings {
     /// Address and port; port 0 takes a free one.
     pub listen: String,
-    /// The directory for guests, models and compiled guests; created when missing.
-    pub state: PathBuf,
-    /// The file with the token, one line; created with a fresh one when missing. Default: `token` in `state`.
+    /// Where guests and models are kept: a directory, created when missing, or an object store's URL (`s3://bucket/prefix`). Hosts with the
+    /// same state serve the same guests and models.
+    pub state: String,
+    /// A directory of this host alone, for compiled guests, uploads on their way and profiles of this machine; created when missing.
+    /// Default: `state` where that is a directory, else `frostline-local`.
+    pub local: Option<PathBuf>,
+    /// The file of the socket that `frostline admin` speaks to; only its owner may. Default of `frostline serve`: `admin.sock` in `local`.
+    pub admin_socket: Option<PathBuf>,
+    /// The file with the token, one line; created with a fresh one when missing. Default: `token` in `local`.
     pub token_file: Option<PathBuf>,
     /// Object store URLs or directories that extractions may read, with everything below them.
     pub data: Vec<String>,
@@ -34,7 +40,9 @@ impl Default for HostSettings {
     fn default() -> Self {
         Self {
             listen: "127.0.0.1:7433".to_owned(),
-            state: PathBuf::from("frostline-state"),
+            state: "frostline-state".to_owned(),
+            local: None,
+            admin_socket: None,
             token_file: None,
             data: Vec::new(),
             plain_http_beyond_loopback: false,
@@ -174,10 +182,17 @@ impl HostSettings {
         let decoders = within("engine.decode_threads", self.engine.decode_threads, 0, 256)?;
         let calls = within("extractions.calls", self.extractions.calls, 0, 64)?;
         let seconds = within("extractions.seconds", self.extractions.seconds, 1, 86_400)?;
+        let state = StatePlace::parse(&self.state)?;
+        let local = self.local.unwrap_or_else(|| match &state {
+            StatePlace::Directory(directory) => directory.clone(),
+            StatePlace::Store(_) => PathBuf::from("frostline-local"),
+        });
         Ok(HostConfig {
             listen,
-            token_file: self.token_file.unwrap_or_else(|| self.state.join("token")),
-            state: self.state,
+            token_file: self.token_file.unwrap_or_else(|| local.join("token")),
+            state,
+            admin_socket: self.admin_socket,
+            local,
             data: GrantedRoots::new(&self.data)?,
             device,
             lanes,
@@ -267,6 +282,25 @@ mod tests {
         assert!(config.listen.ip().is_loopback());
         assert_eq!(config.grant, 7);
         assert_eq!(config.token_file, PathBuf::from("frostline-state/token"));
+    }
+
+    #[test]
+    fn what_is_of_this_host_alone_lies_beside_a_state_that_is_a_directory() {
+        let local = |text: &str| HostConfig::from_toml(text).unwrap().local;
+        assert_eq!(local("state = \"/srv/state\""), PathBuf::from("/srv/state"));
+        assert_eq!(
+            local("state = \"file:///srv/state\""),
+            PathBuf::from("/srv/state")
+        );
+        assert_eq!(
+            local("state = \"s3://bucket/state\""),
+            PathBuf::from("frostline-local")
+        );
+        let both = "state = \"/srv/state\"\nlocal = \"/var/cache/frostline\"";
+        assert_eq!(local(both), PathBuf::from("/var/cache/frostline"));
+        let config = HostConfig::from_toml(both).unwrap();
+        assert_eq!(config.token_file, PathBuf::from("/var/cache/frostline/token"));
+        assert!(HostConfig::from_toml("state = \"file://elsewhere/srv\"").is_err());
     }
 
     #[test]

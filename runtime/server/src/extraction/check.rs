@@ -1,10 +1,11 @@
 //! From a request as sent to one that can be carried out.
 
 use super::work::{LoaderSource, Work};
+use crate::caller::Caller;
 use crate::config::Limits;
 use crate::http::Refusal;
 use crate::metrics::SplitKind;
-use crate::service::{Service, TENANT};
+
 use frostline_images::{BatchLoader, LoaderOptions};
 use frostline_objects::Store;
 use frostline_sandbox::{Allowance, CallContext, Guest, Job, Labels, ModelView};
@@ -25,29 +26,29 @@ pub(super) struct Checked {
 }
 
 /// Holds a request against what this host has, grants and allows.
-pub(super) async fn check(service: &Service, request: ExtractionRequest) -> Result<Checked, Refusal> {
-    check_samples(&request.samples, &service.config.limits)?;
-    let store = service.granted_store(&request.root)?;
+pub(super) async fn check(caller: &Caller, request: ExtractionRequest) -> Result<Checked, Refusal> {
+    check_samples(&request.samples, &caller.config.limits)?;
+    let store = caller.store(&request.root)?;
     check_encoding(request.encoding, &request.split)?;
     let (kind, work, rows) = match &request.split {
         Split::None => (
             SplitKind::None,
             Work::Objects {
                 store,
-                limit: service.config.limits.object_bytes,
+                limit: caller.config.limits.object_bytes,
             },
             RowFormat::Object,
         ),
         Split::Input => {
-            let (_, _, description) = described(service, &request).await?;
-            let (work, rows) = pixels(service, store, &description, request.encoding)?;
+            let (_, _, description) = described(caller, &request).await?;
+            let (work, rows) = pixels(caller, store, &description, request.encoding)?;
             (SplitKind::Input, work, rows)
         }
         Split::Cut(cut) => {
-            let (guest, model, description) = described(service, &request).await?;
+            let (guest, model, description) = described(caller, &request).await?;
             let job = Job::new(model, &description, cut, &request.parameters)?;
             let rows = request.encoding.values.rows(job.row().dims().to_vec());
-            let context = context(service, store, &request);
+            let context = context(caller, store, &request);
             (SplitKind::Cut, Work::Activations { guest, job, context }, rows)
         }
     };
@@ -101,22 +102,22 @@ pub(crate) fn check_samples(samples: &[RequestedSample], limits: &Limits) -> Res
 
 /// The guest and model of a request, and what the one does for the other.
 async fn described(
-    service: &Service,
+    caller: &Caller,
     request: &ExtractionRequest,
 ) -> Result<(Guest, Arc<ModelView>, Arc<Description>), Refusal> {
     fn given<'a>(pin: Option<&'a Pin>, what: &str, split: &Split) -> Result<&'a Pin, Refusal> {
         pin.ok_or_else(|| Refusal::request(format!("the split {split} needs a {what}: its name and SHA-256")))
     }
-    let model = service.model(given(request.model.as_ref(), "model", &request.split)?)?;
-    let guest = service
+    let model = caller.model(given(request.model.as_ref(), "model", &request.split)?)?;
+    let guest = caller
         .guest(given(request.guest.as_ref(), "guest", &request.split)?)
         .await?;
-    let description = service.describe(&guest, &model, &request.parameters).await?;
+    let description = caller.describe(&guest, &model, &request.parameters).await?;
     Ok((guest, model, description))
 }
 
 fn pixels(
-    service: &Service,
+    caller: &Caller,
     store: Arc<Store>,
     description: &Description,
     encoding: Encoding,
@@ -134,7 +135,7 @@ fn pixels(
     };
     Ok((
         Work::Pixels {
-            loader: loader(service, store),
+            loader: loader(caller, store),
             spec,
             format,
         },
@@ -142,35 +143,35 @@ fn pixels(
     ))
 }
 
-fn loader(service: &Service, store: Arc<Store>) -> Arc<dyn SampleLoader> {
+fn loader(caller: &Caller, store: Arc<Store>) -> Arc<dyn SampleLoader> {
     let source = LoaderSource {
         store,
-        limit: service.config.limits.object_bytes,
+        limit: caller.config.limits.object_bytes,
     };
     Arc::new(BatchLoader::new(
         Arc::new(source),
-        service.decoders.clone(),
+        caller.decoders.clone(),
         LoaderOptions::default(),
     ))
 }
 
 /// What the guest's calls may use.
-fn context(service: &Service, store: Arc<Store>, request: &ExtractionRequest) -> CallContext {
+fn context(caller: &Caller, store: Arc<Store>, request: &ExtractionRequest) -> CallContext {
     let guest = request
         .guest
         .as_ref()
         .map(|pin| pin.name.clone())
         .unwrap_or_default();
     CallContext {
-        executor: Arc::clone(&service.executor) as _,
-        loader: loader(service, Arc::clone(&store)),
+        executor: Arc::clone(&caller.tenant().executor) as _,
+        loader: loader(caller, Arc::clone(&store)),
         objects: Arc::new(LoaderSource {
             store,
-            limit: service.config.limits.object_bytes,
+            limit: caller.config.limits.object_bytes,
         }),
         allowance: Allowance::new(frostline_sandbox::Limits::default()),
         labels: Labels {
-            tenant: TENANT.to_owned(),
+            tenant: caller.tenant().name.clone(),
             guest,
             extraction: request.split.to_string(),
         },

@@ -4,9 +4,10 @@ use super::admission::Place;
 use super::body::{AnswerBody, Piece};
 use super::encoder::Encoder;
 use super::work::{Rows, Work};
+use crate::caller::Caller;
 use crate::http::Refusal;
 use crate::metrics::{Outcome, SampleLabels, SplitKind, Truth};
-use crate::service::{Service, TENANT};
+use crate::service::Service;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
@@ -27,7 +28,7 @@ pub(super) type Calls = BoxStream<'static, Result<Rows, Refusal>>;
 
 /// What the calls of one extraction share.
 struct Shared {
-    service: Arc<Service>,
+    caller: Caller,
     work: Work,
     kind: SplitKind,
     left: Mutex<std::vec::IntoIter<RequestedSample>>,
@@ -36,15 +37,10 @@ struct Shared {
 /// The calls of an extraction: for every grant one, several at once, so that reading, computing and encoding overlap.
 /// Each is a task of its own, so it goes on and gives its grant back while the client is slow; no further one is started
 /// then, because nobody takes the results.
-pub(super) fn calls(
-    service: Arc<Service>,
-    work: Work,
-    kind: SplitKind,
-    samples: Vec<RequestedSample>,
-) -> Calls {
-    let at_once = service.config.calls;
+pub(super) fn calls(caller: Caller, work: Work, kind: SplitKind, samples: Vec<RequestedSample>) -> Calls {
+    let at_once = caller.config.calls;
     let shared = Arc::new(Shared {
-        service,
+        caller,
         work,
         kind,
         left: Mutex::new(samples.into_iter()),
@@ -74,7 +70,7 @@ impl Shared {
     /// Waits for a grant and calls with its samples; `None` when other calls took the last ones meanwhile.
     async fn call(self: Arc<Self>) -> Result<Option<Rows>, Refusal> {
         let left = self.left().len();
-        let Some(grant) = self.service.desk.next(TENANT, left).await else {
+        let Some(grant) = self.caller.desk.next(&self.caller.tenant().name, left).await else {
             return Ok(None);
         };
         let samples: Vec<RequestedSample> = self.left().by_ref().take(grant.samples).collect();
@@ -85,11 +81,11 @@ impl Shared {
         let outcome = timeout_at(Instant::from_std(grant.until), self.work.clone().call(samples)).await;
         drop(grant);
         let took = started.elapsed();
-        self.service.metrics.call_seconds.0.observe(took.as_secs_f64());
+        self.caller.metrics.call_seconds.0.observe(took.as_secs_f64());
         let rows = outcome.map_err(|_| Refusal::Deadline {
             seconds: took.as_secs(),
         })??;
-        count(&self.service, self.kind, &rows);
+        count(&self.caller, self.kind, &rows);
         Ok(Some(rows))
     }
 }

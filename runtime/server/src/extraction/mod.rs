@@ -12,10 +12,10 @@ pub(crate) use admission::Admission;
 pub(crate) use check::check_samples;
 pub(crate) use desk::GrantDesk;
 
+use crate::caller::Caller;
 use crate::http::{self, Refusal};
 use crate::metrics::Outcome;
-use crate::service::Service;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::response::Response;
 use encoder::Encoder;
 use frostline_wire::ExtractionRequest;
@@ -26,17 +26,15 @@ use tokio::time::{Instant, timeout_at};
 ///
 /// The status is decided by the first grant's outcome: what fails until then is a proper error, what fails later aborts
 /// the body. Dropping this future, or the body, cancels everything that was started.
-pub(crate) async fn extract(
-    State(service): State<Arc<Service>>,
-    request: Request,
-) -> Result<Response, Refusal> {
+pub(crate) async fn extract(caller: Caller, request: Request) -> Result<Response, Refusal> {
+    let service = Arc::clone(&caller);
     let deadline = Instant::now() + service.config.wall;
     let too_long = |_| Refusal::Deadline {
         seconds: service.config.wall.as_secs(),
     };
 
     let request: ExtractionRequest = http::json(request, &service.config.limits).await?;
-    let checked = timeout_at(deadline, check::check(&service, request))
+    let checked = timeout_at(deadline, check::check(&caller, request))
         .await
         .map_err(too_long)??;
     let started = Instant::now();
@@ -44,7 +42,7 @@ pub(crate) async fn extract(
         .await
         .map_err(too_long)??;
     let encoder = Encoder::new(checked.rows, checked.encoding, &service.decoders)?;
-    let mut calls = drive::calls(Arc::clone(&service), checked.work, checked.kind, checked.samples);
+    let mut calls = drive::calls(caller, checked.work, checked.kind, checked.samples);
     let first = timeout_at(deadline, drive::next(&mut calls, encoder))
         .await
         .map_err(too_long)

@@ -1,15 +1,16 @@
 //! The listener and its connections: a bounded number, each with deadlines, HTTP/1.1 or HTTP/2 as the client begins.
 
 use crate::service::Service;
-use axum::Router;
+use axum::{Extension, Router};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -25,11 +26,18 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 /// Bytes of HTTP/2 answers a stream may buffer: enough to keep a link busy while the next frame is fetched.
 const SEND_BUFFER: usize = 1 << 20;
 
+/// Connections of admins at once.
+const ADMINS: usize = 16;
+
 /// How often an HTTP/2 connection is asked for a sign of life, and how long it has for it.
 const PING: Duration = Duration::from_secs(20);
 
 /// How long to wait after the system gave no connection, for want of file handles most of the time.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The address a request came from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Peer(pub(super) IpAddr);
 
 /// Accepts until `stop`; connections then finish what they have begun. They end at once with the service's `end`.
 pub(crate) async fn serve(
@@ -45,10 +53,53 @@ pub(crate) async fn serve(
             accepted = accept(&listener, &places) => accepted,
             () = stop.cancelled() => return,
         };
-        let Some((stream, place)) = accepted else { continue };
-        let connection = connection(stream, router.clone(), Arc::clone(&service), stop.clone());
+        let Some((stream, from, place)) = accepted else {
+            continue;
+        };
+        let router = router.clone().layer(Extension(Peer(from)));
+        let connection = connection(stream, router, Arc::clone(&service), stop.clone());
         connections.spawn(async move {
             connection.await;
+            drop(place);
+        });
+    }
+}
+
+/// Accepts admins until `stop`: few, and on this machine.
+pub(crate) async fn serve_admin(
+    listener: UnixListener,
+    router: Router,
+    header_time: Duration,
+    stop: CancellationToken,
+    connections: TaskTracker,
+) {
+    let places = Arc::new(Semaphore::new(ADMINS));
+    loop {
+        let accept = async {
+            let place = Arc::clone(&places).acquire_owned().await.ok()?;
+            Some((listener.accept().await, place))
+        };
+        let accepted = tokio::select! {
+            accepted = accept => accepted,
+            () = stop.cancelled() => return,
+        };
+        let Some((Ok((stream, _)), place)) = accepted else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let (router, stop) = (router.clone(), stop.clone());
+        connections.spawn(async move {
+            let handler = service_fn(move |request: http::Request<Incoming>| router.clone().oneshot(request));
+            let protocol = protocol(header_time);
+            let serving = protocol.serve_connection(TokioIo::new(stream), handler);
+            tokio::select! {
+                outcome = serving => {
+                    if let Err(error) = outcome {
+                        tracing::debug!(%error, "an admin's connection ended early");
+                    }
+                }
+                () = stop.cancelled() => {}
+            }
             drop(place);
         });
     }
@@ -58,10 +109,10 @@ pub(crate) async fn serve(
 async fn accept(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
-) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+) -> Option<(TcpStream, IpAddr, OwnedSemaphorePermit)> {
     let place = Arc::clone(places).acquire_owned().await.ok()?;
     match listener.accept().await {
-        Ok((stream, _)) => Some((stream, place)),
+        Ok((stream, from)) => Some((stream, from.ip(), place)),
         Err(error) => {
             tracing::warn!(%error, "no connection could be accepted");
             tokio::time::sleep(ACCEPT_PAUSE).await;

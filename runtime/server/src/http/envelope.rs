@@ -1,8 +1,10 @@
 //! What stands around every request: the token, the log, the counters.
 
 use super::Refusal;
+use super::connections::Peer;
 use crate::metrics::RequestLabels;
 use crate::service::Service;
+use axum::Extension;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -12,17 +14,31 @@ use std::sync::Arc;
 use std::time::Instant;
 use tracing::Instrument;
 
-/// Lets a request through that carries the token.
+/// Lets a request through that carries a tenant's token, and says which tenant's.
 pub(super) async fn authorize(
     State(service): State<Arc<Service>>,
-    request: Request,
+    Extension(Peer(from)): Extension<Peer>,
+    mut request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
     let given = bearer(request.headers()).ok_or(Refusal::Unauthorized)?;
-    if service.token.matches(given) {
-        Ok(next.run(request).await)
-    } else {
-        Err(Refusal::Unauthorized)
+    if let Some(wait) = service.bouncer.wait(from, Instant::now()) {
+        return Err(Refusal::Busy {
+            message: format!("too many bad tokens came from {from}; the next one is looked at later"),
+            retry_after: wait,
+        });
+    }
+    match service.tenants.admit(given, frostline_profile::now()) {
+        Ok(tenant) => {
+            service.bouncer.good(from);
+            tracing::Span::current().record("tenant", &tenant.name);
+            request.extensions_mut().insert(tenant);
+            Ok(next.run(request).await)
+        }
+        Err(denied) => {
+            service.bouncer.bad(from, Instant::now());
+            Err(denied.into())
+        }
     }
 }
 
@@ -57,7 +73,13 @@ pub(super) async fn observe(State(service): State<Arc<Service>>, request: Reques
 /// Puts a request's log lines into a span that names the caller's trace.
 pub(super) async fn span(request: Request, next: Next) -> Response {
     let trace = trace_id(request.headers()).unwrap_or("-");
-    let span = tracing::info_span!("request", method = %request.method(), path = request.uri().path(), trace);
+    let span = tracing::info_span!(
+        "request",
+        method = %request.method(),
+        path = request.uri().path(),
+        trace,
+        tenant = tracing::field::Empty
+    );
     let started = Instant::now();
     async move {
         let response = next.run(request).await;

@@ -2,6 +2,7 @@
 
 use super::Refusal;
 use super::receive::declared;
+use crate::caller::Caller;
 use crate::service::Service;
 use crate::state::{Claim, Unclaimed};
 use axum::body::Body;
@@ -86,7 +87,7 @@ fn offset(headers: &HeaderMap) -> Result<u64, Refusal> {
 /// [`Refusal::TooLarge`], [`Refusal::Stalled`], [`Refusal::Offset`], [`Refusal::Busy`] when other uploads fill the room set aside or
 /// bring the same bytes, [`Refusal::Request`] when it hashes to something else than it should.
 pub(super) async fn upload(
-    service: &Arc<Service>,
+    caller: &Caller,
     request: Request,
     what: &'static str,
     limit: u64,
@@ -98,23 +99,26 @@ pub(super) async fn upload(
         )));
     }
     let whole = whole(&request, what, offset, limit)?;
-    let reserved = reserve(service, whole).await?;
+    let reserved = reserve(caller, whole).await?;
     let (claim, file) = match digest {
-        None => (None, service.partials.unnamed().await?),
+        None => (None, caller.partials.unnamed().await?),
         Some(sha256) => {
-            let (claim, file) = service.partials.claim(&sha256, offset, whole).await?;
+            let (claim, file) = caller
+                .partials
+                .claim(&caller.tenant().name, &sha256, offset, whole)
+                .await?;
             (Some(claim), file)
         }
     };
     let arrival = Arrival {
-        service: Arc::clone(service),
+        service: Arc::clone(caller),
         what,
         limit,
         bytes: offset,
         file: BufWriter::with_capacity(WRITE, File::from_std(file)),
         claim,
     };
-    let receiving = service.work.spawn(arrival.receive(request.into_body(), reserved));
+    let receiving = caller.work.spawn(arrival.receive(request.into_body(), reserved));
     receiving.await.map_err(Refusal::host)?
 }
 

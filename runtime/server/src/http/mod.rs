@@ -1,5 +1,6 @@
 //! The HTTP interface: routes, what comes in, what goes out.
 
+mod admin;
 mod connections;
 mod envelope;
 mod intake;
@@ -9,7 +10,8 @@ mod refusal;
 mod tenant_routes;
 mod uploads;
 
-pub(crate) use connections::serve;
+pub(crate) use admin::admin_routes;
+pub(crate) use connections::{serve, serve_admin};
 pub(crate) use intake::upload_units;
 pub(crate) use receive::json;
 pub(crate) use refusal::Refusal;

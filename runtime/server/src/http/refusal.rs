@@ -1,6 +1,7 @@
 //! Every answer that is not a success, and its HTTP status. Nowhere else does a failure become a status.
 
 use crate::state::StateError;
+use crate::tenants::Denied;
 use axum::response::{IntoResponse, Response};
 use frostline_graph::GraphError;
 use frostline_objects::ObjectError;
@@ -15,8 +16,18 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
     /// No valid token.
-    #[error("this host wants 'Authorization: Bearer <token>' with the token in its token file")]
+    #[error(
+        "this host wants 'Authorization: Bearer <token>' with a tenant's token; whoever runs the host has it"
+    )]
     Unauthorized,
+    /// A token that was valid.
+    #[error(
+        "this token expired at {at} (seconds since 1970); ask whoever runs the host for another (frostline admin tenant rotate)"
+    )]
+    Expired { at: u64 },
+    /// A tenant that may do nothing.
+    #[error("this tenant is disabled on this host; ask whoever runs it")]
+    Disabled,
     /// The request cannot be right.
     #[error("{message}")]
     Request { message: String },
@@ -82,7 +93,8 @@ impl Refusal {
 
     fn status(&self) -> StatusCode {
         match self {
-            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::Unauthorized | Self::Expired { .. } => StatusCode::UNAUTHORIZED,
+            Self::Disabled => StatusCode::FORBIDDEN,
             Self::Request { .. } => StatusCode::BAD_REQUEST,
             Self::Route { .. } | Self::NotFound { .. } => StatusCode::NOT_FOUND,
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
@@ -100,7 +112,7 @@ impl Refusal {
     /// What a client can do about it.
     pub(crate) fn class(&self) -> ErrorClass {
         match self {
-            Self::Unauthorized => ErrorClass::Unauthorized,
+            Self::Unauthorized | Self::Expired { .. } | Self::Disabled => ErrorClass::Unauthorized,
             Self::Request { .. } | Self::Route { .. } | Self::Method { .. } | Self::Offset { .. } => {
                 ErrorClass::Request
             }
@@ -132,6 +144,7 @@ impl IntoResponse for Refusal {
         };
         let json = serde_json::to_vec(&body).unwrap_or_default();
         let mut response = (self.status(), json).into_response();
+        let unauthorized = response.status() == StatusCode::UNAUTHORIZED;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(wait) = self.retry_after() {
@@ -140,7 +153,7 @@ impl IntoResponse for Refusal {
         if let Self::Offset { has } = self {
             headers.insert(UPLOAD_OFFSET, HeaderValue::from(has));
         }
-        if self == Self::Unauthorized {
+        if unauthorized {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
@@ -165,6 +178,16 @@ impl From<SandboxError> for Refusal {
             },
             SandboxError::Host { .. } => Self::Host { message },
             _ => Self::Guest { message },
+        }
+    }
+}
+
+impl From<Denied> for Refusal {
+    fn from(denied: Denied) -> Self {
+        match denied {
+            Denied::Unknown => Self::Unauthorized,
+            Denied::Expired(at) => Self::Expired { at },
+            Denied::Disabled => Self::Disabled,
         }
     }
 }

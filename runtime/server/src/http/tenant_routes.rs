@@ -1,10 +1,10 @@
 //! The short handlers under `/v1`: show, list, delete, describe.
 
 use super::{Refusal, json};
-use crate::service::Service;
-use crate::state::{Found, Shelf, Stored};
+use crate::caller::Caller;
+use crate::state::{Facts, Found, Owned, Stored};
 use axum::Json;
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{Path, Query, Request};
 use frostline_wire::{Description, DescriptionRequest, GuestInfo, Load, ModelInfo, ObjectInfo, ObjectPage};
 use http::{StatusCode, Uri};
 use serde::Deserialize;
@@ -30,10 +30,10 @@ struct Listing {
 /// Objects of a page unless the request says otherwise: what object stores answer at a time.
 const PAGE: usize = 1000;
 
-pub(super) async fn list_guests(State(service): State<Arc<Service>>) -> Json<Vec<GuestInfo>> {
+pub(super) async fn list_guests(caller: Caller) -> Json<Vec<GuestInfo>> {
     Json(
-        service
-            .guests
+        caller
+            .guests()
             .list()
             .iter()
             .map(|(name, stored)| stored.info(name))
@@ -41,10 +41,10 @@ pub(super) async fn list_guests(State(service): State<Arc<Service>>) -> Json<Vec
     )
 }
 
-pub(super) async fn list_models(State(service): State<Arc<Service>>) -> Json<Vec<ModelInfo>> {
+pub(super) async fn list_models(caller: Caller) -> Json<Vec<ModelInfo>> {
     Json(
-        service
-            .models
+        caller
+            .models()
             .list()
             .iter()
             .map(|(name, stored)| stored.info(name))
@@ -53,48 +53,39 @@ pub(super) async fn list_models(State(service): State<Arc<Service>>) -> Json<Vec
 }
 
 pub(super) async fn show_guest(
-    State(service): State<Arc<Service>>,
+    caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
 ) -> Result<Json<GuestInfo>, Refusal> {
-    Ok(Json(version(&service.guests, "guest", &name, &uri)?.info(&name)))
+    Ok(Json(version(&caller.guests(), "guest", &name, &uri)?.info(&name)))
 }
 
 pub(super) async fn show_model(
-    State(service): State<Arc<Service>>,
+    caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
 ) -> Result<Json<ModelInfo>, Refusal> {
-    Ok(Json(version(&service.models, "model", &name, &uri)?.info(&name)))
+    Ok(Json(version(&caller.models(), "model", &name, &uri)?.info(&name)))
 }
 
-pub(super) async fn delete_guest(
-    State(service): State<Arc<Service>>,
-    Path(name): Path<String>,
-) -> Result<StatusCode, Refusal> {
-    deleted(service.guests.delete(&name).await?, "guest", &name)
+pub(super) async fn delete_guest(caller: Caller, Path(name): Path<String>) -> Result<StatusCode, Refusal> {
+    deleted(caller.guests().delete(&name).await?, "guest", &name)
 }
 
-pub(super) async fn delete_model(
-    State(service): State<Arc<Service>>,
-    Path(name): Path<String>,
-) -> Result<StatusCode, Refusal> {
-    deleted(service.models.delete(&name).await?, "model", &name)
+pub(super) async fn delete_model(caller: Caller, Path(name): Path<String>) -> Result<StatusCode, Refusal> {
+    deleted(caller.models().delete(&name).await?, "model", &name)
 }
 
-pub(super) async fn list_objects(
-    State(service): State<Arc<Service>>,
-    uri: Uri,
-) -> Result<Json<ObjectPage>, Refusal> {
+pub(super) async fn list_objects(caller: Caller, uri: Uri) -> Result<Json<ObjectPage>, Refusal> {
     let listing: Listing = query(&uri)?;
-    let most = service.config.limits.page;
+    let most = caller.config.limits.page;
     let limit = listing.limit.unwrap_or(PAGE);
     if limit == 0 || limit > most {
         return Err(Refusal::request(format!(
             "limit is {limit}, it must lie between 1 and {most}"
         )));
     }
-    let store = service.granted_store(&listing.root)?;
+    let store = caller.store(&listing.root)?;
     let page = store.list(listing.after.as_deref(), limit).await?;
     let objects = page.objects.into_iter().map(|object| ObjectInfo {
         key: object.key,
@@ -107,19 +98,16 @@ pub(super) async fn list_objects(
     }))
 }
 
-pub(super) async fn describe(
-    State(service): State<Arc<Service>>,
-    request: Request,
-) -> Result<Json<Description>, Refusal> {
-    let request: DescriptionRequest = json(request, &service.config.limits).await?;
-    let model = service.model(&request.model)?;
-    let guest = service.guest(&request.guest).await?;
-    let description = service.describe(&guest, &model, &request.parameters).await?;
+pub(super) async fn describe(caller: Caller, request: Request) -> Result<Json<Description>, Refusal> {
+    let request: DescriptionRequest = json(request, &caller.config.limits).await?;
+    let model = caller.model(&request.model)?;
+    let guest = caller.guest(&request.guest).await?;
+    let description = caller.describe(&guest, &model, &request.parameters).await?;
     Ok(Json(Description::clone(&description)))
 }
 
-pub(super) async fn load(State(service): State<Arc<Service>>) -> Json<Load> {
-    Json(service.load())
+pub(super) async fn load(caller: Caller) -> Json<Load> {
+    Json(caller.load())
 }
 
 /// Names of guests and models: `[a-z0-9][a-z0-9._-]{0,62}`.
@@ -142,15 +130,12 @@ pub(super) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Refusal> {
 }
 
 /// The version the query names, or the newest.
-pub(super) fn version<F>(
-    shelf: &Shelf<F>,
+pub(super) fn version<F: Facts>(
+    shelf: &Owned<'_, F>,
     what: &str,
     name: &str,
     uri: &Uri,
-) -> Result<Arc<Stored<F>>, Refusal>
-where
-    F: serde::Serialize + DeserializeOwned + Clone + PartialEq + Send + Sync,
-{
+) -> Result<Arc<Stored<F>>, Refusal> {
     let wanted: Version = query(uri)?;
     match shelf.find(name, wanted.sha256.as_deref()) {
         Found::Version(stored) => Ok(stored),

@@ -4,10 +4,10 @@
 use super::Refusal;
 use super::intake::{self, Upload};
 use super::tenant_routes::{Version, checked_name, query, version};
-use crate::service::Service;
-use crate::state::{Found, ModelFacts, Shelf, Stored};
+use crate::caller::Caller;
+use crate::state::{Facts, Found, ModelFacts, Owned, Stored};
 use axum::Json;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Path, Request};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use frostline_graph::Model;
@@ -15,8 +15,6 @@ use frostline_tensor::DType;
 use frostline_wire::{CutInfo, GuestInfo, ModelInfo, UPLOAD_COMPLETE, UPLOAD_OFFSET};
 use http::header::CACHE_CONTROL;
 use http::{HeaderMap, StatusCode, Uri};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
 /// 201 for a new version, 200 when these bytes are the newest already.
@@ -25,17 +23,18 @@ fn status(new: bool) -> StatusCode {
 }
 
 pub(super) async fn put_guest(
-    State(service): State<Arc<Service>>,
+    caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
     request: Request,
 ) -> Result<(StatusCode, Json<GuestInfo>), Refusal> {
     checked_name(&name)?;
     let wanted: Version = query(&uri)?;
-    let upload = intake::upload(&service, request, "the guest", service.config.limits.guest_bytes).await?;
-    let stored = store_guest(&service, &name, &wanted, &upload).await;
+    let upload = intake::upload(&caller, request, "the guest", caller.config.limits.guest_bytes).await?;
+    let stored = store_guest(&caller, &name, &wanted, &upload).await;
     let (stored, new) = upload.end(stored)?;
     tracing::info!(
+        tenant = caller.tenant().name,
         name,
         sha256 = stored.sha256,
         bytes = stored.bytes,
@@ -46,33 +45,34 @@ pub(super) async fn put_guest(
 }
 
 async fn store_guest(
-    service: &Service,
+    caller: &Caller,
     name: &str,
     wanted: &Version,
     upload: &Upload,
 ) -> Result<(Arc<Stored<()>>, bool), Refusal> {
     check_hash(upload, wanted)?;
-    let guest = service.sandbox.prepare(upload.bytes.clone()).await?;
-    let stored = service
-        .guests
+    let guest = caller.sandbox.prepare(upload.bytes.clone()).await?;
+    let stored = caller
+        .guests()
         .put(name, &upload.sha256, upload.bytes.clone(), ())
         .await?;
-    service.prepared.insert(upload.sha256.clone(), guest);
+    caller.prepared.insert(upload.sha256.clone(), guest);
     Ok(stored)
 }
 
 pub(super) async fn put_model(
-    State(service): State<Arc<Service>>,
+    caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
     request: Request,
 ) -> Result<(StatusCode, Json<ModelInfo>), Refusal> {
     checked_name(&name)?;
     let wanted: Version = query(&uri)?;
-    let upload = intake::upload(&service, request, "the model", service.config.limits.model_bytes).await?;
-    let stored = store_model(&service, &name, &wanted, &upload).await;
+    let upload = intake::upload(&caller, request, "the model", caller.config.limits.model_bytes).await?;
+    let stored = store_model(&caller, &name, &wanted, &upload).await;
     let (stored, new) = upload.end(stored)?;
     tracing::info!(
+        tenant = caller.tenant().name,
         name,
         sha256 = stored.sha256,
         bytes = stored.bytes,
@@ -83,7 +83,7 @@ pub(super) async fn put_model(
 }
 
 async fn store_model(
-    service: &Service,
+    caller: &Caller,
     name: &str,
     wanted: &Version,
     upload: &Upload,
@@ -93,9 +93,8 @@ async fn store_model(
     let facts = tokio::task::spawn_blocking(move || facts(bytes))
         .await
         .map_err(Refusal::host)??;
-    let stored = service
-        .models
-        .put(name, &upload.sha256, upload.bytes.clone(), facts);
+    let models = caller.models();
+    let stored = models.put(name, &upload.sha256, upload.bytes.clone(), facts);
     Ok(stored.await?)
 }
 
@@ -107,42 +106,42 @@ fn check_hash(upload: &Upload, wanted: &Version) -> Result<(), Refusal> {
 }
 
 pub(super) async fn guest_offset(
-    State(service): State<Arc<Service>>,
+    caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    offset(&service, &service.guests, "guest", &name, &uri, &headers).await
+    offset(&caller, &caller.guests(), "guest", &name, &uri, &headers).await
 }
 
 pub(super) async fn model_offset(
-    State(service): State<Arc<Service>>,
+    caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    offset(&service, &service.models, "model", &name, &uri, &headers).await
+    offset(&caller, &caller.models(), "model", &name, &uri, &headers).await
 }
 
 /// `HEAD` with a digest: how much of that upload is here. Without one it is `GET` without its body.
-async fn offset<F>(
-    service: &Service,
-    shelf: &Shelf<F>,
+async fn offset<F: Facts>(
+    caller: &Caller,
+    shelf: &Owned<'_, F>,
     what: &str,
     name: &str,
     uri: &Uri,
     headers: &HeaderMap,
-) -> Result<Response, Refusal>
-where
-    F: Serialize + DeserializeOwned + Clone + PartialEq + Send + Sync,
-{
+) -> Result<Response, Refusal> {
     checked_name(name)?;
     let Some(sha256) = intake::digest(headers)? else {
         return version(shelf, what, name, uri).map(|_| StatusCode::OK.into_response());
     };
     let (offset, complete) = match shelf.find(name, None) {
         Found::Version(newest) if newest.sha256 == sha256 => (newest.bytes, "?1"),
-        _ => (service.partials.offset(&sha256).await?, "?0"),
+        _ => (
+            caller.partials.offset(&caller.tenant().name, &sha256).await?,
+            "?0",
+        ),
     };
     let headers = [
         (UPLOAD_OFFSET, offset.to_string()),

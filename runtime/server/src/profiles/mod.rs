@@ -4,13 +4,12 @@ mod reading;
 mod samples;
 mod task;
 
+use crate::caller::Caller;
 use crate::http::{self, Refusal};
-use crate::service::Service;
 use crate::state::Found;
 use axum::Json;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Path, Request};
 use frostline_wire::{Profile, ProfileRequest};
-use std::sync::Arc;
 use std::time::Duration;
 use task::Task;
 use tokio::time::{Instant, timeout_at};
@@ -19,30 +18,24 @@ use tokio::time::{Instant, timeout_at};
 const LOOK: Duration = Duration::from_millis(50);
 
 /// `POST /v1/profiles`: answered from store while nothing it depends on has changed. Dropping this future cancels what was started.
-pub(crate) async fn measure(
-    State(service): State<Arc<Service>>,
-    request: Request,
-) -> Result<Json<Profile>, Refusal> {
-    let deadline = Instant::now() + service.config.wall;
-    let request: ProfileRequest = http::json(request, &service.config.limits).await?;
+pub(crate) async fn measure(caller: Caller, request: Request) -> Result<Json<Profile>, Refusal> {
+    let deadline = Instant::now() + caller.config.wall;
+    let request: ProfileRequest = http::json(request, &caller.config.limits).await?;
     tokio::select! {
-        outcome = timeout_at(deadline, profile(&service, request)) => outcome
-            .map_err(|_| Refusal::Deadline { seconds: service.config.wall.as_secs() })?
+        outcome = timeout_at(deadline, profile(&caller, request)) => outcome
+            .map_err(|_| Refusal::Deadline { seconds: caller.config.wall.as_secs() })?
             .map(Json),
-        () = service.end.cancelled() => Err(Refusal::Stopping),
+        () = caller.end.cancelled() => Err(Refusal::Stopping),
     }
 }
 
 /// `GET /v1/profiles/{model}`: the newest profile of the newest model of that name.
-pub(crate) async fn show(
-    State(service): State<Arc<Service>>,
-    Path(name): Path<String>,
-) -> Result<Json<Profile>, Refusal> {
-    let Found::Version(model) = service.models.find(&name, None) else {
+pub(crate) async fn show(caller: Caller, Path(name): Path<String>) -> Result<Json<Profile>, Refusal> {
+    let Found::Version(model) = caller.models().find(&name, None) else {
         return Err(Refusal::not_found(format!("this host has no model {name:?}")));
     };
-    let place = service.place();
-    let folder = service.profiles.clone();
+    let place = caller.place();
+    let folder = caller.profiles.clone();
     let stored = blocking(move || folder.newest::<Profile>(&model.sha256)).await?;
     stored
         .filter(|profile| profile.place == place)
@@ -54,23 +47,23 @@ pub(crate) async fn show(
         })
 }
 
-async fn profile(service: &Arc<Service>, request: ProfileRequest) -> Result<Profile, Refusal> {
-    let task = Task::check(service, request).await?;
-    if let Some(stored) = task.stored(service).await? {
+async fn profile(caller: &Caller, request: ProfileRequest) -> Result<Profile, Refusal> {
+    let task = Task::check(caller, request).await?;
+    if let Some(stored) = task.stored(caller).await? {
         return Ok(stored);
     }
-    let _turn = service.profiling.lock().await;
+    let _turn = caller.profiling.lock().await;
     // Whoever was before us may have asked the same.
-    if let Some(stored) = task.stored(service).await? {
+    if let Some(stored) = task.stored(caller).await? {
         return Ok(stored);
     }
-    while service.admission.queued() > 0 {
+    while caller.admission.queued() > 0 {
         tokio::time::sleep(LOOK).await;
     }
-    let place = service.admission.enter().await?;
-    let alone = || service.admission.running() <= 1;
+    let place = caller.admission.enter().await?;
+    let alone = || caller.admission.running() <= 1;
     let began_alone = alone();
-    let profile = task.measure(service).await?;
+    let profile = task.measure(caller).await?;
     let undisturbed = began_alone && alone();
     drop(place);
     tracing::info!(
@@ -80,7 +73,7 @@ async fn profile(service: &Arc<Service>, request: ProfileRequest) -> Result<Prof
         "measured a model"
     );
     if undisturbed {
-        task.store(service, &profile).await?;
+        task.store(caller, &profile).await?;
     }
     Ok(profile)
 }

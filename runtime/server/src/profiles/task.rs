@@ -3,6 +3,7 @@
 use super::blocking;
 use super::reading::Beside;
 use super::samples::samples;
+use crate::caller::Caller;
 use crate::config::Limits;
 use crate::extraction::check_samples;
 use crate::http::Refusal;
@@ -43,16 +44,16 @@ struct Key<'a> {
 
 impl Task {
     /// Holds a request against what this host has, grants and allows.
-    pub(super) async fn check(service: &Service, request: ProfileRequest) -> Result<Self, Refusal> {
+    pub(super) async fn check(caller: &Caller, request: ProfileRequest) -> Result<Self, Refusal> {
         let limits = Limits {
             samples: SAMPLES,
-            ..service.config.limits
+            ..caller.config.limits
         };
         check_samples(&request.samples, &limits)?;
-        let store = service.granted_store(&request.root)?;
-        let view = service.model(&request.model)?;
-        let guest = service.guest(&request.guest).await?;
-        let description = service.describe(&guest, &view, &request.parameters).await?;
+        let store = caller.store(&request.root)?;
+        let view = caller.model(&request.model)?;
+        let guest = caller.guest(&request.guest).await?;
+        let description = caller.describe(&guest, &view, &request.parameters).await?;
         check_cuts(&request.cuts, &view, &description)?;
         let Pixels::Spec(spec) = description.pixels else {
             return Err(Refusal::request(format!(
@@ -109,29 +110,29 @@ impl Task {
     }
 
     /// Measures on the host's lanes.
-    pub(super) async fn measure(&self, service: &Service) -> Result<Profile, Refusal> {
+    pub(super) async fn measure(&self, caller: &Caller) -> Result<Profile, Refusal> {
         let started = Instant::now();
         let subject = Subject {
             model: self.view.sha256.clone(),
             input: self.view.input.clone(),
-            cuts: self.memory(service).await?,
+            cuts: self.memory(caller).await?,
         };
         let samples = samples(
             &self.store,
-            &service.decoders,
+            &caller.decoders,
             self.spec,
             &self.request.samples,
-            service.config.limits.object_bytes,
+            caller.config.limits.object_bytes,
         )
         .await?;
         let (bytes, pixels) = (samples.bytes.clone(), samples.pixels.clone());
         let input = blocking(move || encoded_pixels(&bytes, &pixels)).await??;
         let rules = Rules {
-            batch: service.config.grant,
-            lanes: service.config.lanes,
+            batch: caller.config.grant,
+            lanes: caller.config.lanes,
             ..Rules::default()
         };
-        let executor: Arc<dyn GraphExecutor> = Arc::clone(&service.executor) as _;
+        let executor: Arc<dyn GraphExecutor> = Arc::clone(&caller.tenant().executor) as _;
         let measured = measure(&subject, &samples.pixels, &executor, &rules).await?;
         let beside = Beside {
             executor: &executor,
@@ -148,9 +149,9 @@ impl Task {
                 .map_or(1.0, |cut| cut.busy_seconds_per_sample),
             read_seconds: samples.read_seconds,
         };
-        let object_bytes = service.config.limits.object_bytes;
+        let object_bytes = caller.config.limits.object_bytes;
         Ok(Profile {
-            place: service.place(),
+            place: caller.place(),
             read_seconds_per_sample: samples.read_seconds,
             read_busy_seconds_per_sample: beside
                 .cost(&self.store, &self.request.samples, object_bytes)
@@ -165,7 +166,7 @@ impl Task {
 
     /// The cuts with the memory it takes to get there.
     async fn memory(&self, service: &Service) -> Result<Vec<(String, Linear)>, Refusal> {
-        let bytes = service.models.blob(&self.view.sha256).await?;
+        let bytes = service.state.models.blob(&self.view.sha256).await?;
         let cuts = self.request.cuts.clone();
         let count = move || {
             let model = Model::from_bytes(bytes)?;

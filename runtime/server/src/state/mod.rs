@@ -1,14 +1,25 @@
-//! What a host remembers: guests and models, as immutable versions in a store of its own; and uploads on their way.
+//! What hosts remember: guests and models, as immutable versions in a store that several hosts may share (`docs/state.md`); and one
+//! host's uploads on their way.
 
+mod changes;
+mod documents;
+mod follow;
 mod partials;
 mod shelf;
 
+pub(crate) use documents::Documents;
+pub(crate) use follow::follow;
 pub(crate) use partials::{Claim, PartialLimits, Partials, Unclaimed};
-pub(crate) use shelf::{Found, Shelf, Stored};
+pub(crate) use shelf::{Facts, Found, Owned, Shelf, Stored};
 
-use frostline_objects::ObjectError;
+use crate::Limits;
+use crate::tenants::TenantRecord;
+use changes::Changes;
+use documents::Followed;
+use frostline_objects::{ObjectError, Store};
 use frostline_wire::{CutInfo, GuestInfo, ModelInfo};
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// What a host needs to know of a model without reading it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -16,6 +27,38 @@ pub(crate) struct ModelFacts {
     pub(crate) input: String,
     pub(crate) input_shape: Vec<usize>,
     pub(crate) cuts: Vec<CutInfo>,
+}
+
+/// Everything that hosts on one state share.
+pub(crate) struct SharedState {
+    pub(crate) guests: Arc<Shelf<()>>,
+    pub(crate) models: Arc<Shelf<ModelFacts>>,
+    pub(crate) tenants: Arc<Documents<TenantRecord>>,
+    changes: Arc<Changes>,
+    followed: Vec<Arc<dyn Followed>>,
+}
+
+impl SharedState {
+    /// Reads what is there.
+    pub(crate) async fn open(store: Arc<Store>, limits: &Limits) -> Result<Self, StateError> {
+        let changes = Arc::new(Changes::open(Arc::clone(&store)).await?);
+        let of = |kind| (Arc::clone(&store), Arc::clone(&changes), kind);
+        let guests = Arc::new(Documents::open(of("guests")).await?);
+        let models = Arc::new(Documents::open(of("models")).await?);
+        let tenants: Arc<Documents<TenantRecord>> = Arc::new(Documents::open(of("tenants")).await?);
+        let (names, versions) = (limits.names, limits.versions);
+        Ok(Self {
+            changes,
+            followed: vec![
+                Arc::clone(&guests) as _,
+                Arc::clone(&models) as _,
+                Arc::clone(&tenants) as _,
+            ],
+            tenants,
+            guests: Arc::new(Shelf::new("guests", Arc::clone(&store), guests, names, versions)),
+            models: Arc::new(Shelf::new("models", store, models, names, versions)),
+        })
+    }
 }
 
 /// State that cannot be read or written.
@@ -39,6 +82,20 @@ pub enum StateError {
         kind: &'static str,
         /// The name.
         name: String,
+    },
+    /// Bytes that no version stands for any more.
+    #[error("the host's state has no {kind} with the SHA-256 {sha256} any more; upload it again")]
+    Gone {
+        /// `guests` or `models`.
+        kind: &'static str,
+        /// The hash.
+        sha256: String,
+    },
+    /// The system gave no random bytes.
+    #[error("no random bytes for an upload's name: {detail}")]
+    Random {
+        /// The system's text.
+        detail: String,
     },
     /// More names than allowed.
     #[error("this host keeps at most {limit} {kind}; delete one first")]

@@ -1,5 +1,5 @@
-//! Uploads on their way, and what came of those that broke off: a file each, `partials/<sha256>`, named by what the whole hashes
-//! to. One upload at a time writes such a file; what is left over is bounded by number, bytes and age.
+//! Uploads on their way, and what came of those that broke off: a file each, `partials/<sha256>.<tenant>`, named by what the whole
+//! hashes to and whose it is. One upload at a time writes such a file; what is left over is bounded by number, bytes and age.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -71,6 +71,8 @@ struct Held {
 /// The right to write one upload's file; ends when dropped. The file stays unless [`discard`](Self::discard) removes it.
 pub(crate) struct Claim {
     shared: Arc<Shared>,
+    /// Its file's name.
+    name: String,
     sha256: String,
     stop: CancellationToken,
 }
@@ -91,24 +93,26 @@ impl Partials {
         Ok(partials)
     }
 
-    /// How many bytes of an upload are here.
-    pub(crate) async fn offset(&self, sha256: &str) -> Result<u64, Unclaimed> {
-        let path = self.0.path(sha256);
+    /// How many bytes of a tenant's upload are here.
+    pub(crate) async fn offset(&self, tenant: &str, sha256: &str) -> Result<u64, Unclaimed> {
+        let path = self.0.path(&file_name(tenant, sha256));
         Ok(blocking(move || length(&path)).await?)
     }
 
-    /// Begins to receive an upload of `bytes` bytes from its `offset` on; from 0 it begins anew. The file is open at its end.
+    /// Begins to receive a tenant's upload of `bytes` bytes from its `offset` on; from 0 it begins anew. The file is open at its end.
     ///
     /// # Errors
     /// [`Unclaimed`]; `Taken` while another upload of the same bytes moves.
     pub(crate) async fn claim(
         &self,
+        tenant: &str,
         sha256: &str,
         offset: u64,
         bytes: u64,
     ) -> Result<(Claim, File), Unclaimed> {
-        let claim = self.hold(sha256, bytes).await?;
-        let (shared, path) = (Arc::clone(&self.0), self.0.path(sha256));
+        let name = file_name(tenant, sha256);
+        let (shared, path) = (Arc::clone(&self.0), self.0.path(&name));
+        let claim = self.hold(name, sha256, bytes).await?;
         let file = blocking(move || {
             shared.sweep()?;
             let mut options = OpenOptions::new();
@@ -145,13 +149,14 @@ impl Partials {
         }
     }
 
-    async fn hold(&self, sha256: &str, bytes: u64) -> Result<Claim, Unclaimed> {
+    async fn hold(&self, name: String, sha256: &str, bytes: u64) -> Result<Claim, Unclaimed> {
         let until = tokio::time::Instant::now() + GIVING_WAY;
         loop {
-            let ended = match self.0.hold(sha256, bytes) {
+            let ended = match self.0.hold(&name, bytes) {
                 Ok(stop) => {
                     return Ok(Claim {
                         shared: Arc::clone(&self.0),
+                        name,
                         sha256: sha256.to_owned(),
                         stop,
                     });
@@ -165,8 +170,8 @@ impl Partials {
 }
 
 impl Shared {
-    fn path(&self, sha256: &str) -> PathBuf {
-        self.folder.join(sha256)
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
     }
 
     fn held(&self) -> MutexGuard<'_, HashMap<String, Held>> {
@@ -174,9 +179,9 @@ impl Shared {
     }
 
     /// Takes the upload, or says what to wait for: nothing while its holder moves, its end when it was silent and is told to stop.
-    fn hold(&self, sha256: &str, bytes: u64) -> Result<CancellationToken, Option<CancellationToken>> {
+    fn hold(&self, name: &str, bytes: u64) -> Result<CancellationToken, Option<CancellationToken>> {
         let mut held = self.held();
-        if let Some(other) = held.get(sha256) {
+        if let Some(other) = held.get(name) {
             if other.moved.elapsed() < SILENT {
                 return Err(None);
             }
@@ -185,7 +190,7 @@ impl Shared {
         }
         let stop = CancellationToken::new();
         held.insert(
-            sha256.to_owned(),
+            name.to_owned(),
             Held {
                 bytes,
                 moved: Instant::now(),
@@ -201,7 +206,7 @@ impl Shared {
         for name in surplus(files, &self.limits) {
             let held = self.held();
             if !held.contains_key(&name) {
-                tracing::info!(sha256 = name, "an upload that broke off is given up");
+                tracing::info!(file = name, "an upload that broke off is given up");
                 remove(&self.path(&name));
             }
         }
@@ -235,7 +240,7 @@ impl Shared {
 impl Claim {
     /// Something of the upload came.
     pub(crate) fn moved(&self) {
-        if let Some(held) = self.shared.held().get_mut(&self.sha256) {
+        if let Some(held) = self.shared.held().get_mut(&self.name) {
             held.moved = Instant::now();
         }
     }
@@ -252,13 +257,13 @@ impl Claim {
 
     /// Removes the file: there is nothing to go on from any more.
     pub(crate) fn discard(self) {
-        remove(&self.shared.path(&self.sha256));
+        remove(&self.shared.path(&self.name));
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if let Some(held) = self.shared.held().remove(&self.sha256) {
+        if let Some(held) = self.shared.held().remove(&self.name) {
             held.ended.cancel();
         }
     }
@@ -313,6 +318,10 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send
         .map_err(io::Error::other)?
 }
 
+fn file_name(tenant: &str, sha256: &str) -> String {
+    format!("{sha256}.{tenant}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -361,25 +370,25 @@ mod tests {
     #[tokio::test]
     async fn an_upload_goes_on_where_it_broke_off() {
         let (partials, _folder) = partials(LIMITS);
-        let (claim, mut file) = partials.claim(SHA, 0, 6).await.unwrap();
+        let (claim, mut file) = partials.claim("acme", SHA, 0, 6).await.unwrap();
         file.write_all(b"abc").unwrap();
         drop((claim, file));
-        assert_eq!(partials.offset(SHA).await.unwrap(), 3);
+        assert_eq!(partials.offset("acme", SHA).await.unwrap(), 3);
         for wrong in [1, 4] {
-            let refused = partials.claim(SHA, wrong, 6).await.map(drop);
+            let refused = partials.claim("acme", SHA, wrong, 6).await.map(drop);
             assert!(
                 matches!(refused, Err(Unclaimed::Offset { has: 3 })),
                 "{refused:?}"
             );
         }
-        let (claim, mut file) = partials.claim(SHA, 3, 6).await.unwrap();
+        let (claim, mut file) = partials.claim("acme", SHA, 3, 6).await.unwrap();
         file.write_all(b"def").unwrap();
-        let path = claim.shared.path(SHA);
+        let path = claim.shared.path(&claim.name);
         assert_eq!(std::fs::read(&path).unwrap(), b"abcdef");
         claim.discard();
         assert!(!path.exists());
-        assert_eq!(partials.offset(SHA).await.unwrap(), 0);
-        let refused = partials.claim(SHA, 3, 6).await.map(drop);
+        assert_eq!(partials.offset("acme", SHA).await.unwrap(), 0);
+        let refused = partials.claim("acme", SHA, 3, 6).await.map(drop);
         assert!(matches!(refused, Err(Unclaimed::Offset { has: 0 })));
         assert!(!path.exists(), "asking leaves no file");
     }
@@ -387,25 +396,29 @@ mod tests {
     #[tokio::test]
     async fn one_writes_at_a_time_and_the_silent_give_way() {
         let (partials, _folder) = partials(LIMITS);
-        let (first, file) = partials.claim(SHA, 0, 6).await.unwrap();
-        let refused = partials.claim(SHA, 0, 6).await.map(drop);
+        let (first, file) = partials.claim("acme", SHA, 0, 6).await.unwrap();
+        assert!(
+            partials.claim("other", SHA, 0, 6).await.is_ok(),
+            "another tenant's is another file"
+        );
+        let refused = partials.claim("acme", SHA, 0, 6).await.map(drop);
         assert!(matches!(refused, Err(Unclaimed::Taken)));
-        partials.0.held().get_mut(SHA).unwrap().moved = Instant::now().checked_sub(SILENT).unwrap();
+        partials.0.held().get_mut(&first.name).unwrap().moved = Instant::now().checked_sub(SILENT).unwrap();
         let holder = tokio::spawn(async move {
             first.stop().cancelled().await;
             drop((first, file));
         });
-        assert!(partials.claim(SHA, 0, 6).await.is_ok());
+        assert!(partials.claim("acme", SHA, 0, 6).await.is_ok());
         holder.await.unwrap();
     }
 
     #[tokio::test]
     async fn what_is_being_received_is_not_swept() {
         let (partials, _folder) = partials(PartialLimits { number: 0, ..LIMITS });
-        let (claim, _file) = partials.claim(SHA, 0, 6).await.unwrap();
+        let (claim, _file) = partials.claim("acme", SHA, 0, 6).await.unwrap();
         partials.sweep().await;
-        assert!(claim.shared.path(SHA).exists());
-        let path = claim.shared.path(SHA);
+        assert!(claim.shared.path(&claim.name).exists());
+        let path = claim.shared.path(&claim.name);
         drop(claim);
         partials.sweep().await;
         assert!(!path.exists());

@@ -111,7 +111,7 @@ async fn a_host_that_cannot_work_does_not_start() {
     std::fs::write(folder.path().join("file"), "x").unwrap();
     let settings = HostSettings {
         listen: "127.0.0.1:0".to_owned(),
-        state: folder.path().join("file/state"),
+        state: folder.path().join("file/state").to_str().unwrap().to_owned(),
         ..HostSettings::default()
     };
     let error = frostline_server::Host::start(settings.check().unwrap())

@@ -266,7 +266,8 @@ async fn leftovers_are_bounded_by_number_bytes_and_age() {
 
     let mut old = few;
     old.host.take().unwrap().shutdown(Duration::from_secs(10)).await;
-    let file = partials(&old).join(digest_of(&uploads[1].digest).unwrap());
+    let name = format!("{}.default", digest_of(&uploads[1].digest).unwrap());
+    let file = partials(&old).join(name);
     let yesterday = SystemTime::now() - Duration::from_secs(25 * 3600);
     let file = std::fs::File::options().write(true).open(file).unwrap();
     file.set_modified(yesterday).unwrap();

@@ -46,7 +46,7 @@ impl TestHost {
     pub(crate) async fn on(folder: TempDir, change: impl FnOnce(&mut HostSettings)) -> Self {
         let mut settings = HostSettings {
             listen: "127.0.0.1:0".to_owned(),
-            state: folder.path().join("state"),
+            state: folder.path().join("state").to_str().unwrap().to_owned(),
             data: vec![folder.path().join("data").to_str().unwrap().to_owned()],
             ..HostSettings::default()
         };

@@ -217,6 +217,16 @@ impl HostClient {
         )
     }
 
+    /// Removes the guest `name` with all its versions; `false` when there is none.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn remove_guest(&self, name: &str) -> Result<bool, ClientError> {
+        let path = path("guests", name);
+        let removed = self.transport.send(Method::DELETE, &path, &[], None, &self.meter);
+        Ok(found(removed.await)?.is_some())
+    }
+
     /// Uploads a guest unless the host has these very bytes under this name.
     ///
     /// # Errors

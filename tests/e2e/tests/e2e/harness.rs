@@ -95,6 +95,11 @@ impl Scratch {
         assert!(left.is_empty(), "left behind: {left:?}");
     }
 
+    /// The scratch folder itself.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// A host over the photos.
     pub(crate) fn host(&self, arguments: &[&str]) -> HostProcess {
         let binary = binary();

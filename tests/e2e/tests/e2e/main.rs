@@ -13,4 +13,6 @@ mod harness;
 mod hosts;
 mod real_data;
 mod s3;
+mod state;
+mod tenants;
 mod training;

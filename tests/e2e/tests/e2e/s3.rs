@@ -27,13 +27,13 @@ print(url, flush=True)
 sys.stdin.read()
 "#;
 
-struct Moto {
+pub(crate) struct Moto {
     child: Child,
-    url: String,
+    pub(crate) url: String,
 }
 
 impl Moto {
-    fn start(scratch: &Scratch) -> Option<Self> {
+    pub(crate) fn start(scratch: &Scratch) -> Option<Self> {
         let mut child = Command::new("python3")
             .args(["-c", SERVER])
             .arg(scratch.path("photos"))
@@ -81,7 +81,7 @@ fn a_bucket_that_is_not_there_is_named() {
     assert!(!run.stderr.contains("a-secret-key"));
 }
 
-fn with_credentials<'a>(command: &'a mut Command, url: &str) -> &'a mut Command {
+pub(crate) fn with_credentials<'a>(command: &'a mut Command, url: &str) -> &'a mut Command {
     command
         .env("AWS_ENDPOINT_URL", url)
         .env("AWS_ALLOW_HTTP", "true")

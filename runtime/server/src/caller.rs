@@ -1,0 +1,141 @@
+//! Who asks, and what of this host is there for them: all that handlers of tenants' requests look at.
+
+use crate::Root;
+use crate::http::Refusal;
+use crate::service::{DescriptionKey, Service};
+use crate::state::{Facts, Found, ModelFacts, Owned, Stored};
+use crate::tenants::Tenant;
+use axum::extract::FromRequestParts;
+use frostline_objects::Store;
+use frostline_sandbox::{CutView, Guest, ModelView};
+use frostline_wire::{Description, Pin};
+use http::request::Parts;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// A tenant at this host.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    service: Arc<Service>,
+    tenant: Arc<Tenant>,
+}
+
+/// Everything that is not one tenant's.
+impl Deref for Caller {
+    type Target = Arc<Service>;
+
+    fn deref(&self) -> &Arc<Service> {
+        &self.service
+    }
+}
+
+/// The tenant that the token was found to be of, before the handler was reached.
+impl FromRequestParts<Arc<Service>> for Caller {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Refusal> {
+        let tenant = parts.extensions.get::<Arc<Tenant>>();
+        Ok(Self {
+            service: Arc::clone(service),
+            tenant: tenant.cloned().ok_or(Refusal::Unauthorized)?,
+        })
+    }
+}
+
+impl Caller {
+    pub(crate) fn tenant(&self) -> &Tenant {
+        &self.tenant
+    }
+
+    /// Its guests.
+    pub(crate) fn guests(&self) -> Owned<'_, ()> {
+        self.service.state.guests.of(&self.tenant.name)
+    }
+
+    /// Its models.
+    pub(crate) fn models(&self) -> Owned<'_, ModelFacts> {
+        self.service.state.models.of(&self.tenant.name)
+    }
+
+    /// The store of a data root, if the tenant was granted it.
+    pub(crate) fn store(&self, root: &str) -> Result<Arc<Store>, Refusal> {
+        let parsed =
+            Root::parse(root).map_err(|why| Refusal::request(format!("data root {root:?}: {why}")))?;
+        if !self.tenant.data.allows(&parsed) {
+            return Err(Refusal::not_found(format!(
+                "this host grants no data at {root:?}; whoever runs it grants data roots, by 'data' in its configuration or by frostline admin"
+            )));
+        }
+        self.service
+            .stores
+            .get_or_insert_with(&parsed, || Ok(Arc::new(Store::open(parsed.as_str())?)))
+    }
+
+    /// The guest of a pin, ready to run.
+    pub(crate) async fn guest(&self, pin: &Pin) -> Result<Guest, Refusal> {
+        pinned(&self.guests(), "guest", pin)?;
+        let service = &self.service;
+        let prepare = async {
+            let bytes = service.state.guests.blob(&pin.sha256).await?;
+            Ok(service.sandbox.prepare(bytes).await?)
+        };
+        service.prepared.get_or_insert_async(&pin.sha256, prepare).await
+    }
+
+    /// The model of a pin, as guests see it.
+    pub(crate) fn model(&self, pin: &Pin) -> Result<Arc<ModelView>, Refusal> {
+        let stored = pinned(&self.models(), "model", pin)?;
+        let facts = &stored.facts;
+        let cuts = facts.cuts.iter().map(|cut| CutView {
+            name: cut.name.clone(),
+            shape: cut.shape.clone(),
+        });
+        Ok(Arc::new(ModelView {
+            sha256: stored.sha256.clone(),
+            input: facts.input.clone(),
+            input_shape: facts.input_shape.clone(),
+            cuts: cuts.collect(),
+        }))
+    }
+
+    /// What the guest says it does for the model; asked once.
+    pub(crate) async fn describe(
+        &self,
+        guest: &Guest,
+        model: &Arc<ModelView>,
+        parameters: &str,
+    ) -> Result<Arc<Description>, Refusal> {
+        let limit = self.service.config.limits.parameter_bytes;
+        if parameters.len() > limit {
+            return Err(Refusal::TooLarge {
+                what: "parameters".to_owned(),
+                bytes: parameters.len() as u64,
+                limit: limit as u64,
+            });
+        }
+        let key = DescriptionKey {
+            guest: guest.sha256().to_owned(),
+            model: model.sha256.clone(),
+            parameters: parameters.to_owned(),
+        };
+        let ask = async { Ok(Arc::new(guest.describe(model, parameters).await?)) };
+        self.service.descriptions.get_or_insert_async(&key, ask).await
+    }
+}
+
+/// The version a pin names.
+fn pinned<F: Facts>(shelf: &Owned<'_, F>, what: &str, pin: &Pin) -> Result<Arc<Stored<F>>, Refusal> {
+    let Pin { name, sha256 } = pin;
+    match shelf.find(name, Some(sha256)) {
+        Found::Version(stored) => Ok(stored),
+        Found::Nothing => Err(Refusal::not_found(format!(
+            "this host has no {what} {name:?}; upload it with PUT /v1/{what}s/{name}"
+        ))),
+        Found::Other(newest) => Err(Refusal::OtherVersion {
+            message: format!(
+                "the {what} {name:?} on this host has the SHA-256 {}, not {sha256}; upload yours again, or ask for that one",
+                newest.sha256
+            ),
+        }),
+    }
+}

@@ -1,0 +1,205 @@
+//! The admin's interface, on a Unix socket: whoever may write to the socket's file is the admin.
+
+use super::tenant_routes::checked_name;
+use super::{Refusal, json};
+use crate::GrantedRoots;
+use crate::service::Service;
+use crate::tenants::{CONFIGURED, Fresh, MOST_TOKENS, TenantRecord};
+use axum::extract::{Path, Request, State};
+use axum::routing::{delete, get, post};
+use axum::{Json, Router};
+use frostline_profile::now;
+use frostline_wire::{GivenToken, NewTenant, NewToken, TenantChange, TenantInfo, TokenInfo};
+use http::StatusCode;
+use std::sync::Arc;
+
+/// All routes.
+pub(crate) fn admin_routes(service: Arc<Service>) -> Router {
+    Router::new()
+        .route("/v1/tenants", get(list).post(add))
+        .route("/v1/tenants/{name}", get(show).patch(change).delete(remove))
+        .route("/v1/tenants/{name}/tokens", post(rotate))
+        .route("/v1/tenants/{name}/tokens/{id}", delete(revoke))
+        .fallback(|uri: http::Uri| async move {
+            Refusal::Route {
+                path: uri.path().to_owned(),
+            }
+        })
+        .with_state(service)
+}
+
+async fn list(State(service): State<Arc<Service>>) -> Json<Vec<TenantInfo>> {
+    let tenants = service.state.tenants.list("");
+    Json(tenants.iter().map(|(name, record)| info(name, record)).collect())
+}
+
+async fn show(
+    State(service): State<Arc<Service>>,
+    Path(name): Path<String>,
+) -> Result<Json<TenantInfo>, Refusal> {
+    let record = service.state.tenants.get(&name).ok_or_else(|| unknown(&name))?;
+    Ok(Json(info(&name, &record)))
+}
+
+async fn add(
+    State(service): State<Arc<Service>>,
+    request: Request,
+) -> Result<(StatusCode, Json<GivenToken>), Refusal> {
+    let new: NewTenant = json(request, &service.config.limits).await?;
+    checked_name(&new.name)?;
+    if new.name == CONFIGURED {
+        return Err(Refusal::request(format!(
+            "{CONFIGURED} is the tenant of the host's configuration; take another name"
+        )));
+    }
+    let data = granted(&new.data)?;
+    let fresh = fresh(&new.name, new.token_seconds)?;
+    let record = change_record(&service, &new.name, |now| match now {
+        Some(_) => Err(Refusal::request(format!(
+            "there is a tenant {:?} already",
+            new.name
+        ))),
+        None => Ok(Some(TenantRecord::new(data.clone(), fresh.kept.clone()))),
+    });
+    let record = record.await?.ok_or_else(|| unknown(&new.name))?;
+    tracing::info!(tenant = new.name, "tenant added");
+    Ok((StatusCode::CREATED, Json(given(&new.name, &record, fresh))))
+}
+
+async fn change(
+    State(service): State<Arc<Service>>,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<Json<TenantInfo>, Refusal> {
+    let change: TenantChange = json(request, &service.config.limits).await?;
+    let data = change.data.as_deref().map(granted).transpose()?;
+    let record = change_record(&service, &name, |now| {
+        let mut record = now.cloned().ok_or_else(|| unknown(&name))?;
+        record.data = data.clone().unwrap_or(record.data);
+        record.disabled = change.disabled.unwrap_or(record.disabled);
+        Ok(Some(record))
+    });
+    let record = record.await?.ok_or_else(|| unknown(&name))?;
+    tracing::info!(tenant = name, disabled = record.disabled, "tenant changed");
+    Ok(Json(info(&name, &record)))
+}
+
+async fn rotate(
+    State(service): State<Arc<Service>>,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<(StatusCode, Json<GivenToken>), Refusal> {
+    let new: NewToken = json(request, &service.config.limits).await?;
+    let fresh = fresh(&name, new.token_seconds)?;
+    let until = new.others_seconds.map(|seconds| now().saturating_add(seconds));
+    let record = change_record(&service, &name, |before| {
+        let mut record = before.cloned().ok_or_else(|| unknown(&name))?;
+        // Done once, however often it is tried.
+        if record.tokens.iter().all(|token| token.id != fresh.kept.id) {
+            record.rotate(fresh.kept.clone(), until, now());
+        }
+        if record.tokens.len() > MOST_TOKENS {
+            return Err(Refusal::request(format!(
+                "the tenant {name:?} has {MOST_TOKENS} tokens, the most there may be; revoke one first"
+            )));
+        }
+        Ok(Some(record))
+    });
+    let record = record.await?.ok_or_else(|| unknown(&name))?;
+    tracing::info!(tenant = name, token = fresh.kept.id, "token made");
+    Ok((StatusCode::CREATED, Json(given(&name, &record, fresh))))
+}
+
+async fn revoke(
+    State(service): State<Arc<Service>>,
+    Path((name, id)): Path<(String, String)>,
+) -> Result<StatusCode, Refusal> {
+    change_record(&service, &name, |now| {
+        let mut record = now.cloned().ok_or_else(|| unknown(&name))?;
+        if !record.revoke(&id) {
+            return Err(Refusal::not_found(format!(
+                "the tenant {name:?} has no token {id:?}; frostline admin tenant show lists those it has"
+            )));
+        }
+        Ok(Some(record))
+    })
+    .await?;
+    tracing::info!(tenant = name, token = id, "token revoked");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// What the tenant uploaded goes first, so that a tenant of the same name never finds it.
+async fn remove(
+    State(service): State<Arc<Service>>,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Refusal> {
+    change_record(&service, &name, |now| {
+        let mut record = now.cloned().ok_or_else(|| unknown(&name))?;
+        record.disabled = true;
+        Ok(Some(record))
+    })
+    .await?;
+    let (guests, models) = (service.state.guests.of(&name), service.state.models.of(&name));
+    for (guest, _) in guests.list() {
+        guests.delete(&guest).await?;
+    }
+    for (model, _) in models.list() {
+        models.delete(&model).await?;
+    }
+    change_record(&service, &name, |_| Ok(None)).await?;
+    tracing::info!(tenant = name, "tenant removed");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Changes a tenant's record as it is now on all hosts.
+async fn change_record(
+    service: &Service,
+    name: &str,
+    change: impl FnMut(Option<&TenantRecord>) -> Result<Option<TenantRecord>, Refusal>,
+) -> Result<Option<Arc<TenantRecord>>, Refusal> {
+    let tenants = &service.state.tenants;
+    // Another host may have changed it a moment ago.
+    tenants.refresh(name).await?;
+    tenants.update(name, change).await
+}
+
+/// Roots as they are kept, if they can be granted.
+fn granted(roots: &[String]) -> Result<Vec<String>, Refusal> {
+    GrantedRoots::new(roots).map_err(|error| Refusal::request(error.to_string()))?;
+    Ok(roots.to_vec())
+}
+
+fn fresh(tenant: &str, seconds: Option<u64>) -> Result<Fresh, Refusal> {
+    let now = now();
+    let expires_at = seconds.map(|seconds| now.saturating_add(seconds));
+    Fresh::make(tenant, now, expires_at)
+        .map_err(|error| Refusal::host(format!("no random bytes for a token: {error}")))
+}
+
+fn given(name: &str, record: &TenantRecord, fresh: Fresh) -> GivenToken {
+    GivenToken {
+        tenant: info(name, record),
+        token: fresh.text,
+    }
+}
+
+fn info(name: &str, record: &TenantRecord) -> TenantInfo {
+    let token = |token: &crate::tenants::KeptToken| TokenInfo {
+        id: token.id.clone(),
+        created_at: token.created_at,
+        expires_at: token.expires_at,
+    };
+    TenantInfo {
+        name: name.to_owned(),
+        created_at: record.created_at,
+        disabled: record.disabled,
+        data: record.data.clone(),
+        tokens: record.tokens.iter().map(token).collect(),
+    }
+}
+
+fn unknown(name: &str) -> Refusal {
+    Refusal::not_found(format!(
+        "there is no tenant {name:?}; frostline admin tenant list shows those there are"
+    ))
+}

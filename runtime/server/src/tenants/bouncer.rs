@@ -1,0 +1,108 @@
+//! Slows down who tries tokens: after a few bad ones from one address, each further one costs twice the wait of the last.
+
+use quick_cache::sync::Cache;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+/// Bad tokens from one address that cost nothing: a program with an old token, started again a few times.
+const FREE: u32 = 8;
+
+/// The wait after the first bad token beyond those, and the longest.
+const WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
+
+/// An address without a bad token for this long starts afresh.
+const FORGOTTEN: Duration = Duration::from_secs(900);
+
+/// Addresses that are remembered. Who has more to try from is slowed down by the size of a token.
+const ADDRESSES: usize = 4096;
+
+/// Remembers bad tokens by address.
+pub(crate) struct Bouncer {
+    seen: Cache<IpAddr, Seen>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    bad: u32,
+    last: Instant,
+}
+
+impl Bouncer {
+    pub(crate) fn new() -> Self {
+        Self {
+            seen: Cache::new(ADDRESSES),
+        }
+    }
+
+    /// How long `address` must wait before a token of it is looked at; `None` for not at all.
+    pub(crate) fn wait(&self, address: IpAddr, now: Instant) -> Option<Duration> {
+        let seen = self.seen.get(&address)?;
+        let beyond = seen.bad.checked_sub(FREE + 1)?;
+        let factor = 1_u32.checked_shl(beyond).unwrap_or(u32::MAX);
+        let wait = WAIT.0.checked_mul(factor).unwrap_or(WAIT.1).min(WAIT.1);
+        wait.checked_sub(now.duration_since(seen.last))
+            .filter(|left| !left.is_zero())
+    }
+
+    /// A bad token came from `address`.
+    pub(crate) fn bad(&self, address: IpAddr, now: Instant) {
+        let recent = |seen: &Seen| now.duration_since(seen.last) < FORGOTTEN;
+        let bad = self.seen.get(&address).filter(recent).map_or(0, |seen| seen.bad);
+        let seen = Seen {
+            bad: bad.saturating_add(1),
+            last: now,
+        };
+        self.seen.insert(address, seen);
+    }
+
+    /// A good token came from `address`.
+    pub(crate) fn good(&self, address: IpAddr) {
+        self.seen.remove(&address);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    #[test]
+    fn a_few_bad_tokens_are_free_and_then_waits_double() {
+        let (bouncer, now) = (Bouncer::new(), Instant::now());
+        for _ in 0..FREE {
+            bouncer.bad(HERE, now);
+            assert_eq!(bouncer.wait(HERE, now), None);
+        }
+        for seconds in [1, 2, 4] {
+            bouncer.bad(HERE, now);
+            assert_eq!(bouncer.wait(HERE, now), Some(Duration::from_secs(seconds)));
+        }
+        assert_eq!(
+            bouncer.wait(HERE, now + Duration::from_secs(3)),
+            Some(Duration::from_secs(1))
+        );
+        assert_eq!(bouncer.wait(HERE, now + Duration::from_secs(4)), None);
+        assert_eq!(bouncer.wait(IpAddr::V4(Ipv4Addr::BROADCAST), now), None);
+        for _ in 0..100 {
+            bouncer.bad(HERE, now);
+        }
+        assert_eq!(bouncer.wait(HERE, now), Some(WAIT.1));
+    }
+
+    #[test]
+    fn a_good_token_or_time_forgives() {
+        let (bouncer, now) = (Bouncer::new(), Instant::now());
+        for _ in 0..20 {
+            bouncer.bad(HERE, now);
+        }
+        bouncer.bad(HERE, now + FORGOTTEN);
+        assert_eq!(bouncer.wait(HERE, now + FORGOTTEN), None);
+        for _ in 0..20 {
+            bouncer.bad(HERE, now);
+        }
+        bouncer.good(HERE);
+        assert_eq!(bouncer.wait(HERE, now), None);
+    }
+}

@@ -1,0 +1,130 @@
+//! What is kept of a tenant, and how it changes.
+
+use super::token::{KeptToken, Shown};
+use serde::{Deserialize, Serialize};
+
+/// Tokens a tenant may have at once: a few programs, each with one that is being replaced.
+pub(crate) const MOST_TOKENS: usize = 32;
+
+/// A tenant as hosts keep it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TenantRecord {
+    /// Seconds since 1970.
+    pub(crate) created_at: u64,
+    /// Whether its requests are refused.
+    pub(crate) disabled: bool,
+    /// Data roots it may read, each with everything below it.
+    pub(crate) data: Vec<String>,
+    /// Its tokens.
+    pub(crate) tokens: Vec<KeptToken>,
+}
+
+/// Why a token does not let anybody in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Denied {
+    /// Nobody's, or of a tenant nobody knows; which of them is not told.
+    Unknown,
+    /// It was valid until this time, in seconds since 1970.
+    Expired(u64),
+    /// The tenant is disabled.
+    Disabled,
+}
+
+impl TenantRecord {
+    /// A tenant with one token.
+    pub(crate) fn new(data: Vec<String>, token: KeptToken) -> Self {
+        Self {
+            created_at: token.created_at,
+            disabled: false,
+            data,
+            tokens: vec![token],
+        }
+    }
+
+    /// Whether a token lets its holder in. That it expired, or that the tenant is disabled, is told only to who has the secret.
+    ///
+    /// # Errors
+    /// [`Denied`].
+    pub(crate) fn admit(&self, shown: &Shown<'_>, now: u64) -> Result<(), Denied> {
+        let token = self.tokens.iter().find(|token| token.id == shown.id);
+        let token = token.filter(|token| token.is(shown)).ok_or(Denied::Unknown)?;
+        match token.expires_at {
+            Some(at) if token.has_expired(now) => Err(Denied::Expired(at)),
+            _ if self.disabled => Err(Denied::Disabled),
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds a token; those there are end at `others_until` at the latest, so that their holders have time to change. Tokens that have
+    /// expired are forgotten.
+    pub(crate) fn rotate(&mut self, fresh: KeptToken, others_until: Option<u64>, now: u64) {
+        self.tokens.retain(|token| !token.has_expired(now));
+        if let Some(until) = others_until {
+            for token in &mut self.tokens {
+                token.expires_at = Some(token.expires_at.map_or(until, |at| at.min(until)));
+            }
+        }
+        self.tokens.push(fresh);
+    }
+
+    /// Forgets a token; `false` when there is none of that id.
+    pub(crate) fn revoke(&mut self, id: &str) -> bool {
+        let before = self.tokens.len();
+        self.tokens.retain(|token| token.id != id);
+        self.tokens.len() < before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::token::Fresh;
+    use super::*;
+
+    fn admit(record: &TenantRecord, text: &str, now: u64) -> Result<(), Denied> {
+        record.admit(&Shown::parse(text).unwrap(), now)
+    }
+
+    #[test]
+    fn old_tokens_live_on_for_a_while_when_a_new_one_is_made() {
+        let (old, new) = (
+            Fresh::make("a", 0, None).unwrap(),
+            Fresh::make("a", 10, None).unwrap(),
+        );
+        let mut record = TenantRecord::new(Vec::new(), old.kept);
+        record.rotate(new.kept, Some(20), 10);
+        for text in [&old.text, &new.text] {
+            assert_eq!(admit(&record, text, 19), Ok(()));
+        }
+        assert_eq!(admit(&record, &old.text, 20), Err(Denied::Expired(20)));
+        assert_eq!(admit(&record, &new.text, 20), Ok(()));
+        record.rotate(Fresh::make("a", 30, None).unwrap().kept, None, 30);
+        assert_eq!(
+            admit(&record, &old.text, 30),
+            Err(Denied::Unknown),
+            "it is forgotten"
+        );
+        assert_eq!(admit(&record, &new.text, 30), Ok(()));
+    }
+
+    #[test]
+    fn rotation_never_lets_a_token_live_longer() {
+        let old = Fresh::make("a", 0, Some(15)).unwrap();
+        let mut record = TenantRecord::new(Vec::new(), old.kept);
+        record.rotate(Fresh::make("a", 10, None).unwrap().kept, Some(100), 10);
+        assert_eq!(admit(&record, &old.text, 15), Err(Denied::Expired(15)));
+    }
+
+    #[test]
+    fn who_has_no_secret_learns_nothing() {
+        let fresh = Fresh::make("a", 0, Some(5)).unwrap();
+        let mut record = TenantRecord::new(Vec::new(), fresh.kept.clone());
+        record.disabled = true;
+        let forged = fresh.text[..fresh.text.len() - 64].to_owned() + &"0".repeat(64);
+        assert_eq!(admit(&record, &forged, 0), Err(Denied::Unknown));
+        assert_eq!(admit(&record, &fresh.text, 0), Err(Denied::Disabled));
+        assert_eq!(admit(&record, &fresh.text, 5), Err(Denied::Expired(5)));
+        assert!(record.revoke(&fresh.kept.id) && !record.revoke(&fresh.kept.id));
+        assert_eq!(admit(&record, &fresh.text, 0), Err(Denied::Unknown));
+    }
+}

@@ -1,0 +1,131 @@
+//! Tokens of tenants: `frost_<tenant>_<id>_<secret>`. Shown once, when they are made; hosts keep a hash. Tenant and id say which hash to
+//! look at, so that no host searches by anything secret.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::fmt::Write as _;
+use subtle::ConstantTimeEq;
+
+/// What all tokens begin with, so that scanners for leaked secrets know them.
+const MARK: &str = "frost_";
+
+/// Random bytes of a token's id: enough that no tenant has one twice.
+const ID_BYTES: usize = 4;
+
+/// Random bytes of its secret: 256 bits cannot be guessed, whatever the rate of tries.
+const SECRET_BYTES: usize = 32;
+
+/// A token as its holder shows it. Not for logs: it holds the secret.
+pub(crate) struct Shown<'a> {
+    pub(crate) tenant: &'a str,
+    pub(crate) id: &'a str,
+    text: &'a str,
+}
+
+/// A token as hosts keep it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KeptToken {
+    /// Which of the tenant's tokens this is.
+    pub(crate) id: String,
+    /// SHA-256 of the whole text, in hexadecimal.
+    sha256: String,
+    /// Seconds since 1970.
+    pub(crate) created_at: u64,
+    /// Seconds since 1970; `None` for one that does not expire.
+    pub(crate) expires_at: Option<u64>,
+}
+
+/// A fresh token: what the tenant gets, and what is kept.
+pub(crate) struct Fresh {
+    pub(crate) text: String,
+    pub(crate) kept: KeptToken,
+}
+
+impl Fresh {
+    /// Makes a token for `tenant`.
+    ///
+    /// # Errors
+    /// The system's, when it has no random bytes.
+    pub(crate) fn make(tenant: &str, now: u64, expires_at: Option<u64>) -> Result<Self, getrandom::Error> {
+        let mut random = [0_u8; ID_BYTES + SECRET_BYTES];
+        getrandom::fill(&mut random)?;
+        let (id, secret) = random.split_at(ID_BYTES);
+        let (id, mut text) = (hex::encode(id), format!("{MARK}{tenant}_"));
+        // Writing to a string does not fail.
+        let _ = write!(text, "{id}_{}", hex::encode(secret));
+        let kept = KeptToken {
+            id,
+            sha256: hash(&text),
+            created_at: now,
+            expires_at,
+        };
+        Ok(Self { text, kept })
+    }
+}
+
+impl<'a> Shown<'a> {
+    /// Takes a token's text apart; `None` for what cannot be one.
+    pub(crate) fn parse(text: &'a str) -> Option<Self> {
+        let (rest, secret) = text.strip_prefix(MARK)?.rsplit_once('_')?;
+        let (tenant, id) = rest.rsplit_once('_')?;
+        let plain = !tenant.is_empty() && id.len() == 2 * ID_BYTES && secret.len() == 2 * SECRET_BYTES;
+        plain.then_some(Self { tenant, id, text })
+    }
+}
+
+impl KeptToken {
+    /// Whether `shown` is this token, in time that does not depend on it.
+    pub(crate) fn is(&self, shown: &Shown<'_>) -> bool {
+        hash(shown.text).as_bytes().ct_eq(self.sha256.as_bytes()).into()
+    }
+
+    pub(crate) fn has_expired(&self, now: u64) -> bool {
+        self.expires_at.is_some_and(|at| at <= now)
+    }
+}
+
+fn hash(text: &str) -> String {
+    hex::encode(Sha256::digest(text.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fresh_token_is_known_again_and_no_other_is() {
+        let [one, other] = [0, 1].map(|_| Fresh::make("acme_eu", 10, Some(20)).unwrap());
+        let shown = Shown::parse(&one.text).unwrap();
+        assert_eq!((shown.tenant, shown.id), ("acme_eu", one.kept.id.as_str()));
+        assert!(one.kept.is(&shown));
+        assert!(!other.kept.is(&shown));
+        assert!(!one.kept.has_expired(19) && one.kept.has_expired(20));
+        assert!(!Fresh::make("a", 0, None).unwrap().kept.has_expired(u64::MAX));
+    }
+
+    #[test]
+    fn what_is_kept_does_not_show_the_secret() {
+        let fresh = Fresh::make("acme", 0, None).unwrap();
+        let kept = serde_json::to_string(&fresh.kept).unwrap();
+        let secret = fresh.text.rsplit('_').next().unwrap();
+        assert!(!kept.contains(secret) && !format!("{:?}", fresh.kept).contains(secret));
+    }
+
+    #[test]
+    fn what_cannot_be_a_token_is_none() {
+        let fresh = Fresh::make("acme", 0, None).unwrap().text;
+        let short = &fresh[..fresh.len() - 1];
+        for text in [
+            "",
+            "frost_",
+            "frost_acme",
+            "acme_1_2",
+            short,
+            &fresh[1..],
+            &fresh.replace("acme", ""),
+        ] {
+            assert!(Shown::parse(text).is_none(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What `frostline admin` and a host say to each other.
+
+use serde::{Deserialize, Serialize};
+
+/// A tenant as its host's admin sees it. Times are in seconds since 1970.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TenantInfo {
+    /// Its name.
+    pub name: String,
+    /// When it was added.
+    pub created_at: u64,
+    /// Whether its requests are refused.
+    pub disabled: bool,
+    /// Data roots it may read, each with everything below it.
+    pub data: Vec<String>,
+    /// Its tokens, without their secrets.
+    pub tokens: Vec<TokenInfo>,
+}
+
+/// A token without its secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenInfo {
+    /// Which of the tenant's tokens this is: the part before its secret.
+    pub id: String,
+    /// When it was made.
+    pub created_at: u64,
+    /// When it ends; `None` for never.
+    pub expires_at: Option<u64>,
+}
+
+/// A tenant to be added.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewTenant {
+    /// Its name: `[a-z0-9][a-z0-9._-]{0,62}`.
+    pub name: String,
+    /// Data roots it may read.
+    pub data: Vec<String>,
+    /// How long its first token lives.
+    #[serde(default)]
+    pub token_seconds: Option<u64>,
+}
+
+/// What is to be different about a tenant; what is not there stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantChange {
+    /// Data roots it may read, in place of those before.
+    #[serde(default)]
+    pub data: Option<Vec<String>>,
+    /// Whether its requests are refused.
+    #[serde(default)]
+    pub disabled: Option<bool>,
+}
+
+/// A token to be made.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewToken {
+    /// How long it lives.
+    #[serde(default)]
+    pub token_seconds: Option<u64>,
+    /// When the tenant's other tokens end at the latest, in seconds from now; `None` leaves them as they are.
+    #[serde(default)]
+    pub others_seconds: Option<u64>,
+}
+
+/// A tenant and its fresh token, which is shown this once.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GivenToken {
+    /// The tenant, the token among its others.
+    pub tenant: TenantInfo,
+    /// The token.
+    pub token: String,
+}

@@ -1,0 +1,98 @@
+//! Hosts that share their state.
+
+use crate::harness::{Scratch, binary, events, frostline};
+use crate::s3::{Moto, with_credentials};
+use frostline_e2e::{HostProcess, finish};
+use serde_json::Value;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// How long a change may take to be seen before the test fails; a few seconds are usual.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Two hosts on `state`, each with a local folder of its own.
+fn hosts(scratch: &Scratch, state: &str, start: impl Fn(&[&str]) -> HostProcess) -> [HostProcess; 2] {
+    ["one", "two"].map(|name| {
+        let local = scratch.path(name);
+        start(&["--state", state, "--local", local.to_str().unwrap()])
+    })
+}
+
+fn flags<'a>(host: &'a HostProcess, url: &'a str) -> [&'a str; 4] {
+    ["--host", url, "--token-file", host.token_file().to_str().unwrap()]
+}
+
+fn guests(host: &HostProcess) -> Vec<String> {
+    let url = host.url();
+    let run = finish(
+        frostline()
+            .args(["guest", "list", "--json"])
+            .args(flags(host, &url)),
+    )
+    .unwrap();
+    let guests: Vec<Value> = serde_json::from_str(&run.stdout).expect(&run.stderr);
+    let name = |guest: &Value| guest["name"].as_str().unwrap().to_owned();
+    guests.iter().map(name).collect()
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < PATIENCE, "{what} was not seen");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// What one host is given the other one serves, and a job there sends nothing.
+fn check(scratch: &Scratch, mut hosts: [HostProcess; 2], data: &[&str]) {
+    let train = |host: &HostProcess| {
+        let url = host.url();
+        let arguments = [&flags(host, &url)[..], &["--split", "features"], data].concat();
+        events(&scratch.train(&arguments))
+    };
+    let sent = |events: &[Value]| {
+        let uploads = events.iter().filter(|event| event["event"] == "upload");
+        uploads.filter(|event| event["skipped"] == false).count()
+    };
+    assert_eq!(sent(&train(&hosts[0])), 2);
+    let names = guests(&hosts[0]);
+    assert_eq!(names.len(), 1);
+    until("the guest", || guests(&hosts[1]) == names);
+    // What is told of first is read first: the model was uploaded after the guest.
+    let url = hosts[1].url();
+    until("the model", || sent(&train(&hosts[1])) == 0);
+    let run = finish(
+        frostline()
+            .args(["guest", "remove", &names[0]])
+            .args(flags(&hosts[1], &url)),
+    );
+    assert_eq!(run.as_ref().unwrap().code, Some(0), "{run:?}");
+    until("its removal", || guests(&hosts[0]).is_empty());
+    // One of them gone at any time, the other one has everything.
+    hosts[1].kill().unwrap();
+    assert_eq!(sent(&train(&hosts[0])), 1);
+    assert_eq!(guests(&hosts[0]), names);
+}
+
+#[test]
+fn two_hosts_share_a_directory() {
+    let scratch = Scratch::with_photos(4, 1);
+    let state = scratch.path("shared");
+    let start = |arguments: &[&str]| scratch.host(arguments);
+    let hosts = hosts(&scratch, state.to_str().unwrap(), start);
+    check(&scratch, hosts, &[]);
+}
+
+#[test]
+fn two_hosts_share_a_bucket() {
+    let scratch = Scratch::with_photos(4, 1);
+    let Some(moto) = Moto::start(&scratch) else { return };
+    let start = |arguments: &[&str]| {
+        let mut command = Command::new(binary());
+        with_credentials(&mut command, &moto.url);
+        let photos = scratch.path("photos");
+        HostProcess::start_as(command, scratch.folder(), photos.to_str().unwrap(), arguments).unwrap()
+    };
+    let hosts = hosts(&scratch, "s3://photos/frostline", start);
+    check(&scratch, hosts, &[]);
+}

@@ -1,0 +1,191 @@
+//! Tenants on one host: what `frostline admin` does for them, and what they see of each other.
+
+use crate::harness::{Scratch, events, frostline};
+use frostline_e2e::{Finished, HostProcess, finish};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A host and its admin.
+struct Place {
+    scratch: Scratch,
+    host: HostProcess,
+}
+
+impl Place {
+    fn new() -> Self {
+        let scratch = Scratch::with_photos(4, 1);
+        let host = scratch.host(&[]);
+        Self { scratch, host }
+    }
+
+    fn admin(&self, arguments: &[&str]) -> Finished {
+        let socket = self.scratch.path("state/admin.sock");
+        finish(
+            frostline()
+                .args(["admin", "--json", "--socket"])
+                .arg(socket)
+                .args(arguments),
+        )
+        .unwrap()
+    }
+
+    fn answer(&self, arguments: &[&str]) -> Value {
+        let run = self.admin(arguments);
+        assert_eq!(run.code, Some(0), "{run:?}");
+        serde_json::from_str(&run.stdout).expect(&run.stdout)
+    }
+
+    /// Adds a tenant that may read the photos, and writes its token down.
+    fn add(&self, name: &str) -> PathBuf {
+        let photos = self.scratch.path("photos");
+        let given = self.answer(&["tenant", "add", name, "--data", photos.to_str().unwrap()]);
+        self.keep(name, &given)
+    }
+
+    fn keep(&self, name: &str, given: &Value) -> PathBuf {
+        let file = self.scratch.path(name);
+        fs::write(&file, given["token"].as_str().unwrap()).unwrap();
+        file
+    }
+
+    /// A command of a tenant.
+    fn tenant(&self, token: &Path, arguments: &[&str]) -> Finished {
+        let url = self.host.url();
+        let flags = ["--host", &url, "--token-file", token.to_str().unwrap()];
+        finish(frostline().args(arguments).args(flags)).unwrap()
+    }
+
+    fn guests(&self, token: &Path) -> Finished {
+        self.tenant(token, &["guest", "list", "--json"])
+    }
+}
+
+#[test]
+fn tenants_train_side_by_side_and_see_nothing_of_each_other() {
+    let place = Place::new();
+    let (acme, other) = (place.add("acme"), place.add("other"));
+    let url = place.host.url();
+    let flags = [
+        "--host",
+        &url,
+        "--token-file",
+        acme.to_str().unwrap(),
+        "--split",
+        "features",
+    ];
+    assert!(!events(&place.scratch.train(&flags)).is_empty());
+    let seen: Vec<Value> = serde_json::from_str(&place.guests(&acme).stdout).unwrap();
+    let guest = seen[0]["name"].as_str().unwrap();
+    assert_eq!(place.guests(&other).stdout.trim(), "[]");
+    let shown = place.tenant(&other, &["guest", "show", guest]);
+    assert_eq!(shown.code, Some(1));
+    assert!(shown.stderr.contains("no guest"), "{}", shown.stderr);
+    let removed = place.tenant(&other, &["guest", "remove", guest]);
+    assert_eq!(removed.code, Some(1));
+    assert_eq!(place.tenant(&acme, &["guest", "show", guest]).code, Some(0));
+}
+
+#[test]
+fn a_tenant_reads_what_it_was_granted_and_nothing_else() {
+    let place = Place::new();
+    let acme = place.add("acme");
+    let elsewhere = place.scratch.path("elsewhere");
+    fs::create_dir_all(&elsewhere).unwrap();
+    let url = place.host.url();
+    let data = elsewhere.to_str().unwrap();
+    let flags = [
+        "--host",
+        &url,
+        "--token-file",
+        acme.to_str().unwrap(),
+        "--data",
+        data,
+    ];
+    let run = place.scratch.train(&flags);
+    place
+        .scratch
+        .assert_failed(&run, &["elsewhere", "grants no data"]);
+    place.answer(&["tenant", "set", "acme", "--data", data]);
+    let photos = place.scratch.path("photos");
+    let flags = [
+        "--host",
+        &url,
+        "--token-file",
+        acme.to_str().unwrap(),
+        "--data",
+        photos.to_str().unwrap(),
+    ];
+    place
+        .scratch
+        .assert_failed(&place.scratch.train(&flags), &["photos", "grants no data"]);
+}
+
+#[test]
+fn tokens_are_rotated_revoked_and_disabled() {
+    let place = Place::new();
+    let old = place.add("acme");
+    assert_eq!(place.guests(&old).code, Some(0));
+    let given = place.answer(&["tenant", "rotate", "acme", "--others", "1h"]);
+    let new = place.keep("new", &given);
+    for token in [&old, &new] {
+        assert_eq!(place.guests(token).code, Some(0));
+    }
+    let shown = place.answer(&["tenant", "show", "acme"]);
+    let id = shown["tokens"][0]["id"].as_str().unwrap();
+    place.admin(&["tenant", "revoke", "acme", id]);
+    let refused = |token: &Path, word: &str| {
+        let run = place.guests(token);
+        assert_eq!(run.code, Some(1), "{run:?}");
+        assert!(run.stderr.contains(word), "{}", run.stderr);
+        let secret = fs::read_to_string(token).unwrap();
+        assert!(!run.stderr.contains(&secret));
+    };
+    refused(&old, "token");
+    place.answer(&["tenant", "disable", "acme"]);
+    refused(&new, "disabled");
+    place.answer(&["tenant", "enable", "acme"]);
+    assert_eq!(place.guests(&new).code, Some(0));
+    place.answer(&["tenant", "rotate", "acme", "--others", "0s"]);
+    refused(&new, "expired");
+    assert_eq!(
+        place.admin(&["tenant", "remove", "acme"]).code,
+        Some(1),
+        "nobody said yes"
+    );
+    place.answer(&["tenant", "remove", "acme", "--yes"]);
+    assert_eq!(place.answer(&["tenant", "list"]), serde_json::json!([]));
+}
+
+#[test]
+fn what_an_admin_gets_wrong_is_said() {
+    let place = Place::new();
+    place.add("acme");
+    for (arguments, word) in [
+        (&["tenant", "add", "acme"][..], "already"),
+        (&["tenant", "add", "Acme"], "not allowed"),
+        (&["tenant", "add", "default"], "another name"),
+        (
+            &["tenant", "add", "b", "--data", "s3://bucket?x=1"],
+            "s3://bucket?x=1",
+        ),
+        (&["tenant", "show", "nobody"], "no tenant"),
+        (&["tenant", "revoke", "acme", "00000000"], "no token"),
+        (&["tenant", "remove", "nobody", "--yes"], "no tenant"),
+    ] {
+        let run = place.admin(arguments);
+        assert_eq!(run.code, Some(1), "{arguments:?}");
+        assert!(run.stderr.contains(word), "{arguments:?}: {}", run.stderr);
+    }
+    let nobody =
+        finish(frostline().args(["admin", "--socket", "/nowhere/admin.sock", "tenant", "list"])).unwrap();
+    assert!(nobody.stderr.contains("/nowhere/admin.sock"), "{}", nobody.stderr);
+}
+
+#[test]
+fn only_the_owner_may_use_the_socket() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let socket = place.scratch.path("state/admin.sock");
+    assert_eq!(fs::metadata(socket).unwrap().permissions().mode() & 0o777, 0o600);
+}
