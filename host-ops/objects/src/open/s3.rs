@@ -1,5 +1,6 @@
 //! `s3://bucket/prefix`: Amazon's S3 and whatever speaks its protocol.
 
+use super::profile::Profile;
 use super::{Kind, Listing, Opened, Variables, client, known, plain_http, prefix, profile, refused, retry};
 use crate::ObjectError;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -64,11 +65,15 @@ fn with_profile(
     builder: AmazonS3Builder,
     variables: &Variables,
 ) -> Result<AmazonS3Builder, ObjectError> {
-    let unsigned = has_credentials(&builder);
-    let profile = profile::read(variables, !unsigned).map_err(|error| refused(root, &error.to_string()))?;
+    let given = has_credentials(&builder);
+    let profile = match profile::read(variables, !given) {
+        // Nobody asked for it, and the keys are there.
+        Err(_) if given && !variables.contains_key("AWS_PROFILE") => Profile::default(),
+        read => read.map_err(|error| refused(root, &error.to_string()))?,
+    };
     let open = |builder: &AmazonS3Builder, key| builder.get_config_value(key).is_none();
     let mut builder = builder;
-    if let (false, Some(keys)) = (unsigned, profile.keys) {
+    if let (false, Some(keys)) = (given, profile.keys) {
         builder = builder
             .with_access_key_id(keys.id)
             .with_secret_access_key(keys.secret);
@@ -133,6 +138,16 @@ mod tests {
         );
         let https = ("AWS_ENDPOINT_URL", "https://store.example");
         assert!(with("s3://photos", &[lab[0], lab[1], https]).unwrap().credentials);
+        // A home that cannot be read matters only to those who need it.
+        let folder = folder.path().to_str().unwrap();
+        let unreadable = ("AWS_SHARED_CREDENTIALS_FILE", folder);
+        let keys = [("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", "key")];
+        assert!(with("s3://photos", &[unreadable]).is_err());
+        assert!(
+            with("s3://photos", &[unreadable, keys[0], keys[1]])
+                .unwrap()
+                .credentials
+        );
         let missing = [lab[0], ("AWS_PROFILE", "nobody")];
         let error = with("s3://photos", &missing).map(drop).unwrap_err().to_string();
         assert!(error.contains("nobody") && !error.contains("geheim"), "{error}");

@@ -46,6 +46,11 @@ impl Indexes {
         }
     }
 
+    /// The shard's index, if it is kept.
+    pub(crate) fn kept(&self, shard: &ShardVersion) -> Option<Arc<Index>> {
+        self.kept.get(shard)
+    }
+
     /// The shard's index, made by `make` if it is not kept. Whoever asks for it meanwhile waits for the same one.
     pub(crate) async fn get<E>(
         &self,

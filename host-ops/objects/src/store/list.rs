@@ -14,7 +14,7 @@ use std::path::Path as FilePath;
 const HEADS_AT_ONCE: usize = 16;
 
 /// What stands for the key in an error about a listing.
-const LISTING: &str = "its listing";
+pub(super) const LISTING: &str = "its listing";
 
 /// The most objects of one page, S3's own limit for one request.
 pub(super) const LARGEST_PAGE: usize = 1000;
@@ -175,7 +175,7 @@ impl Store {
         })
     }
 
-    fn failed(&self, reason: &str) -> ObjectError {
+    pub(super) fn failed(&self, reason: &str) -> ObjectError {
         ObjectError::Store {
             key: LISTING.to_owned(),
             root: self.root.clone(),

@@ -1,6 +1,6 @@
 //! Samples inside shards: finding them, and listing them.
 
-use super::list::LARGEST_PAGE;
+use super::list::{LARGEST_PAGE, LISTING};
 use super::read::Wanted;
 use super::{Object, Page, Store};
 use crate::shards::{ArchiveError, Entry, Index, IndexBuilder, SampleName, ShardVersion, Version, is_shard};
@@ -17,7 +17,7 @@ const RANGE: u64 = 8 << 20;
 /// Ranges of one shard that are read at once; they hide each other's waiting.
 const RANGES_AT_ONCE: usize = 4;
 
-/// How long reading a shard through may take: 24 GB at 40 MB/s.
+/// How long reading a shard through may take, with the wait for its turn: 24 GB at 40 MB/s.
 const READ_THROUGH: Duration = Duration::from_secs(600);
 
 /// How long a page looks for more samples once it has some. Whoever waits for a page over HTTP waits for a minute or so.
@@ -47,21 +47,31 @@ impl Store {
         let limit = limit.clamp(1, LARGEST_PAGE);
         match (layout, after) {
             (Layout::Objects, _) => self.list(after, limit).await,
-            (Layout::Shards, _) => self.list_samples(after, limit).await,
+            (Layout::Shards, _) => self.page_of_samples(after, limit).await,
             // Later pages go on as the first one began.
             (Layout::Auto, Some(last)) if SampleName::parse(last).is_some() => {
-                self.list_samples(after, limit).await
+                self.page_of_samples(after, limit).await
             }
             (Layout::Auto, Some(_)) => self.list(after, limit).await,
             (Layout::Auto, None) => {
                 let first = self.list(None, LARGEST_PAGE).await?;
                 let keys = first.objects.iter().map(|object| object.key.as_str());
                 match Layout::of(keys) {
-                    Layout::Shards => self.list_samples(None, limit).await,
+                    Layout::Shards => self.page_of_samples(None, limit).await,
                     _ => Ok(first.cut(limit)),
                 }
             }
         }
+    }
+
+    async fn page_of_samples(&self, after: Option<&str>, limit: usize) -> Result<Page, ObjectError> {
+        let late = |_| ObjectError::Deadline {
+            key: LISTING.to_owned(),
+            root: self.root.clone(),
+            after: READ_THROUGH,
+        };
+        let page = timeout(READ_THROUGH, self.list_samples(after, limit));
+        page.await.map_err(late)?
     }
 
     async fn list_samples(&self, after: Option<&str>, limit: usize) -> Result<Page, ObjectError> {
@@ -151,27 +161,30 @@ impl Store {
         })
     }
 
+    /// The shard's index. What is not kept is made by a task of its own, so that whoever gives up and asks again finds it further on.
     async fn index(&self, shard: &Object) -> Result<Arc<Index>, ObjectError> {
         let version = ShardVersion {
             key: shard.key.clone(),
             // Without a version, a shard of another size is another one at least.
             etag: shard.etag.clone().unwrap_or_else(|| shard.size.to_string()),
         };
-        self.indexes.get(&version, self.read_through(shard)).await
+        if let Some(index) = self.indexes.kept(&version) {
+            return Ok(index);
+        }
+        let (store, shard) = (self.clone(), shard.clone());
+        let making = tokio::spawn(async move {
+            let made = store.indexes.get(&version, store.read_through(&shard));
+            let late = |_| ObjectError::Deadline {
+                key: shard.key.clone(),
+                root: store.root.clone(),
+                after: READ_THROUGH,
+            };
+            timeout(READ_THROUGH, made).await.map_err(late)?
+        });
+        making.await.map_err(|error| self.failed(&error.to_string()))?
     }
 
     async fn read_through(&self, shard: &Object) -> Result<Index, ObjectError> {
-        let late = |_| ObjectError::Deadline {
-            key: shard.key.clone(),
-            root: self.root.clone(),
-            after: READ_THROUGH,
-        };
-        timeout(READ_THROUGH, self.read_ranges(shard))
-            .await
-            .map_err(late)?
-    }
-
-    async fn read_ranges(&self, shard: &Object) -> Result<Index, ObjectError> {
         let location = self.checked(&shard.key)?;
         let unreadable = |error: ArchiveError| ObjectError::Shard {
             key: shard.key.clone(),

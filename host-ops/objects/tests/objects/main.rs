@@ -7,6 +7,7 @@
     clippy::indexing_slicing
 )]
 
+mod clouds;
 mod contents;
 mod faults;
 mod keys;
