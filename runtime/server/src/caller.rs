@@ -8,7 +8,7 @@ use crate::tenants::Tenant;
 use axum::extract::FromRequestParts;
 use frostline_objects::Store;
 use frostline_sandbox::{CutView, Guest, ModelView};
-use frostline_wire::{Description, Pin};
+use frostline_wire::{Description, Pin, QuotaKey};
 use http::request::Parts;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -47,6 +47,14 @@ impl Caller {
         &self.tenant
     }
 
+    /// Writes down what the tenant did.
+    pub(crate) fn note(&self, what: &str, detail: impl Into<String>) {
+        let name = &self.tenant.name;
+        self.service
+            .audit
+            .note(&format!("tenant {name}"), what, name, detail);
+    }
+
     /// Its guests.
     pub(crate) fn guests(&self) -> Owned<'_, ()> {
         self.service.state.guests.of(&self.tenant.name)
@@ -55,6 +63,32 @@ impl Caller {
     /// Its models.
     pub(crate) fn models(&self) -> Owned<'_, ModelFacts> {
         self.service.state.models.of(&self.tenant.name)
+    }
+
+    /// Holds `wanted` of something against what the tenant may use.
+    ///
+    /// # Errors
+    /// [`Refusal::Quota`].
+    pub(crate) fn within(&self, key: QuotaKey, wanted: u64) -> Result<(), Refusal> {
+        let limit = self.tenant.allowed.get(key);
+        if wanted <= limit {
+            return Ok(());
+        }
+        Err(Refusal::Quota {
+            tenant: self.tenant.name.clone(),
+            key,
+            wanted,
+            limit,
+        })
+    }
+
+    /// Whether `more` bytes may be stored beside what the tenant has.
+    ///
+    /// # Errors
+    /// [`Refusal::Quota`].
+    pub(crate) fn may_store(&self, more: u64) -> Result<(), Refusal> {
+        let stored = self.guests().bytes().saturating_add(self.models().bytes());
+        self.within(QuotaKey::StoredBytes, stored.saturating_add(more))
     }
 
     /// The store of a data root, if the tenant was granted it.

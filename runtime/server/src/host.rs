@@ -1,5 +1,6 @@
 //! Starting and stopping a host.
 
+use crate::audit::Audit;
 use crate::extraction::{Admission, GrantDesk};
 use crate::metrics::Metrics;
 use crate::service::Service;
@@ -241,6 +242,13 @@ fn partials(config: &HostConfig) -> Result<Partials, StartError> {
     Partials::open(folder.clone(), limits).map_err(|source| StartError::Directory { path: folder, source })
 }
 
+fn audit(config: &HostConfig) -> Result<Audit, StartError> {
+    Audit::open(&config.local).map_err(|source| StartError::Directory {
+        path: config.local.clone(),
+        source,
+    })
+}
+
 async fn service(config: HostConfig) -> Result<Service, StartError> {
     let token = TokenHash::read_or_create(&config.token_file)?;
     let limits = config.limits;
@@ -267,12 +275,7 @@ async fn service(config: HostConfig) -> Result<Service, StartError> {
         ..GrantRules::default()
     };
     Ok(Service {
-        tenants: Tenants::new(
-            token,
-            config.data.clone(),
-            Arc::clone(&state.tenants),
-            Arc::clone(&lanes),
-        ),
+        tenants: Tenants::new(token, &config, Arc::clone(&state.tenants), Arc::clone(&lanes)),
         bouncer: Bouncer::new(),
         state,
         sandbox,
@@ -294,6 +297,7 @@ async fn service(config: HostConfig) -> Result<Service, StartError> {
         partials: partials(&config)?,
         uploads: Arc::new(Semaphore::new(http::upload_units(limits.upload_bytes) as usize)),
         metrics: Arc::new(Metrics::default()),
+        audit: audit(&config)?,
         work,
         end: CancellationToken::new(),
         config,

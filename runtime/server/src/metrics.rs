@@ -7,12 +7,16 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 
 /// Counters of one host.
 #[derive(Default)]
 pub(crate) struct Metrics {
     pub(crate) requests: Family<RequestLabels, Counter>,
     pub(crate) extractions: Family<ExtractionLabels, Counter>,
+    /// By tenant; as many as have shown a token since the host started.
+    pub(crate) tenants: Tally,
     pub(crate) samples: Family<SampleLabels, Counter>,
     pub(crate) answer_bytes: Counter,
     pub(crate) upload_bytes: Counter,
@@ -21,6 +25,53 @@ pub(crate) struct Metrics {
     pub(crate) extraction_seconds: Seconds,
     /// For `/v1/load`.
     pub(crate) meter: Meter,
+}
+
+/// What each tenant had of the host.
+#[derive(Default)]
+pub(crate) struct Tally {
+    pub(crate) extractions: Family<TenantLabels, Counter>,
+    pub(crate) samples: Family<TenantLabels, Counter>,
+    pub(crate) answer_bytes: Family<TenantLabels, Counter>,
+    known: Mutex<BTreeSet<String>>,
+}
+
+/// One tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct TenantLabels {
+    pub(crate) tenant: String,
+}
+
+impl Tally {
+    /// Who asked for an extraction.
+    pub(crate) fn names(&self) -> impl Iterator<Item = String> {
+        self.known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+            .into_iter()
+    }
+
+    /// Counts an extraction that ended.
+    fn ended(&self, tenant: &str) {
+        let labels = TenantLabels {
+            tenant: tenant.to_owned(),
+        };
+        self.extractions.get_or_create(&labels).inc();
+        self.known
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(labels.tenant);
+    }
+
+    /// Extractions, samples and bytes of a tenant so far.
+    pub(crate) fn of(&self, tenant: &str) -> [u64; 3] {
+        let labels = TenantLabels {
+            tenant: tenant.to_owned(),
+        };
+        [&self.extractions, &self.samples, &self.answer_bytes]
+            .map(|family| family.get(&labels).map_or(0, |counter| counter.get()))
+    }
 }
 
 /// A histogram of seconds, from 5 ms to 10 minutes.
@@ -92,8 +143,9 @@ pub(crate) struct Present {
 }
 
 impl Metrics {
-    /// Counts an admitted extraction that ended.
-    pub(crate) fn ended(&self, split: SplitKind, outcome: Outcome) {
+    /// Counts a tenant's admitted extraction that ended.
+    pub(crate) fn ended(&self, tenant: &str, split: SplitKind, outcome: Outcome) {
+        self.tenants.ended(tenant);
         self.extractions
             .get_or_create(&ExtractionLabels { split, outcome })
             .inc();
@@ -109,6 +161,22 @@ impl Metrics {
             self.extractions.clone(),
         );
         registry.register("samples", "Samples answered", self.samples.clone());
+        let tenants = [
+            (
+                "tenant_extractions",
+                "Extractions ended",
+                &self.tenants.extractions,
+            ),
+            ("tenant_samples", "Samples answered", &self.tenants.samples),
+            (
+                "tenant_answer_bytes",
+                "Bytes of extractions sent",
+                &self.tenants.answer_bytes,
+            ),
+        ];
+        for (name, help, family) in tenants {
+            registry.register(name, format!("{help}, by tenant"), family.clone());
+        }
         registry.register(
             "answer_bytes",
             "Bytes of extractions sent",

@@ -1,5 +1,6 @@
 //! What the handlers of one host share.
 
+use crate::audit::Audit;
 use crate::extraction::{Admission, GrantDesk};
 use crate::metrics::{Metrics, Present};
 use crate::state::{Partials, SharedState};
@@ -10,8 +11,9 @@ use frostline_images::DecodePool;
 use frostline_objects::Store;
 use frostline_profile::Folder;
 use frostline_sandbox::{Guest, Sandbox};
-use frostline_wire::{Description, Load, Place};
+use frostline_wire::{Activity, Description, Load, Place, TenantActivity};
 use quick_cache::sync::Cache;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -53,6 +55,8 @@ pub(crate) struct Service {
     /// Bytes of uploads being received, in the units of [`crate::http::upload_units`].
     pub(crate) uploads: Arc<Semaphore>,
     pub(crate) metrics: Arc<Metrics>,
+    /// Who did what.
+    pub(crate) audit: Audit,
     /// Everything that must be done before the host may go.
     pub(crate) work: TaskTracker,
     /// Ends what runs, wherever it is.
@@ -82,6 +86,39 @@ impl Service {
         }
     }
 
+    /// What an admin sees of the host at work.
+    pub(crate) fn activity(&self) -> Activity {
+        let standings = self.admission.standings();
+        let names: BTreeSet<String> = self
+            .metrics
+            .tenants
+            .names()
+            .chain(standings.keys().cloned())
+            .collect();
+        let tenant = |name: String| {
+            let standing = standings.get(&name).copied().unwrap_or_default();
+            let [extractions, samples, answer_bytes] = self.metrics.tenants.of(&name);
+            TenantActivity {
+                running: standing.running as u64,
+                queued: standing.queued as u64,
+                name,
+                extractions,
+                samples,
+                answer_bytes,
+            }
+        };
+        Activity {
+            stopping: self.admission.stopped(),
+            places: self.config.running as u64,
+            running: self.admission.running() as u64,
+            queued: self.admission.queued() as u64,
+            lanes: self.lanes.config().lanes as u64,
+            lane_queue: self.lanes.stats().queued as u64,
+            memory_bytes: resident_bytes(),
+            tenants: names.into_iter().map(tenant).collect(),
+        }
+    }
+
     pub(crate) fn present(&self) -> Present {
         let lanes = self.lanes.stats();
         Present {
@@ -91,4 +128,12 @@ impl Service {
             lane_samples: lanes.samples_done,
         }
     }
+}
+
+/// Memory this process holds, as Linux tells it.
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
 }

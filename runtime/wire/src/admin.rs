@@ -65,6 +65,59 @@ pub struct NewToken {
     pub others_seconds: Option<u64>,
 }
 
+/// What goes on at a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Activity {
+    /// Whether it takes no new work any more.
+    pub stopping: bool,
+    /// Extractions that may run at once.
+    pub places: u64,
+    /// Extractions running.
+    pub running: u64,
+    /// Extractions waiting.
+    pub queued: u64,
+    /// Engine lanes.
+    pub lanes: u64,
+    /// Batches waiting for a lane.
+    pub lane_queue: u64,
+    /// Memory the host's process takes, in bytes; `None` where the system does not tell.
+    pub memory_bytes: Option<u64>,
+    /// Who did something since the host started.
+    pub tenants: Vec<TenantActivity>,
+}
+
+/// What one tenant does, and did since the host started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TenantActivity {
+    /// The tenant.
+    pub name: String,
+    /// Its extractions running.
+    pub running: u64,
+    /// Its extractions waiting.
+    pub queued: u64,
+    /// Extractions that ended, however.
+    pub extractions: u64,
+    /// Samples answered.
+    pub samples: u64,
+    /// Bytes of answers sent.
+    pub answer_bytes: u64,
+}
+
+/// Who did what when.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditEntry {
+    /// Seconds since 1970.
+    pub at: u64,
+    /// `admin uid <number>` or `tenant <name>`.
+    pub who: String,
+    /// What was done, such as `tenant added`.
+    pub what: String,
+    /// Whose.
+    pub tenant: String,
+    /// To what, and how.
+    pub detail: String,
+}
+
 /// A tenant and its fresh token, which is shown this once.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GivenToken {

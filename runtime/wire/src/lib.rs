@@ -13,6 +13,7 @@ mod frames;
 mod measure;
 mod messages;
 mod profile;
+mod quota;
 mod reader;
 mod row_value;
 mod rows;
@@ -24,7 +25,10 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use admin::{GivenToken, NewTenant, NewToken, TenantChange, TenantInfo, TokenInfo};
+pub use admin::{
+    Activity, AuditEntry, GivenToken, NewTenant, NewToken, TenantActivity, TenantChange, TenantInfo,
+    TokenInfo,
+};
 pub use batch::{ActivationBatch, Row};
 pub use description::{Activation, Description, Pixels, ServedCut};
 pub use encoding::{Compression, Encoding, UnknownEncoding, Values};
@@ -36,6 +40,7 @@ pub use messages::{
     RequestedSample,
 };
 pub use profile::{CutProfile, Encoded, Linear, Place, Profile, ProfileRequest};
+pub use quota::{Quota, QuotaChange, QuotaInfo, QuotaKey, QuotaUnit, UnknownQuota};
 pub use reader::ActivationReader;
 pub use row_value::RowValue;
 pub use rows::RowFormat;

@@ -1,13 +1,15 @@
 //! `frostline admin`: look after a host.
 
+mod activity;
 mod client;
+mod quota;
+mod tenant;
+mod uploads;
 
-use crate::arguments::{Admin, AdminCommand, Tenant};
-use crate::host::data_url;
-use crate::output::{print_json, print_table};
+use crate::arguments::{Admin, AdminCommand};
+use crate::output::print_json;
 use anyhow::{Result, bail};
 use client::AdminClient;
-use frostline_wire::{GivenToken, NewTenant, NewToken, TenantChange, TenantInfo};
 use std::io::{IsTerminal, Write};
 
 /// The socket's file in a host's local directory.
@@ -16,88 +18,21 @@ pub(crate) const ADMIN_SOCKET: &str = "admin.sock";
 pub(crate) async fn run(flags: Admin, json: bool) -> Result<()> {
     let client = AdminClient::new(flags.socket);
     match flags.command {
-        AdminCommand::Tenant(command) => tenant(&client, command, json).await,
+        AdminCommand::Tenant(command) => tenant::run(&client, command, json).await,
+        AdminCommand::Quota(command) => quota::run(&client, command, json).await,
+        AdminCommand::Guest(command) => uploads::run(&client, "guest", command, json).await,
+        AdminCommand::Model(command) => uploads::run(&client, "model", command, json).await,
+        AdminCommand::Top { once } => activity::top(&client, once, json).await,
+        AdminCommand::Drain { yes } => activity::drain(&client, yes, json).await,
+        AdminCommand::Audit { tenant, limit } => activity::audit(&client, tenant, limit, json).await,
     }
 }
 
-async fn tenant(client: &AdminClient, command: Tenant, json: bool) -> Result<()> {
-    match command {
-        Tenant::Add { name, data, expires } => {
-            let new = NewTenant {
-                name,
-                data: urls(&data)?,
-                token_seconds: expires,
-            };
-            show_token(&client.post("/v1/tenants", &new).await?, json)
-        }
-        Tenant::List => {
-            let tenants: Vec<TenantInfo> = client.get("/v1/tenants").await?;
-            if json {
-                return Ok(print_json(&tenants)?);
-            }
-            table(&tenants)
-        }
-        Tenant::Show { name } => show(&client.get(&path(&name)).await?, json),
-        Tenant::Set { name, data } => {
-            let change = TenantChange {
-                data: Some(urls(&data)?),
-                ..TenantChange::default()
-            };
-            show(&client.patch(&path(&name), &change).await?, json)
-        }
-        Tenant::Rotate {
-            name,
-            expires,
-            others,
-        } => {
-            let new = NewToken {
-                token_seconds: expires,
-                others_seconds: Some(others),
-            };
-            show_token(
-                &client.post(&format!("{}/tokens", path(&name)), &new).await?,
-                json,
-            )
-        }
-        Tenant::Revoke { name, id } => {
-            client.delete(&format!("{}/tokens/{id}", path(&name))).await?;
-            done(&name, "token revoked", json)
-        }
-        Tenant::Disable { name } => disable(client, &name, true, json).await,
-        Tenant::Enable { name } => disable(client, &name, false, json).await,
-        Tenant::Remove { name, yes } => {
-            if !yes
-                && !confirmed(&format!(
-                    "Remove the tenant {name} with its guests, models and tokens?"
-                ))?
-            {
-                bail!("nothing was removed");
-            }
-            client.delete(&path(&name)).await?;
-            done(&name, "removed", json)
-        }
+/// Asks before something is done that cannot be undone, unless `yes`. Without a terminal there is nobody to ask.
+fn confirm(yes: bool, question: &str) -> Result<()> {
+    if yes {
+        return Ok(());
     }
-}
-
-async fn disable(client: &AdminClient, name: &str, disabled: bool, json: bool) -> Result<()> {
-    let change = TenantChange {
-        disabled: Some(disabled),
-        ..TenantChange::default()
-    };
-    show(&client.patch(&path(name), &change).await?, json)
-}
-
-fn path(name: &str) -> String {
-    format!("/v1/tenants/{name}")
-}
-
-/// Paths become absolute, since the host may run in another folder.
-fn urls(data: &[String]) -> Result<Vec<String>> {
-    data.iter().map(|data| data_url(data)).collect()
-}
-
-/// Asks on a terminal; without one there is nobody to ask.
-fn confirmed(question: &str) -> Result<bool> {
     if !std::io::stdin().is_terminal() {
         bail!("{question} Say so with --yes, since there is no terminal to ask on");
     }
@@ -105,62 +40,10 @@ fn confirmed(question: &str) -> Result<bool> {
     std::io::stderr().flush()?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
-}
-
-fn show_token(given: &GivenToken, json: bool) -> Result<()> {
-    if json {
-        return Ok(print_json(given)?);
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => bail!("nothing was done"),
     }
-    eprintln!("the token of {}, which is not shown again:", given.tenant.name);
-    println!("{}", given.token);
-    Ok(())
-}
-
-fn show(tenant: &TenantInfo, json: bool) -> Result<()> {
-    if json {
-        return Ok(print_json(tenant)?);
-    }
-    println!(
-        "{}{}",
-        tenant.name,
-        if tenant.disabled { " (disabled)" } else { "" }
-    );
-    for root in &tenant.data {
-        println!("  reads {root}");
-    }
-    let row = |token: &frostline_wire::TokenInfo| {
-        vec![
-            token.id.clone(),
-            token.created_at.to_string(),
-            expiry(token.expires_at),
-        ]
-    };
-    let rows: Vec<Vec<String>> = tenant.tokens.iter().map(row).collect();
-    print_table(&["TOKEN", "MADE AT", "ENDS AT"], &[false, true, true], &rows)?;
-    Ok(())
-}
-
-fn table(tenants: &[TenantInfo]) -> Result<()> {
-    let row = |tenant: &TenantInfo| {
-        vec![
-            tenant.name.clone(),
-            if tenant.disabled { "disabled" } else { "active" }.to_owned(),
-            tenant.tokens.len().to_string(),
-            tenant.data.join(" "),
-        ]
-    };
-    let rows: Vec<Vec<String>> = tenants.iter().map(row).collect();
-    print_table(
-        &["TENANT", "STATE", "TOKENS", "DATA"],
-        &[false, false, true, false],
-        &rows,
-    )?;
-    Ok(())
-}
-
-fn expiry(at: Option<u64>) -> String {
-    at.map_or_else(|| "never".to_owned(), |at| at.to_string())
 }
 
 fn done(name: &str, what: &str, json: bool) -> Result<()> {

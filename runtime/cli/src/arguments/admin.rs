@@ -1,6 +1,7 @@
 //! Commands of whoever runs a host.
 
 use clap::{Args, Subcommand};
+use frostline_wire::{QuotaKey, QuotaUnit, UnknownQuota};
 use std::path::PathBuf;
 
 /// Look after a host: its tenants and their tokens
@@ -26,6 +27,81 @@ pub(crate) enum AdminCommand {
     /// Who may use the host, what they may read, and their tokens
     #[command(subcommand)]
     Tenant(Tenant),
+    /// What a tenant may use
+    #[command(subcommand)]
+    Quota(Quota),
+    /// The guests of a tenant
+    #[command(subcommand)]
+    Guest(Uploads),
+    /// The models of a tenant
+    #[command(subcommand)]
+    Model(Uploads),
+    /// Show who uses the host now, again and again
+    #[command(after_help = "Example:\n  frostline admin top --once --json")]
+    Top {
+        /// Show it once and end
+        #[arg(long)]
+        once: bool,
+    },
+    /// Take no new work; what runs goes on to its end, and the host then waits to be stopped
+    #[command(after_help = "Example:\n  frostline admin drain --yes && systemctl stop frostline")]
+    Drain {
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Show who did what when at this host, a line of JSON each with --json
+    #[command(after_help = "Example:\n  frostline admin audit --tenant acme --limit 20")]
+    Audit {
+        /// Only what concerns this tenant
+        #[arg(long, value_name = "NAME")]
+        tenant: Option<String>,
+        /// The most recent entries
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        limit: usize,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Quota {
+    /// Show what a tenant may use
+    #[command(after_help = "Example:\n  frostline admin quota show acme")]
+    Show {
+        /// Its name
+        tenant: String,
+    },
+    /// Change what a tenant may use
+    #[command(
+        after_help = "Example:\n  frostline admin quota set acme running=4 stored_bytes=20GiB queued=default"
+    )]
+    Set {
+        /// Its name
+        tenant: String,
+        /// A key and its value: a number, of bytes also with KiB, MiB or GiB; or default
+        #[arg(required = true, value_name = "KEY=VALUE", value_parser = quota)]
+        changes: Vec<(QuotaKey, Option<u64>)>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Uploads {
+    /// List them
+    #[command(after_help = "Example:\n  frostline admin guest list acme")]
+    List {
+        /// The tenant's name
+        tenant: String,
+    },
+    /// Remove one with all its versions
+    #[command(after_help = "Example:\n  frostline admin guest remove acme prefix --yes")]
+    Remove {
+        /// The tenant's name
+        tenant: String,
+        /// The upload's name
+        name: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -107,6 +183,33 @@ pub(crate) enum Tenant {
     },
 }
 
+/// A key of a quota and its value.
+fn quota(text: &str) -> Result<(QuotaKey, Option<u64>), String> {
+    let (key, value) = text
+        .split_once('=')
+        .ok_or_else(|| format!("{text:?} is no KEY=VALUE, such as running=4"))?;
+    let key: QuotaKey = key.parse().map_err(|unknown: UnknownQuota| unknown.to_string())?;
+    if value == "default" {
+        return Ok((key, None));
+    }
+    let at = value
+        .find(|letter: char| !letter.is_ascii_digit())
+        .unwrap_or(value.len());
+    let (number, unit) = value.split_at(at);
+    let unit = match unit {
+        "" => Some(1),
+        "KiB" => Some(1 << 10),
+        "MiB" => Some(1 << 20),
+        "GiB" => Some(1_u64 << 30),
+        _ => None,
+    };
+    let bytes = unit.filter(|unit| *unit == 1 || key.unit() == QuotaUnit::Bytes);
+    let number = number.parse().ok().zip(bytes);
+    let value = number.and_then(|(number, unit): (u64, u64)| number.checked_mul(unit));
+    let wrong = || format!("{text:?}: the value is a number, of bytes also with KiB, MiB or GiB, or default");
+    value.map(|value| (key, Some(value))).ok_or_else(wrong)
+}
+
 /// A number and a unit: s, m, h or d.
 fn seconds(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is no time; write a number and s, m, h or d, such as 90d");
@@ -128,6 +231,27 @@ fn seconds(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn quotas_are_numbers_bytes_may_have_a_unit() {
+        assert_eq!(quota("running=4"), Ok((QuotaKey::Running, Some(4))));
+        assert_eq!(
+            quota("stored-bytes=2GiB"),
+            Ok((QuotaKey::StoredBytes, Some(2 << 30)))
+        );
+        assert_eq!(quota("log_bytes=default"), Ok((QuotaKey::LogBytes, None)));
+        for bad in [
+            "running",
+            "running=",
+            "running=4GiB",
+            "walk=1",
+            "stored_bytes=1TB",
+            "queued=-1",
+            "stored_bytes=99999999999GiB",
+        ] {
+            assert!(quota(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn times_have_a_unit() {

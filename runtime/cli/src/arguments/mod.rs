@@ -5,7 +5,7 @@ mod host;
 mod job;
 mod value;
 
-pub(crate) use admin::{Admin, AdminCommand, Tenant};
+pub(crate) use admin::{Admin, AdminCommand, Quota, Tenant, Uploads};
 pub(crate) use host::{Guest, HostFlags, Model, RemoteHost, Serve};
 pub(crate) use job::{Eval, Plan, Profile, Train};
 pub(crate) use value::{BadSample, OptimizerName};

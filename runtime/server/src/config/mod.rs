@@ -8,6 +8,7 @@ pub use settings::{EngineSettings, ExtractionSettings, HostSettings, LimitSettin
 
 use crate::GrantedRoots;
 use frostline_engine::Device;
+use frostline_wire::Quota;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -115,6 +116,8 @@ pub struct HostConfig {
     pub wall: Duration,
     /// What a client may send and hold.
     pub limits: Limits,
+    /// What a tenant may use that has no quota of its own, where that is not the default.
+    pub quota: Quota,
 }
 
 impl HostConfig {

@@ -2,6 +2,7 @@ use super::{ConfigError, HostConfig, Limits, StatePlace};
 use crate::GrantedRoots;
 use frostline_batching::GrantRules;
 use frostline_engine::Device;
+use frostline_wire::Quota;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -34,6 +35,8 @@ pub struct HostSettings {
     pub extractions: ExtractionSettings,
     /// What a client may send.
     pub limits: LimitSettings,
+    /// What each tenant may use, by key (`frostline admin quota show` lists them), unless its admin set something else for it.
+    pub quota: Quota,
 }
 
 impl Default for HostSettings {
@@ -49,6 +52,7 @@ impl Default for HostSettings {
             engine: EngineSettings::default(),
             extractions: ExtractionSettings::default(),
             limits: LimitSettings::default(),
+            quota: Quota::new(),
         }
     }
 }
@@ -204,6 +208,7 @@ impl HostSettings {
             calls: or(calls, lanes + 2),
             wall: Duration::from_secs(seconds),
             limits: self.limits.check()?,
+            quota: self.quota,
         })
     }
 }

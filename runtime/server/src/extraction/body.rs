@@ -1,12 +1,11 @@
 //! The body of an answer: pieces as they come, and a clean end only after all of them.
 
-use crate::metrics::Metrics;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame};
+use prometheus_client::metrics::counter::Counter;
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -37,7 +36,8 @@ pub(super) struct AnswerBody {
     pieces: VecDeque<Bytes>,
     coming: mpsc::Receiver<Piece>,
     state: State,
-    metrics: Arc<Metrics>,
+    /// What is sent is counted in each.
+    sent: [Counter; 2],
 }
 
 #[derive(PartialEq)]
@@ -50,12 +50,12 @@ enum State {
 }
 
 impl AnswerBody {
-    pub(super) fn new(coming: mpsc::Receiver<Piece>, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(coming: mpsc::Receiver<Piece>, sent: [Counter; 2]) -> Self {
         Self {
             pieces: VecDeque::new(),
             coming,
             state: State::Open,
-            metrics,
+            sent,
         }
     }
 
@@ -80,7 +80,9 @@ impl Body for AnswerBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
         loop {
             if let Some(piece) = self.piece() {
-                self.metrics.answer_bytes.inc_by(piece.len() as u64);
+                for counter in &self.sent {
+                    counter.inc_by(piece.len() as u64);
+                }
                 return Poll::Ready(Some(Ok(Frame::data(piece))));
             }
             match self.state {
@@ -143,7 +145,7 @@ mod tests {
 
     fn body() -> (mpsc::Sender<Piece>, AnswerBody) {
         let (sender, coming) = mpsc::channel(4);
-        (sender, AnswerBody::new(coming, Arc::new(Metrics::default())))
+        (sender, AnswerBody::new(coming, Default::default()))
     }
 
     #[tokio::test]

@@ -169,7 +169,7 @@ fn context(caller: &Caller, store: Arc<Store>, request: &ExtractionRequest) -> C
             store,
             limit: caller.config.limits.object_bytes,
         }),
-        allowance: Allowance::new(frostline_sandbox::Limits::default()),
+        allowance: Allowance::new(caller.tenant().allowed.limits()),
         labels: Labels {
             tenant: caller.tenant().name.clone(),
             guest,

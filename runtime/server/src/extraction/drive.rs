@@ -6,7 +6,7 @@ use super::encoder::Encoder;
 use super::work::{Rows, Work};
 use crate::caller::Caller;
 use crate::http::Refusal;
-use crate::metrics::{Outcome, SampleLabels, SplitKind, Truth};
+use crate::metrics::{Outcome, SampleLabels, SplitKind, TenantLabels, Truth};
 use crate::service::Service;
 use axum::body::Body;
 use axum::response::Response;
@@ -85,12 +85,12 @@ impl Shared {
         let rows = outcome.map_err(|_| Refusal::Deadline {
             seconds: took.as_secs(),
         })??;
-        count(&self.caller, self.kind, &rows);
+        count(&self.caller, &self.caller.tenant().name, self.kind, &rows);
         Ok(Some(rows))
     }
 }
 
-fn count(service: &Service, split: SplitKind, rows: &Rows) {
+fn count(service: &Service, tenant: &str, split: SplitKind, rows: &Rows) {
     let (good, bad) = rows.count();
     for (failed, samples) in [(Truth::False, good), (Truth::True, bad)] {
         service
@@ -99,6 +99,11 @@ fn count(service: &Service, split: SplitKind, rows: &Rows) {
             .get_or_create(&SampleLabels { split, failed })
             .inc_by(samples);
     }
+    let labels = TenantLabels {
+        tenant: tenant.to_owned(),
+    };
+    let tally = &service.metrics.tenants;
+    tally.samples.get_or_create(&labels).inc_by(good + bad);
     service.metrics.meter.count(good + bad);
 }
 
@@ -119,6 +124,7 @@ pub(super) async fn next(
 /// An extraction whose first rows are there.
 pub(super) struct Answer {
     pub(super) service: Arc<Service>,
+    pub(super) tenant: String,
     pub(super) kind: SplitKind,
     pub(super) calls: Calls,
     pub(super) encoder: Encoder,
@@ -132,7 +138,12 @@ impl Answer {
     /// Sends the rest in a task of its own that ends when the body is dropped.
     pub(super) fn stream(self, first: Option<Vec<Bytes>>) -> Response {
         let (sender, coming) = mpsc::channel(1);
-        let body = AnswerBody::new(coming, Arc::clone(&self.service.metrics));
+        let labels = TenantLabels {
+            tenant: self.tenant.clone(),
+        };
+        let metrics = &self.service.metrics;
+        let sent = metrics.tenants.answer_bytes.get_or_create(&labels).clone();
+        let body = AnswerBody::new(coming, [metrics.answer_bytes.clone(), sent]);
         let work = self.service.work.clone();
         work.spawn(self.run(sender, first).in_current_span());
         let mut response = Response::new(Body::new(body));
@@ -145,6 +156,7 @@ impl Answer {
     async fn run(self, sender: mpsc::Sender<Piece>, first: Option<Vec<Bytes>>) {
         let Self {
             service,
+            tenant,
             kind,
             calls,
             encoder,
@@ -171,7 +183,7 @@ impl Answer {
             .extraction_seconds
             .0
             .observe(started.elapsed().as_secs_f64());
-        service.metrics.ended(kind, outcome);
+        service.metrics.ended(&tenant, kind, outcome);
         tracing::info!(
             ?kind,
             ?outcome,

@@ -8,7 +8,7 @@ mod drive;
 mod encoder;
 mod work;
 
-pub(crate) use admission::Admission;
+pub(crate) use admission::{Admission, Standing};
 pub(crate) use check::check_samples;
 pub(crate) use desk::GrantDesk;
 
@@ -17,7 +17,7 @@ use crate::http::{self, Refusal};
 use crate::metrics::Outcome;
 use axum::extract::Request;
 use axum::response::Response;
-use encoder::Encoder;
+use encoder::{Encoder, Output};
 use frostline_wire::ExtractionRequest;
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
@@ -28,9 +28,10 @@ use tokio::time::{Instant, timeout_at};
 /// the body. Dropping this future, or the body, cancels everything that was started.
 pub(crate) async fn extract(caller: Caller, request: Request) -> Result<Response, Refusal> {
     let service = Arc::clone(&caller);
-    let deadline = Instant::now() + service.config.wall;
+    let allowed = caller.tenant().allowed.clone();
+    let deadline = Instant::now() + allowed.wall();
     let too_long = |_| Refusal::Deadline {
-        seconds: service.config.wall.as_secs(),
+        seconds: allowed.wall().as_secs(),
     };
 
     let request: ExtractionRequest = http::json(request, &service.config.limits).await?;
@@ -38,18 +39,24 @@ pub(crate) async fn extract(caller: Caller, request: Request) -> Result<Response
         .await
         .map_err(too_long)??;
     let started = Instant::now();
-    let place = timeout_at(deadline, service.admission.enter())
-        .await
-        .map_err(too_long)??;
-    let encoder = Encoder::new(checked.rows, checked.encoding, &service.decoders)?;
+    let place = timeout_at(
+        deadline,
+        service.admission.enter(&caller.tenant().name, allowed.places()),
+    )
+    .await
+    .map_err(too_long)??;
+    let encoder = Encoder::new(checked.rows, checked.encoding, Output::new(caller.clone()))?;
+    let tenant = caller.tenant().name.clone();
     let mut calls = drive::calls(caller, checked.work, checked.kind, checked.samples);
     let first = timeout_at(deadline, drive::next(&mut calls, encoder))
         .await
         .map_err(too_long)
         .flatten();
-    let (first, encoder) = first.inspect_err(|_| service.metrics.ended(checked.kind, Outcome::Refused))?;
+    let (first, encoder) =
+        first.inspect_err(|_| service.metrics.ended(&tenant, checked.kind, Outcome::Refused))?;
     Ok(drive::Answer {
         service,
+        tenant,
         kind: checked.kind,
         calls,
         encoder,

@@ -1,5 +1,6 @@
 //! The listener and its connections: a bounded number, each with deadlines, HTTP/1.1 or HTTP/2 as the client begins.
 
+use super::admin::Admin;
 use crate::service::Service;
 use axum::{Extension, Router};
 use hyper::body::Incoming;
@@ -87,7 +88,9 @@ pub(crate) async fn serve_admin(
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let (router, stop) = (router.clone(), stop.clone());
+        let Ok(peer) = stream.peer_cred() else { continue };
+        let admin = Admin { uid: peer.uid() };
+        let (router, stop) = (router.clone().layer(Extension(admin)), stop.clone());
         connections.spawn(async move {
             let handler = service_fn(move |request: http::Request<Incoming>| router.clone().oneshot(request));
             let protocol = protocol(header_time);

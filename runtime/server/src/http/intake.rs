@@ -8,7 +8,7 @@ use crate::state::{Claim, Unclaimed};
 use axum::body::Body;
 use axum::extract::Request;
 use bytes::Bytes;
-use frostline_wire::{ErrorClass, REPR_DIGEST, UPLOAD_OFFSET, digest_of};
+use frostline_wire::{ErrorClass, QuotaKey, REPR_DIGEST, UPLOAD_OFFSET, digest_of};
 use http::HeaderMap;
 use http_body_util::BodyExt;
 use sha2::{Digest, Sha256};
@@ -99,6 +99,7 @@ pub(super) async fn upload(
         )));
     }
     let whole = whole(&request, what, offset, limit)?;
+    let place = place(caller)?;
     let reserved = reserve(caller, whole).await?;
     let (claim, file) = match digest {
         None => (None, caller.partials.unnamed().await?),
@@ -118,8 +119,26 @@ pub(super) async fn upload(
         file: BufWriter::with_capacity(WRITE, File::from_std(file)),
         claim,
     };
-    let receiving = caller.work.spawn(arrival.receive(request.into_body(), reserved));
+    let body = request.into_body();
+    let receiving = caller.work.spawn(async move {
+        let _place = place;
+        arrival.receive(body, reserved).await
+    });
     receiving.await.map_err(Refusal::host)?
+}
+
+/// One of the tenant's places for uploads.
+fn place(caller: &Caller) -> Result<OwnedSemaphorePermit, Refusal> {
+    let tenant = caller.tenant();
+    Arc::clone(&tenant.uploads).try_acquire_owned().map_err(|_| Refusal::Busy {
+        message: format!(
+            "{name} is sending {} uploads, which is all it may at once here; come back when one is done, or ask whoever runs this host for \
+             more (frostline admin quota set {name} uploads=<number>)",
+            tenant.allowed.get(QuotaKey::Uploads),
+            name = tenant.name
+        ),
+        retry_after: LATER,
+    })
 }
 
 /// Bytes of the whole upload, of which `offset` came before; as many as may be where the request does not say.

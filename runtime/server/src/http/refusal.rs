@@ -7,7 +7,7 @@ use frostline_graph::GraphError;
 use frostline_objects::ObjectError;
 use frostline_sandbox::SandboxError;
 use frostline_tensor::{OpError, OpErrorCode};
-use frostline_wire::{ErrorBody, ErrorClass, FrameError, UPLOAD_OFFSET};
+use frostline_wire::{ErrorBody, ErrorClass, FrameError, QuotaKey, UPLOAD_OFFSET};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use std::time::Duration;
@@ -49,6 +49,17 @@ pub(crate) enum Refusal {
     /// Over a limit that waiting does not lift.
     #[error("{what} has {bytes} bytes, this host takes at most {limit}")]
     TooLarge { what: String, bytes: u64, limit: u64 },
+    /// Over a quota that waiting does not lift.
+    #[error(
+        "{tenant} may use {limit} of {key} here, and this would take {wanted}; whoever runs this host can raise it (frostline admin quota set \
+         {tenant} {key}=<number>)"
+    )]
+    Quota {
+        tenant: String,
+        key: QuotaKey,
+        wanted: u64,
+        limit: u64,
+    },
     /// A body that stalled.
     #[error("nothing of the request's body came for {seconds} s")]
     Stalled { seconds: u64 },
@@ -99,7 +110,7 @@ impl Refusal {
             Self::Route { .. } | Self::NotFound { .. } => StatusCode::NOT_FOUND,
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::OtherVersion { .. } | Self::Offset { .. } => StatusCode::CONFLICT,
-            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooLarge { .. } | Self::Quota { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Stalled { .. } => StatusCode::REQUEST_TIMEOUT,
             Self::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
@@ -117,7 +128,7 @@ impl Refusal {
                 ErrorClass::Request
             }
             Self::NotFound { .. } | Self::OtherVersion { .. } => ErrorClass::NotFound,
-            Self::TooLarge { .. } => ErrorClass::TooLarge,
+            Self::TooLarge { .. } | Self::Quota { .. } => ErrorClass::TooLarge,
             Self::Busy { .. } | Self::Stopping => ErrorClass::Busy,
             Self::Guest { .. } => ErrorClass::Guest,
             Self::Stalled { .. } | Self::Deadline { .. } | Self::Host { .. } => ErrorClass::Host,

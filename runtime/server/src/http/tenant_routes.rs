@@ -69,11 +69,11 @@ pub(super) async fn show_model(
 }
 
 pub(super) async fn delete_guest(caller: Caller, Path(name): Path<String>) -> Result<StatusCode, Refusal> {
-    deleted(caller.guests().delete(&name).await?, "guest", &name)
+    deleted(&caller, caller.guests().delete(&name).await?, "guest", &name)
 }
 
 pub(super) async fn delete_model(caller: Caller, Path(name): Path<String>) -> Result<StatusCode, Refusal> {
-    deleted(caller.models().delete(&name).await?, "model", &name)
+    deleted(&caller, caller.models().delete(&name).await?, "model", &name)
 }
 
 pub(super) async fn list_objects(caller: Caller, uri: Uri) -> Result<Json<ObjectPage>, Refusal> {
@@ -146,8 +146,9 @@ pub(super) fn version<F: Facts>(
     }
 }
 
-fn deleted(was_there: bool, what: &str, name: &str) -> Result<StatusCode, Refusal> {
+fn deleted(caller: &Caller, was_there: bool, what: &str, name: &str) -> Result<StatusCode, Refusal> {
     if was_there {
+        caller.note(&format!("{what} removed"), name);
         Ok(StatusCode::NO_CONTENT)
     } else {
         Err(Refusal::not_found(format!("this host has no {what} {name:?}")))

@@ -33,14 +33,12 @@ pub(super) async fn put_guest(
     let upload = intake::upload(&caller, request, "the guest", caller.config.limits.guest_bytes).await?;
     let stored = store_guest(&caller, &name, &wanted, &upload).await;
     let (stored, new) = upload.end(stored)?;
-    tracing::info!(
-        tenant = caller.tenant().name,
-        name,
-        sha256 = stored.sha256,
-        bytes = stored.bytes,
-        new,
-        "guest uploaded"
-    );
+    if new {
+        caller.note(
+            "guest uploaded",
+            format!("{name}@sha256:{} of {} bytes", stored.sha256, stored.bytes),
+        );
+    }
     Ok((status(new), Json(stored.info(&name))))
 }
 
@@ -52,6 +50,8 @@ async fn store_guest(
 ) -> Result<(Arc<Stored<()>>, bool), Refusal> {
     check_hash(upload, wanted)?;
     let guest = caller.sandbox.prepare(upload.bytes.clone()).await?;
+    let _storing = caller.tenant().storing.lock().await;
+    has_room(caller, &caller.guests(), name, upload)?;
     let stored = caller
         .guests()
         .put(name, &upload.sha256, upload.bytes.clone(), ())
@@ -71,14 +71,12 @@ pub(super) async fn put_model(
     let upload = intake::upload(&caller, request, "the model", caller.config.limits.model_bytes).await?;
     let stored = store_model(&caller, &name, &wanted, &upload).await;
     let (stored, new) = upload.end(stored)?;
-    tracing::info!(
-        tenant = caller.tenant().name,
-        name,
-        sha256 = stored.sha256,
-        bytes = stored.bytes,
-        new,
-        "model uploaded"
-    );
+    if new {
+        caller.note(
+            "model uploaded",
+            format!("{name}@sha256:{} of {} bytes", stored.sha256, stored.bytes),
+        );
+    }
     Ok((status(new), Json(stored.info(&name))))
 }
 
@@ -93,9 +91,24 @@ async fn store_model(
     let facts = tokio::task::spawn_blocking(move || facts(bytes))
         .await
         .map_err(Refusal::host)??;
+    let _storing = caller.tenant().storing.lock().await;
+    has_room(caller, &caller.models(), name, upload)?;
     let models = caller.models();
     let stored = models.put(name, &upload.sha256, upload.bytes.clone(), facts);
     Ok(stored.await?)
+}
+
+/// Bytes that are there already take no room.
+fn has_room<F: Facts>(
+    caller: &Caller,
+    shelf: &Owned<'_, F>,
+    name: &str,
+    upload: &Upload,
+) -> Result<(), Refusal> {
+    match shelf.find(name, None) {
+        Found::Version(newest) if newest.sha256 == upload.sha256 => Ok(()),
+        _ => caller.may_store(upload.bytes.len() as u64),
+    }
 }
 
 fn check_hash(upload: &Upload, wanted: &Version) -> Result<(), Refusal> {

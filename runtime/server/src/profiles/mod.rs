@@ -60,7 +60,10 @@ async fn profile(caller: &Caller, request: ProfileRequest) -> Result<Profile, Re
     while caller.admission.queued() > 0 {
         tokio::time::sleep(LOOK).await;
     }
-    let place = caller.admission.enter().await?;
+    let place = caller
+        .admission
+        .enter(&caller.tenant().name, caller.tenant().allowed.places())
+        .await?;
     let alone = || caller.admission.running() <= 1;
     let began_alone = alone();
     let profile = task.measure(caller).await?;

@@ -137,6 +137,13 @@ impl<F: Facts> Owned<'_, F> {
         all.into_iter().filter_map(newest).collect()
     }
 
+    /// Bytes of all versions.
+    pub(crate) fn bytes(&self) -> u64 {
+        let all = self.shelf.documents.list(&self.key(""));
+        let versions = all.iter().flat_map(|(_, versions)| &versions.0);
+        versions.map(|version| version.bytes).sum()
+    }
+
     /// Makes `bytes` the newest version of `name`; `false` when they already are.
     pub(crate) async fn put(
         &self,

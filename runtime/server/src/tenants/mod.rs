@@ -2,20 +2,25 @@
 //! shared state and are looked after by `frostline admin`.
 
 mod bouncer;
+mod quota;
 mod record;
 mod token;
 
 pub(crate) use bouncer::Bouncer;
+pub(crate) use quota::Allowed;
 pub(crate) use record::{Denied, MOST_TOKENS, TenantRecord};
 pub(crate) use token::{Fresh, KeptToken};
 
 use crate::GrantedRoots;
+use crate::config::HostConfig;
 use crate::state::Documents;
 use crate::token::TokenHash;
 use frostline_engine::{Lanes, TenantLanes};
+use frostline_wire::QuotaKey;
 use quick_cache::sync::Cache;
 use std::sync::Arc;
 use token::Shown;
+use tokio::sync::{Mutex, Semaphore};
 
 /// The configured tenant.
 pub(crate) const CONFIGURED: &str = "default";
@@ -28,8 +33,28 @@ pub(crate) struct Tenant {
     pub(crate) name: String,
     /// What it may read.
     pub(crate) data: GrantedRoots,
+    /// How much it may use.
+    pub(crate) allowed: Allowed,
+    /// Places for its uploads.
+    pub(crate) uploads: Arc<Semaphore>,
+    /// Held while what it keeps is counted and added to.
+    pub(crate) storing: Mutex<()>,
     /// The lanes, in its name.
     pub(crate) executor: Arc<TenantLanes>,
+}
+
+impl Tenant {
+    fn new(name: &str, data: GrantedRoots, allowed: Allowed, lanes: &Lanes) -> Self {
+        let uploads = allowed.number(QuotaKey::Uploads).min(Semaphore::MAX_PERMITS);
+        Self {
+            name: name.to_owned(),
+            data,
+            allowed,
+            uploads: Arc::new(Semaphore::new(uploads)),
+            storing: Mutex::default(),
+            executor: Arc::new(lanes.for_tenant(name)),
+        }
+    }
 }
 
 /// All tenants.
@@ -39,27 +64,26 @@ pub(crate) struct Tenants {
     records: Arc<Documents<TenantRecord>>,
     ready: Cache<String, (Arc<TenantRecord>, Arc<Tenant>)>,
     lanes: Arc<Lanes>,
+    config: HostConfig,
 }
 
 impl Tenants {
-    /// The configured tenant, which reads `data` with the token of that hash, and those of `records`.
+    /// The configured tenant, which shows the token of that hash, and those of `records`.
     pub(crate) fn new(
         token: TokenHash,
-        data: GrantedRoots,
+        config: &HostConfig,
         records: Arc<Documents<TenantRecord>>,
         lanes: Arc<Lanes>,
     ) -> Self {
-        let configured = Tenant {
-            name: CONFIGURED.to_owned(),
-            data,
-            executor: Arc::new(lanes.for_tenant(CONFIGURED)),
-        };
+        let allowed = Allowed::of_configured(config);
+        let configured = Tenant::new(CONFIGURED, config.data.clone(), allowed, &lanes);
         Self {
             configured: Arc::new(configured),
             token,
             records,
             ready: Cache::new(READY),
             lanes,
+            config: config.clone(),
         }
     }
 
@@ -77,6 +101,15 @@ impl Tenants {
         Ok(self.ready(shown.tenant, record))
     }
 
+    /// What a tenant may use; `None` for one nobody knows.
+    pub(crate) fn allowed(&self, name: &str) -> Option<Allowed> {
+        if name == CONFIGURED {
+            return Some(self.configured.allowed.clone());
+        }
+        let record = self.records.get(name)?;
+        Some(Allowed::of_added(&record.quota, &self.config))
+    }
+
     /// The tenant of a record; made anew when the record has changed.
     fn ready(&self, name: &str, record: Arc<TenantRecord>) -> Arc<Tenant> {
         if let Some((known, tenant)) = self.ready.get(name)
@@ -89,11 +122,8 @@ impl Tenants {
             tracing::error!(tenant = name, %error, "the tenant's data cannot be granted");
             GrantedRoots::none()
         });
-        let tenant = Arc::new(Tenant {
-            name: name.to_owned(),
-            data,
-            executor: Arc::new(self.lanes.for_tenant(name)),
-        });
+        let allowed = Allowed::of_added(&record.quota, &self.config);
+        let tenant = Arc::new(Tenant::new(name, data, allowed, &self.lanes));
         self.ready.insert(name.to_owned(), (record, Arc::clone(&tenant)));
         tenant
     }

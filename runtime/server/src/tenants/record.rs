@@ -1,6 +1,7 @@
 //! What is kept of a tenant, and how it changes.
 
 use super::token::{KeptToken, Shown};
+use frostline_wire::Quota;
 use serde::{Deserialize, Serialize};
 
 /// Tokens a tenant may have at once: a few programs, each with one that is being replaced.
@@ -18,6 +19,9 @@ pub(crate) struct TenantRecord {
     pub(crate) data: Vec<String>,
     /// Its tokens.
     pub(crate) tokens: Vec<KeptToken>,
+    /// What it may use, where that is not the host's default.
+    #[serde(default)]
+    pub(crate) quota: Quota,
 }
 
 /// Why a token does not let anybody in.
@@ -39,6 +43,7 @@ impl TenantRecord {
             disabled: false,
             data,
             tokens: vec![token],
+            quota: Quota::new(),
         }
     }
 

@@ -11,6 +11,8 @@ mod bad_input;
 mod bad_models;
 mod harness;
 mod hosts;
+mod operating;
+mod place;
 mod real_data;
 mod s3;
 mod state;

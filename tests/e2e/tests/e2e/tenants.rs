@@ -1,65 +1,11 @@
 //! Tenants on one host: what `frostline admin` does for them, and what they see of each other.
 
-use crate::harness::{Scratch, events, frostline};
-use frostline_e2e::{Finished, HostProcess, finish};
+use crate::harness::{events, frostline};
+use crate::place::Place;
+use frostline_e2e::finish;
 use serde_json::Value;
 use std::fs;
-use std::path::{Path, PathBuf};
-
-/// A host and its admin.
-struct Place {
-    scratch: Scratch,
-    host: HostProcess,
-}
-
-impl Place {
-    fn new() -> Self {
-        let scratch = Scratch::with_photos(4, 1);
-        let host = scratch.host(&[]);
-        Self { scratch, host }
-    }
-
-    fn admin(&self, arguments: &[&str]) -> Finished {
-        let socket = self.scratch.path("state/admin.sock");
-        finish(
-            frostline()
-                .args(["admin", "--json", "--socket"])
-                .arg(socket)
-                .args(arguments),
-        )
-        .unwrap()
-    }
-
-    fn answer(&self, arguments: &[&str]) -> Value {
-        let run = self.admin(arguments);
-        assert_eq!(run.code, Some(0), "{run:?}");
-        serde_json::from_str(&run.stdout).expect(&run.stdout)
-    }
-
-    /// Adds a tenant that may read the photos, and writes its token down.
-    fn add(&self, name: &str) -> PathBuf {
-        let photos = self.scratch.path("photos");
-        let given = self.answer(&["tenant", "add", name, "--data", photos.to_str().unwrap()]);
-        self.keep(name, &given)
-    }
-
-    fn keep(&self, name: &str, given: &Value) -> PathBuf {
-        let file = self.scratch.path(name);
-        fs::write(&file, given["token"].as_str().unwrap()).unwrap();
-        file
-    }
-
-    /// A command of a tenant.
-    fn tenant(&self, token: &Path, arguments: &[&str]) -> Finished {
-        let url = self.host.url();
-        let flags = ["--host", &url, "--token-file", token.to_str().unwrap()];
-        finish(frostline().args(arguments).args(flags)).unwrap()
-    }
-
-    fn guests(&self, token: &Path) -> Finished {
-        self.tenant(token, &["guest", "list", "--json"])
-    }
-}
+use std::path::Path;
 
 #[test]
 fn tenants_train_side_by_side_and_see_nothing_of_each_other() {

@@ -1,39 +1,24 @@
-//! The admin's interface, on a Unix socket: whoever may write to the socket's file is the admin.
+//! Tenants and their tokens.
 
-use super::tenant_routes::checked_name;
-use super::{Refusal, json};
+use super::Admin;
 use crate::GrantedRoots;
+use crate::http::tenant_routes::checked_name;
+use crate::http::{Refusal, json};
 use crate::service::Service;
 use crate::tenants::{CONFIGURED, Fresh, MOST_TOKENS, TenantRecord};
+use axum::Json;
 use axum::extract::{Path, Request, State};
-use axum::routing::{delete, get, post};
-use axum::{Json, Router};
 use frostline_profile::now;
 use frostline_wire::{GivenToken, NewTenant, NewToken, TenantChange, TenantInfo, TokenInfo};
 use http::StatusCode;
 use std::sync::Arc;
 
-/// All routes.
-pub(crate) fn admin_routes(service: Arc<Service>) -> Router {
-    Router::new()
-        .route("/v1/tenants", get(list).post(add))
-        .route("/v1/tenants/{name}", get(show).patch(change).delete(remove))
-        .route("/v1/tenants/{name}/tokens", post(rotate))
-        .route("/v1/tenants/{name}/tokens/{id}", delete(revoke))
-        .fallback(|uri: http::Uri| async move {
-            Refusal::Route {
-                path: uri.path().to_owned(),
-            }
-        })
-        .with_state(service)
-}
-
-async fn list(State(service): State<Arc<Service>>) -> Json<Vec<TenantInfo>> {
+pub(super) async fn list(State(service): State<Arc<Service>>) -> Json<Vec<TenantInfo>> {
     let tenants = service.state.tenants.list("");
     Json(tenants.iter().map(|(name, record)| info(name, record)).collect())
 }
 
-async fn show(
+pub(super) async fn show(
     State(service): State<Arc<Service>>,
     Path(name): Path<String>,
 ) -> Result<Json<TenantInfo>, Refusal> {
@@ -41,8 +26,9 @@ async fn show(
     Ok(Json(info(&name, &record)))
 }
 
-async fn add(
+pub(super) async fn add(
     State(service): State<Arc<Service>>,
+    admin: Admin,
     request: Request,
 ) -> Result<(StatusCode, Json<GivenToken>), Refusal> {
     let new: NewTenant = json(request, &service.config.limits).await?;
@@ -62,12 +48,13 @@ async fn add(
         None => Ok(Some(TenantRecord::new(data.clone(), fresh.kept.clone()))),
     });
     let record = record.await?.ok_or_else(|| unknown(&new.name))?;
-    tracing::info!(tenant = new.name, "tenant added");
+    admin.note(&service, "tenant added", &new.name, new.data.join(" "));
     Ok((StatusCode::CREATED, Json(given(&new.name, &record, fresh))))
 }
 
-async fn change(
+pub(super) async fn change(
     State(service): State<Arc<Service>>,
+    admin: Admin,
     Path(name): Path<String>,
     request: Request,
 ) -> Result<Json<TenantInfo>, Refusal> {
@@ -80,12 +67,14 @@ async fn change(
         Ok(Some(record))
     });
     let record = record.await?.ok_or_else(|| unknown(&name))?;
-    tracing::info!(tenant = name, disabled = record.disabled, "tenant changed");
+    let detail = format!("disabled: {}, data: {}", record.disabled, record.data.join(" "));
+    admin.note(&service, "tenant changed", &name, detail);
     Ok(Json(info(&name, &record)))
 }
 
-async fn rotate(
+pub(super) async fn rotate(
     State(service): State<Arc<Service>>,
+    admin: Admin,
     Path(name): Path<String>,
     request: Request,
 ) -> Result<(StatusCode, Json<GivenToken>), Refusal> {
@@ -106,12 +95,13 @@ async fn rotate(
         Ok(Some(record))
     });
     let record = record.await?.ok_or_else(|| unknown(&name))?;
-    tracing::info!(tenant = name, token = fresh.kept.id, "token made");
+    admin.note(&service, "token made", &name, fresh.kept.id.clone());
     Ok((StatusCode::CREATED, Json(given(&name, &record, fresh))))
 }
 
-async fn revoke(
+pub(super) async fn revoke(
     State(service): State<Arc<Service>>,
+    admin: Admin,
     Path((name, id)): Path<(String, String)>,
 ) -> Result<StatusCode, Refusal> {
     change_record(&service, &name, |now| {
@@ -124,13 +114,14 @@ async fn revoke(
         Ok(Some(record))
     })
     .await?;
-    tracing::info!(tenant = name, token = id, "token revoked");
+    admin.note(&service, "token revoked", &name, id);
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// What the tenant uploaded goes first, so that a tenant of the same name never finds it.
-async fn remove(
+pub(super) async fn remove(
     State(service): State<Arc<Service>>,
+    admin: Admin,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Refusal> {
     change_record(&service, &name, |now| {
@@ -147,12 +138,12 @@ async fn remove(
         models.delete(&model).await?;
     }
     change_record(&service, &name, |_| Ok(None)).await?;
-    tracing::info!(tenant = name, "tenant removed");
+    admin.note(&service, "tenant removed", &name, "");
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Changes a tenant's record as it is now on all hosts.
-async fn change_record(
+pub(super) async fn change_record(
     service: &Service,
     name: &str,
     change: impl FnMut(Option<&TenantRecord>) -> Result<Option<TenantRecord>, Refusal>,
@@ -198,7 +189,7 @@ fn info(name: &str, record: &TenantRecord) -> TenantInfo {
     }
 }
 
-fn unknown(name: &str) -> Refusal {
+pub(super) fn unknown(name: &str) -> Refusal {
     Refusal::not_found(format!(
         "there is no tenant {name:?}; frostline admin tenant list shows those there are"
     ))

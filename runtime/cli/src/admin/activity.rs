@@ -1,0 +1,138 @@
+//! `frostline admin top`, `drain` and `audit`.
+
+use super::client::AdminClient;
+use super::confirm;
+use crate::output::{bytes, print_json, print_table};
+use anyhow::Result;
+use frostline_wire::{Activity, AuditEntry, TenantActivity};
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// How often what goes on is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What a terminal takes to forget what it shows, and to start again at its top.
+const CLEAR: &str = "\x1b[2J\x1b[H";
+
+/// Shows what goes on until it is interrupted; rates are those since the last look.
+pub(super) async fn top(client: &AdminClient, once: bool, json: bool) -> Result<()> {
+    let mut before: Activity = client.get("/v1/activity").await?;
+    let mut seen = Instant::now();
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let now: Activity = client.get("/v1/activity").await?;
+        let seconds = seen.elapsed().as_secs_f64();
+        seen = Instant::now();
+        if json {
+            print_json(&now)?;
+        } else {
+            show(&before, &now, seconds, !once)?;
+        }
+        if once {
+            return Ok(());
+        }
+        before = now;
+    }
+}
+
+/// Nothing new begins; says what still runs until nothing does.
+pub(super) async fn drain(client: &AdminClient, yes: bool, json: bool) -> Result<()> {
+    confirm(yes, "Take no new work on this host until it is started again?")?;
+    let mut activity: Activity = client.post("/v1/drain", &()).await?;
+    while activity.running > 0 {
+        if !json {
+            eprintln!("{} extractions still run", activity.running);
+        }
+        tokio::time::sleep(LOOK).await;
+        activity = client.get("/v1/activity").await?;
+    }
+    if json {
+        return Ok(print_json(&activity)?);
+    }
+    println!("nothing runs any more; the host can be stopped");
+    Ok(())
+}
+
+pub(super) async fn audit(
+    client: &AdminClient,
+    tenant: Option<String>,
+    limit: usize,
+    json: bool,
+) -> Result<()> {
+    let tenant = tenant
+        .map(|tenant| format!("&tenant={tenant}"))
+        .unwrap_or_default();
+    let entries: Vec<AuditEntry> = client.get(&format!("/v1/audit?limit={limit}{tenant}")).await?;
+    if json {
+        return Ok(entries.iter().try_for_each(print_json)?);
+    }
+    let row = |entry: &AuditEntry| {
+        let AuditEntry {
+            at,
+            who,
+            what,
+            tenant,
+            detail,
+        } = entry;
+        vec![
+            at.to_string(),
+            who.clone(),
+            what.clone(),
+            tenant.clone(),
+            detail.clone(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = entries.iter().map(row).collect();
+    print_table(
+        &["AT", "WHO", "WHAT", "TENANT", "DETAIL"],
+        &[true, false, false, false, false],
+        &rows,
+    )?;
+    Ok(())
+}
+
+fn show(before: &Activity, now: &Activity, seconds: f64, again: bool) -> Result<()> {
+    let mut stdout = std::io::stdout();
+    if again && stdout.is_terminal() {
+        write!(stdout, "{CLEAR}")?;
+    }
+    let memory = now
+        .memory_bytes
+        .map(|memory| format!(", {} of memory", bytes(memory)));
+    let state = if now.stopping { "drained" } else { "serving" };
+    writeln!(
+        stdout,
+        "{state}: {} of {} places taken, {} wait; {} lanes, {} batches wait for one{}",
+        now.running,
+        now.places,
+        now.queued,
+        now.lanes,
+        now.lane_queue,
+        memory.unwrap_or_default()
+    )?;
+    let rows: Vec<Vec<String>> = now
+        .tenants
+        .iter()
+        .map(|tenant| row(before, tenant, seconds))
+        .collect();
+    let header = [
+        "TENANT", "RUNNING", "QUEUED", "IMAGES/S", "SENT/S", "IMAGES", "SENT",
+    ];
+    print_table(&header, &[false, true, true, true, true, true, true], &rows)?;
+    Ok(())
+}
+
+fn row(before: &Activity, now: &TenantActivity, seconds: f64) -> Vec<String> {
+    let then = before.tenants.iter().find(|tenant| tenant.name == now.name);
+    let (samples, sent) = then.map_or((0, 0), |then| (then.samples, then.answer_bytes));
+    let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
+    vec![
+        now.name.clone(),
+        now.running.to_string(),
+        now.queued.to_string(),
+        format!("{:.1}", rate(now.samples, samples)),
+        bytes(rate(now.answer_bytes, sent) as u64),
+        now.samples.to_string(),
+        bytes(now.answer_bytes),
+    ]
+}

@@ -1,0 +1,67 @@
+//! `frostline admin quota`.
+
+use super::client::AdminClient;
+use crate::arguments::Quota;
+use crate::output::{print_json, print_table};
+use anyhow::Result;
+use frostline_wire::{QuotaChange, QuotaInfo, QuotaUnit};
+
+pub(super) async fn run(client: &AdminClient, command: Quota, json: bool) -> Result<()> {
+    let path = |tenant: &str| format!("/v1/tenants/{tenant}/quota");
+    let quota: Vec<QuotaInfo> = match command {
+        Quota::Show { tenant } => client.get(&path(&tenant)).await?,
+        Quota::Set { tenant, changes } => {
+            let changes = QuotaChange::from_iter(changes);
+            client.patch(&path(&tenant), &changes).await?
+        }
+    };
+    if json {
+        return Ok(print_json(&quota)?);
+    }
+    let row = |info: &QuotaInfo| {
+        let shown = |value: u64| match info.key.unit() {
+            QuotaUnit::Number => value.to_string(),
+            QuotaUnit::Seconds => format!("{value} s"),
+            QuotaUnit::Bytes => in_powers_of_two(value),
+        };
+        let set = if info.own {
+            "set for it"
+        } else {
+            "the host's default"
+        };
+        vec![
+            info.key.to_string(),
+            shown(info.value),
+            shown(info.default),
+            set.to_owned(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = quota.iter().map(row).collect();
+    print_table(
+        &["QUOTA", "VALUE", "DEFAULT", ""],
+        &[false, true, true, false],
+        &rows,
+    )?;
+    Ok(())
+}
+
+/// Bytes as `quota set` takes them: in the largest unit that divides them.
+fn in_powers_of_two(bytes: u64) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let fits = |(power, _): &&(u32, &str)| bytes > 0 && bytes.trailing_zeros() >= *power;
+    units.iter().find(fits).map_or_else(
+        || bytes.to_string(),
+        |(power, unit)| format!("{}{unit}", bytes >> power),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_shown_as_they_are_written() {
+        let shown = [0, 1000, 64 << 10, 3 << 20, 16 << 30].map(in_powers_of_two);
+        assert_eq!(shown, ["0", "1000", "64KiB", "3MiB", "16GiB"]);
+    }
+}

@@ -1,0 +1,137 @@
+//! `frostline admin tenant`.
+
+use super::client::AdminClient;
+use super::{confirm, done};
+use crate::arguments::Tenant;
+use crate::host::data_url;
+use crate::output::{print_json, print_table};
+use anyhow::Result;
+use frostline_wire::{GivenToken, NewTenant, NewToken, TenantChange, TenantInfo};
+
+pub(super) async fn run(client: &AdminClient, command: Tenant, json: bool) -> Result<()> {
+    match command {
+        Tenant::Add { name, data, expires } => {
+            let new = NewTenant {
+                name,
+                data: urls(&data)?,
+                token_seconds: expires,
+            };
+            show_token(&client.post("/v1/tenants", &new).await?, json)
+        }
+        Tenant::List => {
+            let tenants: Vec<TenantInfo> = client.get("/v1/tenants").await?;
+            if json {
+                return Ok(print_json(&tenants)?);
+            }
+            table(&tenants)
+        }
+        Tenant::Show { name } => show(&client.get(&path(&name)).await?, json),
+        Tenant::Set { name, data } => {
+            let change = TenantChange {
+                data: Some(urls(&data)?),
+                ..TenantChange::default()
+            };
+            show(&client.patch(&path(&name), &change).await?, json)
+        }
+        Tenant::Rotate {
+            name,
+            expires,
+            others,
+        } => {
+            let new = NewToken {
+                token_seconds: expires,
+                others_seconds: Some(others),
+            };
+            show_token(
+                &client.post(&format!("{}/tokens", path(&name)), &new).await?,
+                json,
+            )
+        }
+        Tenant::Revoke { name, id } => {
+            client.delete(&format!("{}/tokens/{id}", path(&name))).await?;
+            done(&name, "token revoked", json)
+        }
+        Tenant::Disable { name } => disable(client, &name, true, json).await,
+        Tenant::Enable { name } => disable(client, &name, false, json).await,
+        Tenant::Remove { name, yes } => {
+            confirm(
+                yes,
+                &format!("Remove the tenant {name} with its guests, models and tokens?"),
+            )?;
+            client.delete(&path(&name)).await?;
+            done(&name, "removed", json)
+        }
+    }
+}
+
+async fn disable(client: &AdminClient, name: &str, disabled: bool, json: bool) -> Result<()> {
+    let change = TenantChange {
+        disabled: Some(disabled),
+        ..TenantChange::default()
+    };
+    show(&client.patch(&path(name), &change).await?, json)
+}
+
+fn path(name: &str) -> String {
+    format!("/v1/tenants/{name}")
+}
+
+/// Paths become absolute, since the host may run in another folder.
+fn urls(data: &[String]) -> Result<Vec<String>> {
+    data.iter().map(|data| data_url(data)).collect()
+}
+
+fn show_token(given: &GivenToken, json: bool) -> Result<()> {
+    if json {
+        return Ok(print_json(given)?);
+    }
+    eprintln!("the token of {}, which is not shown again:", given.tenant.name);
+    println!("{}", given.token);
+    Ok(())
+}
+
+fn show(tenant: &TenantInfo, json: bool) -> Result<()> {
+    if json {
+        return Ok(print_json(tenant)?);
+    }
+    println!(
+        "{}{}",
+        tenant.name,
+        if tenant.disabled { " (disabled)" } else { "" }
+    );
+    for root in &tenant.data {
+        println!("  reads {root}");
+    }
+    let row = |token: &frostline_wire::TokenInfo| {
+        vec![
+            token.id.clone(),
+            token.created_at.to_string(),
+            expiry(token.expires_at),
+        ]
+    };
+    let rows: Vec<Vec<String>> = tenant.tokens.iter().map(row).collect();
+    print_table(&["TOKEN", "MADE AT", "ENDS AT"], &[false, true, true], &rows)?;
+    Ok(())
+}
+
+fn table(tenants: &[TenantInfo]) -> Result<()> {
+    let row = |tenant: &TenantInfo| {
+        vec![
+            tenant.name.clone(),
+            if tenant.disabled { "disabled" } else { "active" }.to_owned(),
+            tenant.tokens.len().to_string(),
+            tenant.data.join(" "),
+        ]
+    };
+    let rows: Vec<Vec<String>> = tenants.iter().map(row).collect();
+    print_table(
+        &["TENANT", "STATE", "TOKENS", "DATA"],
+        &[false, false, true, false],
+        &rows,
+    )?;
+    Ok(())
+}
+
+fn expiry(at: Option<u64>) -> String {
+    at.map_or_else(|| "never".to_owned(), |at| at.to_string())
+}

@@ -1,0 +1,51 @@
+//! What tenants may use.
+
+use super::Admin;
+use super::tenants::{change_record, unknown};
+use crate::http::{Refusal, json};
+use crate::service::Service;
+use crate::tenants::CONFIGURED;
+use axum::Json;
+use axum::extract::{Path, Request, State};
+use frostline_wire::{QuotaChange, QuotaInfo};
+use std::sync::Arc;
+
+pub(super) async fn show(
+    State(service): State<Arc<Service>>,
+    Path(name): Path<String>,
+) -> Result<Json<Vec<QuotaInfo>>, Refusal> {
+    let allowed = service.tenants.allowed(&name).ok_or_else(|| unknown(&name))?;
+    Ok(Json(allowed.info()))
+}
+
+pub(super) async fn change(
+    State(service): State<Arc<Service>>,
+    admin: Admin,
+    Path(name): Path<String>,
+    request: Request,
+) -> Result<Json<Vec<QuotaInfo>>, Refusal> {
+    let change: QuotaChange = json(request, &service.config.limits).await?;
+    if name == CONFIGURED {
+        return Err(Refusal::request(format!(
+            "{CONFIGURED} is the tenant of the host's configuration; write its quota there, under [quota]"
+        )));
+    }
+    change_record(&service, &name, |now| {
+        let mut record = now.cloned().ok_or_else(|| unknown(&name))?;
+        for (key, value) in &change {
+            match value {
+                Some(value) => record.quota.insert(*key, *value),
+                None => record.quota.remove(key),
+            };
+        }
+        Ok(Some(record))
+    })
+    .await?;
+    let word = |value: Option<u64>| value.map_or_else(|| "default".to_owned(), |value| value.to_string());
+    let words: Vec<String> = change
+        .iter()
+        .map(|(key, value)| format!("{key}={}", word(*value)))
+        .collect();
+    admin.note(&service, "quota set", &name, words.join(" "));
+    show(State(service), Path(name)).await
+}

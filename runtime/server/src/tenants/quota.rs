@@ -1,0 +1,142 @@
+//! What each tenant may use of this host: defaults by the host's size, and what an admin set.
+
+use crate::config::HostConfig;
+use crate::extraction::Standing;
+use frostline_wire::{Quota, QuotaInfo, QuotaKey};
+use std::time::Duration;
+
+/// Uploads at once: a job sends a guest and a model, and another job may start beside it.
+const UPLOADS: u64 = 4;
+
+/// Bytes kept: a few versions of the largest usual models (VGG19 has 575 MB).
+const STORED_BYTES: u64 = 8 << 30;
+
+/// Bytes of one answer: 65,536 samples at a cut of 400 KB in f16 are 13 GB, and nobody asks for more at once.
+const OUTPUT_BYTES: u64 = 16 << 30;
+
+/// What one tenant may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Allowed {
+    own: Quota,
+    defaults: Quota,
+}
+
+impl Allowed {
+    /// An added tenant: of the host's places half, so that two who take all they may still leave each other room, and of those who
+    /// wait a quarter.
+    pub(crate) fn of_added(own: &Quota, config: &HostConfig) -> Self {
+        let places = [
+            (QuotaKey::Running, config.running.div_ceil(2)),
+            (QuotaKey::Queued, config.queued.div_ceil(4)),
+        ];
+        Self::new(own, config, places)
+    }
+
+    /// The configured tenant: all of the host's places, which it has to itself on most hosts.
+    pub(crate) fn of_configured(config: &HostConfig) -> Self {
+        let places = [
+            (QuotaKey::Running, config.running),
+            (QuotaKey::Queued, config.queued),
+        ];
+        Self::new(&Quota::new(), config, places)
+    }
+
+    fn new(own: &Quota, config: &HostConfig, places: [(QuotaKey, usize); 2]) -> Self {
+        let limits = frostline_sandbox::Limits::default();
+        let mut defaults = Quota::from(places.map(|(key, value)| (key, value as u64)));
+        defaults.extend([
+            (QuotaKey::Uploads, UPLOADS),
+            (QuotaKey::StoredBytes, STORED_BYTES),
+            (QuotaKey::WallSeconds, config.wall.as_secs()),
+            (QuotaKey::TensorBytes, limits.tensor_bytes as u64),
+            (QuotaKey::ObjectReads, limits.object_reads),
+            (QuotaKey::ObjectBytes, limits.object_bytes),
+            (QuotaKey::OutputBytes, OUTPUT_BYTES),
+            (QuotaKey::LogBytes, limits.log_bytes),
+        ]);
+        // What the operator wrote holds for everybody who has none of their own.
+        defaults.extend(&config.quota);
+        Self {
+            own: own.clone(),
+            defaults,
+        }
+    }
+
+    /// How much of `key`.
+    pub(crate) fn get(&self, key: QuotaKey) -> u64 {
+        let value = self.own.get(&key).or_else(|| self.defaults.get(&key));
+        value.copied().unwrap_or(0)
+    }
+
+    /// How many of `key`.
+    pub(crate) fn number(&self, key: QuotaKey) -> usize {
+        usize::try_from(self.get(key)).unwrap_or(usize::MAX)
+    }
+
+    /// How many extractions may run and wait.
+    pub(crate) fn places(&self) -> Standing {
+        Standing {
+            running: self.number(QuotaKey::Running),
+            queued: self.number(QuotaKey::Queued),
+        }
+    }
+
+    /// How long an extraction may take.
+    pub(crate) fn wall(&self) -> Duration {
+        Duration::from_secs(self.get(QuotaKey::WallSeconds))
+    }
+
+    /// What one extraction may use in the sandbox.
+    pub(crate) fn limits(&self) -> frostline_sandbox::Limits {
+        frostline_sandbox::Limits {
+            tensor_bytes: self.number(QuotaKey::TensorBytes),
+            object_reads: self.get(QuotaKey::ObjectReads),
+            object_bytes: self.get(QuotaKey::ObjectBytes),
+            log_bytes: self.get(QuotaKey::LogBytes),
+            ..frostline_sandbox::Limits::default()
+        }
+    }
+
+    /// All of it, as an admin sees it.
+    pub(crate) fn info(&self) -> Vec<QuotaInfo> {
+        let info = |key| QuotaInfo {
+            key,
+            value: self.get(key),
+            default: self.defaults.get(&key).copied().unwrap_or(0),
+            own: self.own.contains_key(&key),
+        };
+        QuotaKey::all().map(info).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_set_for_a_tenant_wins_over_the_host_and_that_over_the_defaults() {
+        let text = "[extractions]\nrunning = 4\n[quota]\nqueued = 7\nuploads = 2";
+        let config = HostConfig::from_toml(text).unwrap();
+        let own = Quota::from([(QuotaKey::Uploads, 9)]);
+        let allowed = Allowed::of_added(&own, &config);
+        assert_eq!(allowed.get(QuotaKey::Running), 2, "half of the places");
+        assert_eq!(
+            (allowed.get(QuotaKey::Queued), allowed.get(QuotaKey::Uploads)),
+            (7, 9)
+        );
+        let uploads = allowed
+            .info()
+            .into_iter()
+            .find(|info| info.key == QuotaKey::Uploads)
+            .unwrap();
+        assert_eq!((uploads.value, uploads.default, uploads.own), (9, 2, true));
+        assert_eq!(Allowed::of_configured(&config).get(QuotaKey::Running), 4);
+    }
+
+    #[test]
+    fn every_key_has_a_default() {
+        let config = HostConfig::from_toml("").unwrap();
+        let allowed = Allowed::of_added(&Quota::new(), &config);
+        assert!(allowed.info().iter().all(|info| info.value > 0), "{allowed:?}");
+    }
+}

@@ -1,0 +1,148 @@
+//! What a tenant may use of a host.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+/// One thing a tenant may use only so much of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QuotaKey {
+    /// Extractions running at once.
+    Running,
+    /// Extractions waiting beyond these.
+    Queued,
+    /// Uploads being received at once.
+    Uploads,
+    /// Bytes of guests and models kept, all versions together.
+    StoredBytes,
+    /// Seconds one extraction may take, waiting included.
+    WallSeconds,
+    /// Bytes of tensors alive on the host for one extraction.
+    TensorBytes,
+    /// Objects one extraction may read.
+    ObjectReads,
+    /// Bytes one extraction's guest may read of them.
+    ObjectBytes,
+    /// Bytes of one extraction's answer.
+    OutputBytes,
+    /// Bytes of log lines of one extraction.
+    LogBytes,
+}
+
+/// What the numbers of a [`QuotaKey`] count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QuotaUnit {
+    /// Things.
+    Number,
+    /// Bytes.
+    Bytes,
+    /// Seconds.
+    Seconds,
+}
+
+/// Values by key; what is not there is the host's default.
+pub type Quota = BTreeMap<QuotaKey, u64>;
+
+/// A quota's keys as hosts and admins write them.
+const NAMES: [(QuotaKey, &str); 10] = [
+    (QuotaKey::Running, "running"),
+    (QuotaKey::Queued, "queued"),
+    (QuotaKey::Uploads, "uploads"),
+    (QuotaKey::StoredBytes, "stored_bytes"),
+    (QuotaKey::WallSeconds, "wall_seconds"),
+    (QuotaKey::TensorBytes, "tensor_bytes"),
+    (QuotaKey::ObjectReads, "object_reads"),
+    (QuotaKey::ObjectBytes, "object_bytes"),
+    (QuotaKey::OutputBytes, "output_bytes"),
+    (QuotaKey::LogBytes, "log_bytes"),
+];
+
+impl QuotaKey {
+    /// All keys, in the order they are shown.
+    pub fn all() -> impl Iterator<Item = Self> {
+        NAMES.iter().map(|(key, _)| *key)
+    }
+
+    /// What its numbers count.
+    pub fn unit(self) -> QuotaUnit {
+        match self {
+            Self::Running | Self::Queued | Self::Uploads | Self::ObjectReads => QuotaUnit::Number,
+            Self::WallSeconds => QuotaUnit::Seconds,
+            Self::StoredBytes
+            | Self::TensorBytes
+            | Self::ObjectBytes
+            | Self::OutputBytes
+            | Self::LogBytes => QuotaUnit::Bytes,
+        }
+    }
+}
+
+impl fmt::Display for QuotaKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = NAMES.iter().find(|(key, _)| key == self);
+        f.pad(name.map_or("", |(_, name)| name))
+    }
+}
+
+/// A word that is no key of a quota.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no quota {word:?}; there are {}", NAMES.map(|(_, name)| name).join(", "))]
+pub struct UnknownQuota {
+    /// The word.
+    pub word: String,
+}
+
+impl FromStr for QuotaKey {
+    type Err = UnknownQuota;
+
+    fn from_str(word: &str) -> Result<Self, UnknownQuota> {
+        let key = NAMES.iter().find(|(_, name)| *name == word.replace('-', "_"));
+        key.map(|(key, _)| *key).ok_or_else(|| UnknownQuota {
+            word: word.to_owned(),
+        })
+    }
+}
+
+/// A tenant's quota as its admin sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaInfo {
+    /// Which.
+    pub key: QuotaKey,
+    /// What holds for the tenant.
+    pub value: u64,
+    /// What holds for who has none of its own.
+    pub default: u64,
+    /// Whether the tenant has one of its own.
+    pub own: bool,
+}
+
+/// What is to be different about a quota: a value, or `None` for the host's default.
+pub type QuotaChange = BTreeMap<QuotaKey, Option<u64>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_the_same_words_everywhere() {
+        for key in QuotaKey::all() {
+            let json = serde_json::to_string(&key).unwrap();
+            assert_eq!(json, format!("\"{key}\""));
+            assert_eq!(key.to_string().parse(), Ok(key));
+        }
+        assert_eq!("stored-bytes".parse(), Ok(QuotaKey::StoredBytes));
+        let error = "stored".parse::<QuotaKey>().unwrap_err().to_string();
+        assert!(error.contains("stored_bytes"), "{error}");
+    }
+
+    #[test]
+    fn a_change_tells_a_default_from_no_change() {
+        let change: QuotaChange = serde_json::from_str(r#"{"running":3,"queued":null}"#).unwrap();
+        assert_eq!(change[&QuotaKey::Running], Some(3));
+        assert_eq!(change[&QuotaKey::Queued], None);
+        assert!(!change.contains_key(&QuotaKey::Uploads));
+        assert!(serde_json::from_str::<QuotaChange>(r#"{"runing":3}"#).is_err());
+    }
+}

@@ -1,0 +1,118 @@
+//! What whoever runs a host sees of it, and does about it.
+
+use crate::harness::events;
+use crate::place::Place;
+use frostline_e2e::Finished;
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+
+impl Place {
+    fn train(&self, token: &Path) -> Finished {
+        let url = self.host.url();
+        let token = token.to_str().unwrap();
+        self.scratch
+            .train(&["--host", &url, "--token-file", token, "--split", "features"])
+    }
+
+    fn get(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(self.host.address()).unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: host\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+}
+
+fn quota<'a>(shown: &'a Value, key: &str) -> &'a Value {
+    let entries = shown.as_array().unwrap();
+    entries.iter().find(|entry| entry["key"] == key).unwrap()
+}
+
+#[test]
+fn a_quota_holds_and_says_who_can_raise_it() {
+    let place = Place::new();
+    let acme = place.add("acme");
+    let shown = place.answer(&["quota", "show", "acme"]);
+    let default = quota(&shown, "stored_bytes")["value"].as_u64().unwrap();
+    assert!(default > 1 << 30);
+    for key in ["stored_bytes", "output_bytes"] {
+        let set = place.answer(&["quota", "set", "acme", &format!("{key}=1KiB")]);
+        assert_eq!(quota(&set, key)["value"], 1024);
+        let command = format!("admin quota set acme {key}=");
+        place.scratch.assert_failed(&place.train(&acme), &[key, &command]);
+        place.answer(&["quota", "set", "acme", &format!("{key}=default")]);
+    }
+    let shown = place.answer(&["quota", "show", "acme"]);
+    assert_eq!(quota(&shown, "stored_bytes")["value"], default);
+    assert!(!events(&place.train(&acme)).is_empty());
+}
+
+#[test]
+fn who_does_what_is_seen_and_written_down() {
+    let place = Place::new();
+    let acme = place.add("acme");
+    events(&place.train(&acme));
+    let top = place.answer(&["top", "--once"]);
+    let tenant = &top["tenants"][0];
+    assert_eq!(tenant["name"], "acme");
+    assert!(tenant["samples"].as_u64().unwrap() > 0 && tenant["answer_bytes"].as_u64().unwrap() > 0);
+    assert_eq!(
+        (top["running"].as_u64(), top["stopping"].as_bool()),
+        (Some(0), Some(false))
+    );
+    let metrics = place.get("/metrics");
+    assert!(
+        metrics.contains("frostline_tenant_samples_total{tenant=\"acme\"}"),
+        "{metrics}"
+    );
+
+    let guests = place.answer(&["guest", "list", "acme"]);
+    let guest = guests[0]["name"].as_str().unwrap();
+    assert_eq!(
+        place.admin(&["guest", "remove", "acme", guest]).code,
+        Some(1),
+        "nobody said yes"
+    );
+    place.answer(&["guest", "remove", "acme", guest, "--yes"]);
+    assert_eq!(place.answer(&["guest", "list", "acme"]), serde_json::json!([]));
+    assert_eq!(
+        place.answer(&["model", "list", "acme"]).as_array().unwrap().len(),
+        1
+    );
+
+    let audit = place.admin(&["audit", "--tenant", "acme"]).stdout;
+    let entries: Vec<Value> = audit
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let whats: Vec<&str> = entries
+        .iter()
+        .map(|entry| entry["what"].as_str().unwrap())
+        .collect();
+    assert_eq!(whats[0], "tenant added");
+    assert!(
+        whats.contains(&"guest uploaded") && whats.contains(&"model uploaded"),
+        "{whats:?}"
+    );
+    assert_eq!(whats.last(), Some(&"guest removed"));
+    assert!(entries[0]["who"].as_str().unwrap().starts_with("admin uid "));
+    assert!(entries.iter().any(|entry| entry["who"] == "tenant acme"));
+    let secret = std::fs::read_to_string(&acme).unwrap();
+    assert!(!audit.contains(&secret));
+}
+
+#[test]
+fn a_drained_host_says_so() {
+    let place = Place::new();
+    assert!(place.get("/readyz").starts_with("HTTP/1.1 200"));
+    assert_eq!(place.admin(&["drain"]).code, Some(1), "nobody said yes");
+    assert_eq!(place.answer(&["drain", "--yes"])["stopping"], true);
+    assert!(place.get("/readyz").starts_with("HTTP/1.1 503"));
+    assert!(
+        place.get("/healthz").starts_with("HTTP/1.1 200"),
+        "it still answers"
+    );
+}

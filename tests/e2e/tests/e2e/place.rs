@@ -1,0 +1,62 @@
+//! A host with an admin and tenants.
+
+use crate::harness::{Scratch, frostline};
+use frostline_e2e::{Finished, HostProcess, finish};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A host and its admin.
+pub(crate) struct Place {
+    pub(crate) scratch: Scratch,
+    pub(crate) host: HostProcess,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        let scratch = Scratch::with_photos(4, 1);
+        let host = scratch.host(&[]);
+        Self { scratch, host }
+    }
+
+    pub(crate) fn admin(&self, arguments: &[&str]) -> Finished {
+        let socket = self.scratch.path("state/admin.sock");
+        finish(
+            frostline()
+                .args(["admin", "--json", "--socket"])
+                .arg(socket)
+                .args(arguments),
+        )
+        .unwrap()
+    }
+
+    pub(crate) fn answer(&self, arguments: &[&str]) -> Value {
+        let run = self.admin(arguments);
+        assert_eq!(run.code, Some(0), "{run:?}");
+        serde_json::from_str(&run.stdout).expect(&run.stdout)
+    }
+
+    /// Adds a tenant that may read the photos, and writes its token down.
+    pub(crate) fn add(&self, name: &str) -> PathBuf {
+        let photos = self.scratch.path("photos");
+        let given = self.answer(&["tenant", "add", name, "--data", photos.to_str().unwrap()]);
+        self.keep(name, &given)
+    }
+
+    pub(crate) fn keep(&self, name: &str, given: &Value) -> PathBuf {
+        let file = self.scratch.path(name);
+        fs::write(&file, given["token"].as_str().unwrap()).unwrap();
+        file
+    }
+
+    /// A command of a tenant.
+    pub(crate) fn tenant(&self, token: &Path, arguments: &[&str]) -> Finished {
+        let url = self.host.url();
+        let flags = ["--host", &url, "--token-file", token.to_str().unwrap()];
+        finish(frostline().args(arguments).args(flags)).unwrap()
+    }
+
+    pub(crate) fn guests(&self, token: &Path) -> Finished {
+        self.tenant(token, &["guest", "list", "--json"])
+    }
+}
