@@ -7,10 +7,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub struct Allowance {
     limits: Limits,
+    memory_peak: AtomicU64,
     tensor_bytes: Arc<Counter>,
     object_reads: Counter,
     object_bytes: Counter,
     log_bytes: Counter,
+}
+
+/// What an extraction has used of its limits so far. What goes up and down is given at its peak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// Bytes of linear memory of its largest instance.
+    pub memory_peak: u64,
+    /// Bytes of host-side tensors alive at once.
+    pub tensor_bytes_peak: u64,
+    /// Objects read, and sizes asked for.
+    pub object_reads: u64,
+    /// Bytes read by `objects.read`.
+    pub object_bytes: u64,
+    /// Bytes of log lines, without those that were dropped.
+    pub log_bytes: u64,
 }
 
 /// A sum that never passes its limit.
@@ -19,6 +35,7 @@ struct Counter {
     resource: Resource,
     limit: u64,
     used: AtomicU64,
+    peak: AtomicU64,
 }
 
 /// Tensor bytes taken from an allowance, given back on drop.
@@ -34,6 +51,7 @@ impl Allowance {
         let tensors = u64::try_from(limits.tensor_bytes).unwrap_or(u64::MAX);
         Arc::new(Self {
             limits,
+            memory_peak: AtomicU64::new(0),
             tensor_bytes: Arc::new(Counter::new(Resource::TensorBytes, tensors)),
             object_reads: Counter::new(Resource::ObjectReads, limits.object_reads),
             object_bytes: Counter::new(Resource::ObjectBytes, limits.object_bytes),
@@ -49,6 +67,23 @@ impl Allowance {
     /// Bytes of tensors alive now.
     pub fn tensor_bytes(&self) -> u64 {
         self.tensor_bytes.used.load(Ordering::Relaxed)
+    }
+
+    /// What its calls have used so far.
+    pub fn usage(&self) -> Usage {
+        Usage {
+            memory_peak: self.memory_peak.load(Ordering::Relaxed),
+            tensor_bytes_peak: self.tensor_bytes.peak(),
+            object_reads: self.object_reads.peak(),
+            object_bytes: self.object_bytes.peak(),
+            log_bytes: self.log_bytes.peak(),
+        }
+    }
+
+    /// Takes note of an instance's linear memory; what bounds it is the sandbox.
+    pub(crate) fn note_memory(&self, bytes: usize) {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.memory_peak.fetch_max(bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn charge_tensor(&self, bytes: usize) -> Result<Charge, Breach> {
@@ -104,13 +139,22 @@ impl Counter {
             resource,
             limit,
             used: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
         }
+    }
+
+    fn peak(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
     }
 
     fn take(&self, amount: u64) -> Result<(), Breach> {
         let add = |used: u64| used.checked_add(amount).filter(|&sum| sum <= self.limit);
         match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add) {
-            Ok(_) => Ok(()),
+            Ok(used) => {
+                self.peak
+                    .fetch_max(used.saturating_add(amount), Ordering::Relaxed);
+                Ok(())
+            }
             Err(used) => Err(Breach::Limit {
                 resource: self.resource,
                 wanted: used.saturating_add(amount),
@@ -148,6 +192,7 @@ mod tests {
         let mut all = allowance.charge_tensor(100).unwrap();
         all.shrink_to(30);
         assert_eq!(allowance.tensor_bytes(), 30);
+        assert_eq!(allowance.usage().tensor_bytes_peak, 100);
     }
 
     #[test]

@@ -3,7 +3,7 @@ use crate::error::SandboxError;
 use crate::job::{CallContext, Extracted, Job, ModelView, guest_samples};
 use crate::sandbox::Sandbox;
 use crate::state::{CallState, Extraction, HeldTensor};
-use crate::{answer, stage_name};
+use crate::{answer, stage_name, world};
 use frostline_tensor::{SampleRef, Tensor};
 use frostline_wire::Description;
 use std::sync::Arc;
@@ -35,6 +35,11 @@ impl Guest {
     /// SHA-256 of the bytes it was made from, lower-case hex.
     pub fn sha256(&self) -> &str {
         &self.shared.sha256
+    }
+
+    /// The interfaces it imports; all of them are such as guests get.
+    pub fn imports(&self) -> Vec<String> {
+        world::imports(self.shared.pre.instance_pre().component())
     }
 
     /// What the guest does for `model`, given a job's `parameters`.

@@ -36,10 +36,11 @@ mod threads;
 mod upload;
 mod world;
 
-pub use allowance::Allowance;
+pub use allowance::{Allowance, Usage};
 pub use breach::Resource;
 pub use config::{Limits, SandboxConfig};
 pub use error::SandboxError;
 pub use guest::Guest;
 pub use job::{CallContext, CutView, Extracted, Job, Labels, ModelView};
 pub use sandbox::Sandbox;
+pub use upload::component;

@@ -106,7 +106,7 @@ impl Inner {
     }
 
     fn compile(&self, bytes: &[u8], sha256: &str) -> Result<Component, SandboxError> {
-        let encoded = upload::component(bytes, self.config.upload_bytes)?;
+        let encoded = upload::component(bytes, &self.config)?;
         let component = Component::new(&self.engine, &encoded)
             .map_err(|error| SandboxError::not_a_guest(format!("{error:#}")))?;
         if let Some(artefacts) = &self.artefacts {

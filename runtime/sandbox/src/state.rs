@@ -91,7 +91,11 @@ impl Extraction {
 
 impl ResourceLimiter for CallState {
     fn memory_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        within(Resource::Memory, desired, self.memory_cap)
+        let grows = within(Resource::Memory, desired, self.memory_cap)?;
+        if let Some(extraction) = &self.extraction {
+            extraction.context.allowance.note_memory(desired);
+        }
+        Ok(grows)
     }
 
     fn memory_grow_failed(&mut self, error: wasmtime::Error) -> wasmtime::Result<()> {

@@ -1,5 +1,6 @@
 //! From the bytes a tenant sends to a component: what they are, and whether they are one at all.
 
+use crate::config::SandboxConfig;
 use crate::error::SandboxError;
 use std::borrow::Cow;
 
@@ -11,7 +12,8 @@ const CORE_MODULE: [u8; 4] = [1, 0, 0, 0];
 ///
 /// # Errors
 /// [`SandboxError::NotAGuest`] and [`SandboxError::GuestTooLarge`], saying what was sent instead.
-pub(crate) fn component(bytes: &[u8], most: usize) -> Result<Cow<'_, [u8]>, SandboxError> {
+pub fn component<'a>(bytes: &'a [u8], config: &SandboxConfig) -> Result<Cow<'a, [u8]>, SandboxError> {
+    let most = config.upload_bytes;
     if bytes.len() > most {
         return Err(SandboxError::GuestTooLarge {
             bytes: bytes.len(),

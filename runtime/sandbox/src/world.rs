@@ -40,16 +40,20 @@ pub(crate) fn link(
         })
 }
 
-fn check_names(engine: &Engine, component: &Component) -> Result<(), SandboxError> {
+/// What a component imports, by name.
+pub(crate) fn imports(component: &Component) -> Vec<String> {
     let world = component.component_type();
     // Names of types stand for what an allowed interface defines; linking checks them.
     let needed = world
-        .imports(engine)
+        .imports(component.engine())
         .filter(|(_, item)| !matches!(item.ty, ComponentItem::Type(_) | ComponentItem::Resource(_)));
-    let foreign = needed
-        .map(|(name, _)| name)
-        .filter(|name| !IMPORTS.contains(name));
-    let imports: Vec<String> = foreign.map(str::to_owned).collect();
+    needed.map(|(name, _)| name.to_owned()).collect()
+}
+
+fn check_names(engine: &Engine, component: &Component) -> Result<(), SandboxError> {
+    let world = component.component_type();
+    let mut imports = imports(component);
+    imports.retain(|name| !IMPORTS.contains(&name.as_str()));
     let missing = EXPORTS
         .into_iter()
         .filter(|name| world.get_export(engine, name).is_none());
