@@ -5,6 +5,8 @@
 //! when the sources have changed, and `--check` fails then instead.
 
 mod build;
+mod c_bindings;
+mod c_guests;
 mod sources;
 mod toolchain;
 
@@ -22,13 +24,17 @@ pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
         _ => bail!("{USAGE}"),
     };
     let root = workspace_root()?;
+    c_bindings::settle(&root, check)?;
     let built = build_all(&root)?;
     settle_stock_guest(&root, &built, check)
 }
 
-/// Builds every guest unless that was done for these very sources; returns where the components lie.
+/// Builds every guest; those in Rust only unless that was done for these very sources. Returns where the components lie.
 fn build_all(root: &Path) -> anyhow::Result<PathBuf> {
     let out = root.join("target/guests");
+    for component in c_guests::components(root, &out)? {
+        println!("guests: {} ({} bytes)", component.path.display(), component.bytes);
+    }
     let sources = sources::hash(
         &root.join("guest"),
         &["wit", "sdk", "prefix", "conformance", "hostile", "examples"],

@@ -69,7 +69,7 @@ fn core_modules(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// `frostline_prefix.wasm` becomes the component `prefix.wasm`.
-fn componentise(core: &Path, out: &Path) -> anyhow::Result<Component> {
+pub(super) fn componentise(core: &Path, out: &Path) -> anyhow::Result<Component> {
     let module = std::fs::read(core)?;
     let component = wit_component::ComponentEncoder::default()
         .validate(true)

@@ -1,0 +1,13 @@
+/* What generated code and guests need of the C library; frostline.c has it. */
+#ifndef FROSTLINE_STDLIB_H
+#define FROSTLINE_STDLIB_H
+
+#include <stddef.h>
+
+void *malloc(size_t size);
+void *calloc(size_t count, size_t size);
+void *realloc(void *block, size_t size);
+void free(void *block);
+_Noreturn void abort(void);
+
+#endif

@@ -1,0 +1,44 @@
+//! The interface in C, as wit-bindgen generates it. It is committed as `guest/c/frozen_prefix*`, so that an author in C needs
+//! nothing but clang.
+
+use anyhow::{Context, bail};
+use std::path::Path;
+use wit_bindgen_core::Files;
+use wit_bindgen_core::wit_parser::Resolve;
+
+const WORLD: &str = "frozen-prefix";
+
+/// Compares the committed files with `guest/wit`; renews them, or fails under `check`, when they differ.
+pub(super) fn settle(root: &Path, check: bool) -> anyhow::Result<()> {
+    let folder = root.join("guest/c");
+    let mut renewed = Vec::new();
+    for (name, contents) in generate(&root.join("guest/wit"))?.iter() {
+        let path = folder.join(name);
+        if std::fs::read(&path).is_ok_and(|committed| committed == contents) {
+            continue;
+        }
+        if check {
+            bail!("guest/c/{name} does not follow guest/wit: run `cargo xtask guests` and commit it");
+        }
+        std::fs::write(&path, contents).with_context(|| format!("cannot write {}", path.display()))?;
+        renewed.push(name.to_owned());
+    }
+    match renewed.as_slice() {
+        [] => println!("guests: the committed C bindings match the interface"),
+        files => println!("guests: renewed {} in guest/c; commit them", files.join(", ")),
+    }
+    Ok(())
+}
+
+/// A header, a source file, and an object file whose custom section names the world.
+fn generate(wit: &Path) -> anyhow::Result<Files> {
+    let mut resolve = Resolve::default();
+    let (package, _) = resolve.push_dir(wit).context("guest/wit cannot be read")?;
+    let world = resolve.select_world(&[package], Some(WORLD))?;
+    let mut files = Files::default();
+    wit_bindgen_c::Opts::default()
+        .build()
+        .generate(&mut resolve, world, &mut files)
+        .context("the C bindings cannot be generated")?;
+    Ok(files)
+}
