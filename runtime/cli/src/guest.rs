@@ -1,6 +1,7 @@
-//! `frostline guest`: upload, list, show, remove.
+//! `frostline guest`: upload, list, show, remove; what authors do without a host is in [`authoring`].
 
 use crate::arguments::{Guest, RemoteHost};
+use crate::authoring;
 use crate::output::{bytes, print_json, print_table};
 use anyhow::{Context, Result, bail};
 use frostline_trainer::{HostClient, Token};
@@ -8,6 +9,7 @@ use frostline_wire::GuestInfo;
 
 pub(crate) async fn run(command: Guest, json: bool) -> Result<()> {
     match command {
+        Guest::Authoring(command) => authoring::run(command, json).await?,
         Guest::Push { name, file, host } => {
             let component =
                 std::fs::read(&file).with_context(|| format!("cannot read the guest {}", file.display()))?;

@@ -2,6 +2,7 @@
 
 mod admin;
 mod arguments;
+mod authoring;
 mod eval;
 mod guest;
 mod host;
@@ -13,7 +14,7 @@ mod profile;
 mod serve;
 mod train;
 
-use arguments::{Arguments, Command};
+use arguments::{Arguments, Authoring, Command, Guest};
 use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
 use tokio_util::sync::CancellationToken;
@@ -77,9 +78,11 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
 
 /// Logs go to standard error: warnings by default, JSON lines with `--json` on a host.
 fn start_log(arguments: &Arguments) {
-    let level = match (arguments.verbose, matches!(arguments.command, Command::Serve(_))) {
-        (0, false) => "warn",
-        (0, true) => "warn,frostline_server=info",
+    let level = match (arguments.verbose, &arguments.command) {
+        (0, Command::Serve(_)) => "warn,frostline_server=info",
+        // What the guest says is what its author wants to see.
+        (0, Command::Guest(Guest::Authoring(Authoring::Run(_)))) => "warn,frostline::guest=debug",
+        (0, _) => "warn",
         (1, _) => "warn,frostline=info,frostline_server=info,frostline_trainer=info,frostline_sandbox=info",
         _ => "debug",
     };

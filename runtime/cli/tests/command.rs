@@ -24,6 +24,10 @@ fn every_command_has_help_with_an_example() {
         "profile",
         "plan",
         "serve",
+        "guest new",
+        "guest build",
+        "guest check",
+        "guest run",
         "guest push",
         "guest list",
         "guest show",
@@ -63,4 +67,10 @@ fn completions_know_the_commands() {
     let output = frostline(&["completions", "bash"]);
     let script = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && script.contains("on-bad-sample"));
+    for command in ["new", "build", "check", "run", "push"] {
+        assert!(
+            script.contains(&format!("frostline__subcmd__guest,{command})")),
+            "{command}"
+        );
+    }
 }

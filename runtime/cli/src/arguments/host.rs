@@ -1,5 +1,6 @@
 //! Commands that run a host or look after one, and how any command names its hosts.
 
+use super::guest::Authoring;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -44,6 +45,8 @@ pub(crate) struct Serve {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Guest {
+    #[command(flatten)]
+    Authoring(Authoring),
     /// Upload a guest
     #[command(
         after_help = "Example:\n  frostline guest push mine guest.wasm --host http://store:8080 --token-file token"

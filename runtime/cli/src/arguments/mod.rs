@@ -1,11 +1,13 @@
 //! What can be typed: commands, flags, their help.
 
 mod admin;
+mod guest;
 mod host;
 mod job;
 mod value;
 
 pub(crate) use admin::{Admin, AdminCommand, Quota, Tenant, Uploads};
+pub(crate) use guest::{Authoring, BuildGuest, CheckGuest, Language, NewGuest, RunGuest};
 pub(crate) use host::{Guest, HostFlags, Model, RemoteHost, Serve};
 pub(crate) use job::{Eval, Plan, Profile, Train};
 pub(crate) use value::{BadSample, OptimizerName};
@@ -38,7 +40,7 @@ pub(crate) enum Command {
     Eval(Eval),
     Profile(Profile),
     Serve(Serve),
-    /// Upload, list, show and remove guests on a host
+    /// Write, build, check and run guests; upload, list, show and remove them on a host
     #[command(subcommand)]
     Guest(Guest),
     /// Show models and their cuts

@@ -1,0 +1,210 @@
+use crate::arguments::BuildGuest;
+use crate::output::{bytes, print_json};
+use anyhow::{Context, Result, bail};
+use frostline_sandbox::SandboxConfig;
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const TARGET: &str = "wasm32-unknown-unknown";
+
+/// Where a starter project keeps what came from Frostline.
+const KIT: &str = "frostline";
+
+/// A core module that was compiled.
+struct Core {
+    name: String,
+    file: PathBuf,
+}
+
+/// Compiles the project and writes `target/<name>.wasm` there.
+pub(super) fn run(flags: &BuildGuest, json: bool) -> Result<()> {
+    let folder = std::path::absolute(&flags.path)
+        .with_context(|| format!("cannot use the folder {}", flags.path.display()))?;
+    let target = folder.join("target");
+    let core = if folder.join("Cargo.toml").is_file() {
+        cargo(&folder)?
+    } else if !with_extension(&folder, "c")?.is_empty() {
+        std::fs::create_dir_all(&target).with_context(|| format!("cannot create {}", target.display()))?;
+        clang(&folder, &target)?
+    } else {
+        bail!(
+            "{} holds neither a Cargo.toml nor a .c file: name a guest's folder, or make one with `frostline guest new`",
+            flags.path.display()
+        );
+    };
+    std::fs::create_dir_all(&target).with_context(|| format!("cannot create {}", target.display()))?;
+    let module = std::fs::read(&core.file).with_context(|| format!("cannot read {}", core.file.display()))?;
+    let component = frostline_sandbox::component(&module, &SandboxConfig::default())?;
+    let path = target.join(format!("{}.wasm", core.name));
+    std::fs::write(&path, &component).with_context(|| format!("cannot write {}", path.display()))?;
+    let size = component.len() as u64;
+    if json {
+        return Ok(print_json(
+            &serde_json::json!({ "name": core.name, "component": path, "bytes": size, "core_bytes": module.len() }),
+        )?);
+    }
+    println!("{} ({})", path.display(), bytes(size));
+    Ok(())
+}
+
+/// Builds with cargo and the compiler that cargo finds; both take their settings from the environment as ever.
+fn cargo(folder: &Path) -> Result<Core> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = Command::new(cargo)
+        .args(["build", "--release", "--target", TARGET])
+        .arg("--message-format=json-render-diagnostics")
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot run cargo: install Rust from rustup.rs")?;
+    if !built.status.success() {
+        bail!(
+            "the guest does not compile: see the messages above{}",
+            target_hint()
+        );
+    }
+    let mut modules: Vec<Core> = built
+        .stdout
+        .split(|&byte| byte == b'\n')
+        .flat_map(modules)
+        .collect();
+    match (modules.pop(), modules.as_slice()) {
+        (Some(only), []) => Ok(only),
+        (None, _) => bail!(
+            "cargo made no WebAssembly module: the crate needs `crate-type = [\"cdylib\"]` under [lib] in its Cargo.toml"
+        ),
+        (Some(_), _) => bail!("cargo made several WebAssembly modules: build one package, in its own folder"),
+    }
+}
+
+/// What to do where the compiler lacks the target, which its own messages bury.
+fn target_hint() -> String {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let asked = Command::new(rustc)
+        .args(["--print", "target-libdir", "--target", TARGET])
+        .output();
+    let there = asked.is_ok_and(|asked| {
+        let folder = String::from_utf8_lossy(&asked.stdout).trim().to_owned();
+        asked.status.success() && Path::new(&folder).is_dir()
+    });
+    if there {
+        String::new()
+    } else {
+        format!("; the compiler has no {TARGET} here, run `rustup target add {TARGET}`")
+    }
+}
+
+/// The modules that one line of cargo's messages names.
+fn modules(line: &[u8]) -> Vec<Core> {
+    let Ok(message) = serde_json::from_slice::<Value>(line) else {
+        return Vec::new();
+    };
+    let target = message.get("target");
+    let is_cdylib = target
+        .and_then(|target| target.get("kind")?.as_array())
+        .is_some_and(|kinds| kinds.iter().any(|kind| kind == "cdylib"));
+    let name = target.and_then(|target| target.get("name")?.as_str());
+    let files = message.get("filenames").and_then(Value::as_array);
+    let (true, Some(name), Some(files)) = (is_cdylib, name, files) else {
+        return Vec::new();
+    };
+    let modules = files
+        .iter()
+        .filter_map(Value::as_str)
+        .filter(|file| file.ends_with(".wasm"));
+    modules
+        .map(|file| Core {
+            name: name.replace('_', "-"),
+            file: file.into(),
+        })
+        .collect()
+}
+
+/// Compiles the project's own sources and those in its kit in one go.
+fn clang(folder: &Path, target: &Path) -> Result<Core> {
+    let kit = folder.join(KIT);
+    let flags = kit.join("flags.rsp");
+    if !flags.is_file() {
+        bail!(
+            "{} is missing: a guest in C needs the folder {KIT} that `frostline guest new --language c` makes",
+            flags.display()
+        );
+    }
+    let name = folder
+        .file_name()
+        .unwrap_or(OsStr::new("guest"))
+        .to_string_lossy()
+        .into_owned();
+    let file = target.join(format!("{name}.core.wasm"));
+    let status = Command::new("clang")
+        .arg(format!("@{}", flags.display()))
+        .arg("-isystem")
+        .arg(&kit)
+        .args(with_extension(folder, "c")?)
+        .args(with_extension(&kit, "c")?)
+        .args(with_extension(&kit, "o")?)
+        .arg("-o")
+        .arg(&file)
+        .stdin(Stdio::null())
+        .status();
+    match status {
+        Ok(status) if status.success() => Ok(Core { name, file }),
+        Ok(_) => bail!(
+            "the guest does not compile: see the messages above; if wasm-ld is missing, install lld (`apt-get install lld`)"
+        ),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            bail!("clang is not installed: `apt-get install clang lld`, or your system's like of it")
+        }
+        Err(error) => Err(error).context("cannot run clang"),
+    }
+}
+
+/// Files of a folder, in order of their names.
+fn with_extension(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let paths: std::io::Result<Vec<PathBuf>> = entries.map(|entry| Ok(entry?.path())).collect();
+    let mut paths = paths.with_context(|| format!("cannot read {}", folder.display()))?;
+    paths.retain(|path| path.extension().is_some_and(|found| found == extension));
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_module_is_found_among_cargos_messages() {
+        let line = |kind: &str, file: &str| {
+            serde_json::json!({
+                "reason": "compiler-artifact",
+                "target": { "name": "my_guest", "kind": [kind] },
+                "filenames": [file],
+            })
+            .to_string()
+        };
+        let found = modules(line("cdylib", "/t/my_guest.wasm").as_bytes());
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].name, "my-guest");
+        assert!(modules(line("lib", "/t/libsdk.rlib").as_bytes()).is_empty());
+        assert!(modules(br#"{"reason":"build-finished","success":true}"#).is_empty());
+        assert!(modules(b"").is_empty());
+    }
+
+    #[test]
+    fn a_folder_without_sources_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let flags = BuildGuest {
+            path: folder.path().to_owned(),
+        };
+        let error = run(&flags, false).unwrap_err().to_string();
+        assert!(error.contains("guest new"), "{error}");
+        std::fs::write(folder.path().join("guest.c"), "").unwrap();
+        let error = run(&flags, false).unwrap_err().to_string();
+        assert!(error.contains("--language c"), "{error}");
+    }
+}

@@ -1,0 +1,208 @@
+use super::read_guest;
+use super::workbench::LocalModel;
+use crate::arguments::CheckGuest;
+use crate::output::{bytes, print_json, print_table};
+use anyhow::{Result, bail};
+use frostline_sandbox::{Guest, Sandbox, SandboxConfig, SandboxError};
+use frostline_wire::{Description, Pixels};
+use serde::Serialize;
+use std::path::Path;
+use std::time::Instant;
+
+/// One thing a host looks at.
+#[derive(Debug, Serialize)]
+struct Check {
+    check: &'static str,
+    ok: bool,
+    detail: String,
+}
+
+/// What a host would say of a guest, in the order it looks.
+#[derive(Debug, Default, Serialize)]
+struct Verdict {
+    bytes: u64,
+    sha256: Option<String>,
+    imports: Vec<String>,
+    description: Option<Description>,
+    checks: Vec<Check>,
+}
+
+/// Prints the table; fails when a host would refuse the guest.
+pub(super) async fn run(flags: &CheckGuest, json: bool) -> Result<()> {
+    let bytes = read_guest(&flags.file)?;
+    let model = flags.model.as_deref().map(LocalModel::read).transpose()?;
+    let verdict = judge(bytes, model.as_ref(), &flags.parameters).await?;
+    show(&verdict, &flags.file, json)?;
+    match verdict.checks.iter().find(|check| !check.ok) {
+        Some(failed) => bail!(
+            "a host would refuse this guest ({}): {}",
+            failed.check,
+            failed.detail
+        ),
+        None => Ok(()),
+    }
+}
+
+/// Does what a host does with an upload, up to the first thing that is wrong.
+async fn judge(guest: Vec<u8>, model: Option<&LocalModel>, parameters: &str) -> Result<Verdict> {
+    let config = SandboxConfig::default();
+    let mut verdict = Verdict {
+        bytes: guest.len() as u64,
+        ..Verdict::default()
+    };
+    let size = format!(
+        "{} of {}",
+        bytes(verdict.bytes),
+        bytes(config.upload_bytes as u64)
+    );
+    let form = if guest.get(4..8).is_some_and(|version| version == [1, 0, 0, 0]) {
+        "a core module, made into a component"
+    } else {
+        "a component"
+    };
+    let sandbox = Sandbox::new(config)?;
+    let started = Instant::now();
+    let prepared = sandbox.prepare(guest).await;
+    let compiled = format!("in {:.2} s", started.elapsed().as_secs_f64());
+    let failed = prepared.as_ref().err().map(at);
+    verdict.passes(&failed, "size", size);
+    verdict.passes(&failed, "form", form.to_owned());
+    if let Ok(guest) = &prepared {
+        verdict.sha256 = Some(guest.sha256().to_owned());
+        verdict.imports = guest.imports();
+    }
+    let imports = match verdict.imports.as_slice() {
+        [] => "none but what guests get".to_owned(),
+        imports => imports.join(", "),
+    };
+    verdict.passes(&failed, "imports", imports);
+    verdict.passes(&failed, "exports", "describe, extract".to_owned());
+    verdict.passes(&failed, "compile", compiled);
+    match (prepared, model) {
+        (Ok(guest), Some(model)) => verdict.ask(&guest, model, parameters).await,
+        (Ok(_), None) => {}
+        (Err(error), _) => verdict.fails(&error),
+    }
+    Ok(verdict)
+}
+
+impl Verdict {
+    /// Notes a check that went well, unless it is the failed one or was not reached.
+    fn passes(&mut self, failed: &Option<&'static str>, check: &'static str, detail: String) {
+        let order = ["size", "form", "imports", "exports", "compile"];
+        let place = |wanted: &str| order.iter().position(|name| *name == wanted);
+        if failed.is_none_or(|failed| place(check) < place(failed)) {
+            self.checks.push(Check {
+                check,
+                ok: true,
+                detail,
+            });
+        }
+    }
+
+    fn fails(&mut self, error: &SandboxError) {
+        self.checks.push(Check {
+            check: at(error),
+            ok: false,
+            detail: error.to_string(),
+        });
+    }
+
+    async fn ask(&mut self, guest: &Guest, model: &LocalModel, parameters: &str) {
+        match guest.describe(&model.view, parameters).await {
+            Ok(description) => {
+                self.checks.push(Check {
+                    check: "describe",
+                    ok: true,
+                    detail: in_words(&description, model.view.cuts.len()),
+                });
+                self.description = Some(description);
+            }
+            Err(error) => self.checks.push(Check {
+                check: "describe",
+                ok: false,
+                detail: error.to_string(),
+            }),
+        }
+    }
+}
+
+/// Which check an error of preparing belongs to.
+fn at(error: &SandboxError) -> &'static str {
+    match error {
+        SandboxError::GuestTooLarge { .. } => "size",
+        SandboxError::OtherWorld { imports, exports, .. } if imports.is_empty() && !exports.is_empty() => {
+            "exports"
+        }
+        SandboxError::OtherWorld { .. } => "imports",
+        SandboxError::PrepareDeadline { .. } => "compile",
+        _ => "form",
+    }
+}
+
+fn in_words(description: &Description, cuts: usize) -> String {
+    let pixels = match description.pixels {
+        Pixels::Spec(_) => "pixels by the host",
+        Pixels::Own => "pixels of its own",
+    };
+    format!(
+        "{} {}, {pixels}, {} of {cuts} cuts",
+        description.name,
+        description.version,
+        description.cuts.len()
+    )
+}
+
+fn show(verdict: &Verdict, file: &Path, json: bool) -> Result<()> {
+    if json {
+        let accepted = verdict.checks.iter().all(|check| check.ok);
+        let mut object = serde_json::to_value(verdict)?;
+        if let Some(fields) = object.as_object_mut() {
+            fields.insert("file".to_owned(), file.display().to_string().into());
+            fields.insert("accepted".to_owned(), accepted.into());
+        }
+        return Ok(print_json(&object)?);
+    }
+    let row = |check: &Check| {
+        let word = if check.ok { "ok" } else { "refused" };
+        vec![check.check.to_owned(), word.to_owned(), check.detail.clone()]
+    };
+    let rows: Vec<Vec<String>> = verdict.checks.iter().map(row).collect();
+    print_table(&["CHECK", "RESULT", "DETAIL"], &[false, false, false], &rows)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn checks(guest: &[u8]) -> Vec<(&'static str, bool)> {
+        let verdict = judge(guest.to_vec(), None, "").await.unwrap();
+        verdict
+            .checks
+            .iter()
+            .map(|check| (check.check, check.ok))
+            .collect()
+    }
+
+    #[tokio::test]
+    async fn what_is_no_guest_fails_where_a_host_would_stop() {
+        assert_eq!(checks(b"import torch").await, [("size", true), ("form", false)]);
+        // A component without a thing in it.
+        assert_eq!(
+            checks(b"\0asm\x0d\0\x01\0").await,
+            [
+                ("size", true),
+                ("form", true),
+                ("imports", true),
+                ("exports", false)
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn a_large_file_fails_by_its_size() {
+        let most = SandboxConfig::default().upload_bytes;
+        assert_eq!(checks(&vec![0; most + 1]).await, [("size", false)]);
+    }
+}

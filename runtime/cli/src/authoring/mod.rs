@@ -1,0 +1,28 @@
+//! What the author of a guest does without a host: start a project, build it, check it, run it once.
+
+mod build;
+mod check;
+mod new;
+mod run;
+mod starter;
+mod workbench;
+
+#[cfg(test)]
+mod tests;
+
+use crate::arguments::Authoring;
+use anyhow::{Context, Result};
+use std::path::Path;
+
+pub(crate) async fn run(command: Authoring, json: bool) -> Result<()> {
+    match command {
+        Authoring::New(flags) => new::run(&flags, json),
+        Authoring::Build(flags) => build::run(&flags, json),
+        Authoring::Check(flags) => check::run(&flags, json).await,
+        Authoring::Run(flags) => run::run(&flags, json).await,
+    }
+}
+
+fn read_guest(file: &Path) -> Result<Vec<u8>> {
+    std::fs::read(file).with_context(|| format!("cannot read the guest {}", file.display()))
+}

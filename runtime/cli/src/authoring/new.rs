@@ -1,0 +1,92 @@
+use super::starter;
+use crate::arguments::{Language, NewGuest};
+use crate::output::print_json;
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+
+/// The longest name a host takes.
+const LONGEST_NAME: usize = 63;
+
+/// Writes the starter project.
+pub(super) fn run(flags: &NewGuest, json: bool) -> Result<()> {
+    check_name(&flags.name)?;
+    let folder = flags.path.clone().unwrap_or_else(|| PathBuf::from(&flags.name));
+    check_folder(&folder)?;
+    for file in starter::files(flags.language, &flags.name) {
+        write(&folder.join(file.path), &file.contents)?;
+    }
+    if json {
+        return Ok(print_json(
+            &serde_json::json!({ "name": flags.name, "path": folder }),
+        )?);
+    }
+    let language = match flags.language {
+        Language::Rust => "Rust",
+        Language::C => "C",
+    };
+    println!("{}: a guest in {language}, in {}", flags.name, folder.display());
+    println!("next: frostline guest build {}", folder.display());
+    Ok(())
+}
+
+/// A name that cargo takes for a package and a host for a guest.
+fn check_name(name: &str) -> Result<()> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let good = name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(plain);
+    if !good || name.len() > LONGEST_NAME {
+        bail!(
+            "a guest cannot be called {name:?}: take at most {LONGEST_NAME} lower-case letters, digits and hyphens, a letter first"
+        );
+    }
+    Ok(())
+}
+
+/// Nothing that is there already is written over.
+fn check_folder(folder: &Path) -> Result<()> {
+    match std::fs::read_dir(folder).map(|mut entries| entries.next().is_none()) {
+        Ok(true) => Ok(()),
+        Ok(false) => bail!(
+            "{} is not empty: name another folder with --path",
+            folder.display()
+        ),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("cannot use the folder {}", folder.display())),
+    }
+}
+
+fn write(path: &Path, contents: &[u8]) -> Result<()> {
+    let written = match path.parent() {
+        Some(folder) => std::fs::create_dir_all(folder).and_then(|()| std::fs::write(path, contents)),
+        None => std::fs::write(path, contents),
+    };
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_suit_cargo_and_hosts() {
+        for good in ["a", "my-guest", "guest2"] {
+            check_name(good).unwrap();
+        }
+        for bad in ["", "2nd", "-x", "Mine", "a_b", "a/b", "..", "é", &"a".repeat(64)] {
+            assert!(check_name(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_folder_in_use_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        check_folder(folder.path()).unwrap();
+        check_folder(&folder.path().join("missing")).unwrap();
+        std::fs::write(folder.path().join("thesis.tex"), "").unwrap();
+        assert!(
+            check_folder(folder.path())
+                .unwrap_err()
+                .to_string()
+                .contains("--path")
+        );
+    }
+}

@@ -1,0 +1,197 @@
+use super::read_guest;
+use super::workbench::{LocalModel, Workbench};
+use crate::arguments::RunGuest;
+use crate::output::{bytes, print_json, print_table};
+use anyhow::{Context, Result};
+use frostline_engine::Device;
+use frostline_sandbox::{Extracted, Job, Limits, Sandbox, SandboxConfig, Usage};
+use frostline_tensor::SampleRef;
+use serde::Serialize;
+use std::time::Instant;
+
+/// What one call came to.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    /// Name and version as the guest says them.
+    guest: String,
+    sha256: String,
+    split: String,
+    dtype: &'static str,
+    shape: Vec<usize>,
+    failed: Vec<Failed>,
+    seconds: Seconds,
+    limits: Vec<Used>,
+}
+
+/// A sample that became no row.
+#[derive(Debug, Serialize)]
+struct Failed {
+    key: String,
+    code: &'static str,
+    message: String,
+}
+
+/// How long things took.
+#[derive(Debug, Serialize)]
+struct Seconds {
+    prepare: f64,
+    describe: f64,
+    /// The first call, with loading the network.
+    extract: f64,
+}
+
+/// How much of one limit was used.
+#[derive(Debug, Serialize)]
+struct Used {
+    limit: &'static str,
+    unit: Unit,
+    used: u64,
+    allowed: u64,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Unit {
+    Bytes,
+    Count,
+    Milliseconds,
+}
+
+/// Runs one call and prints the report.
+pub(super) async fn run(flags: &RunGuest, json: bool) -> Result<()> {
+    let (report, _) = extract(flags).await?;
+    if json {
+        return Ok(print_json(&report)?);
+    }
+    show(&report)
+}
+
+/// Runs one call as a host would, in the sandbox with the engine.
+pub(super) async fn extract(flags: &RunGuest) -> Result<(Report, Extracted)> {
+    let bytes = read_guest(&flags.file)?;
+    let model = LocalModel::read(&flags.model)?;
+    let split = match &flags.split {
+        Some(split) => split.clone(),
+        None => model.last_cut()?,
+    };
+    let view = model.view.clone();
+    let device: Device = flags.device.parse()?;
+    let bench = Workbench::open(&flags.data, model, device)?;
+    let config = SandboxConfig::default();
+    let memory = config.memory_bytes;
+
+    let started = Instant::now();
+    let guest = Sandbox::new(config)?.prepare(bytes).await?;
+    let prepare = started.elapsed().as_secs_f64();
+    let started = Instant::now();
+    let description = guest.describe(&view, &flags.parameters).await?;
+    let describe = started.elapsed().as_secs_f64();
+    let job = Job::new(view, &description, &split, &flags.parameters)?;
+    let samples: Vec<SampleRef> = flags.keys.iter().map(|key| sample(key)).collect();
+    let context = bench.context(&description.name);
+    let allowance = context.allowance.clone();
+    let started = Instant::now();
+    let extracted = guest.extract(&samples, &job, context).await?;
+    let took = started.elapsed();
+
+    let failed = extracted.failed.iter().map(|failure| Failed {
+        key: flags.keys.get(failure.index).cloned().unwrap_or_default(),
+        code: failure.error.code.name(),
+        message: failure.error.message.clone(),
+    });
+    let milliseconds = u64::try_from(took.as_millis()).context("the call took too long to count")?;
+    let report = Report {
+        guest: format!("{} {}", description.name, description.version),
+        sha256: guest.sha256().to_owned(),
+        split,
+        dtype: extracted.activations.dtype().name(),
+        shape: extracted.activations.shape().dims().to_vec(),
+        failed: failed.collect(),
+        seconds: Seconds {
+            prepare,
+            describe,
+            extract: took.as_secs_f64(),
+        },
+        limits: used(allowance.usage(), memory, allowance.limits(), milliseconds),
+    };
+    Ok((report, extracted))
+}
+
+fn sample(key: &str) -> SampleRef {
+    SampleRef {
+        key: key.to_owned(),
+        etag: None,
+    }
+}
+
+fn used(usage: Usage, memory: usize, limits: &Limits, milliseconds: u64) -> Vec<Used> {
+    let call = u64::try_from(limits.call_deadline.as_millis()).unwrap_or(u64::MAX);
+    [
+        ("time of a call", Unit::Milliseconds, milliseconds, call),
+        ("guest memory", Unit::Bytes, usage.memory_peak, memory as u64),
+        (
+            "tensors at once",
+            Unit::Bytes,
+            usage.tensor_bytes_peak,
+            limits.tensor_bytes as u64,
+        ),
+        (
+            "object reads",
+            Unit::Count,
+            usage.object_reads,
+            limits.object_reads,
+        ),
+        (
+            "object bytes",
+            Unit::Bytes,
+            usage.object_bytes,
+            limits.object_bytes,
+        ),
+        ("log bytes", Unit::Bytes, usage.log_bytes, limits.log_bytes),
+    ]
+    .map(|(limit, unit, used, allowed)| Used {
+        limit,
+        unit,
+        used,
+        allowed,
+    })
+    .into()
+}
+
+fn show(report: &Report) -> Result<()> {
+    let shape: Vec<String> = report.shape.iter().map(usize::to_string).collect();
+    println!("{}  sha256:{}", report.guest, report.sha256);
+    println!("split {}: {} {}", report.split, report.dtype, shape.join("x"));
+    for failed in &report.failed {
+        println!("failed {} ({}): {}", failed.key, failed.code, failed.message);
+    }
+    let Seconds {
+        prepare,
+        describe,
+        extract,
+    } = report.seconds;
+    println!(
+        "compiled in {prepare:.2} s, described itself in {describe:.3} s, extracted in {extract:.2} s\n"
+    );
+    let row = |used: &Used| {
+        let amount = |count: u64| match used.unit {
+            Unit::Bytes => bytes(count),
+            Unit::Count => count.to_string(),
+            Unit::Milliseconds => format!("{:.2} s", count as f64 / 1e3),
+        };
+        let share = 100.0 * used.used as f64 / used.allowed.max(1) as f64;
+        vec![
+            used.limit.to_owned(),
+            amount(used.used),
+            amount(used.allowed),
+            format!("{share:.1} %"),
+        ]
+    };
+    let rows: Vec<Vec<String>> = report.limits.iter().map(row).collect();
+    print_table(
+        &["LIMIT", "USED", "ALLOWED", "SHARE"],
+        &[false, true, true, true],
+        &rows,
+    )?;
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! Guests as `frostline guest run` runs them, against the engine run directly on the same input.
+
+use super::run::extract;
+use crate::arguments::RunGuest;
+use frostline_engine::{Session, SessionOptions};
+use frostline_graph::Model;
+use frostline_images::{DecodeLimits, load, normalise};
+use frostline_tensor::{Data, PixelSpec, Tensor};
+use std::path::{Path, PathBuf};
+
+const PHOTOS: [&str; 3] = ["train/cat/00.jpg", "train/coffee/01.jpg", "train/stars/02.jpg"];
+const CUT: &str = "stage3.0";
+/// Both sides of the bundled network's input.
+const SIDE: u32 = 128;
+/// The recipe of the examples that make their own.
+const HALVES: PixelSpec = PixelSpec {
+    resize: SIDE,
+    crop_height: SIDE,
+    crop_width: SIDE,
+    mean: [0.5; 3],
+    std: [0.5; 3],
+};
+
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+fn backbone() -> PathBuf {
+    repository("models/zoo/demo/backbone.onnx")
+}
+
+fn photos() -> PathBuf {
+    repository("models/zoo/demo/photos")
+}
+
+/// A guest as `cargo xtask guests` builds it, else as committed; `None`, with a word on stderr, where there is neither.
+fn component(name: &str) -> Option<PathBuf> {
+    let built =
+        std::env::var_os("FROSTLINE_GUESTS_DIR").map_or_else(|| repository("target/guests"), PathBuf::from);
+    let file = format!("{name}.wasm");
+    let found = [built.join(&file), repository("guest").join(name).join(&file)]
+        .into_iter()
+        .find(|path| path.is_file());
+    if found.is_none() {
+        eprintln!("skipped: there is no guest {name}, run `cargo xtask guests`");
+    }
+    found
+}
+
+fn flags(guest: PathBuf, data: &Path, keys: &[&str], parameters: &str) -> RunGuest {
+    RunGuest {
+        file: guest,
+        data: text(data),
+        keys: keys.iter().map(|&key| key.to_owned()).collect(),
+        model: backbone(),
+        split: Some(CUT.to_owned()),
+        parameters: parameters.to_owned(),
+        device: "cpu".to_owned(),
+    }
+}
+
+/// Photos as the network takes them.
+fn network_input(keys: &[&str], spec: &PixelSpec) -> Tensor {
+    let crop = |key: &&str| {
+        let bytes = std::fs::read(photos().join(key)).unwrap();
+        load(&bytes, spec, &DecodeLimits::default()).unwrap()
+    };
+    let crops: Vec<u8> = keys.iter().flat_map(crop).collect();
+    let side = SIDE as usize;
+    let crops = Tensor::new([keys.len(), 3, side, side], Data::U8(crops)).unwrap();
+    normalise(&crops, spec).unwrap()
+}
+
+/// What the network itself makes of `input` at the cut.
+fn directly(input: &Tensor) -> Vec<f32> {
+    let prefix = Model::read(backbone()).unwrap().slice(None, Some(CUT)).unwrap();
+    let mut session = Session::open(&prefix.to_bytes().unwrap(), &SessionOptions::default()).unwrap();
+    let name = session.inputs()[0].name.clone();
+    let outputs = session.run(&[(&name, input)]).unwrap();
+    outputs[0].1.as_f32().unwrap().to_vec()
+}
+
+fn assert_close(activations: &Tensor, expected: &[f32]) {
+    let values = activations.as_f32().unwrap();
+    assert_eq!(values.len(), expected.len());
+    let largest = expected.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
+    assert!(largest > 0.0);
+    for (value, expected) in values.iter().zip(expected) {
+        assert!(
+            (value - expected).abs() <= 1e-5 * largest,
+            "{value} against {expected}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn guests_that_let_the_host_load_photos_give_the_networks_own_activations() {
+    let imagenet = PixelSpec::imagenet(SIDE, SIDE);
+    for (guest, spec, parameters) in [
+        ("prefix", imagenet, ""),
+        ("starter", imagenet, ""),
+        ("c-prefix", imagenet, ""),
+        ("two-stage", HALVES, "stem"),
+    ] {
+        let Some(file) = component(guest) else { continue };
+        let (_, extracted) = extract(&flags(file, &photos(), &PHOTOS, parameters))
+            .await
+            .unwrap();
+        assert!(extracted.failed.is_empty(), "{guest}: {:?}", extracted.failed);
+        assert_close(&extracted.activations, &directly(&network_input(&PHOTOS, &spec)));
+    }
+}
+
+#[tokio::test]
+async fn a_guest_in_c_does_what_the_stock_guest_does_and_names_what_fails() {
+    let (Some(ours), Some(stock)) = (component("c-prefix"), component("prefix")) else {
+        return;
+    };
+    let keys = ["train/cat/00.jpg", "no/such.jpg", "train/grass/03.jpg"];
+    let (_, ours) = extract(&flags(ours, &photos(), &keys, "")).await.unwrap();
+    let (_, stock) = extract(&flags(stock, &photos(), &keys, "")).await.unwrap();
+    assert_eq!(ours, stock);
+    assert_eq!(ours.failed.len(), 1);
+}
+
+/// Interleaved RGB as a binary PPM picture.
+fn ppm(side: usize, pixels: &[[u8; 3]]) -> Vec<u8> {
+    let mut file = format!("P6\n# made by a test\n{side} {side}\n255\n").into_bytes();
+    file.extend(pixels.iter().flatten());
+    file
+}
+
+#[tokio::test]
+async fn a_guest_that_decodes_and_scales_itself_agrees_with_the_network() {
+    let Some(guest) = component("own-pixels") else {
+        return;
+    };
+    let side = SIDE as usize;
+    // At twice the size, every pixel of the network's input is the mean of four.
+    let large: Vec<[u8; 3]> = (0..4 * side * side)
+        .map(|i| [(i * 7 % 256) as u8, (i * i % 251) as u8, (i / 97 % 256) as u8])
+        .collect();
+    let same = &large[..side * side];
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("same.ppm"), ppm(side, same)).unwrap();
+    std::fs::write(folder.path().join("large.ppm"), ppm(2 * side, &large)).unwrap();
+    std::fs::write(folder.path().join("short.ppm"), ppm(side, &same[1..])).unwrap();
+    let keys = ["same.ppm", "short.ppm", "large.ppm", "missing.ppm"];
+    let (report, extracted) = extract(&flags(guest, folder.path(), &keys, "")).await.unwrap();
+
+    let mut input = Vec::new();
+    for channel in [0, 1, 2] {
+        input.extend(same.iter().map(|pixel| f32::from(pixel[channel]) / 127.5 - 1.0));
+    }
+    for channel in [0, 1, 2] {
+        for (y, x) in (0..side).flat_map(|y| (0..side).map(move |x| (y, x))) {
+            let at = |dy: usize, dx: usize| f32::from(large[(2 * y + dy) * 2 * side + 2 * x + dx][channel]);
+            input.push((at(0, 0) + at(0, 1) + at(1, 0) + at(1, 1)) / 4.0 / 127.5 - 1.0);
+        }
+    }
+    let input = Tensor::f32([2, 3, side, side], input).unwrap();
+    assert_close(&extracted.activations, &directly(&input));
+    let failed: Vec<usize> = extracted.failed.iter().map(|failure| failure.index).collect();
+    assert_eq!(failed, [1, 3]);
+    let report = serde_json::to_value(&report).unwrap();
+    assert_eq!(report["failed"][0]["code"], "invalid-encoding");
+    assert_eq!(report["failed"][1]["code"], "not-found");
+}
+
+#[tokio::test]
+async fn a_guest_of_plain_wasi_nn_computes_on_stored_tensors() {
+    let Some(guest) = component("plain-nn") else {
+        return;
+    };
+    let input = network_input(&PHOTOS, &HALVES);
+    let folder = tempfile::tempdir().unwrap();
+    let keys = ["a.f32", "b.f32", "c.f32"];
+    for (key, row) in keys.iter().zip(input.as_bytes().chunks(input.byte_len() / 3)) {
+        std::fs::write(folder.path().join(key), row).unwrap();
+    }
+    let (report, extracted) = extract(&flags(guest, folder.path(), &keys, "")).await.unwrap();
+    assert_close(&extracted.activations, &directly(&input));
+
+    // What it took is what it says: three inputs were read, and lay in its memory as well as in a tensor.
+    let report = serde_json::to_value(&report).unwrap();
+    let used = |limit: &str| {
+        let limits = report["limits"].as_array().unwrap();
+        let found = limits.iter().find(|used| used["limit"] == limit).unwrap();
+        found["used"].as_u64().unwrap()
+    };
+    let bytes = input.byte_len() as u64;
+    assert_eq!((used("object bytes"), used("object reads")), (bytes, 6));
+    assert!(used("guest memory") > bytes && used("tensors at once") >= bytes);
+    assert_eq!(report["shape"][0], 3);
+}

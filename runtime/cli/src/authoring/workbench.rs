@@ -1,0 +1,117 @@
+//! A host's parts without the host: the sandbox, lanes, decoders and one data root, to try a guest on.
+
+use crate::host::data_url;
+use crate::train::{last_cut_before_head, read_model};
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use frostline_engine::{Device, Lanes, LanesConfig, StageSource, TenantLanes};
+use frostline_graph::Model;
+use frostline_images::{BatchLoader, ByteSource, DecodePool, LoaderOptions};
+use frostline_objects::Store;
+use frostline_sandbox::{Allowance, CallContext, CutView, Labels, Limits, ModelView};
+use frostline_tensor::{BoxFuture, OpError, SampleRef, Stage};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A network from a file, as guests see it and as lanes run it.
+pub(super) struct LocalModel {
+    model: Model,
+    /// What guests see.
+    pub(super) view: Arc<ModelView>,
+}
+
+impl LocalModel {
+    pub(super) fn read(file: &Path) -> Result<Self> {
+        let model = read_model(file)?;
+        let network = model.network()?;
+        let cut = |cut: &frostline_graph::Cut| CutView {
+            name: cut.name.clone(),
+            shape: cut.shape.dims().to_vec(),
+        };
+        let view = ModelView {
+            sha256: model.sha256()?,
+            input: network.input.name.clone(),
+            input_shape: network.input.shape.dims().to_vec(),
+            cuts: network.cuts.iter().map(cut).collect(),
+        };
+        Ok(Self {
+            model,
+            view: Arc::new(view),
+        })
+    }
+
+    /// The cut to run up to when none is named.
+    pub(super) fn last_cut(&self) -> Result<String> {
+        last_cut_before_head(&self.model)
+    }
+}
+
+/// Stages of the one network there is.
+struct OneModel(Model);
+
+impl StageSource for OneModel {
+    fn stage_model(&self, stage: &Stage) -> Result<Bytes, OpError> {
+        let part = self
+            .0
+            .slice(Some(&stage.from), Some(&stage.to))
+            .and_then(|part| part.to_bytes());
+        part.map(Bytes::from)
+            .map_err(|error| OpError::invalid(format!("stage {} to {}: {error}", stage.from, stage.to)))
+    }
+}
+
+/// See the module.
+pub(super) struct Workbench {
+    executor: Arc<TenantLanes>,
+    store: Arc<Store>,
+    decoders: DecodePool,
+    _lanes: Lanes,
+}
+
+impl Workbench {
+    /// Opens the data, and an engine for `model` on `device`: one lane with all cores, since one call is run.
+    pub(super) fn open(data: &str, model: LocalModel, device: Device) -> Result<Self> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let config = LanesConfig {
+            lanes: 1,
+            threads_per_lane: cores,
+            ..LanesConfig::for_device(device)
+        };
+        let lanes = Lanes::start(config, Arc::new(OneModel(model.model)))?;
+        Ok(Self {
+            executor: Arc::new(lanes.for_tenant("")),
+            store: Arc::new(Store::open(&data_url(data)?)?),
+            decoders: DecodePool::start(cores).context("no threads to decode images")?,
+            _lanes: lanes,
+        })
+    }
+
+    /// What one extraction may use, with a host's own limits.
+    pub(super) fn context(&self, guest: &str) -> CallContext {
+        let source = Arc::new(Objects(Arc::clone(&self.store)));
+        CallContext {
+            executor: Arc::clone(&self.executor) as _,
+            loader: Arc::new(BatchLoader::new(
+                source,
+                self.decoders.clone(),
+                LoaderOptions::default(),
+            )),
+            objects: Arc::clone(&self.store) as _,
+            allowance: Allowance::new(Limits::default()),
+            labels: Labels {
+                guest: guest.to_owned(),
+                ..Labels::default()
+            },
+        }
+    }
+}
+
+/// The data root, as image loading sees it.
+struct Objects(Arc<Store>);
+
+impl ByteSource for Objects {
+    fn read(&self, sample: SampleRef) -> BoxFuture<Result<Bytes, OpError>> {
+        let store = Arc::clone(&self.0);
+        Box::pin(async move { Ok(store.read(&sample.key, sample.etag.as_deref()).await?) })
+    }
+}

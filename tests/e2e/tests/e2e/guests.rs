@@ -1,0 +1,184 @@
+//! From `frostline guest new` to `train`, as guest/README.md walks through it.
+
+use crate::harness::{Scratch, demo, events, frostline, guest, series};
+use frostline_e2e::{Finished, finish, repository};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const TARGET: &str = "wasm32-unknown-unknown";
+
+fn run(arguments: &[&str]) -> Finished {
+    finish(frostline().args(arguments)).unwrap()
+}
+
+fn object(run: &Finished) -> Value {
+    let mut objects = events(run);
+    assert_eq!(objects.len(), 1, "{run:?}");
+    objects.remove(0)
+}
+
+/// Where a compiler for wasm32 is installed, or `cargo xtask guests` has set one up; else a line that says it is skipped.
+fn wasm_compiler() -> Option<Vec<(&'static str, PathBuf)>> {
+    let ask = |arguments: &[&str]| {
+        let asked = finish(Command::new("rustc").args(arguments)).ok()?;
+        (asked.code == Some(0)).then(|| asked.stdout.trim().to_owned())
+    };
+    let lib = ask(&["--print", "target-libdir", "--target", TARGET])?;
+    if Path::new(&lib).is_dir() {
+        return Some(Vec::new());
+    }
+    let rustc = repository().join("target/wasm-toolchain/rustc");
+    let lld = Path::new(&ask(&["--print", "target-libdir"])?).join("../bin/rust-lld");
+    if rustc.is_file() && lld.is_file() {
+        return Some(vec![
+            ("RUSTC", rustc),
+            ("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", lld),
+        ]);
+    }
+    eprintln!("skipped: no compiler for {TARGET} here (cargo xtask guests)");
+    None
+}
+
+/// Makes a project called `mine` and returns its folder.
+fn project(scratch: &Scratch, language: &str) -> PathBuf {
+    let folder = scratch.path("mine");
+    let made = object(&run(&[
+        "guest",
+        "new",
+        "mine",
+        "--json",
+        "--language",
+        language,
+        "--path",
+        folder.to_str().unwrap(),
+    ]));
+    assert_eq!(made["name"], "mine");
+    folder
+}
+
+/// Checks, runs and trains with a component that was just built.
+fn use_it(scratch: &Scratch, built: &Value) {
+    let component = built["component"].as_str().unwrap();
+    assert_eq!(
+        std::fs::metadata(component).unwrap().len(),
+        built["bytes"].as_u64().unwrap()
+    );
+    let model = demo("backbone.onnx");
+    let model = model.to_str().unwrap();
+    let checked = object(&run(&["guest", "check", component, "--model", model, "--json"]));
+    assert_eq!(checked["accepted"], true, "{checked}");
+    assert!(
+        checked["imports"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|import| import == "frostline:pushdown/images@0.1.0")
+    );
+    let cuts = checked["description"]["cuts"].as_array().unwrap();
+    assert!(cuts.iter().any(|cut| cut["name"] == "features"), "{checked}");
+
+    let photos = scratch.path("photos");
+    let first = scratch.class("train", 0).join("00.jpg");
+    let key = first.strip_prefix(&photos).unwrap().to_str().unwrap().to_owned();
+    let data = photos.to_str().unwrap();
+    let ran = object(&run(&[
+        "guest", "run", component, "--data", data, "--keys", &key, "--model", model, "--split", "features",
+        "--json",
+    ]));
+    assert_eq!(ran["shape"], serde_json::json!([1, 128]));
+    assert_eq!(ran["dtype"], "f32");
+
+    // It preprocesses as the stock guest does that is told nothing, so it trains as that does.
+    let losses = |arguments: &[&str]| series(&events(&scratch.train(arguments)), "step", "loss");
+    let (ours, stock) = (
+        losses(&["--split", "features", "--guest", component]),
+        losses(&["--split", "features", "--parameters", ""]),
+    );
+    assert_eq!(ours.len(), stock.len());
+    for (ours, stock) in ours.iter().zip(&stock) {
+        assert!((ours - stock).abs() < 1e-4, "{ours} against {stock}");
+    }
+}
+
+#[test]
+fn a_new_guest_in_rust_builds_as_it_is_and_trains() {
+    let Some(compiler) = wasm_compiler() else { return };
+    let scratch = Scratch::with_photos(4, 2);
+    let folder = project(&scratch, "rust");
+    // The folder where our own guests are compiled has the SDK's dependencies already.
+    let build = repository().join("target/guests/build");
+    let built = finish(
+        frostline()
+            .args(["guest", "build", "--json"])
+            .arg(&folder)
+            .envs(compiler)
+            .env("CARGO_TARGET_DIR", build),
+    );
+    let built = object(&built.unwrap());
+    assert_eq!(built["name"], "mine");
+    use_it(&scratch, &built);
+}
+
+#[test]
+fn a_new_guest_in_c_builds_as_it_is_and_trains() {
+    if finish(Command::new("clang").arg("--version")).is_err() {
+        eprintln!("skipped: clang is not installed");
+        return;
+    }
+    let scratch = Scratch::with_photos(4, 2);
+    let folder = project(&scratch, "c");
+    let built = object(&run(&["guest", "build", "--json", folder.to_str().unwrap()]));
+    assert_eq!(built["name"], "mine");
+    use_it(&scratch, &built);
+}
+
+#[test]
+fn a_project_is_not_written_over() {
+    let scratch = Scratch::new();
+    let folder = project(&scratch, "c");
+    let again = run(&["guest", "new", "mine", "--path", folder.to_str().unwrap()]);
+    assert_eq!(again.code, Some(1));
+    assert!(again.stderr.contains("not empty"), "{again:?}");
+}
+
+#[test]
+fn a_component_of_another_world_is_refused_by_the_import_it_wants() {
+    let Some(other) = guest("other-world") else { return };
+    let checked = run(&["guest", "check", other.to_str().unwrap(), "--json"]);
+    assert_eq!(checked.code, Some(1));
+    let verdict: Value = serde_json::from_str(&checked.stdout).unwrap();
+    assert_eq!(verdict["accepted"], false);
+    let last = verdict["checks"].as_array().unwrap().last().unwrap();
+    assert_eq!(
+        (&last["check"], &last["ok"]),
+        (&Value::from("imports"), &Value::from(false))
+    );
+    assert!(
+        last["detail"]
+            .as_str()
+            .unwrap()
+            .contains("other:place/sockets@1.2.3")
+    );
+    assert!(checked.stderr.contains("would refuse"), "{}", checked.stderr);
+}
+
+#[test]
+fn what_a_guest_says_of_a_network_it_does_not_serve_is_the_refusal() {
+    let Some(two_stage) = guest("two-stage") else {
+        return;
+    };
+    let model = demo("backbone.onnx");
+    let checked = run(&[
+        "guest",
+        "check",
+        two_stage.to_str().unwrap(),
+        "--model",
+        model.to_str().unwrap(),
+        "--parameters",
+        "nowhere",
+    ]);
+    assert_eq!(checked.code, Some(1));
+    assert!(checked.stdout.contains("describe"), "{}", checked.stdout);
+    assert!(checked.stderr.contains("must name a cut"), "{}", checked.stderr);
+}
