@@ -40,6 +40,7 @@ pub(crate) fn all() -> Vec<HostileModel> {
         one_batch(),
         squared_batch(),
         many_values(),
+        slow_start(),
     ]
 }
 
@@ -126,5 +127,21 @@ fn many_values() -> HostileModel {
         nodes,
         vec![integers("large", &[2048, 2048])],
         &["in all", "at most"],
+    )
+}
+
+/// Products of constants, 180 billion multiply-adds, which an engine folds when it opens the model.
+fn slow_start() -> HostileModel {
+    let mut nodes = vec![node("ConstantOfShape", &["square"], &["p0"])];
+    for index in 0..400 {
+        let (from, to) = (format!("p{index}"), format!("p{}", index + 1));
+        nodes.push(node("MatMul", &[&from, "p0"], &[&to]));
+    }
+    nodes.push(node("Identity", &["p400"], &["bomb"]));
+    bomb(
+        "start-that-takes-minutes",
+        nodes,
+        vec![integers("square", &[768, 768])],
+        &["MatMul", "weights alone"],
     )
 }

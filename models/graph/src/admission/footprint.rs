@@ -91,21 +91,30 @@ impl Model {
     /// [`Inadmissible::UnknownSize`] when that depends on the data, [`Inadmissible::Batch`] when it does not grow evenly with the batch,
     /// and those of [`Model::network`].
     pub fn footprint(&self) -> Result<Footprint, GraphError> {
-        walk(self, &mut |_, _| Ok(()))
+        walk(self, &mut |_, _, _| Ok(()))
     }
 }
 
 /// The footprint of a stranger's model, within `limits`.
 pub(super) fn check(model: &Model, limits: &ModelLimits) -> Result<Footprint, GraphError> {
-    let footprint = walk(model, &mut |node, size| {
-        if size.of_one() <= limits.value_bytes {
+    let mut constant_work = 0;
+    let footprint = walk(model, &mut |node, size, work| {
+        if size.of_one() > limits.value_bytes {
+            return Err(Inadmissible::ValueSize {
+                node: shown(node.label()),
+                operator: shown(&node.op_type),
+                bytes: size.of_one(),
+                limit: limits.value_bytes,
+            });
+        }
+        constant_work = work.saturating_add(constant_work);
+        if constant_work <= limits.constant_work {
             return Ok(());
         }
-        Err(Inadmissible::ValueSize {
+        Err(Inadmissible::ConstantWork {
             node: shown(node.label()),
             operator: shown(&node.op_type),
-            bytes: size.of_one(),
-            limit: limits.value_bytes,
+            limit: limits.constant_work,
         })
     })?;
     for (what, size, limit) in [
@@ -120,10 +129,10 @@ pub(super) fn check(model: &Model, limits: &ModelLimits) -> Result<Footprint, Gr
     Ok(footprint)
 }
 
-/// Calls `each` with every node's outputs as soon as their size is known.
+/// Calls `each` with the size of every output, and the work it takes an engine to make it before the first run.
 fn walk(
     model: &Model,
-    each: &mut impl FnMut(&NodeProto, Size) -> Result<(), Inadmissible>,
+    each: &mut impl FnMut(&NodeProto, Size, u64) -> Result<(), Inadmissible>,
 ) -> Result<Footprint, GraphError> {
     let mut probes = Probes::start(model)?;
     let mut memory = Memory::start(model, &probes)?;
@@ -139,7 +148,7 @@ fn walk(
         for name in node.output.iter().filter(|name| !name.is_empty()) {
             let elements = memory.elements_of(name, node, &probes)?;
             let size = memory.make(name, elements, &probes);
-            each(node, size)?;
+            each(node, size, memory.work_before(name, node, &probes))?;
         }
         memory.leave(index, node);
     }
@@ -220,6 +229,15 @@ impl<'a> Memory<'a> {
             all: self.footprint.all.plus(bytes),
         };
         bytes
+    }
+
+    /// The multiply-adds of a value that derives from weights alone, which engines compute when they open the model.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    fn work_before(&self, name: &str, node: &NodeProto, probes: &Probes) -> u64 {
+        match self.kinds.get(name) {
+            Kind::Constant => crate::cost::work(node, probes) as u64,
+            _ => 0,
+        }
     }
 
     /// Lets go of what node `index` was the last to read, and of what nobody reads. What derives from weights alone stays: engines

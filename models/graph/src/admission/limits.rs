@@ -4,6 +4,8 @@ pub struct ModelLimits {
     /// Nodes of the graph. The oldest exports of vision transformers have 2,000 to 10,000, most of them arithmetic on shapes; everything
     /// kept of a model grows with them.
     pub nodes: usize,
+    /// Values that nodes produce. Nearly all nodes produce one; what is inferred of each takes up to 5 KB.
+    pub values: usize,
     /// Weights. DenseNet-201 has about 1,000, the largest classifiers some thousand.
     pub weights: usize,
     /// Inputs, or outputs, of one node. A concatenation in a DenseNet joins 50.
@@ -25,12 +27,16 @@ pub struct ModelLimits {
     /// Bytes of all values of the network together, for one sample. Engines choose their own order and may keep more alive than the file's order
     /// needs; DenseNet-121 makes 175 MB in all, ViT-B/16 485 MB.
     pub all_bytes: u64,
+    /// Multiply-adds on weights alone, which an engine does when it opens the model: some seconds on one core. Exports that turn or scale
+    /// their weights first touch each once or twice, 140 million in VGG.
+    pub constant_work: u64,
 }
 
 impl Default for ModelLimits {
     fn default() -> Self {
         Self {
             nodes: 16_384,
+            values: 32_768,
             weights: 16_384,
             arguments: 512,
             attributes: 32,
@@ -40,6 +46,7 @@ impl Default for ModelLimits {
             value_bytes: 512 << 20,
             alive_bytes: 1 << 30,
             all_bytes: 8 << 30,
+            constant_work: 10_000_000_000,
         }
     }
 }

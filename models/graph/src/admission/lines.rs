@@ -263,9 +263,8 @@ impl<'a> Step<'a> {
             .collect();
         let known = match self.operator {
             "Shape" | "Size" => true,
-            "Identity" | "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" | "Gather" | "Slice" | "Expand" => {
-                moving.iter().all(|&slot| slot == 0)
-            }
+            "Identity" | "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" | "Gather" | "Slice"
+            | "Transpose" | "Expand" => moving.iter().all(|&slot| slot == 0),
             "Concat" | "Add" | "Sub" | "Neg" | "ReduceSum" => true,
             "Cast" => matches!(output.0.data_type, data_type::INT64 | data_type::INT32),
             "Where" => !moving.contains(&0),

@@ -185,6 +185,19 @@ pub enum Inadmissible {
         /// The limit.
         limit: u64,
     },
+    /// Opening the model would take too long.
+    #[error(
+        "node `{node}` ({operator}) brings what is computed from weights alone to more than {limit} multiply-adds; export the \
+         network with its constants folded"
+    )]
+    ConstantWork {
+        /// The node.
+        node: String,
+        /// Its operator.
+        operator: String,
+        /// The limit.
+        limit: u64,
+    },
     /// All values together are too large.
     #[error(
         "the network's values take {bytes} bytes {what} for one sample; at most {limit} are taken: export it for smaller \

@@ -14,6 +14,7 @@ pub(super) fn check(model: &ModelProto, limits: &ModelLimits) -> Result<(), Inad
     }
     check_weights(graph, limits)?;
     distinct("inputs", graph.input.iter().map(|input| input.name.as_str()))?;
+    check_values(graph, limits)?;
     graph
         .node
         .iter()
@@ -87,6 +88,20 @@ fn check_weights(graph: &GraphProto, limits: &ModelLimits) -> Result<(), Inadmis
         "weights",
         graph.initializer.iter().map(|weight| weight.name.as_str()),
     )
+}
+
+fn check_values(graph: &GraphProto, limits: &ModelLimits) -> Result<(), Inadmissible> {
+    let count = graph.node.iter().map(|node| node.output.len()).sum();
+    let limit = limits.values;
+    if count <= limit {
+        return Ok(());
+    }
+    Err(Inadmissible::Count {
+        place: "the model".into(),
+        what: "values",
+        count,
+        limit,
+    })
 }
 
 fn distinct<'a>(what: &'static str, names: impl Iterator<Item = &'a str>) -> Result<(), Inadmissible> {

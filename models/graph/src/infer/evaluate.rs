@@ -18,7 +18,8 @@ pub(crate) fn evaluate(context: &Context<'_>, operator: &str, output: &Value) ->
         "Cast" => cast(literal(context, 0)?, output.data_type),
         "Concat" => concat(context, dims),
         "Gather" => gather(context),
-        "Slice" => slice(context),
+        "Slice" => slice(context, dims),
+        "Transpose" => transpose(context, dims),
         "ConstantOfShape" => constant_of_shape(context, elements),
         "Expand" => stretched(context, 0, dims),
         "Where" => choose(context, dims),
@@ -106,16 +107,57 @@ fn gather(context: &Context<'_>) -> Option<Literal> {
     literal(context, 0)?.pick(&positions?)
 }
 
-fn slice(context: &Context<'_>) -> Option<Literal> {
-    let cuts = layout::slice_cuts(context).ok()?;
-    let ([_], [cut]) = (context.dims(0).ok()?, cuts.as_slice()) else {
-        return None;
-    };
-    let steps = 0..i64::try_from(cut.count).ok()?;
-    let positions: Option<Vec<usize>> = steps
-        .map(|step| usize::try_from(cut.start + step.checked_mul(cut.step)?).ok())
+/// Steps in row-major order from one element to the next along each axis.
+fn strides(dims: &[usize]) -> Option<Vec<i64>> {
+    let mut step = 1_i64;
+    let mut strides = Vec::with_capacity(dims.len());
+    for &dim in dims.iter().rev() {
+        strides.push(step);
+        step = step.checked_mul(i64::try_from(dim).ok()?)?;
+    }
+    strides.reverse();
+    Some(strides)
+}
+
+/// The elements at `start` and on from it by `steps` along axes of `dims`.
+fn walk(literal: &Literal, start: i64, dims: &[usize], steps: &[i64]) -> Option<Literal> {
+    if dims.contains(&0) {
+        return literal.pick(&[]);
+    }
+    let mut positions = vec![start];
+    for (&size, &step) in dims.iter().zip(steps) {
+        let size = i64::try_from(size).ok()?;
+        let along = |&from: &i64| (0..size).map(move |index| from + index * step);
+        positions = positions.iter().flat_map(along).collect();
+    }
+    let positions: Option<Vec<usize>> = positions
+        .into_iter()
+        .map(|position| usize::try_from(position).ok())
         .collect();
-    literal(context, 0)?.pick(&positions?)
+    literal.pick(&positions?)
+}
+
+fn slice(context: &Context<'_>, dims: &[usize]) -> Option<Literal> {
+    let cuts = layout::slice_cuts(context).ok()?;
+    let mut steps = strides(context.dims(0).ok()?)?;
+    let mut start = 0;
+    for (place, cut) in cuts.iter().enumerate() {
+        let step = steps.get_mut(cut.axis)?;
+        // An axis cut twice is not worth following.
+        if cuts.iter().take(place).any(|other| other.axis == cut.axis) {
+            return None;
+        }
+        start += cut.start.checked_mul(*step)?;
+        *step = step.checked_mul(cut.step)?;
+    }
+    walk(literal(context, 0)?, start, dims, &steps)
+}
+
+fn transpose(context: &Context<'_>, dims: &[usize]) -> Option<Literal> {
+    let steps = strides(context.dims(0).ok()?)?;
+    let order = layout::permutation(context, steps.len()).ok()?;
+    let steps: Option<Vec<i64>> = order.iter().map(|&axis| steps.get(axis).copied()).collect();
+    walk(literal(context, 0)?, 0, dims, &steps?)
 }
 
 fn constant_of_shape(context: &Context<'_>, elements: usize) -> Option<Literal> {

@@ -72,18 +72,28 @@ fn a_plain_network_is_taken() {
 
 #[test]
 fn every_real_network_is_taken() {
-    for name in ["alexnet", "resnet18", "resnet50", "densenet121", "vit_b_16"] {
+    for name in [
+        "alexnet",
+        "resnet18",
+        "resnet50",
+        "densenet121",
+        "vgg11",
+        "vgg19",
+        "vit_b_16",
+    ] {
         for opset in ["opset17", "opset20"] {
             let Some(empty) = skeleton(&format!("{name}.{opset}")) else {
                 return;
             };
             let bytes: Bytes = filled(&empty).to_bytes().unwrap().into();
             let taken = Model::admit(bytes.clone(), &ModelLimits::default());
-            assert_eq!(
-                taken.unwrap(),
-                Model::from_bytes(bytes).unwrap(),
-                "{name}.{opset}"
-            );
+            let whole = Model::from_bytes(bytes).unwrap();
+            assert_eq!(taken.unwrap(), whole, "{name}.{opset}");
+            // What a trainer uploads: the layers up to the freeze cut.
+            let cuts = whole.network().unwrap().cuts;
+            let freeze = cuts.iter().rfind(|cut| cut.before_head).unwrap();
+            let prefix = whole.slice(None, Some(&freeze.name)).unwrap().to_bytes().unwrap();
+            Model::admit(prefix.into(), &ModelLimits::default()).unwrap();
         }
     }
     for file in ["squeezenet1_1.onnx", "squeezenet1_1_pooled.onnx"] {
@@ -341,6 +351,11 @@ fn everything_is_counted() {
         &small(),
         &limits(|limits| limits.nodes = 1),
         &["2 nodes", "at most 1"],
+    );
+    refused_under(
+        &small(),
+        &limits(|limits| limits.values = 1),
+        &["2 values", "at most 1"],
     );
     refused_under(
         &small(),

@@ -391,3 +391,48 @@ fn every_hostile_model_is_refused() {
         assert!(named && error.len() < 1000, "{}: {error}", hostile.name);
     }
 }
+
+/// How PyTorch writes a padding: pairs, last axis first, turned around by reshaping, slicing and transposing.
+#[test]
+fn a_padding_that_is_computed_is_known() {
+    let nodes = vec![
+        node("Reshape", &["pairs", "two"], &["rows"]),
+        node(
+            "Slice",
+            &["rows", "last", "before", "zero", "back"],
+            &["reversed"],
+        ),
+        node("Transpose", &["reversed"], &["columns"]).with([ints("perm", &[1, 0])]),
+        node("Reshape", &["columns", "flat"], &["pads"]),
+        node("Pad", &["x", "pads"], &["wide"]),
+        node("ReduceSum", &["wide"], &["sum"]),
+        node("Add", &["x", "sum"], &["y"]),
+    ];
+    let weights = vec![
+        integers("pairs", &[1, 2, 0, 0]),
+        integers("two", &[-1, 2]),
+        integers("last", &[-1]),
+        integers("before", &[i64::MIN + 1]),
+        integers("zero", &[0]),
+        integers("back", &[-1]),
+        integers("flat", &[-1]),
+    ];
+    let model = admit(network(nodes, weights)).unwrap();
+    let shapes = model.shapes(2).unwrap();
+    assert_eq!(shapes.integers("pads"), Some(&[0, 1, 0, 2][..]));
+    assert_eq!(shapes.dims("wide"), Some(&[2, 7][..]));
+}
+
+/// No element, and an axis that would take years to walk.
+#[test]
+fn nothing_is_cut_from_nothing() {
+    let nodes = vec![
+        node("ConstantOfShape", &["none"], &["empty"]),
+        node("Transpose", &["empty"], &["turned"]),
+        node("Slice", &["turned", "zero", "one", "one"], &["cut"]),
+        node("ReduceSum", &["cut"], &["sum"]),
+        node("Add", &["x", "sum"], &["y"]),
+    ];
+    let weights = [zero_and_one(), vec![integers("none", &[0, 1 << 40])]].concat();
+    admit(network(nodes, weights)).unwrap();
+}
