@@ -2,6 +2,7 @@
 
 mod bench;
 mod demo;
+mod fuzz;
 mod guests;
 mod lint;
 mod ort;
@@ -17,6 +18,7 @@ Usage: cargo xtask <command>
   demo     set everything up and run the main job on the bundled photos
   test     set everything up and run the tests (arguments go to the test runner)
   lint     formatting, clippy, the rules of the dependency graph, cargo-deny where installed
+  fuzz     run the fuzz targets, 30 s each: cargo xtask fuzz [--seconds N] [target..]
   guests   build the guests from source (--check: fail when the committed component is stale)
   ort      put the ONNX Runtime library under target/
   bench    run a benchmark: cargo xtask bench <name> [--quick]; without a name, lists them";
@@ -28,6 +30,7 @@ fn main() -> Result<()> {
     match command.as_str() {
         "demo" => demo::run(&rest),
         "test" => test::run(&rest),
+        "fuzz" => fuzz::run(&rest),
         "lint" => lint::run(),
         "guests" => guests::run(&rest),
         "ort" => ort::ensure().map(|library| println!("{}", library.display())),

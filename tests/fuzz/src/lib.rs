@@ -1,0 +1,47 @@
+//! Fuzz targets: everything a host reads of strangers, as functions that take any bytes and panic only when a promise is broken. The
+//! ordinary tests run them on seeds and on a fixed number of mutations; libFuzzer, in `libfuzzer/`, for as long as one likes.
+
+mod key_scoping;
+mod mutation;
+mod onnx_reader;
+mod request_parser;
+
+pub use key_scoping::key_scoping;
+pub use mutation::Mutator;
+pub use onnx_reader::onnx_reader;
+pub use request_parser::request_parser;
+
+/// A fuzz target.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// Its name, also of its binary in `libfuzzer/`.
+    pub name: &'static str,
+    /// Takes any bytes.
+    pub run: fn(&[u8]),
+    /// Real inputs to begin with.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// Mutations the ordinary tests try: some seconds' worth, unoptimised.
+    pub mutations: usize,
+}
+
+/// All of them.
+pub const TARGETS: &[Target] = &[
+    Target {
+        name: "onnx_reader",
+        run: onnx_reader,
+        seeds: onnx_reader::seeds,
+        mutations: 4000,
+    },
+    Target {
+        name: "key_scoping",
+        run: key_scoping,
+        seeds: key_scoping::seeds,
+        mutations: 2000,
+    },
+    Target {
+        name: "request_parser",
+        run: request_parser,
+        seeds: request_parser::seeds,
+        mutations: 8000,
+    },
+];

@@ -1,0 +1,99 @@
+//! Every fuzz target on its seeds and on mutations of them. With `FROSTLINE_FUZZ_SECONDS` each goes on for that long, from
+//! another start every time; with `FROSTLINE_FUZZ_SEEDS` the seeds are left in that folder for libFuzzer.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use frostline_fuzz::{Mutator, TARGETS, Target};
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Where mutations start when nobody asks for more.
+const START: u64 = 4;
+
+#[test]
+fn onnx_reader() {
+    exercise("onnx_reader");
+}
+
+#[test]
+fn key_scoping() {
+    exercise("key_scoping");
+}
+
+#[test]
+fn request_parser() {
+    exercise("request_parser");
+}
+
+#[test]
+fn every_target_is_exercised_and_has_its_binary() {
+    let binaries = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("libfuzzer/fuzz_targets");
+    let mut found: Vec<String> = std::fs::read_dir(binaries)
+        .unwrap()
+        .map(|entry| {
+            entry
+                .unwrap()
+                .path()
+                .file_stem()
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .to_owned()
+        })
+        .collect();
+    found.sort();
+    let mut targets: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
+    targets.sort_unstable();
+    assert_eq!(found, targets);
+    assert_eq!(targets, ["key_scoping", "onnx_reader", "request_parser"]);
+}
+
+fn exercise(name: &str) {
+    let target = TARGETS.iter().find(|target| target.name == name).unwrap();
+    let seeds = (target.seeds)();
+    assert!(!seeds.is_empty());
+    if let Some(folder) = std::env::var_os("FROSTLINE_FUZZ_SEEDS") {
+        leave(&seeds, PathBuf::from(folder).join(name));
+    }
+    seeds.iter().for_each(|seed| run(target, seed));
+    let Some(seconds) = std::env::var("FROSTLINE_FUZZ_SECONDS").ok() else {
+        let mut mutator = Mutator::new(START);
+        return (0..target.mutations).for_each(|_| run(target, &mutator.next(&seeds)));
+    };
+    let end = Instant::now()
+        + Duration::from_secs(
+            seconds
+                .parse()
+                .expect("FROSTLINE_FUZZ_SECONDS is a number of seconds"),
+        );
+    let start = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let mut mutator = Mutator::new(start);
+    let mut inputs = 0_u64;
+    while Instant::now() < end {
+        run(target, &mutator.next(&seeds));
+        inputs += 1;
+    }
+    println!("{name}: {inputs} inputs from {start}");
+}
+
+/// Runs a target; an input that breaks it is kept for a regression test.
+fn run(target: &Target, input: &[u8]) {
+    if let Err(panic) = std::panic::catch_unwind(|| (target.run)(input)) {
+        let file = std::env::temp_dir().join(format!("frostline-{}-{}", target.name, std::process::id()));
+        std::fs::write(&file, input).unwrap();
+        eprintln!(
+            "{} breaks on the {} bytes in {}",
+            target.name,
+            input.len(),
+            file.display()
+        );
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn leave(seeds: &[Vec<u8>], folder: PathBuf) {
+    std::fs::create_dir_all(&folder).unwrap();
+    for (index, seed) in seeds.iter().enumerate() {
+        std::fs::write(folder.join(format!("seed-{index:03}")), seed).unwrap();
+    }
+}
