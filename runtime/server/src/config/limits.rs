@@ -1,3 +1,4 @@
+use frostline_graph::ModelLimits;
 use std::time::Duration;
 
 /// What a client may send and hold. Each default says why not half and why not double.
@@ -9,6 +10,8 @@ pub struct Limits {
     /// Bytes of one model. The largest of the usual prefixes is VGG-19's at 80 MB, whole networks reach 575 MB; the model is
     /// held in memory while it is checked.
     pub model_bytes: u64,
+    /// What a model may consist of, and what its values may take.
+    pub model: ModelLimits,
     /// Bytes of all uploads being received: two of the largest models. They lie on disk until they are whole, then in memory while they
     /// are checked.
     pub upload_bytes: u64,
@@ -51,6 +54,7 @@ impl Default for Limits {
         Self {
             guest_bytes: 16 << 20,
             model_bytes: 1 << 30,
+            model: ModelLimits::default(),
             upload_bytes: 2 << 30,
             partials: 16,
             partial_bytes: 4 << 30,

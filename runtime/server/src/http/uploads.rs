@@ -10,7 +10,7 @@ use axum::Json;
 use axum::extract::{Path, Request};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use frostline_graph::Model;
+use frostline_graph::{Model, ModelLimits};
 use frostline_tensor::DType;
 use frostline_wire::{CutInfo, GuestInfo, ModelInfo, UPLOAD_COMPLETE, UPLOAD_OFFSET};
 use http::header::CACHE_CONTROL;
@@ -88,7 +88,8 @@ async fn store_model(
 ) -> Result<(Arc<Stored<ModelFacts>>, bool), Refusal> {
     check_hash(upload, wanted)?;
     let bytes = upload.bytes.clone();
-    let facts = tokio::task::spawn_blocking(move || facts(bytes))
+    let limits = caller.config.limits.model;
+    let facts = tokio::task::spawn_blocking(move || facts(bytes, &limits))
         .await
         .map_err(Refusal::host)??;
     let _storing = caller.tenant().storing.lock().await;
@@ -164,9 +165,9 @@ async fn offset<F: Facts>(
     Ok((StatusCode::NO_CONTENT, headers).into_response())
 }
 
-/// Reads the network; only cuts in f32 can travel.
-fn facts(bytes: Bytes) -> Result<ModelFacts, Refusal> {
-    let network = Model::from_bytes(bytes)?.network()?;
+/// Checks and reads the network; only cuts in f32 can travel.
+fn facts(bytes: Bytes, limits: &ModelLimits) -> Result<ModelFacts, Refusal> {
+    let network = Model::admit(bytes, limits)?.network()?;
     let cuts = network
         .cuts
         .iter()

@@ -233,3 +233,24 @@ async fn listings_come_in_pages_and_only_from_granted_roots() {
         .await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hostile_models_are_refused_and_nothing_is_stored() {
+    let test = TestHost::start().await;
+    for hostile in frostline_hostile::models() {
+        let (status, error) = test
+            .client
+            .refused(Method::PUT, "/v1/models/tiny", hostile.file)
+            .await;
+        assert_eq!(
+            (status, error.class),
+            (StatusCode::BAD_REQUEST, ErrorClass::Request),
+            "{}: {error}",
+            hostile.name
+        );
+        let named = hostile.named.iter().all(|word| error.message.contains(word));
+        assert!(named, "{}: {error}", hostile.name);
+    }
+    let (status, _) = test.client.refused(Method::GET, "/v1/models/tiny", "").await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+}
