@@ -1,7 +1,8 @@
+use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
 /// Where sessions run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Device {
     /// The host's processor.
     #[default]

@@ -96,6 +96,23 @@ pub enum EngineError {
         /// The operating system's text.
         reason: String,
     },
+    /// A lane's process cannot be started, or cannot work.
+    #[error(
+        "no lane can run in a process of `{program}`: {reason}; mend that, or let the host run its lanes in its own process",
+        program = program.display()
+    )]
+    Process {
+        /// The program.
+        program: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// This process was not started for a lane.
+    #[error("this process serves no lane: {reason}; a host starts such processes itself")]
+    Lane {
+        /// What it found instead.
+        reason: String,
+    },
     /// ONNX Runtime failed at something that does not depend on the model or its inputs.
     #[error("ONNX Runtime could not {doing}: {reason}")]
     Internal {
@@ -124,6 +141,8 @@ impl EngineError {
             | Self::Run { .. }
             | Self::Interrupted { .. }
             | Self::Threads { .. }
+            | Self::Process { .. }
+            | Self::Lane { .. }
             | Self::Internal { .. } => OpErrorCode::RuntimeError,
         }
     }

@@ -4,6 +4,7 @@
 //! - [`Device`]: where sessions run; an absent one is an error, never a silent CPU run
 //! - [`Session`]: one network, run on owned tensors; [`Session::step`] trains on a [`ResidentState`]
 //! - [`Lanes`]: threads that own sessions and run stages of models for many callers at once, bounded
+//! - [`LanesPlace`], [`serve_lane`]: the same in child processes, which a network may crash alone
 //! - [`Interrupt`]: ends an operation of a session from another thread
 
 mod device;
@@ -22,7 +23,9 @@ mod tests;
 pub use device::{Device, ParseDeviceError};
 pub use error::EngineError;
 pub use interrupt::{Interrupt, InterruptCause};
-pub use lanes::{LaneStats, Lanes, LanesConfig, StageSource, TenantLanes};
+pub use lanes::{
+    ChildLanes, LaneStats, Lanes, LanesConfig, LanesPlace, StageSource, TenantLanes, serve_lane,
+};
 pub use library::{library_path, library_version};
 pub use resident::{ResidentSlot, ResidentState};
 pub use session::{Session, SessionOptions};

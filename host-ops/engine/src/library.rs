@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Names the library by file; wins over every search.
-const PATH_VARIABLE: &str = "ORT_DYLIB_PATH";
+pub(crate) const PATH_VARIABLE: &str = "ORT_DYLIB_PATH";
 
 /// Where package managers and ONNX Runtime's own archives put shared libraries.
 const SYSTEM_FOLDERS: [&str; 8] = [

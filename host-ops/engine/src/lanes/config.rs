@@ -1,11 +1,15 @@
 use crate::Device;
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// How lanes are set up, and their limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LanesConfig {
-    /// Where every lane runs.
+    /// The device every lane runs on.
     pub device: Device,
+    /// Where the lanes' sessions live.
+    pub place: LanesPlace,
     /// Threads that run networks; 0 counts as 1.
     pub lanes: usize,
     /// Threads one operator may use within a lane; 0 counts as 1.
@@ -47,6 +51,7 @@ impl LanesConfig {
         };
         Self {
             device,
+            place: LanesPlace::InProcess,
             lanes,
             threads_per_lane: 1,
             queue_jobs: 256,
@@ -74,5 +79,52 @@ impl Default for LanesConfig {
     /// [`LanesConfig::for_device`] of the CPU.
     fn default() -> Self {
         Self::for_device(Device::Cpu)
+    }
+}
+
+/// Where the lanes' sessions live.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum LanesPlace {
+    /// In this process: the fastest, and right where every network is one's own.
+    #[default]
+    InProcess,
+    /// Each lane in a child process: a network that crashes ONNX Runtime ends only the run it was in.
+    Child(ChildLanes),
+}
+
+/// How lanes run in child processes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChildLanes {
+    /// A program that calls [`serve_lane`](crate::serve_lane), best by its full path.
+    pub program: PathBuf,
+    /// What makes it do so.
+    pub arguments: Vec<OsString>,
+    /// How long a run that was told to end may take to do so, before its process is killed.
+    pub grace: Duration,
+    /// How long a model that crashed two processes is not run any more, for the tenant whose work it was.
+    pub quarantine: Duration,
+    /// Bytes of address space a process may have; `None` for no bound.
+    pub address_space: Option<u64>,
+}
+
+impl ChildLanes {
+    /// Processes of `program`, with the defaults:
+    ///
+    /// - 10 seconds of grace: ONNX Runtime looks for the signal between two layers, and the largest layers of the usual
+    ///   networks take seconds with a batch of 128 on one thread.
+    /// - 1 hour of quarantine: whoever tries again and again costs the host two restarts of a lane (0.1 s each) an hour.
+    /// - No bound on address space: CUDA reserves hundreds of gigabytes that it never uses. On a CPU, four times the
+    ///   session bytes leave room for what networks compute.
+    pub fn new(
+        program: impl Into<PathBuf>,
+        arguments: impl IntoIterator<Item = impl Into<OsString>>,
+    ) -> Self {
+        Self {
+            program: program.into(),
+            arguments: arguments.into_iter().map(Into::into).collect(),
+            grace: Duration::from_secs(10),
+            quarantine: Duration::from_secs(3600),
+            address_space: None,
+        }
     }
 }

@@ -1,20 +1,23 @@
 //! Engine worker threads that own their sessions, behind one bounded queue.
 
+mod child;
 mod config;
+mod engine;
 mod execute;
 mod pending;
 mod shared;
 mod stats;
 mod threads;
 
-pub use config::LanesConfig;
+pub use child::serve_lane;
+pub use config::{ChildLanes, LanesConfig, LanesPlace};
 pub use stats::LaneStats;
 
 use crate::{EngineError, library};
 use bytes::Bytes;
 use frostline_tensor::{BoxFuture, GraphExecutor, OpError, Stage, Tensor};
 use shared::Shared;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -46,24 +49,31 @@ pub struct TenantLanes {
 }
 
 impl Lanes {
-    /// Loads ONNX Runtime and starts the lanes.
+    /// Loads ONNX Runtime and starts the lanes, with their processes where they have such.
     ///
     /// # Errors
-    /// The library's and the device's, so that a host that cannot work does not start; [`EngineError::Threads`].
+    /// The library's and the device's, so that a host that cannot work does not start; [`EngineError::Threads`];
+    /// [`EngineError::Process`].
     pub fn start(config: LanesConfig, source: Arc<dyn StageSource>) -> Result<Self, EngineError> {
         library::environment()?;
-        crate::session::check_device(config.device)?;
+        if config.place == LanesPlace::InProcess {
+            crate::session::check_device(config.device)?;
+        }
         let shared = Arc::new(Shared::new(config.checked(), source));
         let lanes = Self {
             shared: Arc::clone(&shared),
             threads: Mutex::new(Vec::new()),
         };
+        let (started, lane_started) = mpsc::channel();
         for index in 0..shared.config().lanes {
+            let started = started.clone();
             lanes.spawn(format!("lane-{index}"), move |shared| {
-                threads::lane(shared, index)
+                threads::lane(shared, index, started)
             })?;
         }
+        drop(started);
         lanes.spawn("lanes-clock".to_owned(), threads::clock)?;
+        lane_started.iter().collect::<Result<(), _>>()?;
         Ok(lanes)
     }
 

@@ -1,7 +1,8 @@
 //! What the lanes' threads and their callers share. Every method holds the lock briefly and never waits for a network.
 
+use super::child::{Quarantine, Quarantined};
 use super::execute::describe;
-use super::{LaneStats, LanesConfig, StageSource};
+use super::{LaneStats, LanesConfig, LanesPlace, StageSource};
 use crate::{Interrupt, InterruptCause};
 use frostline_batching::{LaneQueue, QueueLimits};
 use frostline_tensor::{OpError, OpErrorCode, Stage, Tensor};
@@ -16,11 +17,12 @@ pub(super) struct Shared {
     config: LanesConfig,
     source: Arc<dyn StageSource>,
     state: Mutex<State>,
+    quarantine: Mutex<Quarantine>,
     /// Signalled when a lane may have something to do.
     work: Condvar,
     /// Signalled when the clock must look at deadlines again.
     clock: Condvar,
-    /// Signalled when a lane has finished something.
+    /// Signalled when a lane has finished something, and when the lanes end.
     finished: Condvar,
 }
 
@@ -49,6 +51,7 @@ struct Waiting {
 
 /// A piece of work on its way through a lane.
 pub(super) struct Job {
+    pub(super) tenant: Arc<str>,
     pub(super) stage: Stage,
     pub(super) batch: Tensor,
     pub(super) interrupt: Interrupt,
@@ -58,6 +61,7 @@ pub(super) struct Job {
 struct Lane {
     running: Option<Running>,
     busy: Duration,
+    process: Option<u32>,
 }
 
 struct Running {
@@ -92,10 +96,15 @@ impl Shared {
             clock_wakes: None,
             counts: LaneStats::default(),
         };
+        let quarantine = match &config.place {
+            LanesPlace::InProcess => Duration::ZERO,
+            LanesPlace::Child(place) => place.quarantine,
+        };
         Self {
             config,
             source,
             state: Mutex::new(state),
+            quarantine: Mutex::new(Quarantine::new(quarantine)),
             work: Condvar::new(),
             clock: Condvar::new(),
             finished: Condvar::new(),
@@ -116,6 +125,7 @@ impl Shared {
         let interrupt = Interrupt::new();
         let bytes = batch.byte_len();
         let job = Job {
+            tenant: tenant.into(),
             stage: stage.clone(),
             batch,
             interrupt: interrupt.clone(),
@@ -186,16 +196,59 @@ impl Shared {
         job
     }
 
+    /// Lane `index` begins with its job once more: the time to open a session counts again.
+    pub(super) fn opening(&self, index: usize) {
+        let limit = self.config.open_deadline;
+        self.set_deadline(index, limit, InterruptCause::OpenDeadline { limit });
+    }
+
     /// Lane `index` has the session it needs: from now on the time of the run counts.
     pub(super) fn opened(&self, index: usize) {
         let limit = self.config.run_deadline;
+        self.set_deadline(index, limit, InterruptCause::Deadline { limit });
+    }
+
+    fn set_deadline(&self, index: usize, limit: Duration, late: InterruptCause) {
         let until = Instant::now() + limit;
         let mut state = self.lock();
         if let Some(running) = state.lanes.get_mut(index).and_then(|lane| lane.running.as_mut()) {
             running.until = until;
-            running.late = InterruptCause::Deadline { limit };
+            running.late = late;
         }
         self.wake_clock(&mut state, until);
+    }
+
+    /// Waits for `time`; `false` when the lanes end before.
+    pub(super) fn pause(&self, time: Duration) -> bool {
+        let (state, _) = self
+            .finished
+            .wait_timeout_while(self.lock(), time, |state| state.phase != Phase::Ended)
+            .unwrap_or_else(PoisonError::into_inner);
+        state.phase != Phase::Ended
+    }
+
+    /// Lane `index` works with this process from now on.
+    pub(super) fn set_process(&self, index: usize, process: Option<u32>) {
+        if let Some(lane) = self.lock().lanes.get_mut(index) {
+            lane.process = process;
+        }
+    }
+
+    /// A process was lost while it ran `job`, and `how` it ended.
+    pub(super) fn note_crash(&self, job: &Job, how: &str) {
+        self.lock().counts.crashes += 1;
+        self.lock_quarantine()
+            .note(Instant::now(), &job.tenant, &job.stage.model, how);
+    }
+
+    /// Whether the model of `job` crashed too many processes.
+    pub(super) fn quarantined(&self, job: &Job) -> Option<Quarantined> {
+        self.lock_quarantine()
+            .check(Instant::now(), &job.tenant, &job.stage.model)
+    }
+
+    fn lock_quarantine(&self) -> MutexGuard<'_, Quarantine> {
+        self.quarantine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells the outcome of what lane `index` ran, which had `samples` rows.
@@ -266,6 +319,7 @@ impl Shared {
         drop(state);
         self.work.notify_all();
         self.clock.notify_all();
+        self.finished.notify_all();
         left.into_iter()
             .for_each(|waiting| tell(waiting.reply, Err(shutting_down())));
     }
@@ -283,6 +337,7 @@ impl Shared {
             queued: state.queue.len(),
             queued_bytes: state.queue.bytes(),
             running: state.lanes.iter().filter(|lane| lane.running.is_some()).count(),
+            processes: state.lanes.iter().filter_map(|lane| lane.process).collect(),
             busy: state.lanes.iter().map(busy).collect(),
             ..state.counts.clone()
         }

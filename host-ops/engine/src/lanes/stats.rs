@@ -16,6 +16,10 @@ pub struct LaneStats {
     pub jobs_failed: u64,
     /// Samples (rows) of those that ended well.
     pub samples_done: u64,
+    /// Processes of lanes that were lost with a job in them.
+    pub crashes: u64,
+    /// Processes of the lanes, by their ids; none when the lanes run in this one.
+    pub processes: Vec<u32>,
     /// How long each lane has worked, with what it runs now.
     pub busy: Vec<Duration>,
 }

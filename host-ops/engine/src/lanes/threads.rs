@@ -1,18 +1,28 @@
 //! The bodies of the threads.
 
-use super::execute::Sessions;
+use super::engine::Engine;
 use super::shared::Shared;
+use crate::EngineError;
 use frostline_tensor::OpError;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::Sender;
 
-/// One lane. A panic costs the job that caused it and the lane's sessions, whose state nobody knows any more.
-pub(super) fn lane(shared: &Shared, index: usize) {
-    let mut sessions = Sessions::new(shared.config());
-    while let Some(job) = shared.next_job(index) {
-        let run = AssertUnwindSafe(|| sessions.execute(shared.source(), &job, || shared.opened(index)));
+/// One lane; it tells `started` whether it can work. A panic costs the job that caused it and the lane's sessions, whose
+/// state nobody knows any more.
+pub(super) fn lane(shared: &Shared, index: usize, started: Sender<Result<(), EngineError>>) {
+    let mut engine = Engine::new(shared.config(), index);
+    let first = engine.prepare(shared);
+    let works = first.is_ok();
+    drop(started.send(first));
+    drop(started);
+    while works
+        && engine.recover(shared)
+        && let Some(job) = shared.next_job(index)
+    {
+        let run = AssertUnwindSafe(|| engine.execute(shared, index, &job));
         let outcome = catch_unwind(run).unwrap_or_else(|panic| {
-            sessions = Sessions::new(shared.config());
+            engine = Engine::new(shared.config(), index);
             let reason = text_of(&*panic);
             tracing::error!(lane = index, reason, "a lane panicked and starts again");
             Err(OpError::runtime(format!(
@@ -30,7 +40,7 @@ pub(super) fn clock(shared: &Shared) {
     while shared.tick() {}
 }
 
-fn text_of(panic: &(dyn Any + Send)) -> &str {
+pub(super) fn text_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("a panic without a text")

@@ -1,82 +1,53 @@
 // The gate stands for a slow network: a test holds it while it waits for what happens meanwhile.
 #![allow(clippy::await_holding_lock)]
-use super::networks::{deep, relu, slow};
-use crate::{Device, EngineError, LaneStats, Lanes, LanesConfig, StageSource};
-use bytes::Bytes;
+use super::lane_process;
+use super::networks::relu;
+use super::setup::{Source, batch, large, one_lane, stage, start, wait_for};
+use crate::{Device, Lanes, LanesConfig, LanesPlace};
 use frostline_tensor::{GraphExecutor, OpError, OpErrorCode, Stage, Tensor};
 use futures::future::{join_all, poll_immediate};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Serves tiny networks by the model's name; counts how often it was asked.
-#[derive(Default)]
-struct Source {
-    asked: AtomicUsize,
-    gate: Mutex<()>,
-}
-
-impl StageSource for Source {
-    fn stage_model(&self, stage: &Stage) -> Result<Bytes, OpError> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        match stage.model.as_str() {
-            "panics" => panic!("no good"),
-            "gated" => drop(self.gate.lock()),
-            "slow" => return Ok(slow(256, 400).into()),
-            "endless" => return Ok(slow(256, 4000).into()),
-            "deep" => return Ok(deep(20_000).into()),
-            "broken" => return Ok(Bytes::from_static(b"no model")),
-            "missing" => return Err(OpError::not_found("there is no such model")),
-            _ => {}
+/// Each of these runs with the sessions in this process, and in a process of their own.
+macro_rules! in_both_places {
+    ($($name:ident)*) => {
+        mod in_process {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                super::$name(crate::LanesPlace::InProcess).await
+            })*
         }
-        Ok(relu(4).into())
-    }
-}
-
-fn start(config: LanesConfig) -> (Arc<Source>, Lanes) {
-    let source = Arc::new(Source::default());
-    let lanes = Lanes::start(config, Arc::clone(&source) as Arc<dyn StageSource>).unwrap();
-    (source, lanes)
-}
-
-fn one_lane() -> LanesConfig {
-    LanesConfig {
-        lanes: 1,
-        ..LanesConfig::default()
-    }
-}
-
-fn stage(model: &str) -> Stage {
-    Stage {
-        model: model.to_owned(),
-        from: "x".to_owned(),
-        to: "y".to_owned(),
-    }
-}
-
-fn batch(rows: usize, value: f32) -> Tensor {
-    Tensor::f32([rows, 4], vec![value; rows * 4]).unwrap()
-}
-
-fn large() -> Tensor {
-    Tensor::f32([256, 256], vec![1.0; 256 * 256]).unwrap()
-}
-
-fn wait_for(lanes: &Lanes, condition: impl Fn(&LaneStats) -> bool) -> LaneStats {
-    loop {
-        let stats = lanes.stats();
-        if condition(&stats) {
-            return stats;
+        mod in_child {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                super::$name(super::lane_process::place()).await
+            })*
         }
-        std::thread::yield_now();
-    }
+    };
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn many_submissions_at_once_each_get_their_own_rows() {
+in_both_places! {
+    many_submissions_at_once_each_get_their_own_rows
+    errors_name_the_stage_and_carry_the_engines_text
+    a_panic_costs_one_job_and_the_lane_goes_on
+    dropping_a_future_removes_queued_work
+    dropping_a_future_ends_running_work
+    what_takes_too_long_is_ended
+    a_session_that_takes_too_long_to_open_is_given_up
+    what_waits_too_long_is_given_up
+    a_full_queue_refuses
+    a_lane_keeps_the_sessions_used_last
+    shutdown_finishes_what_there_is
+    shutdown_without_grace_ends_everything
+    lanes_on_an_absent_gpu_do_not_start
+}
+
+async fn many_submissions_at_once_each_get_their_own_rows(place: LanesPlace) {
     let (_, lanes) = start(LanesConfig {
         lanes: 2,
-        ..LanesConfig::default()
+        ..one_lane(place)
     });
     let lanes = Arc::new(lanes);
     let tasks = (0_u8..100).map(|index| {
@@ -103,9 +74,8 @@ async fn many_submissions_at_once_each_get_their_own_rows() {
     assert!(stats.samples_per_second() > 0.0);
 }
 
-#[tokio::test]
-async fn errors_name_the_stage_and_carry_the_engines_text() {
-    let (_, lanes) = start(one_lane());
+async fn errors_name_the_stage_and_carry_the_engines_text(place: LanesPlace) {
+    let (_, lanes) = start(one_lane(place));
     let wrong = Tensor::f32([1, 5], vec![0.0; 5]).unwrap();
     let error = lanes.submit(&stage("relu"), wrong).await.unwrap_err();
     assert_eq!(error.code, OpErrorCode::InvalidArgument);
@@ -126,9 +96,8 @@ async fn errors_name_the_stage_and_carry_the_engines_text() {
     assert_eq!(lanes.stats().jobs_failed, 4);
 }
 
-#[tokio::test]
-async fn a_panic_costs_one_job_and_the_lane_goes_on() {
-    let (source, lanes) = start(one_lane());
+async fn a_panic_costs_one_job_and_the_lane_goes_on(place: LanesPlace) {
+    let (source, lanes) = start(one_lane(place));
     assert!(lanes.submit(&stage("relu"), batch(1, 1.0)).await.is_ok());
     let error = lanes.submit(&stage("panics"), batch(1, 1.0)).await.unwrap_err();
     assert_eq!(error.code, OpErrorCode::RuntimeError);
@@ -141,9 +110,8 @@ async fn a_panic_costs_one_job_and_the_lane_goes_on() {
     );
 }
 
-#[tokio::test]
-async fn dropping_a_future_removes_queued_work() {
-    let (source, lanes) = start(one_lane());
+async fn dropping_a_future_removes_queued_work(place: LanesPlace) {
+    let (source, lanes) = start(one_lane(place));
     let gate = source.gate.lock().unwrap();
     let first = lanes.submit(&stage("gated"), batch(1, 1.0));
     wait_for(&lanes, |stats| stats.running == 1);
@@ -160,9 +128,8 @@ async fn dropping_a_future_removes_queued_work() {
     );
 }
 
-#[tokio::test]
-async fn dropping_a_future_ends_running_work() {
-    let (_, lanes) = start(one_lane());
+async fn dropping_a_future_ends_running_work(place: LanesPlace) {
+    let (_, lanes) = start(one_lane(place));
     let mut running = lanes.submit(&stage("endless"), large());
     wait_for(&lanes, |stats| stats.running == 1);
     assert!(poll_immediate(&mut running).await.is_none());
@@ -176,11 +143,10 @@ async fn dropping_a_future_ends_running_work() {
     );
 }
 
-#[tokio::test]
-async fn what_takes_too_long_is_ended() {
+async fn what_takes_too_long_is_ended(place: LanesPlace) {
     let (_, lanes) = start(LanesConfig {
         run_deadline: Duration::from_millis(20),
-        ..one_lane()
+        ..one_lane(place)
     });
     let error = lanes.submit(&stage("endless"), large()).await.unwrap_err();
     assert_eq!(error.code, OpErrorCode::Timeout);
@@ -192,11 +158,10 @@ async fn what_takes_too_long_is_ended() {
     assert_eq!((stats.jobs_done, stats.jobs_failed), (0, 1));
 }
 
-#[tokio::test]
-async fn a_session_that_takes_too_long_to_open_is_given_up() {
+async fn a_session_that_takes_too_long_to_open_is_given_up(place: LanesPlace) {
     let (_, lanes) = start(LanesConfig {
         open_deadline: Duration::from_millis(200),
-        ..one_lane()
+        ..one_lane(place)
     });
     let error = lanes.submit(&stage("deep"), batch(1, 1.0)).await.unwrap_err();
     assert_eq!(error.code, OpErrorCode::Timeout);
@@ -207,11 +172,10 @@ async fn a_session_that_takes_too_long_to_open_is_given_up() {
     assert!(lanes.submit(&stage("relu"), batch(2, 3.0)).await.is_ok());
 }
 
-#[tokio::test]
-async fn what_waits_too_long_is_given_up() {
+async fn what_waits_too_long_is_given_up(place: LanesPlace) {
     let (source, lanes) = start(LanesConfig {
         queue_deadline: Duration::from_millis(20),
-        ..one_lane()
+        ..one_lane(place)
     });
     let gate = source.gate.lock().unwrap();
     let running = lanes.submit(&stage("gated"), batch(1, 1.0));
@@ -226,13 +190,12 @@ async fn what_waits_too_long_is_given_up() {
     assert!(running.await.is_ok());
 }
 
-#[tokio::test]
-async fn a_full_queue_refuses() {
+async fn a_full_queue_refuses(place: LanesPlace) {
     let bytes = batch(2, 0.0).byte_len();
     let (source, lanes) = start(LanesConfig {
         queue_jobs: 2,
         queue_bytes: 2 * bytes,
-        ..one_lane()
+        ..one_lane(place)
     });
     let gate = source.gate.lock().unwrap();
     let running = lanes.submit(&stage("gated"), batch(1, 1.0));
@@ -249,12 +212,11 @@ async fn a_full_queue_refuses() {
     }
 }
 
-#[tokio::test]
-async fn a_lane_keeps_the_sessions_used_last() {
+async fn a_lane_keeps_the_sessions_used_last(place: LanesPlace) {
     for (sessions_per_lane, expected) in [(1, 4), (2, 3), (3, 3)] {
         let (source, lanes) = start(LanesConfig {
             sessions_per_lane,
-            ..one_lane()
+            ..one_lane(place.clone())
         });
         for model in ["a", "b", "b", "c", "b"] {
             assert!(lanes.submit(&stage(model), batch(1, 1.0)).await.is_ok());
@@ -268,7 +230,7 @@ async fn a_lane_keeps_the_sessions_used_last() {
     let one_model = relu(4).len();
     let (source, lanes) = start(LanesConfig {
         session_bytes_per_lane: one_model,
-        ..one_lane()
+        ..one_lane(place)
     });
     for model in ["a", "b", "a"] {
         assert!(lanes.submit(&stage(model), batch(1, 1.0)).await.is_ok());
@@ -280,9 +242,8 @@ async fn a_lane_keeps_the_sessions_used_last() {
     );
 }
 
-#[tokio::test]
-async fn shutdown_finishes_what_there_is() {
-    let (source, lanes) = start(one_lane());
+async fn shutdown_finishes_what_there_is(place: LanesPlace) {
+    let (source, lanes) = start(one_lane(place));
     let gate = source.gate.lock().unwrap();
     let first = lanes.submit(&stage("gated"), batch(1, 1.0));
     let second = lanes.submit(&stage("relu"), batch(2, 2.0));
@@ -295,9 +256,8 @@ async fn shutdown_finishes_what_there_is() {
     assert!(refused.message.contains("shutting down"), "{refused}");
 }
 
-#[tokio::test]
-async fn shutdown_without_grace_ends_everything() {
-    let (_, lanes) = start(one_lane());
+async fn shutdown_without_grace_ends_everything(place: LanesPlace) {
+    let (_, lanes) = start(one_lane(place));
     let running = lanes.submit(&stage("endless"), large());
     wait_for(&lanes, |stats| stats.running == 1);
     let queued = lanes.submit(&stage("relu"), batch(1, 1.0));
@@ -308,14 +268,15 @@ async fn shutdown_without_grace_ends_everything() {
     }
 }
 
-#[test]
-fn lanes_on_an_absent_gpu_do_not_start() {
+async fn lanes_on_an_absent_gpu_do_not_start(place: LanesPlace) {
     let config = LanesConfig {
         device: Device::Cuda(0),
-        ..one_lane()
+        ..one_lane(place)
     };
     match Lanes::start(config, Arc::new(Source::default())) {
-        Err(error) => assert!(matches!(error, EngineError::Device { .. }), "{error}"),
+        Err(error) => {
+            assert!(error.to_string().contains("device cuda:0"), "{error}");
+        }
         Ok(lanes) => assert_eq!(lanes.config().device, Device::Cuda(0), "this machine has a GPU"),
     }
 }

@@ -1,7 +1,10 @@
 //! Tests against the real library, on tiny networks built here.
 
+mod crashes;
+mod lane_process;
 mod lanes;
 mod networks;
 mod resident;
 mod session;
+mod setup;
 mod squeezenet;

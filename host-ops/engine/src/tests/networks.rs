@@ -141,6 +141,67 @@ pub(crate) fn deep(length: usize) -> Vec<u8> {
     )
 }
 
+/// `y = x / -1` on rows of 4 whole numbers. The quotient of the least of them does not exist, and ONNX Runtime does not
+/// look: the processor ends the process.
+pub(crate) fn divided() -> Vec<u8> {
+    network(
+        vec![node("Div", &["x", "w"], "y")],
+        vec![value("x", data_type::INT64, &[-1, 4])],
+        vec![value("y", data_type::INT64, &[-1, 4])],
+        vec![whole("w", -1)],
+    )
+}
+
+/// The same division between two constants: it is done, and crashes, while the session is opened.
+pub(crate) fn folded() -> Vec<u8> {
+    network(
+        vec![node("Div", &["least", "w"], "h"), node("Add", &["x", "h"], "y")],
+        vec![value("x", data_type::INT64, &[-1, 4])],
+        vec![value("y", data_type::INT64, &[-1, 4])],
+        vec![whole("least", i64::MIN), whole("w", -1)],
+    )
+}
+
+/// Seconds in one layer, a product of two matrices, which nothing interrupts.
+pub(crate) fn stubborn() -> Vec<u8> {
+    tiled(4096)
+}
+
+/// Needs gigabytes.
+pub(crate) fn hungry() -> Vec<u8> {
+    tiled(20_000)
+}
+
+/// One row of 4 as a square of `size`, times itself.
+fn tiled(size: i64) -> Vec<u8> {
+    let repeats = TensorProto {
+        name: "repeats".to_owned(),
+        dims: vec![2],
+        data_type: data_type::INT64,
+        int64_data: vec![size, size / 4],
+        ..Default::default()
+    };
+    network(
+        vec![
+            node("Tile", &["x", "repeats"], "h"),
+            node("MatMul", &["h", "h"], "y"),
+        ],
+        vec![floats("x", &[1, 4])],
+        vec![floats("y", &[size, size])],
+        vec![repeats],
+    )
+}
+
+fn whole(name: &str, value: i64) -> TensorProto {
+    TensorProto {
+        name: name.to_owned(),
+        dims: vec![1],
+        data_type: data_type::INT64,
+        int64_data: vec![value],
+        ..Default::default()
+    }
+}
+
 /// A training step of one weight on one input: `loss = mean((x·w)²)`-like arithmetic in plain operators:
 /// `next_w = w - rate * x`, `next_m = m + w`, `sum = reduce_sum(w * x)`.
 pub(crate) fn step(width: i64) -> Vec<u8> {

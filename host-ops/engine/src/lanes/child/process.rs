@@ -1,0 +1,310 @@
+//! The process of one lane, as the lane sees it.
+
+use super::super::execute::describe;
+use super::super::shared::Job;
+use super::super::{ChildLanes, LanesConfig, StageSource};
+use super::channel::Channel;
+use super::message::{Answer, Layout, Request, Start};
+use super::window::Window;
+use crate::interrupt::Target;
+use crate::{EngineError, Interrupt, InterruptCause};
+use frostline_tensor::{OpError, Tensor};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::ffi::OsString;
+use std::io::{Error, ErrorKind, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The longest a process may take to be ready: it loads ONNX Runtime, and CUDA's libraries from a cold disk.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// What ONNX Runtime and CUDA need of the environment. The rest, with whatever secrets it holds, stays with the host.
+const KEPT_VARIABLES: [&str; 4] = [
+    "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "NVIDIA_VISIBLE_DEVICES",
+];
+
+/// A process that runs one lane. Dropping it ends it.
+pub(super) struct LaneProcess {
+    child: Child,
+    channel: Channel,
+    window: Window,
+    bell: Bell,
+    grace: Duration,
+}
+
+/// The process is gone, or no longer makes sense.
+#[derive(Debug)]
+pub(super) struct Lost {
+    why: Error,
+}
+
+impl From<Error> for Lost {
+    fn from(why: Error) -> Self {
+        Self { why }
+    }
+}
+
+/// Wakes a lane that waits for its process. Whoever rings never waits.
+struct Bell {
+    rope: Arc<UnixStream>,
+    sound: UnixStream,
+}
+
+/// Where a run stands.
+#[derive(Default)]
+struct Run {
+    /// Since the process was told to end it: when it is killed.
+    killed_at: Option<Instant>,
+    /// The network was asked for.
+    wanted: bool,
+    /// Why it was not given.
+    refusal: Option<OpError>,
+}
+
+impl LaneProcess {
+    /// Starts the process and waits until it can work.
+    pub(super) fn start(config: &LanesConfig, place: &ChildLanes) -> Result<Self, EngineError> {
+        let failed = |reason: String| EngineError::Process {
+            program: place.program.clone(),
+            reason,
+        };
+        let library = crate::library::library_path()?;
+        let mut process = Self::spawn(place, library.into()).map_err(|error| failed(error.to_string()))?;
+        match process.greet(config, place) {
+            Ok(Answer::Ready) => Ok(process),
+            Ok(Answer::Unable { reason }) => Err(failed(reason)),
+            Ok(_) => Err(failed("it answers something else than lanes do".to_owned())),
+            Err(lost) => Err(failed(process.bury(&lost))),
+        }
+    }
+
+    fn spawn(place: &ChildLanes, library: OsString) -> std::io::Result<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let window = Window::new()?;
+        let kept = KEPT_VARIABLES.map(|name| (name, std::env::var_os(name)));
+        let kept = kept.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        let child = Command::new(&place.program)
+            .args(&place.arguments)
+            .env_clear()
+            .envs(kept)
+            .env(crate::library::PATH_VARIABLE, library)
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::from(window.share()?))
+            // Ctrl-C on the host's terminal is for the host, which lets running work finish.
+            .process_group(0)
+            .spawn()?;
+        Ok(Self {
+            child,
+            channel: Channel::new(ours)?,
+            window,
+            bell: Bell::new()?,
+            grace: place.grace,
+        })
+    }
+
+    fn greet(&mut self, config: &LanesConfig, place: &ChildLanes) -> Result<Answer, Lost> {
+        self.channel.send(&Request::Start(Start {
+            device: config.device,
+            threads: config.threads_per_lane,
+            sessions: config.sessions_per_lane,
+            session_bytes: config.session_bytes_per_lane,
+            address_space: place.address_space,
+        }))?;
+        let mut run = Run {
+            killed_at: Some(Instant::now() + START_LIMIT),
+            ..Run::default()
+        };
+        self.answer(&mut run, &Interrupt::new())
+    }
+
+    /// What the system knows it by.
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it has not ended, as far as the system knows.
+    pub(super) fn is_alive(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Runs `job`: the network comes from `source` when the process has no session, `opened` is told when it has one.
+    ///
+    /// # Errors
+    /// [`Lost`] when the process did not live to say how the run ended.
+    pub(super) fn run(
+        &mut self,
+        source: &dyn StageSource,
+        job: &Job,
+        opened: &dyn Fn(),
+    ) -> Result<Result<Tensor, OpError>, Lost> {
+        self.bell.silence();
+        let _guarded = match job.interrupt.guard(Target::Bell(Arc::clone(&self.bell.rope))) {
+            Ok(guarded) => guarded,
+            Err(error) => return Ok(Err(about(job, &error))),
+        };
+        if let Err(error) = self.hand_over(job) {
+            return Ok(Err(error));
+        }
+        let mut run = Run::default();
+        loop {
+            match self.answer(&mut run, &job.interrupt)? {
+                Answer::Wanted if !run.wanted => {
+                    run.wanted = true;
+                    run.refusal = self.provide(source, job)?;
+                }
+                Answer::Opened => opened(),
+                Answer::Done { output } => return Ok(Ok(self.window.read_tensor(&output)?)),
+                Answer::Failed { error } => return Ok(Err(explain(job, run.refusal.unwrap_or(error)))),
+                _ => return Err(Error::new(ErrorKind::InvalidData, "it answered out of turn").into()),
+            }
+        }
+    }
+
+    /// Gives the process the job. What fails here is not its fault, and it has heard nothing of the job.
+    fn hand_over(&mut self, job: &Job) -> Result<(), OpError> {
+        let request = Request::Run {
+            stage: job.stage.clone(),
+            batch: Layout::of(&job.batch),
+        };
+        let written = self.window.write(job.batch.as_bytes());
+        let sent = written.and_then(|()| match self.channel.send(&request) {
+            // The answer that never comes tells that the process is gone.
+            Err(error) if error.kind() != ErrorKind::InvalidInput => Ok(()),
+            sent => sent,
+        });
+        sent.map_err(|error| {
+            let stage = describe(&job.stage);
+            OpError::runtime(format!(
+                "{stage}: cannot hand the batch to the lane's process: {error}"
+            ))
+        })
+    }
+
+    /// Gives the process the network it wants, or the word that there is none; then returns why.
+    fn provide(&mut self, source: &dyn StageSource, job: &Job) -> Result<Option<OpError>, Lost> {
+        let network = source.stage_model(&job.stage).and_then(|network| {
+            let written = self.window.write(&network);
+            written.map(|()| network.len()).map_err(|error| {
+                let stage = describe(&job.stage);
+                OpError::runtime(format!(
+                    "{stage}: cannot hand the network to the lane's process: {error}"
+                ))
+            })
+        });
+        match network {
+            Ok(bytes) => {
+                self.channel.send(&Request::Network { bytes })?;
+                Ok(None)
+            }
+            Err(refusal) => {
+                self.channel.send(&Request::NoNetwork)?;
+                Ok(Some(refusal))
+            }
+        }
+    }
+
+    /// Waits for the next answer. When `interrupt` rings meanwhile, tells the process to end the run, and gives it up
+    /// when it has not after the grace.
+    fn answer(&mut self, run: &mut Run, interrupt: &Interrupt) -> Result<Answer, Lost> {
+        loop {
+            if let Some(answer) = self.channel.take()? {
+                return Ok(answer);
+            }
+            let left = run
+                .killed_at
+                .map(|at| at.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(Error::new(ErrorKind::TimedOut, "it did not end when it was told to").into());
+            }
+            let (spoken, rung) = self.wait(left)?;
+            if rung {
+                self.bell.silence();
+                self.end(run, interrupt)?;
+            }
+            if spoken {
+                self.channel.fill()?;
+            }
+        }
+    }
+
+    fn end(&mut self, run: &mut Run, interrupt: &Interrupt) -> Result<(), Lost> {
+        let grace = match interrupt.cause() {
+            // Nobody needs the sessions of a host that is shutting down.
+            Some(InterruptCause::Shutdown) => Duration::ZERO,
+            _ => self.grace,
+        };
+        run.killed_at = Some(Instant::now() + grace);
+        Ok(self.channel.send(&Request::End)?)
+    }
+
+    /// Whether the process said something, and whether the bell rang, within `limit`.
+    fn wait(&self, limit: Option<Duration>) -> Result<(bool, bool), Lost> {
+        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+        let mut both = [
+            PollFd::new(&self.channel, PollFlags::IN),
+            PollFd::new(&self.bell.sound, PollFlags::IN),
+        ];
+        match poll(&mut both, limit.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(Error::from(error).into()),
+        }
+        let [spoken, rung] = both.map(|fd| !fd.revents().is_empty());
+        Ok((spoken, rung))
+    }
+
+    /// Ends what is left of it, and says how it ended.
+    pub(super) fn bury(&mut self, lost: &Lost) -> String {
+        let gone = lost.why.kind() == ErrorKind::UnexpectedEof;
+        // Of one that is ending already this changes nothing.
+        drop(self.child.kill());
+        match self.child.wait() {
+            Ok(status) if gone => status.to_string(),
+            _ => lost.why.to_string(),
+        }
+    }
+}
+
+impl Drop for LaneProcess {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+impl Bell {
+    fn new() -> std::io::Result<Self> {
+        let (rope, sound) = UnixStream::pair()?;
+        rope.set_nonblocking(true)?;
+        sound.set_nonblocking(true)?;
+        Ok(Self {
+            rope: Arc::new(rope),
+            sound,
+        })
+    }
+
+    /// Forgets what rang before.
+    fn silence(&self) {
+        let mut bytes = [0; 16];
+        while matches!((&self.sound).read(&mut bytes), Ok(1..)) {}
+    }
+}
+
+/// An error that came while `job` was interrupted comes from that.
+fn explain(job: &Job, error: OpError) -> OpError {
+    match job.interrupt.cause() {
+        Some(cause) => about(job, &EngineError::Interrupted { cause }),
+        None => error,
+    }
+}
+
+/// `error` as one of `job`.
+pub(super) fn about(job: &Job, error: &EngineError) -> OpError {
+    OpError::new(error.code(), format!("{}: {error}", describe(&job.stage)))
+}

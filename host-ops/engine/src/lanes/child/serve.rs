@@ -1,0 +1,238 @@
+//! What runs in the process of a lane.
+
+use super::super::LanesConfig;
+use super::super::execute::{Sessions, describe};
+use super::super::shared::{Job, Outcome};
+use super::super::threads::text_of;
+use super::channel::{Channel, MESSAGE_BYTES};
+use super::message::{Answer, Layout, Request, Start};
+use super::window::{TENSOR_BYTES, Window};
+use crate::{EngineError, Interrupt, InterruptCause, StageSource, library};
+use bytes::Bytes;
+use frostline_tensor::{OpError, Stage};
+use rustix::process::{Resource, Rlimit, setrlimit};
+use std::fs::File;
+use std::io::{Error, ErrorKind, Result};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Characters of an error's text that are passed on: none takes more than six bytes.
+const TEXT_CHARACTERS: usize = MESSAGE_BYTES / 8;
+
+/// Runs one lane for the process that started this one for [`LanesPlace::Child`](crate::LanesPlace::Child), until that
+/// ends or closes standard input.
+///
+/// Standard input is the channel of messages, standard output the shared memory for tensors; what anybody prints there
+/// later goes to standard error. The process reads no file but ONNX Runtime's library, leaves no core dump, and is ended
+/// with the thread that started it.
+///
+/// # Errors
+/// [`EngineError::Lane`] when standard input is no lane's channel. What goes wrong with a job is told to the other end.
+pub fn serve_lane() -> std::result::Result<(), EngineError> {
+    let served = take_over().and_then(|(channel, window)| serve(channel, window));
+    match served {
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(()),
+        served => served.map_err(|error| EngineError::Lane {
+            reason: error.to_string(),
+        }),
+    }
+}
+
+/// Takes channel and window from where they were inherited, and leaves nothing there that a library could disturb.
+fn take_over() -> Result<(Channel, Window)> {
+    let channel = std::io::stdin().as_fd().try_clone_to_owned()?;
+    let window = std::io::stdout().as_fd().try_clone_to_owned()?;
+    rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
+    rustix::stdio::dup2_stdout(std::io::stderr())?;
+    #[cfg(target_os = "linux")]
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    limit(Resource::Core, 0)?;
+    Ok((Channel::new(UnixStream::from(channel))?, Window::from_fd(window)))
+}
+
+fn limit(resource: Resource, value: u64) -> Result<()> {
+    let limit = Rlimit {
+        current: Some(value),
+        maximum: Some(value),
+    };
+    Ok(setrlimit(resource, limit)?)
+}
+
+fn serve(mut requests: Channel, window: Window) -> Result<()> {
+    let Request::Start(start) = requests.receive()? else {
+        return Err(out_of_turn());
+    };
+    let answers = Answers(Arc::new(Mutex::new(requests.sender()?)));
+    if let Err(reason) = prepare(&start) {
+        return answers.send(&Answer::Unable { reason });
+    }
+    answers.send(&Answer::Ready)?;
+    let (runs, networks) = spawn_worker(start, answers, Arc::new(window))?;
+    let mut current = Interrupt::new();
+    loop {
+        match requests.receive()? {
+            Request::Run { stage, batch } => {
+                current = Interrupt::new();
+                let interrupt = current.clone();
+                let run = Run {
+                    stage,
+                    batch,
+                    interrupt,
+                };
+                runs.send(run).map_err(|_| out_of_turn())?;
+            }
+            Request::Network { bytes } => networks.send(Some(bytes)).map_err(|_| out_of_turn())?,
+            Request::NoNetwork => networks.send(None).map_err(|_| out_of_turn())?,
+            Request::End => current.trigger(InterruptCause::Cancelled),
+            Request::Start(_) => return Err(out_of_turn()),
+        }
+    }
+}
+
+fn out_of_turn() -> Error {
+    Error::new(ErrorKind::InvalidData, "a message came out of turn")
+}
+
+fn prepare(start: &Start) -> std::result::Result<(), String> {
+    if let Some(bytes) = start.address_space {
+        limit(Resource::As, bytes).map_err(|error| format!("cannot bound its memory: {error}"))?;
+    }
+    let ready = library::environment().and_then(|_| crate::session::check_device(start.device));
+    ready.map_err(|error| error.to_string())
+}
+
+/// A run as it was asked for; its batch lies in the window.
+struct Run {
+    stage: Stage,
+    batch: Layout,
+    interrupt: Interrupt,
+}
+
+/// The thread that owns the sessions, so that this one is free to hear that a run must end.
+fn spawn_worker(
+    start: Start,
+    answers: Answers,
+    window: Arc<Window>,
+) -> Result<(Sender<Run>, Sender<Option<usize>>)> {
+    let (runs, incoming) = channel::<Run>();
+    let (networks, given) = channel();
+    let source = Remote {
+        answers: answers.clone(),
+        window: Arc::clone(&window),
+        given: Mutex::new(given),
+    };
+    let worker = move || {
+        let mut sessions = sessions(&start);
+        while let Ok(run) = incoming.recv() {
+            let answer = work(&mut sessions, &start, &source, run);
+            if let Err(error) = answers.send(&answer) {
+                tracing::debug!(%error, "the lane went away during a run");
+            }
+        }
+    };
+    std::thread::Builder::new()
+        .name("lane".to_owned())
+        .spawn(worker)?;
+    Ok((runs, networks))
+}
+
+fn sessions(start: &Start) -> Sessions {
+    Sessions::new(&LanesConfig {
+        threads_per_lane: start.threads,
+        sessions_per_lane: start.sessions,
+        session_bytes_per_lane: start.session_bytes,
+        ..LanesConfig::for_device(start.device)
+    })
+}
+
+fn work(sessions: &mut Sessions, start: &Start, source: &Remote, run: Run) -> Answer {
+    let done = AssertUnwindSafe(|| execute(sessions, source, run));
+    let done = catch_unwind(done).unwrap_or_else(|panic| {
+        *sessions = self::sessions(start);
+        let reason = text_of(&*panic);
+        Err(OpError::runtime(format!(
+            "the engine failed on this batch: {reason}"
+        )))
+    });
+    match done {
+        Ok(output) => Answer::Done { output },
+        Err(error) => Answer::Failed {
+            error: OpError::new(
+                error.code,
+                error.message.chars().take(TEXT_CHARACTERS).collect::<String>(),
+            ),
+        },
+    }
+}
+
+/// Runs one job and leaves its output in the window.
+fn execute(sessions: &mut Sessions, source: &Remote, run: Run) -> std::result::Result<Layout, OpError> {
+    let batch = source.window.read_tensor(&run.batch);
+    let batch = batch.map_err(|error| failed(&run.stage, "take the batch", &error))?;
+    let job = Job {
+        tenant: Arc::from(""),
+        stage: run.stage,
+        batch,
+        interrupt: run.interrupt,
+    };
+    let output: Outcome = sessions.execute(source, &job, || {
+        // When it cannot be said, the lane is gone and the run has no reader.
+        drop(source.answers.send(&Answer::Opened));
+    });
+    let output = output?;
+    if output.byte_len() > TENSOR_BYTES {
+        return Err(OpError::too_large(format!(
+            "{}: made {}, {} bytes are beyond the {TENSOR_BYTES} that a lane hands on; send a smaller batch",
+            describe(&job.stage),
+            output.describe(),
+            output.byte_len()
+        )));
+    }
+    let written = source.window.write(output.as_bytes());
+    written.map_err(|error| failed(&job.stage, "hand on its output", &error))?;
+    Ok(Layout::of(&output))
+}
+
+fn failed(stage: &Stage, doing: &str, error: &Error) -> OpError {
+    OpError::runtime(format!(
+        "{}: the lane's process cannot {doing}: {error}",
+        describe(stage)
+    ))
+}
+
+/// Sends answers from any thread.
+#[derive(Clone)]
+struct Answers(Arc<Mutex<Channel>>);
+
+impl Answers {
+    fn send(&self, answer: &Answer) -> Result<()> {
+        lock(&self.0).send(answer)
+    }
+}
+
+/// Networks come from the other end, which keeps its reasons when it has none.
+struct Remote {
+    answers: Answers,
+    window: Arc<Window>,
+    given: Mutex<Receiver<Option<usize>>>,
+}
+
+impl StageSource for Remote {
+    fn stage_model(&self, stage: &Stage) -> std::result::Result<Bytes, OpError> {
+        let asked = self.answers.send(&Answer::Wanted);
+        asked.map_err(|error| failed(stage, "ask for the network", &error))?;
+        let given = lock(&self.given).recv().ok().flatten();
+        let bytes = given.ok_or_else(|| OpError::not_found(format!("{}: no network", describe(stage))))?;
+        let network = self.window.read(bytes);
+        network
+            .map(Bytes::from)
+            .map_err(|error| failed(stage, "take the network", &error))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,58 @@
+use super::child::ChildLane;
+use super::execute::Sessions;
+use super::shared::{Job, Outcome, Shared};
+use super::{LanesConfig, LanesPlace};
+use crate::EngineError;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Between two attempts to start a process that cannot start, at first: what is short of memory now may not be soon.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+/// And at last, each pause being twice the one before. The jobs wait meanwhile, within their own deadline.
+const LAST_PAUSE: Duration = Duration::from_secs(10);
+
+/// What a lane runs networks with.
+pub(super) enum Engine {
+    Here(Sessions),
+    Child(ChildLane),
+}
+
+impl Engine {
+    /// For lane `index`.
+    pub(super) fn new(config: &LanesConfig, index: usize) -> Self {
+        match &config.place {
+            LanesPlace::InProcess => Self::Here(Sessions::new(config)),
+            LanesPlace::Child(place) => Self::Child(ChildLane::new(index, Arc::new(place.clone()))),
+        }
+    }
+
+    /// Makes sure that jobs can be run.
+    pub(super) fn prepare(&mut self, shared: &Shared) -> Result<(), EngineError> {
+        match self {
+            Self::Here(_) => Ok(()),
+            Self::Child(lane) => lane.prepare(shared),
+        }
+    }
+
+    /// [`Engine::prepare`], again and again. `false` when the lanes end before that succeeds.
+    pub(super) fn recover(&mut self, shared: &Shared) -> bool {
+        let mut pause = FIRST_PAUSE;
+        while let Err(error) = self.prepare(shared) {
+            tracing::error!(%error, ?pause, "a lane has no process, it tries again");
+            if !shared.pause(pause) {
+                return false;
+            }
+            pause = (pause * 2).min(LAST_PAUSE);
+        }
+        true
+    }
+
+    /// Runs `job` as lane `index`.
+    pub(super) fn execute(&mut self, shared: &Shared, index: usize, job: &Job) -> Outcome {
+        match self {
+            Self::Here(sessions) => sessions.execute(shared.source(), job, || shared.opened(index)),
+            Self::Child(lane) => lane.execute(shared, job),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What is left of the others' work when a lane's process dies.
+
+use super::lane_process::{place, program};
+use super::setup::{Source, batch, large, one_lane, stage, start};
+use crate::{ChildLanes, EngineError, Lanes, LanesConfig, LanesPlace};
+use frostline_tensor::{GraphExecutor, OpErrorCode, Tensor};
+use rustix::process::{Pid, Signal, kill_process};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+fn wholes(value: i64) -> Tensor {
+    Tensor::i64([1, 4], vec![value; 4]).unwrap()
+}
+
+fn wait_until_asked(source: &Source, times: usize) {
+    while source.asked.load(Ordering::Relaxed) < times {
+        std::thread::yield_now();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_whose_process_was_killed_is_done_by_the_next() {
+    let (source, lanes) = start(one_lane(place()));
+    let before = lanes.stats().processes;
+    let running = lanes.submit(&stage("slow"), large());
+    wait_until_asked(&source, 1);
+    let process = Pid::from_raw(i32::try_from(before[0]).unwrap()).unwrap();
+    kill_process(process, Signal::KILL).unwrap();
+    assert_eq!(running.await, Ok(large()), "the identity, 400 times");
+    let stats = lanes.stats();
+    assert_eq!((stats.crashes, stats.jobs_done, stats.jobs_failed), (1, 1, 0));
+    assert_eq!(stats.processes.len(), 1);
+    assert_ne!(stats.processes, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_crashes_twice_is_put_away_and_others_go_on() {
+    let (_, lanes) = start(one_lane(place()));
+    let (guilty, neighbour) = (lanes.for_tenant("guilty"), lanes.for_tenant("neighbour"));
+    for model in ["divided", "folded"] {
+        let crashing = guilty.submit(&stage(model), wholes(i64::MIN));
+        let meanwhile = neighbour.submit(&stage("relu"), batch(3, 2.0));
+        let error = crashing.await.unwrap_err();
+        assert_eq!(error.code, OpErrorCode::RuntimeError);
+        let expected = format!(
+            "model {model}, `x` to `y`: this model crashed the engine 2 times (the last time: signal: 8"
+        );
+        assert!(error.message.starts_with(&expected), "{error}");
+        assert!(error.message.contains("not run again for 60 minutes"), "{error}");
+        assert_eq!(meanwhile.await, Ok(batch(3, 2.0)));
+        let again = guilty.submit(&stage(model), wholes(10)).await.unwrap_err();
+        assert!(again.message.starts_with(&expected), "{again}");
+    }
+    assert_eq!(lanes.stats().crashes, 4, "what is put away is not tried");
+    let same = neighbour.submit(&stage("divided"), wholes(10)).await;
+    assert_eq!(same, Ok(wholes(-10)), "another tenant's data does no harm");
+    assert!(guilty.submit(&stage("relu"), batch(1, 1.0)).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_does_not_end_a_run_is_killed() {
+    let (source, lanes) = start(LanesConfig {
+        run_deadline: Duration::from_millis(500),
+        ..one_lane(LanesPlace::Child(ChildLanes {
+            grace: Duration::from_millis(20),
+            ..program()
+        }))
+    });
+    let error = lanes.submit(&stage("stubborn"), batch(1, 1.0)).await.unwrap_err();
+    assert_eq!(error.code, OpErrorCode::Timeout);
+    assert!(lanes.submit(&stage("relu"), batch(1, 1.0)).await.is_ok());
+    assert_eq!(lanes.stats().crashes, 1);
+    let dropped = lanes.submit(&stage("stubborn"), batch(1, 1.0));
+    wait_until_asked(&source, 3);
+    drop(dropped);
+    assert!(lanes.submit(&stage("relu"), batch(1, 1.0)).await.is_ok());
+    assert_eq!(
+        lanes.stats().crashes,
+        1,
+        "who leaves says nothing about the model"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bound_on_address_space_holds() {
+    let (_, lanes) = start(one_lane(LanesPlace::Child(ChildLanes {
+        address_space: Some(1 << 30),
+        ..program()
+    })));
+    let error = lanes.submit(&stage("hungry"), batch(1, 1.0)).await.unwrap_err();
+    assert_eq!(error.code, OpErrorCode::RuntimeError);
+    assert!(lanes.submit(&stage("relu"), batch(1, 1.0)).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ended_lanes_leave_no_process() {
+    let (_, lanes) = start(one_lane(place()));
+    let processes = lanes.stats().processes;
+    assert_eq!(processes.len(), 1);
+    drop(lanes);
+    let process = Pid::from_raw(i32::try_from(processes[0]).unwrap()).unwrap();
+    assert!(rustix::process::test_kill_process(process).is_err());
+}
+
+#[test]
+fn a_program_that_serves_no_lane_is_named() {
+    for program in ["true", "no-such-program"] {
+        let place = LanesPlace::Child(ChildLanes::new(program, ["lanes"]));
+        let refused = Lanes::start(one_lane(place), Arc::new(Source::default()));
+        let Err(error @ EngineError::Process { .. }) = refused else {
+            panic!("lanes of `{program}` started");
+        };
+        assert!(error.to_string().contains(&format!("`{program}`")), "{error}");
+    }
+}

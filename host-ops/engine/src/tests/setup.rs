@@ -1,0 +1,76 @@
+//! Lanes over tiny networks.
+
+use super::networks::{deep, divided, folded, hungry, relu, slow, stubborn};
+use crate::{LaneStats, Lanes, LanesConfig, LanesPlace, StageSource};
+use bytes::Bytes;
+use frostline_tensor::{OpError, Stage, Tensor};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Serves tiny networks by the model's name; counts how often it was asked.
+#[derive(Default)]
+pub(super) struct Source {
+    pub(super) asked: AtomicUsize,
+    pub(super) gate: Mutex<()>,
+}
+
+impl StageSource for Source {
+    fn stage_model(&self, stage: &Stage) -> Result<Bytes, OpError> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        match stage.model.as_str() {
+            "panics" => panic!("no good"),
+            "gated" => drop(self.gate.lock()),
+            "slow" => return Ok(slow(256, 400).into()),
+            "endless" => return Ok(slow(256, 4000).into()),
+            "deep" => return Ok(deep(20_000).into()),
+            "divided" => return Ok(divided().into()),
+            "folded" => return Ok(folded().into()),
+            "stubborn" => return Ok(stubborn().into()),
+            "hungry" => return Ok(hungry().into()),
+            "broken" => return Ok(Bytes::from_static(b"no model")),
+            "missing" => return Err(OpError::not_found("there is no such model")),
+            _ => {}
+        }
+        Ok(relu(4).into())
+    }
+}
+
+pub(super) fn start(config: LanesConfig) -> (Arc<Source>, Lanes) {
+    let source = Arc::new(Source::default());
+    let lanes = Lanes::start(config, Arc::clone(&source) as Arc<dyn StageSource>).unwrap();
+    (source, lanes)
+}
+
+pub(super) fn one_lane(place: LanesPlace) -> LanesConfig {
+    LanesConfig {
+        lanes: 1,
+        place,
+        ..LanesConfig::default()
+    }
+}
+
+pub(super) fn stage(model: &str) -> Stage {
+    Stage {
+        model: model.to_owned(),
+        from: "x".to_owned(),
+        to: "y".to_owned(),
+    }
+}
+
+pub(super) fn batch(rows: usize, value: f32) -> Tensor {
+    Tensor::f32([rows, 4], vec![value; rows * 4]).unwrap()
+}
+
+pub(super) fn large() -> Tensor {
+    Tensor::f32([256, 256], vec![1.0; 256 * 256]).unwrap()
+}
+
+pub(super) fn wait_for(lanes: &Lanes, condition: impl Fn(&LaneStats) -> bool) -> LaneStats {
+    loop {
+        let stats = lanes.stats();
+        if condition(&stats) {
+            return stats;
+        }
+        std::thread::yield_now();
+    }
+}
