@@ -13,6 +13,7 @@ pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Re
     let job = EvaluationJob {
         model: read_model(&flags.inputs.model)?,
         root: data_url(&flags.inputs.data)?,
+        layout: flags.inputs.layout.into(),
         batch: flags.batch,
         on_bad_sample: on_bad_sample(flags.on_bad_sample),
         pixels: None,

@@ -107,6 +107,7 @@ fn job(flags: &Flags) -> Result<Job> {
     let out = std::env::temp_dir().join("unused.onnx");
     let mut job = Job::new(model, name, freeze, data_url(data)?, Guest::stock(), out);
     job.encoding = flags.training.encoding.fixed();
+    job.layout = flags.layout.into();
     job.validation_share = flags.training.validation;
     job.epochs = flags.training.epochs;
     job.batch = flags.training.batch;

@@ -31,6 +31,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
         model_name: name.clone(),
         freeze,
         root: data_url(&flags.inputs.data)?,
+        layout: flags.inputs.layout.into(),
         guest: Guest::stock(),
         pixels: None,
     };

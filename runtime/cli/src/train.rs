@@ -58,6 +58,7 @@ fn job(flags: &Train) -> Result<Job> {
     );
     job.split = flags.split.parse()?;
     job.encoding = flags.training.encoding.fixed();
+    job.layout = flags.inputs.layout.into();
     job.validation_share = flags.training.validation;
     job.epochs = flags.training.epochs;
     job.batch = flags.training.batch;

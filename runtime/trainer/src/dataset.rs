@@ -1,3 +1,4 @@
+use crate::shards::ShardSample;
 use crate::shuffle;
 use frostline_wire::ObjectInfo;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,7 +34,7 @@ pub enum DatasetError {
     /// There is nothing in class folders.
     #[error(
         "no samples under '{root}': the data must be laid out as train/<class>/* and validation/<class>/*, or as <class>/* \
-         with --validation ({objects} objects lie there, none of them in such a folder)"
+         with --validation, or in tar shards with a .cls file beside each image ({objects} objects lie there, none of them so)"
     )]
     Empty {
         /// The data root.
@@ -75,12 +76,12 @@ pub enum DatasetError {
     },
     /// The data are in one part and nothing says how to divide them.
     #[error(
-        "'{root}' has no train/ and validation/ folders but {classes} class folders; say which share to validate with: --validation 0.2"
+        "'{root}' has no train/ and validation/ parts but {classes} classes; say which share to validate with: --validation 0.2"
     )]
     NotDivided {
         /// The data root.
         root: String,
-        /// How many class folders.
+        /// How many classes.
         classes: usize,
     },
     /// The data are divided and a share was given as well.
@@ -117,8 +118,9 @@ pub enum DatasetError {
     },
 }
 
-const TRAIN: &str = "train";
-const VALIDATION: &str = "validation";
+pub(crate) const TRAIN: &str = "train";
+pub(crate) const VALIDATION: &str = "validation";
+pub(crate) const TEST: &str = "test";
 
 /// Objects by class.
 type Classes = BTreeMap<String, Vec<ObjectInfo>>;
@@ -127,6 +129,9 @@ impl Dataset {
     /// Divides a listing: `train/<class>/*` and `validation/<class>/*`, or `<class>/*` with `validation_share` of every class
     /// (at least one sample stays on either side), drawn by `seed`. Hidden files and files outside class folders are
     /// left out.
+    ///
+    /// Samples inside shards have the class their label says, and lie in the part that a word of the shard's key names: `train`,
+    /// `val` or `validation`, or `test` where there is no other to validate with. Shards of one part only are divided by the share.
     ///
     /// # Errors
     /// [`DatasetError`], naming the folder that is missing.
@@ -226,9 +231,9 @@ impl Dataset {
 
 /// Objects by the folders they lie in.
 struct Folders {
-    /// `train` and `validation`, where they hold class folders.
+    /// `train`, `validation` and, of shards, `test`, where they hold samples of classes.
     parts: BTreeMap<String, Classes>,
-    /// The folders of the root, taken for classes.
+    /// The folders of the root, taken for classes, and samples of shards that are in no part.
     classes: Classes,
     objects: usize,
 }
@@ -242,6 +247,15 @@ impl Folders {
             objects: objects.len(),
         };
         for object in objects {
+            if let Some(sample) = ShardSample::of(&object) {
+                let label = sample.label.to_owned();
+                let classes = match sample.part {
+                    Some(part) => folders.parts.entry(part.to_owned()).or_default(),
+                    None => &mut folders.classes,
+                };
+                classes.entry(label).or_default().push(object);
+                continue;
+            }
             let components: Vec<&str> = object.key.split('/').collect();
             // Stores without folders mark them with empty objects whose key ends in a slash.
             if components
@@ -263,7 +277,22 @@ impl Folders {
                 _ => {}
             }
         }
+        folders.settle_shards();
         folders
+    }
+
+    /// Takes test data where there are no others to validate with, and has shards of one part only divided like folders without
+    /// parts.
+    fn settle_shards(&mut self) {
+        let of_shards = |classes: &Classes| classes.values().flatten().any(|object| object.label.is_some());
+        if let Some(test) = self.parts.remove(TEST) {
+            self.parts.entry(VALIDATION.to_owned()).or_insert(test);
+        }
+        if self.parts.len() == 1 && self.parts.values().all(of_shards) {
+            for (class, objects) in std::mem::take(&mut self.parts).into_values().flatten() {
+                self.classes.entry(class).or_default().extend(objects);
+            }
+        }
     }
 
     /// The part to evaluate with.

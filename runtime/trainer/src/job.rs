@@ -3,7 +3,7 @@ use frostline_engine::Device;
 use frostline_graph::Model;
 use frostline_tensor::PixelSpec;
 use frostline_training::Optimizer;
-use frostline_wire::{Encoding, Split};
+use frostline_wire::{Encoding, Layout, Split};
 use std::path::PathBuf;
 
 /// A fine-tuning job: everything `frostline train` is told. [`Job::new`] fills in the defaults.
@@ -22,6 +22,8 @@ pub struct Job {
     pub encoding: Option<Encoding>,
     /// The data root, as the host is to open it.
     pub root: String,
+    /// How samples lie there.
+    pub layout: Layout,
     /// The share of samples of each class to validate with, for data that are not divided into `train/` and `validation/`.
     pub validation_share: Option<f64>,
     /// Passes over the training samples.
@@ -82,6 +84,7 @@ impl Job {
             split: Policy::Auto,
             encoding: None,
             root,
+            layout: Layout::Auto,
             validation_share: None,
             epochs: 20,
             batch: 64,
@@ -118,6 +121,8 @@ pub struct EvaluationJob {
     pub model: Model,
     /// The data root, as the host is to open it. Its `validation/` part is measured if there is one, else all of it.
     pub root: String,
+    /// How samples lie there.
+    pub layout: Layout,
     /// Samples per forward pass.
     pub batch: usize,
     /// What to do about a sample that cannot be decoded.

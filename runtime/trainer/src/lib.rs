@@ -31,6 +31,7 @@ mod rehearsal;
 mod retry;
 mod run;
 mod setup;
+mod shards;
 mod shuffle;
 mod sources;
 #[cfg(test)]

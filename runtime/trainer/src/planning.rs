@@ -316,6 +316,7 @@ fn listed(feed: &FeedPlan) -> Vec<ObjectInfo> {
         key: sample.key.clone(),
         size: sample.size,
         etag: sample.etag.clone(),
+        label: None,
     };
     feed.train.iter().map(object).collect()
 }

@@ -36,8 +36,8 @@ pub use error::{ErrorBody, ErrorClass};
 pub use frame_error::FrameError;
 pub use measure::measure;
 pub use messages::{
-    CutInfo, DescriptionRequest, ExtractionRequest, GuestInfo, Load, ModelInfo, ObjectInfo, ObjectPage, Pin,
-    RequestedSample,
+    CutInfo, DescriptionRequest, ExtractionRequest, GuestInfo, Layout, Load, ModelInfo, ObjectInfo,
+    ObjectPage, Pin, RequestedSample, listing_order,
 };
 pub use profile::{CutProfile, Encoded, Linear, Place, Profile, ProfileRequest};
 pub use quota::{Quota, QuotaChange, QuotaInfo, QuotaKey, QuotaUnit, UnknownQuota};

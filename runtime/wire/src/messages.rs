@@ -114,9 +114,42 @@ pub struct ObjectInfo {
     /// Its version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etag: Option<String>,
+    /// Its class, where a shard says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
 }
 
-/// A page of `GET /v1/objects?root=&after=`, keys ascending.
+/// How samples lie under a data root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Layout {
+    /// The host finds out from the root's first keys.
+    #[default]
+    Auto,
+    /// Every object is a sample.
+    Objects,
+    /// Samples lie inside tar archives.
+    Shards,
+}
+
+impl Layout {
+    /// As it is written in a query.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Objects => "objects",
+            Self::Shards => "shards",
+        }
+    }
+}
+
+/// What listings are ascending by: an object's key; for a sample inside a shard (`train-000.tar//00012.jpg`) first the shard's, then
+/// the sample's name there.
+pub fn listing_order(key: &str) -> (&str, &str) {
+    key.split_once("//").unwrap_or((key, ""))
+}
+
+/// A page of `GET /v1/objects?root=&after=&layout=`, ascending by [`listing_order`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectPage {
     /// The objects.

@@ -17,7 +17,7 @@ use frostline_tensor::{
     BoxFuture, GraphExecutor, OpError, PixelFormat, PixelSpec, SampleLoader, SampleRef, Stage,
 };
 use frostline_trainer::{Guest as GuestFile, HostClient, Token};
-use frostline_wire::{Encoding, ExtractionRequest, Pin, RequestedSample, RowFormat, Split};
+use frostline_wire::{Encoding, ExtractionRequest, Layout, Pin, RequestedSample, RowFormat, Split};
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use std::sync::Arc;
 use std::time::Instant;
@@ -161,7 +161,7 @@ impl Rig {
             name: "squeezenet".to_owned(),
             sha256: client.push_model("squeezenet", bytes).await?.sha256,
         };
-        let listed = client.objects(text(&data)?).await?;
+        let listed = client.objects(text(&data)?, Layout::Auto).await?;
         let samples: Vec<SampleRef> = listed
             .into_iter()
             .map(|object| SampleRef {

@@ -1,13 +1,14 @@
 //! Commands on a network and images, and the flags they share.
 
 use super::host::{HostFlags, HostsFlags};
-use super::value::{BadSample, EncodingChoice, OptimizerName, encoding, positive};
+use super::value::{BadSample, EncodingChoice, LayoutName, OptimizerName, encoding, positive};
 use clap::Args;
 use std::path::PathBuf;
 
 /// Fine-tune a model on a folder or bucket of labelled images
 ///
-/// The data are laid out as train/<class>/*.jpg and validation/<class>/*.jpg, or as <class>/*.jpg together with --validation.
+/// The data are laid out as train/<class>/*.jpg and validation/<class>/*.jpg, or as <class>/*.jpg together with --validation, or
+/// in tar shards (train-*.tar and val-*.tar) with a .cls file beside each image.
 /// Without --host, a storage host is started inside this process on a loopback port.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -77,9 +78,12 @@ pub(crate) struct Plan {
     /// The pretrained network, an ONNX classifier
     #[arg(long, value_name = "FILE")]
     pub(crate) model: Option<PathBuf>,
-    /// Where the images are: a path, file://, s3://bucket/prefix
+    /// Where the images are: a path, file://, s3://bucket/prefix, gs://, az:// or https://
     #[arg(long, value_name = "URL")]
     pub(crate) data: Option<String>,
+    /// How they lie there: auto finds out
+    #[arg(long, value_enum, default_value_t = LayoutName::Auto)]
+    pub(crate) layout: LayoutName,
     #[command(flatten)]
     pub(crate) training: Training,
     /// The rule that chooses: auto, freeze, none, hapi-size, hapi-time, or a split
@@ -151,9 +155,12 @@ pub(crate) struct Inputs {
     /// The network, an ONNX classifier
     #[arg(long, value_name = "FILE")]
     pub(crate) model: PathBuf,
-    /// Where the images are: a path, file://, s3://bucket/prefix
+    /// Where the images are: a path, file://, s3://bucket/prefix, gs://, az:// or https://
     #[arg(long, value_name = "URL")]
     pub(crate) data: String,
+    /// How they lie there: auto finds out
+    #[arg(long, value_enum, default_value_t = LayoutName::Auto)]
+    pub(crate) layout: LayoutName,
 }
 
 /// What of a job its plan depends on as well.

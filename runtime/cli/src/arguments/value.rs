@@ -1,7 +1,7 @@
 //! Values that flags take.
 
 use clap::ValueEnum;
-use frostline_wire::{Encoding, UnknownEncoding};
+use frostline_wire::{Encoding, Layout, UnknownEncoding};
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum OptimizerName {
@@ -9,6 +9,26 @@ pub(crate) enum OptimizerName {
     Sgd,
     /// Adam with decoupled weight decay
     Adamw,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum LayoutName {
+    /// Find out from the first files
+    Auto,
+    /// Every file is an image
+    Objects,
+    /// Images lie inside tar archives
+    Shards,
+}
+
+impl From<LayoutName> for Layout {
+    fn from(name: LayoutName) -> Self {
+        match name {
+            LayoutName::Auto => Self::Auto,
+            LayoutName::Objects => Self::Objects,
+            LayoutName::Shards => Self::Shards,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

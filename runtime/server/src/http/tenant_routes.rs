@@ -5,7 +5,9 @@ use crate::caller::Caller;
 use crate::state::{Facts, Found, Owned, Stored};
 use axum::Json;
 use axum::extract::{Path, Query, Request};
-use frostline_wire::{Description, DescriptionRequest, GuestInfo, Load, ModelInfo, ObjectInfo, ObjectPage};
+use frostline_wire::{
+    Description, DescriptionRequest, GuestInfo, Layout, Load, ModelInfo, ObjectInfo, ObjectPage,
+};
 use http::{StatusCode, Uri};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -18,12 +20,14 @@ pub(super) struct Version {
     pub(super) sha256: Option<String>,
 }
 
-/// `?root=&after=&limit=`
+/// `?root=&after=&layout=&limit=`
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Listing {
     root: String,
     after: Option<String>,
+    #[serde(default)]
+    layout: Layout,
     limit: Option<usize>,
 }
 
@@ -86,16 +90,27 @@ pub(super) async fn list_objects(caller: Caller, uri: Uri) -> Result<Json<Object
         )));
     }
     let store = caller.store(&listing.root)?;
-    let page = store.list(listing.after.as_deref(), limit).await?;
+    let page = store
+        .list_as(stored(listing.layout), listing.after.as_deref(), limit)
+        .await?;
     let objects = page.objects.into_iter().map(|object| ObjectInfo {
         key: object.key,
         size: object.size,
         etag: object.etag,
+        label: object.label,
     });
     Ok(Json(ObjectPage {
         objects: objects.collect(),
         next: page.next,
     }))
+}
+
+fn stored(layout: Layout) -> frostline_objects::Layout {
+    match layout {
+        Layout::Auto => frostline_objects::Layout::Auto,
+        Layout::Objects => frostline_objects::Layout::Objects,
+        Layout::Shards => frostline_objects::Layout::Shards,
+    }
 }
 
 pub(super) async fn describe(caller: Caller, request: Request) -> Result<Json<Description>, Refusal> {

@@ -23,8 +23,8 @@ pub use upload::Uploaded;
 use crate::{Events, UploadKind};
 use bytes::Bytes;
 use frostline_wire::{
-    Description, DescriptionRequest, ErrorClass, ExtractionRequest, GuestInfo, Load, ModelInfo, ObjectInfo,
-    ObjectPage, Profile, ProfileRequest, RowFormat,
+    Description, DescriptionRequest, ErrorClass, ExtractionRequest, GuestInfo, Layout, Load, ModelInfo,
+    ObjectInfo, ObjectPage, Profile, ProfileRequest, RowFormat, listing_order,
 };
 use http::Method;
 use std::sync::Arc;
@@ -152,15 +152,15 @@ impl HostClient {
         link::probe(&self.transport, &self.meter).await
     }
 
-    /// All objects under `root`, by ascending key.
+    /// All samples under `root`, which is laid out as `layout`, by [`listing_order`].
     ///
     /// # Errors
     /// [`ClientError`]; `Protocol` for a listing that does not move on.
-    pub async fn objects(&self, root: &str) -> Result<Vec<ObjectInfo>, ClientError> {
+    pub async fn objects(&self, root: &str, layout: Layout) -> Result<Vec<ObjectInfo>, ClientError> {
         let mut objects = Vec::new();
         let mut after: Option<String> = None;
         loop {
-            let mut query = vec![("root", root)];
+            let mut query = vec![("root", root), ("layout", layout.as_str())];
             query.extend(after.as_deref().map(|key| ("after", key)));
             let page: ObjectPage = self
                 .transport
@@ -173,7 +173,7 @@ impl HostClient {
             }
             match page.next {
                 None => return Ok(objects),
-                Some(next) if after.as_ref().is_some_and(|after| next <= *after) => {
+                Some(next) if after.as_deref().is_some_and(|after| goes_back(after, &next)) => {
                     return Err(self
                         .transport
                         .protocol(format!("a listing that goes back to '{next}'")));
@@ -348,4 +348,9 @@ fn found<T>(answer: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
         }) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Whether a listing that goes on at `next` after `after` would never end.
+fn goes_back(after: &str, next: &str) -> bool {
+    listing_order(next) <= listing_order(after)
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use frostline_graph::{Cut, Model};
 use frostline_profile::candidates;
 use frostline_tensor::PixelSpec;
-use frostline_wire::{Pin, Profile, ProfileRequest};
+use frostline_wire::{Layout, Pin, Profile, ProfileRequest};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -27,6 +27,8 @@ pub struct StudyJob {
     pub freeze: String,
     /// The data root, as the host is to open it.
     pub root: String,
+    /// How samples lie there.
+    pub layout: Layout,
     /// The guest; it must describe its pixels by a recipe.
     pub guest: Guest,
     /// The recipe, where it is not the model's own or ImageNet's.
@@ -55,7 +57,7 @@ pub struct HostStudy {
 /// # Errors
 /// [`TrainerError`].
 pub async fn study(job: StudyJob, client: &HostClient) -> Result<HostStudy, TrainerError> {
-    let objects = client.objects(&job.root).await?;
+    let objects = client.objects(&job.root, job.layout).await?;
     let object_bytes = mean(objects.iter().map(|object| object.size));
     let (model, freeze, wanted) = (job.model.clone(), job.freeze.clone(), job.pixels);
     let (cuts, frozen, pixels) = blocking(move || prepare(&model, &freeze, wanted)).await?;

@@ -94,6 +94,7 @@ mod tests {
             key: (*key).to_owned(),
             size: 1,
             etag: None,
+            label: None,
         };
         keys.iter().map(object).collect()
     }

@@ -1,7 +1,7 @@
 use super::fake_host::{FakeHost, Reply};
 use crate::{ClientError, Deadlines, HostClient, Token};
 use bytes::Bytes;
-use frostline_wire::{ErrorClass, GuestInfo, ObjectInfo, ObjectPage};
+use frostline_wire::{ErrorClass, GuestInfo, Layout, ObjectInfo, ObjectPage};
 use http::Method;
 use sha2::{Digest, Sha256};
 use std::sync::{Arc, Mutex};
@@ -12,6 +12,7 @@ fn object(key: &str) -> ObjectInfo {
         key: key.to_owned(),
         size: 1,
         etag: None,
+        label: None,
     }
 }
 
@@ -24,11 +25,11 @@ async fn a_listing_is_read_page_by_page_and_counted() {
     let host = FakeHost::start(|_, parts, _| {
         assert_eq!(parts.headers["authorization"], "Bearer s3cret");
         match parts.uri.query().unwrap() {
-            "root=s3%3A%2F%2Fbucket%2Fa+b" => Reply::json(&ObjectPage {
+            "root=s3%3A%2F%2Fbucket%2Fa+b&layout=auto" => Reply::json(&ObjectPage {
                 objects: vec![object("a")],
                 next: Some("a".to_owned()),
             }),
-            "root=s3%3A%2F%2Fbucket%2Fa+b&after=a" => Reply::json(&ObjectPage {
+            "root=s3%3A%2F%2Fbucket%2Fa+b&layout=auto&after=a" => Reply::json(&ObjectPage {
                 objects: vec![object("b")],
                 next: None,
             }),
@@ -39,12 +40,31 @@ async fn a_listing_is_read_page_by_page_and_counted() {
     let client = client(&host);
     let epoch = client.metered();
     assert_eq!(
-        epoch.objects("s3://bucket/a b").await.unwrap(),
+        epoch.objects("s3://bucket/a b", Layout::Auto).await.unwrap(),
         [object("a"), object("b")]
     );
     assert!(epoch.bytes_received() > 50);
     assert_eq!(client.bytes_received(), epoch.bytes_received());
     assert_eq!(client.metered().bytes_received(), 0);
+}
+
+#[tokio::test]
+async fn a_listing_goes_on_by_shard_and_then_by_name() {
+    // As plain text, the second key comes before the first.
+    let host = FakeHost::start(|_, parts, _| {
+        let first = !parts.uri.query().unwrap().contains("after");
+        Reply::json(&ObjectPage {
+            objects: vec![object(if first {
+                "a.tar//z.jpg"
+            } else {
+                "a.tar-2.tar//b.jpg"
+            })],
+            next: first.then(|| "a.tar//z.jpg".to_owned()),
+        })
+    })
+    .await;
+    let objects = client(&host).objects("data", Layout::Shards).await.unwrap();
+    assert_eq!(objects.len(), 2);
 }
 
 #[tokio::test]
@@ -56,7 +76,7 @@ async fn a_listing_that_does_not_move_on_is_an_error() {
         })
     })
     .await;
-    let error = client(&host).objects("data").await.unwrap_err();
+    let error = client(&host).objects("data", Layout::Auto).await.unwrap_err();
     assert!(matches!(error, ClientError::Protocol { .. }), "{error}");
 }
 
@@ -106,7 +126,7 @@ async fn a_busy_host_is_asked_again_when_it_says() {
         }),
     })
     .await;
-    assert_eq!(client(&host).objects("data").await.unwrap(), []);
+    assert_eq!(client(&host).objects("data", Layout::Auto).await.unwrap(), []);
     assert_eq!(host.calls(), 2);
 }
 

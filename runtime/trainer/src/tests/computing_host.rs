@@ -68,6 +68,7 @@ impl Storage {
             key: key.clone(),
             size: bytes.len() as u64,
             etag: None,
+            label: None,
         });
         Reply::json(&ObjectPage {
             objects: objects.collect(),

@@ -9,6 +9,7 @@ fn listing(keys: &[&str]) -> Vec<ObjectInfo> {
             key: (*key).to_owned(),
             size: 10,
             etag: None,
+            label: None,
         })
         .collect()
 }
@@ -120,6 +121,70 @@ fn layouts_that_are_no_task_are_refused_by_name() {
     assert!(text.contains("'b'") && text.contains("validation/b/"), "{text}");
     let text = fails(&["train/a/1", "validation/b/1", "validation/a/1"], None).to_string();
     assert!(text.contains("add train/b/"), "{text}");
+}
+
+/// Samples of shards: key and label.
+fn shards(samples: &[(&str, &str)]) -> Vec<ObjectInfo> {
+    let labelled = samples.iter().map(|(key, label)| ObjectInfo {
+        label: (!label.is_empty()).then(|| (*label).to_owned()),
+        ..listing(&[key]).remove(0)
+    });
+    labelled.collect()
+}
+
+#[test]
+fn samples_of_shards_have_their_labels_and_the_part_the_shard_names() {
+    let listed = shards(&[
+        ("train-000.tar//1.jpg", "dog"),
+        ("train-000.tar//2.jpg", "cat"),
+        ("train-001.tar//3.jpg", "dog"),
+        ("train-001.tar//unlabelled.jpg", ""),
+        ("val-000.tar//4.jpg", "cat"),
+        ("val-000.tar//5.jpg", "dog"),
+        ("test-000.tar//6.jpg", "bird"),
+    ]);
+    let data = Dataset::from_listing("data", listed.clone(), None, 0).unwrap();
+    assert_eq!(data.classes, ["cat", "dog"]);
+    let train: Vec<_> = data
+        .train
+        .iter()
+        .map(|sample| (sample.key.as_str(), sample.label))
+        .collect();
+    assert_eq!(
+        train,
+        [
+            ("train-000.tar//2.jpg", 0),
+            ("train-000.tar//1.jpg", 1),
+            ("train-001.tar//3.jpg", 1)
+        ]
+    );
+    assert_eq!(data.validation.len(), 2);
+    let evaluated = Dataset::to_evaluate("data", listed, &data.classes).unwrap();
+    assert_eq!(evaluated.len(), 2);
+}
+
+#[test]
+fn shards_of_one_part_are_divided_and_test_shards_validate() {
+    let one = shards(&[
+        ("train-0.tar//1.jpg", "a"),
+        ("train-0.tar//2.jpg", "b"),
+        ("train-1.tar//1.jpg", "a"),
+        ("train-1.tar//2.jpg", "b"),
+    ]);
+    let undivided = Dataset::from_listing("data", one.clone(), None, 0).unwrap_err();
+    assert!(matches!(undivided, DatasetError::NotDivided { classes: 2, .. }));
+    let data = Dataset::from_listing("data", one, Some(0.5), 0).unwrap();
+    assert_eq!((data.train.len(), data.validation.len()), (2, 2));
+    let two = shards(&[
+        ("train.tar//1.jpg", "a"),
+        ("train.tar//2.jpg", "b"),
+        ("test.tar//1.jpg", "a"),
+        ("test.tar//2.jpg", "b"),
+    ]);
+    let data = Dataset::from_listing("data", two, None, 0).unwrap();
+    assert_eq!((data.train.len(), data.validation.len()), (2, 2));
+    let unlabelled = Dataset::from_listing("data", shards(&[("train.tar//1.jpg", "")]), None, 0);
+    assert!(unlabelled.unwrap_err().to_string().contains(".cls"));
 }
 
 #[test]

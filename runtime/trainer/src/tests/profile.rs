@@ -3,6 +3,7 @@ use crate::{HostClient, ProfileCache, TrainerError, TrainerTask, fetch_objects, 
 use frostline_engine::SessionOptions;
 use frostline_tensor::PixelSpec;
 use frostline_training::Optimizer;
+use frostline_wire::Layout;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tempfile::TempDir;
 
@@ -31,7 +32,7 @@ async fn a_trainer_measures_itself_once() {
     let fetched = AtomicUsize::new(0);
     let samples = || async {
         fetched.fetch_add(1, Ordering::SeqCst);
-        let objects = spread(&client.objects("photos").await?, 5);
+        let objects = spread(&client.objects("photos", Layout::Auto).await?, 5);
         fetch_objects(&client, "photos", &objects).await
     };
     let first = trainer_profile(task(), Some(&cache), samples()).await.unwrap();
@@ -98,7 +99,7 @@ async fn without_a_usable_sample_there_is_no_profile() {
 async fn layers_that_cannot_be_trained_are_an_error() {
     let (host, _storage) = photos().start().await;
     let client = HostClient::new(&host.url, None).unwrap();
-    let objects = spread(&client.objects("photos").await.unwrap(), 2);
+    let objects = spread(&client.objects("photos", Layout::Auto).await.unwrap(), 2);
     let samples = fetch_objects(&client, "photos", &objects);
     let nothing_left = TrainerTask {
         freeze: "scores".to_owned(),

@@ -11,6 +11,7 @@ use frostline_graph::Model;
 use frostline_graph::build::{batched, initializer, int, ints, model, node};
 use frostline_graph::onnx::GraphProto;
 use frostline_tensor::Tensor;
+use frostline_wire::Layout;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
@@ -223,6 +224,7 @@ async fn the_exported_model_scores_as_the_last_epoch_did_and_says_what_it_is() {
     let job = EvaluationJob {
         model: tuned,
         root: "photos".to_owned(),
+        layout: Layout::Auto,
         batch: 4,
         on_bad_sample: OnBadSample::Fail,
         pixels: None,

@@ -16,6 +16,7 @@ mod operating;
 mod place;
 mod real_data;
 mod s3;
+mod shards;
 mod state;
 mod tenants;
 mod training;

@@ -3,6 +3,7 @@
 use crate::harness::{Scratch, events, series};
 use frostline_e2e::finish;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// Starts moto's server on a free port, fills a bucket from a folder, and says where it listens.
@@ -34,9 +35,14 @@ pub(crate) struct Moto {
 
 impl Moto {
     pub(crate) fn start(scratch: &Scratch) -> Option<Self> {
+        Self::with_files(&scratch.path("photos"))
+    }
+
+    /// With the files of a folder below `s3://photos/shop`.
+    pub(crate) fn with_files(folder: &Path) -> Option<Self> {
         let mut child = Command::new("python3")
             .args(["-c", SERVER])
-            .arg(scratch.path("photos"))
+            .arg(folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

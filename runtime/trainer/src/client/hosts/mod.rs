@@ -11,7 +11,7 @@ use super::{ByteMeter, ClientError, HostClient, Uploaded};
 use crate::retry::may_pass;
 use crate::{Events, TrainerError, UploadKind};
 use bytes::Bytes;
-use frostline_wire::{Description, DescriptionRequest, ObjectInfo};
+use frostline_wire::{Description, DescriptionRequest, Layout, ObjectInfo};
 use futures::future::join_all;
 use member::{Upload, lock};
 use std::collections::BTreeSet;
@@ -139,12 +139,12 @@ impl Hosts {
         candidates.get(placed).cloned()
     }
 
-    /// All objects under `root`, by ascending key, from the first host that answers.
+    /// All samples under `root`, which is laid out as `layout`, from the first host that answers.
     ///
     /// # Errors
     /// As [`Hosts::first`].
-    pub(crate) async fn objects(&self, root: &str) -> Result<Vec<ObjectInfo>, TrainerError> {
-        self.first(|client| async move { client.objects(root).await })
+    pub(crate) async fn objects(&self, root: &str, layout: Layout) -> Result<Vec<ObjectInfo>, TrainerError> {
+        self.first(|client| async move { client.objects(root, layout).await })
             .await
     }
 
