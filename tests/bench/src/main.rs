@@ -10,6 +10,7 @@ mod overhead;
 mod overlap;
 mod peers;
 mod planner;
+mod reader;
 mod replan;
 mod report;
 mod run;
@@ -56,6 +57,11 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         "peers",
         "two tiers: the same task by PyTorch over the same link",
         peers::run,
+    ),
+    (
+        "reader",
+        "the host's reader against parallel reads by boto3, of photos in a bucket and of photos in shards",
+        reader::run,
     ),
     (
         "replan",

@@ -10,7 +10,7 @@ mod store;
 pub(crate) use brake::Brake;
 pub(crate) use link::Link;
 pub(crate) use meter::{Meter, Used};
-pub(crate) use store::Photos;
+pub(crate) use store::{PhotoStore, Photos, access};
 
 use crate::run::{binary, text};
 use anyhow::{Context, Result, bail};
@@ -19,7 +19,6 @@ use namespace::Namespace;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
-use store::PhotoStore;
 
 /// The storage side's core, and the trainer's.
 const HOST_CORE: &str = "0";

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// 10 classes. Enough that 16 batches of 16 make an epoch; two validation photos a class, for validation only costs time here.
 const TRAIN: &str = "256";
@@ -25,17 +25,26 @@ pub(crate) struct Photos {
     pub(crate) largest: u64,
 }
 
-/// moto's S3 server with resized photos, in the namespace; it ends when this is dropped.
-pub(super) struct PhotoStore {
+/// moto's S3 server with resized photos; it ends when this is dropped.
+pub(crate) struct PhotoStore {
     server: Child,
     photos: Photos,
 }
 
 impl PhotoStore {
+    /// In the namespace of two tiers.
     pub(super) fn start(namespace: &Namespace) -> Result<Self> {
+        Self::launch(namespace.command("python3"))
+    }
+
+    /// Beside this process.
+    pub(crate) fn start_here() -> Result<Self> {
+        Self::launch(Command::new("python3"))
+    }
+
+    fn launch(mut python: Command) -> Result<Self> {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/photo_store.py");
-        let mut server = namespace
-            .command("python3")
+        let mut server = python
             .args([script, "--train", TRAIN, "--validation", VALIDATION])
             .args(["--photos", text(&shared("data/clothing")?)?])
             .args(["--cache", text(&folder()?.join("photos"))?])
@@ -55,8 +64,8 @@ impl PhotoStore {
         self.server.id()
     }
 
-    /// Its address for programs in the namespace.
-    pub(super) fn url_beside(&self) -> String {
+    /// Its address for programs beside it.
+    pub(crate) fn url_beside(&self) -> String {
         format!("http://127.0.0.1:{}", self.photos.port)
     }
 
@@ -73,7 +82,7 @@ impl Drop for PhotoStore {
 }
 
 /// Credentials and endpoint, as S3 clients read them.
-pub(super) fn access(url: &str) -> Vec<(&'static str, String)> {
+pub(crate) fn access(url: &str) -> Vec<(&'static str, String)> {
     [
         ("AWS_ENDPOINT_URL", url),
         ("AWS_ALLOW_HTTP", "true"),
