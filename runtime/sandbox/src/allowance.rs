@@ -1,32 +1,22 @@
 use crate::breach::{Breach, Resource};
 use crate::config::Limits;
+use crate::usage::Usage;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// What one extraction has used of its [`Limits`]; shared by its calls, which run at once.
 #[derive(Debug)]
 pub struct Allowance {
     limits: Limits,
-    memory_peak: AtomicU64,
     tensor_bytes: Arc<Counter>,
     object_reads: Counter,
     object_bytes: Counter,
+    output_bytes: Counter,
     log_bytes: Counter,
-}
-
-/// What an extraction has used of its limits so far. What goes up and down is given at its peak.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Usage {
-    /// Bytes of linear memory of its largest instance.
-    pub memory_peak: u64,
-    /// Bytes of host-side tensors alive at once.
-    pub tensor_bytes_peak: u64,
-    /// Objects read, and sizes asked for.
-    pub object_reads: u64,
-    /// Bytes read by `objects.read`.
-    pub object_bytes: u64,
-    /// Bytes of log lines, without those that were dropped.
-    pub log_bytes: u64,
+    calls: AtomicU64,
+    cpu_nanos: AtomicU64,
+    memory_peak: AtomicU64,
 }
 
 /// A sum that never passes its limit.
@@ -51,11 +41,14 @@ impl Allowance {
         let tensors = u64::try_from(limits.tensor_bytes).unwrap_or(u64::MAX);
         Arc::new(Self {
             limits,
-            memory_peak: AtomicU64::new(0),
             tensor_bytes: Arc::new(Counter::new(Resource::TensorBytes, tensors)),
             object_reads: Counter::new(Resource::ObjectReads, limits.object_reads),
             object_bytes: Counter::new(Resource::ObjectBytes, limits.object_bytes),
+            output_bytes: Counter::new(Resource::OutputBytes, limits.output_bytes),
             log_bytes: Counter::new(Resource::LogBytes, limits.log_bytes),
+            calls: AtomicU64::new(0),
+            cpu_nanos: AtomicU64::new(0),
+            memory_peak: AtomicU64::new(0),
         })
     }
 
@@ -69,21 +62,43 @@ impl Allowance {
         self.tensor_bytes.used.load(Ordering::Relaxed)
     }
 
-    /// What its calls have used so far.
+    /// What the extraction has used so far, over all its calls; those that still run count with what they have used.
     pub fn usage(&self) -> Usage {
         Usage {
+            calls: self.calls.load(Ordering::Relaxed),
+            cpu: self.cpu(),
             memory_peak: self.memory_peak.load(Ordering::Relaxed),
-            tensor_bytes_peak: self.tensor_bytes.peak(),
-            object_reads: self.object_reads.peak(),
-            object_bytes: self.object_bytes.peak(),
-            log_bytes: self.log_bytes.peak(),
+            tensor_bytes_peak: self.tensor_bytes.peak.load(Ordering::Relaxed),
+            object_reads: self.object_reads.used.load(Ordering::Relaxed),
+            object_bytes: self.object_bytes.used.load(Ordering::Relaxed),
+            output_bytes: self.output_bytes.used.load(Ordering::Relaxed),
+            log_bytes: self.log_bytes.used.load(Ordering::Relaxed),
         }
     }
 
-    /// Takes note of an instance's linear memory; what bounds it is the sandbox.
+    /// A call of the guest begins.
+    pub(crate) fn count_call(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Guest code has run for `cpu`.
+    pub(crate) fn count_cpu(&self, cpu: Duration) {
+        let nanos = u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX);
+        self.cpu_nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    pub(crate) fn cpu(&self) -> Duration {
+        Duration::from_nanos(self.cpu_nanos.load(Ordering::Relaxed))
+    }
+
+    /// An instance's linear memory is this large now.
     pub(crate) fn note_memory(&self, bytes: usize) {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         self.memory_peak.fetch_max(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_output(&self, bytes: usize) -> Result<(), Breach> {
+        self.output_bytes.take(u64::try_from(bytes).unwrap_or(u64::MAX))
     }
 
     pub(crate) fn charge_tensor(&self, bytes: usize) -> Result<Charge, Breach> {
@@ -141,10 +156,6 @@ impl Counter {
             used: AtomicU64::new(0),
             peak: AtomicU64::new(0),
         }
-    }
-
-    fn peak(&self) -> u64 {
-        self.peak.load(Ordering::Relaxed)
     }
 
     fn take(&self, amount: u64) -> Result<(), Breach> {

@@ -2,7 +2,7 @@
 
 use crate::bindings;
 use crate::error::SandboxError;
-use crate::imports::{one_line, pixel_spec};
+use crate::imports::{MESSAGE, one_line, pixel_spec};
 use crate::job::{Extracted, Job, ModelView};
 use crate::nn::code_from_guest;
 use frostline_tensor::{DType, OpError, SampleFailure, Shape, Tensor};
@@ -11,8 +11,6 @@ use std::collections::HashSet;
 
 /// The longest name or version, in bytes: they stand in tables and messages.
 const NAME: usize = 64;
-/// The longest text of a failure, in bytes: one per sample travels to the trainer.
-const MESSAGE: usize = 1024;
 /// The most dimensions of an activation of the guest's own; ONNX models rarely pass six.
 const RANK: usize = 8;
 

@@ -3,7 +3,7 @@
 //! A file is named by the SHA-256 of the guest's bytes and by the engine that compiled them, and is loaded only when its
 //! keyed hash is right. Whatever is wrong with a file, the guest is compiled anew.
 
-use crate::artefact_load::{self, Key, Verified};
+use crate::artefact_load::{Compiled, Key};
 use crate::error::SandboxError;
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -46,11 +46,11 @@ impl Artefacts {
         let name = self.name(sha256);
         let path = self.directory.join(&name);
         let sealed = fs::read(&path).ok()?;
-        let Some(verified) = Verified::check(&sealed, &self.key, &name) else {
+        let Some(compiled) = Compiled::unseal(sealed, &self.key, &name) else {
             tracing::warn!(artefact = %path.display(), "a compiled guest is not what this host wrote; compiling again");
             return None;
         };
-        match verified.load(engine) {
+        match compiled.load(engine) {
             Ok(component) => {
                 touch(&path);
                 Some(component)
@@ -63,16 +63,17 @@ impl Artefacts {
     }
 
     /// Keeps a compiled guest; when that fails the next start compiles again.
-    pub(crate) fn store(&self, sha256: &str, component: &Component) {
-        if let Err(error) = self.try_store(sha256, component) {
+    pub(crate) fn store(&self, sha256: &str, compiled: &Compiled) {
+        if let Err(error) = self.try_store(sha256, compiled) {
             tracing::warn!(directory = %self.directory.display(), %error, "cannot keep a compiled guest");
         }
     }
 
-    fn try_store(&self, sha256: &str, component: &Component) -> io::Result<()> {
+    fn try_store(&self, sha256: &str, compiled: &Compiled) -> io::Result<()> {
         let name = self.name(sha256);
-        let sealed = artefact_load::seal(component, &self.key, &name)
-            .ok_or_else(|| io::Error::other("the engine does not give it out"))?;
+        let sealed = compiled
+            .seal(&self.key, &name)
+            .ok_or_else(|| io::Error::other("it cannot be sealed"))?;
         let mut file = tempfile::NamedTempFile::new_in(&self.directory)?;
         file.write_all(&sealed)?;
         file.persist(self.directory.join(name))?;

@@ -19,8 +19,14 @@ pub enum Resource {
     ObjectReads,
     /// Bytes read from objects.
     ObjectBytes,
+    /// Bytes of the activations returned.
+    OutputBytes,
     /// Bytes of log lines.
     LogBytes,
+    /// Milliseconds of CPU time of guest code.
+    CpuMillis,
+    /// Milliseconds of CPU time of guest code between two of its calls to the host.
+    SliceMillis,
 }
 
 impl std::fmt::Display for Resource {
@@ -32,7 +38,10 @@ impl std::fmt::Display for Resource {
             Self::TensorBytes => "bytes of tensors held on the host at once",
             Self::ObjectReads => "object reads",
             Self::ObjectBytes => "bytes read from objects",
+            Self::OutputBytes => "bytes of activations",
             Self::LogBytes => "bytes of log lines",
+            Self::CpuMillis => "milliseconds of CPU time",
+            Self::SliceMillis => "milliseconds of CPU time without asking the host for anything",
         })
     }
 }

@@ -1,3 +1,5 @@
+use crate::bounds::GuestBounds;
+use crate::compiler::Compiler;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -27,6 +29,16 @@ pub struct SandboxConfig {
     /// The largest guest that is accepted, in bytes. Guests in Rust take tens of kilobytes; compiling takes time in
     /// proportion, and cannot be interrupted.
     pub upload_bytes: usize,
+    /// How much of each of its parts a guest may have.
+    pub bounds: GuestBounds,
+    /// Where guests are compiled.
+    pub compiler: Compiler,
+    /// The most memory a [`Compiler::Child`] may take, in bytes of address space: the program itself takes some hundred
+    /// million, the compiler a hundred times the code of the guest it works on.
+    pub compiler_memory_bytes: u64,
+    /// The most CPU time a [`Compiler::Child`] may take, in seconds. The most functions that a guest may have take 14 s at
+    /// the stock guest's pace: three times that, for slow machines.
+    pub compiler_cpu_seconds: u64,
     /// How long [`Sandbox::prepare`](crate::Sandbox::prepare) may take, with waiting for other compilations.
     pub prepare_deadline: Duration,
     /// How long a guest may take to describe itself: it computes nothing, so this is generous.
@@ -51,6 +63,10 @@ impl Default for SandboxConfig {
             handles: 1_000,
             tick: Duration::from_millis(5),
             upload_bytes: 16 << 20,
+            bounds: GuestBounds::default(),
+            compiler: Compiler::default(),
+            compiler_memory_bytes: 2 << 30,
+            compiler_cpu_seconds: 45,
             prepare_deadline: Duration::from_secs(60),
             describe_deadline: Duration::from_secs(5),
             place_deadline: Duration::from_secs(60),
@@ -66,6 +82,12 @@ pub struct Limits {
     /// How long one call of `extract` may take, with all it waits for. A batch of 64 through the slowest of the usual
     /// networks (ViT-B/16 on two cores) takes 12 s; the rest is for queues before the lanes.
     pub call_deadline: Duration,
+    /// CPU time of guest code, in seconds. A guest that decodes and resizes photos itself takes 0.1 s for each: a request
+    /// of a thousand, three times over. The stock guest takes microseconds.
+    pub cpu_seconds: u64,
+    /// CPU time of guest code between two of its calls to the host. A grant of 64 photos that the guest preprocesses itself
+    /// takes 6 s; a guest that computes for longer without asking for anything has lost its way.
+    pub slice: Duration,
     /// Bytes of tensors alive at any time on the guest's behalf, on the host: inputs, outputs and what the guest made.
     /// A batch of 64 at VGG's widest cut takes 0.8 GB; half of the default would refuse two calls of it at once.
     pub tensor_bytes: usize,
@@ -74,6 +96,8 @@ pub struct Limits {
     pub object_reads: u64,
     /// Bytes read by `objects.read`. A request of a thousand 4 MB photos read once.
     pub object_bytes: u64,
+    /// Bytes of the activations that all calls return. A thousand photos at VGG's widest cut come to 13 GB.
+    pub output_bytes: u64,
     /// Bytes of log lines; what goes beyond is dropped. Enough for a line a sample, too little to fill a disk.
     pub log_bytes: u64,
 }
@@ -82,9 +106,12 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             call_deadline: Duration::from_secs(120),
+            cpu_seconds: 300,
+            slice: Duration::from_secs(20),
             tensor_bytes: 2 << 30,
             object_reads: 50_000,
             object_bytes: 4 << 30,
+            output_bytes: 16 << 30,
             log_bytes: 64 << 10,
         }
     }

@@ -1,11 +1,11 @@
+use crate::bounds::{MEMORIES, TABLES};
 use crate::config::SandboxConfig;
 use crate::error::SandboxError;
 use std::time::Duration;
 use wasmtime::{Config, Engine, EngineWeak, InstanceAllocationStrategy, PoolingAllocationConfig};
 
-/// Core instances of one guest: its module, and the two small ones that wit-component puts beside it; the rest is room
-/// for components linked from several modules.
-const CORE_INSTANCES: u32 = 8;
+/// Core instances of one guest: as many as tables.
+const CORE_INSTANCES: u32 = TABLES;
 
 /// The most any one guest's stack of host and Wasm frames takes; address space, committed as it is used.
 const STACK_BYTES: usize = 1 << 20;
@@ -22,7 +22,22 @@ pub(crate) fn start(config: &SandboxConfig) -> Result<Engine, SandboxError> {
     Ok(engine)
 }
 
+/// An engine that compiles for [`start`]'s and runs nothing: on one core, so that a guest's time can be measured, and
+/// without a pool.
+pub(crate) fn compiling(memory_reservation: u64) -> wasmtime::Result<Engine> {
+    let mut engine = code_config(memory_reservation);
+    engine.parallel_compilation(false);
+    Engine::new(&engine)
+}
+
 fn engine_config(config: &SandboxConfig) -> Config {
+    let mut engine = code_config(config.memory_reservation);
+    engine.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(config)));
+    engine
+}
+
+/// Everything that compiled code depends on.
+fn code_config(memory_reservation: u64) -> Config {
     let mut engine = Config::new();
     engine.wasm_component_model(true);
     // Guests compute the same on every host: no relaxed rounding.
@@ -30,8 +45,7 @@ fn engine_config(config: &SandboxConfig) -> Config {
     engine.epoch_interruption(true);
     engine.max_wasm_stack(STACK_BYTES / 2);
     engine.async_stack_size(STACK_BYTES);
-    engine.memory_reservation(config.memory_reservation);
-    engine.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(config)));
+    engine.memory_reservation(memory_reservation);
     engine
 }
 
@@ -41,10 +55,10 @@ fn pool(config: &SandboxConfig) -> PoolingAllocationConfig {
         .total_core_instances(config.instances.saturating_mul(CORE_INSTANCES))
         .max_core_instances_per_component(CORE_INSTANCES)
         .total_memories(config.instances)
-        .max_memories_per_component(1)
+        .max_memories_per_component(MEMORIES)
         .max_memory_size(config.memory_bytes)
-        .total_tables(config.instances.saturating_mul(CORE_INSTANCES))
-        .max_tables_per_component(CORE_INSTANCES)
+        .total_tables(config.instances.saturating_mul(TABLES))
+        .max_tables_per_component(TABLES)
         .table_elements(config.table_elements)
         .total_stacks(config.instances);
     pool
@@ -74,5 +88,30 @@ fn advance(engine: &EngineWeak) -> bool {
             true
         }
         None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_engine_compiles_the_other_runs() {
+        let config = SandboxConfig {
+            instances: 1,
+            ..SandboxConfig::default()
+        };
+        let (runs, compiles) = (
+            Engine::new(&engine_config(&config)).unwrap(),
+            compiling(config.memory_reservation).unwrap(),
+        );
+        let hash = |engine: &Engine| {
+            use std::hash::{DefaultHasher, Hash, Hasher};
+            let mut hasher = DefaultHasher::new();
+            engine.precompile_compatibility_hash().hash(&mut hasher);
+            hasher.finish()
+        };
+        assert_eq!(hash(&runs), hash(&compiles));
+        assert_ne!(hash(&runs), hash(&compiling(0).unwrap()));
     }
 }

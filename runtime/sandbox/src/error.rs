@@ -1,7 +1,13 @@
+use crate::bounds::GuestPart;
 use crate::breach::{Breach, Resource};
+use crate::compiler::CompileCost;
+use crate::imports::one_line;
 use frostline_tensor::OpError;
 use std::time::Duration;
 use wasmtime::component::ResourceTableError;
+
+/// The longest text of a trap, in bytes: it may repeat what the guest said.
+const TRAP: usize = 1024;
 
 /// Why a guest cannot be used, or a call of one failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -20,6 +26,19 @@ pub enum SandboxError {
         /// The largest that is accepted.
         allowed: usize,
     },
+    /// The guest has more of something than this host takes.
+    #[error(
+        "the guest has {found} {part}, this host takes at most {allowed}: make it smaller, or ask whoever runs the host \
+         to raise the bound"
+    )]
+    TooComplex {
+        /// What there is too much of.
+        part: GuestPart,
+        /// How much was found before the rest was left unread.
+        found: u64,
+        /// The most that is accepted.
+        allowed: u64,
+    },
     /// A component that wants or gives something else than the world `frozen-prefix`.
     #[error("the component is of another world than frostline:pushdown/frozen-prefix@0.1.0: {}", other_world(.imports, .exports, .detail))]
     OtherWorld {
@@ -29,6 +48,17 @@ pub enum SandboxError {
         exports: Vec<String>,
         /// How the types differ, where only they do.
         detail: String,
+    },
+    /// Compiling took more than it may.
+    #[error(
+        "compiling the guest takes more than {allowed} {cost}: make it smaller, or ask whoever runs the host to raise the \
+         limit"
+    )]
+    TooCostly {
+        /// Of what.
+        cost: CompileCost,
+        /// What is allowed.
+        allowed: u64,
     },
     /// Compiling took too long, or others were compiled for too long before.
     #[error("the guest was not ready to run after {after:?}: try again, or make it smaller")]
@@ -59,7 +89,9 @@ pub enum SandboxError {
         after: Duration,
     },
     /// The guest wanted more of something than it may have.
-    #[error("the guest went over a limit: {wanted} {resource}, {allowed} are allowed")]
+    #[error(
+        "the guest went over a limit: {wanted} {resource}, {allowed} are allowed; whoever runs the host can raise it"
+    )]
     Limit {
         /// Of what.
         resource: Resource,
@@ -116,17 +148,8 @@ impl SandboxError {
 
     /// What ended a call, told apart: a limit, or a crash of the guest's own.
     pub(crate) fn from_trap(error: &wasmtime::Error, handles: usize, last_words: Option<String>) -> Self {
-        if let Some(Breach::Limit {
-            resource,
-            wanted,
-            allowed,
-        }) = error.downcast_ref::<Breach>()
-        {
-            return Self::Limit {
-                resource: *resource,
-                wanted: *wanted,
-                allowed: *allowed,
-            };
+        if let Some(limit @ Breach::Limit { .. }) = error.downcast_ref::<Breach>() {
+            return limit.clone().into();
         }
         if let Some(ResourceTableError::Full) = error.downcast_ref::<ResourceTableError>() {
             let allowed = u64::try_from(handles).unwrap_or(u64::MAX);
@@ -140,7 +163,25 @@ impl SandboxError {
             Some(trap) => trap.to_string(),
             None => error.root_cause().to_string(),
         };
+        let trap = one_line(&trap, TRAP);
         Self::Trapped { trap, last_words }
+    }
+}
+
+impl From<Breach> for SandboxError {
+    fn from(breach: Breach) -> Self {
+        match breach {
+            Breach::Limit {
+                resource,
+                wanted,
+                allowed,
+            } => Self::Limit {
+                resource,
+                wanted,
+                allowed,
+            },
+            Breach::Misuse(reason) => Self::BadAnswer { reason },
+        }
     }
 }
 
@@ -154,7 +195,7 @@ fn other_world(imports: &[String], exports: &[String], detail: &str) -> String {
     }
     if imports
         .iter()
-        .any(|name| name.starts_with("wasi:") && !name.starts_with("wasi:nn/"))
+        .any(|name| (name.starts_with("wasi:") && !name.starts_with("wasi:nn/")) || name.starts_with("wasi_"))
     {
         parts.push("guests run without WASI: build for wasm32-unknown-unknown".to_owned());
     }

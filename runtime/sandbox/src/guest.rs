@@ -1,6 +1,7 @@
 use crate::bindings::{self, FrozenPrefix, FrozenPrefixPre};
 use crate::error::SandboxError;
 use crate::job::{CallContext, Extracted, Job, ModelView, guest_samples};
+use crate::meter::metered;
 use crate::sandbox::Sandbox;
 use crate::state::{CallState, Extraction, HeldTensor};
 use crate::{answer, stage_name, world};
@@ -55,7 +56,8 @@ impl Guest {
         let (shared, model, parameters) =
             (Arc::clone(&self.shared), Arc::clone(model), parameters.to_owned());
         let deadline = shared.sandbox.inner.config.describe_deadline;
-        self.on_guest_threads(async move {
+        let tenant = Arc::clone(&shared.sandbox.tenant);
+        self.on_guest_threads(&tenant, async move {
             let state = CallState::new(&shared.sandbox.inner.config, None);
             let view = model_view(&model)?;
             let call = async |guest: &FrozenPrefix, store: &mut Store<CallState>| {
@@ -86,7 +88,10 @@ impl Guest {
         let host = Handle::try_current().unwrap_or_else(|_| shared.sandbox.inner.threads.handle().clone());
         let samples = guest_samples(samples);
         let deadline = context.allowance.limits().call_deadline;
-        self.on_guest_threads(async move {
+        let tenant = context.labels.tenant.clone();
+        self.on_guest_threads(&tenant, async move {
+            let allowance = Arc::clone(&context.allowance);
+            allowance.count_call();
             let extraction = Extraction {
                 context,
                 model: Arc::clone(&job.model),
@@ -99,16 +104,19 @@ impl Guest {
             };
             let (instance, answered) = shared.call(state, deadline, call).await?;
             let bindings::Activations { tensor, failed } = answered.map_err(answer::failure)?;
-            answer::extracted(instance.take_tensor(tensor)?, failed, asked, &job)
+            let extracted = answer::extracted(instance.take_tensor(tensor)?, failed, asked, &job)?;
+            allowance.count_output(extracted.activations.byte_len())?;
+            Ok(extracted)
         })
         .await
     }
 
     async fn on_guest_threads<T: Send + 'static>(
         &self,
+        tenant: &str,
         call: impl Future<Output = Result<T, SandboxError>> + Send + 'static,
     ) -> Result<T, SandboxError> {
-        self.shared.sandbox.inner.threads.run(call).await?
+        self.shared.sandbox.inner.threads.run(tenant, call).await?
     }
 }
 
@@ -132,10 +140,16 @@ impl Shared {
             _place: place,
         };
         let store = &mut instance.store;
-        let run = async {
+        let state = store.data();
+        let meter = Arc::clone(&state.meter);
+        let allowance = state
+            .extraction
+            .as_ref()
+            .map(|extraction| Arc::clone(&extraction.context.allowance));
+        let run = metered(&meter, allowance, async {
             let guest = self.pre.instantiate_async(&mut *store).await?;
             call(&guest, store).await
-        };
+        });
         let outcome = tokio::time::timeout(deadline, run).await;
         match outcome {
             Ok(Ok(answered)) => Ok((instance, answered)),

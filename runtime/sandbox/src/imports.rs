@@ -3,18 +3,21 @@
 use crate::bindings::frostline::pushdown::{images, log, objects, types};
 use crate::breach::{Breach, Resource, Stop};
 use crate::nn::code_for_guest;
-use crate::state::CallState;
+use crate::state::{CallState, NAME};
 use frostline_tensor::{DType, OpError, PixelFormat, PixelSpec, SampleFailure, SampleRef, Shape};
 
 /// The longest line that is logged, in bytes: longer ones are cut off.
 const LOG_LINE: usize = 1024;
+
+/// The longest text of a failure, in bytes, on its way to a guest or back: one per sample travels to the trainer.
+pub(crate) const MESSAGE: usize = 1024;
 
 impl types::Host for CallState {
     fn convert_failure(&mut self, stop: Stop) -> wasmtime::Result<types::Failure> {
         match stop {
             Stop::Told(error) => Ok(types::Failure {
                 code: code_for_guest(error.code),
-                message: error.message,
+                message: one_line(&error.message, MESSAGE),
             }),
             Stop::Ended(error) => Err(error),
         }
@@ -24,6 +27,7 @@ impl types::Host for CallState {
 impl objects::Host for CallState {
     async fn size(&mut self, key: String) -> Result<u64, Stop> {
         let extraction = self.extraction()?.clone();
+        check_name(&key)?;
         extraction.context.allowance.count_reads(1)?;
         Ok(extraction.on_host(extraction.context.objects.size(key)).await?)
     }
@@ -31,6 +35,7 @@ impl objects::Host for CallState {
     async fn read(&mut self, key: String, offset: u64, length: u32) -> Result<Vec<u8>, Stop> {
         let extraction = self.extraction()?.clone();
         let allowance = &extraction.context.allowance;
+        check_name(&key)?;
         allowance.count_reads(1)?;
         // One byte more than may be read shows that the read would go beyond; a shorter answer would look like the end.
         let memory = u64::try_from(self.memory_cap).unwrap_or(u64::MAX);
@@ -68,6 +73,10 @@ impl images::Host for CallState {
         let allowance = &extraction.context.allowance;
         let spec = pixel_spec(&spec);
         spec.check().map_err(OpError::from)?;
+        for sample in &samples {
+            check_name(&sample.key)?;
+            check_name(sample.etag.as_deref().unwrap_or_default())?;
+        }
         allowance.count_reads(samples.len())?;
         let (format, dtype) = match format {
             images::PixelFormat::Raw => (PixelFormat::U8, DType::U8),
@@ -91,6 +100,17 @@ impl images::Host for CallState {
             failed,
         })
     }
+}
+
+/// Names go into tables and messages, some of them a million times.
+pub(crate) fn check_name(name: &str) -> Result<(), OpError> {
+    if name.len() <= NAME {
+        return Ok(());
+    }
+    Err(OpError::invalid(format!(
+        "a name of {} bytes; names have at most {NAME}",
+        name.len()
+    )))
 }
 
 pub(crate) fn pixel_spec(spec: &types::PixelSpec) -> PixelSpec {

@@ -5,42 +5,57 @@
 //! description, and [`Guest::extract`] turns samples into activations, one instance per call.
 //!
 //! What isolates guests from the host and from each other:
+//! - **Before anything runs**: a guest's bytes are measured against [`GuestBounds`] and its imports against the world; it is
+//!   compiled in a child process with limits ([`Compiler::Child`]).
 //! - **Nothing ambient**: a guest imports the interfaces of `guest/wit` and no WASI. Tensors are handles to host memory.
 //! - **Time**: guest code runs on threads of its own, is interrupted every few milliseconds so that others get their turn,
-//!   and ends at its deadline, wherever it spins or waits.
+//!   and ends at its deadline, wherever it spins or waits. Its CPU time is counted and limited, and of all tenants with
+//!   something to run the one that has used the least comes next.
 //! - **Memory**: linear memory and tables are capped and come from a fixed pool; host-side tensors are charged to the
 //!   extraction's [`Allowance`], because no engine limit sees them.
 //! - **Reads and words**: objects and bytes read, handles held, log lines are all bounded.
 //! - **Answers**: whatever a guest returns is checked before the host uses it.
 //!
 //! A failed operation is told to the guest, which may go on; a passed limit ends its call. Both reach the host as a
-//! [`SandboxError`].
+//! [`SandboxError`]; [`Allowance::usage`] says what an extraction has used. `docs/limits.md` lists every limit.
 
 mod allowance;
 mod answer;
 mod artefact_load;
 mod artefacts;
 mod bindings;
+mod bounds;
 mod breach;
+mod child;
+mod compiler;
 mod config;
 mod engine;
 mod error;
+mod gate;
 mod guest;
 mod imports;
+mod inspection;
 mod job;
+mod meter;
 mod nn;
 mod sandbox;
 mod stage_name;
 mod state;
 mod threads;
+mod turns;
+mod type_nesting;
 mod upload;
+mod usage;
 mod world;
 
-pub use allowance::{Allowance, Usage};
+pub use allowance::Allowance;
+pub use bounds::{GuestBounds, GuestPart};
 pub use breach::Resource;
+pub use compiler::{ChildCompiler, CompileCost, Compiler};
 pub use config::{Limits, SandboxConfig};
 pub use error::SandboxError;
 pub use guest::Guest;
 pub use job::{CallContext, CutView, Extracted, Job, Labels, ModelView};
 pub use sandbox::Sandbox;
 pub use upload::component;
+pub use usage::Usage;

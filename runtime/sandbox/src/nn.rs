@@ -5,10 +5,14 @@
 
 use crate::bindings::wasi::nn::{errors, graph, inference, tensor};
 use crate::breach::{Breach, Stop};
+use crate::imports::{MESSAGE, check_name, one_line};
 use crate::stage_name;
 use crate::state::{CallState, Graph, HeldTensor};
 use frostline_tensor::{DType, Data, OpError, OpErrorCode, Shape, Stage, Tensor};
 use wasmtime::component::Resource;
+
+/// The most dimensions of a tensor a guest makes: more than any model has, and few enough to repeat in a message.
+const RANK: usize = 16;
 
 /// The inner error is told to the guest, the outer one ends its call.
 type Answer<T> = wasmtime::Result<Result<T, Resource<OpError>>>;
@@ -17,12 +21,17 @@ impl CallState {
     fn answer<T>(&mut self, result: Result<T, Stop>) -> Answer<T> {
         match result {
             Ok(value) => Ok(Ok(value)),
-            Err(Stop::Told(error)) => Ok(Err(self.table.push(error)?)),
+            Err(Stop::Told(OpError { code, message })) => {
+                // Guests may keep a thousand of them.
+                let message = one_line(&message, MESSAGE);
+                Ok(Err(self.table.push(OpError { code, message })?))
+            }
             Err(Stop::Ended(error)) => Err(error),
         }
     }
 
     fn stage(&self, name: &str) -> Result<Stage, Stop> {
+        check_name(name)?;
         Ok(stage_name::resolve(name, &self.extraction()?.model)?)
     }
 
@@ -144,6 +153,12 @@ impl tensor::HostTensor for CallState {
 }
 
 fn tensor_of(dimensions: &[u32], ty: tensor::TensorType, bytes: &[u8]) -> Result<Tensor, OpError> {
+    if dimensions.len() > RANK {
+        return Err(OpError::invalid(format!(
+            "a tensor of {} dimensions; tensors have at most {RANK}",
+            dimensions.len()
+        )));
+    }
     let dims = dimensions
         .iter()
         .map(|&dim| usize::try_from(dim))

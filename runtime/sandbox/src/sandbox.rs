@@ -1,11 +1,15 @@
 use crate::artefacts::Artefacts;
 use crate::bindings::{FrozenPrefix, FrozenPrefixPre};
+use crate::child::{EndOnDrop, Place};
+use crate::compiler::{ChildCompiler, Compiler};
 use crate::config::SandboxConfig;
 use crate::error::SandboxError;
+use crate::gate::Gate;
 use crate::guest::Guest;
+use crate::imports::{MESSAGE, one_line};
 use crate::state::CallState;
 use crate::threads::GuestThreads;
-use crate::{engine, upload, world};
+use crate::{compiler, engine, upload, world};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -13,13 +17,14 @@ use tokio::sync::Semaphore;
 use wasmtime::component::{Component, HasSelf, Linker};
 use wasmtime::{Engine, Store};
 
-/// Compilations at once. Each uses every core already, and holds some hundred times the guest's size in memory.
+/// Compilations at once. Each takes a core, and holds some hundred times the guest's size in memory.
 const COMPILATIONS: usize = 1;
 
 /// Checks, compiles and runs guests. Cheap to clone; the last clone, with the last [`Guest`], ends its threads.
 #[derive(Clone)]
 pub struct Sandbox {
     pub(crate) inner: Arc<Inner>,
+    pub(crate) tenant: Arc<str>,
 }
 
 pub(crate) struct Inner {
@@ -29,7 +34,7 @@ pub(crate) struct Inner {
     engine: Engine,
     linker: Linker<CallState>,
     artefacts: Option<Artefacts>,
-    compilations: Arc<Semaphore>,
+    compilations: Gate,
 }
 
 impl Sandbox {
@@ -50,49 +55,68 @@ impl Sandbox {
         let places = usize::try_from(config.instances)
             .unwrap_or(usize::MAX)
             .min(Semaphore::MAX_PERMITS);
+        let inner = Inner {
+            threads: GuestThreads::start(config.guest_threads, config.tick)?,
+            places: Arc::new(Semaphore::new(places)),
+            compilations: Gate::new(COMPILATIONS),
+            engine,
+            linker,
+            artefacts,
+            config,
+        };
         Ok(Self {
-            inner: Arc::new(Inner {
-                threads: GuestThreads::start(config.guest_threads)?,
-                places: Arc::new(Semaphore::new(places)),
-                compilations: Arc::new(Semaphore::new(COMPILATIONS)),
-                engine,
-                linker,
-                artefacts,
-                config,
-            }),
+            inner: Arc::new(inner),
+            tenant: Arc::from(""),
         })
     }
 
+    /// The same sandbox on a tenant's behalf: preparing guests, and letting them describe themselves, takes turns with what
+    /// it does for others. (An extraction's tenant is in its [`Labels`](crate::Labels).)
+    pub fn for_tenant(&self, tenant: &str) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+            tenant: Arc::from(tenant),
+        }
+    }
+
     /// Makes a guest of the bytes a tenant sent, a component or a core module built with the SDK: checks and compiles
-    /// them, or loads what was compiled before.
+    /// them, or loads what was compiled before. Dropping the future ends a compilation in a child process.
     ///
     /// # Errors
-    /// [`SandboxError::NotAGuest`], [`SandboxError::GuestTooLarge`] and [`SandboxError::OtherWorld`] say what is wrong
-    /// with the bytes; [`SandboxError::PrepareDeadline`] that the host had no time for them.
+    /// [`SandboxError::NotAGuest`], [`SandboxError::GuestTooLarge`], [`SandboxError::TooComplex`] and
+    /// [`SandboxError::OtherWorld`] say what is wrong with the bytes; [`SandboxError::TooCostly`] that compiling them takes
+    /// too much; [`SandboxError::PrepareDeadline`] that the host had no time for them.
     pub async fn prepare(&self, bytes: impl Into<Bytes>) -> Result<Guest, SandboxError> {
-        let bytes = bytes.into();
+        let after = self.inner.config.prepare_deadline;
+        match tokio::time::timeout(after, self.prepare_in_turn(bytes.into())).await {
+            Ok(prepared) => {
+                let (sha256, pre) = prepared?;
+                Ok(Guest::new(self.clone(), sha256, pre))
+            }
+            Err(_) => Err(SandboxError::PrepareDeadline { after }),
+        }
+    }
+
+    async fn prepare_in_turn(&self, bytes: Bytes) -> Result<Prepared, SandboxError> {
+        let pass = self.inner.compilations.enter(&self.tenant).await?;
+        let child = Place::default();
+        let _end = EndOnDrop(child.clone());
         let inner = Arc::clone(&self.inner);
-        let after = inner.config.prepare_deadline;
-        let prepared = async {
-            let permit = Arc::clone(&inner.compilations).acquire_owned().await;
-            let working = Arc::clone(&inner);
-            let work = inner.threads.spawn_blocking(move || {
-                let pre = working.prepare(&bytes);
-                drop(permit);
-                pre
-            });
-            work.await
+        let work = move || {
+            let prepared = inner.prepare(&bytes, &child);
+            // Only now may the next one be compiled, also when nobody waits for this one any more.
+            drop(pass);
+            prepared
         };
-        let (sha256, pre) = match tokio::time::timeout(after, prepared).await {
-            Ok(done) => done??,
-            Err(_) => return Err(SandboxError::PrepareDeadline { after }),
-        };
-        Ok(Guest::new(self.clone(), sha256, pre))
+        self.inner.threads.spawn_blocking(work).await?
     }
 }
 
+/// SHA-256 of a guest's bytes, and the guest.
+type Prepared = (String, FrozenPrefixPre<CallState>);
+
 impl Inner {
-    fn prepare(&self, bytes: &[u8]) -> Result<(String, FrozenPrefixPre<CallState>), SandboxError> {
+    fn prepare(&self, bytes: &[u8], child: &Place) -> Result<Prepared, SandboxError> {
         let sha256 = hex::encode(Sha256::digest(bytes));
         let stored = self
             .artefacts
@@ -100,17 +124,25 @@ impl Inner {
             .and_then(|artefacts| artefacts.load(&self.engine, &sha256));
         let component = match stored {
             Some(component) => component,
-            None => self.compile(bytes, &sha256)?,
+            None => self.compile(bytes, &sha256, child)?,
         };
         Ok((sha256, world::link(&self.engine, &self.linker, &component)?))
     }
 
-    fn compile(&self, bytes: &[u8], sha256: &str) -> Result<Component, SandboxError> {
-        let encoded = upload::component(bytes, &self.config)?;
-        let component = Component::new(&self.engine, &encoded)
-            .map_err(|error| SandboxError::not_a_guest(format!("{error:#}")))?;
+    fn compile(&self, bytes: &[u8], sha256: &str, child: &Place) -> Result<Component, SandboxError> {
+        upload::check(bytes, &self.config)?;
+        let compiled = match &self.config.compiler {
+            Compiler::InProcess => compiler::compile(&self.engine, bytes)?,
+            Compiler::Child { program, arguments } => {
+                let limits = ChildCompiler::of(&self.config);
+                child.compile(program, arguments, &limits, bytes)?
+            }
+        };
+        let component = compiled.load(&self.engine);
+        let component =
+            component.map_err(|error| SandboxError::not_a_guest(one_line(&format!("{error:#}"), MESSAGE)))?;
         if let Some(artefacts) = &self.artefacts {
-            artefacts.store(sha256, &component);
+            artefacts.store(sha256, &compiled);
         }
         Ok(component)
     }
@@ -119,6 +151,8 @@ impl Inner {
     pub(crate) fn store(&self, state: CallState) -> Store<CallState> {
         let mut store = Store::new(&self.engine, state);
         store.limiter(|state| state);
+        // What one call may pass to the host: a list may name the same megabyte a million times.
+        store.set_hostcall_fuel(self.config.memory_bytes.saturating_mul(2));
         store.set_epoch_deadline(1);
         store.epoch_deadline_async_yield_and_update(1);
         store

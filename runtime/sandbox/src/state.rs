@@ -2,6 +2,7 @@ use crate::allowance::Charge;
 use crate::breach::{Breach, Resource, Stop};
 use crate::config::SandboxConfig;
 use crate::job::{CallContext, ModelView};
+use crate::meter::Meter;
 use frostline_tensor::{BoxFuture, OpError, OpErrorCode, Stage, Tensor};
 use futures::FutureExt;
 use std::sync::Arc;
@@ -30,6 +31,7 @@ pub(crate) struct CallState {
     /// The last line logged as an error.
     pub(crate) last_words: Option<String>,
     pub(crate) memory_cap: usize,
+    pub(crate) meter: Arc<Meter>,
     table_cap: usize,
 }
 
@@ -42,6 +44,9 @@ pub(crate) struct Extraction {
     pub(crate) host: Handle,
 }
 
+/// The most bytes of a name that is looked up for a guest: object stores take keys of 1,024 bytes.
+pub(crate) const NAME: usize = 1024;
+
 impl CallState {
     /// State for one call; without an extraction every operation is refused.
     pub(crate) fn new(config: &SandboxConfig, extraction: Option<Extraction>) -> Self {
@@ -52,12 +57,14 @@ impl CallState {
             extraction,
             last_words: None,
             memory_cap: config.memory_bytes,
+            meter: Arc::default(),
             table_cap: config.table_elements,
         }
     }
 
-    /// The extraction this call belongs to.
+    /// The extraction this call belongs to; whoever asks does something for the guest, so its slice of time ends.
     pub(crate) fn extraction(&self) -> Result<&Extraction, OpError> {
+        self.meter.host_call();
         let why = "only `extract` may use the host's operations, `describe` computes nothing";
         self.extraction
             .as_ref()

@@ -1,39 +1,88 @@
 use crate::error::SandboxError;
+use crate::meter::thread_cpu;
+use crate::turns::Turns;
+use async_task::{Builder, Runnable};
+use futures::FutureExt;
 use std::future::Future;
-use tokio::runtime::{Builder, Handle, Runtime};
-use tokio_util::task::AbortOnDropHandle;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::runtime::{Handle, Runtime};
 
-/// The threads guest code runs on, and nothing else: a guest that computes for long delays other guests at most.
+/// The threads guest code runs on, and nothing else: a guest that computes for long delays other guests at most, and those
+/// of other tenants by no more than their turn.
 pub(crate) struct GuestThreads {
-    /// There until dropped.
+    queue: Arc<Queue>,
+    /// Its one thread sees to timers. There until dropped.
     runtime: Option<Runtime>,
     handle: Handle,
 }
 
+/// A guest's call that can go on; knows its tenant.
+type Ready = Runnable<Arc<str>>;
+
+struct Queue {
+    state: Mutex<State>,
+    more: Condvar,
+}
+
+struct State {
+    turns: Turns<Ready>,
+    closed: bool,
+}
+
 impl GuestThreads {
-    pub(crate) fn start(threads: usize) -> Result<Self, SandboxError> {
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(threads.max(1))
+    /// Starts `threads` threads; `slice` is about how long guest code runs between interruptions.
+    pub(crate) fn start(threads: usize, slice: Duration) -> Result<Self, SandboxError> {
+        let no_threads = |error| SandboxError::host(format!("cannot start the threads of guests: {error}"));
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
             .max_blocking_threads(2)
-            .thread_name("guest")
-            // One slice of guest code takes a whole tick; deadlines and new calls are looked for after each.
-            .event_interval(1)
-            .global_queue_interval(1)
+            .thread_name("guest-timers")
             .enable_all()
             .build()
-            .map_err(|error| SandboxError::host(format!("cannot start the threads of guests: {error}")))?;
-        Ok(Self {
-            handle: runtime.handle().clone(),
+            .map_err(no_threads)?;
+        let handle = runtime.handle().clone();
+        let started = Self {
+            queue: Arc::new(Queue {
+                state: Mutex::new(State {
+                    turns: Turns::new(slice),
+                    closed: false,
+                }),
+                more: Condvar::new(),
+            }),
+            handle: handle.clone(),
             runtime: Some(runtime),
-        })
+        };
+        for _ in 0..threads.max(1) {
+            let (queue, handle) = (Arc::clone(&started.queue), handle.clone());
+            let work = move || queue.work(&handle);
+            std::thread::Builder::new()
+                .name("guest".to_owned())
+                .spawn(work)
+                .map_err(no_threads)?;
+        }
+        Ok(started)
     }
 
-    /// Runs `call` on these threads; dropping the returned future ends it at its next interruption.
+    /// Runs `call` on these threads, in turns with other tenants' calls; dropping the returned future ends it at its next
+    /// interruption.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
+        tenant: &str,
         call: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, SandboxError> {
-        joined(AbortOnDropHandle::new(self.handle.spawn(call)).await)
+        let queue = Arc::clone(&self.queue);
+        let call = AssertUnwindSafe(call).catch_unwind();
+        let (ready, task) = Builder::new()
+            .metadata(Arc::<str>::from(tenant))
+            .spawn(|_| call, move |ready: Ready| queue.push(ready));
+        ready.schedule();
+        match task.fallible().await {
+            Some(Ok(done)) => Ok(done),
+            Some(Err(_)) => Err(SandboxError::host("a call of a guest panicked in the host")),
+            None => Err(SandboxError::host("the sandbox is closed")),
+        }
     }
 
     /// Runs `work` beside these threads.
@@ -41,10 +90,11 @@ impl GuestThreads {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, SandboxError> {
-        joined(self.handle.spawn_blocking(work).await)
+        let done = self.handle.spawn_blocking(work).await;
+        done.map_err(|lost| SandboxError::host(format!("a task of the sandbox was lost: {lost}")))
     }
 
-    /// The runtime of these threads.
+    /// A runtime with timers, for whoever calls from outside of one.
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }
@@ -52,12 +102,60 @@ impl GuestThreads {
 
 impl Drop for GuestThreads {
     fn drop(&mut self) {
+        // Calls are dropped after the lock: that may wake others.
+        let left = self.queue.close();
+        drop(left);
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
 }
 
-fn joined<T>(result: Result<T, tokio::task::JoinError>) -> Result<T, SandboxError> {
-    result.map_err(|lost| SandboxError::host(format!("a task of the sandbox was lost: {lost}")))
+impl Queue {
+    fn push(&self, ready: Ready) {
+        let tenant = Arc::clone(ready.metadata());
+        let mut state = self.lock();
+        if state.closed {
+            drop(state);
+            drop(ready);
+            return;
+        }
+        state.turns.push(&tenant, ready);
+        drop(state);
+        self.more.notify_one();
+    }
+
+    /// Runs what is ready until the queue is closed.
+    fn work(&self, handle: &Handle) {
+        let _timers = handle.enter();
+        while let Some((tenant, ready)) = self.next() {
+            let before = thread_cpu();
+            ready.run();
+            let time = thread_cpu().saturating_sub(before);
+            self.lock().turns.ran(&tenant, time);
+        }
+    }
+
+    fn next(&self) -> Option<(Arc<str>, Ready)> {
+        let mut state = self.lock();
+        while !state.closed {
+            if let Some(next) = state.turns.next() {
+                return Some(next);
+            }
+            state = self.more.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        None
+    }
+
+    fn close(&self) -> Vec<Ready> {
+        let mut state = self.lock();
+        state.closed = true;
+        self.more.notify_all();
+        state.turns.drain()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing inside can be left half-done by a panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }

@@ -2,32 +2,48 @@
 
 use crate::config::SandboxConfig;
 use crate::error::SandboxError;
+use crate::inspection;
 use std::borrow::Cow;
 
 /// How every WebAssembly binary begins, before two bytes of version and two that tell module and component apart.
 const MAGIC: &[u8] = b"\0asm";
 const CORE_MODULE: [u8; 4] = [1, 0, 0, 0];
 
-/// The bytes of a component: as sent, or made from a core module whose interface the SDK left in a custom section.
+/// The bytes of a component: as sent, or made from a core module whose interface the SDK left in a custom section. What
+/// [`Sandbox::prepare`](crate::Sandbox::prepare) compiles.
 ///
 /// # Errors
-/// [`SandboxError::NotAGuest`] and [`SandboxError::GuestTooLarge`], saying what was sent instead.
+/// [`SandboxError::NotAGuest`] and [`SandboxError::GuestTooLarge`], saying what was sent instead;
+/// [`SandboxError::TooComplex`] and [`SandboxError::OtherWorld`], saying what is in it.
 pub fn component<'a>(bytes: &'a [u8], config: &SandboxConfig) -> Result<Cow<'a, [u8]>, SandboxError> {
-    let most = config.upload_bytes;
-    if bytes.len() > most {
+    check(bytes, config)?;
+    componentised(bytes)
+}
+
+/// Everything that can be said before the bytes are made into anything.
+pub(crate) fn check(bytes: &[u8], config: &SandboxConfig) -> Result<(), SandboxError> {
+    if bytes.len() > config.upload_bytes {
         return Err(SandboxError::GuestTooLarge {
             bytes: bytes.len(),
-            allowed: most,
+            allowed: config.upload_bytes,
         });
     }
-    let Some(version) = bytes.strip_prefix(MAGIC).and_then(|rest| rest.first_chunk::<4>()) else {
+    if version(bytes).is_none() {
         return Err(SandboxError::not_a_guest(describe_other(bytes)));
-    };
-    if *version == CORE_MODULE {
-        componentise(bytes).map(Cow::Owned)
-    } else {
-        Ok(Cow::Borrowed(bytes))
     }
+    inspection::inspect(bytes, config)
+}
+
+/// [`component`] of bytes that passed [`check`].
+pub(crate) fn componentised(bytes: &[u8]) -> Result<Cow<'_, [u8]>, SandboxError> {
+    match version(bytes) {
+        Some(&CORE_MODULE) => componentise(bytes).map(Cow::Owned),
+        _ => Ok(Cow::Borrowed(bytes)),
+    }
+}
+
+fn version(bytes: &[u8]) -> Option<&[u8; 4]> {
+    bytes.strip_prefix(MAGIC)?.first_chunk()
 }
 
 fn componentise(module: &[u8]) -> Result<Vec<u8>, SandboxError> {

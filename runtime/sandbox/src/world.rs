@@ -2,7 +2,9 @@
 
 use crate::bindings::FrozenPrefixPre;
 use crate::error::SandboxError;
+use crate::imports::{MESSAGE, one_line};
 use crate::state::CallState;
+use std::collections::BTreeSet;
 use wasmtime::Engine;
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, Linker};
@@ -20,6 +22,15 @@ const IMPORTS: [&str; 8] = [
 ];
 const EXPORTS: [&str; 2] = ["describe", "extract"];
 
+/// How modules that wit-component itself provides are called: the world's own functions, what the guest exports, and a
+/// newer way of naming which shows only once the module is a component.
+const OWN_MODULES: [&str; 3] = ["$root", "[export]", "cm32p2"];
+
+/// The longest name that is repeated, in bytes.
+const NAME: usize = 128;
+/// Foreign imports that are named at most: enough to see which library wants them.
+const FOREIGN: usize = 12;
+
 /// Links `component` with the host's side of the world.
 ///
 /// # Errors
@@ -36,7 +47,7 @@ pub(crate) fn link(
         .map_err(|error| SandboxError::OtherWorld {
             imports: Vec::new(),
             exports: Vec::new(),
-            detail: format!("{error:#}"),
+            detail: one_line(&format!("{error:#}"), MESSAGE),
         })
 }
 
@@ -51,13 +62,73 @@ pub(crate) fn imports(component: &Component) -> Vec<String> {
 }
 
 fn check_names(engine: &Engine, component: &Component) -> Result<(), SandboxError> {
-    let world = component.component_type();
-    let mut imports = imports(component);
-    imports.retain(|name| !IMPORTS.contains(&name.as_str()));
-    let missing = EXPORTS
-        .into_iter()
-        .filter(|name| world.get_export(engine, name).is_none());
-    let exports: Vec<String> = missing.map(str::to_owned).collect();
+    let mut names = Names::default();
+    for name in imports(component) {
+        names.import(&name);
+    }
+    for (name, _) in component.component_type().exports(engine) {
+        names.export(name);
+    }
+    names.check()
+}
+
+/// Names seen at the outside of a guest, held against the world.
+#[derive(Default)]
+pub(crate) struct Names {
+    foreign: BTreeSet<String>,
+    given: [bool; EXPORTS.len()],
+}
+
+impl Names {
+    /// An import of a component.
+    pub(crate) fn import(&mut self, name: &str) {
+        if !IMPORTS.contains(&name) {
+            self.name_foreign(one_line(name, NAME));
+        }
+    }
+
+    /// An import of a core module; its names are wit-bindgen's, and tell only where they come from.
+    pub(crate) fn import_of_module(&mut self, module: &str, name: &str) {
+        let known = IMPORTS.contains(&module) || OWN_MODULES.iter().any(|own| module.starts_with(own));
+        if !known {
+            let (module, name) = (one_line(module, NAME), one_line(name, NAME));
+            self.name_foreign(if name.is_empty() {
+                module
+            } else {
+                format!("{module}.{name}")
+            });
+        }
+    }
+
+    /// An export of a component.
+    pub(crate) fn export(&mut self, name: &str) {
+        for (given, wanted) in self.given.iter_mut().zip(EXPORTS) {
+            *given |= wanted == name;
+        }
+    }
+
+    fn name_foreign(&mut self, name: String) {
+        if self.foreign.len() < FOREIGN {
+            self.foreign.insert(name);
+        }
+    }
+
+    /// # Errors
+    /// [`SandboxError::OtherWorld`] where an import is foreign or an export is missing.
+    pub(crate) fn check(self) -> Result<(), SandboxError> {
+        let missing = EXPORTS.iter().zip(self.given).filter(|(_, given)| !given);
+        let exports: Vec<String> = missing.map(|(name, _)| (*name).to_owned()).collect();
+        other_world(self.foreign.into_iter().collect(), exports)
+    }
+
+    /// # Errors
+    /// [`SandboxError::OtherWorld`] where an import is foreign.
+    pub(crate) fn check_imports(self) -> Result<(), SandboxError> {
+        other_world(self.foreign.into_iter().collect(), Vec::new())
+    }
+}
+
+fn other_world(imports: Vec<String>, exports: Vec<String>) -> Result<(), SandboxError> {
     if imports.is_empty() && exports.is_empty() {
         return Ok(());
     }

@@ -8,6 +8,8 @@
 )]
 
 mod artefacts;
+mod behaviours;
+mod child;
 mod conformance;
 mod fakes;
 mod files;

@@ -1,0 +1,222 @@
+use crate::config::SandboxConfig;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Something of which a guest may have only so much; counted over all its modules and components together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GuestPart {
+    /// Modules and components inside the component.
+    Modules,
+    /// Components, or types of components, inside one another.
+    Nesting,
+    /// Types, with those inside types of interfaces.
+    Types,
+    /// Bytes of all descriptions of types.
+    TypeBytes,
+    /// Things imported, by every module and component.
+    Imports,
+    /// Functions: of modules, and those that join modules to components.
+    Functions,
+    /// Local variables of functions.
+    Locals,
+    /// Linear memories.
+    Memories,
+    /// Tables.
+    Tables,
+    /// Global variables.
+    Globals,
+    /// Data segments.
+    DataSegments,
+    /// Element segments: what tables begin with.
+    ElementSegments,
+    /// Things exported, by every module and component.
+    Exports,
+    /// Instances of modules and components, and aliases of what they have.
+    Instances,
+    /// Bytes of custom sections: names, debugging information.
+    CustomBytes,
+    /// Bytes that memories begin with.
+    MemoryBytes,
+    /// Entries that tables begin with.
+    TableElements,
+}
+
+impl fmt::Display for GuestPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Modules => "modules and components",
+            Self::Nesting => "components inside one another",
+            Self::Types => "types",
+            Self::TypeBytes => "bytes of types",
+            Self::Imports => "imports",
+            Self::Functions => "functions",
+            Self::Locals => "local variables",
+            Self::Memories => "memories",
+            Self::Tables => "tables",
+            Self::Globals => "globals",
+            Self::DataSegments => "data segments",
+            Self::ElementSegments => "element segments",
+            Self::Exports => "exports",
+            Self::Instances => "instances and aliases",
+            Self::CustomBytes => "bytes of custom sections (strip debugging information)",
+            Self::MemoryBytes => "bytes of memory to begin with",
+            Self::TableElements => "table entries to begin with",
+        })
+    }
+}
+
+/// How much of each [`GuestPart`] a guest may have. Checked before anything else looks at its bytes, so that what is
+/// refused costs milliseconds; what passes is compiled in bounded time and memory.
+///
+/// The stock guest has 180 functions, one memory, one table and 1,600 bytes of types. The defaults leave room for one that
+/// brings a language's interpreter along.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GuestBounds {
+    /// A guest linked from a dozen modules has three small ones beside each.
+    pub modules: u64,
+    /// Composing components puts one into another; four deep is unheard of.
+    pub nesting: u64,
+    /// A large program has a thousand.
+    pub types: u64,
+    /// Interfaces of the whole of WASI take 20 KB; everything that reads types takes memory in proportion.
+    pub type_bytes: u64,
+    /// The world has forty functions, which a guest of several modules passes on a few times.
+    pub imports: u64,
+    /// Compiling takes time in proportion: the stock guest's take 50 ms, so these take 14 s.
+    pub functions: u64,
+    /// A function takes 50,000 of them in four bytes of Wasm and a thousand times that in the compiler.
+    pub locals: u64,
+    /// A thousand each is what a large program has.
+    pub globals: u64,
+    /// A program that was started once and saved has one for every stretch of memory it touched.
+    pub data_segments: u64,
+    /// Compilers make one for each table.
+    pub element_segments: u64,
+    /// Debug builds export their functions by the hundred.
+    pub exports: u64,
+    /// One alias for every function that joins two modules.
+    pub instances: u64,
+    /// Names of functions are kept for the sake of traps; debugging information belongs elsewhere.
+    pub custom_bytes: u64,
+}
+
+/// One: the pool of instances has one memory for each call.
+pub(crate) const MEMORIES: u32 = 1;
+
+/// Tables of one guest: its module's, those of wit-component's two small ones, and room for components linked from
+/// several modules.
+pub(crate) const TABLES: u32 = 8;
+
+impl Default for GuestBounds {
+    fn default() -> Self {
+        Self {
+            modules: 64,
+            nesting: 8,
+            types: 10_000,
+            type_bytes: 1 << 20,
+            imports: 2_000,
+            functions: 50_000,
+            locals: 1_000_000,
+            globals: 10_000,
+            data_segments: 20_000,
+            element_segments: 1_000,
+            exports: 10_000,
+            instances: 5_000,
+            custom_bytes: 4 << 20,
+        }
+    }
+}
+
+fn allowed(config: &SandboxConfig, part: GuestPart) -> u64 {
+    let bounds = &config.bounds;
+    match part {
+        GuestPart::Modules => bounds.modules,
+        GuestPart::Nesting => bounds.nesting,
+        GuestPart::Types => bounds.types,
+        GuestPart::TypeBytes => bounds.type_bytes,
+        GuestPart::Imports => bounds.imports,
+        GuestPart::Functions => bounds.functions,
+        GuestPart::Locals => bounds.locals,
+        GuestPart::Memories => MEMORIES.into(),
+        GuestPart::Tables => TABLES.into(),
+        GuestPart::Globals => bounds.globals,
+        GuestPart::DataSegments => bounds.data_segments,
+        GuestPart::ElementSegments => bounds.element_segments,
+        GuestPart::Exports => bounds.exports,
+        GuestPart::Instances => bounds.instances,
+        GuestPart::CustomBytes => bounds.custom_bytes,
+        GuestPart::MemoryBytes => u64::try_from(config.memory_bytes).unwrap_or(u64::MAX),
+        GuestPart::TableElements => u64::try_from(config.table_elements).unwrap_or(u64::MAX),
+    }
+}
+
+/// What of a guest has been counted so far.
+pub(crate) struct Tally<'a> {
+    config: &'a SandboxConfig,
+    found: BTreeMap<GuestPart, u64>,
+}
+
+/// A guest has too much of a part.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct TooMany {
+    pub(crate) part: GuestPart,
+    pub(crate) found: u64,
+    pub(crate) allowed: u64,
+}
+
+impl<'a> Tally<'a> {
+    pub(crate) fn new(config: &'a SandboxConfig) -> Self {
+        Self {
+            config,
+            found: BTreeMap::new(),
+        }
+    }
+
+    /// Counts `more` of a part; what is counted may lie ahead, so that nobody reads a million things to refuse them.
+    pub(crate) fn add(&mut self, part: GuestPart, more: impl TryInto<u64>) -> Result<(), TooMany> {
+        let found = self.found.entry(part).or_default();
+        *found = found.saturating_add(more.try_into().unwrap_or(u64::MAX));
+        within(part, *found, allowed(self.config, part))
+    }
+
+    /// Holds a depth against its bound.
+    pub(crate) fn depth(&self, depth: usize) -> Result<(), TooMany> {
+        let found = u64::try_from(depth).unwrap_or(u64::MAX);
+        within(GuestPart::Nesting, found, self.config.bounds.nesting)
+    }
+}
+
+fn within(part: GuestPart, found: u64, allowed: u64) -> Result<(), TooMany> {
+    if found <= allowed {
+        return Ok(());
+    }
+    Err(TooMany { part, found, allowed })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_add_up_and_stop_at_their_bounds() {
+        let config = SandboxConfig {
+            bounds: GuestBounds {
+                functions: 10,
+                ..GuestBounds::default()
+            },
+            ..SandboxConfig::default()
+        };
+        let mut tally = Tally::new(&config);
+        assert_eq!(tally.add(GuestPart::Functions, 6_u32), Ok(()));
+        assert_eq!(tally.add(GuestPart::Types, 6_u32), Ok(()));
+        assert_eq!(tally.add(GuestPart::Functions, 4_u32), Ok(()));
+        let too_many = TooMany {
+            part: GuestPart::Functions,
+            found: 11,
+            allowed: 10,
+        };
+        assert_eq!(tally.add(GuestPart::Functions, 1_u32), Err(too_many));
+        assert!(tally.add(GuestPart::Functions, u64::MAX).is_err());
+        assert!(tally.depth(8).is_ok() && tally.depth(9).is_err());
+    }
+}

@@ -1,0 +1,146 @@
+use crate::artefact_load::Compiled;
+use crate::config::SandboxConfig;
+use crate::error::SandboxError;
+use crate::imports::{MESSAGE, one_line};
+use crate::{engine, upload};
+use rustix::process::{Resource, Rlimit, nice, setrlimit};
+use std::ffi::OsString;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use wasmtime::Engine;
+
+/// Where guests are compiled.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Compiler {
+    /// In this process: for guests of one's own. Nothing bounds what compiling takes but the guest's size.
+    #[default]
+    InProcess,
+    /// Each guest in a child process of its own, which ends when it goes over a limit or when nobody waits for it any more.
+    Child {
+        /// The program, by its full path; it runs [`ChildCompiler::run`].
+        program: PathBuf,
+        /// What it is told before the flags of [`ChildCompiler`].
+        arguments: Vec<OsString>,
+    },
+}
+
+/// Of what compiling a guest took too much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CompileCost {
+    /// Bytes of memory.
+    MemoryBytes,
+    /// Seconds of CPU time.
+    CpuSeconds,
+}
+
+impl fmt::Display for CompileCost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::MemoryBytes => "bytes of memory",
+            Self::CpuSeconds => "seconds of CPU time",
+        })
+    }
+}
+
+/// The inside of a child process that compiles one guest: limits itself, reads the guest from standard input, and answers
+/// on standard output. As flags: `--memory-bytes`, `--cpu-seconds` and `--memory-reservation`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChildCompiler {
+    /// The most memory it may take: address space, in which the program itself lies as well.
+    pub memory_bytes: u64,
+    /// The most CPU time it may take, in seconds.
+    pub cpu_seconds: u64,
+    /// As in [`SandboxConfig::memory_reservation`]; compiled code depends on it.
+    pub memory_reservation: u64,
+}
+
+/// First byte of the child's answer: machine code follows.
+pub(super) const DONE: u8 = 0;
+/// First byte of the child's answer: why there is none follows.
+pub(super) const REFUSED: u8 = 1;
+
+/// Open files: the three standard ones, and a few the system's libraries open on their way.
+const OPEN_FILES: u64 = 16;
+/// How far lanes and guests that run go before a guest that is compiled.
+const NICENESS: i32 = 10;
+
+impl ChildCompiler {
+    pub(super) fn of(config: &SandboxConfig) -> Self {
+        Self {
+            memory_bytes: config.compiler_memory_bytes,
+            cpu_seconds: config.compiler_cpu_seconds,
+            memory_reservation: config.memory_reservation,
+        }
+    }
+
+    pub(super) fn flags(&self) -> [String; 3] {
+        [
+            format!("--memory-bytes={}", self.memory_bytes),
+            format!("--cpu-seconds={}", self.cpu_seconds),
+            format!("--memory-reservation={}", self.memory_reservation),
+        ]
+    }
+
+    /// Does the work; the process should end with what this returns, and should have done nothing before.
+    pub fn run(&self) -> ExitCode {
+        match self.confine().and_then(|()| self.answer()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("error: {error}");
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    /// Takes from this process what compiling does not need.
+    fn confine(&self) -> io::Result<()> {
+        limit(Resource::Core, 0)?;
+        limit(Resource::Fsize, 0)?;
+        limit(Resource::Nofile, OPEN_FILES)?;
+        limit(Resource::As, self.memory_bytes)?;
+        limit(Resource::Data, self.memory_bytes)?;
+        let time = Rlimit {
+            current: Some(self.cpu_seconds),
+            // At this one the system kills without saying why.
+            maximum: Some(self.cpu_seconds.saturating_add(1)),
+        };
+        setrlimit(Resource::Cpu, time)?;
+        nice(NICENESS)?;
+        Ok(())
+    }
+
+    fn answer(&self) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        io::stdin().lock().read_to_end(&mut bytes)?;
+        let compiled = engine::compiling(self.memory_reservation)
+            .map_err(|error| SandboxError::host(format!("{error:#}")))
+            .and_then(|engine| compile(&engine, &bytes));
+        let (status, body) = match compiled {
+            Ok(compiled) => (DONE, compiled.into_bytes()),
+            Err(SandboxError::NotAGuest { reason }) => (REFUSED, reason.into_bytes()),
+            Err(other) => return Err(io::Error::other(other)),
+        };
+        let mut output = io::stdout().lock();
+        output.write_all(&[status])?;
+        output.write_all(&u64::try_from(body.len()).map_err(io::Error::other)?.to_le_bytes())?;
+        output.write_all(&body)?;
+        output.flush()
+    }
+}
+
+fn limit(resource: Resource, most: u64) -> io::Result<()> {
+    let limit = Rlimit {
+        current: Some(most),
+        maximum: Some(most),
+    };
+    Ok(setrlimit(resource, limit)?)
+}
+
+/// Machine code for a guest whose bytes have been checked.
+pub(crate) fn compile(engine: &Engine, bytes: &[u8]) -> Result<Compiled, SandboxError> {
+    let component = upload::componentised(bytes)?;
+    let compiled = Compiled::by(engine, &component);
+    compiled.map_err(|error| SandboxError::not_a_guest(one_line(&format!("{error:#}"), MESSAGE)))
+}

@@ -1,0 +1,223 @@
+//! What can be said of a guest's bytes before anything is made of them: how much of each part they hold, and what they
+//! import. Reads every section once, follows nothing, and stops at the first bound.
+
+use crate::bounds::{GuestPart, Tally, TooMany};
+use crate::config::SandboxConfig;
+use crate::error::SandboxError;
+use crate::imports::one_line;
+use crate::type_nesting;
+use crate::world::Names;
+use wasmparser::{BinaryReader, ComponentTypeRef, Encoding, Imports, Parser, Payload, SectionLimited};
+
+/// The longest text of the parser's that is passed on, in bytes.
+const REASON: usize = 256;
+
+/// Bytes of a page of linear memory.
+const PAGE: u64 = 1 << 16;
+
+/// Custom sections in which wit-bindgen leaves a core module's interface: components, read when the module becomes one.
+const INTERFACE_SECTION: &str = "component-type";
+
+/// Checks a component or a core module.
+///
+/// # Errors
+/// [`SandboxError::TooComplex`] names the part there is too much of; [`SandboxError::OtherWorld`] what it imports that
+/// guests do not get, and, of a component, what it does not export; [`SandboxError::NotAGuest`] where the bytes are no
+/// WebAssembly.
+pub(crate) fn inspect(bytes: &[u8], config: &SandboxConfig) -> Result<(), SandboxError> {
+    let mut inspection = Inspection {
+        tally: Tally::new(config),
+        names: Names::default(),
+    };
+    let outermost = inspection.walk(bytes, 0).map_err(SandboxError::from)?;
+    match outermost {
+        Encoding::Component => inspection.names.check(),
+        // What a module must export shows when it becomes a component.
+        Encoding::Module => inspection.names.check_imports(),
+    }
+}
+
+/// Why an inspection ends early.
+pub(crate) enum Stop {
+    TooMany(TooMany),
+    Malformed(wasmparser::Error),
+}
+
+impl From<TooMany> for Stop {
+    fn from(too_many: TooMany) -> Self {
+        Self::TooMany(too_many)
+    }
+}
+
+impl From<wasmparser::Error> for Stop {
+    fn from(error: wasmparser::Error) -> Self {
+        Self::Malformed(error)
+    }
+}
+
+impl From<Stop> for SandboxError {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::TooMany(TooMany { part, found, allowed }) => Self::TooComplex { part, found, allowed },
+            Stop::Malformed(error) => Self::not_a_guest(one_line(&error.to_string(), REASON)),
+        }
+    }
+}
+
+struct Inspection<'a> {
+    tally: Tally<'a>,
+    names: Names,
+}
+
+impl Inspection<'_> {
+    /// Reads the module or component in `bytes`, which lies `outside` others; returns which of the two it is.
+    fn walk(&mut self, bytes: &[u8], outside: usize) -> Result<Encoding, Stop> {
+        let mut inside = Vec::new();
+        let mut outermost = Encoding::Module;
+        for payload in Parser::new(0).parse_all(bytes) {
+            let payload = payload?;
+            match &payload {
+                Payload::Version { encoding, .. } => {
+                    if inside.is_empty() {
+                        outermost = *encoding;
+                    }
+                    inside.push(*encoding);
+                    self.tally.add(GuestPart::Modules, 1_u32)?;
+                    self.tally.depth(outside + inside.len())?;
+                }
+                Payload::End(_) => {
+                    inside.pop();
+                }
+                Payload::CustomSection(section) => {
+                    self.tally.add(GuestPart::CustomBytes, section.data().len())?;
+                    // Of the outermost module only, or a section inside a section would lead ever deeper.
+                    let interface = section.name().starts_with(INTERFACE_SECTION);
+                    if outside == 0 && inside == [Encoding::Module] && interface {
+                        let names = std::mem::take(&mut self.names);
+                        self.walk(section.data(), 1)?;
+                        self.names = names;
+                    }
+                }
+                _ => {
+                    self.module_section(&payload, outside + inside.len() == 1)?;
+                    self.component_section(&payload, bytes, outside + inside.len())?;
+                }
+            }
+        }
+        Ok(outermost)
+    }
+
+    fn module_section(&mut self, payload: &Payload<'_>, outermost: bool) -> Result<(), Stop> {
+        match payload {
+            Payload::TypeSection(types) => {
+                self.types(types)?;
+            }
+            Payload::ImportSection(imports) => {
+                self.tally.add(GuestPart::Imports, imports.count())?;
+                for import in imports.clone() {
+                    self.import(&import?, outermost)?;
+                }
+            }
+            Payload::FunctionSection(functions) => self.tally.add(GuestPart::Functions, functions.count())?,
+            Payload::CodeSectionEntry(body) => {
+                let mut locals = body.get_locals_reader()?;
+                for _ in 0..locals.get_count() {
+                    let (count, _) = locals.read()?;
+                    self.tally.add(GuestPart::Locals, count)?;
+                }
+            }
+            Payload::TableSection(tables) => {
+                self.tally.add(GuestPart::Tables, tables.count())?;
+                for table in tables.clone() {
+                    self.tally.add(GuestPart::TableElements, table?.ty.initial)?;
+                }
+            }
+            Payload::MemorySection(memories) => {
+                self.tally.add(GuestPart::Memories, memories.count())?;
+                for memory in memories.clone() {
+                    let bytes = memory?.initial.saturating_mul(PAGE);
+                    self.tally.add(GuestPart::MemoryBytes, bytes)?;
+                }
+            }
+            Payload::GlobalSection(globals) => self.tally.add(GuestPart::Globals, globals.count())?,
+            Payload::TagSection(tags) => self.tally.add(GuestPart::Types, tags.count())?,
+            Payload::ExportSection(exports) => self.tally.add(GuestPart::Exports, exports.count())?,
+            Payload::ElementSection(segments) => {
+                self.tally.add(GuestPart::ElementSegments, segments.count())?
+            }
+            Payload::DataSection(segments) => self.tally.add(GuestPart::DataSegments, segments.count())?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn import(&mut self, import: &Imports<'_>, outermost: bool) -> Result<(), Stop> {
+        match import {
+            Imports::Single(_, import) if outermost => {
+                self.names.import_of_module(import.module, import.name)
+            }
+            Imports::Single(..) => {}
+            Imports::Compact1 { module, items } => {
+                self.tally.add(GuestPart::Imports, items.count())?;
+                if outermost {
+                    self.names.import_of_module(module, "");
+                }
+            }
+            Imports::Compact2 { module, names, .. } => {
+                self.tally.add(GuestPart::Imports, names.count())?;
+                if outermost {
+                    self.names.import_of_module(module, "");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn component_section(&mut self, payload: &Payload<'_>, bytes: &[u8], depth: usize) -> Result<(), Stop> {
+        match payload {
+            Payload::CoreTypeSection(types) => self.types(types)?,
+            Payload::ComponentTypeSection(types) => {
+                self.types(types)?;
+                let section = bytes.get(types.range()).unwrap_or_default();
+                let reader = BinaryReader::new(section, types.range().start);
+                type_nesting::check(reader, depth, &mut self.tally)?;
+            }
+            Payload::InstanceSection(instances) => self.tally.add(GuestPart::Instances, instances.count())?,
+            Payload::ComponentInstanceSection(instances) => {
+                self.tally.add(GuestPart::Instances, instances.count())?;
+            }
+            Payload::ComponentAliasSection(aliases) => {
+                self.tally.add(GuestPart::Instances, aliases.count())?;
+            }
+            Payload::ComponentCanonicalSection(functions) => {
+                self.tally.add(GuestPart::Functions, functions.count())?;
+            }
+            Payload::ComponentImportSection(imports) => {
+                self.tally.add(GuestPart::Imports, imports.count())?;
+                for import in imports.clone() {
+                    let import = import?;
+                    // Names of types stand for what an allowed interface defines; linking checks them.
+                    if depth == 1 && !matches!(import.ty, ComponentTypeRef::Type(_)) {
+                        self.names.import(import.name.name);
+                    }
+                }
+            }
+            Payload::ComponentExportSection(exports) => {
+                self.tally.add(GuestPart::Exports, exports.count())?;
+                for export in exports.clone() {
+                    let export = export?;
+                    if depth == 1 {
+                        self.names.export(export.name.name);
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn types<T>(&mut self, types: &SectionLimited<'_, T>) -> Result<(), Stop> {
+        self.tally.add(GuestPart::TypeBytes, types.range().len())?;
+        Ok(self.tally.add(GuestPart::Types, types.count())?)
+    }
+}

@@ -1,0 +1,125 @@
+//! CPU time of guest code, by the clock of the thread it runs on.
+
+use crate::allowance::Allowance;
+use crate::breach::{Breach, Resource};
+use rustix::time::{ClockId, clock_gettime};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+/// The CPU time one call has taken, and how much of it lies after its last call to the host.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    nanos: AtomicU64,
+    slice_from: AtomicU64,
+}
+
+impl Meter {
+    /// The guest asks the host for something: a new slice begins.
+    pub(crate) fn host_call(&self) {
+        self.slice_from
+            .store(self.nanos.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    fn add(&self, cpu: Duration) {
+        let nanos = u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX);
+        self.nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    fn slice(&self) -> Duration {
+        let from = self.slice_from.load(Ordering::Relaxed);
+        Duration::from_nanos(self.nanos.load(Ordering::Relaxed).saturating_sub(from))
+    }
+
+    fn check(&self, allowance: &Allowance) -> Result<(), Breach> {
+        let limits = allowance.limits();
+        within(
+            Resource::CpuMillis,
+            allowance.cpu(),
+            Duration::from_secs(limits.cpu_seconds),
+        )?;
+        within(Resource::SliceMillis, self.slice(), limits.slice)
+    }
+}
+
+/// Runs a call of a guest, counts its CPU time, and ends it at its next interruption once a limit is passed. A call without
+/// an allowance ends by its deadline only.
+pub(crate) async fn metered<T>(
+    meter: &Meter,
+    allowance: Option<Arc<Allowance>>,
+    call: impl Future<Output = wasmtime::Result<T>>,
+) -> wasmtime::Result<T> {
+    let mut call = pin!(call);
+    poll_fn(move |context| {
+        if let Some(Err(breach)) = allowance.as_ref().map(|allowance| meter.check(allowance)) {
+            return Poll::Ready(Err(wasmtime::Error::new(breach)));
+        }
+        let before = thread_cpu();
+        let polled = call.as_mut().poll(context);
+        let cpu = thread_cpu().saturating_sub(before);
+        meter.add(cpu);
+        if let Some(allowance) = &allowance {
+            allowance.count_cpu(cpu);
+        }
+        polled
+    })
+    .await
+}
+
+/// CPU time this thread has taken since it began.
+pub(crate) fn thread_cpu() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
+}
+
+fn within(resource: Resource, used: Duration, allowed: Duration) -> Result<(), Breach> {
+    if used <= allowed {
+        return Ok(());
+    }
+    Err(Breach::Limit {
+        resource,
+        wanted: millis(used),
+        allowed: millis(allowed),
+    })
+}
+
+/// Whole milliseconds, rounded up: what is passed looks passed.
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Limits;
+
+    #[test]
+    fn a_slice_ends_with_a_call_to_the_host_and_the_sum_goes_on() {
+        let allowance = Allowance::new(Limits {
+            cpu_seconds: 10,
+            slice: Duration::from_secs(3),
+            ..Limits::default()
+        });
+        let meter = Meter::default();
+        let run = |seconds| {
+            meter.add(Duration::from_secs(seconds));
+            allowance.count_cpu(Duration::from_secs(seconds));
+            meter.check(&allowance)
+        };
+        assert_eq!(run(3), Ok(()));
+        let limit = |resource, wanted, allowed| Breach::Limit {
+            resource,
+            wanted,
+            allowed,
+        };
+        assert_eq!(run(1), Err(limit(Resource::SliceMillis, 4_000, 3_000)));
+        meter.host_call();
+        assert_eq!(run(3), Ok(()));
+        meter.host_call();
+        assert_eq!(run(3), Ok(()));
+        meter.host_call();
+        assert_eq!(run(1), Err(limit(Resource::CpuMillis, 11_000, 10_000)));
+    }
+}

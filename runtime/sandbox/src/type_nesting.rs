@@ -1,0 +1,71 @@
+//! Types of components and instances hold types in turn. The parser reads them by recursion, as deep as the bytes say;
+//! this looks first, without recursion.
+
+use crate::bounds::{GuestPart, Tally};
+use crate::inspection::Stop;
+use wasmparser::{
+    BinaryReader, ComponentAlias, ComponentExternName, ComponentImport, ComponentType, ComponentTypeRef,
+    CoreType,
+};
+
+const COMPONENT: u8 = 0x41;
+const INSTANCE: u8 = 0x42;
+
+/// Holds the nesting of a section of types, which lies at `depth`, against its bound, and counts the types inside types.
+pub(crate) fn check(mut section: BinaryReader<'_>, depth: usize, tally: &mut Tally<'_>) -> Result<(), Stop> {
+    for _ in 0..section.read_var_u32()? {
+        check_type(&mut section, depth, tally)?;
+    }
+    Ok(())
+}
+
+fn check_type(reader: &mut BinaryReader<'_>, depth: usize, tally: &mut Tally<'_>) -> Result<(), Stop> {
+    // Declarations still to come, for every type that is open.
+    let mut open = Vec::new();
+    enter_type(reader, &mut open)?;
+    while let Some(left) = open.last_mut() {
+        if *left == 0 {
+            open.pop();
+            continue;
+        }
+        *left -= 1;
+        tally.add(GuestPart::Types, 1_u32)?;
+        declaration(reader, &mut open)?;
+        tally.depth(depth + open.len())?;
+    }
+    Ok(())
+}
+
+/// Reads one type; of one that holds declarations only their number, which goes to `open`.
+fn enter_type(reader: &mut BinaryReader<'_>, open: &mut Vec<u32>) -> Result<(), Stop> {
+    match reader.clone().read_u8()? {
+        COMPONENT | INSTANCE => {
+            reader.read_u8()?;
+            open.push(reader.read_var_u32()?);
+        }
+        _ => {
+            reader.read::<ComponentType<'_>>()?;
+        }
+    }
+    Ok(())
+}
+
+fn declaration(reader: &mut BinaryReader<'_>, open: &mut Vec<u32>) -> Result<(), Stop> {
+    match reader.read_u8()? {
+        0x00 => {
+            reader.read::<CoreType<'_>>()?;
+        }
+        0x01 => enter_type(reader, open)?,
+        0x02 => {
+            reader.read::<ComponentAlias<'_>>()?;
+        }
+        0x03 => {
+            reader.read::<ComponentImport<'_>>()?;
+        }
+        _ => {
+            reader.read::<ComponentExternName<'_>>()?;
+            reader.read::<ComponentTypeRef>()?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! Every behaviour of the table, in a sandbox with a faked host and low limits.
+
+use crate::fakes::{Summing, context, model, samples, small};
+use crate::files;
+use frostline_behaviours::{BEHAVIOURS, Behaviour, Ending, Source};
+use frostline_sandbox::{Extracted, Job, Limits, Sandbox, SandboxConfig, SandboxError, Usage};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What is long for a guest is short for whoever waits for the test.
+fn sandbox() -> Sandbox {
+    Sandbox::new(SandboxConfig {
+        describe_deadline: Duration::from_secs(2),
+        ..small()
+    })
+    .unwrap()
+}
+
+fn limits() -> Limits {
+    Limits {
+        cpu_seconds: 1,
+        tensor_bytes: 12 << 20,
+        object_reads: 100,
+        object_bytes: 10 << 20,
+        output_bytes: 1 << 20,
+        ..Limits::default()
+    }
+}
+
+/// How far a guest came.
+enum Came {
+    NotPrepared(SandboxError),
+    NotDescribed(SandboxError),
+    Extracted(Result<Extracted, SandboxError>, Usage),
+}
+
+async fn come(sandbox: &Sandbox, bytes: Vec<u8>) -> Came {
+    let guest = match sandbox.prepare(bytes).await {
+        Ok(guest) => guest,
+        Err(error) => return Came::NotPrepared(error),
+    };
+    let description = match guest.describe(&model(), "").await {
+        Ok(description) => description,
+        Err(error) => return Came::NotDescribed(error),
+    };
+    let job = Job::new(model(), &description, "last", "").unwrap();
+    let context = context(Arc::new(Summing::default()), limits());
+    let allowance = Arc::clone(&context.allowance);
+    let extracted = guest.extract(&samples(&["1", "2"]), &job, context).await;
+    assert_eq!(allowance.tensor_bytes(), 0, "what it held is given back");
+    Came::Extracted(extracted, allowance.usage())
+}
+
+fn check(behaviour: &Behaviour, came: Came) -> Result<(), String> {
+    let (as_it_should, message) = match (&behaviour.ends, &came) {
+        (
+            Ending::Refused(_),
+            Came::NotPrepared(error @ (SandboxError::TooComplex { .. } | SandboxError::OtherWorld { .. })),
+        ) => (true, error.to_string()),
+        (Ending::NotDescribed(_), Came::NotDescribed(error)) => (true, error.to_string()),
+        (Ending::Limit(_), Came::Extracted(Err(error @ SandboxError::Limit { wanted, allowed, .. }), _)) => {
+            (wanted > allowed, error.to_string())
+        }
+        (Ending::Trapped(_), Came::Extracted(Err(error @ SandboxError::Trapped { .. }), _))
+        | (Ending::BadAnswer(_), Came::Extracted(Err(error @ SandboxError::BadAnswer { .. }), _))
+        | (Ending::Failed(_), Came::Extracted(Err(error @ SandboxError::Failed(_)), _)) => {
+            (true, error.to_string())
+        }
+        (Ending::Served, Came::Extracted(Ok(extracted), usage)) => (
+            extracted.activations.shape().dims() == [2, 4] && usage.calls == 1,
+            String::new(),
+        ),
+        (_, Came::NotPrepared(error) | Came::NotDescribed(error) | Came::Extracted(Err(error), _)) => {
+            (false, error.to_string())
+        }
+        (_, Came::Extracted(Ok(_), _)) => (false, "it was served".to_owned()),
+    };
+    let words = match behaviour.ends {
+        Ending::Refused(words)
+        | Ending::NotDescribed(words)
+        | Ending::Limit(words)
+        | Ending::Trapped(words)
+        | Ending::BadAnswer(words)
+        | Ending::Failed(words) => words,
+        Ending::Served => "",
+    };
+    // Whatever a guest says, its tenant reads a line or two of it.
+    if as_it_should && message.contains(words) && message.len() < 3_000 {
+        return Ok(());
+    }
+    let message: String = message.chars().take(500).collect();
+    Err(format!(
+        "{} should end {:?}: {message}",
+        behaviour.name, behaviour.ends
+    ))
+}
+
+#[tokio::test]
+async fn every_behaviour_ends_as_the_table_says() {
+    let sandbox = sandbox();
+    let mut wrong = Vec::new();
+    for behaviour in BEHAVIOURS {
+        let bytes = match behaviour.guest {
+            Source::Made(make) => Some(make()),
+            Source::Compiled => files::component(behaviour.name),
+        };
+        if let Some(bytes) = bytes {
+            wrong.extend(check(behaviour, come(&sandbox, bytes).await).err());
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
