@@ -1,5 +1,6 @@
 //! What the misbehaving guests in `examples/` share: an honest beginning.
 
+pub use frostline_guest;
 use frostline_guest::{
     Activation, Activations, Description, Failure, ModelView, Pixels, Sample, ServedCut, Tensor, TensorType,
 };
@@ -36,4 +37,46 @@ pub fn first_key(samples: &[Sample]) -> String {
         .first()
         .map(|sample| sample.key.clone())
         .unwrap_or_default()
+}
+
+/// Activations of one row per sample, as honest as a guest that has seen no photo can be.
+pub fn answer(samples: &[Sample]) -> Activations {
+    zeros(samples.len(), 4)
+}
+
+/// Makes a guest that is called `$name`, describes itself honestly, and extracts as the function says.
+#[macro_export]
+macro_rules! extracts {
+    ($name:literal, $extract:expr) => {
+        $crate::behaves!(
+            |model, _parameters| $crate::describe($name, model),
+            $extract
+        );
+    };
+}
+
+/// Makes a guest of two functions, for `describe` and for `extract`.
+#[macro_export]
+macro_rules! behaves {
+    ($describe:expr, $extract:expr) => {
+        use $crate::frostline_guest::{
+            Activations, Description, Failure, FrozenPrefix, Job, ModelView, Sample,
+        };
+
+        struct Hostile;
+
+        impl FrozenPrefix for Hostile {
+            fn describe(model: ModelView, parameters: String) -> Result<Description, Failure> {
+                let describe: fn(ModelView, String) -> Result<Description, Failure> = $describe;
+                describe(model, parameters)
+            }
+
+            fn extract(samples: Vec<Sample>, job: Job) -> Result<Activations, Failure> {
+                let extract: fn(Vec<Sample>, Job) -> Result<Activations, Failure> = $extract;
+                extract(samples, job)
+            }
+        }
+
+        $crate::frostline_guest::export!(Hostile);
+    };
 }

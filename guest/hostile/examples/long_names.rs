@@ -1,0 +1,6 @@
+//! Calls itself a megabyte, in control characters.
+
+frostline_hostile::behaves!(
+    |model, _| frostline_hostile::describe(&"\u{1b}[31mlong\n".repeat(1 << 17), model),
+    |samples, _| Ok(frostline_hostile::answer(&samples))
+);

@@ -1,0 +1,12 @@
+//! Makes a tensor whose number of elements fits no machine.
+
+use frostline_hostile::frostline_guest::{Tensor, TensorType};
+
+frostline_hostile::extracts!("overflow_shape", |samples, _| {
+    drop(Tensor::new(
+        &[u32::MAX, u32::MAX, u32::MAX],
+        TensorType::Fp64,
+        &[],
+    ));
+    Ok(frostline_hostile::answer(&samples))
+});

@@ -1,0 +1,24 @@
+//! Reads objects outside of the data root, under every name it can think of.
+
+use frostline_hostile::frostline_guest::objects;
+
+frostline_hostile::extracts!("read_outside", |samples, _| {
+    let names = [
+        "../secret",
+        "/etc/passwd",
+        "%2e%2e/secret",
+        "a/../../secret",
+        "",
+        "a\0b",
+    ];
+    let long = "x".repeat(1 << 20);
+    let mut refused = Ok(Vec::new());
+    for name in names.into_iter().chain([long.as_str()]) {
+        refused = objects::read(name, 0, 1);
+        if refused.is_ok() {
+            return Ok(frostline_hostile::answer(&samples));
+        }
+    }
+    refused?;
+    Ok(frostline_hostile::answer(&samples))
+});

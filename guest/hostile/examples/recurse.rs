@@ -1,0 +1,13 @@
+//! Calls itself without end.
+
+#[inline(never)]
+#[allow(unconditional_recursion, reason = "that is the point")]
+fn deeper(turns: u64) -> u64 {
+    let further = std::hint::black_box(turns).wrapping_add(1);
+    deeper(further).wrapping_mul(3) ^ std::hint::black_box(turns)
+}
+
+frostline_hostile::extracts!("recurse", |samples, _| {
+    std::hint::black_box(deeper(samples.len() as u64));
+    Ok(frostline_hostile::answer(&samples))
+});

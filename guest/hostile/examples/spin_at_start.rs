@@ -1,0 +1,14 @@
+//! Never comes back from its start function, before any of its exports is called.
+
+/// wit-component calls it when an instance is made.
+#[unsafe(no_mangle)]
+pub extern "C" fn _initialize() {
+    let mut turns = 0u64;
+    while std::hint::black_box(turns) != u64::MAX {
+        turns = turns.wrapping_add(2) & !1;
+    }
+}
+
+frostline_hostile::extracts!("spin_at_start", |samples, _| Ok(frostline_hostile::answer(
+    &samples
+)));

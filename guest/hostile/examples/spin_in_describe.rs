@@ -1,0 +1,12 @@
+//! Never comes back from `describe`.
+
+frostline_hostile::behaves!(
+    |model, _| {
+        let mut turns = model.cuts.len() as u64;
+        while std::hint::black_box(turns) != u64::MAX {
+            turns = turns.wrapping_add(2) & !1;
+        }
+        frostline_hostile::describe("spin_in_describe", model)
+    },
+    |samples, _| Ok(frostline_hostile::answer(&samples))
+);

@@ -1,0 +1,13 @@
+//! Asks for graphs that are not of its extraction's model: a path, another model, one with a name of a megabyte.
+
+use frostline_hostile::frostline_guest::bindings::wasi::nn::graph::load_by_name;
+
+frostline_hostile::extracts!("unknown_graph", |samples, _| {
+    for name in ["../../etc/passwd", "other-model", "data", &"x".repeat(1 << 20)] {
+        if load_by_name(name).is_ok() {
+            return Ok(frostline_hostile::answer(&samples));
+        }
+    }
+    load_by_name("../other/features")?;
+    Ok(frostline_hostile::answer(&samples))
+});
