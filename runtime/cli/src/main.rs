@@ -25,6 +25,10 @@ const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    // Before anything else is started in a process that is to do only this.
+    if let Command::CompileGuest(flags) = &arguments.command {
+        return flags.compiler().run();
+    }
     start_log(&arguments);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -64,6 +68,7 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
         Command::Guest(command) => guest::run(command, json).await,
         Command::Model(command) => model::run(command, json).await,
         Command::Admin(flags) => admin::run(flags, json).await,
+        Command::CompileGuest(_) => Ok(()),
         Command::Completions { shell } => {
             clap_complete::generate(
                 shell,

@@ -1,11 +1,11 @@
 //! `frostline serve`.
 
 use crate::admin::ADMIN_SOCKET;
-use crate::arguments::Serve;
+use crate::arguments::{COMPILE_GUEST, Serve};
 use crate::host::data_url;
 use crate::output::print_json;
 use anyhow::{Context, Result};
-use frostline_server::{Host, HostSettings};
+use frostline_server::{Compiler, Host, HostSettings};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -16,6 +16,11 @@ pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> R
     let mut config = settings(flags)?.check()?;
     let socket = config.admin_socket.take();
     config.admin_socket = Some(socket.unwrap_or_else(|| config.local.join(ADMIN_SOCKET)));
+    config.compiler = Compiler::Child {
+        program: std::env::current_exe()
+            .context("cannot tell which program this is, to compile guests with it")?,
+        arguments: vec![COMPILE_GUEST.into()],
+    };
     let token_file = config.token_file.clone();
     let host = Host::start(config).await?;
     let url = format!("http://{}", host.address());

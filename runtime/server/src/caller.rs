@@ -111,7 +111,11 @@ impl Caller {
         let service = &self.service;
         let prepare = async {
             let bytes = service.state.guests.blob(&pin.sha256).await?;
-            Ok(service.sandbox.prepare(bytes).await?)
+            Ok(service
+                .sandbox
+                .for_tenant(&self.tenant.name)
+                .prepare(bytes)
+                .await?)
         };
         service.prepared.get_or_insert_async(&pin.sha256, prepare).await
     }

@@ -256,6 +256,7 @@ async fn service(config: HostConfig) -> Result<Service, StartError> {
     let sandbox = Sandbox::new(SandboxConfig {
         artefacts: Some(config.local.join("artefacts")),
         upload_bytes: usize::try_from(limits.guest_bytes).unwrap_or(usize::MAX),
+        compiler: config.compiler.clone(),
         ..SandboxConfig::default()
     })?;
     let lanes = LanesConfig {

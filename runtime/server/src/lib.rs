@@ -27,6 +27,7 @@ pub use config::{
     ConfigError, EngineSettings, ExtractionSettings, HostConfig, HostSettings, LimitSettings, Limits,
     StatePlace,
 };
+pub use frostline_sandbox::Compiler;
 pub use host::{Host, RunningHost, StartError};
 pub use roots::{GrantedRoots, Root};
 pub use state::StateError;

@@ -1,12 +1,14 @@
 //! What can be typed: commands, flags, their help.
 
 mod admin;
+mod compile;
 mod guest;
 mod host;
 mod job;
 mod value;
 
 pub(crate) use admin::{Admin, AdminCommand, Quota, Tenant, Uploads};
+pub(crate) use compile::{COMPILE_GUEST, CompileGuest};
 pub(crate) use guest::{Authoring, BuildGuest, CheckGuest, Language, NewGuest, RunGuest};
 pub(crate) use host::{Guest, HostFlags, Model, RemoteHost, Serve};
 pub(crate) use job::{Eval, Plan, Profile, Train};
@@ -47,6 +49,8 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Model(Model),
     Admin(Admin),
+    #[command(name = COMPILE_GUEST, hide = true)]
+    CompileGuest(CompileGuest),
     /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  frostline completions bash > ~/.local/share/bash-completion/completions/frostline"

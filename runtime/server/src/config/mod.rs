@@ -8,6 +8,7 @@ pub use settings::{EngineSettings, ExtractionSettings, HostSettings, LimitSettin
 
 use crate::GrantedRoots;
 use frostline_engine::Device;
+use frostline_sandbox::Compiler;
 use frostline_wire::Quota;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -98,6 +99,8 @@ pub struct HostConfig {
     pub data: GrantedRoots,
     /// What the lanes compute on.
     pub device: Device,
+    /// Where guests are compiled; in this process unless whoever starts the host says otherwise.
+    pub compiler: Compiler,
     /// Engine lanes.
     pub lanes: usize,
     /// Threads of one lane.

@@ -2,6 +2,7 @@ use super::{ConfigError, HostConfig, Limits, StatePlace};
 use crate::GrantedRoots;
 use frostline_batching::GrantRules;
 use frostline_engine::Device;
+use frostline_sandbox::Compiler;
 use frostline_wire::Quota;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -199,6 +200,7 @@ impl HostSettings {
             local,
             data: GrantedRoots::new(&self.data)?,
             device,
+            compiler: Compiler::InProcess,
             lanes,
             threads_per_lane: or(threads, cores / lanes),
             decode_threads: or(decoders, cores),

@@ -181,6 +181,8 @@ impl From<SandboxError> for Refusal {
                 limit: allowed as u64,
             },
             SandboxError::NotAGuest { .. }
+            | SandboxError::TooComplex { .. }
+            | SandboxError::TooCostly { .. }
             | SandboxError::OtherWorld { .. }
             | SandboxError::NotServed { .. } => Self::Request { message },
             SandboxError::PrepareDeadline { after } | SandboxError::Busy { after } => Self::Busy {

@@ -49,7 +49,11 @@ async fn store_guest(
     upload: &Upload,
 ) -> Result<(Arc<Stored<()>>, bool), Refusal> {
     check_hash(upload, wanted)?;
-    let guest = caller.sandbox.prepare(upload.bytes.clone()).await?;
+    let guest = caller
+        .sandbox
+        .for_tenant(&caller.tenant().name)
+        .prepare(upload.bytes.clone())
+        .await?;
     let _storing = caller.tenant().storing.lock().await;
     has_room(caller, &caller.guests(), name, upload)?;
     let stored = caller

@@ -9,6 +9,7 @@
 
 mod bad_input;
 mod bad_models;
+mod compiler;
 mod guests;
 mod harness;
 mod hosts;

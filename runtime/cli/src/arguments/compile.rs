@@ -1,0 +1,30 @@
+use clap::Args;
+use frostline_sandbox::ChildCompiler;
+
+/// The name of the command of [`CompileGuest`].
+pub(crate) const COMPILE_GUEST: &str = "compile-guest";
+
+/// Compile one guest: the inside of a process that `frostline serve` starts for it
+#[derive(Debug, Args)]
+#[command(after_help = "Example: none. `frostline serve` runs it for every guest it compiles.")]
+pub(crate) struct CompileGuest {
+    /// The most memory, in bytes
+    #[arg(long)]
+    memory_bytes: u64,
+    /// The most CPU time, in seconds
+    #[arg(long)]
+    cpu_seconds: u64,
+    /// Address space of a linear memory, in bytes
+    #[arg(long)]
+    memory_reservation: u64,
+}
+
+impl CompileGuest {
+    pub(crate) fn compiler(&self) -> ChildCompiler {
+        ChildCompiler {
+            memory_bytes: self.memory_bytes,
+            cpu_seconds: self.cpu_seconds,
+            memory_reservation: self.memory_reservation,
+        }
+    }
+}
