@@ -69,6 +69,8 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
         Command::Model(command) => model::run(command, json).await,
         Command::Admin(flags) => admin::run(flags, json).await,
         Command::CompileGuest(_) => Ok(()),
+        // The first signal to end is the host's matter: it closes the lane when running work is done.
+        Command::Lanes => Ok(tokio::task::spawn_blocking(frostline_server::serve_lane).await??),
         Command::Completions { shell } => {
             clap_complete::generate(
                 shell,

@@ -5,7 +5,7 @@ use crate::arguments::{COMPILE_GUEST, Serve};
 use crate::host::data_url;
 use crate::output::print_json;
 use anyhow::{Context, Result};
-use frostline_server::{Compiler, Host, HostSettings};
+use frostline_server::{ChildLanes, Compiler, Host, HostSettings, LanesPlace};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -13,12 +13,18 @@ use tokio_util::sync::CancellationToken;
 const DRAIN: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> Result<()> {
-    let mut config = settings(flags)?.check()?;
+    let settings = settings(flags)?;
+    let lanes_in_child = settings.engine.lanes_in_child;
+    let mut config = settings.check()?;
+    let program = std::env::current_exe()
+        .context("cannot tell which program this is, to run lanes and compile guests with it")?;
+    if lanes_in_child {
+        config.lanes_place = LanesPlace::Child(ChildLanes::new(program.clone(), ["lanes"]));
+    }
     let socket = config.admin_socket.take();
     config.admin_socket = Some(socket.unwrap_or_else(|| config.local.join(ADMIN_SOCKET)));
     config.compiler = Compiler::Child {
-        program: std::env::current_exe()
-            .context("cannot tell which program this is, to compile guests with it")?,
+        program,
         arguments: vec![COMPILE_GUEST.into()],
     };
     let token_file = config.token_file.clone();

@@ -262,6 +262,7 @@ async fn service(config: HostConfig) -> Result<Service, StartError> {
     let lanes = LanesConfig {
         lanes: config.lanes,
         threads_per_lane: config.threads_per_lane,
+        place: config.lanes_place.clone(),
         ..LanesConfig::for_device(config.device)
     };
     let stages = ModelStages::new(Arc::clone(&state.models), limits.stage_bytes, Handle::current());

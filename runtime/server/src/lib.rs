@@ -27,6 +27,7 @@ pub use config::{
     ConfigError, EngineSettings, ExtractionSettings, HostConfig, HostSettings, LimitSettings, Limits,
     StatePlace,
 };
+pub use frostline_engine::{ChildLanes, LanesPlace, serve_lane};
 pub use frostline_sandbox::Compiler;
 pub use host::{Host, RunningHost, StartError};
 pub use roots::{GrantedRoots, Root};

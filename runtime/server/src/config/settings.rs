@@ -1,7 +1,7 @@
 use super::{ConfigError, HostConfig, Limits, StatePlace};
 use crate::GrantedRoots;
 use frostline_batching::GrantRules;
-use frostline_engine::Device;
+use frostline_engine::{Device, LanesPlace};
 use frostline_sandbox::Compiler;
 use frostline_wire::Quota;
 use serde::{Deserialize, Serialize};
@@ -70,6 +70,9 @@ pub struct EngineSettings {
     pub threads_per_lane: usize,
     /// Threads that decode images; 0 takes one per core.
     pub decode_threads: usize,
+    /// `frostline serve` runs each lane in a child process, so that a network that crashes ONNX Runtime ends no other
+    /// tenant's work. A host inside another program does not: the networks there are its owner's.
+    pub lanes_in_child: bool,
 }
 
 impl Default for EngineSettings {
@@ -81,6 +84,7 @@ impl Default for EngineSettings {
             lanes: 0,
             threads_per_lane: 0,
             decode_threads: 0,
+            lanes_in_child: true,
         }
     }
 }
@@ -203,6 +207,7 @@ impl HostSettings {
             compiler: Compiler::InProcess,
             lanes,
             threads_per_lane: or(threads, cores / lanes),
+            lanes_place: LanesPlace::InProcess,
             decode_threads: or(decoders, cores),
             running: within("extractions.running", self.extractions.running, 1, 1024)?,
             queued: within("extractions.queued", self.extractions.queued, 0, 100_000)?,

@@ -13,6 +13,7 @@ mod compiler;
 mod guests;
 mod harness;
 mod hosts;
+mod lanes;
 mod operating;
 mod place;
 mod real_data;

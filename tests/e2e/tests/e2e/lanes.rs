@@ -1,0 +1,50 @@
+//! Lanes of a host, in processes of their own.
+
+use crate::harness::{Scratch, events, series};
+use frostline_e2e::HostProcess;
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn a_job_does_not_notice_that_lanes_died() {
+    let scratch = Scratch::with_photos(6, 2);
+    let host = scratch.host(&[]);
+    let flags = [
+        "--host",
+        &host.url(),
+        "--token-file",
+        host.token_file().to_str().unwrap(),
+        "--split",
+        "features",
+    ];
+    let undisturbed = events(&scratch.train(&flags));
+    let lanes = processes_of(&host);
+    assert!(!lanes.is_empty(), "the lanes of `serve` have processes");
+    assert!(
+        Command::new("kill")
+            .arg("-9")
+            .args(&lanes)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let disturbed = events(&scratch.train(&flags));
+    assert_eq!(
+        series(&disturbed, "step", "loss"),
+        series(&undisturbed, "step", "loss")
+    );
+    assert!(processes_of(&host).iter().any(|lane| !lanes.contains(lane)));
+}
+
+/// The ids of the processes that `host` started.
+fn processes_of(host: &HostProcess) -> Vec<String> {
+    let threads = Path::new("/proc").join(host.id().to_string()).join("task");
+    let children = |thread: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(thread.unwrap().path().join("children")).unwrap()
+    };
+    let all: Vec<String> = std::fs::read_dir(threads).unwrap().map(children).collect();
+    all.iter()
+        .flat_map(|ids| ids.split_whitespace())
+        .map(str::to_owned)
+        .collect()
+}
