@@ -5,11 +5,13 @@ mod key_scoping;
 mod mutation;
 mod onnx_reader;
 mod request_parser;
+mod upload_validation;
 
 pub use key_scoping::key_scoping;
 pub use mutation::Mutator;
 pub use onnx_reader::onnx_reader;
 pub use request_parser::request_parser;
+pub use upload_validation::upload_validation;
 
 /// A fuzz target.
 #[derive(Debug, Clone, Copy)]
@@ -43,5 +45,11 @@ pub const TARGETS: &[Target] = &[
         run: request_parser,
         seeds: request_parser::seeds,
         mutations: 8000,
+    },
+    Target {
+        name: "upload_validation",
+        run: upload_validation,
+        seeds: upload_validation::seeds,
+        mutations: 2000,
     },
 ];

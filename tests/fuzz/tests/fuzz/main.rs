@@ -26,6 +26,11 @@ fn request_parser() {
 }
 
 #[test]
+fn upload_validation() {
+    exercise("upload_validation");
+}
+
+#[test]
 fn every_target_is_exercised_and_has_its_binary() {
     let binaries = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("libfuzzer/fuzz_targets");
     let mut found: Vec<String> = std::fs::read_dir(binaries)
@@ -45,7 +50,15 @@ fn every_target_is_exercised_and_has_its_binary() {
     let mut targets: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
     targets.sort_unstable();
     assert_eq!(found, targets);
-    assert_eq!(targets, ["key_scoping", "onnx_reader", "request_parser"]);
+    assert_eq!(
+        targets,
+        [
+            "key_scoping",
+            "onnx_reader",
+            "request_parser",
+            "upload_validation"
+        ]
+    );
 }
 
 fn exercise(name: &str) {
