@@ -22,21 +22,23 @@ pub(super) async fn authorize(
     next: Next,
 ) -> Result<Response, Refusal> {
     let given = bearer(request.headers()).ok_or(Refusal::Unauthorized)?;
-    if let Some(wait) = service.bouncer.wait(from, Instant::now()) {
-        return Err(Refusal::Busy {
-            message: format!("too many bad tokens came from {from}; the next one is looked at later"),
-            retry_after: wait,
-        });
-    }
     match service.tenants.admit(given, frostline_profile::now()) {
         Ok(tenant) => {
-            service.bouncer.good(from);
             tracing::Span::current().record("tenant", &tenant.name);
             request.extensions_mut().insert(tenant);
             Ok(next.run(request).await)
         }
         Err(denied) => {
-            service.bouncer.bad(from, Instant::now());
+            let (now, bouncer) = (Instant::now(), &service.bouncer);
+            if let Some(wait) = bouncer.wait(from, now) {
+                return Err(Refusal::Busy {
+                    message: format!(
+                        "too many bad tokens came from {from}; come back later, or with a good one"
+                    ),
+                    retry_after: wait,
+                });
+            }
+            bouncer.bad(from, now);
             Err(denied.into())
         }
     }
