@@ -33,6 +33,7 @@ pub(crate) struct Tally {
     pub(crate) extractions: Family<TenantLabels, Counter>,
     pub(crate) samples: Family<TenantLabels, Counter>,
     pub(crate) answer_bytes: Family<TenantLabels, Counter>,
+    pub(crate) cpu_millis: Family<TenantLabels, Counter>,
     known: Mutex<BTreeSet<String>>,
 }
 
@@ -64,13 +65,18 @@ impl Tally {
             .insert(labels.tenant);
     }
 
-    /// Extractions, samples and bytes of a tenant so far.
-    pub(crate) fn of(&self, tenant: &str) -> [u64; 3] {
+    /// Extractions, samples, bytes and CPU time of a tenant so far.
+    pub(crate) fn of(&self, tenant: &str) -> [u64; 4] {
         let labels = TenantLabels {
             tenant: tenant.to_owned(),
         };
-        [&self.extractions, &self.samples, &self.answer_bytes]
-            .map(|family| family.get(&labels).map_or(0, |counter| counter.get()))
+        [
+            &self.extractions,
+            &self.samples,
+            &self.answer_bytes,
+            &self.cpu_millis,
+        ]
+        .map(|family| family.get(&labels).map_or(0, |counter| counter.get()))
     }
 }
 
@@ -174,6 +180,11 @@ impl Metrics {
                 "tenant_answer_bytes",
                 "Bytes of extractions sent",
                 &self.tenants.answer_bytes,
+            ),
+            (
+                "tenant_guest_cpu_millis",
+                "Milliseconds of CPU time of guest code",
+                &self.tenants.cpu_millis,
             ),
         ];
         for (name, help, family) in tenants {

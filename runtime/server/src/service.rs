@@ -97,7 +97,7 @@ impl Service {
             .collect();
         let tenant = |name: String| {
             let standing = standings.get(&name).copied().unwrap_or_default();
-            let [extractions, samples, answer_bytes] = self.metrics.tenants.of(&name);
+            let [extractions, samples, answer_bytes, cpu_millis] = self.metrics.tenants.of(&name);
             TenantActivity {
                 running: standing.running as u64,
                 queued: standing.queued as u64,
@@ -105,6 +105,7 @@ impl Service {
                 extractions,
                 samples,
                 answer_bytes,
+                cpu_millis,
             }
         };
         Activity {

@@ -101,6 +101,8 @@ pub struct TenantActivity {
     pub samples: u64,
     /// Bytes of answers sent.
     pub answer_bytes: u64,
+    /// Milliseconds of CPU time of its guests' code.
+    pub cpu_millis: u64,
 }
 
 /// Who did what when.

@@ -19,6 +19,8 @@ pub enum QuotaKey {
     StoredBytes,
     /// Seconds one extraction may take, waiting included.
     WallSeconds,
+    /// Seconds of CPU time of guest code for one extraction.
+    CpuSeconds,
     /// Bytes of tensors alive on the host for one extraction.
     TensorBytes,
     /// Objects one extraction may read.
@@ -46,12 +48,13 @@ pub enum QuotaUnit {
 pub type Quota = BTreeMap<QuotaKey, u64>;
 
 /// A quota's keys as hosts and admins write them.
-const NAMES: [(QuotaKey, &str); 10] = [
+const NAMES: [(QuotaKey, &str); 11] = [
     (QuotaKey::Running, "running"),
     (QuotaKey::Queued, "queued"),
     (QuotaKey::Uploads, "uploads"),
     (QuotaKey::StoredBytes, "stored_bytes"),
     (QuotaKey::WallSeconds, "wall_seconds"),
+    (QuotaKey::CpuSeconds, "cpu_seconds"),
     (QuotaKey::TensorBytes, "tensor_bytes"),
     (QuotaKey::ObjectReads, "object_reads"),
     (QuotaKey::ObjectBytes, "object_bytes"),
@@ -69,7 +72,7 @@ impl QuotaKey {
     pub fn unit(self) -> QuotaUnit {
         match self {
             Self::Running | Self::Queued | Self::Uploads | Self::ObjectReads => QuotaUnit::Number,
-            Self::WallSeconds => QuotaUnit::Seconds,
+            Self::WallSeconds | Self::CpuSeconds => QuotaUnit::Seconds,
             Self::StoredBytes
             | Self::TensorBytes
             | Self::ObjectBytes

@@ -116,9 +116,16 @@ fn show(before: &Activity, now: &Activity, seconds: f64, again: bool) -> Result<
         .map(|tenant| row(before, tenant, seconds))
         .collect();
     let header = [
-        "TENANT", "RUNNING", "QUEUED", "IMAGES/S", "SENT/S", "IMAGES", "SENT",
+        "TENANT",
+        "RUNNING",
+        "QUEUED",
+        "IMAGES/S",
+        "SENT/S",
+        "IMAGES",
+        "SENT",
+        "GUEST CPU",
     ];
-    print_table(&header, &[false, true, true, true, true, true, true], &rows)?;
+    print_table(&header, &[false, true, true, true, true, true, true, true], &rows)?;
     Ok(())
 }
 
@@ -134,5 +141,6 @@ fn row(before: &Activity, now: &TenantActivity, seconds: f64) -> Vec<String> {
         bytes(rate(now.answer_bytes, sent) as u64),
         now.samples.to_string(),
         bytes(now.answer_bytes),
+        format!("{:.1} s", now.cpu_millis as f64 / 1e3),
     ]
 }

@@ -19,6 +19,8 @@ use std::sync::Arc;
 /// A request that can be carried out.
 pub(super) struct Checked {
     pub(super) work: Work,
+    /// What it uses in the sandbox, where it runs there.
+    pub(super) allowance: Option<Arc<Allowance>>,
     pub(super) rows: RowFormat,
     pub(super) encoding: Encoding,
     pub(super) kind: SplitKind,
@@ -30,6 +32,7 @@ pub(super) async fn check(caller: &Caller, request: ExtractionRequest) -> Result
     check_samples(&request.samples, &caller.config.limits)?;
     let store = caller.store(&request.root)?;
     check_encoding(request.encoding, &request.split)?;
+    let mut allowance = None;
     let (kind, work, rows) = match &request.split {
         Split::None => (
             SplitKind::None,
@@ -49,11 +52,13 @@ pub(super) async fn check(caller: &Caller, request: ExtractionRequest) -> Result
             let job = Job::new(model, &description, cut, &request.parameters)?;
             let rows = request.encoding.values.rows(job.row().dims().to_vec());
             let context = context(caller, store, &request);
+            allowance = Some(Arc::clone(&context.allowance));
             (SplitKind::Cut, Work::Activations { guest, job, context }, rows)
         }
     };
     Ok(Checked {
         work,
+        allowance,
         rows,
         encoding: request.encoding,
         kind,

@@ -3,6 +3,7 @@
 use super::admission::Place;
 use super::body::{AnswerBody, Piece};
 use super::encoder::Encoder;
+use super::spent::Spent;
 use super::work::{Rows, Work};
 use crate::caller::Caller;
 use crate::http::Refusal;
@@ -125,6 +126,7 @@ pub(super) async fn next(
 pub(super) struct Answer {
     pub(super) service: Arc<Service>,
     pub(super) tenant: String,
+    pub(super) spent: Spent,
     pub(super) kind: SplitKind,
     pub(super) calls: Calls,
     pub(super) encoder: Encoder,
@@ -157,6 +159,7 @@ impl Answer {
         let Self {
             service,
             tenant,
+            spent,
             kind,
             calls,
             encoder,
@@ -177,7 +180,7 @@ impl Answer {
             () = sender.closed() => Outcome::ClientGone,
             () = service.end.cancelled() => Outcome::HostStopped,
         };
-        drop(place);
+        drop((place, spent));
         service
             .metrics
             .extraction_seconds

@@ -6,6 +6,7 @@ mod check;
 mod desk;
 mod drive;
 mod encoder;
+mod spent;
 mod work;
 
 pub(crate) use admission::{Admission, Standing};
@@ -19,6 +20,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use encoder::{Encoder, Output};
 use frostline_wire::ExtractionRequest;
+use spent::Spent;
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
@@ -47,6 +49,7 @@ pub(crate) async fn extract(caller: Caller, request: Request) -> Result<Response
     .map_err(too_long)??;
     let encoder = Encoder::new(checked.rows, checked.encoding, Output::new(caller.clone()))?;
     let tenant = caller.tenant().name.clone();
+    let spent = Spent::new(&service.metrics, &tenant, checked.allowance);
     let mut calls = drive::calls(caller, checked.work, checked.kind, checked.samples);
     let first = timeout_at(deadline, drive::next(&mut calls, encoder))
         .await
@@ -57,6 +60,7 @@ pub(crate) async fn extract(caller: Caller, request: Request) -> Result<Response
     Ok(drive::Answer {
         service,
         tenant,
+        spent,
         kind: checked.kind,
         calls,
         encoder,

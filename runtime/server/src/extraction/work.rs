@@ -68,7 +68,9 @@ impl Work {
                 Ok(Rows::of_tensor(&positions, loaded.pixels, loaded.failed))
             }
             Self::Activations { guest, job, context } => {
-                let extracted = guest.extract(&samples, &job, context).await?;
+                let tenant = context.labels.tenant.clone();
+                let extracted = guest.extract(&samples, &job, context).await;
+                let extracted = extracted.map_err(|error| Refusal::extraction(error, &tenant))?;
                 Ok(Rows::of_tensor(
                     &positions,
                     extracted.activations,

@@ -5,7 +5,7 @@ use crate::tenants::Denied;
 use axum::response::{IntoResponse, Response};
 use frostline_graph::GraphError;
 use frostline_objects::ObjectError;
-use frostline_sandbox::SandboxError;
+use frostline_sandbox::{Resource, SandboxError};
 use frostline_tensor::{OpError, OpErrorCode};
 use frostline_wire::{ErrorBody, ErrorClass, FrameError, QuotaKey, UPLOAD_OFFSET};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -99,6 +99,27 @@ impl Refusal {
     pub(crate) fn host(message: impl std::fmt::Display) -> Self {
         Self::Host {
             message: message.to_string(),
+        }
+    }
+
+    /// What a tenant's guest failed by; where it went over a quota, how that is raised.
+    pub(crate) fn extraction(error: SandboxError, tenant: &str) -> Self {
+        let SandboxError::Limit { resource, .. } = &error else {
+            return error.into();
+        };
+        let key = match resource {
+            Resource::TensorBytes => QuotaKey::TensorBytes,
+            Resource::ObjectReads => QuotaKey::ObjectReads,
+            Resource::ObjectBytes => QuotaKey::ObjectBytes,
+            Resource::OutputBytes => QuotaKey::OutputBytes,
+            Resource::LogBytes => QuotaKey::LogBytes,
+            Resource::CpuMillis => QuotaKey::CpuSeconds,
+            Resource::Memory | Resource::TableElements | Resource::Handles | Resource::SliceMillis => {
+                return error.into();
+            }
+        };
+        Self::Guest {
+            message: format!("{error} (frostline admin quota set {tenant} {key}=<number>)"),
         }
     }
 

@@ -11,9 +11,6 @@ const UPLOADS: u64 = 4;
 /// Bytes kept: a few versions of the largest usual models (VGG19 has 575 MB).
 const STORED_BYTES: u64 = 8 << 30;
 
-/// Bytes of one answer: 65,536 samples at a cut of 400 KB in f16 are 13 GB, and nobody asks for more at once.
-const OUTPUT_BYTES: u64 = 16 << 30;
-
 /// What one tenant may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Allowed {
@@ -48,10 +45,11 @@ impl Allowed {
             (QuotaKey::Uploads, UPLOADS),
             (QuotaKey::StoredBytes, STORED_BYTES),
             (QuotaKey::WallSeconds, config.wall.as_secs()),
+            (QuotaKey::CpuSeconds, limits.cpu_seconds),
             (QuotaKey::TensorBytes, limits.tensor_bytes as u64),
             (QuotaKey::ObjectReads, limits.object_reads),
             (QuotaKey::ObjectBytes, limits.object_bytes),
-            (QuotaKey::OutputBytes, OUTPUT_BYTES),
+            (QuotaKey::OutputBytes, limits.output_bytes),
             (QuotaKey::LogBytes, limits.log_bytes),
         ]);
         // What the operator wrote holds for everybody who has none of their own.
@@ -89,9 +87,11 @@ impl Allowed {
     /// What one extraction may use in the sandbox.
     pub(crate) fn limits(&self) -> frostline_sandbox::Limits {
         frostline_sandbox::Limits {
+            cpu_seconds: self.get(QuotaKey::CpuSeconds),
             tensor_bytes: self.number(QuotaKey::TensorBytes),
             object_reads: self.get(QuotaKey::ObjectReads),
             object_bytes: self.get(QuotaKey::ObjectBytes),
+            output_bytes: self.get(QuotaKey::OutputBytes),
             log_bytes: self.get(QuotaKey::LogBytes),
             ..frostline_sandbox::Limits::default()
         }
