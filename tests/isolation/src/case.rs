@@ -1,0 +1,111 @@
+//! One case, and what came of it.
+
+use crate::{Scene, guests, images, models, requests};
+use anyhow::Result;
+use frostline_behaviours::Behaviour;
+use frostline_hostile::HostileModel;
+use frostline_trainer::ClientError;
+use std::sync::Arc;
+
+/// What kind of thing misbehaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// A guest.
+    Guest,
+    /// A model.
+    Model,
+    /// A sample.
+    Image,
+    /// A request, or who sends it.
+    Request,
+}
+
+/// One way to misbehave, and how it must end.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// For people and reports.
+    pub name: String,
+    /// What it does.
+    pub does: String,
+    /// What misbehaves.
+    pub class: Class,
+    /// How it must end.
+    pub expected: Expected,
+    pub(crate) act: Act,
+}
+
+/// How a case must end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expected {
+    /// What the tenant sees: an HTTP status, `row` for a row with an error, `closed` for a connection that ends without an answer.
+    pub code: &'static str,
+    /// Words of the message.
+    pub words: Vec<String>,
+}
+
+/// What the tenant saw.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// As in [`Expected::code`].
+    pub code: String,
+    /// The message.
+    pub message: String,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Act {
+    Guest(&'static Behaviour),
+    Model(Arc<HostileModel>),
+    Image(images::Image),
+    Request(requests::Ask),
+}
+
+impl Case {
+    /// Does it, as the hostile tenant of the scene.
+    ///
+    /// # Errors
+    /// When the scene itself fails; what the host answers is no error.
+    pub async fn run(&self, scene: &Scene) -> Result<Seen> {
+        match &self.act {
+            Act::Guest(behaviour) => guests::run(scene, behaviour).await,
+            Act::Model(model) => models::run(scene, model).await,
+            Act::Image(image) => images::run(scene, *image).await,
+            Act::Request(ask) => requests::run(scene, *ask).await,
+        }
+    }
+
+    /// Whether it ended as it must.
+    pub fn ended_well(&self, seen: &Seen) -> bool {
+        let Expected { code, words } = &self.expected;
+        // Whatever a stranger says, its tenant reads a line or two of it.
+        seen.code == *code
+            && seen.message.len() < 4000
+            && words.iter().all(|word| seen.message.contains(word))
+    }
+}
+
+impl Expected {
+    pub(crate) fn new(code: &'static str, words: &[&str]) -> Self {
+        Self {
+            code,
+            words: words.iter().map(|word| (*word).to_owned()).collect(),
+        }
+    }
+}
+
+impl Seen {
+    pub(crate) fn new(code: impl ToString, message: impl ToString) -> Self {
+        Self {
+            code: code.to_string(),
+            message: message.to_string(),
+        }
+    }
+
+    /// What a refusal looks like.
+    pub(crate) fn refused(error: &ClientError) -> Self {
+        match error {
+            ClientError::Refused { status, message, .. } => Self::new(status.as_u16(), message),
+            other => Self::new("closed", other),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Guests that misbehave: the table of `frostline-behaviours`, on a real host with a small network.
+
+use crate::case::{Act, Case, Class, Expected, Seen};
+use crate::neighbour::{pin, sample};
+use crate::scene::{HOSTILE, Scene};
+use anyhow::Result;
+use bytes::Bytes;
+use frostline_behaviours::{BEHAVIOURS, Behaviour, Ending, Source};
+use frostline_e2e::repository;
+use frostline_graph::build::{batched, initializer, model, node};
+use frostline_graph::onnx::GraphProto;
+use frostline_tensor::Tensor;
+use frostline_trainer::{ClientError, HostClient};
+use frostline_wire::{DescriptionRequest, Encoding, ExtractionRequest, RowFormat, Split};
+use prost::Message;
+use std::path::PathBuf;
+
+/// The name all of them are uploaded by; a new version each time.
+const NAME: &str = "guest";
+
+/// Numbers of a sample at the cut, which the guests know.
+const WIDTH: usize = 4;
+
+/// Those whose bytes are here: compiled ones are there after `cargo xtask guests`.
+pub(crate) fn all() -> Vec<Case> {
+    let here = |behaviour: &&Behaviour| bytes(behaviour).is_some();
+    BEHAVIOURS.iter().filter(here).map(case).collect()
+}
+
+fn case(behaviour: &'static Behaviour) -> Case {
+    let expected = match behaviour.ends {
+        Ending::Refused(words) => Expected::new("400", &[words]),
+        Ending::NotDescribed(words)
+        | Ending::Limit(words)
+        | Ending::Trapped(words)
+        | Ending::BadAnswer(words)
+        | Ending::Failed(words) => Expected::new("422", &[words]),
+        Ending::Served => Expected::new("200", &[]),
+    };
+    Case {
+        name: behaviour.name.to_owned(),
+        does: behaviour.does.to_owned(),
+        class: Class::Guest,
+        expected,
+        act: Act::Guest(behaviour),
+    }
+}
+
+fn bytes(behaviour: &Behaviour) -> Option<Vec<u8>> {
+    match behaviour.guest {
+        Source::Made(make) => Some(make()),
+        Source::Compiled => {
+            let built = std::env::var_os("FROSTLINE_GUESTS_DIR");
+            let folder = built.map_or_else(|| repository().join("target/guests"), PathBuf::from);
+            std::fs::read(folder.join(format!("{}.wasm", behaviour.name))).ok()
+        }
+    }
+}
+
+/// Uploads it, has it describe itself, and extracts two photos with it; whichever the host refuses first is what is seen.
+pub(crate) async fn run(scene: &Scene, behaviour: &Behaviour) -> Result<Seen> {
+    let client = scene.client(HOSTILE)?;
+    let bytes = bytes(behaviour).unwrap_or_default();
+    match attempt(scene, &client, bytes.into()).await? {
+        Ok(rows) => Ok(Seen::new(200, format!("{rows} rows"))),
+        Err(error) => Ok(Seen::refused(&error)),
+    }
+}
+
+async fn attempt(scene: &Scene, client: &HostClient, bytes: Bytes) -> Result<Result<usize, ClientError>> {
+    let model = match client.push_model("small", small_network()?).await {
+        Ok(model) => pin("small", &model.sha256),
+        Err(error) => return Ok(Err(error)),
+    };
+    let guest = match client.push_guest(NAME, bytes).await {
+        Ok(guest) => pin(NAME, &guest.sha256),
+        Err(error) => return Ok(Err(error)),
+    };
+    let describe = DescriptionRequest {
+        guest: guest.clone(),
+        model: model.clone(),
+        parameters: String::new(),
+    };
+    if let Err(error) = client.describe(&describe).await {
+        return Ok(Err(error));
+    }
+    let photos = scene.photos.iter().take(2);
+    let request = ExtractionRequest {
+        root: scene.root()?,
+        split: Split::Cut("last".to_owned()),
+        guest: Some(guest),
+        model: Some(model),
+        parameters: String::new(),
+        encoding: Encoding::F32,
+        samples: (0..)
+            .zip(photos)
+            .map(|(position, key)| sample(position, key))
+            .collect(),
+    };
+    Ok(count(client, &request, RowFormat::F32(vec![WIDTH])).await)
+}
+
+/// How many rows an extraction gives.
+pub(crate) async fn count(
+    client: &HostClient,
+    request: &ExtractionRequest,
+    format: RowFormat,
+) -> Result<usize, ClientError> {
+    let mut answer = client.extract(request, format, 64 << 20).await?;
+    let mut rows = 0;
+    while let Some(batches) = answer.next().await? {
+        rows += batches.iter().map(|batch| batch.len()).sum::<usize>();
+    }
+    Ok(rows)
+}
+
+/// Pixels of 3 x 2 x 2 to a cut `last` of four numbers.
+fn small_network() -> Result<Bytes> {
+    let weights = |rows: usize, columns: usize| {
+        let values: Vec<f32> = (0..rows * columns)
+            .map(|index| index as f32 / 8.0 - 1.0)
+            .collect();
+        Tensor::f32([rows, columns], values)
+    };
+    let graph = GraphProto {
+        name: "small".into(),
+        node: vec![
+            node("Flatten", &["data"], &["flat"]),
+            node("MatMul", &["flat", "w1"], &["hidden"]),
+            node("Relu", &["hidden"], &["last"]),
+            node("MatMul", &["last", "w2"], &["scores"]),
+        ],
+        initializer: vec![
+            initializer("w1", &weights(12, WIDTH)?),
+            initializer("w2", &weights(WIDTH, 2)?),
+        ],
+        input: vec![batched("data", &[3, 2, 2])],
+        output: vec![batched("scores", &[2])],
+        ..GraphProto::default()
+    };
+    Ok(model(17, graph).encode_to_vec().into())
+}

@@ -1,0 +1,21 @@
+//! The isolation suite: everything a tenant might do to a host, one case each, with a neighbour's extraction running beside it.
+//!
+//! A case is contained when it ends as it should, the neighbour gets what it asked for, and the host still serves. Guests that misbehave
+//! are those of `frostline-behaviours`, models those of `frostline-hostile`; requests and images are here.
+
+mod case;
+mod guests;
+mod images;
+mod models;
+mod neighbour;
+mod requests;
+mod scene;
+
+pub use case::{Case, Class, Expected, Seen};
+pub use neighbour::Neighbour;
+pub use scene::Scene;
+
+/// All cases.
+pub fn cases() -> Vec<Case> {
+    [guests::all(), models::all(), images::all(), requests::all()].concat()
+}

@@ -1,0 +1,29 @@
+//! Models that no host takes.
+
+use crate::case::{Act, Case, Class, Expected, Seen};
+use crate::scene::{HOSTILE, Scene};
+use anyhow::Result;
+use frostline_hostile::HostileModel;
+use std::sync::Arc;
+
+pub(crate) fn all() -> Vec<Case> {
+    frostline_hostile::models().into_iter().map(case).collect()
+}
+
+fn case(model: HostileModel) -> Case {
+    Case {
+        name: model.name.to_owned(),
+        does: "is uploaded as a model".to_owned(),
+        class: Class::Model,
+        expected: Expected::new("400", model.named),
+        act: Act::Model(Arc::new(model)),
+    }
+}
+
+pub(crate) async fn run(scene: &Scene, model: &HostileModel) -> Result<Seen> {
+    let client = scene.client(HOSTILE)?;
+    match client.push_model("model", model.file.clone().into()).await {
+        Ok(uploaded) => Ok(Seen::new(200, uploaded.sha256)),
+        Err(error) => Ok(Seen::refused(&error)),
+    }
+}

@@ -1,0 +1,425 @@
+//! Requests that no honest client sends, over a connection of their own, byte for byte.
+
+use crate::case::{Act, Case, Class, Expected, Seen};
+use crate::scene::{HOSTILE, Scene};
+use anyhow::{Context, Result};
+use std::fmt::Write as _;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// How long an answer may take; a host closes silent connections after a quarter of this.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What makes the bytes of one.
+pub(crate) type Ask = fn(&Scene) -> Result<Sent>;
+
+/// What is sent, and what happens then.
+pub(crate) struct Sent {
+    bytes: Vec<u8>,
+    then: Then,
+}
+
+enum Then {
+    /// The answer is read to its end.
+    Read,
+    /// The connection is dropped after a while.
+    Leave(Duration),
+}
+
+/// A request's head with the hostile tenant's token.
+fn head(scene: &Scene, method: &str, path: &str, more: &str) -> String {
+    let token = scene.token(HOSTILE);
+    format!(
+        "{method} {path} HTTP/1.1\r\nHost: host\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n{more}\r\n"
+    )
+}
+
+fn read(bytes: impl Into<Vec<u8>>) -> Result<Sent> {
+    Ok(Sent {
+        bytes: bytes.into(),
+        then: Then::Read,
+    })
+}
+
+fn get(scene: &Scene, path: &str) -> Result<Sent> {
+    read(head(scene, "GET", path, ""))
+}
+
+fn post(scene: &Scene, path: &str, body: &[u8]) -> Result<Sent> {
+    let head = head(
+        scene,
+        "POST",
+        path,
+        &format!("Content-Length: {}\r\n", body.len()),
+    );
+    read([head.as_bytes(), body].concat())
+}
+
+/// An extraction of raw objects, `samples` as JSON.
+fn extraction(scene: &Scene, samples: &str) -> Result<Sent> {
+    let root = serde_json::to_string(&scene.root()?)?;
+    post(
+        scene,
+        "/v1/extractions",
+        format!(r#"{{"root":{root},"split":"none","samples":{samples}}}"#).as_bytes(),
+    )
+}
+
+/// One sample, which must come back as a row with an error and nothing of what it names.
+fn key(scene: &Scene, key: &str) -> Result<Sent> {
+    extraction(
+        scene,
+        &format!(r#"[{{"position":0,"key":{}}}]"#, serde_json::to_string(key)?),
+    )
+}
+
+fn listing(scene: &Scene, root: &str) -> Result<Sent> {
+    get(scene, &format!("/v1/objects?root={}", root.replace('/', "%2F")))
+}
+
+/// Name, what it does, what must be seen, how it is made.
+const REQUESTS: &[(&str, &str, &str, &str, Ask)] = &[
+    (
+        "bad-token",
+        "shows a token that is nobody's",
+        "401",
+        "token",
+        |_| {
+            read(
+                "GET /v1/guests HTTP/1.1\r\nHost: host\r\nConnection: close\r\nAuthorization: Bearer nobody\r\n\r\n",
+            )
+        },
+    ),
+    ("no-token", "shows no token", "401", "token", |_| {
+        read("GET /v1/guests HTTP/1.1\r\nHost: host\r\nConnection: close\r\n\r\n")
+    }),
+    (
+        "forged-token",
+        "shows its neighbour's token with another secret",
+        "401",
+        "token",
+        |scene| {
+            let token = scene.token(crate::scene::NEIGHBOUR);
+            let forged = format!(
+                "{}{}",
+                token.get(..token.len() - 8).context("a short token")?,
+                "00000000"
+            );
+            read(format!(
+                "GET /v1/guests HTTP/1.1\r\nHost: host\r\nConnection: close\r\nAuthorization: Bearer {forged}\r\n\r\n"
+            ))
+        },
+    ),
+    (
+        "neighbours-guest",
+        "asks for its neighbour's guest",
+        "404",
+        "no guest",
+        |scene| get(scene, "/v1/guests/neighbours"),
+    ),
+    (
+        "neighbours-model",
+        "asks for its neighbour's model",
+        "404",
+        "no model",
+        |scene| get(scene, "/v1/models/neighbours"),
+    ),
+    (
+        "neighbours-profile",
+        "asks for the profile of its neighbour's model",
+        "404",
+        "",
+        |scene| get(scene, "/v1/profiles/neighbours"),
+    ),
+    (
+        "remove-neighbours",
+        "removes its neighbour's model",
+        "404",
+        "no model",
+        |scene| read(head(scene, "DELETE", "/v1/models/neighbours", "")),
+    ),
+    (
+        "other-root",
+        "lists a folder it was not granted",
+        "404",
+        "grants no data",
+        |scene| listing(scene, "/etc"),
+    ),
+    (
+        "parent-root",
+        "lists the folder above its data",
+        "404",
+        "grants no data",
+        |scene| listing(scene, &format!("{}/..", scene.root()?)),
+    ),
+    (
+        "dotted-root",
+        "lists the folder above its data by way of it",
+        "404",
+        "grants no data",
+        |scene| listing(scene, &format!("{}/photos/../..", scene.root()?)),
+    ),
+    ("parent-key", "reads above its data", "row", "key", |scene| {
+        key(scene, "../secret")
+    }),
+    ("absolute-key", "reads an absolute path", "row", "key", |scene| {
+        key(scene, "/etc/passwd")
+    }),
+    (
+        "encoded-key",
+        "reads above its data, percent-encoded",
+        "row",
+        "",
+        |scene| key(scene, "%2e%2e/secret"),
+    ),
+    (
+        "null-key",
+        "reads a key with a zero byte",
+        "row",
+        "key",
+        |scene| key(scene, "photos\u{0}secret"),
+    ),
+    ("empty-key", "reads a key without a name", "400", "key", |scene| {
+        key(scene, "")
+    }),
+    (
+        "endless-key",
+        "reads a key of a hundred thousand letters",
+        "400",
+        "key",
+        |scene| key(scene, &"k".repeat(100_000)),
+    ),
+    (
+        "same-position",
+        "asks for one position twice",
+        "400",
+        "twice",
+        |scene| extraction(scene, r#"[{"position":0,"key":"a"},{"position":0,"key":"b"}]"#),
+    ),
+    ("no-samples", "asks for nothing", "400", "samples", |scene| {
+        extraction(scene, "[]")
+    }),
+    (
+        "many-samples",
+        "asks for a hundred thousand samples",
+        "400",
+        "samples",
+        |scene| {
+            let mut samples = String::from("[");
+            for position in 0..100_000 {
+                write!(samples, r#"{{"position":{position},"key":"a"}},"#)?;
+            }
+            samples.pop();
+            extraction(scene, &(samples + "]"))
+        },
+    ),
+    ("nested-json", "sends a million brackets", "400", "", |scene| {
+        post(scene, "/v1/extractions", &b"[".repeat(1_000_000))
+    }),
+    (
+        "large-json",
+        "sends twenty megabytes of JSON",
+        "413",
+        "at most",
+        |scene| post(scene, "/v1/extractions", &b" ".repeat(20 << 20)),
+    ),
+    (
+        "unknown-field",
+        "sends a field nobody knows",
+        "400",
+        "",
+        |scene| post(scene, "/v1/extractions", br#"{"rot":"x"}"#),
+    ),
+    (
+        "large-header",
+        "sends a header of a megabyte",
+        "431",
+        "",
+        |scene| {
+            read(head(
+                scene,
+                "GET",
+                "/v1/guests",
+                &format!("X: {}\r\n", "x".repeat(1 << 20)),
+            ))
+        },
+    ),
+    ("many-headers", "sends ten thousand headers", "431", "", |scene| {
+        read(head(scene, "GET", "/v1/guests", &"X: x\r\n".repeat(10_000)))
+    }),
+    (
+        "two-lengths",
+        "says two lengths of its body",
+        "400",
+        "",
+        |scene| {
+            read(
+                head(
+                    scene,
+                    "POST",
+                    "/v1/extractions",
+                    "Content-Length: 5\r\nContent-Length: 6\r\n",
+                ) + "{}{}{}",
+            )
+        },
+    ),
+    (
+        "length-and-chunks",
+        "says a length and sends chunks, to smuggle a request",
+        "400",
+        "",
+        |scene| {
+            let smuggled = "0\r\n\r\nGET /v1/guests HTTP/1.1\r\nHost: host\r\n\r\n";
+            read(
+                head(
+                    scene,
+                    "POST",
+                    "/v1/extractions",
+                    "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n",
+                ) + smuggled,
+            )
+        },
+    ),
+    (
+        "bad-chunk",
+        "sends a chunk of a length that is no number",
+        "400",
+        "",
+        |scene| {
+            read(
+                head(scene, "POST", "/v1/extractions", "Transfer-Encoding: chunked\r\n")
+                    + "zz\r\n{}\r\n0\r\n\r\n",
+            )
+        },
+    ),
+    (
+        "huge-upload",
+        "announces an upload of a terabyte",
+        "413",
+        "at most",
+        |scene| {
+            read(head(
+                scene,
+                "PUT",
+                "/v1/models/huge",
+                "Content-Length: 1099511627776\r\n",
+            ))
+        },
+    ),
+    (
+        "lying-upload",
+        "uploads other bytes than it says",
+        "400",
+        "SHA-256",
+        |scene| {
+            let path = format!("/v1/guests/liar?sha256={}", "0".repeat(64));
+            read(head(scene, "PUT", &path, "Content-Length: 4\r\n") + "\0asm")
+        },
+    ),
+    ("bad-name", "uploads by a name with slashes", "400", "", |scene| {
+        read(head(scene, "PUT", "/v1/guests/..%2f..%2fetc", "Content-Length: 1\r\n") + "x")
+    }),
+    (
+        "slow-upload",
+        "announces a megabyte, sends a byte, and leaves",
+        "closed",
+        "",
+        |scene| {
+            Ok(Sent {
+                bytes: (head(scene, "PUT", "/v1/guests/slow", "Content-Length: 1000000\r\n") + "x").into(),
+                then: Then::Leave(Duration::from_secs(1)),
+            })
+        },
+    ),
+    (
+        "slow-reader",
+        "asks for all photos and reads nothing",
+        "closed",
+        "",
+        |scene| {
+            let sample =
+                |(position, key): (usize, &String)| format!(r#"{{"position":{position},"key":"{key}"}}"#);
+            let samples: Vec<String> = scene.photos.iter().enumerate().map(sample).collect();
+            Ok(Sent {
+                bytes: extraction(scene, &format!("[{}]", samples.join(",")))?.bytes,
+                then: Then::Leave(Duration::from_secs(2)),
+            })
+        },
+    ),
+    (
+        "abandoned",
+        "asks for all photos and leaves at once",
+        "closed",
+        "",
+        |scene| {
+            let sample =
+                |(position, key): (usize, &String)| format!(r#"{{"position":{position},"key":"{key}"}}"#);
+            let samples: Vec<String> = scene.photos.iter().enumerate().map(sample).collect();
+            Ok(Sent {
+                bytes: extraction(scene, &format!("[{}]", samples.join(",")))?.bytes,
+                then: Then::Leave(Duration::ZERO),
+            })
+        },
+    ),
+    ("silent", "connects and says nothing", "closed", "", |_| read("")),
+    (
+        "half-a-header",
+        "begins a request and never ends it",
+        "closed",
+        "",
+        |_| read("GET /v1/guests HTT"),
+    ),
+    ("no-http", "speaks something else than HTTP", "400", "", |_| {
+        read("\u{16}\u{3}\u{1} hello\r\n\r\n")
+    }),
+];
+
+pub(crate) fn all() -> Vec<Case> {
+    let case = |&(name, does, code, words, ask): &(&str, &str, &'static str, &'static str, Ask)| Case {
+        name: name.to_owned(),
+        does: does.to_owned(),
+        class: Class::Request,
+        expected: Expected::new(code, &[words]),
+        act: Act::Request(ask),
+    };
+    REQUESTS.iter().map(case).collect()
+}
+
+pub(crate) async fn run(scene: &Scene, ask: Ask) -> Result<Seen> {
+    let sent = ask(scene)?;
+    let mut stream = TcpStream::connect(scene.address()).await?;
+    // The host may have answered and closed before all was sent.
+    let written = tokio::time::timeout(PATIENCE, stream.write_all(&sent.bytes))
+        .await
+        .context("the host reads nothing")?;
+    if let Then::Leave(after) = sent.then {
+        written?;
+        tokio::time::sleep(after).await;
+        return Ok(Seen::new("closed", ""));
+    }
+    let mut answer = Vec::new();
+    let end = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+    let _ = end.context("the host neither answers nor closes the connection")?;
+    Ok(seen(&answer))
+}
+
+/// The status and the body; of an extraction's answer, the row's error.
+fn seen(answer: &[u8]) -> Seen {
+    let text = String::from_utf8_lossy(answer);
+    let Some(status) = text.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)) else {
+        return Seen::new("closed", text);
+    };
+    let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    let code = if status == "200" && text.contains("arrow.stream") {
+        "row"
+    } else {
+        status
+    };
+    // A row's error stands in the stream as it is; what the row would hold must not.
+    let leaked = ["nobody may read this", "root:"]
+        .iter()
+        .any(|secret| body.contains(secret));
+    let code = if leaked { "leaked" } else { code };
+    Seen::new(code, body.chars().take(3000).collect::<String>())
+}
