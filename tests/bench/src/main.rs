@@ -4,6 +4,7 @@
 mod accuracy;
 mod codecs;
 mod grid;
+mod isolation;
 mod legs;
 mod networks;
 mod overhead;
@@ -42,6 +43,11 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         "grid",
         "two tiers: is the planned cut the best one, and how much faster is it than raw objects",
         grid::run,
+    ),
+    (
+        "isolation",
+        "what tenants can do to a host and to each other, and how many fit",
+        isolation::run,
     ),
     (
         "overhead",

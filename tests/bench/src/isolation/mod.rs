@@ -1,0 +1,159 @@
+//! What tenants can do to a host and to each other: the isolation suite as a table, memory after a thousand hostile runs, a neighbour's
+//! speed beside each class of hostile tenant, how many tenants fit, and whether hosts on one state lose what admins write.
+
+mod room;
+mod updates;
+
+use crate::report::{Report, median};
+use crate::run::binary;
+use anyhow::{Context, Result};
+use frostline_isolation::{Case, Class, Neighbour, Scene, cases};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// Hostile runs between two looks at the host's memory.
+const RUNS: usize = 1000;
+
+/// What a case may take to be among those.
+const SHORT: Duration = Duration::from_millis(150);
+
+/// How long the neighbour's speed is taken, and how often.
+const SPAN: Duration = Duration::from_secs(4);
+const TURNS: usize = 3;
+
+/// What an extraction alone beside one hostile tenant may expect of the host.
+const FAIR: f64 = 0.5;
+
+const MIB: f64 = (1 << 20) as f64;
+
+/// A case, and how long it took.
+struct Ran {
+    case: Case,
+    took: Duration,
+}
+
+pub(crate) fn run(report: &mut Report) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let scene = Scene::start(&binary()?, &[]).await?;
+        let neighbour = Neighbour::start(&scene).await?;
+        let ran = suite(report, &scene, &neighbour).await?;
+        memory(report, &scene, &ran).await?;
+        beside(report, &scene, &neighbour, &ran).await?;
+        drop(scene);
+        room::run(report).await
+    })?;
+    updates::run(report)
+}
+
+/// Every case once; gives those that were contained.
+async fn suite(report: &mut Report, scene: &Scene, neighbour: &Neighbour) -> Result<Vec<Ran>> {
+    println!(
+        "{:<24} {:<8} {:<8} {:<10} {:>6}",
+        "case", "expected", "seen", "neighbour", "s"
+    );
+    let (all, mut ran) = (cases(), Vec::new());
+    let behaviours = all.len();
+    for case in all {
+        let started = Instant::now();
+        let (stop, stopped) = watch::channel(false);
+        let (seen, beside) = tokio::join!(
+            async {
+                let seen = case.run(scene).await;
+                // Nobody listens any more when the neighbour has failed.
+                let _ = stop.send(true);
+                (seen, started.elapsed())
+            },
+            neighbour.work(stopped)
+        );
+        let (seen, took) = seen;
+        let code = seen.as_ref().map_or("-", |seen| seen.code.as_str());
+        let right = if beside.is_ok() { "right" } else { "wrong" };
+        println!(
+            "{:<24} {:<8} {code:<8} {right:<10} {:>6.2}",
+            case.name,
+            case.expected.code,
+            took.as_secs_f64()
+        );
+        let ended_well = seen.as_ref().is_ok_and(|seen| case.ended_well(seen));
+        if !ended_well {
+            println!("    should be {:?}, was {seen:?}", case.expected);
+        }
+        if let Err(error) = &beside {
+            println!("    its neighbour: {error:#}");
+        }
+        if ended_well && beside.is_ok() {
+            ran.push(Ran { case, took });
+        }
+    }
+    println!("\n{} of {behaviours} contained\n", ran.len());
+    report.set("behaviours", behaviours);
+    report.set("contained", ran.len());
+    Ok(ran)
+}
+
+/// The host's memory before and after a thousand runs of the shorter cases.
+async fn memory(report: &mut Report, scene: &Scene, ran: &[Ran]) -> Result<()> {
+    let short: Vec<&Case> = ran
+        .iter()
+        .filter(|ran| ran.took < SHORT)
+        .map(|ran| &ran.case)
+        .collect();
+    let runs = if report.quick() { RUNS / 4 } else { RUNS };
+    let before = scene.memory()? as f64;
+    for case in short.iter().cycle().take(runs) {
+        case.run(scene).await?;
+    }
+    let grown = (scene.memory()? as f64 - before) / MIB;
+    println!(
+        "{runs} runs of {} short cases: {:.0} MiB before, {grown:+.1} MiB after",
+        short.len(),
+        before / MIB
+    );
+    let panics = scene.panics()?;
+    println!("{panics} panics in the host's log\n");
+    report.set("rss_growth_mib", grown);
+    report.set("panics", panics);
+    Ok(())
+}
+
+/// The neighbour's images a second: alone, and while a hostile tenant does nothing but one class of cases.
+async fn beside(report: &mut Report, scene: &Scene, neighbour: &Neighbour, ran: &[Ran]) -> Result<()> {
+    let classes = [Class::Guest, Class::Model, Class::Image, Class::Request];
+    let turns = if report.quick() { 1 } else { TURNS };
+    let mut rates: Vec<Vec<f64>> = vec![Vec::new(); classes.len() + 1];
+    for _ in 0..turns {
+        let alone = neighbour.rate(SPAN).await?;
+        rates.first_mut().context("no rates")?.push(alone);
+        for (class, rates) in classes.iter().zip(rates.iter_mut().skip(1)) {
+            let of_class = || {
+                ran.iter()
+                    .filter(|ran| ran.case.class == *class && ran.took < Duration::from_secs(8))
+            };
+            let harm = async {
+                for ran in of_class().cycle() {
+                    ran.case.run(scene).await?;
+                }
+                anyhow::Ok(())
+            };
+            let rate = tokio::select! {
+                rate = neighbour.rate(SPAN) => rate?,
+                harmed = harm => { harmed?; continue }
+            };
+            rates.push(rate);
+        }
+    }
+    let medians: Vec<f64> = rates.iter().map(|rates| median(rates)).collect();
+    let alone = medians.first().copied().context("no rates")?;
+    println!("the neighbour alone, beside an idle tenant: {alone:.1} images/s");
+    let mut least = f64::INFINITY;
+    for (class, rate) in classes.iter().zip(medians.iter().skip(1)) {
+        let ratio = rate / (alone * FAIR);
+        println!("beside hostile {class:?}s: {rate:.1} images/s, {ratio:.2} of its fair share, a half");
+        report.set(&format!("neighbour_ratio_{class:?}").to_lowercase(), ratio);
+        least = least.min(ratio);
+    }
+    println!();
+    report.set("neighbour_ratio_min", least);
+    Ok(())
+}

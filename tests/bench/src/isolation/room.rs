@@ -1,0 +1,190 @@
+//! How fast guests start, and how many tenants with one guest each fit into two gibibytes: idle, and in the middle of an extraction.
+
+use crate::report::{Report, median, quantile};
+use anyhow::{Context, Result};
+use frostline_sandbox::{
+    Allowance, CallContext, CutView, Guest, Job, Labels, Limits, ModelView, Sandbox, SandboxConfig,
+};
+use frostline_tensor::{
+    BoxFuture, GraphExecutor, LoadedPixels, ObjectReader, OpError, PixelFormat, PixelSpec, SampleLoader,
+    SampleRef, Stage, Tensor,
+};
+use frostline_trainer::Guest as GuestFile;
+use futures::future::join_all;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The room that tenants share.
+const ROOM: f64 = (2_u64 << 30) as f64;
+
+/// Guests at once: as many as are aimed at.
+const IDLE: usize = 1000;
+const LIVE: usize = 200;
+
+pub(super) async fn run(report: &mut Report) -> Result<()> {
+    let artefacts = tempfile::tempdir()?;
+    let sandbox = Sandbox::new(SandboxConfig {
+        instances: u32::try_from(LIVE + 8)?,
+        artefacts: Some(artefacts.path().to_owned()),
+        ..SandboxConfig::default()
+    })?;
+    starts(report, &sandbox).await?;
+    let guests = idle(report, &sandbox).await?;
+    live(report, &guests).await
+}
+
+/// Instantiate, ask for the description, drop: the least a guest can be used for.
+async fn starts(report: &mut Report, sandbox: &Sandbox) -> Result<()> {
+    let guest = sandbox.prepare(GuestFile::stock().bytes).await?;
+    let model = model();
+    let mut micros = Vec::new();
+    let started = Instant::now();
+    for _ in 0..2000 {
+        let one = Instant::now();
+        guest.describe(&model, "").await?;
+        micros.push(one.elapsed().as_secs_f64() * 1e6);
+    }
+    let rate = micros.len() as f64 / started.elapsed().as_secs_f64();
+    let (half, most) = (median(&micros), quantile(&micros, 0.99));
+    println!(
+        "instantiate, call and drop: {half:.0} us in the median, {most:.0} us for 99 of 100; {rate:.0} a second one after the other"
+    );
+    report.set("instantiate_p50_us", half);
+    report.set("instantiate_p99_us", most);
+    report.set("calls_per_second", rate);
+    Ok(())
+}
+
+/// Guests that are stored, checked, compiled and mapped, one a tenant.
+async fn idle(report: &mut Report, sandbox: &Sandbox) -> Result<Vec<Guest>> {
+    let count = if report.quick() { IDLE / 5 } else { IDLE };
+    let before = resident()?;
+    let mut guests = Vec::with_capacity(count);
+    for number in 0..count {
+        guests.push(sandbox.prepare(numbered(number)).await?);
+    }
+    let each = (resident()? - before) / count as f64;
+    let fit = (ROOM / each).floor();
+    println!(
+        "{count} idle tenants take {:.0} KiB each: {fit:.0} fit into 2 GiB",
+        each / 1024.0
+    );
+    report.set("tenants_in_2_gib", fit);
+    Ok(guests)
+}
+
+/// Extractions that wait for the engine, one a tenant.
+async fn live(report: &mut Report, guests: &[Guest]) -> Result<()> {
+    let count = LIVE.min(guests.len());
+    let model = model();
+    let description = guests.first().context("no guests")?.describe(&model, "").await?;
+    let job = Job::new(model, &description, "last", "")?;
+    let before = resident()?;
+    let samples = [SampleRef {
+        key: "1".to_owned(),
+        etag: None,
+    }];
+    let waiting = guests
+        .iter()
+        .take(count)
+        .map(|guest| guest.extract(&samples, &job, context()));
+    let measured = async {
+        // All of them come to where they wait.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        resident()
+    };
+    let after = tokio::select! {
+        after = measured => after?,
+        _ = join_all(waiting) => anyhow::bail!("extractions ended that were to wait for ever"),
+    };
+    let each = (after - before) / count as f64;
+    let fit = (ROOM / each).floor();
+    println!(
+        "{count} tenants in an extraction take {:.0} KiB each: {fit:.0} fit into 2 GiB\n",
+        each / 1024.0
+    );
+    report.set("live_tenants_in_2_gib", fit);
+    Ok(())
+}
+
+/// The stock guest with a custom section of its own, so that each is another guest.
+fn numbered(number: usize) -> Vec<u8> {
+    let mut bytes = GuestFile::stock().bytes.to_vec();
+    let text = format!("{number:08}");
+    // Section 0, of 10 bytes: a name of one letter, and the number.
+    bytes.extend([0, 10, 1, b'n']);
+    bytes.extend(text.as_bytes());
+    bytes
+}
+
+fn model() -> Arc<ModelView> {
+    Arc::new(ModelView {
+        sha256: "5e".repeat(32),
+        input: "data".to_owned(),
+        input_shape: vec![3, 224, 224],
+        cuts: vec![CutView {
+            name: "last".to_owned(),
+            shape: vec![4],
+        }],
+    })
+}
+
+fn context() -> CallContext {
+    CallContext {
+        executor: Arc::new(Never),
+        loader: Arc::new(Blank),
+        objects: Arc::new(Never),
+        allowance: Allowance::new(Limits::default()),
+        labels: Labels::default(),
+    }
+}
+
+/// An engine, and a store, that never answer.
+struct Never;
+
+impl GraphExecutor for Never {
+    fn submit(&self, _: &Stage, _: Tensor) -> BoxFuture<Result<Tensor, OpError>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+impl ObjectReader for Never {
+    fn size(&self, _: String) -> BoxFuture<Result<u64, OpError>> {
+        Box::pin(std::future::pending())
+    }
+
+    fn read(&self, _: String, _: Range<u64>) -> BoxFuture<Result<Vec<u8>, OpError>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// Photos of one black pixel in place of each.
+struct Blank;
+
+impl SampleLoader for Blank {
+    fn load(
+        &self,
+        samples: Vec<SampleRef>,
+        spec: PixelSpec,
+        _: PixelFormat,
+    ) -> BoxFuture<Result<LoadedPixels, OpError>> {
+        Box::pin(async move {
+            let [channels, height, width] = spec.sample_shape();
+            let shape = [samples.len(), channels, height, width];
+            let values = vec![0.0; shape.iter().product()];
+            Ok(LoadedPixels {
+                pixels: Tensor::f32(shape, values)?,
+                failed: Vec::new(),
+            })
+        })
+    }
+}
+
+/// Bytes this process holds.
+fn resident() -> Result<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").context("this needs Linux")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<f64>().ok());
+    Ok(kib.context("no VmRSS in /proc/self/status")? * 1024.0)
+}

@@ -1,0 +1,165 @@
+//! Two hosts on one state in S3, admins writing at both, one host killed again and again: is anything lost that was acknowledged, and
+//! can the state always be read?
+
+use crate::report::Report;
+use crate::run::{binary, text};
+use crate::tiers::{PhotoStore, access};
+use anyhow::{Context, Result, bail};
+use frostline_e2e::{HostProcess, finish};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long admins write.
+const SPAN: Duration = Duration::from_secs(40);
+
+/// How long a host lives until it is killed.
+const LIFE: Duration = Duration::from_millis(1500);
+
+/// The tenant both admins give tokens to at once.
+const SHARED: &str = "shared";
+
+/// Tokens a tenant may have: each admin makes so many of them.
+const TOKENS: usize = 12;
+
+struct Place {
+    folder: PathBuf,
+    state: String,
+    store: String,
+}
+
+impl Place {
+    fn host(&self, name: &str) -> Result<HostProcess> {
+        let mut command = Command::new(binary()?);
+        command.envs(access(&self.store)).stderr(Stdio::null());
+        let folder = self.folder.join(name);
+        let local = folder.join("local");
+        std::fs::create_dir_all(&local)?;
+        let flags = ["--state", &self.state, "--local", text(&local)?];
+        Ok(HostProcess::start_as(
+            command,
+            &folder,
+            text(&self.folder)?,
+            &flags,
+        )?)
+    }
+
+    fn admin(&self, name: &str, arguments: &[&str]) -> Result<Value> {
+        let socket = self.folder.join(name).join("local/admin.sock");
+        let run = finish(
+            Command::new(binary()?)
+                .args(["admin", "--json", "--socket"])
+                .arg(socket)
+                .args(arguments),
+        )?;
+        if run.code != Some(0) {
+            bail!("{}", run.stderr);
+        }
+        Ok(serde_json::from_str(&run.stdout)?)
+    }
+}
+
+/// What was acknowledged.
+#[derive(Default)]
+struct Told {
+    tenants: BTreeSet<String>,
+    tokens: BTreeSet<String>,
+}
+
+pub(super) fn run(report: &mut Report) -> Result<()> {
+    let server = PhotoStore::start_here()?;
+    let folder = tempfile::tempdir()?;
+    let place = Place {
+        folder: folder.path().to_owned(),
+        state: "s3://photos/frostline-state".to_owned(),
+        store: server.url_beside(),
+    };
+    let stays = place.host("stays")?;
+    place.admin("stays", &["tenant", "add", SHARED])?;
+    let over = AtomicBool::new(false);
+    let (one, two, (kills, unreadable)) = std::thread::scope(|scope| {
+        let one = scope.spawn(|| write(&place, "stays", &over));
+        let two = scope.spawn(|| write(&place, "dies", &over));
+        let deaths = scope.spawn(|| die(&place, &over));
+        std::thread::sleep(SPAN);
+        over.store(true, Ordering::Relaxed);
+        (one.join(), two.join(), deaths.join().unwrap_or((0, 1)))
+    });
+    let (one, two) = (joined(one)?, joined(two)?);
+    drop(stays);
+    let reader = place.host("reader")?;
+    let tenants: BTreeSet<String> = words(&place.admin("reader", &["tenant", "list"])?, "name");
+    let shown = place.admin("reader", &["tenant", "show", SHARED])?;
+    let tokens = words(shown.get("tokens").context("a tenant without tokens")?, "id");
+    drop(reader);
+    let lost = [&one, &two]
+        .map(|told| told.tenants.difference(&tenants).count() + told.tokens.difference(&tokens).count());
+    let lost: usize = lost.iter().sum();
+    let written = one.tenants.len() + two.tenants.len() + one.tokens.len() + two.tokens.len();
+    println!(
+        "two hosts on one state in S3: {written} updates acknowledged, {kills} kills, {lost} lost, {unreadable} unreadable states"
+    );
+    report.set("updates", written);
+    report.set("kills", kills);
+    report.set("lost_updates", lost);
+    report.set("unreadable_states", unreadable);
+    Ok(())
+}
+
+/// Adds tenants, and now and then a token to the tenant that is shared.
+fn write(place: &Place, host: &str, over: &AtomicBool) -> Result<Told> {
+    let mut told = Told::default();
+    for number in 0.. {
+        if over.load(Ordering::Relaxed) {
+            break;
+        }
+        let name = format!("{host}-{number}");
+        if place.admin(host, &["tenant", "add", &name]).is_ok() {
+            told.tenants.insert(name);
+        }
+        if number % 3 == 0 && told.tokens.len() < TOKENS {
+            let given = place.admin(host, &["tenant", "rotate", SHARED]).ok();
+            let token = given.as_ref().and_then(|given| given.get("token")?.as_str());
+            // frost_<tenant>_<id>_<secret>
+            told.tokens.extend(
+                token
+                    .and_then(|token| token.rsplit('_').nth(1))
+                    .map(str::to_owned),
+            );
+        }
+    }
+    Ok(told)
+}
+
+/// Starts a host and kills it, again and again; counts the kills, and the starts that found a state they could not read.
+fn die(place: &Place, over: &AtomicBool) -> (usize, usize) {
+    let (mut kills, mut unreadable) = (0, 0);
+    while !over.load(Ordering::Relaxed) {
+        match place.host("dies") {
+            Ok(mut host) => {
+                let until = Instant::now() + LIFE;
+                while Instant::now() < until && !over.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                kills += usize::from(host.kill().is_ok());
+            }
+            Err(_) => unreadable += 1,
+        }
+    }
+    (kills, unreadable)
+}
+
+fn joined(thread: std::thread::Result<Result<Told>>) -> Result<Told> {
+    thread.unwrap_or_else(|_| bail!("an admin's thread panicked"))
+}
+
+/// The texts under `key` in a list of objects.
+fn words(list: &Value, key: &str) -> BTreeSet<String> {
+    let objects = list.as_array().into_iter().flatten();
+    objects
+        .filter_map(|object| object.get(key)?.as_str().map(str::to_owned))
+        .collect()
+}
