@@ -37,7 +37,8 @@ pub struct Case {
 /// How a case must end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
-    /// What the tenant sees: an HTTP status, `row` for a row with an error, `closed` for a connection that ends without an answer.
+    /// What the tenant sees: an HTTP status, `row` for a row with an error, `closed` for a
+    /// connection that ends without an answer, `left` where the tenant left and the host ended what it did for it.
     pub code: &'static str,
     /// Words of the message.
     pub words: Vec<String>,

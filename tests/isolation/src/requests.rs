@@ -4,12 +4,15 @@ use crate::case::{Act, Case, Class, Expected, Seen};
 use crate::scene::{HOSTILE, Scene};
 use anyhow::{Context, Result};
 use std::fmt::Write as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// How long an answer may take; a host closes silent connections after a quarter of this.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long work may go on for somebody who has left: a batch that is being computed comes to its end.
+const NOTICED: Duration = Duration::from_secs(10);
 
 /// What makes the bytes of one.
 pub(crate) type Ask = fn(&Scene) -> Result<Sent>;
@@ -23,7 +26,7 @@ pub(crate) struct Sent {
 enum Then {
     /// The answer is read to its end.
     Read,
-    /// The connection is dropped after a while.
+    /// The connection is dropped after a while, and the host has to notice.
     Leave(Duration),
 }
 
@@ -129,7 +132,7 @@ const REQUESTS: &[(&str, &str, &str, &str, Ask)] = &[
         "neighbours-profile",
         "asks for the profile of its neighbour's model",
         "404",
-        "",
+        "no model",
         |scene| get(scene, "/v1/profiles/neighbours"),
     ),
     (
@@ -323,7 +326,7 @@ const REQUESTS: &[(&str, &str, &str, &str, Ask)] = &[
     (
         "slow-upload",
         "announces a megabyte, sends a byte, and leaves",
-        "closed",
+        "left",
         "",
         |scene| {
             Ok(Sent {
@@ -335,7 +338,7 @@ const REQUESTS: &[(&str, &str, &str, &str, Ask)] = &[
     (
         "slow-reader",
         "asks for all photos and reads nothing",
-        "closed",
+        "left",
         "",
         |scene| {
             let sample =
@@ -350,7 +353,7 @@ const REQUESTS: &[(&str, &str, &str, &str, Ask)] = &[
     (
         "abandoned",
         "asks for all photos and leaves at once",
-        "closed",
+        "left",
         "",
         |scene| {
             let sample =
@@ -396,12 +399,28 @@ pub(crate) async fn run(scene: &Scene, ask: Ask) -> Result<Seen> {
     if let Then::Leave(after) = sent.then {
         written?;
         tokio::time::sleep(after).await;
-        return Ok(Seen::new("closed", ""));
+        drop(stream);
+        return left(scene).await;
     }
     let mut answer = Vec::new();
     let end = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
     let _ = end.context("the host neither answers nor closes the connection")?;
     Ok(seen(&answer))
+}
+
+/// Whether the host has ended all it did for the tenant, who is gone.
+async fn left(scene: &Scene) -> Result<Seen> {
+    let until = Instant::now() + NOTICED;
+    while scene.at_work(HOSTILE)? {
+        if Instant::now() > until {
+            return Ok(Seen::new(
+                "at work",
+                "the host works on for a tenant that has left",
+            ));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(Seen::new("left", ""))
 }
 
 /// The status and the body; of an extraction's answer, the row's error.

@@ -122,6 +122,20 @@ impl Scene {
         memory_of(self.host.id())
     }
 
+    /// Whether extractions of a tenant run or wait.
+    pub(crate) fn at_work(&self, tenant: &str) -> Result<bool> {
+        let top = self.admin(&["top", "--once"])?;
+        let tenants = top
+            .get("tenants")
+            .and_then(Value::as_array)
+            .context("no tenants")?;
+        let found = tenants
+            .iter()
+            .find(|entry| entry.get("name").and_then(Value::as_str) == Some(tenant));
+        let number = |key: &str| found.and_then(|entry| entry.get(key)?.as_u64()).unwrap_or(0);
+        Ok(number("running") + number("queued") > 0)
+    }
+
     /// Where the host listens.
     pub(crate) fn address(&self) -> std::net::SocketAddr {
         self.host.address()
