@@ -20,8 +20,7 @@ pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Re
         device: flags.compute.device.parse()?,
         threads: flags.compute.threads,
     };
-    let (urls, token_file) = (&flags.host.host, flags.host.token_file.as_deref());
-    let connection = Connection::open(urls, token_file, &job.root, "cpu").await?;
+    let connection = Connection::open(flags.host.access(), &job.root, "cpu").await?;
     let events = Arc::new(|event| {
         if let Event::BadSample { key, message } = &event {
             eprintln!("skipped {key}: {message}");

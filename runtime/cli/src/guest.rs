@@ -4,7 +4,6 @@ use crate::arguments::{Guest, RemoteHost};
 use crate::authoring;
 use crate::output::{bytes, print_json, print_table};
 use anyhow::{Context, Result, bail};
-use frostline_trainer::{HostClient, Token};
 use frostline_wire::GuestInfo;
 
 pub(crate) async fn run(command: Guest, json: bool) -> Result<()> {
@@ -13,7 +12,11 @@ pub(crate) async fn run(command: Guest, json: bool) -> Result<()> {
         Guest::Push { name, file, host } => {
             let component =
                 std::fs::read(&file).with_context(|| format!("cannot read the guest {}", file.display()))?;
-            let pushed = connect(&host)?.push_guest(&name, component.into()).await?;
+            let pushed = host
+                .access()
+                .client()?
+                .push_guest(&name, component.into())
+                .await?;
             if json {
                 print_json(&serde_json::json!({
                     "name": name, "sha256": pushed.sha256, "bytes": pushed.bytes, "skipped": pushed.skipped,
@@ -28,9 +31,9 @@ pub(crate) async fn run(command: Guest, json: bool) -> Result<()> {
                 println!("{name}@sha256:{} {verb} ({})", pushed.sha256, bytes(pushed.bytes));
             }
         }
-        Guest::List { host } => show(&connect(&host)?.guests().await?, json)?,
+        Guest::List { host } => show(&host.access().client()?.guests().await?, json)?,
         Guest::Remove { name, host } => {
-            if !connect(&host)?.remove_guest(&name).await? {
+            if !host.access().client()?.remove_guest(&name).await? {
                 bail!(absent(&name, &host));
             }
             if json {
@@ -39,7 +42,7 @@ pub(crate) async fn run(command: Guest, json: bool) -> Result<()> {
                 println!("{name} removed");
             }
         }
-        Guest::Show { name, host } => match connect(&host)?.guest(&name).await? {
+        Guest::Show { name, host } => match host.access().client()?.guest(&name).await? {
             Some(guest) if json => print_json(&guest)?,
             Some(guest) => show(&[guest], false)?,
             None => bail!(absent(&name, &host)),
@@ -53,10 +56,6 @@ fn absent(name: &str, host: &RemoteHost) -> String {
         "there is no guest '{name}' on {}; `frostline guest list` shows those there are",
         host.host
     )
-}
-
-fn connect(host: &RemoteHost) -> Result<HostClient> {
-    Ok(HostClient::new(&host.host, Some(Token::read(&host.token_file)?))?)
 }
 
 fn show(guests: &[GuestInfo], json: bool) -> Result<()> {

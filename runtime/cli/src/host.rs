@@ -2,13 +2,45 @@
 
 use anyhow::{Context, Result, bail};
 use frostline_server::{Host, HostSettings, RunningHost};
-use frostline_trainer::{HostClient, Hosts, Token};
+use frostline_trainer::{Deadlines, HostClient, Hosts, Token, Trust};
 use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;
 
 /// How long an embedded host may take to end: whatever still runs belongs to a job that is over.
 const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Which hosts a command talks to, and how they and it know each other.
+#[derive(Clone, Copy)]
+pub(crate) struct Access<'a> {
+    pub(crate) urls: &'a [String],
+    pub(crate) token_file: Option<&'a Path>,
+    /// Certificates to trust in place of the system's.
+    pub(crate) ca: Option<&'a Path>,
+}
+
+impl Access<'_> {
+    /// A client of each host.
+    pub(crate) fn clients(&self) -> Result<Vec<HostClient>> {
+        let token = self.token_file.map(Token::read).transpose()?;
+        let trust = self.ca.map_or(Ok(Trust::System), Trust::read)?;
+        let client = |url: &String| HostClient::with(url, token.clone(), &trust, Deadlines::default());
+        Ok(self.urls.iter().map(client).collect::<Result<_, _>>()?)
+    }
+
+    /// A client of the only host there is.
+    pub(crate) fn client(&self) -> Result<HostClient> {
+        only(&self.clients()?).cloned()
+    }
+}
+
+/// The client of a command that talks to one host.
+fn only(clients: &[HostClient]) -> Result<&HostClient> {
+    match clients {
+        [only] => Ok(only),
+        several => bail!("one host is needed, and {} are given", several.len()),
+    }
+}
 
 /// A connection to one or more hosts, and the host itself where it was started for this command.
 pub(crate) struct Connection {
@@ -22,20 +54,14 @@ struct Embedded {
 }
 
 impl Connection {
-    /// Connects to the hosts at `urls`, or starts one on a loopback port that may read `data` and computes on `device`.
-    pub(crate) async fn open(
-        urls: &[String],
-        token_file: Option<&Path>,
-        data: &str,
-        device: &str,
-    ) -> Result<Self> {
-        let Some(token_file) = token_file.filter(|_| !urls.is_empty()) else {
+    /// Connects to the hosts of `access`; where there are none, starts one on a loopback port that may read `data` and computes on
+    /// `device`.
+    pub(crate) async fn open(access: Access<'_>, data: &str, device: &str) -> Result<Self> {
+        if access.urls.is_empty() {
             return Self::embed(data, device).await;
-        };
-        let token = Token::read(token_file)?;
-        let clients = urls.iter().map(|url| HostClient::new(url, Some(token.clone())));
+        }
         Ok(Self {
-            clients: clients.collect::<Result<_, _>>()?,
+            clients: access.clients()?,
             embedded: None,
         })
     }
@@ -56,10 +82,7 @@ impl Connection {
         let host = Host::start(settings.check()?)
             .await
             .context("cannot start the embedded host")?;
-        let client = HostClient::new(
-            &format!("http://{}", host.address()),
-            Some(Token::read(&token_file)?),
-        )?;
+        let client = HostClient::new(&host.url(), Some(Token::read(&token_file)?))?;
         Ok(Self {
             clients: vec![client],
             embedded: Some(Embedded { host, _state: state }),
@@ -81,10 +104,7 @@ impl Connection {
 
     /// The host of a command that talks to one.
     pub(crate) fn client(&self) -> Result<&HostClient> {
-        match self.clients.as_slice() {
-            [only] => Ok(only),
-            several => bail!("one host is needed, and {} are given", several.len()),
-        }
+        only(&self.clients)
     }
 
     /// Ends the embedded host, if there is one, and removes its state.

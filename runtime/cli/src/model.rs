@@ -3,8 +3,7 @@
 use crate::arguments::{HostFlags, Model as Command};
 use crate::output::{bytes, print_json, print_table};
 use crate::train::read_model;
-use anyhow::{Context, Result, bail};
-use frostline_trainer::{HostClient, Token};
+use anyhow::{Result, bail};
 use frostline_wire::CutInfo;
 use serde::Serialize;
 use std::path::Path;
@@ -72,9 +71,7 @@ fn read(file: &Path) -> Result<Shown> {
 }
 
 async fn ask(url: &str, flags: &HostFlags, name: &str) -> Result<Shown> {
-    let token = flags.token_file.as_deref().context("--host needs --token-file")?;
-    let client = HostClient::new(url, Some(Token::read(token)?))?;
-    let Some(model) = client.model(name).await? else {
+    let Some(model) = flags.access().client()?.model(name).await? else {
         bail!("there is no model '{name}' on {url}; `train` uploads one under the file's name");
     };
     Ok(Shown {

@@ -21,13 +21,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     }
     let mut job = job(&flags)?;
     job.split = policy;
-    let connection = Connection::open(
-        &flags.host.host,
-        flags.host.token_file.as_deref(),
-        &job.root,
-        &flags.compute.device,
-    )
-    .await?;
+    let connection = Connection::open(flags.host.access(), &job.root, &flags.compute.device).await?;
     job.shared_cores = connection.is_embedded();
     let planning = frostline_trainer::plan(job, connection.hosts()?, Arc::new(|event| warn_of_host(&event)));
     let planned = tokio::select! {

@@ -35,13 +35,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
         guest: Guest::stock(),
         pixels: None,
     };
-    let connection = Connection::open(
-        flags.host.host.as_slice(),
-        flags.host.token_file.as_deref(),
-        &job.root,
-        &flags.device,
-    )
-    .await?;
+    let connection = Connection::open(flags.host.access(), &job.root, &flags.device).await?;
     let studied = tokio::select! {
         studied = study(job, connection.client()?) => studied.map_err(Into::into),
         () = stop.cancelled() => Err(anyhow::anyhow!("stopped before the profile was done")),

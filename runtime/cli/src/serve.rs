@@ -5,7 +5,7 @@ use crate::arguments::{COMPILE_GUEST, Serve};
 use crate::host::data_url;
 use crate::output::print_json;
 use anyhow::{Context, Result};
-use frostline_server::{ChildLanes, Compiler, Host, HostSettings, LanesPlace};
+use frostline_server::{ChildLanes, Compiler, Host, HostSettings, LanesPlace, TlsFiles};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -28,12 +28,25 @@ pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> R
         arguments: vec![COMPILE_GUEST.into()],
     };
     let token_file = config.token_file.clone();
+    let admin_token_file = config.admin_token_file.clone();
     let host = Host::start(config).await?;
-    let url = format!("http://{}", host.address());
+    let (url, admin_url) = (host.url(), host.admin_url());
     if json {
-        print_json(&serde_json::json!({ "event": "listening", "url": url, "token_file": token_file }))?;
+        let listening = serde_json::json!({
+            "event": "listening",
+            "url": url,
+            "token_file": token_file,
+            "admin_url": admin_url,
+        });
+        print_json(&listening)?;
     } else {
         println!("listening on {url}; the token is in {}", token_file.display());
+        if let Some(url) = admin_url {
+            println!(
+                "listening to admins on {url}; their token is in {}",
+                admin_token_file.display()
+            );
+        }
     }
     stop.cancelled().await;
     host.shutdown(DRAIN).await;
@@ -61,7 +74,12 @@ fn settings(flags: Serve) -> Result<HostSettings> {
     settings.listen = flags.listen.unwrap_or(settings.listen);
     settings.state = flags.state.unwrap_or(settings.state);
     settings.local = flags.local.or(settings.local);
+    if let (Some(certificate), Some(key)) = (flags.tls_certificate, flags.tls_key) {
+        settings.tls = Some(TlsFiles { certificate, key });
+    }
     settings.admin_socket = flags.admin_socket.or(settings.admin_socket);
+    settings.admin_listen = flags.admin_listen.or(settings.admin_listen);
+    settings.admin_token_file = flags.admin_token_file.or(settings.admin_token_file);
     settings.token_file = flags.token_file.or(settings.token_file);
     settings.engine.device = flags.device.unwrap_or(settings.engine.device);
     settings.engine.lanes = flags.lanes.unwrap_or(settings.engine.lanes);

@@ -13,13 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> Result<()> {
     let mut job = job(&flags)?;
-    let connection = Connection::open(
-        &flags.host.host,
-        flags.host.token_file.as_deref(),
-        &job.root,
-        &flags.compute.device,
-    )
-    .await?;
+    let connection = Connection::open(flags.host.access(), &job.root, &flags.compute.device).await?;
     job.shared_cores = connection.is_embedded();
     let reporter = Arc::new(Reporter::new(json));
     let events = Arc::clone(&reporter);

@@ -2,12 +2,14 @@
 
 use crate::audit::Audit;
 use crate::extraction::{Admission, GrantDesk};
+use crate::http::Port;
 use crate::metrics::Metrics;
 use crate::service::Service;
 use crate::stages::ModelStages;
 use crate::state::{PartialLimits, Partials, SharedState, StateError, follow};
 use crate::tenants::{Bouncer, Tenants};
-use crate::token::{TokenError, TokenHash};
+use crate::tls::{Certificate, TlsError};
+use crate::token::{AdminToken, TokenError, TokenHash};
 use crate::{HostConfig, StatePlace, http};
 use frostline_batching::{GrantRules, Grants};
 use frostline_engine::{Device, EngineError, Lanes, LanesConfig, library_version};
@@ -36,6 +38,9 @@ const PREPARED_GUESTS: usize = 64;
 /// How often leftovers of uploads are looked through; they are at every upload too.
 const SWEEP: Duration = Duration::from_secs(3600);
 
+/// How often certificates and the admin's token are read again: whoever replaces one waits some seconds for it.
+const REFRESH: Duration = Duration::from_secs(5);
+
 /// How long connections may take to close once their work is done.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -59,9 +64,12 @@ pub enum StartError {
     /// What lies in it cannot be read.
     #[error(transparent)]
     State(#[from] StateError),
-    /// The token file cannot be used.
+    /// A token file cannot be used.
     #[error(transparent)]
     Token(#[from] TokenError),
+    /// The certificate or its key cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The sandbox cannot run.
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
@@ -99,6 +107,8 @@ pub struct Host;
 /// A host that serves. Dropping it ends everything at once; [`shutdown`](Self::shutdown) is kinder.
 pub struct RunningHost {
     address: SocketAddr,
+    admin_address: Option<SocketAddr>,
+    encrypted: bool,
     token_file: PathBuf,
     service: Arc<Service>,
     stop: CancellationToken,
@@ -111,23 +121,45 @@ impl Host {
     /// # Errors
     /// [`StartError`], naming the file, device or address.
     pub async fn start(config: HostConfig) -> Result<RunningHost, StartError> {
+        let certificate = config
+            .tls
+            .clone()
+            .map(Certificate::read)
+            .transpose()?
+            .map(Arc::new);
+        let tls = certificate.as_ref().map(Certificate::acceptor).transpose()?;
         let service = Arc::new(service(config).await?);
-        let listen = |source| StartError::Listen {
-            address: service.config.listen,
-            source,
-        };
-        let listener = TcpListener::bind(service.config.listen).await.map_err(listen)?;
-        let address = listener.local_addr().map_err(listen)?;
         let (stop, connections) = (CancellationToken::new(), TaskTracker::new());
-        let router = http::routes(Arc::clone(&service));
-        let serving = http::serve(
+        let (listener, address) = bind(service.config.listen).await?;
+        let mut ports = vec![Port {
             listener,
-            router,
-            Arc::clone(&service),
-            stop.clone(),
-            connections.clone(),
-        );
-        connections.spawn(serving);
+            router: http::routes(Arc::clone(&service)),
+            tls: tls.clone(),
+            connections: service.config.limits.connections,
+        }];
+        let mut refreshed = Refreshed {
+            certificate,
+            admin_token: None,
+        };
+        let mut admin_address = None;
+        if let Some(listen) = service.config.admin_listen {
+            let token = AdminToken::read_or_create(service.config.admin_token_file.clone())?;
+            let token = Arc::new(token);
+            refreshed.admin_token = Some(Arc::clone(&token));
+            let (listener, address) = bind(listen).await?;
+            admin_address = Some(address);
+            ports.push(Port {
+                listener,
+                router: http::remote_admin_routes(Arc::clone(&service), token),
+                tls,
+                connections: http::ADMINS,
+            });
+        }
+        for port in ports {
+            let serving = http::serve(port, Arc::clone(&service), stop.clone(), connections.clone());
+            connections.spawn(serving);
+        }
+        connections.spawn(refresh(refreshed, stop.clone()));
         if let Some(path) = &service.config.admin_socket {
             let socket = |source| StartError::AdminSocket {
                 path: path.clone(),
@@ -145,9 +177,12 @@ impl Host {
         connections.spawn(sweep(service.partials.clone(), stop.clone()));
         let (state, stopped) = (Arc::clone(&service.state), stop.clone());
         connections.spawn(async move { follow(&state, stopped).await });
-        tracing::info!(%address, device = %service.config.device, "serving");
+        let encrypted = service.config.tls.is_some();
+        tracing::info!(%address, encrypted, device = %service.config.device, "serving");
         Ok(RunningHost {
             address,
+            admin_address,
+            encrypted,
             token_file: service.config.token_file.clone(),
             service,
             stop,
@@ -160,6 +195,17 @@ impl RunningHost {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Its URL, as clients are to be given it unless they know it by another name.
+    pub fn url(&self) -> String {
+        let scheme = if self.encrypted { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
+    }
+
+    /// The URL for admins from afar, if they are listened to.
+    pub fn admin_url(&self) -> Option<String> {
+        self.admin_address.map(|address| format!("https://{address}"))
     }
 
     /// The file with the tenant's token.
@@ -206,6 +252,13 @@ impl Drop for RunningHost {
     }
 }
 
+async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+    let listen = |source| StartError::Listen { address, source };
+    let listener = TcpListener::bind(address).await.map_err(listen)?;
+    let address = listener.local_addr().map_err(listen)?;
+    Ok((listener, address))
+}
+
 /// A socket that only its owner may use. It is made in a folder of its own and moved to its place when its permissions are right.
 fn admin_listener(path: &Path) -> std::io::Result<UnixListener> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -222,6 +275,42 @@ fn admin_listener(path: &Path) -> std::io::Result<UnixListener> {
     std::fs::set_permissions(&made, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
     std::fs::rename(&made, path)?;
     Ok(listener)
+}
+
+/// What is read again when its files change.
+struct Refreshed {
+    certificate: Option<Arc<Certificate>>,
+    admin_token: Option<Arc<AdminToken>>,
+}
+
+impl Refreshed {
+    /// What cannot be read leaves what was.
+    fn refresh(&self) {
+        match self.certificate.as_ref().map(|certificate| certificate.refresh()) {
+            Some(Ok(true)) => tracing::info!("the host shows another certificate from now on"),
+            Some(Err(error)) => tracing::warn!(%error, "the host goes on with the certificate it has"),
+            _ => {}
+        }
+        match self.admin_token.as_ref().map(|token| token.refresh()) {
+            Some(Ok(true)) => tracing::info!("the admin's token is another from now on"),
+            Some(Err(error)) => tracing::warn!(%error, "the host goes on with the admin's token it has"),
+            _ => {}
+        }
+    }
+}
+
+/// Reads again what may have changed from time to time, until `stop`.
+async fn refresh(refreshed: Refreshed, stop: CancellationToken) {
+    let refreshed = Arc::new(refreshed);
+    while tokio::time::timeout(REFRESH, stop.cancelled()).await.is_err() {
+        let refreshed = Arc::clone(&refreshed);
+        if tokio::task::spawn_blocking(move || refreshed.refresh())
+            .await
+            .is_err()
+        {
+            tracing::error!("certificates and tokens could not be read again");
+        }
+    }
 }
 
 /// Removes leftovers of uploads from time to time, until `stop`.

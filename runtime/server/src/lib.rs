@@ -21,15 +21,17 @@ mod service;
 mod stages;
 mod state;
 mod tenants;
+mod tls;
 mod token;
 
 pub use config::{
     ConfigError, EngineSettings, ExtractionSettings, HostConfig, HostSettings, LimitSettings, Limits,
-    StatePlace,
+    StatePlace, TlsFiles,
 };
 pub use frostline_engine::{ChildLanes, LanesPlace, serve_lane};
 pub use frostline_sandbox::Compiler;
 pub use host::{Host, RunningHost, StartError};
 pub use roots::{GrantedRoots, Root};
 pub use state::StateError;
+pub use tls::TlsError;
 pub use token::TokenError;

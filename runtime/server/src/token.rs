@@ -1,8 +1,9 @@
-//! The tenant's token: made on first start, kept in memory only as a hash.
+//! Tokens in files, of the tenant and of an admin from afar: made on first start, kept in memory only as hashes.
 
 use sha2::{Digest, Sha256};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
 use subtle::ConstantTimeEq;
 
 /// Random bytes of a token: 256 bits cannot be guessed, whatever the rate of tries.
@@ -39,7 +40,7 @@ pub enum TokenError {
 }
 
 /// The SHA-256 of the one valid token.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub(crate) struct TokenHash([u8; 32]);
 
 impl TokenHash {
@@ -80,6 +81,35 @@ impl TokenHash {
     /// Whether `token` is the one, in time that does not depend on it.
     pub(crate) fn matches(&self, token: &str) -> bool {
         Self::of(token).0.ct_eq(&self.0).into()
+    }
+}
+
+/// The token of an admin from afar, read again when its file changes.
+pub(crate) struct AdminToken {
+    file: PathBuf,
+    current: RwLock<TokenHash>,
+}
+
+impl AdminToken {
+    /// Reads the token in `file`, or makes one there.
+    pub(crate) fn read_or_create(file: PathBuf) -> Result<Self, TokenError> {
+        let current = RwLock::new(TokenHash::read_or_create(&file)?);
+        Ok(Self { file, current })
+    }
+
+    /// Reads the file again, or makes one where it was removed; `true` when the token is another from now on.
+    pub(crate) fn refresh(&self) -> Result<bool, TokenError> {
+        let read = TokenHash::read_or_create(&self.file)?;
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        let changed = *current != read;
+        *current = read;
+        Ok(changed)
+    }
+
+    /// Whether `token` is the one, in time that does not depend on it.
+    pub(crate) fn matches(&self, token: &str) -> bool {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        current.matches(token)
     }
 }
 
@@ -125,6 +155,22 @@ mod tests {
         assert!(hash.matches(token.trim()));
         assert!(!hash.matches("") && !hash.matches(&token.trim()[1..]));
         assert!(TokenHash::read_or_create(&path).unwrap().matches(token.trim()));
+    }
+
+    #[test]
+    fn an_admins_token_ends_with_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("admin-token");
+        let token = AdminToken::read_or_create(path.clone()).unwrap();
+        let old = std::fs::read_to_string(&path).unwrap();
+        assert!(token.matches(old.trim()) && !token.refresh().unwrap());
+        std::fs::write(&path, "short").unwrap();
+        assert!(token.refresh().is_err());
+        assert!(token.matches(old.trim()));
+        std::fs::remove_file(&path).unwrap();
+        assert!(token.refresh().unwrap());
+        assert!(!token.matches(old.trim()));
+        assert!(token.matches(std::fs::read_to_string(&path).unwrap().trim()));
     }
 
     #[test]

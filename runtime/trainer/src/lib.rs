@@ -41,7 +41,7 @@ mod uploading;
 
 pub use choice::Possible;
 pub use client::{
-    ByteMeter, ClientError, Deadlines, ExtractionStream, HostClient, Hosts, Link, Token, Uploaded,
+    ByteMeter, ClientError, Deadlines, ExtractionStream, HostClient, Hosts, Link, Token, Trust, Uploaded,
 };
 pub use dataset::{Dataset, DatasetError, Sample};
 pub use error::TrainerError;

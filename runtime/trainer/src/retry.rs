@@ -131,7 +131,10 @@ enum Kind {
 
 fn kind(error: &ClientError) -> Kind {
     match error {
-        ClientError::Address { .. } | ClientError::Token { .. } | ClientError::Upload { .. } => Kind::Final,
+        ClientError::Address { .. }
+        | ClientError::Authorities { .. }
+        | ClientError::Token { .. }
+        | ClientError::Upload { .. } => Kind::Final,
         ClientError::Unreachable { .. }
         | ClientError::Silent { .. }
         | ClientError::Interrupted { .. }

@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 /// A `frostline serve` process on a loopback port of its own choice; it ends when this is dropped.
 pub struct HostProcess {
     child: Child,
-    address: SocketAddr,
+    listening: Listening,
     token_file: PathBuf,
 }
 
@@ -47,9 +47,9 @@ impl HostProcess {
             .stdout(Stdio::piped())
             .spawn()?;
         match listening(&mut child) {
-            Ok(address) => Ok(Self {
+            Ok(listening) => Ok(Self {
                 child,
-                address,
+                listening,
                 token_file,
             }),
             Err(error) => {
@@ -62,12 +62,17 @@ impl HostProcess {
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.listening.address
     }
 
-    /// `http://` and where it listens.
+    /// `http://` or `https://` and where it listens.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        self.listening.url.clone()
+    }
+
+    /// Where it listens to admins from afar, if it does.
+    pub fn admin_url(&self) -> Option<&str> {
+        self.listening.admin_url.as_deref()
     }
 
     /// The file with its token.
@@ -104,16 +109,34 @@ impl Drop for HostProcess {
     }
 }
 
+/// What a host says of itself.
+struct Listening {
+    url: String,
+    address: SocketAddr,
+    admin_url: Option<String>,
+}
+
 /// Reads `{"event":"listening","url":"http://127.0.0.1:PORT",...}`, the first line a host prints with `--json`.
-fn listening(child: &mut Child) -> io::Result<SocketAddr> {
+fn listening(child: &mut Child) -> io::Result<Listening> {
     let stdout = child
         .stdout
         .take()
         .ok_or_else(|| io::Error::other("the host has no standard output"))?;
     let mut line = String::new();
     BufReader::new(stdout).read_line(&mut line)?;
-    line.split_once("http://")
-        .and_then(|(_, rest)| rest.split('"').next())
-        .and_then(|address| address.parse().ok())
+    let field = |name: &str| {
+        let (_, rest) = line.split_once(&format!("\"{name}\":\""))?;
+        rest.split('"').next().map(str::to_owned)
+    };
+    let url = field("url");
+    let address = url
+        .as_deref()
+        .and_then(|url| url.split_once("://")?.1.parse().ok());
+    url.zip(address)
+        .map(|(url, address)| Listening {
+            url,
+            address,
+            admin_url: field("admin_url"),
+        })
         .ok_or_else(|| io::Error::other(format!("the host ended before it listened; it printed: {line:?}")))
 }

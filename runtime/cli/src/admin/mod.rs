@@ -16,7 +16,10 @@ use std::io::{IsTerminal, Write};
 pub(crate) const ADMIN_SOCKET: &str = "admin.sock";
 
 pub(crate) async fn run(flags: Admin, json: bool) -> Result<()> {
-    let client = AdminClient::new(flags.socket);
+    let client = match (&flags.host, &flags.token_file) {
+        (Some(url), Some(token_file)) => AdminClient::remote(url, token_file, flags.ca.as_deref())?,
+        _ => AdminClient::local(flags.socket),
+    };
     match flags.command {
         AdminCommand::Tenant(command) => tenant::run(&client, command, json).await,
         AdminCommand::Quota(command) => quota::run(&client, command, json).await,

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 /// Look after a host: its tenants and their tokens
 ///
-/// Speaks to a host on this machine over its socket, whose file's permissions decide who may.
+/// Speaks to a host on this machine over its socket, whose file's permissions decide who may, or with --host to one that listens for
+/// admins from afar (`serve --admin-listen`).
 #[derive(Debug, Args)]
 pub(crate) struct Admin {
     /// The host's socket
@@ -18,6 +19,15 @@ pub(crate) struct Admin {
         default_value = "frostline-state/admin.sock"
     )]
     pub(crate) socket: PathBuf,
+    /// Where a host listens for admins, in place of a socket: https://store:7434
+    #[arg(long, global = true, value_name = "URL", requires = "token_file")]
+    pub(crate) host: Option<String>,
+    /// File with the admin's token for --host
+    #[arg(long, global = true, value_name = "FILE", requires = "host")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// File with the certificates, in PEM, that the host is to be trusted by; by default those the system trusts
+    #[arg(long, global = true, value_name = "FILE", requires = "host")]
+    pub(crate) ca: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: AdminCommand,
 }

@@ -1,6 +1,7 @@
 //! Commands that run a host or look after one, and how any command names its hosts.
 
 use super::guest::Authoring;
+use crate::host::Access;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -12,7 +13,8 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   frostline serve --config host.toml
-  frostline serve --data s3://photos/acme --state /var/lib/frostline --token-file /etc/frostline/token --listen 127.0.0.1:8080")]
+  frostline serve --data s3://photos/acme --state /var/lib/frostline --token-file /etc/frostline/token --listen 127.0.0.1:8080
+  frostline serve --config host.toml --listen 0.0.0.0:7433 --tls-certificate cert.pem --tls-key key.pem")]
 pub(crate) struct Serve {
     /// The configuration file
     #[arg(long, value_name = "FILE")]
@@ -29,9 +31,21 @@ pub(crate) struct Serve {
     /// A directory of this host alone, for compiled guests, uploads on their way and profiles; by default --state, if that is one
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) local: Option<PathBuf>,
+    /// The host's certificate in PEM, which is read again when it changes; without it the host speaks plain HTTP
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_certificate: Option<PathBuf>,
+    /// Its private key
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub(crate) tls_key: Option<PathBuf>,
     /// The socket of `frostline admin`; by default admin.sock in the local directory
     #[arg(long, value_name = "FILE")]
     pub(crate) admin_socket: Option<PathBuf>,
+    /// Address to listen on for `frostline admin --host`, over TLS; by default there is none
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) admin_listen: Option<String>,
+    /// The token of `frostline admin --host`; by default admin-token in the local directory
+    #[arg(long, value_name = "FILE")]
+    pub(crate) admin_token_file: Option<PathBuf>,
     /// The tenant's token
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
@@ -112,6 +126,9 @@ pub(crate) struct HostsFlags {
     /// File with the token for the hosts
     #[arg(long, value_name = "FILE", requires = "host")]
     pub(crate) token_file: Option<PathBuf>,
+    /// File with the certificates, in PEM, that an https host is to be trusted by; by default those the system trusts
+    #[arg(long, value_name = "FILE", requires = "host")]
+    pub(crate) ca: Option<PathBuf>,
 }
 
 /// A running host, or none.
@@ -123,6 +140,9 @@ pub(crate) struct HostFlags {
     /// File with the token for the host
     #[arg(long, value_name = "FILE", requires = "host")]
     pub(crate) token_file: Option<PathBuf>,
+    /// File with the certificates, in PEM, that an https host is to be trusted by; by default those the system trusts
+    #[arg(long, value_name = "FILE", requires = "host")]
+    pub(crate) ca: Option<PathBuf>,
 }
 
 /// A running host.
@@ -134,4 +154,37 @@ pub(crate) struct RemoteHost {
     /// File with the token for the host
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: PathBuf,
+    /// File with the certificates, in PEM, that an https host is to be trusted by; by default those the system trusts
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+}
+
+impl HostsFlags {
+    pub(crate) fn access(&self) -> Access<'_> {
+        Access {
+            urls: &self.host,
+            token_file: self.token_file.as_deref(),
+            ca: self.ca.as_deref(),
+        }
+    }
+}
+
+impl HostFlags {
+    pub(crate) fn access(&self) -> Access<'_> {
+        Access {
+            urls: self.host.as_slice(),
+            token_file: self.token_file.as_deref(),
+            ca: self.ca.as_deref(),
+        }
+    }
+}
+
+impl RemoteHost {
+    pub(crate) fn access(&self) -> Access<'_> {
+        Access {
+            urls: std::slice::from_ref(&self.host),
+            token_file: Some(&self.token_file),
+            ca: self.ca.as_deref(),
+        }
+    }
 }

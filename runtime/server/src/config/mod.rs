@@ -4,7 +4,7 @@ mod limits;
 mod settings;
 
 pub use limits::Limits;
-pub use settings::{EngineSettings, ExtractionSettings, HostSettings, LimitSettings};
+pub use settings::{EngineSettings, ExtractionSettings, HostSettings, LimitSettings, TlsFiles};
 
 use crate::GrantedRoots;
 use frostline_engine::{Device, LanesPlace};
@@ -44,10 +44,18 @@ pub enum ConfigError {
     },
     /// Plain HTTP would leave the machine.
     #[error(
-        "host configuration: listen = \"{listen}\" would send tokens and data over the network unencrypted; listen on a \
-         loopback address, or write plain_http_beyond_loopback = true if the network is private"
+        "host configuration: listen = \"{listen}\" would send tokens and data over the network unencrypted; name a certificate and its \
+         key under [tls], listen on a loopback address, or write plain_http_beyond_loopback = true if the network is private"
     )]
     PlainHttp {
+        /// The address.
+        listen: SocketAddr,
+    },
+    /// Admins from afar without encryption.
+    #[error(
+        "host configuration: admin_listen = \"{listen}\" takes a certificate and its key, named under [tls]; admins on this machine use the socket"
+    )]
+    PlainAdmin {
         /// The address.
         listen: SocketAddr,
     },
@@ -91,8 +99,14 @@ pub struct HostConfig {
     pub state: StatePlace,
     /// The directory of this host alone.
     pub local: PathBuf,
+    /// What encrypts connections; `None` for plain HTTP.
+    pub tls: Option<TlsFiles>,
     /// The file of the admin's socket; `None` for no admin.
     pub admin_socket: Option<PathBuf>,
+    /// Where admins from afar are listened to, over TLS; `None` for nowhere.
+    pub admin_listen: Option<SocketAddr>,
+    /// The file with their token; created on first start.
+    pub admin_token_file: PathBuf,
     /// The file with the tenant's token; created on first start.
     pub token_file: PathBuf,
     /// Where data may be read.

@@ -24,12 +24,18 @@ pub struct HostSettings {
     pub local: Option<PathBuf>,
     /// The file of the socket that `frostline admin` speaks to; only its owner may. Default of `frostline serve`: `admin.sock` in `local`.
     pub admin_socket: Option<PathBuf>,
+    /// Address and port for admins from afar, over TLS alone; without it there are none.
+    pub admin_listen: Option<String>,
+    /// The file with the token of admins from afar; created with a fresh one when missing. Default: `admin-token` in `local`.
+    pub admin_token_file: Option<PathBuf>,
     /// The file with the token, one line; created with a fresh one when missing. Default: `token` in `local`.
     pub token_file: Option<PathBuf>,
     /// Object store URLs or directories that extractions may read, with everything below them.
     pub data: Vec<String>,
-    /// Must be true to listen beyond loopback: this host speaks plain HTTP.
+    /// Must be true to listen beyond loopback without `[tls]`.
     pub plain_http_beyond_loopback: bool,
+    /// What encrypts connections.
+    pub tls: Option<TlsFiles>,
     /// What computes.
     pub engine: EngineSettings,
     /// How extractions run.
@@ -47,15 +53,28 @@ impl Default for HostSettings {
             state: "frostline-state".to_owned(),
             local: None,
             admin_socket: None,
+            admin_listen: None,
+            admin_token_file: None,
             token_file: None,
             data: Vec::new(),
             plain_http_beyond_loopback: false,
+            tls: None,
             engine: EngineSettings::default(),
             extractions: ExtractionSettings::default(),
             limits: LimitSettings::default(),
             quota: Quota::new(),
         }
     }
+}
+
+/// `[tls]`: files in PEM. They are looked at every few seconds, and what changed in them is used for connections from then on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsFiles {
+    /// The host's certificate, followed by those between it and an authority that clients trust.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
 }
 
 /// `[engine]`
@@ -181,7 +200,17 @@ impl HostSettings {
     /// # Errors
     /// [`ConfigError`], naming the key.
     pub fn check(self) -> Result<HostConfig, ConfigError> {
-        let listen = checked_listen(&self.listen, self.plain_http_beyond_loopback)?;
+        let listen = checked_address("listen", &self.listen)?;
+        if self.tls.is_none() && !listen.ip().is_loopback() && !self.plain_http_beyond_loopback {
+            return Err(ConfigError::PlainHttp { listen });
+        }
+        let admin_listen = self.admin_listen.as_deref();
+        let admin_listen = admin_listen
+            .map(|text| checked_address("admin_listen", text))
+            .transpose()?;
+        if let (None, Some(listen)) = (&self.tls, admin_listen) {
+            return Err(ConfigError::PlainAdmin { listen });
+        }
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let device = checked_device(&self.engine.device)?;
         let or = |value: usize, fallback: usize| if value == 0 { fallback.max(1) } else { value };
@@ -200,7 +229,10 @@ impl HostSettings {
             listen,
             token_file: self.token_file.unwrap_or_else(|| local.join("token")),
             state,
+            tls: self.tls,
             admin_socket: self.admin_socket,
+            admin_listen,
+            admin_token_file: self.admin_token_file.unwrap_or_else(|| local.join("admin-token")),
             local,
             data: GrantedRoots::new(&self.data)?,
             device,
@@ -263,17 +295,12 @@ fn within<T: PartialOrd + std::fmt::Display>(
     })
 }
 
-fn checked_listen(text: &str, beyond_loopback: bool) -> Result<SocketAddr, ConfigError> {
-    let listen: SocketAddr = text.parse().map_err(|_| ConfigError::Value {
-        key: "listen",
+fn checked_address(key: &'static str, text: &str) -> Result<SocketAddr, ConfigError> {
+    text.parse().map_err(|_| ConfigError::Value {
+        key,
         value: format!("{text:?}"),
         rule: "it must be an address and a port, such as 127.0.0.1:7433".to_owned(),
-    })?;
-    if listen.ip().is_loopback() || beyond_loopback {
-        Ok(listen)
-    } else {
-        Err(ConfigError::PlainHttp { listen })
-    }
+    })
 }
 
 fn checked_device(text: &str) -> Result<Device, ConfigError> {
@@ -334,5 +361,23 @@ mod tests {
             Err(ConfigError::PlainHttp { .. })
         ));
         assert!(HostConfig::from_toml(&format!("{open}plain_http_beyond_loopback = true")).is_ok());
+        let tls = "[tls]\ncertificate = \"cert.pem\"\nkey = \"key.pem\"\n";
+        assert!(HostConfig::from_toml(&format!("{open}{tls}")).is_ok());
+        assert!(HostConfig::from_toml("[tls]\ncertificate = \"cert.pem\"\n").is_err());
+    }
+
+    #[test]
+    fn admins_from_afar_take_tls_even_on_loopback() {
+        let admin = "admin_listen = \"127.0.0.1:0\"\n";
+        assert!(matches!(
+            HostConfig::from_toml(admin),
+            Err(ConfigError::PlainAdmin { .. })
+        ));
+        let tls = "[tls]\ncertificate = \"cert.pem\"\nkey = \"key.pem\"\n";
+        let config = HostConfig::from_toml(&format!("{admin}{tls}")).unwrap();
+        assert_eq!(
+            config.admin_token_file,
+            PathBuf::from("frostline-state/admin-token")
+        );
     }
 }

@@ -11,8 +11,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
@@ -27,8 +30,8 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 /// Bytes of HTTP/2 answers a stream may buffer: enough to keep a link busy while the next frame is fetched.
 const SEND_BUFFER: usize = 1 << 20;
 
-/// Connections of admins at once.
-const ADMINS: usize = 16;
+/// Connections of admins at once, here or from afar.
+pub(crate) const ADMINS: usize = 16;
 
 /// How often an HTTP/2 connection is asked for a sign of life, and how long it has for it.
 const PING: Duration = Duration::from_secs(20);
@@ -40,27 +43,35 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Peer(pub(super) IpAddr);
 
+/// Where a host listens, and what for.
+pub(crate) struct Port {
+    pub(crate) listener: TcpListener,
+    pub(crate) router: Router,
+    pub(crate) tls: Option<TlsAcceptor>,
+    /// Connections at once.
+    pub(crate) connections: usize,
+}
+
 /// Accepts until `stop`; connections then finish what they have begun. They end at once with the service's `end`.
 pub(crate) async fn serve(
-    listener: TcpListener,
-    router: Router,
+    port: Port,
     service: Arc<Service>,
     stop: CancellationToken,
     connections: TaskTracker,
 ) {
-    let places = Arc::new(Semaphore::new(service.config.limits.connections));
+    let places = Arc::new(Semaphore::new(port.connections));
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&listener, &places) => accepted,
+            accepted = accept(&port.listener, &places) => accepted,
             () = stop.cancelled() => return,
         };
         let Some((stream, from, place)) = accepted else {
             continue;
         };
-        let router = router.clone().layer(Extension(Peer(from)));
-        let connection = connection(stream, router, Arc::clone(&service), stop.clone());
+        let router = port.router.clone().layer(Extension(Peer(from)));
+        let (tls, service, stop) = (port.tls.clone(), Arc::clone(&service), stop.clone());
         connections.spawn(async move {
-            connection.await;
+            greet(stream, tls, router, service, stop).await;
             drop(place);
         });
     }
@@ -89,7 +100,7 @@ pub(crate) async fn serve_admin(
             continue;
         };
         let Ok(peer) = stream.peer_cred() else { continue };
-        let admin = Admin { uid: peer.uid() };
+        let admin = Admin::User(peer.uid());
         let (router, stop) = (router.clone().layer(Extension(admin)), stop.clone());
         connections.spawn(async move {
             let handler = service_fn(move |request: http::Request<Incoming>| router.clone().oneshot(request));
@@ -124,11 +135,39 @@ async fn accept(
     }
 }
 
-async fn connection(stream: TcpStream, router: Router, service: Arc<Service>, stop: CancellationToken) {
+/// Serves a connection, encrypted where there is a certificate; who does not shake hands in time is gone.
+async fn greet(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    router: Router,
+    service: Arc<Service>,
+    stop: CancellationToken,
+) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection was gone at once");
         return;
     }
+    let Some(tls) = tls else {
+        return connection(stream, router, service, stop).await;
+    };
+    let shaking = timeout(service.config.limits.header_time, tls.accept(stream));
+    let shaken = tokio::select! {
+        shaken = shaking => shaken,
+        () = stop.cancelled() => return,
+    };
+    match shaken {
+        Ok(Ok(stream)) => connection(stream, router, service, stop).await,
+        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+        Err(_) => tracing::debug!("a TLS handshake took too long"),
+    }
+}
+
+async fn connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    service: Arc<Service>,
+    stop: CancellationToken,
+) {
     service.metrics.connections.inc();
     let header_time = service.config.limits.header_time;
     let spoke = Arc::new(AtomicBool::new(false));

@@ -10,6 +10,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 use tracing::Instrument;
@@ -29,22 +30,29 @@ pub(super) async fn authorize(
             Ok(next.run(request).await)
         }
         Err(denied) => {
-            let (now, bouncer) = (Instant::now(), &service.bouncer);
-            if let Some(wait) = bouncer.wait(from, now) {
-                return Err(Refusal::Busy {
-                    message: format!(
-                        "too many bad tokens came from {from}; come back later, or with a good one"
-                    ),
-                    retry_after: wait,
-                });
-            }
-            bouncer.bad(from, now);
+            slowed_down(&service, from)?;
             Err(denied.into())
         }
     }
 }
 
-fn bearer(headers: &HeaderMap) -> Option<&str> {
+/// Counts a bad token from an address.
+///
+/// # Errors
+/// [`Refusal::Busy`] when there were too many.
+pub(super) fn slowed_down(service: &Service, from: IpAddr) -> Result<(), Refusal> {
+    let (now, bouncer) = (Instant::now(), &service.bouncer);
+    if let Some(wait) = bouncer.wait(from, now) {
+        return Err(Refusal::Busy {
+            message: format!("too many bad tokens came from {from}; come back later, or with a good one"),
+            retry_after: wait,
+        });
+    }
+    bouncer.bad(from, now);
+    Ok(())
+}
+
+pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }

@@ -10,8 +10,8 @@ mod refusal;
 mod tenant_routes;
 mod uploads;
 
-pub(crate) use admin::admin_routes;
-pub(crate) use connections::{serve, serve_admin};
+pub(crate) use admin::{admin_routes, remote_admin_routes};
+pub(crate) use connections::{ADMINS, Port, serve, serve_admin};
 pub(crate) use intake::upload_units;
 pub(crate) use receive::json;
 pub(crate) use refusal::Refusal;

@@ -21,6 +21,12 @@ pub enum ClientError {
         /// What is wrong; never the token itself.
         reason: String,
     },
+    /// The certificates to trust cannot be used.
+    #[error("cannot use the authorities' certificates: {reason}")]
+    Authorities {
+        /// What is wrong.
+        reason: String,
+    },
     /// Nobody answers there.
     #[error("cannot reach the host at {host}: {reason}; is it running, and is the address right?")]
     Unreachable {

@@ -8,6 +8,7 @@ mod link;
 mod meter;
 mod token;
 mod transport;
+mod trust;
 mod upload;
 
 pub use error::ClientError;
@@ -18,6 +19,7 @@ pub(crate) use hosts::{Member, Waits};
 pub use link::Link;
 pub use meter::ByteMeter;
 pub use token::Token;
+pub use trust::Trust;
 pub use upload::Uploaded;
 
 use crate::{Events, UploadKind};
@@ -77,24 +79,26 @@ impl std::fmt::Debug for HostClient {
 }
 
 impl HostClient {
-    /// A client of the host at `url`, such as `http://storage-1:8080`.
+    /// A client of the host at `url`, such as `https://storage-1:8443`.
     ///
     /// # Errors
-    /// [`ClientError::Address`] when that is no address of a host.
+    /// [`ClientError::Address`] when that is no address of a host; [`ClientError::Authorities`] when it is an encrypted one and the
+    /// system trusts nobody.
     pub fn new(url: &str, token: Option<Token>) -> Result<Self, ClientError> {
-        Self::with_deadlines(url, token, Deadlines::default())
+        Self::with(url, token, &Trust::System, Deadlines::default())
     }
 
-    /// [`HostClient::new`] with other deadlines than usual.
+    /// [`HostClient::new`] with other trust and deadlines than usual.
     ///
     /// # Errors
     /// As for [`HostClient::new`].
-    pub fn with_deadlines(
+    pub fn with(
         url: &str,
         token: Option<Token>,
+        trust: &Trust,
         deadlines: Deadlines,
     ) -> Result<Self, ClientError> {
-        let transport = Arc::new(Transport::new(url, token, deadlines)?);
+        let transport = Arc::new(Transport::new(url, token, trust, deadlines)?);
         Ok(Self {
             transport,
             meter: ByteMeter::default(),

@@ -34,7 +34,8 @@ impl Token {
         Self::new(&text)
     }
 
-    pub(super) fn header(&self) -> HeaderValue {
+    /// The value of an `Authorization` header, marked as sensitive.
+    pub fn header(&self) -> HeaderValue {
         self.0.clone()
     }
 }

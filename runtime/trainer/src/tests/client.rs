@@ -1,5 +1,5 @@
 use super::fake_host::{FakeHost, Reply};
-use crate::{ClientError, Deadlines, HostClient, Token};
+use crate::{ClientError, Deadlines, HostClient, Token, Trust};
 use bytes::Bytes;
 use frostline_wire::{ErrorClass, GuestInfo, Layout, ObjectInfo, ObjectPage};
 use http::Method;
@@ -170,7 +170,7 @@ async fn a_host_that_goes_silent_ends_at_the_deadline() {
         idle: Duration::from_millis(100),
         ..Deadlines::default()
     };
-    let client = HostClient::with_deadlines(&host.url, None, deadlines).unwrap();
+    let client = HostClient::with(&host.url, None, &Trust::System, deadlines).unwrap();
     let error = client.load().await.unwrap_err();
     assert!(matches!(error, ClientError::Silent { .. }), "{error}");
 }
@@ -180,7 +180,7 @@ fn addresses_that_are_no_hosts_are_refused() {
     for url in [
         "storage:8080",
         "ftp://h",
-        "https://h",
+        "https://h/path",
         "http://h/path",
         "http://h?x=1",
         "",

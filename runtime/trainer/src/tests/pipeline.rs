@@ -2,7 +2,7 @@ use super::fake_host::{Answer, FakeHost, Reply, extraction};
 use crate::client::Waits;
 use crate::pipeline::{BadSamples, Feed, FeedPlan, Fetcher, Rows, Source, Steering};
 use crate::retry::RetryPolicy;
-use crate::{Deadlines, Event, Events, HostClient, Hosts, OnBadSample, Sample, TrainerError};
+use crate::{Deadlines, Event, Events, HostClient, Hosts, OnBadSample, Sample, TrainerError, Trust};
 use bytes::Bytes;
 use frostline_images::DecodePool;
 use frostline_tensor::{OpError, OpErrorCode, PixelSpec, Tensor};
@@ -89,7 +89,7 @@ fn start(
         idle: Duration::from_millis(500),
         ..Deadlines::default()
     };
-    let client = HostClient::with_deadlines(&host.url, None, deadlines).unwrap();
+    let client = HostClient::with(&host.url, None, &Trust::System, deadlines).unwrap();
     start_with(client.into(), plan, source, policy, retry())
 }
 

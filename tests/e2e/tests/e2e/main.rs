@@ -21,4 +21,5 @@ mod s3;
 mod shards;
 mod state;
 mod tenants;
+mod tls;
 mod training;

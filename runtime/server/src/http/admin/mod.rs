@@ -1,9 +1,13 @@
-//! The admin's interface, on a Unix socket: whoever may write to the socket's file is an admin. What changes something is audited.
+//! The admin's interface. Whoever may write to the file of the host's Unix socket is an admin, and whoever has the admin's token where
+//! the host listens for it over TLS. What changes something is audited.
 
 mod activity;
 mod quota;
+mod remote;
 mod tenants;
 mod uploads;
+
+pub(crate) use remote::remote_admin_routes;
 
 use super::Refusal;
 use crate::service::Service;
@@ -11,19 +15,31 @@ use axum::Router;
 use axum::extract::FromRequestParts;
 use axum::routing::{delete, get, post};
 use http::request::Parts;
+use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Who asks: the system's number of the user at the other end of the socket.
+/// Who asks.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Admin {
-    pub(super) uid: u32,
+pub(super) enum Admin {
+    /// The system's number of the user at the other end of the socket.
+    User(u32),
+    /// Whoever has the admin's token, at this address.
+    Remote(IpAddr),
+}
+
+impl fmt::Display for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User(uid) => write!(f, "admin uid {uid}"),
+            Self::Remote(address) => write!(f, "admin at {address}"),
+        }
+    }
 }
 
 impl Admin {
     fn note(self, service: &Service, what: &str, tenant: &str, detail: impl Into<String>) {
-        service
-            .audit
-            .note(&format!("admin uid {}", self.uid), what, tenant, detail);
+        service.audit.note(&self.to_string(), what, tenant, detail);
     }
 }
 

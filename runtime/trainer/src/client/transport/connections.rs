@@ -1,5 +1,6 @@
 use super::RequestBody;
-use crate::Deadlines;
+use crate::{ClientError, Deadlines, Trust};
+use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -14,10 +15,12 @@ const CONNECTION_WINDOW: u32 = 16 << 20;
 /// tell and to gain from; beyond that a job takes from its neighbours on the link more than its share.
 pub(crate) const CONNECTIONS: usize = 4;
 
+type Connector = HttpsConnector<HttpConnector>;
+
 /// The HTTP/2 connections to one host, and whose turn it is.
 pub(super) struct Connections {
     /// Each keeps one connection, opened when it is first used.
-    clients: [Client<HttpConnector, RequestBody>; CONNECTIONS],
+    clients: [Client<Connector, RequestBody>; CONNECTIONS],
     /// How many of them extractions go over in turn.
     used: AtomicUsize,
     turn: AtomicUsize,
@@ -25,10 +28,8 @@ pub(super) struct Connections {
 
 impl Connections {
     /// Connections that are not open yet, of which one is used.
-    pub(super) fn new(deadlines: Deadlines) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(deadlines.connect));
-        connector.set_nodelay(true);
+    pub(super) fn new(encrypted: bool, trust: &Trust, deadlines: Deadlines) -> Result<Self, ClientError> {
+        let connector = trust.connector(encrypted, deadlines.connect)?;
         let client = |_| {
             Client::builder(TokioExecutor::new())
                 .timer(TokioTimer::new())
@@ -40,15 +41,15 @@ impl Connections {
                 .http2_keep_alive_timeout(deadlines.ping)
                 .build(connector.clone())
         };
-        Self {
+        Ok(Self {
             clients: std::array::from_fn(client),
             used: AtomicUsize::new(1),
             turn: AtomicUsize::new(0),
-        }
+        })
     }
 
     /// The connection of that number; the first where there is none.
-    pub(super) fn get(&self, number: usize) -> &Client<HttpConnector, RequestBody> {
+    pub(super) fn get(&self, number: usize) -> &Client<Connector, RequestBody> {
         let [first, ..] = &self.clients;
         self.clients.get(number).unwrap_or(first)
     }

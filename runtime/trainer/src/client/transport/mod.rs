@@ -4,7 +4,7 @@ mod refusal;
 pub(super) use connections::CONNECTIONS;
 
 use super::error::chain;
-use super::{ByteMeter, ClientError, Deadlines, Token};
+use super::{ByteMeter, ClientError, Deadlines, Token, Trust};
 use bytes::{Bytes, BytesMut};
 use connections::Connections;
 use frostline_wire::ErrorClass;
@@ -37,19 +37,27 @@ pub(super) struct Transport {
 }
 
 impl Transport {
-    pub(super) fn new(url: &str, token: Option<Token>, deadlines: Deadlines) -> Result<Self, ClientError> {
+    pub(super) fn new(
+        url: &str,
+        token: Option<Token>,
+        trust: &Trust,
+        deadlines: Deadlines,
+    ) -> Result<Self, ClientError> {
         let refused = |reason: String| ClientError::Address {
             url: url.to_owned(),
             reason,
         };
         let base =
             Url::parse(url).map_err(|error| refused(format!("{error}; write it like http://host:8080")))?;
-        if base.scheme() != "http" {
-            return Err(refused(format!(
-                "the scheme '{}' is not supported, only http is",
-                base.scheme()
-            )));
-        }
+        let encrypted = match base.scheme() {
+            "http" => false,
+            "https" => true,
+            other => {
+                return Err(refused(format!(
+                    "the scheme '{other}' is not supported, only http and https are"
+                )));
+            }
+        };
         if base.host_str().is_none() || !matches!(base.path(), "" | "/") || base.query().is_some() {
             return Err(refused(
                 "it must be a host and a port only, like http://host:8080".to_owned(),
@@ -60,7 +68,7 @@ impl Transport {
             base,
             host,
             token,
-            connections: Connections::new(deadlines),
+            connections: Connections::new(encrypted, trust, deadlines)?,
             deadlines,
         })
     }

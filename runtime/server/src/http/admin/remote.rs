@@ -1,0 +1,34 @@
+//! Admins from afar: by a token over TLS.
+
+use super::{Admin, admin_routes};
+use crate::http::Refusal;
+use crate::http::connections::Peer;
+use crate::http::envelope::{bearer, slowed_down};
+use crate::service::Service;
+use crate::token::AdminToken;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
+use axum::{Extension, Router};
+use std::sync::Arc;
+
+/// All that [`admin_routes`] has, behind the admin's token.
+pub(crate) fn remote_admin_routes(service: Arc<Service>, token: Arc<AdminToken>) -> Router {
+    let authorized = from_fn_with_state((Arc::clone(&service), token), authorize);
+    admin_routes(service).layer(authorized)
+}
+
+async fn authorize(
+    State((service, token)): State<(Arc<Service>, Arc<AdminToken>)>,
+    Extension(Peer(from)): Extension<Peer>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Refusal> {
+    let given = bearer(request.headers()).ok_or(Refusal::Unauthorized)?;
+    if !token.matches(given) {
+        slowed_down(&service, from)?;
+        return Err(Refusal::Unauthorized);
+    }
+    request.extensions_mut().insert(Admin::Remote(from));
+    Ok(next.run(request).await)
+}

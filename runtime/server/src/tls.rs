@@ -1,0 +1,214 @@
+//! TLS of a host: a certificate and its key, read again when their files change.
+
+use crate::config::TlsFiles;
+use rustls::ServerConfig;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use sha2::{Digest, Sha256};
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+use tokio_rustls::TlsAcceptor;
+
+/// A certificate or key that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file that cannot be read.
+    #[error("TLS: {}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// A file that is not what it should be; never with its content.
+    #[error("TLS: {}: {reason}", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The library refuses its own defaults.
+    #[error("TLS cannot be set up: {detail}")]
+    Setup {
+        /// The library's text.
+        detail: String,
+    },
+}
+
+/// What a host shows to whoever connects.
+#[derive(Debug)]
+pub(crate) struct Certificate {
+    files: TlsFiles,
+    current: RwLock<Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    /// Of both files, to tell whether they changed.
+    digest: [u8; 32],
+    key: Arc<CertifiedKey>,
+}
+
+impl Certificate {
+    /// Reads both files.
+    pub(crate) fn read(files: TlsFiles) -> Result<Self, TlsError> {
+        let (chain, key) = contents(&files)?;
+        let current = RwLock::new(Current {
+            digest: digest(&chain, &key),
+            key: Arc::new(certified(&files, &chain, &key)?),
+        });
+        Ok(Self { files, current })
+    }
+
+    /// Reads both files again; `true` when what they hold is new and is shown from now on. What cannot be used is not.
+    pub(crate) fn refresh(&self) -> Result<bool, TlsError> {
+        let (chain, key) = contents(&self.files)?;
+        let digest = digest(&chain, &key);
+        if digest == self.current.read().unwrap_or_else(PoisonError::into_inner).digest {
+            return Ok(false);
+        }
+        let key = Arc::new(certified(&self.files, &chain, &key)?);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Current { digest, key };
+        Ok(true)
+    }
+
+    /// Speaks TLS 1.3 and 1.2 with this certificate, HTTP/2 where the client can.
+    pub(crate) fn acceptor(self: &Arc<Self>) -> Result<TlsAcceptor, TlsError> {
+        let builder = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| TlsError::Setup {
+                detail: error.to_string(),
+            })?;
+        let mut config = builder
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::clone(self) as _);
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+}
+
+impl ResolvesServerCert for Certificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        Some(Arc::clone(&current.key))
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
+fn contents(files: &TlsFiles) -> Result<(Vec<u8>, Vec<u8>), TlsError> {
+    let read = |path: &PathBuf| {
+        std::fs::read(path).map_err(|source| TlsError::File {
+            path: path.clone(),
+            source,
+        })
+    };
+    Ok((read(&files.certificate)?, read(&files.key)?))
+}
+
+fn digest(chain: &[u8], key: &[u8]) -> [u8; 32] {
+    let mut both = Sha256::new();
+    both.update((chain.len() as u64).to_le_bytes());
+    both.update(chain);
+    both.update(key);
+    both.finalize().into()
+}
+
+fn certified(files: &TlsFiles, chain: &[u8], key: &[u8]) -> Result<CertifiedKey, TlsError> {
+    let content = |path: &PathBuf, reason: String| TlsError::Content {
+        path: path.clone(),
+        reason,
+    };
+    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain)
+        .collect::<Result<_, _>>()
+        .map_err(|error| content(&files.certificate, format!("it is not PEM: {error}")))?;
+    if chain.is_empty() {
+        return Err(content(
+            &files.certificate,
+            "it has no certificate in PEM, the host's own first".to_owned(),
+        ));
+    }
+    let key = PrivateKeyDer::from_pem_slice(key)
+        .map_err(|error| content(&files.key, format!("it has no private key in PEM: {error}")))?;
+    CertifiedKey::from_der(chain, key, &provider()).map_err(|error| {
+        content(
+            &files.key,
+            format!("it does not go with the certificate: {error}"),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::generate_simple_self_signed;
+    use std::path::Path;
+
+    fn write(folder: &Path, certificate: Option<&str>, key: Option<&str>) {
+        for (name, text) in [("cert.pem", certificate), ("key.pem", key)] {
+            if let Some(text) = text {
+                std::fs::write(folder.join(name), text).unwrap();
+            }
+        }
+    }
+
+    fn files(folder: &Path) -> TlsFiles {
+        TlsFiles {
+            certificate: folder.join("cert.pem"),
+            key: folder.join("key.pem"),
+        }
+    }
+
+    fn pair() -> (String, String) {
+        let made = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        (made.cert.pem(), made.signing_key.serialize_pem())
+    }
+
+    fn shown(certificate: &Certificate) -> Arc<CertifiedKey> {
+        Arc::clone(&certificate.current.read().unwrap().key)
+    }
+
+    #[test]
+    fn what_changes_in_the_files_is_shown_once_both_go_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let ((old, old_key), (new, new_key)) = (pair(), pair());
+        write(folder.path(), Some(&old), Some(&old_key));
+        let certificate = Arc::new(Certificate::read(files(folder.path())).unwrap());
+        assert!(certificate.acceptor().is_ok());
+        let first = shown(&certificate);
+        assert!(!certificate.refresh().unwrap());
+        write(folder.path(), Some(&new), None);
+        let error = certificate.refresh().unwrap_err().to_string();
+        assert!(error.contains("does not go with the certificate"), "{error}");
+        assert!(Arc::ptr_eq(&first, &shown(&certificate)));
+        write(folder.path(), None, Some(&new_key));
+        assert!(certificate.refresh().unwrap());
+        assert_ne!(first.cert, shown(&certificate).cert);
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named_and_not_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let (certificate, key) = pair();
+        let refused = || Certificate::read(files(folder.path())).unwrap_err().to_string();
+        assert!(refused().contains("cert.pem"));
+        write(folder.path(), Some(&key), Some(&key));
+        assert!(refused().contains("no certificate in PEM"));
+        write(folder.path(), Some(&certificate), Some(&certificate));
+        let error = refused();
+        assert!(
+            error.contains("key.pem") && error.contains("no private key"),
+            "{error}"
+        );
+        write(folder.path(), None, Some(&key.replace("MI", "XX")));
+        let error = refused();
+        let line = key.lines().nth(1).unwrap();
+        assert!(error.contains("key.pem") && !error.contains(line), "{error}");
+    }
+}
