@@ -37,7 +37,7 @@ pub struct Limits {
     pub versions: usize,
     /// Names of guests, and of models. The index of them is kept in memory.
     pub names: usize,
-    /// Connections at once. A trainer needs one or two; each takes some 100 KB.
+    /// Connections at once, of which one address may have half. A trainer needs one or two; each takes some 100 KB.
     pub connections: usize,
     /// How long a connection may take to send its request line and headers.
     pub header_time: Duration,
@@ -47,6 +47,15 @@ pub struct Limits {
     pub descriptions: usize,
     /// Bytes of models and stages kept in memory for the lanes to open.
     pub stage_bytes: u64,
+}
+
+impl Limits {
+    /// Bytes of uploads that one of several tenants may be sending: half of all, that nobody keeps the others from sending theirs; and
+    /// never less than the largest upload.
+    pub(crate) fn upload_room(&self) -> u64 {
+        let largest = self.model_bytes.max(self.guest_bytes);
+        (self.upload_bytes / 2).max(largest)
+    }
 }
 
 impl Default for Limits {

@@ -1,5 +1,6 @@
 //! The listener and its connections: a bounded number, each with deadlines, HTTP/1.1 or HTTP/2 as the client begins.
 
+use super::addresses::Addresses;
 use super::admin::Admin;
 use crate::service::Service;
 use axum::{Extension, Router};
@@ -60,6 +61,7 @@ pub(crate) async fn serve(
     connections: TaskTracker,
 ) {
     let places = Arc::new(Semaphore::new(port.connections));
+    let addresses = Addresses::new(port.connections / 2);
     loop {
         let accepted = tokio::select! {
             accepted = accept(&port.listener, &places) => accepted,
@@ -68,11 +70,15 @@ pub(crate) async fn serve(
         let Some((stream, from, place)) = accepted else {
             continue;
         };
+        let Some(counted) = addresses.count(from) else {
+            tracing::debug!(%from, "a connection was closed: half of all this host takes come from there");
+            continue;
+        };
         let router = port.router.clone().layer(Extension(Peer(from)));
         let (tls, service, stop) = (port.tls.clone(), Arc::clone(&service), stop.clone());
         connections.spawn(async move {
             greet(stream, tls, router, service, stop).await;
-            drop(place);
+            drop((place, counted));
         });
     }
 }

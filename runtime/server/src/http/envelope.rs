@@ -1,6 +1,7 @@
 //! What stands around every request: the token, the log, the counters.
 
 use super::Refusal;
+use super::addresses::network;
 use super::connections::Peer;
 use crate::metrics::RequestLabels;
 use crate::service::Service;
@@ -41,7 +42,7 @@ pub(super) async fn authorize(
 /// # Errors
 /// [`Refusal::Busy`] when there were too many.
 pub(super) fn slowed_down(service: &Service, from: IpAddr) -> Result<(), Refusal> {
-    let (now, bouncer) = (Instant::now(), &service.bouncer);
+    let (now, bouncer, from) = (Instant::now(), &service.bouncer, network(from));
     if let Some(wait) = bouncer.wait(from, now) {
         return Err(Refusal::Busy {
             message: format!("too many bad tokens came from {from}; come back later, or with a good one"),

@@ -40,7 +40,7 @@ pub(super) struct Upload {
     pub(super) sha256: String,
     claim: Option<Claim>,
     /// Held until the upload is stored or refused.
-    _reserved: OwnedSemaphorePermit,
+    _reserved: Reserved,
 }
 
 impl Upload {
@@ -154,14 +154,30 @@ fn whole(request: &Request, what: &str, offset: u64, limit: u64) -> Result<u64, 
     }
 }
 
-async fn reserve(service: &Service, bytes: u64) -> Result<OwnedSemaphorePermit, Refusal> {
-    let reserve = Arc::clone(&service.uploads).acquire_many_owned(upload_units(bytes));
-    let reserved = tokio::time::timeout(service.config.limits.stall, reserve).await;
+/// Room of the tenant's share first, so that who waits for more than that keeps nobody else waiting.
+async fn reserve(caller: &Caller, bytes: u64) -> Result<Reserved, Refusal> {
+    let units = upload_units(bytes);
+    let reserve = async {
+        let of_tenant = Arc::clone(&caller.tenant().upload_room);
+        let of_tenant = of_tenant.acquire_many_owned(units).await.ok()?;
+        let of_host = Arc::clone(&caller.uploads).acquire_many_owned(units).await.ok()?;
+        Some(Reserved {
+            _of_tenant: of_tenant,
+            _of_host: of_host,
+        })
+    };
+    let reserved = tokio::time::timeout(caller.config.limits.stall, reserve).await;
     let reserved = reserved.map_err(|_| Refusal::Busy {
         message: "other uploads fill the room this host sets aside for them".to_owned(),
         retry_after: LATER,
     })?;
-    reserved.map_err(|_| Refusal::Stopping)
+    reserved.ok_or(Refusal::Stopping)
+}
+
+/// Room for an upload, given back when dropped.
+struct Reserved {
+    _of_tenant: OwnedSemaphorePermit,
+    _of_host: OwnedSemaphorePermit,
 }
 
 /// An upload on its way to its file.
@@ -176,7 +192,7 @@ struct Arrival {
 }
 
 impl Arrival {
-    async fn receive(mut self, body: Body, reserved: OwnedSemaphorePermit) -> Result<Upload, Refusal> {
+    async fn receive(mut self, body: Body, reserved: Reserved) -> Result<Upload, Refusal> {
         let came = self.pour(body).await;
         // What came is written down whatever the end.
         let written = self.file.flush().await.map_err(disk);
@@ -242,7 +258,7 @@ impl Arrival {
     }
 
     /// Reads the file back and holds it against its digest: what is hashed is what is used, whenever its parts came.
-    async fn whole(self, reserved: OwnedSemaphorePermit) -> Result<Upload, Refusal> {
+    async fn whole(self, reserved: Reserved) -> Result<Upload, Refusal> {
         let (file, length) = (self.file.into_inner().into_std().await, self.bytes);
         let read = tokio::task::spawn_blocking(move || hashed(file, length)).await;
         let (bytes, sha256) = read.map_err(Refusal::host)?.map_err(disk)?;

@@ -1,5 +1,6 @@
 //! The HTTP interface: routes, what comes in, what goes out.
 
+mod addresses;
 mod admin;
 mod connections;
 mod envelope;

@@ -149,6 +149,15 @@ impl Partials {
         }
     }
 
+    /// Ends and removes all uploads of a tenant.
+    pub(crate) async fn forget(&self, tenant: &str) {
+        let shared = Arc::clone(&self.0);
+        let tenant = tenant.to_owned();
+        if let Err(error) = blocking(move || shared.forget(&tenant)).await {
+            tracing::warn!(%error, "what a removed tenant was uploading could not be removed");
+        }
+    }
+
     async fn hold(&self, name: String, sha256: &str, bytes: u64) -> Result<Claim, Unclaimed> {
         let until = tokio::time::Instant::now() + GIVING_WAY;
         loop {
@@ -207,6 +216,18 @@ impl Shared {
             let held = self.held();
             if !held.contains_key(&name) {
                 tracing::info!(file = name, "an upload that broke off is given up");
+                remove(&self.path(&name));
+            }
+        }
+        Ok(())
+    }
+
+    fn forget(&self, tenant: &str) -> io::Result<()> {
+        for Leftover { name, .. } in self.files()? {
+            if owner(&name) == tenant {
+                if let Some(held) = self.held().get(&name) {
+                    held.stop.cancel();
+                }
                 remove(&self.path(&name));
             }
         }
@@ -278,13 +299,21 @@ struct Leftover {
     held: bool,
 }
 
-/// The names of those that go: the too old, then the oldest until the rest is few and small enough. Uploads being received stay and
-/// count.
+/// The names of those that go until the rest is young, few and small enough: of the tenants that have the most, the oldest first, so that
+/// nobody's push out those of others. Uploads being received stay and count.
 fn surplus(mut files: Vec<Leftover>, limits: &PartialLimits) -> Vec<String> {
     files.sort_by_key(|file| (!file.held, file.age));
+    let mut younger: HashMap<String, usize> = HashMap::new();
+    let mut ranked: Vec<(usize, Leftover)> = Vec::with_capacity(files.len());
+    for file in files {
+        let of_owner = younger.entry(owner(&file.name).to_owned()).or_default();
+        ranked.push((*of_owner, file));
+        *of_owner += 1;
+    }
+    ranked.sort_by_key(|(rank, file)| (!file.held, *rank, file.age));
     let (mut number, mut bytes) = (0_usize, 0_u64);
     let mut gone = Vec::new();
-    for file in files {
+    for (_, file) in ranked {
         let total = bytes.saturating_add(file.bytes);
         let fits = number < limits.number && total <= limits.bytes && file.age < limits.age;
         if file.held || fits {
@@ -320,6 +349,11 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send
 
 fn file_name(tenant: &str, sha256: &str) -> String {
     format!("{sha256}.{tenant}")
+}
+
+/// Whose upload a file is of.
+fn owner(name: &str) -> &str {
+    name.split_once('.').map_or("", |(_, tenant)| tenant)
 }
 
 #[cfg(test)]
@@ -365,6 +399,27 @@ mod tests {
             ..leftover("held", 90, 12)
         };
         assert_eq!(gone(&[held, leftover("a", 60, 1), leftover("b", 10, 2)]), ["a"]);
+    }
+
+    #[test]
+    fn nobodys_leftovers_push_out_those_of_others() {
+        let files = [
+            leftover("a.many", 1, 1),
+            leftover("b.many", 1, 2),
+            leftover("c.many", 1, 3),
+            leftover("a.one", 1, 9),
+        ];
+        assert_eq!(surplus(files.to_vec(), &LIMITS), ["b.many", "c.many"]);
+    }
+
+    #[tokio::test]
+    async fn a_removed_tenants_uploads_end_and_go() {
+        let (partials, _folder) = partials(LIMITS);
+        let (claim, _file) = partials.claim("acme", SHA, 0, 6).await.unwrap();
+        let (other, _other_file) = partials.claim("b.acme", SHA, 0, 6).await.unwrap();
+        partials.forget("acme").await;
+        assert!(claim.stop().is_cancelled() && !claim.shared.path(&claim.name).exists());
+        assert!(!other.stop().is_cancelled() && other.shared.path(&other.name).exists());
     }
 
     #[tokio::test]

@@ -13,6 +13,7 @@ pub(crate) use token::{Fresh, KeptToken};
 
 use crate::GrantedRoots;
 use crate::config::HostConfig;
+use crate::http::upload_units;
 use crate::state::Documents;
 use crate::token::TokenHash;
 use frostline_engine::{Lanes, TenantLanes};
@@ -37,6 +38,8 @@ pub(crate) struct Tenant {
     pub(crate) allowed: Allowed,
     /// Places for its uploads.
     pub(crate) uploads: Arc<Semaphore>,
+    /// Room for what they bring, in the units of [`upload_units`].
+    pub(crate) upload_room: Arc<Semaphore>,
     /// Held while what it keeps is counted and added to.
     pub(crate) storing: Mutex<()>,
     /// The lanes, in its name.
@@ -44,13 +47,14 @@ pub(crate) struct Tenant {
 }
 
 impl Tenant {
-    fn new(name: &str, data: GrantedRoots, allowed: Allowed, lanes: &Lanes) -> Self {
+    fn new(name: &str, data: GrantedRoots, allowed: Allowed, room: u64, lanes: &Lanes) -> Self {
         let uploads = allowed.number(QuotaKey::Uploads).min(Semaphore::MAX_PERMITS);
         Self {
             name: name.to_owned(),
             data,
             allowed,
             uploads: Arc::new(Semaphore::new(uploads)),
+            upload_room: Arc::new(Semaphore::new(upload_units(room) as usize)),
             storing: Mutex::default(),
             executor: Arc::new(lanes.for_tenant(name)),
         }
@@ -76,7 +80,8 @@ impl Tenants {
         lanes: Arc<Lanes>,
     ) -> Self {
         let allowed = Allowed::of_configured(config);
-        let configured = Tenant::new(CONFIGURED, config.data.clone(), allowed, &lanes);
+        let room = config.limits.upload_bytes;
+        let configured = Tenant::new(CONFIGURED, config.data.clone(), allowed, room, &lanes);
         Self {
             configured: Arc::new(configured),
             token,
@@ -123,7 +128,8 @@ impl Tenants {
             GrantedRoots::none()
         });
         let allowed = Allowed::of_added(&record.quota, &self.config);
-        let tenant = Arc::new(Tenant::new(name, data, allowed, &self.lanes));
+        let room = self.config.limits.upload_room();
+        let tenant = Arc::new(Tenant::new(name, data, allowed, room, &self.lanes));
         self.ready.insert(name.to_owned(), (record, Arc::clone(&tenant)));
         tenant
     }

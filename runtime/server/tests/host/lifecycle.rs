@@ -3,6 +3,8 @@ use frostline_server::HostSettings;
 use frostline_wire::{ErrorClass, ExtractionRequest, RowFormat};
 use http::{Method, StatusCode};
 use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
 
 /// Objects that no socket buffer holds, so that an answer nobody reads stays open.
 const OBJECTS: u32 = 64;
@@ -66,6 +68,25 @@ async fn an_extraction_past_its_deadline_is_aborted_and_never_ends_cleanly() {
         assert_eq!(end, End::Aborted);
         assert!(rows.len() < OBJECTS as usize);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_address_does_not_take_all_connections() {
+    let test = TestHost::with(|settings| settings.limits.connections = 8).await;
+    let address = test.host.as_ref().unwrap().address();
+    let mut held = Vec::new();
+    for _ in 0..8 {
+        held.push(TcpStream::connect(address).await.unwrap());
+    }
+    let mut closed = 0;
+    for stream in &mut held {
+        let read = tokio::time::timeout(Duration::from_millis(500), stream.read_u8()).await;
+        closed += usize::from(read.is_ok());
+    }
+    assert_eq!(
+        closed, 4,
+        "the first four wait for a request, the others were turned away"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -137,6 +137,7 @@ pub(super) async fn remove(
     for (model, _) in models.list() {
         models.delete(&model).await?;
     }
+    service.partials.forget(&name).await;
     change_record(&service, &name, |_| Ok(None)).await?;
     admin.note(&service, "tenant removed", &name, "");
     Ok(StatusCode::NO_CONTENT)
