@@ -1,11 +1,14 @@
-//! How many samples a guest's next call gets, and in which order lanes work: pure decisions, without a clock, a lock or
-//! a wait inside. Whoever asks does the waiting.
+//! How many samples a guest's next call gets, and whose turn it is on threads that tenants share: pure
+//! decisions, without a clock, a lock or a wait inside. Whoever asks does the waiting.
 //!
 //! - [`Grants`]: which waiting extraction gets samples now, and how many
-//! - [`LaneQueue`]: work for the lanes, in order of arrival within a tenant, in turns between tenants, bounded
+//! - [`Turns`]: of all tenants with something ready, the one that has used the least time
+//! - [`LaneQueue`]: work for the lanes, in such turns, bounded
 
 mod grants;
 mod lane_queue;
+mod turns;
 
 pub use grants::{Budget, Decision, GrantRules, Grants, Waiting};
 pub use lane_queue::{LaneQueue, QueueFull, QueueLimits};
+pub use turns::Turns;

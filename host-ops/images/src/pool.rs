@@ -1,48 +1,90 @@
 use crate::ImageError;
+use frostline_batching::Turns;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, oneshot};
+
+/// What a piece of work is taken to last until it is done: a photo of half a megapixel takes 2 to 5 ms on a core.
+const TURN: Duration = Duration::from_millis(5);
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// A bounded number of decoding threads that every job of a process shares, first come, first served.
+/// A bounded number of decoding threads that every job of a process shares, in [`Turns`] between tenants by the time they
+/// hold a thread; within a tenant, first come, first served.
 ///
-/// Clones share the threads; they end when the last clone is dropped. Work whose future was dropped before a thread took it up
-/// is never begun.
+/// Work is never interrupted, so it should come in small pieces: one image, or the rows of one answer. Clones share the
+/// threads; they end when the last clone is dropped. Work whose future was dropped before a thread took it up is never begun.
 #[derive(Clone)]
 pub struct DecodePool {
-    queue: Sender<Work>,
-    /// One permit per thread and one more to have waiting, so the queue holds no more than that and waiting jobs take turns.
+    threads: Arc<Threads>,
+    tenant: Arc<str>,
+    /// The tenant's: one permit per thread and one more to have waiting, so the queue holds no more than that of anybody's.
     places: Arc<Semaphore>,
-    threads: usize,
+}
+
+/// There until the last handle is dropped.
+struct Threads {
+    queue: Arc<Queue>,
+    count: usize,
+    /// Of tenants that have a handle.
+    places: Mutex<BTreeMap<Arc<str>, Weak<Semaphore>>>,
+}
+
+struct Queue {
+    state: Mutex<State>,
+    more: Condvar,
+}
+
+struct State {
+    turns: Turns<Work>,
+    closed: bool,
 }
 
 impl DecodePool {
-    /// Starts `threads` threads (at least one).
+    /// Starts `threads` threads (at least one), for a tenant without a name.
     ///
     /// # Errors
     /// The operating system's own when it gives no thread.
     pub fn start(threads: usize) -> std::io::Result<Self> {
-        let threads = threads.max(1);
-        let (queue, waiting) = channel();
-        let waiting = Arc::new(Mutex::new(waiting));
-        for number in 0..threads {
-            let waiting = Arc::clone(&waiting);
+        let started = Arc::new(Threads {
+            queue: Arc::new(Queue {
+                state: Mutex::new(State {
+                    turns: Turns::new(TURN),
+                    closed: false,
+                }),
+                more: Condvar::new(),
+            }),
+            count: threads.max(1),
+            places: Mutex::default(),
+        });
+        for number in 0..started.count {
+            let queue = Arc::clone(&started.queue);
             std::thread::Builder::new()
                 .name(format!("decode-{number}"))
-                .spawn(move || serve(&waiting))?;
+                .spawn(move || queue.serve())?;
         }
-        Ok(Self {
-            queue,
-            places: Arc::new(Semaphore::new(threads * 2)),
+        Ok(Self::of(started, ""))
+    }
+
+    /// The same threads on a tenant's behalf: what they do for it takes turns with what they do for others.
+    pub fn for_tenant(&self, tenant: &str) -> Self {
+        Self::of(Arc::clone(&self.threads), tenant)
+    }
+
+    fn of(threads: Arc<Threads>, tenant: &str) -> Self {
+        let tenant = Arc::from(tenant);
+        Self {
+            places: threads.places(&tenant),
             threads,
-        })
+            tenant,
+        }
     }
 
     /// How many threads decode.
     pub fn threads(&self) -> usize {
-        self.threads
+        self.threads.count
     }
 
     /// Runs `work` on a decoding thread and returns its result. Dropping the future before a thread took the work up means it
@@ -64,25 +106,79 @@ impl DecodePool {
                 let _ = answer.send(work());
             }
         });
-        self.queue.send(work).map_err(|_| ImageError::PoolClosed)?;
+        self.threads.queue.push(&self.tenant, work);
         result.await.map_err(|_| ImageError::PoolClosed)
     }
 }
 
-fn serve(waiting: &Mutex<Receiver<Work>>) {
-    loop {
-        let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(work) = next else { return };
-        // A panic costs its own answer, not the thread.
-        let _ = catch_unwind(AssertUnwindSafe(work));
+impl Threads {
+    /// The tenant's places, which all of its handles share.
+    fn places(&self, tenant: &Arc<str>) -> Arc<Semaphore> {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = places.get(tenant).and_then(Weak::upgrade) {
+            return known;
+        }
+        places.retain(|_, others| others.strong_count() > 0);
+        let new = Arc::new(Semaphore::new(self.count * 2));
+        places.insert(Arc::clone(tenant), Arc::downgrade(&new));
+        new
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        // Work is dropped after the lock: that may wake others.
+        let left = self.queue.close();
+        drop(left);
+    }
+}
+
+impl Queue {
+    fn push(&self, tenant: &str, work: Work) {
+        self.lock().turns.push(tenant, work);
+        self.more.notify_one();
+    }
+
+    /// Does what there is to do until the queue is closed.
+    fn serve(&self) {
+        while let Some((tenant, work)) = self.next() {
+            let since = Instant::now();
+            // A panic costs its own answer, not the thread.
+            let _ = catch_unwind(AssertUnwindSafe(work));
+            self.lock().turns.ran(&tenant, since.elapsed());
+        }
+    }
+
+    fn next(&self) -> Option<(Arc<str>, Work)> {
+        let mut state = self.lock();
+        while !state.closed {
+            if let Some(next) = state.turns.begin() {
+                return Some(next);
+            }
+            state = self.more.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        None
+    }
+
+    fn close(&self) -> Vec<Work> {
+        let mut state = self.lock();
+        state.closed = true;
+        self.more.notify_all();
+        state.turns.drain()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing inside can be left half-done by a panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures::future::join;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use futures::future::{join, join_all};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::sync::mpsc::channel;
 
     #[tokio::test]
     async fn a_panic_costs_only_its_own_answer() {
@@ -113,5 +209,53 @@ mod tests {
         let (first, second) = join(busy, pool.run(|| ())).await;
         assert!(first.is_ok() && second.is_ok());
         assert!(!begun.load(Ordering::SeqCst));
+    }
+
+    #[tokio::test]
+    async fn a_tenant_with_slow_pieces_takes_no_more_time_than_one_with_quick_ones() {
+        let pool = DecodePool::start(1).unwrap();
+        let (slow, quick) = (pool.for_tenant("slow"), pool.for_tenant("quick"));
+        let begun = Arc::new(AtomicUsize::new(0));
+        let piece = |_| {
+            let begun = Arc::clone(&begun);
+            slow.run(move || {
+                begun.fetch_add(1, Ordering::SeqCst);
+                std::thread::sleep(TURN * 4);
+            })
+        };
+        let mut slow = join_all((0..100).map(piece));
+        assert!(futures::poll!(&mut slow).is_pending());
+        let quick = join_all((0..10).map(|_| quick.run(|| std::thread::sleep(TURN / 5))));
+        let done = tokio::select! {
+            done = quick => done,
+            _ = slow => panic!("the slow tenant's work went first"),
+        };
+        assert!(done.iter().all(Result::is_ok));
+        // By time it is three; the rest is for a machine that is late.
+        let begun = begun.load(Ordering::SeqCst);
+        assert!((1..50).contains(&begun), "{begun}");
+    }
+
+    #[tokio::test]
+    async fn no_tenant_has_more_in_the_queue_than_its_places() {
+        let pool = DecodePool::start(1).unwrap();
+        let ((release, gate), (at_work, begun)) = (channel::<()>(), channel());
+        let mut busy = Box::pin(pool.run(move || at_work.send(()).map(|()| gate.recv())));
+        assert!(futures::poll!(&mut busy).is_pending());
+        begun.recv().unwrap();
+        let handles = [pool.for_tenant("a"), pool.for_tenant("a"), pool.for_tenant("b")];
+        let mut waiting = join_all(
+            handles
+                .iter()
+                .flat_map(|handle| (0..9).map(|_| handle.run(|| ()))),
+        );
+        assert!(futures::poll!(&mut waiting).is_pending());
+        assert_eq!(pool.threads.queue.lock().turns.iter().count(), 4);
+        release.send(()).unwrap();
+        let (first, rest) = join(busy, waiting).await;
+        assert!(first.is_ok() && rest.iter().all(Result::is_ok));
+        drop(handles);
+        let _last = pool.for_tenant("c");
+        assert_eq!(pool.threads.places.lock().unwrap().len(), 2);
     }
 }

@@ -1,5 +1,5 @@
 use crate::error::SandboxError;
-use crate::turns::Turns;
+use frostline_batching::Turns;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -34,7 +34,7 @@ impl Gate {
     /// Waits for this tenant's turn; dropping the future gives it up.
     pub(crate) async fn enter(&self, tenant: &str) -> Result<Pass, SandboxError> {
         let (sender, turn) = oneshot::channel();
-        self.lock().turns.push(&Arc::from(tenant), sender);
+        self.lock().turns.push(tenant, sender);
         self.hand_out();
         turn.await
             .map_err(|_| SandboxError::host("the sandbox lost a tenant's turn"))
@@ -59,7 +59,7 @@ impl Gate {
         if inner.free == 0 {
             return None;
         }
-        let next = inner.turns.next()?;
+        let next = inner.turns.begin()?;
         inner.free -= 1;
         Some(next)
     }

@@ -42,7 +42,6 @@ mod sandbox;
 mod stage_name;
 mod state;
 mod threads;
-mod turns;
 mod type_nesting;
 mod upload;
 mod usage;

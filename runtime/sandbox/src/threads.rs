@@ -1,7 +1,7 @@
 use crate::error::SandboxError;
 use crate::meter::thread_cpu;
-use crate::turns::Turns;
 use async_task::{Builder, Runnable};
+use frostline_batching::Turns;
 use futures::FutureExt;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -139,7 +139,7 @@ impl Queue {
     fn next(&self) -> Option<(Arc<str>, Ready)> {
         let mut state = self.lock();
         while !state.closed {
-            if let Some(next) = state.turns.next() {
+            if let Some(next) = state.turns.begin() {
                 return Some(next);
             }
             state = self.more.wait(state).unwrap_or_else(PoisonError::into_inner);

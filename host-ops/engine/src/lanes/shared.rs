@@ -67,6 +67,7 @@ struct Lane {
 struct Running {
     /// Taken when the outcome was told, which the clock does without waiting for the lane.
     reply: Option<Reply>,
+    tenant: Arc<str>,
     stage: Stage,
     interrupt: Interrupt,
     since: Instant,
@@ -166,7 +167,7 @@ impl Shared {
     pub(super) fn next_job(&self, index: usize) -> Option<Job> {
         let mut state = self.lock();
         loop {
-            if let Some(waiting) = state.queue.pop() {
+            if let Some((_, waiting)) = state.queue.pop() {
                 return Some(self.begin(&mut state, index, waiting));
             }
             if state.phase != Phase::Open {
@@ -183,6 +184,7 @@ impl Shared {
         let Waiting { job, reply, .. } = waiting;
         let running = Running {
             reply: Some(reply),
+            tenant: Arc::clone(&job.tenant),
             stage: job.stage.clone(),
             interrupt: job.interrupt.clone(),
             since,
@@ -253,10 +255,13 @@ impl Shared {
 
     /// Tells the outcome of what lane `index` ran, which had `samples` rows.
     pub(super) fn finish(&self, index: usize, samples: usize, outcome: Outcome) {
-        let mut state = self.lock();
+        let mut guard = self.lock();
+        let state = &mut *guard;
         let running = state.lanes.get_mut(index).and_then(|lane| {
             let running = lane.running.take()?;
-            lane.busy += running.since.elapsed();
+            let time = running.since.elapsed();
+            lane.busy += time;
+            state.queue.ran(&running.tenant, time);
             Some(running)
         });
         match &outcome {
@@ -266,7 +271,7 @@ impl Shared {
             }
             Err(_) => state.counts.jobs_failed += 1,
         }
-        drop(state);
+        drop(guard);
         self.finished.notify_all();
         if let Some(reply) = running.and_then(|running| running.reply) {
             tell(reply, outcome);

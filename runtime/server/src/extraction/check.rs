@@ -155,7 +155,7 @@ fn loader(caller: &Caller, store: Arc<Store>) -> Arc<dyn SampleLoader> {
     };
     Arc::new(BatchLoader::new(
         Arc::new(source),
-        caller.decoders.clone(),
+        caller.decoders.for_tenant(&caller.tenant().name),
         LoaderOptions::default(),
     ))
 }

@@ -36,9 +36,10 @@ impl Output {
 impl Encoder {
     pub(super) fn new(rows: RowFormat, encoding: Encoding, output: Output) -> Result<Self, FrameError> {
         let as_they_are = matches!(encoding, Encoding::F32 | Encoding::U8);
+        let caller = &output.caller;
         Ok(Self {
             writer: ActivationWriter::compressed(rows, encoding.compression)?,
-            threads: (!as_they_are).then(|| output.caller.decoders.clone()),
+            threads: (!as_they_are).then(|| caller.decoders.for_tenant(&caller.tenant().name)),
             output,
         })
     }

@@ -1,7 +1,6 @@
-//! Real samples: read one after the other, decoded on one thread, both timed.
+//! Real samples: read one after the other, decoded one after the other, both timed.
 
 use crate::http::Refusal;
-use bytes::Bytes;
 use frostline_images::{DecodeLimits, DecodePool, load, normalise};
 use frostline_objects::Store;
 use frostline_profile::timed;
@@ -36,20 +35,26 @@ pub(super) async fn samples(
         {
             Ok(object) => {
                 reads.push(started.elapsed().as_secs_f64());
-                objects.push((sample.key.clone(), object));
+                objects.push((&sample.key, object));
             }
             Err(error) => refusal = Some(Refusal::from(error)),
         }
     }
     let lost = |error| Refusal::host(format!("decoding for a profile: {error}"));
-    let decoded = decoders
-        .run(move || decode(&objects, &spec))
-        .await
-        .map_err(lost)?;
-    let (crops, decodes, undecodable) = decoded;
+    let (mut crops, mut decodes) = (Vec::new(), Vec::new());
+    for (key, object) in objects {
+        let decode = move || timed(|| load(&object, &spec, &DecodeLimits::default()));
+        match decoders.run(decode).await.map_err(lost)? {
+            Ok((crop, took)) => {
+                decodes.push(took);
+                crops.extend(crop);
+            }
+            Err(error) => refusal = Some(Refusal::request(format!("{key}: {error}"))),
+        }
+    }
     if crops.is_empty() {
         let nothing = || Refusal::request("a profile needs at least one sample");
-        return Err(undecodable.or(refusal).unwrap_or_else(nothing));
+        return Err(refusal.unwrap_or_else(nothing));
     }
     let shape = frostline_tensor::Shape::new(spec.sample_shape()).batched(decodes.len());
     let shaped = |error: frostline_tensor::ShapeError| Refusal::host(error);
@@ -61,21 +66,6 @@ pub(super) async fn samples(
         read_seconds: mean_but_first(&reads),
         decode_seconds: mean_but_first(&decodes),
     })
-}
-
-/// The crops one after the other, the seconds of each, and why the last bad one is bad.
-fn decode(objects: &[(String, Bytes)], spec: &PixelSpec) -> (Vec<u8>, Vec<f64>, Option<Refusal>) {
-    let (mut crops, mut seconds, mut refusal) = (Vec::new(), Vec::new(), None);
-    for (key, object) in objects {
-        match timed(|| load(object, spec, &DecodeLimits::default())) {
-            Ok((crop, took)) => {
-                seconds.push(took);
-                crops.extend(crop);
-            }
-            Err(error) => refusal = Some(Refusal::request(format!("{key}: {error}"))),
-        }
-    }
-    (crops, seconds, refusal)
 }
 
 /// The mean, without the first where there are more: it pays for connections and cold caches.

@@ -119,7 +119,7 @@ impl Task {
         };
         let samples = samples(
             &self.store,
-            &caller.decoders,
+            &caller.decoders.for_tenant(&caller.tenant().name),
             self.spec,
             &self.request.samples,
             caller.config.limits.object_bytes,
