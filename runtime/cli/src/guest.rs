@@ -62,10 +62,17 @@ fn show(guests: &[GuestInfo], json: bool) -> Result<()> {
     if json {
         return Ok(print_json(&guests)?);
     }
-    let row = |guest: &GuestInfo| vec![guest.name.clone(), bytes(guest.bytes), guest.sha256.clone()];
+    let row = |guest: &GuestInfo| {
+        vec![
+            guest.name.clone(),
+            if guest.disabled { "disabled" } else { "active" }.to_owned(),
+            bytes(guest.bytes),
+            guest.sha256.clone(),
+        ]
+    };
     print_table(
-        &["NAME", "SIZE", "SHA-256"],
-        &[false, true, false],
+        &["NAME", "STATE", "SIZE", "SHA-256"],
+        &[false, false, true, false],
         &guests.iter().map(row).collect::<Vec<_>>(),
     )?;
     Ok(())

@@ -4,7 +4,7 @@ use crate::arguments::{HostFlags, Model as Command};
 use crate::output::{bytes, print_json, print_table};
 use crate::train::read_model;
 use anyhow::{Result, bail};
-use frostline_wire::CutInfo;
+use frostline_wire::{CutInfo, ModelInfo};
 use serde::Serialize;
 use std::path::Path;
 
@@ -19,7 +19,10 @@ struct Shown {
 }
 
 pub(crate) async fn run(command: Command, json: bool) -> Result<()> {
-    let Command::Show { model, host } = command;
+    let (model, host) = match command {
+        Command::Show { model, host } => (model, host),
+        Command::List { host } => return list(&host.access().client()?.models().await?, json),
+    };
     let shown = match &host.host {
         None => read(Path::new(&model))?,
         Some(url) => ask(url, &host, &model).await?,
@@ -47,6 +50,27 @@ pub(crate) async fn run(command: Command, json: bool) -> Result<()> {
     print_table(
         &["CUT", "SHAPE", "AN IMAGE", "COMPUTE"],
         &[false, false, true, true],
+        &rows,
+    )?;
+    Ok(())
+}
+
+fn list(models: &[ModelInfo], json: bool) -> Result<()> {
+    if json {
+        return Ok(print_json(&models)?);
+    }
+    let row = |model: &ModelInfo| {
+        vec![
+            model.name.clone(),
+            if model.shared { "all tenants" } else { "you" }.to_owned(),
+            bytes(model.bytes),
+            model.sha256.clone(),
+        ]
+    };
+    let rows: Vec<_> = models.iter().map(row).collect();
+    print_table(
+        &["NAME", "FOR", "SIZE", "SHA-256"],
+        &[false, false, true, false],
         &rows,
     )?;
     Ok(())

@@ -32,6 +32,11 @@ fn every_command_has_help_with_an_example() {
         "guest list",
         "guest show",
         "model show",
+        "model list",
+        "admin guest show",
+        "admin guest disable",
+        "admin model publish",
+        "admin model remove",
     ] {
         let mut arguments: Vec<&str> = command.split(' ').collect();
         arguments.push("--help");

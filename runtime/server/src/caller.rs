@@ -3,7 +3,7 @@
 use crate::Root;
 use crate::http::Refusal;
 use crate::service::{DescriptionKey, Service};
-use crate::state::{Facts, Found, ModelFacts, Owned, Stored};
+use crate::state::{Facts, Found, ModelFacts, Owned, SHARED, Stored};
 use crate::tenants::Tenant;
 use axum::extract::FromRequestParts;
 use frostline_objects::Store;
@@ -65,6 +65,40 @@ impl Caller {
         self.service.state.models.of(&self.tenant.name)
     }
 
+    /// The models that all tenants may use.
+    pub(crate) fn shared_models(&self) -> Owned<'_, ModelFacts> {
+        self.service.state.models.of(SHARED)
+    }
+
+    /// What it means by a model's name, and whether that is a shared one. Its own models come first.
+    pub(crate) fn find_model(&self, name: &str, sha256: Option<&str>) -> (Found<ModelFacts>, bool) {
+        match (
+            self.models().find(name, sha256),
+            self.shared_models().find(name, sha256),
+        ) {
+            (Found::Nothing, shared) | (Found::Other(_), shared @ Found::Version(_)) => (shared, true),
+            (own, _) => (own, false),
+        }
+    }
+
+    /// Refuses a guest that an admin disabled.
+    ///
+    /// # Errors
+    /// [`Refusal::GuestDisabled`].
+    pub(crate) fn may_run(&self, guest: &str) -> Result<(), Refusal> {
+        if self.guests().disabled(guest) {
+            return Err(self.guest_disabled(guest));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn guest_disabled(&self, guest: &str) -> Refusal {
+        Refusal::GuestDisabled {
+            tenant: self.tenant.name.clone(),
+            guest: guest.to_owned(),
+        }
+    }
+
     /// Holds `wanted` of something against what the tenant may use.
     ///
     /// # Errors
@@ -107,7 +141,8 @@ impl Caller {
 
     /// The guest of a pin, ready to run.
     pub(crate) async fn guest(&self, pin: &Pin) -> Result<Guest, Refusal> {
-        pinned(&self.guests(), "guest", pin)?;
+        pinned(self.guests().find(&pin.name, Some(&pin.sha256)), "guest", pin)?;
+        self.may_run(&pin.name)?;
         let service = &self.service;
         let prepare = async {
             let bytes = service.state.guests.blob(&pin.sha256).await?;
@@ -122,7 +157,8 @@ impl Caller {
 
     /// The model of a pin, as guests see it.
     pub(crate) fn model(&self, pin: &Pin) -> Result<Arc<ModelView>, Refusal> {
-        let stored = pinned(&self.models(), "model", pin)?;
+        let (found, _) = self.find_model(&pin.name, Some(&pin.sha256));
+        let stored = pinned(found, "model", pin)?;
         let facts = &stored.facts;
         let cuts = facts.cuts.iter().map(|cut| CutView {
             name: cut.name.clone(),
@@ -162,9 +198,9 @@ impl Caller {
 }
 
 /// The version a pin names.
-fn pinned<F: Facts>(shelf: &Owned<'_, F>, what: &str, pin: &Pin) -> Result<Arc<Stored<F>>, Refusal> {
+fn pinned<F: Facts>(found: Found<F>, what: &str, pin: &Pin) -> Result<Arc<Stored<F>>, Refusal> {
     let Pin { name, sha256 } = pin;
-    match shelf.find(name, Some(sha256)) {
+    match found {
         Found::Version(stored) => Ok(stored),
         Found::Nothing => Err(Refusal::not_found(format!(
             "this host has no {what} {name:?}; upload it with PUT /v1/{what}s/{name}"

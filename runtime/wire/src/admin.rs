@@ -65,6 +65,38 @@ pub struct NewToken {
     pub others_seconds: Option<u64>,
 }
 
+/// A guest or a model as its host's admin sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UploadInfo {
+    /// Whose it is; `None` for a model that all tenants may use.
+    pub tenant: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// Whether it is refused.
+    pub disabled: bool,
+    /// Its versions, the newest first.
+    pub versions: Vec<UploadVersion>,
+}
+
+/// A version of a guest or model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UploadVersion {
+    /// SHA-256 of its bytes, lower-case hex.
+    pub sha256: String,
+    /// Their number.
+    pub bytes: u64,
+    /// When it was uploaded, in seconds since 1970.
+    pub uploaded_at: u64,
+}
+
+/// What is to be different about a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GuestChange {
+    /// Whether it is refused.
+    pub disabled: bool,
+}
+
 /// What goes on at a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Activity {

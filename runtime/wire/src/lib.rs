@@ -26,8 +26,8 @@ mod writer;
 mod tests;
 
 pub use admin::{
-    Activity, AuditEntry, GivenToken, NewTenant, NewToken, TenantActivity, TenantChange, TenantInfo,
-    TokenInfo,
+    Activity, AuditEntry, GivenToken, GuestChange, NewTenant, NewToken, TenantActivity, TenantChange,
+    TenantInfo, TokenInfo, UploadInfo, UploadVersion,
 };
 pub use batch::{ActivationBatch, Row};
 pub use description::{Activation, Description, Pixels, ServedCut};

@@ -21,6 +21,9 @@ pub struct GuestInfo {
     pub bytes: u64,
     /// When this version was uploaded, in seconds since 1970.
     pub uploaded_at: u64,
+    /// Whether whoever runs the host has it refused.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub disabled: bool,
 }
 
 /// A model on a host, as `GET /v1/models/{name}` answers.
@@ -40,6 +43,15 @@ pub struct ModelInfo {
     pub input_shape: Vec<usize>,
     /// The cuts, in the order of execution.
     pub cuts: Vec<CutInfo>,
+    /// Whether it is one that whoever runs the host offers to all tenants.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub shared: bool,
+}
+
+/// What is not so is not said: answers stay as they were.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// One cut of a model.

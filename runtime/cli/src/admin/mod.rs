@@ -2,6 +2,7 @@
 
 mod activity;
 mod client;
+mod publish;
 mod quota;
 mod tenant;
 mod uploads;
@@ -23,8 +24,8 @@ pub(crate) async fn run(flags: Admin, json: bool) -> Result<()> {
     match flags.command {
         AdminCommand::Tenant(command) => tenant::run(&client, command, json).await,
         AdminCommand::Quota(command) => quota::run(&client, command, json).await,
-        AdminCommand::Guest(command) => uploads::run(&client, "guest", command, json).await,
-        AdminCommand::Model(command) => uploads::run(&client, "model", command, json).await,
+        AdminCommand::Guest(command) => uploads::guest(&client, command, json).await,
+        AdminCommand::Model(command) => uploads::model(&client, command, json).await,
         AdminCommand::Top { once } => activity::top(&client, once, json).await,
         AdminCommand::Drain { yes } => activity::drain(&client, yes, json).await,
         AdminCommand::Audit { tenant, limit } => activity::audit(&client, tenant, limit, json).await,

@@ -1,54 +1,119 @@
 //! `frostline admin guest` and `frostline admin model`.
 
 use super::client::AdminClient;
+use super::publish::publish;
 use super::{confirm, done};
-use crate::arguments::Uploads;
+use crate::arguments::{GuestAdmin, ModelAdmin, OwnUpload, Upload};
 use crate::output::{bytes, print_json, print_table};
 use anyhow::Result;
-use serde::{Deserialize, Serialize};
+use frostline_wire::{GuestChange, UploadInfo, UploadVersion};
 
-/// What guests and models have in common.
-#[derive(Serialize, Deserialize)]
-struct Info {
-    name: String,
-    sha256: String,
-    bytes: u64,
-    uploaded_at: u64,
+pub(super) async fn guest(client: &AdminClient, command: GuestAdmin, json: bool) -> Result<()> {
+    match command {
+        GuestAdmin::List { tenant } => list(client, "guest", tenant, json).await,
+        GuestAdmin::Show { guest } => show(&client.get(&own("guest", &guest)).await?, json),
+        GuestAdmin::Disable { guest } => disable(client, &guest, true, json).await,
+        GuestAdmin::Enable { guest } => disable(client, &guest, false, json).await,
+        GuestAdmin::Remove { guest, yes } => {
+            confirm(yes, &format!("Remove the guest {guest} with all its versions?"))?;
+            client.delete(&own("guest", &guest)).await?;
+            done(&guest.to_string(), "removed", json)
+        }
+    }
 }
 
-pub(super) async fn run(client: &AdminClient, what: &str, command: Uploads, json: bool) -> Result<()> {
+pub(super) async fn model(client: &AdminClient, command: ModelAdmin, json: bool) -> Result<()> {
     match command {
-        Uploads::List { tenant } => {
-            let uploads: Vec<Info> = client.get(&format!("/v1/tenants/{tenant}/{what}s")).await?;
-            if json {
-                return Ok(print_json(&uploads)?);
-            }
-            let row = |info: &Info| {
-                let Info { name, sha256, .. } = info;
-                vec![
+        ModelAdmin::Publish { name, file } => show(&publish(client, &name, &file).await?, json),
+        ModelAdmin::List { tenant } => list(client, "model", tenant, json).await,
+        ModelAdmin::Remove { model, yes } => {
+            let (name, path, whose) = match &model {
+                Upload::Own(model) => (model.to_string(), own("model", model), ""),
+                Upload::Shared(name) => (
                     name.clone(),
-                    sha256.clone(),
-                    bytes(info.bytes),
-                    info.uploaded_at.to_string(),
-                ]
+                    format!("/v1/models/{name}"),
+                    ", which all tenants may use,",
+                ),
             };
-            let rows: Vec<Vec<String>> = uploads.iter().map(row).collect();
-            print_table(
-                &["NAME", "SHA-256", "SIZE", "UPLOADED AT"],
-                &[false, false, true, true],
-                &rows,
-            )?;
-            Ok(())
-        }
-        Uploads::Remove { tenant, name, yes } => {
             confirm(
                 yes,
-                &format!("Remove the {what} {name} of {tenant} with all its versions?"),
+                &format!("Remove the model {name}{whose} with all its versions?"),
             )?;
-            client
-                .delete(&format!("/v1/tenants/{tenant}/{what}s/{name}"))
-                .await?;
+            client.delete(&path).await?;
             done(&name, "removed", json)
         }
     }
+}
+
+async fn disable(client: &AdminClient, guest: &OwnUpload, disabled: bool, json: bool) -> Result<()> {
+    let change = GuestChange { disabled };
+    show(&client.patch(&own("guest", guest), &change).await?, json)
+}
+
+fn own(what: &str, OwnUpload { tenant, name }: &OwnUpload) -> String {
+    format!("/v1/tenants/{tenant}/{what}s/{name}")
+}
+
+async fn list(client: &AdminClient, what: &str, tenant: Option<String>, json: bool) -> Result<()> {
+    let of = tenant
+        .map(|tenant| format!("?tenant={tenant}"))
+        .unwrap_or_default();
+    let uploads: Vec<UploadInfo> = client.get(&format!("/v1/{what}s{of}")).await?;
+    if json {
+        return Ok(print_json(&uploads)?);
+    }
+    let row = |info: &UploadInfo| {
+        let newest = info.versions.first();
+        vec![
+            info.tenant.clone().unwrap_or_else(|| "(all tenants)".to_owned()),
+            info.name.clone(),
+            state(info).to_owned(),
+            info.versions.len().to_string(),
+            newest.map(|newest| newest.sha256.clone()).unwrap_or_default(),
+            newest.map(|newest| bytes(newest.bytes)).unwrap_or_default(),
+            newest
+                .map(|newest| newest.uploaded_at.to_string())
+                .unwrap_or_default(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = uploads.iter().map(row).collect();
+    print_table(
+        &[
+            "TENANT",
+            "NAME",
+            "STATE",
+            "VERSIONS",
+            "NEWEST SHA-256",
+            "SIZE",
+            "UPLOADED AT",
+        ],
+        &[false, false, false, true, false, true, true],
+        &rows,
+    )?;
+    Ok(())
+}
+
+fn show(upload: &UploadInfo, json: bool) -> Result<()> {
+    if json {
+        return Ok(print_json(upload)?);
+    }
+    let whose = upload.tenant.as_deref().map_or_else(
+        || format!("{}, for all tenants", upload.name),
+        |tenant| format!("{tenant}/{}", upload.name),
+    );
+    println!("{whose}: {}", state(upload));
+    let row = |version: &UploadVersion| {
+        vec![
+            version.sha256.clone(),
+            bytes(version.bytes),
+            version.uploaded_at.to_string(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = upload.versions.iter().map(row).collect();
+    print_table(&["SHA-256", "SIZE", "UPLOADED AT"], &[false, true, true], &rows)?;
+    Ok(())
+}
+
+fn state(upload: &UploadInfo) -> &'static str {
+    if upload.disabled { "disabled" } else { "active" }
 }

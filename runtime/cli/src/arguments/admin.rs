@@ -1,5 +1,6 @@
 //! Commands of whoever runs a host.
 
+use super::upload::{OwnUpload, Upload, upload_name};
 use clap::{Args, Subcommand};
 use frostline_wire::{QuotaKey, QuotaUnit, UnknownQuota};
 use std::path::PathBuf;
@@ -40,12 +41,12 @@ pub(crate) enum AdminCommand {
     /// What a tenant may use
     #[command(subcommand)]
     Quota(Quota),
-    /// The guests of a tenant
+    /// The guests of tenants
     #[command(subcommand)]
-    Guest(Uploads),
-    /// The models of a tenant
+    Guest(GuestAdmin),
+    /// The models of tenants, and those that all of them may use
     #[command(subcommand)]
-    Model(Uploads),
+    Model(ModelAdmin),
     /// Show who uses the host now, again and again
     #[command(after_help = "Example:\n  frostline admin top --once --json")]
     Top {
@@ -94,20 +95,69 @@ pub(crate) enum Quota {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Uploads {
-    /// List them
+pub(crate) enum GuestAdmin {
+    /// List the guests of one tenant, or of all
     #[command(after_help = "Example:\n  frostline admin guest list acme")]
     List {
         /// The tenant's name
-        tenant: String,
+        tenant: Option<String>,
+    },
+    /// Show one with all its versions
+    #[command(after_help = "Example:\n  frostline admin guest show acme/prefix")]
+    Show {
+        /// Whose and which
+        #[arg(value_name = "TENANT/NAME")]
+        guest: OwnUpload,
+    },
+    /// Refuse to run one, whatever is uploaded under its name
+    #[command(after_help = "Example:\n  frostline admin guest disable acme/prefix")]
+    Disable {
+        /// Whose and which
+        #[arg(value_name = "TENANT/NAME")]
+        guest: OwnUpload,
+    },
+    /// Run a disabled one again
+    #[command(after_help = "Example:\n  frostline admin guest enable acme/prefix")]
+    Enable {
+        /// Whose and which
+        #[arg(value_name = "TENANT/NAME")]
+        guest: OwnUpload,
     },
     /// Remove one with all its versions
-    #[command(after_help = "Example:\n  frostline admin guest remove acme prefix --yes")]
+    #[command(after_help = "Example:\n  frostline admin guest remove acme/prefix --yes")]
     Remove {
-        /// The tenant's name
-        tenant: String,
-        /// The upload's name
+        /// Whose and which
+        #[arg(value_name = "TENANT/NAME")]
+        guest: OwnUpload,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ModelAdmin {
+    /// Offer a model to all tenants, or a new version of one
+    #[command(after_help = "Example:\n  frostline admin model publish resnet18 resnet18.onnx")]
+    Publish {
+        /// Its name: [a-z0-9][a-z0-9._-]{0,62}
+        #[arg(value_parser = upload_name)]
         name: String,
+        /// The ONNX file, with its weights inside
+        file: PathBuf,
+    },
+    /// List the models of one tenant, or all, those for all tenants first
+    #[command(after_help = "Example:\n  frostline admin model list acme")]
+    List {
+        /// The tenant's name
+        tenant: Option<String>,
+    },
+    /// Remove one with all its versions
+    #[command(after_help = "Example:\n  frostline admin model remove acme/resnet18 --yes")]
+    Remove {
+        /// Whose and which; a name alone is a model for all tenants
+        #[arg(value_name = "[TENANT/]NAME")]
+        model: Upload,
         /// Do not ask
         #[arg(long)]
         yes: bool,

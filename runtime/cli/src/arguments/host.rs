@@ -114,6 +114,12 @@ Examples:
         #[command(flatten)]
         host: HostFlags,
     },
+    /// List the models on a host: your own, and those that all tenants share
+    #[command(after_help = "Example:\n  frostline model list --host http://store:8080 --token-file token")]
+    List {
+        #[command(flatten)]
+        host: RemoteHost,
+    },
 }
 
 /// Running hosts, or none.

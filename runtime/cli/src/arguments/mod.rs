@@ -5,13 +5,15 @@ mod compile;
 mod guest;
 mod host;
 mod job;
+mod upload;
 mod value;
 
-pub(crate) use admin::{Admin, AdminCommand, Quota, Tenant, Uploads};
+pub(crate) use admin::{Admin, AdminCommand, GuestAdmin, ModelAdmin, Quota, Tenant};
 pub(crate) use compile::{COMPILE_GUEST, CompileGuest};
 pub(crate) use guest::{Authoring, BuildGuest, CheckGuest, Language, NewGuest, RunGuest};
 pub(crate) use host::{Guest, HostFlags, Model, RemoteHost, Serve};
 pub(crate) use job::{Eval, Plan, Profile, Train};
+pub(crate) use upload::{OwnUpload, Upload};
 pub(crate) use value::{BadSample, OptimizerName};
 
 use clap::{Parser, Subcommand};

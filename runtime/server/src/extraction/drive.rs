@@ -70,6 +70,10 @@ impl Shared {
 
     /// Waits for a grant and calls with its samples; `None` when other calls took the last ones meanwhile.
     async fn call(self: Arc<Self>) -> Result<Option<Rows>, Refusal> {
+        if let Some(guest) = self.work.guest() {
+            // An admin may have disabled it since the extraction began.
+            self.caller.may_run(guest)?;
+        }
         let left = self.left().len();
         let Some(grant) = self.caller.desk.next(&self.caller.tenant().name, left).await else {
             return Ok(None);

@@ -47,6 +47,14 @@ enum Values {
 }
 
 impl Work {
+    /// The guest whose code it runs.
+    pub(super) fn guest(&self) -> Option<&str> {
+        match self {
+            Self::Activations { context, .. } => Some(&context.labels.guest),
+            Self::Objects { .. } | Self::Pixels { .. } => None,
+        }
+    }
+
     /// Turns samples into rows. A sample that fails becomes a row with an error; only what fails as a whole is refused.
     pub(super) async fn call(self, samples: Vec<RequestedSample>) -> Result<Rows, Refusal> {
         let (positions, samples): (Vec<u32>, Vec<SampleRef>) = samples

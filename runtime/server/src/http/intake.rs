@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::fs::File;
 use tokio::io::{AsyncWriteExt, BufWriter};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The unit in which room for uploads is reserved, because a semaphore counts in 32 bits.
 const UNIT: u64 = 64 << 10;
@@ -44,6 +44,17 @@ pub(super) struct Upload {
 }
 
 impl Upload {
+    /// Holds it against the hash that the request wants it to have.
+    ///
+    /// # Errors
+    /// [`Refusal::Request`].
+    pub(super) fn check(&self, wanted: Option<&str>) -> Result<(), Refusal> {
+        match wanted {
+            Some(wanted) if *wanted != self.sha256 => Err(unlike(&self.sha256, wanted)),
+            _ => Ok(()),
+        }
+    }
+
     /// Ends the upload. Its file goes, unless asking again with the same bytes may end better.
     pub(super) fn end<T>(self, outcome: Result<T, Refusal>) -> Result<T, Refusal> {
         let again = |refusal: &Refusal| matches!(refusal.class(), ErrorClass::Busy | ErrorClass::Host);
@@ -79,6 +90,33 @@ fn offset(headers: &HeaderMap) -> Result<u64, Refusal> {
     offset.ok_or_else(|| Refusal::request(format!("{UPLOAD_OFFSET} must be a number of bytes")))
 }
 
+/// Reads a tenant's upload of at most `limit` bytes to its end and hashes it, in one of the places and with a part of the room that the
+/// tenant has for uploads.
+///
+/// # Errors
+/// As [`receive`], and [`Refusal::Busy`] when all places are taken.
+pub(super) async fn upload(
+    caller: &Caller,
+    request: Request,
+    what: &'static str,
+    limit: u64,
+) -> Result<Upload, Refusal> {
+    let place = place(caller)?;
+    let bytes = whole(&request, what, offset(request.headers())?, limit)?;
+    let room = room(caller, &caller.tenant().upload_room, bytes).await?;
+    let tenants = TenantsPlace {
+        _place: place,
+        _room: room,
+    };
+    receive(caller, &caller.tenant().name, Some(tenants), request, what, limit).await
+}
+
+/// What an upload takes of its tenant's own, until it is stored or refused.
+pub(super) struct TenantsPlace {
+    _place: OwnedSemaphorePermit,
+    _room: OwnedSemaphorePermit,
+}
+
 /// Reads an upload of at most `limit` bytes to its end and hashes it. Room for it is reserved before a byte is read.
 ///
 /// It goes on in a task of its own when the client is gone, so that what came is written down.
@@ -86,8 +124,10 @@ fn offset(headers: &HeaderMap) -> Result<u64, Refusal> {
 /// # Errors
 /// [`Refusal::TooLarge`], [`Refusal::Stalled`], [`Refusal::Offset`], [`Refusal::Busy`] when other uploads fill the room set aside or
 /// bring the same bytes, [`Refusal::Request`] when it hashes to something else than it should.
-pub(super) async fn upload(
-    caller: &Caller,
+pub(super) async fn receive(
+    service: &Arc<Service>,
+    owner: &str,
+    tenants: Option<TenantsPlace>,
     request: Request,
     what: &'static str,
     limit: u64,
@@ -99,20 +139,19 @@ pub(super) async fn upload(
         )));
     }
     let whole = whole(&request, what, offset, limit)?;
-    let place = place(caller)?;
-    let reserved = reserve(caller, whole).await?;
+    let reserved = Reserved {
+        _tenants: tenants,
+        _room: room(service, &service.uploads, whole).await?,
+    };
     let (claim, file) = match digest {
-        None => (None, caller.partials.unnamed().await?),
+        None => (None, service.partials.unnamed().await?),
         Some(sha256) => {
-            let (claim, file) = caller
-                .partials
-                .claim(&caller.tenant().name, &sha256, offset, whole)
-                .await?;
+            let (claim, file) = service.partials.claim(owner, &sha256, offset, whole).await?;
             (Some(claim), file)
         }
     };
     let arrival = Arrival {
-        service: Arc::clone(caller),
+        service: Arc::clone(service),
         what,
         limit,
         bytes: offset,
@@ -120,10 +159,9 @@ pub(super) async fn upload(
         claim,
     };
     let body = request.into_body();
-    let receiving = caller.work.spawn(async move {
-        let _place = place;
-        arrival.receive(body, reserved).await
-    });
+    let receiving = service
+        .work
+        .spawn(async move { arrival.receive(body, reserved).await });
     receiving.await.map_err(Refusal::host)?
 }
 
@@ -154,30 +192,22 @@ fn whole(request: &Request, what: &str, offset: u64, limit: u64) -> Result<u64, 
     }
 }
 
-/// Room of the tenant's share first, so that who waits for more than that keeps nobody else waiting.
-async fn reserve(caller: &Caller, bytes: u64) -> Result<Reserved, Refusal> {
-    let units = upload_units(bytes);
-    let reserve = async {
-        let of_tenant = Arc::clone(&caller.tenant().upload_room);
-        let of_tenant = of_tenant.acquire_many_owned(units).await.ok()?;
-        let of_host = Arc::clone(&caller.uploads).acquire_many_owned(units).await.ok()?;
-        Some(Reserved {
-            _of_tenant: of_tenant,
-            _of_host: of_host,
-        })
-    };
-    let reserved = tokio::time::timeout(caller.config.limits.stall, reserve).await;
+/// A part of the room that is set aside for uploads.
+async fn room(service: &Service, room: &Arc<Semaphore>, bytes: u64) -> Result<OwnedSemaphorePermit, Refusal> {
+    let reserve = Arc::clone(room).acquire_many_owned(upload_units(bytes));
+    let reserved = tokio::time::timeout(service.config.limits.stall, reserve).await;
     let reserved = reserved.map_err(|_| Refusal::Busy {
         message: "other uploads fill the room this host sets aside for them".to_owned(),
         retry_after: LATER,
     })?;
-    reserved.ok_or(Refusal::Stopping)
+    reserved.map_err(|_| Refusal::Stopping)
 }
 
-/// Room for an upload, given back when dropped.
+/// What an upload holds until it is stored or refused. The tenant's part is taken first, so that who waits for more than that keeps
+/// nobody else waiting.
 struct Reserved {
-    _of_tenant: OwnedSemaphorePermit,
-    _of_host: OwnedSemaphorePermit,
+    _tenants: Option<TenantsPlace>,
+    _room: OwnedSemaphorePermit,
 }
 
 /// An upload on its way to its file.
@@ -281,7 +311,7 @@ impl Arrival {
 }
 
 /// The refusal of bytes that hash to something else than they should.
-pub(super) fn unlike(sha256: &str, wanted: &str) -> Refusal {
+fn unlike(sha256: &str, wanted: &str) -> Refusal {
     Refusal::request(format!(
         "the bytes received have the SHA-256 {sha256}, not {wanted}; nothing was stored or kept, send them from the start"
     ))

@@ -28,6 +28,11 @@ pub(crate) enum Refusal {
     /// A tenant that may do nothing.
     #[error("this tenant is disabled on this host; ask whoever runs it")]
     Disabled,
+    /// A guest that may not run.
+    #[error(
+        "the guest {guest:?} is disabled on this host; whoever runs the host can enable it (frostline admin guest enable {tenant}/{guest})"
+    )]
+    GuestDisabled { tenant: String, guest: String },
     /// The request cannot be right.
     #[error("{message}")]
     Request { message: String },
@@ -126,7 +131,7 @@ impl Refusal {
     fn status(&self) -> StatusCode {
         match self {
             Self::Unauthorized | Self::Expired { .. } => StatusCode::UNAUTHORIZED,
-            Self::Disabled => StatusCode::FORBIDDEN,
+            Self::Disabled | Self::GuestDisabled { .. } => StatusCode::FORBIDDEN,
             Self::Request { .. } => StatusCode::BAD_REQUEST,
             Self::Route { .. } | Self::NotFound { .. } => StatusCode::NOT_FOUND,
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
@@ -144,7 +149,9 @@ impl Refusal {
     /// What a client can do about it.
     pub(crate) fn class(&self) -> ErrorClass {
         match self {
-            Self::Unauthorized | Self::Expired { .. } | Self::Disabled => ErrorClass::Unauthorized,
+            Self::Unauthorized | Self::Expired { .. } | Self::Disabled | Self::GuestDisabled { .. } => {
+                ErrorClass::Unauthorized
+            }
             Self::Request { .. } | Self::Route { .. } | Self::Method { .. } | Self::Offset { .. } => {
                 ErrorClass::Request
             }

@@ -2,7 +2,7 @@
 
 use super::{Refusal, json};
 use crate::caller::Caller;
-use crate::state::{Facts, Found, Owned, Stored};
+use crate::state::{Facts, Found, ModelFacts, Named, StateError, Stored};
 use axum::Json;
 use axum::extract::{Path, Query, Request};
 use frostline_wire::{
@@ -11,6 +11,7 @@ use frostline_wire::{
 use http::{StatusCode, Uri};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// `?sha256=`: this version, or none.
@@ -35,25 +36,25 @@ struct Listing {
 const PAGE: usize = 1000;
 
 pub(super) async fn list_guests(caller: Caller) -> Json<Vec<GuestInfo>> {
-    Json(
-        caller
-            .guests()
-            .list()
-            .iter()
-            .map(|(name, stored)| stored.info(name))
-            .collect(),
-    )
+    let info = |named: Named<()>| {
+        let newest = named.versions.last()?;
+        Some(newest.info(&named.name, named.disabled))
+    };
+    Json(caller.guests().names().into_iter().filter_map(info).collect())
 }
 
+/// By name; a shared model hides behind one of the tenant's own.
 pub(super) async fn list_models(caller: Caller) -> Json<Vec<ModelInfo>> {
-    Json(
-        caller
-            .models()
-            .list()
-            .iter()
-            .map(|(name, stored)| stored.info(name))
-            .collect(),
-    )
+    let with = |shared| {
+        move |(name, stored): (String, Arc<Stored<ModelFacts>>)| {
+            let info = stored.info(&name, shared);
+            (name, info)
+        }
+    };
+    let shared = caller.shared_models().list().into_iter().map(with(true));
+    let own = caller.models().list().into_iter().map(with(false));
+    let models: BTreeMap<String, ModelInfo> = shared.chain(own).collect();
+    Json(models.into_values().collect())
 }
 
 pub(super) async fn show_guest(
@@ -61,7 +62,9 @@ pub(super) async fn show_guest(
     Path(name): Path<String>,
     uri: Uri,
 ) -> Result<Json<GuestInfo>, Refusal> {
-    Ok(Json(version(&caller.guests(), "guest", &name, &uri)?.info(&name)))
+    let found = caller.guests().find(&name, sha256(&uri)?.as_deref());
+    let disabled = caller.guests().disabled(&name);
+    Ok(Json(version(found, "guest", &name)?.info(&name, disabled)))
 }
 
 pub(super) async fn show_model(
@@ -69,15 +72,26 @@ pub(super) async fn show_model(
     Path(name): Path<String>,
     uri: Uri,
 ) -> Result<Json<ModelInfo>, Refusal> {
-    Ok(Json(version(&caller.models(), "model", &name, &uri)?.info(&name)))
+    let (found, shared) = caller.find_model(&name, sha256(&uri)?.as_deref());
+    Ok(Json(version(found, "model", &name)?.info(&name, shared)))
 }
 
 pub(super) async fn delete_guest(caller: Caller, Path(name): Path<String>) -> Result<StatusCode, Refusal> {
-    deleted(&caller, caller.guests().delete(&name).await?, "guest", &name)
+    let deleted = match caller.guests().withdraw(&name).await {
+        Err(StateError::Disabled { .. }) => return Err(caller.guest_disabled(&name)),
+        deleted => deleted?,
+    };
+    gone(&caller, deleted, "guest", &name)
 }
 
 pub(super) async fn delete_model(caller: Caller, Path(name): Path<String>) -> Result<StatusCode, Refusal> {
-    deleted(&caller, caller.models().delete(&name).await?, "model", &name)
+    let deleted = caller.models().withdraw(&name).await?;
+    if !deleted && let Found::Version(_) = caller.shared_models().find(&name, None) {
+        return Err(Refusal::not_found(format!(
+            "{name:?} is none of your models but one that all tenants use; only whoever runs this host can remove it"
+        )));
+    }
+    gone(&caller, deleted, "model", &name)
 }
 
 pub(super) async fn list_objects(caller: Caller, uri: Uri) -> Result<Json<ObjectPage>, Refusal> {
@@ -144,15 +158,15 @@ pub(super) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Refusal> {
         .map_err(|error| Refusal::request(format!("the query cannot be read: {}", error.body_text())))
 }
 
-/// The version the query names, or the newest.
-pub(super) fn version<F: Facts>(
-    shelf: &Owned<'_, F>,
-    what: &str,
-    name: &str,
-    uri: &Uri,
-) -> Result<Arc<Stored<F>>, Refusal> {
+/// The version the query names; `None` for the newest.
+pub(super) fn sha256(uri: &Uri) -> Result<Option<String>, Refusal> {
     let wanted: Version = query(uri)?;
-    match shelf.find(name, wanted.sha256.as_deref()) {
+    Ok(wanted.sha256)
+}
+
+/// What was found, if it is what was asked for.
+pub(super) fn version<F: Facts>(found: Found<F>, what: &str, name: &str) -> Result<Arc<Stored<F>>, Refusal> {
+    match found {
         Found::Version(stored) => Ok(stored),
         Found::Other(_) => Err(Refusal::not_found(format!(
             "this host has no such version of the {what} {name:?}"
@@ -161,7 +175,7 @@ pub(super) fn version<F: Facts>(
     }
 }
 
-fn deleted(caller: &Caller, was_there: bool, what: &str, name: &str) -> Result<StatusCode, Refusal> {
+fn gone(caller: &Caller, was_there: bool, what: &str, name: &str) -> Result<StatusCode, Refusal> {
     if was_there {
         caller.note(&format!("{what} removed"), name);
         Ok(StatusCode::NO_CONTENT)

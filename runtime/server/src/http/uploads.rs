@@ -3,8 +3,9 @@
 
 use super::Refusal;
 use super::intake::{self, Upload};
-use super::tenant_routes::{Version, checked_name, query, version};
+use super::tenant_routes::{checked_name, sha256, version};
 use crate::caller::Caller;
+use crate::service::Service;
 use crate::state::{Facts, Found, ModelFacts, Owned, Stored};
 use axum::Json;
 use axum::extract::{Path, Request};
@@ -29,9 +30,9 @@ pub(super) async fn put_guest(
     request: Request,
 ) -> Result<(StatusCode, Json<GuestInfo>), Refusal> {
     checked_name(&name)?;
-    let wanted: Version = query(&uri)?;
+    let wanted = sha256(&uri)?;
     let upload = intake::upload(&caller, request, "the guest", caller.config.limits.guest_bytes).await?;
-    let stored = store_guest(&caller, &name, &wanted, &upload).await;
+    let stored = store_guest(&caller, &name, wanted.as_deref(), &upload).await;
     let (stored, new) = upload.end(stored)?;
     if new {
         caller.note(
@@ -39,16 +40,17 @@ pub(super) async fn put_guest(
             format!("{name}@sha256:{} of {} bytes", stored.sha256, stored.bytes),
         );
     }
-    Ok((status(new), Json(stored.info(&name))))
+    let disabled = caller.guests().disabled(&name);
+    Ok((status(new), Json(stored.info(&name, disabled))))
 }
 
 async fn store_guest(
     caller: &Caller,
     name: &str,
-    wanted: &Version,
+    wanted: Option<&str>,
     upload: &Upload,
 ) -> Result<(Arc<Stored<()>>, bool), Refusal> {
-    check_hash(upload, wanted)?;
+    upload.check(wanted)?;
     let guest = caller
         .sandbox
         .for_tenant(&caller.tenant().name)
@@ -71,9 +73,9 @@ pub(super) async fn put_model(
     request: Request,
 ) -> Result<(StatusCode, Json<ModelInfo>), Refusal> {
     checked_name(&name)?;
-    let wanted: Version = query(&uri)?;
+    let wanted = sha256(&uri)?;
     let upload = intake::upload(&caller, request, "the model", caller.config.limits.model_bytes).await?;
-    let stored = store_model(&caller, &name, &wanted, &upload).await;
+    let stored = store_model(&caller, &name, wanted.as_deref(), &upload).await;
     let (stored, new) = upload.end(stored)?;
     if new {
         caller.note(
@@ -81,21 +83,17 @@ pub(super) async fn put_model(
             format!("{name}@sha256:{} of {} bytes", stored.sha256, stored.bytes),
         );
     }
-    Ok((status(new), Json(stored.info(&name))))
+    Ok((status(new), Json(stored.info(&name, false))))
 }
 
 async fn store_model(
     caller: &Caller,
     name: &str,
-    wanted: &Version,
+    wanted: Option<&str>,
     upload: &Upload,
 ) -> Result<(Arc<Stored<ModelFacts>>, bool), Refusal> {
-    check_hash(upload, wanted)?;
-    let bytes = upload.bytes.clone();
-    let limits = caller.config.limits.model;
-    let facts = tokio::task::spawn_blocking(move || facts(bytes, &limits))
-        .await
-        .map_err(Refusal::host)??;
+    upload.check(wanted)?;
+    let facts = admitted(caller, upload).await?;
     let _storing = caller.tenant().storing.lock().await;
     has_room(caller, &caller.models(), name, upload)?;
     let models = caller.models();
@@ -116,20 +114,14 @@ fn has_room<F: Facts>(
     }
 }
 
-fn check_hash(upload: &Upload, wanted: &Version) -> Result<(), Refusal> {
-    match &wanted.sha256 {
-        Some(wanted) if *wanted != upload.sha256 => Err(intake::unlike(&upload.sha256, wanted)),
-        _ => Ok(()),
-    }
-}
-
 pub(super) async fn guest_offset(
     caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    offset(&caller, &caller.guests(), "guest", &name, &uri, &headers).await
+    let find = |sha256: Option<&str>| caller.guests().find(&name, sha256);
+    offset(&caller, find, "guest", &name, &uri, &headers).await
 }
 
 pub(super) async fn model_offset(
@@ -138,26 +130,28 @@ pub(super) async fn model_offset(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    offset(&caller, &caller.models(), "model", &name, &uri, &headers).await
+    let find = |sha256: Option<&str>| caller.find_model(&name, sha256).0;
+    offset(&caller, find, "model", &name, &uri, &headers).await
 }
 
 /// `HEAD` with a digest: how much of that upload is here. Without one it is `GET` without its body.
 async fn offset<F: Facts>(
     caller: &Caller,
-    shelf: &Owned<'_, F>,
+    find: impl Fn(Option<&str>) -> Found<F>,
     what: &str,
     name: &str,
     uri: &Uri,
     headers: &HeaderMap,
 ) -> Result<Response, Refusal> {
     checked_name(name)?;
-    let Some(sha256) = intake::digest(headers)? else {
-        return version(shelf, what, name, uri).map(|_| StatusCode::OK.into_response());
+    let Some(digest) = intake::digest(headers)? else {
+        let found = find(sha256(uri)?.as_deref());
+        return version(found, what, name).map(|_| StatusCode::OK.into_response());
     };
-    let (offset, complete) = match shelf.find(name, None) {
-        Found::Version(newest) if newest.sha256 == sha256 => (newest.bytes, "?1"),
+    let (offset, complete) = match find(None) {
+        Found::Version(newest) if newest.sha256 == digest => (newest.bytes, "?1"),
         _ => (
-            caller.partials.offset(&caller.tenant().name, &sha256).await?,
+            caller.partials.offset(&caller.tenant().name, &digest).await?,
             "?0",
         ),
     };
@@ -167,6 +161,14 @@ async fn offset<F: Facts>(
         (CACHE_CONTROL.as_str(), "no-store".to_owned()),
     ];
     Ok((StatusCode::NO_CONTENT, headers).into_response())
+}
+
+/// What is to be known of a model that was uploaded, if it is one this host takes.
+pub(super) async fn admitted(service: &Service, upload: &Upload) -> Result<ModelFacts, Refusal> {
+    let (bytes, limits) = (upload.bytes.clone(), service.config.limits.model);
+    tokio::task::spawn_blocking(move || facts(bytes, &limits))
+        .await
+        .map_err(Refusal::host)?
 }
 
 /// Checks and reads the network; only cuts in f32 can travel.

@@ -31,7 +31,7 @@ pub(crate) async fn measure(caller: Caller, request: Request) -> Result<Json<Pro
 
 /// `GET /v1/profiles/{model}`: the newest profile of the newest model of that name.
 pub(crate) async fn show(caller: Caller, Path(name): Path<String>) -> Result<Json<Profile>, Refusal> {
-    let Found::Version(model) = caller.models().find(&name, None) else {
+    let (Found::Version(model), _) = caller.find_model(&name, None) else {
         return Err(Refusal::not_found(format!("this host has no model {name:?}")));
     };
     let place = caller.place();

@@ -89,6 +89,9 @@ mod tests {
         two.catch_up(false).await.unwrap();
         assert!(has(&two, "a"));
         assert_eq!(two.guests.blob("a").await.unwrap(), "a");
+        assert!(two.guests.of("acme").disable("a", true).await.unwrap());
+        one.catch_up(false).await.unwrap();
+        assert!(one.guests.of("acme").disabled("a"));
         assert!(two.guests.of("acme").delete("a").await.unwrap());
         one.catch_up(false).await.unwrap();
         assert!(!has(&one, "a"));

@@ -10,7 +10,7 @@ mod shelf;
 pub(crate) use documents::Documents;
 pub(crate) use follow::follow;
 pub(crate) use partials::{Claim, PartialLimits, Partials, Unclaimed};
-pub(crate) use shelf::{Facts, Found, Owned, Shelf, Stored};
+pub(crate) use shelf::{Facts, Found, Named, Owned, SHARED, Shelf, Stored};
 
 use crate::Limits;
 use crate::tenants::TenantRecord;
@@ -97,6 +97,14 @@ pub enum StateError {
         /// The system's text.
         detail: String,
     },
+    /// A name that an admin refuses.
+    #[error("{name} of the {kind} is disabled on this host")]
+    Disabled {
+        /// `guests` or `models`.
+        kind: &'static str,
+        /// The name.
+        name: String,
+    },
     /// More names than allowed.
     #[error("this host keeps at most {limit} {kind}; delete one first")]
     TooMany {
@@ -108,18 +116,19 @@ pub enum StateError {
 }
 
 impl Stored<()> {
-    pub(crate) fn info(&self, name: &str) -> GuestInfo {
+    pub(crate) fn info(&self, name: &str, disabled: bool) -> GuestInfo {
         GuestInfo {
             name: name.to_owned(),
             sha256: self.sha256.clone(),
             bytes: self.bytes,
             uploaded_at: self.uploaded_at,
+            disabled,
         }
     }
 }
 
 impl Stored<ModelFacts> {
-    pub(crate) fn info(&self, name: &str) -> ModelInfo {
+    pub(crate) fn info(&self, name: &str, shared: bool) -> ModelInfo {
         ModelInfo {
             name: name.to_owned(),
             sha256: self.sha256.clone(),
@@ -128,6 +137,7 @@ impl Stored<ModelFacts> {
             input: self.facts.input.clone(),
             input_shape: self.facts.input_shape.clone(),
             cuts: self.facts.cuts.clone(),
+            shared,
         }
     }
 }

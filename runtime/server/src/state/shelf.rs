@@ -22,9 +22,58 @@ pub(crate) struct Stored<F> {
     pub(crate) facts: F,
 }
 
-/// The versions of a name, oldest first; never empty.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Versions<F>(Vec<Arc<Stored<F>>>);
+/// Whose uploads all tenants may use. No tenant's name begins like this.
+pub(crate) const SHARED: &str = "_shared";
+
+/// What a name stands for.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(from = "Written<F>", into = "Written<F>", bound = "F: Facts")]
+pub(crate) struct Versions<F> {
+    /// Oldest first; never empty.
+    versions: Vec<Arc<Stored<F>>>,
+    /// Whether the name is refused, whatever its versions.
+    disabled: bool,
+}
+
+/// [`Versions`] as they are stored: those of a name that is not disabled alone, as they always were.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged, bound = "F: Facts")]
+enum Written<F> {
+    Enabled(Vec<Arc<Stored<F>>>),
+    Marked {
+        versions: Vec<Arc<Stored<F>>>,
+        disabled: bool,
+    },
+}
+
+impl<F> From<Written<F>> for Versions<F> {
+    fn from(written: Written<F>) -> Self {
+        let (versions, disabled) = match written {
+            Written::Enabled(versions) => (versions, false),
+            Written::Marked { versions, disabled } => (versions, disabled),
+        };
+        Self { versions, disabled }
+    }
+}
+
+impl<F> From<Versions<F>> for Written<F> {
+    fn from(Versions { versions, disabled }: Versions<F>) -> Self {
+        if disabled {
+            Self::Marked { versions, disabled }
+        } else {
+            Self::Enabled(versions)
+        }
+    }
+}
+
+/// A name with all its versions, as an admin looks at it.
+pub(crate) struct Named<F> {
+    pub(crate) owner: String,
+    pub(crate) name: String,
+    /// Oldest first; never empty.
+    pub(crate) versions: Vec<Arc<Stored<F>>>,
+    pub(crate) disabled: bool,
+}
 
 /// What a name and a hash lead to.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,10 +95,10 @@ pub(crate) struct Shelf<F> {
     documents: Arc<Documents<Versions<F>>>,
 }
 
-/// One tenant's uploads: all that is seen of a shelf by whoever serves that tenant.
+/// The uploads of one owner, a tenant or [`SHARED`]: all that is seen of a shelf by whoever serves that owner.
 pub(crate) struct Owned<'a, F> {
     shelf: &'a Shelf<F>,
-    tenant: &'a str,
+    owner: &'a str,
 }
 
 /// What uploads of one kind say of themselves.
@@ -75,15 +124,34 @@ impl<F: Facts> Shelf<F> {
         }
     }
 
-    /// What a tenant has here.
-    pub(crate) fn of<'a>(&'a self, tenant: &'a str) -> Owned<'a, F> {
-        Owned { shelf: self, tenant }
+    /// What a tenant has here, or what is [`SHARED`].
+    pub(crate) fn of<'a>(&'a self, owner: &'a str) -> Owned<'a, F> {
+        Owned { shelf: self, owner }
+    }
+
+    /// All names of all owners.
+    pub(crate) fn all(&self) -> Vec<Named<F>> {
+        self.names("")
+    }
+
+    fn names(&self, prefix: &str) -> Vec<Named<F>> {
+        let named = |(key, versions): (String, Arc<Versions<F>>)| {
+            let (owner, name) = key.split_once('/')?;
+            Some(Named {
+                owner: owner.to_owned(),
+                name: name.to_owned(),
+                versions: versions.versions.clone(),
+                disabled: versions.disabled,
+            })
+        };
+        let all = self.documents.list(prefix);
+        all.into_iter().filter_map(named).collect()
     }
 
     /// The bytes of a version, whosever it is.
     pub(crate) async fn blob(&self, sha256: &str) -> Result<Bytes, StateError> {
         let version = self.documents.list("").into_iter().find_map(|(_, versions)| {
-            let found = versions.0.iter().find(|version| version.sha256 == sha256);
+            let found = versions.versions.iter().find(|version| version.sha256 == sha256);
             found.cloned()
         });
         let version = version.ok_or_else(|| StateError::Gone {
@@ -105,7 +173,7 @@ impl<F: Facts> Shelf<F> {
 
 impl<F: Facts> Owned<'_, F> {
     fn key(&self, name: &str) -> String {
-        format!("{}/{name}", self.tenant)
+        format!("{}/{name}", self.owner)
     }
 
     /// The newest version of a name, or the one with that hash.
@@ -113,13 +181,13 @@ impl<F: Facts> Owned<'_, F> {
         let Some(versions) = self.shelf.documents.get(&self.key(name)) else {
             return Found::Nothing;
         };
-        let Some(newest) = versions.0.last() else {
+        let Some(newest) = versions.versions.last() else {
             return Found::Nothing;
         };
         let Some(sha256) = sha256 else {
             return Found::Version(Arc::clone(newest));
         };
-        let wanted = versions.0.iter().rfind(|version| version.sha256 == sha256);
+        let wanted = versions.versions.iter().rfind(|version| version.sha256 == sha256);
         wanted.map_or_else(
             || Found::Other(Arc::clone(newest)),
             |version| Found::Version(Arc::clone(version)),
@@ -128,19 +196,37 @@ impl<F: Facts> Owned<'_, F> {
 
     /// The newest version of every name.
     pub(crate) fn list(&self) -> Vec<(String, Arc<Stored<F>>)> {
-        let prefix = self.key("");
-        let newest = |(key, versions): (String, Arc<Versions<F>>)| {
-            let name = key.strip_prefix(&prefix)?.to_owned();
-            Some((name, versions.0.last().cloned()?))
+        let newest = |named: Named<F>| Some((named.name, named.versions.last().cloned()?));
+        self.names().into_iter().filter_map(newest).collect()
+    }
+
+    /// Every name with all its versions.
+    pub(crate) fn names(&self) -> Vec<Named<F>> {
+        self.shelf.names(&self.key(""))
+    }
+
+    /// Whether the name is there and refused.
+    pub(crate) fn disabled(&self, name: &str) -> bool {
+        let versions = self.shelf.documents.get(&self.key(name));
+        versions.is_some_and(|versions| versions.disabled)
+    }
+
+    /// Refuses a name, or no longer; `false` when there is no such name. What is uploaded under it later is refused as well.
+    pub(crate) async fn disable(&self, name: &str, disabled: bool) -> Result<bool, StateError> {
+        let key = self.key(name);
+        // Another host may have changed it a moment ago.
+        self.shelf.documents.refresh(&key).await?;
+        let mark = |now: Option<&Versions<F>>| {
+            let versions = now.map(|versions| versions.versions.clone());
+            Ok::<_, StateError>(versions.map(|versions| Versions { versions, disabled }))
         };
-        let all = self.shelf.documents.list(&prefix);
-        all.into_iter().filter_map(newest).collect()
+        Ok(self.shelf.documents.update(&key, mark).await?.is_some())
     }
 
     /// Bytes of all versions.
     pub(crate) fn bytes(&self) -> u64 {
         let all = self.shelf.documents.list(&self.key(""));
-        let versions = all.iter().flat_map(|(_, versions)| &versions.0);
+        let versions = all.iter().flat_map(|(_, versions)| &versions.versions);
         versions.map(|version| version.bytes).sum()
     }
 
@@ -168,18 +254,19 @@ impl<F: Facts> Owned<'_, F> {
             uploaded_at: SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .map_or(0, |since| since.as_secs()),
-            blob: format!("blobs/{}/{}/{sha256}-{}", self.shelf.kind, self.tenant, unique()?),
+            blob: format!("blobs/{}/{}/{sha256}-{}", self.shelf.kind, self.owner, unique()?),
             facts,
         });
         self.shelf.store.put_new(&stored.blob, bytes).await?;
         let (key, mut surplus) = (self.key(name), Vec::new());
         let updated = self.shelf.documents.update(&key, |now| {
-            let mut versions = now.map_or_else(Vec::new, |versions| versions.0.clone());
+            let mut versions = now.map_or_else(Vec::new, |versions| versions.versions.clone());
             versions.push(Arc::clone(&stored));
             surplus = versions
                 .drain(..versions.len().saturating_sub(self.shelf.versions_limit))
                 .collect();
-            Ok::<_, StateError>(Some(Versions(versions)))
+            let disabled = now.is_some_and(|versions| versions.disabled);
+            Ok::<_, StateError>(Some(Versions { versions, disabled }))
         });
         if let Err(error) = updated.await {
             self.shelf.discard(&stored.blob).await;
@@ -193,9 +280,34 @@ impl<F: Facts> Owned<'_, F> {
 
     /// Forgets all versions of a name; `false` when there are none.
     pub(crate) async fn delete(&self, name: &str) -> Result<bool, StateError> {
+        self.forget(name, |_| Ok(())).await
+    }
+
+    /// The same for a name's owner, who cannot undo by it what an admin did.
+    ///
+    /// # Errors
+    /// [`StateError::Disabled`].
+    pub(crate) async fn withdraw(&self, name: &str) -> Result<bool, StateError> {
+        let kind = self.shelf.kind;
+        let check = |versions: &Versions<F>| match versions.disabled {
+            true => Err(StateError::Disabled {
+                kind,
+                name: name.to_owned(),
+            }),
+            false => Ok(()),
+        };
+        self.forget(name, check).await
+    }
+
+    async fn forget(
+        &self,
+        name: &str,
+        check: impl Fn(&Versions<F>) -> Result<(), StateError>,
+    ) -> Result<bool, StateError> {
         let mut deleted = Vec::new();
         let forget = |now: Option<&Versions<F>>| {
-            deleted = now.map_or_else(Vec::new, |versions| versions.0.clone());
+            now.map_or(Ok(()), &check)?;
+            deleted = now.map_or_else(Vec::new, |versions| versions.versions.clone());
             Ok::<_, StateError>(None)
         };
         self.shelf.documents.update(&self.key(name), forget).await?;
@@ -265,6 +377,42 @@ mod tests {
             assert_eq!(shelf.of("acme").find("b", None), Found::Nothing);
             assert_eq!(shelf.blob("one").await.unwrap(), "one");
         }
+    }
+
+    #[tokio::test]
+    async fn a_disabled_name_stays_so_whatever_is_uploaded_and_wherever_it_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = shelf(folder.path(), 4).await;
+        assert!(put(&first, "a", "one").await);
+        assert!(!first.of("acme").disabled("a"));
+        assert!(first.of("acme").disable("a", true).await.unwrap());
+        assert!(
+            !first.of("acme").disable("b", true).await.unwrap(),
+            "no such name"
+        );
+        assert!(!first.of("acme").disabled("b"));
+        assert!(put(&first, "a", "two").await);
+        let refused = first.of("acme").withdraw("a").await;
+        assert!(matches!(refused, Err(StateError::Disabled { .. })), "{refused:?}");
+        for shelf in [&first, &shelf(folder.path(), 4).await] {
+            assert!(shelf.of("acme").disabled("a"));
+            assert_eq!(sha(shelf.of("acme").find("a", None)).as_deref(), Some("two"));
+        }
+        assert!(first.of("acme").disable("a", false).await.unwrap());
+        assert!(!shelf(folder.path(), 4).await.of("acme").disabled("a"));
+        let names = first.all();
+        assert_eq!(names.len(), 1);
+        assert_eq!((names[0].owner.as_str(), names[0].name.as_str()), ("acme", "a"));
+        assert_eq!(names[0].versions.len(), 2);
+    }
+
+    #[test]
+    fn versions_written_before_names_could_be_disabled_are_read() {
+        let before = r#"[{"sha256":"one","bytes":3,"uploaded_at":1,"blob":"b","facts":7}]"#;
+        let versions: Versions<u32> = serde_json::from_str(before).unwrap();
+        assert!(!versions.disabled);
+        assert_eq!(versions.versions[0].facts, 7);
+        assert_eq!(serde_json::to_string(&versions).unwrap(), before);
     }
 
     #[tokio::test]

@@ -209,6 +209,16 @@ impl HostClient {
         )
     }
 
+    /// The models the tenant may use: its own, and those that all tenants share.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn models(&self) -> Result<Vec<ModelInfo>, ClientError> {
+        self.transport
+            .json(Method::GET, "/v1/models", &[], None, &self.meter)
+            .await
+    }
+
     /// The model `name`, `None` when there is none.
     ///
     /// # Errors

@@ -97,6 +97,7 @@ async fn what_the_host_has_is_not_sent_again() {
                 sha256: hex::encode(Sha256::digest(bytes)),
                 bytes: bytes.len() as u64,
                 uploaded_at: 0,
+                disabled: false,
             }),
         }
     })

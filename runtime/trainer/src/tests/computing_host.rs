@@ -89,6 +89,7 @@ impl Storage {
                 sha256,
                 bytes: size,
                 uploaded_at: 0,
+                disabled: false,
             });
         }
         let (input, input_shape, cuts) = (String::new(), Vec::new(), Vec::new());
@@ -100,6 +101,7 @@ impl Storage {
             input,
             input_shape,
             cuts,
+            shared: false,
         })
     }
 

@@ -19,6 +19,7 @@ mod place;
 mod real_data;
 mod s3;
 mod shards;
+mod sharing;
 mod state;
 mod tenants;
 mod tls;

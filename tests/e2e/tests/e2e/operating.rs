@@ -2,20 +2,11 @@
 
 use crate::harness::events;
 use crate::place::Place;
-use frostline_e2e::Finished;
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
 
 impl Place {
-    fn train(&self, token: &Path) -> Finished {
-        let url = self.host.url();
-        let token = token.to_str().unwrap();
-        self.scratch
-            .train(&["--host", &url, "--token-file", token, "--split", "features"])
-    }
-
     fn get(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(self.host.address()).unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nHost: host\r\nConnection: close\r\n\r\n");
@@ -71,12 +62,13 @@ fn who_does_what_is_seen_and_written_down() {
 
     let guests = place.answer(&["guest", "list", "acme"]);
     let guest = guests[0]["name"].as_str().unwrap();
+    let named = format!("acme/{guest}");
     assert_eq!(
-        place.admin(&["guest", "remove", "acme", guest]).code,
+        place.admin(&["guest", "remove", &named]).code,
         Some(1),
         "nobody said yes"
     );
-    place.answer(&["guest", "remove", "acme", guest, "--yes"]);
+    place.answer(&["guest", "remove", &named, "--yes"]);
     assert_eq!(place.answer(&["guest", "list", "acme"]), serde_json::json!([]));
     assert_eq!(
         place.answer(&["model", "list", "acme"]).as_array().unwrap().len(),

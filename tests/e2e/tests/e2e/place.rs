@@ -56,6 +56,14 @@ impl Place {
         finish(frostline().args(arguments).args(flags)).unwrap()
     }
 
+    /// Trains as a tenant, with the whole backbone at the host.
+    pub(crate) fn train(&self, token: &Path) -> Finished {
+        let url = self.host.url();
+        let token = token.to_str().unwrap();
+        self.scratch
+            .train(&["--host", &url, "--token-file", token, "--split", "features"])
+    }
+
     pub(crate) fn guests(&self, token: &Path) -> Finished {
         self.tenant(token, &["guest", "list", "--json"])
     }

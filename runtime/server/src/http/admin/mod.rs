@@ -12,12 +12,13 @@ pub(crate) use remote::remote_admin_routes;
 use super::Refusal;
 use crate::service::Service;
 use axum::Router;
-use axum::extract::FromRequestParts;
-use axum::routing::{delete, get, post};
+use axum::extract::{DefaultBodyLimit, FromRequestParts};
+use axum::routing::{delete, get, post, put};
 use http::request::Parts;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+use uploads::{Guests, Models};
 
 /// Who asks.
 #[derive(Debug, Clone, Copy)]
@@ -62,10 +63,22 @@ pub(crate) fn admin_routes(service: Arc<Service>) -> Router {
         .route("/v1/tenants/{name}/tokens", post(tenants::rotate))
         .route("/v1/tenants/{name}/tokens/{id}", delete(tenants::revoke))
         .route("/v1/tenants/{name}/quota", get(quota::show).patch(quota::change))
-        .route("/v1/tenants/{name}/guests", get(uploads::guests))
-        .route("/v1/tenants/{name}/guests/{guest}", delete(uploads::remove_guest))
-        .route("/v1/tenants/{name}/models", get(uploads::models))
-        .route("/v1/tenants/{name}/models/{model}", delete(uploads::remove_model))
+        .route("/v1/guests", get(uploads::list::<Guests>))
+        .route(
+            "/v1/tenants/{name}/guests/{guest}",
+            get(uploads::show_guest)
+                .patch(uploads::change_guest)
+                .delete(uploads::remove::<Guests>),
+        )
+        .route("/v1/models", get(uploads::list::<Models>))
+        .route(
+            "/v1/models/{model}",
+            put(uploads::publish).delete(uploads::withdraw),
+        )
+        .route(
+            "/v1/tenants/{name}/models/{model}",
+            delete(uploads::remove::<Models>),
+        )
         .route("/v1/activity", get(activity::show))
         .route("/v1/drain", post(activity::drain))
         .route("/v1/audit", get(activity::audit))
@@ -74,5 +87,7 @@ pub(crate) fn admin_routes(service: Arc<Service>) -> Router {
                 path: uri.path().to_owned(),
             }
         })
+        // Every handler that takes a body bounds it itself, by what it is.
+        .layer(DefaultBodyLimit::disable())
         .with_state(service)
 }

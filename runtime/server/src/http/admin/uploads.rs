@@ -1,98 +1,193 @@
-//! What tenants uploaded.
+//! What tenants uploaded, and the models that an admin offers to all of them.
 
 use super::Admin;
 use super::tenants::unknown;
 use crate::http::Refusal;
+use crate::http::intake::{self, Upload};
+use crate::http::json;
+use crate::http::tenant_routes::{checked_name, query, sha256};
+use crate::http::uploads::admitted;
 use crate::service::Service;
-use crate::state::{Facts, Owned, Stored};
+use crate::state::{Facts, ModelFacts, Named, SHARED, Shelf, Stored};
 use axum::Json;
-use axum::extract::{Path, State};
-use frostline_wire::{GuestInfo, ModelInfo};
-use http::StatusCode;
+use axum::extract::{Path, Request, State};
+use frostline_wire::{GuestChange, UploadInfo, UploadVersion};
+use http::{StatusCode, Uri};
+use serde::Deserialize;
 use std::sync::Arc;
 
-pub(super) async fn guests(
-    State(service): State<Arc<Service>>,
-    Path(tenant): Path<String>,
-) -> Result<Json<Vec<GuestInfo>>, Refusal> {
-    list(
-        &service,
-        &tenant,
-        &service.state.guests.of(&tenant),
-        Stored::<()>::info,
-    )
-    .map(Json)
+/// Guests or models: what is uploaded is looked after alike.
+pub(super) trait Kind {
+    /// What they say of themselves.
+    type Facts: Facts;
+    /// One of them.
+    const WORD: &'static str;
+    /// All of them.
+    fn shelf(service: &Service) -> &Shelf<Self::Facts>;
 }
 
-pub(super) async fn models(
-    State(service): State<Arc<Service>>,
-    Path(tenant): Path<String>,
-) -> Result<Json<Vec<ModelInfo>>, Refusal> {
-    list(
-        &service,
-        &tenant,
-        &service.state.models.of(&tenant),
-        |stored, name| stored.info(name),
-    )
-    .map(Json)
-}
+pub(super) struct Guests;
 
-pub(super) async fn remove_guest(
-    State(service): State<Arc<Service>>,
-    admin: Admin,
-    Path((tenant, name)): Path<(String, String)>,
-) -> Result<StatusCode, Refusal> {
-    remove(
-        &service,
-        admin,
-        &service.state.guests.of(&tenant),
-        "guest",
-        (&tenant, &name),
-    )
-    .await
-}
+impl Kind for Guests {
+    type Facts = ();
+    const WORD: &'static str = "guest";
 
-pub(super) async fn remove_model(
-    State(service): State<Arc<Service>>,
-    admin: Admin,
-    Path((tenant, name)): Path<(String, String)>,
-) -> Result<StatusCode, Refusal> {
-    remove(
-        &service,
-        admin,
-        &service.state.models.of(&tenant),
-        "model",
-        (&tenant, &name),
-    )
-    .await
-}
-
-fn list<F: Facts, I>(
-    service: &Service,
-    tenant: &str,
-    shelf: &Owned<'_, F>,
-    info: impl Fn(&Stored<F>, &str) -> I,
-) -> Result<Vec<I>, Refusal> {
-    service.tenants.allowed(tenant).ok_or_else(|| unknown(tenant))?;
-    let infos = shelf
-        .list()
-        .into_iter()
-        .map(|(name, stored)| info(&stored, &name));
-    Ok(infos.collect())
-}
-
-async fn remove<F: Facts>(
-    service: &Service,
-    admin: Admin,
-    shelf: &Owned<'_, F>,
-    what: &str,
-    (tenant, name): (&str, &str),
-) -> Result<StatusCode, Refusal> {
-    if !shelf.delete(name).await? {
-        return Err(Refusal::not_found(format!(
-            "the tenant {tenant:?} has no {what} {name:?}"
-        )));
+    fn shelf(service: &Service) -> &Shelf<()> {
+        &service.state.guests
     }
-    admin.note(service, &format!("{what} removed"), tenant, name);
+}
+
+pub(super) struct Models;
+
+impl Kind for Models {
+    type Facts = ModelFacts;
+    const WORD: &'static str = "model";
+
+    fn shelf(service: &Service) -> &Shelf<ModelFacts> {
+        &service.state.models
+    }
+}
+
+/// `?tenant=`: its alone.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    tenant: Option<String>,
+}
+
+/// All there are, shared ones first.
+pub(super) async fn list<K: Kind>(
+    State(service): State<Arc<Service>>,
+    uri: Uri,
+) -> Result<Json<Vec<UploadInfo>>, Refusal> {
+    let wanted: Wanted = query(&uri)?;
+    let named = match &wanted.tenant {
+        Some(tenant) => {
+            service.tenants.allowed(tenant).ok_or_else(|| unknown(tenant))?;
+            K::shelf(&service).of(tenant).names()
+        }
+        None => K::shelf(&service).all(),
+    };
+    let mut infos: Vec<UploadInfo> = named.into_iter().map(info).collect();
+    infos.sort_by(|one, other| (&one.tenant, &one.name).cmp(&(&other.tenant, &other.name)));
+    Ok(Json(infos))
+}
+
+pub(super) async fn show_guest(
+    State(service): State<Arc<Service>>,
+    Path((tenant, name)): Path<(String, String)>,
+) -> Result<Json<UploadInfo>, Refusal> {
+    shown::<Guests>(&service, &tenant, &name).map(Json)
+}
+
+pub(super) async fn change_guest(
+    State(service): State<Arc<Service>>,
+    admin: Admin,
+    Path((tenant, name)): Path<(String, String)>,
+    request: Request,
+) -> Result<Json<UploadInfo>, Refusal> {
+    let GuestChange { disabled } = json(request, &service.config.limits).await?;
+    if !service.state.guests.of(&tenant).disable(&name, disabled).await? {
+        return Err(none::<Guests>(&tenant, &name));
+    }
+    let what = if disabled {
+        "guest disabled"
+    } else {
+        "guest enabled"
+    };
+    admin.note(&service, what, &tenant, name.clone());
+    shown::<Guests>(&service, &tenant, &name).map(Json)
+}
+
+pub(super) async fn remove<K: Kind>(
+    State(service): State<Arc<Service>>,
+    admin: Admin,
+    Path((tenant, name)): Path<(String, String)>,
+) -> Result<StatusCode, Refusal> {
+    // What is shared has an address of its own.
+    if tenant == SHARED || !K::shelf(&service).of(&tenant).delete(&name).await? {
+        return Err(none::<K>(&tenant, &name));
+    }
+    admin.note(&service, &format!("{} removed", K::WORD), &tenant, name);
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Offers a model to all tenants, checked like theirs.
+pub(super) async fn publish(
+    State(service): State<Arc<Service>>,
+    admin: Admin,
+    Path(name): Path<String>,
+    uri: Uri,
+    request: Request,
+) -> Result<(StatusCode, Json<UploadInfo>), Refusal> {
+    checked_name(&name)?;
+    let wanted = sha256(&uri)?;
+    let limit = service.config.limits.model_bytes;
+    let upload = intake::receive(&service, SHARED, None, request, "the model", limit).await?;
+    let stored = store(&service, &name, wanted.as_deref(), &upload).await;
+    let (stored, new) = upload.end(stored)?;
+    if new {
+        let detail = format!("{name}@sha256:{} of {} bytes", stored.sha256, stored.bytes);
+        admin.note(&service, "model published", "", detail);
+    }
+    let status = if new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Json(shown::<Models>(&service, SHARED, &name)?)))
+}
+
+async fn store(
+    service: &Service,
+    name: &str,
+    wanted: Option<&str>,
+    upload: &Upload,
+) -> Result<(Arc<Stored<ModelFacts>>, bool), Refusal> {
+    upload.check(wanted)?;
+    let facts = admitted(service, upload).await?;
+    let shared = service.state.models.of(SHARED);
+    Ok(shared
+        .put(name, &upload.sha256, upload.bytes.clone(), facts)
+        .await?)
+}
+
+pub(super) async fn withdraw(
+    State(service): State<Arc<Service>>,
+    admin: Admin,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Refusal> {
+    if !service.state.models.of(SHARED).delete(&name).await? {
+        return Err(none::<Models>(SHARED, &name));
+    }
+    admin.note(&service, "model withdrawn", "", name);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn shown<K: Kind>(service: &Service, owner: &str, name: &str) -> Result<UploadInfo, Refusal> {
+    let names = K::shelf(service).of(owner).names();
+    let named = names.into_iter().find(|named| named.name == name);
+    named.map(info).ok_or_else(|| none::<K>(owner, name))
+}
+
+fn info<F>(named: Named<F>) -> UploadInfo {
+    let version = |stored: &Arc<Stored<F>>| UploadVersion {
+        sha256: stored.sha256.clone(),
+        bytes: stored.bytes,
+        uploaded_at: stored.uploaded_at,
+    };
+    UploadInfo {
+        tenant: Some(named.owner).filter(|owner| owner != SHARED),
+        name: named.name,
+        disabled: named.disabled,
+        versions: named.versions.iter().rev().map(version).collect(),
+    }
+}
+
+fn none<K: Kind>(owner: &str, name: &str) -> Refusal {
+    let word = K::WORD;
+    let whose = if owner == SHARED {
+        format!("there is no shared {word} {name:?}")
+    } else {
+        format!("the tenant {owner:?} has no {word} {name:?}")
+    };
+    Refusal::not_found(format!(
+        "{whose}; frostline admin {word} list shows those there are"
+    ))
 }

@@ -1,0 +1,103 @@
+//! How an admin names what was uploaded: `TENANT/NAME`, or `NAME` for what all tenants may use.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The longest name a host takes.
+const LONGEST: usize = 63;
+
+/// A guest or model of one tenant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OwnUpload {
+    pub(crate) tenant: String,
+    pub(crate) name: String,
+}
+
+/// A model of one tenant, or of all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Upload {
+    Own(OwnUpload),
+    Shared(String),
+}
+
+impl FromStr for OwnUpload {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (tenant, name) = text.split_once('/').ok_or_else(|| {
+            format!("{text:?} does not say whose it is; write TENANT/NAME, such as acme/prefix")
+        })?;
+        Ok(Self {
+            tenant: upload_name(tenant)?,
+            name: upload_name(name)?,
+        })
+    }
+}
+
+impl FromStr for Upload {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.contains('/') {
+            text.parse().map(Self::Own)
+        } else {
+            upload_name(text).map(Self::Shared)
+        }
+    }
+}
+
+impl fmt::Display for OwnUpload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.tenant, self.name)
+    }
+}
+
+/// A name as hosts take it, for it becomes part of an address.
+pub(super) fn upload_name(text: &str) -> Result<String, String> {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let rest = |byte: u8| plain(byte) || matches!(byte, b'.' | b'_' | b'-');
+    if text.len() <= LONGEST && text.bytes().next().is_some_and(plain) && text.bytes().all(rest) {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "the name {text:?} cannot be: up to {LONGEST} of a-z, 0-9, '.', '_' and '-', the first a letter or digit"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenant_and_a_name_or_a_name_alone() {
+        let own = OwnUpload {
+            tenant: "acme".to_owned(),
+            name: "prefix-1.0".to_owned(),
+        };
+        assert_eq!("acme/prefix-1.0".parse(), Ok(own.clone()));
+        assert_eq!(own.to_string(), "acme/prefix-1.0");
+        assert_eq!("acme/prefix-1.0".parse(), Ok(Upload::Own(own)));
+        assert_eq!("resnet18".parse(), Ok(Upload::Shared("resnet18".to_owned())));
+        assert!(
+            "resnet18"
+                .parse::<OwnUpload>()
+                .unwrap_err()
+                .contains("TENANT/NAME")
+        );
+        for bad in [
+            "",
+            "/",
+            "a/",
+            "/b",
+            "a/b/c",
+            "A/b",
+            "a/b?x",
+            "a/..",
+            "_shared/a",
+            "a b",
+        ] {
+            assert!(bad.parse::<Upload>().is_err(), "{bad}");
+        }
+        assert!("x".repeat(64).parse::<Upload>().is_err());
+    }
+}

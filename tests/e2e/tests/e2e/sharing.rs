@@ -1,0 +1,142 @@
+//! What an admin offers to all tenants, and what it keeps one of them from running.
+
+use crate::harness::{demo, events, sorted};
+use crate::place::Place;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+/// The upload of a training's layers.
+fn layers(run: &[Value]) -> &Value {
+    let upload = |event: &&Value| event["event"] == "upload" && event["what"] == "model";
+    run.iter().find(upload).unwrap()
+}
+
+impl Place {
+    fn models(&self, token: &Path) -> Vec<Value> {
+        let run = self.tenant(token, &["model", "list", "--json"]);
+        assert_eq!(run.code, Some(0), "{run:?}");
+        serde_json::from_str(&run.stdout).unwrap()
+    }
+}
+
+#[test]
+fn a_shared_model_serves_every_tenant_until_it_is_removed() {
+    let place = Place::new();
+    let (acme, other) = (place.add("acme"), place.add("other"));
+    let first = events(&place.train(&acme));
+    let name = layers(&first)["name"].as_str().unwrap();
+    // What the trainer sent, as the state keeps it.
+    let sent = sorted(&place.scratch.path("state/blobs/models/acme")).remove(0);
+    let published = place.answer(&["model", "publish", name, sent.to_str().unwrap()]);
+    let version = &published["versions"][0];
+    assert_eq!(published["tenant"], Value::Null);
+    assert_eq!(version["bytes"], layers(&first)["bytes"]);
+
+    let second = events(&place.train(&other));
+    assert_eq!(
+        layers(&second)["skipped"],
+        true,
+        "the shared one is what it needs"
+    );
+    let seen = place.models(&other);
+    assert_eq!(
+        (&seen[0]["name"], &seen[0]["shared"]),
+        (&name.into(), &true.into())
+    );
+    assert_eq!(seen[0]["sha256"], version["sha256"]);
+    let own = place.models(&acme);
+    assert_eq!(
+        (own.len(), own[0].get("shared")),
+        (1, None),
+        "its own comes first"
+    );
+    assert_eq!(place.answer(&["model", "list", "other"]), serde_json::json!([]));
+    let all = place.answer(&["model", "list"]);
+    let tenants: Vec<&Value> = all
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|model| &model["tenant"])
+        .collect();
+    assert_eq!(tenants, [&Value::Null, &"acme".into()]);
+
+    assert_eq!(
+        place.admin(&["model", "remove", name]).code,
+        Some(1),
+        "nobody said yes"
+    );
+    place.answer(&["model", "remove", name, "--yes"]);
+    assert!(place.models(&other).is_empty());
+    assert_eq!(place.models(&acme).len(), 1);
+    assert_eq!(layers(&events(&place.train(&other)))["skipped"], false);
+    let audit = place.admin(&["audit"]).stdout;
+    for what in ["model published", "model withdrawn"] {
+        assert!(audit.contains(what), "{audit}");
+    }
+}
+
+#[test]
+fn a_shared_model_is_checked_and_named_like_any_other() {
+    let place = Place::new();
+    let labels = demo("photos").join("../README.md");
+    for (name, file, word) in [
+        ("Upper", demo("backbone.onnx"), "cannot be"),
+        ("a", place.scratch.path("nothing.onnx"), "nothing.onnx"),
+        ("a", labels, "ONNX"),
+    ] {
+        let run = place.admin(&["model", "publish", name, file.to_str().unwrap()]);
+        assert_ne!(run.code, Some(0), "{run:?}");
+        assert!(run.stderr.contains(word), "{}", run.stderr);
+    }
+    assert_eq!(place.answer(&["model", "list"]), serde_json::json!([]));
+    let backbone = demo("backbone.onnx");
+    for _ in 0..2 {
+        let published = place.answer(&["model", "publish", "backbone", backbone.to_str().unwrap()]);
+        assert_eq!(published["versions"].as_array().unwrap().len(), 1);
+    }
+}
+
+#[test]
+fn a_disabled_guest_is_refused_until_it_is_enabled() {
+    let place = Place::new();
+    let acme = place.add("acme");
+    events(&place.train(&acme));
+    fs::remove_file(place.scratch.path("tuned.onnx")).unwrap();
+    let guests = place.answer(&["guest", "list"]);
+    assert_eq!(guests[0]["tenant"], "acme");
+    let guest = guests[0]["name"].as_str().unwrap();
+    let named = format!("acme/{guest}");
+    let shown = place.answer(&["guest", "disable", &named]);
+    assert_eq!(shown["disabled"], true);
+    place.scratch.assert_failed(
+        &place.train(&acme),
+        &[guest, "is disabled", &format!("admin guest enable {named}")],
+    );
+    let seen: Value = serde_json::from_str(&place.guests(&acme).stdout).unwrap();
+    assert_eq!(seen[0]["disabled"], true);
+    let removed = place.tenant(&acme, &["guest", "remove", guest]);
+    assert_eq!(
+        removed.code,
+        Some(1),
+        "who may not run it may not make room for it either"
+    );
+    assert!(removed.stderr.contains("is disabled"), "{}", removed.stderr);
+    let shown = place.answer(&["guest", "show", &named]);
+    assert_eq!(shown["versions"][0]["sha256"], seen[0]["sha256"]);
+
+    assert_eq!(place.answer(&["guest", "enable", &named])["disabled"], false);
+    events(&place.train(&acme));
+    let audit = place.admin(&["audit", "--tenant", "acme"]).stdout;
+    for what in ["guest disabled", "guest enabled"] {
+        assert!(audit.contains(what), "{audit}");
+    }
+    for arguments in [
+        ["guest", "disable", "acme/nothing"],
+        ["guest", "show", "nobody/a"],
+    ] {
+        let run = place.admin(&arguments);
+        assert_eq!(run.code, Some(1));
+        assert!(run.stderr.contains("has no guest"), "{}", run.stderr);
+    }
+}
