@@ -1,0 +1,64 @@
+use crate::state::StateError;
+use crate::tls::TlsError;
+use crate::token::TokenError;
+use frostline_engine::EngineError;
+use frostline_objects::ObjectError;
+use frostline_sandbox::SandboxError;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Why a host did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A directory of the host cannot be used.
+    #[error("the host's directory {}: {source}", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The state's store cannot be opened.
+    #[error("the host's state: {source}")]
+    StateStore {
+        /// The store's error.
+        source: ObjectError,
+    },
+    /// What lies in it cannot be read.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// A token file cannot be used.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// The certificate or its key cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The sandbox cannot run.
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    /// The engine cannot run.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The system gave no threads.
+    #[error("no threads to decode images: {source}")]
+    Threads {
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The admin's socket cannot be made.
+    #[error("the admin's socket {}: {source}", path.display())]
+    AdminSocket {
+        /// The socket's file.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The system's error.
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,57 @@
+//! What is looked after while a host runs.
+
+use crate::state::Partials;
+use crate::tls::Certificate;
+use crate::token::AdminToken;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How often leftovers of uploads are looked through; they are at every upload too.
+const SWEEP: Duration = Duration::from_secs(3600);
+
+/// How often certificates and the admin's token are read again: whoever replaces one waits some seconds for it.
+const REFRESH: Duration = Duration::from_secs(5);
+
+/// What is read again when its files change.
+pub(super) struct Refreshed {
+    pub(super) certificate: Option<Arc<Certificate>>,
+    pub(super) admin_token: Option<Arc<AdminToken>>,
+}
+
+impl Refreshed {
+    /// What cannot be read leaves what was.
+    fn refresh(&self) {
+        match self.certificate.as_ref().map(|certificate| certificate.refresh()) {
+            Some(Ok(true)) => tracing::info!("the host shows another certificate from now on"),
+            Some(Err(error)) => tracing::warn!(%error, "the host goes on with the certificate it has"),
+            _ => {}
+        }
+        match self.admin_token.as_ref().map(|token| token.refresh()) {
+            Some(Ok(true)) => tracing::info!("the admin's token is another from now on"),
+            Some(Err(error)) => tracing::warn!(%error, "the host goes on with the admin's token it has"),
+            _ => {}
+        }
+    }
+}
+
+/// Reads again what may have changed from time to time, until `stop`.
+pub(super) async fn refresh(refreshed: Refreshed, stop: CancellationToken) {
+    let refreshed = Arc::new(refreshed);
+    while tokio::time::timeout(REFRESH, stop.cancelled()).await.is_err() {
+        let refreshed = Arc::clone(&refreshed);
+        if tokio::task::spawn_blocking(move || refreshed.refresh())
+            .await
+            .is_err()
+        {
+            tracing::error!("certificates and tokens could not be read again");
+        }
+    }
+}
+
+/// Removes leftovers of uploads from time to time, until `stop`.
+pub(super) async fn sweep(partials: Partials, stop: CancellationToken) {
+    while tokio::time::timeout(SWEEP, stop.cancelled()).await.is_err() {
+        partials.sweep().await;
+    }
+}
