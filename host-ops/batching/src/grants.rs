@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// What every grant looks like.
@@ -39,27 +40,38 @@ pub struct Waiting<'a> {
     pub since: Instant,
 }
 
+/// A tenant whose calls hold samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holder<'a> {
+    /// Who.
+    pub tenant: &'a str,
+    /// Samples its calls hold now.
+    pub samples: usize,
+    /// The most they have held at once since they last held none: what it makes use of, and may ask for again.
+    pub most: usize,
+}
+
 /// What may be granted on this host, and what is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget<'a> {
     /// Samples that calls may hold at the same time, all tenants together.
     pub samples: usize,
-    /// Samples that calls hold now, by tenant. A tenant that is not listed holds none.
-    pub held: &'a [(&'a str, usize)],
+    /// Who holds samples now. A tenant that is not listed holds none.
+    pub held: &'a [Holder<'a>],
 }
 
 impl Budget<'_> {
     fn held_in_all(&self) -> usize {
         self.held
             .iter()
-            .fold(0, |sum, (_, samples)| sum.saturating_add(*samples))
+            .fold(0, |sum, holder| sum.saturating_add(holder.samples))
     }
 
     fn held_by(&self, tenant: &str) -> usize {
         self.held
             .iter()
-            .filter(|(name, _)| *name == tenant)
-            .map(|(_, samples)| *samples)
+            .filter(|holder| holder.tenant == tenant)
+            .map(|holder| holder.samples)
             .sum()
     }
 }
@@ -83,7 +95,9 @@ pub enum Decision {
 /// Decides who gets samples next, and how many.
 ///
 /// The grant is fixed and the budget is counted in samples. The tenant that holds least comes first, so one that asks
-/// for much cannot keep out one that asks for little; within a tenant, and between equals, who waits longest.
+/// for much cannot keep out one that asks for little; within a tenant, and between equals, who waits longest. A tenant alone
+/// may hold all; beside others none gets more than its share by max-min fairness, so that one whose calls take long does not
+/// collect what others give back between two of theirs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Grants {
     rules: GrantRules,
@@ -109,6 +123,9 @@ impl Grants {
                 )
             });
         let Some(first) = first else { return Decision::Wait };
+        if budget.held_by(first.tenant) >= self.share(waiting, budget) {
+            return Decision::Wait;
+        }
         let limit = budget.samples.max(1);
         let samples = first.samples.min(self.rules.samples.max(1)).min(limit);
         if samples > limit.saturating_sub(budget.held_in_all()) {
@@ -119,6 +136,35 @@ impl Grants {
             samples,
             until: now + self.rules.hold,
         }
+    }
+
+    /// How much a tenant may hold before it gets no more: the budget split evenly, where what some do not want is split among
+    /// the others. Everybody wants what it holds or has held, and what it waits for. At least 1.
+    fn share(&self, waiting: &[Waiting<'_>], budget: &Budget<'_>) -> usize {
+        let mut wants: BTreeMap<&str, usize> = BTreeMap::new();
+        for holder in budget.held {
+            wants.insert(holder.tenant, holder.samples);
+        }
+        for asking in waiting {
+            let want = wants.entry(asking.tenant).or_default();
+            *want = want.saturating_add(asking.samples.min(self.rules.samples));
+        }
+        for holder in budget.held {
+            let want = wants.entry(holder.tenant).or_default();
+            *want = holder.most.max(*want);
+        }
+        let mut wants: Vec<usize> = wants.into_values().collect();
+        wants.sort_unstable();
+        let (mut left, mut sharers) = (budget.samples, wants.len());
+        for want in wants {
+            let even = left / sharers;
+            if want > even {
+                return even.max(1);
+            }
+            left -= want;
+            sharers -= 1;
+        }
+        budget.samples.max(1)
     }
 }
 
@@ -138,6 +184,14 @@ mod tests {
             tenant,
             samples,
             since,
+        }
+    }
+
+    fn holds(tenant: &str, samples: usize) -> Holder<'_> {
+        Holder {
+            tenant,
+            samples,
+            most: samples,
         }
     }
 
@@ -181,7 +235,7 @@ mod tests {
     fn nothing_is_granted_beyond_the_budget() {
         let now = Instant::now();
         let asking = [waiting(1, "a", 100, now)];
-        let held = [("b", 20), ("a", 30)];
+        let held = [holds("b", 20), holds("a", 30)];
         assert_eq!(
             granted(grants(16).next(
                 now,
@@ -238,7 +292,7 @@ mod tests {
                 &asking,
                 &Budget {
                     samples: 4,
-                    held: &[("a", 4)]
+                    held: &[holds("a", 4)]
                 }
             )),
             None
@@ -256,7 +310,7 @@ mod tests {
         ];
         let budget = Budget {
             samples: 64,
-            held: &[("greedy", 16)],
+            held: &[holds("greedy", 16)],
         };
         assert_eq!(granted(grants(16).next(now, &asking, &budget)), Some((2, 9)));
         let none = Budget {
@@ -264,5 +318,55 @@ mod tests {
             held: &[],
         };
         assert_eq!(granted(grants(16).next(now, &asking, &none)), Some((1, 16)));
+    }
+
+    /// What is decided of 64 samples for a greedy tenant that waits with two extractions, beside these.
+    fn beside(greedy: usize, others: &[Holder<'_>], asking: &[Waiting<'_>]) -> Option<(u64, usize)> {
+        let now = Instant::now();
+        let held: Vec<Holder<'_>> = others.iter().copied().chain([holds("greedy", greedy)]).collect();
+        let mut waits = vec![waiting(1, "greedy", 100, now), waiting(2, "greedy", 100, now)];
+        waits.extend(asking);
+        granted(grants(16).next(
+            now,
+            &waits,
+            &Budget {
+                samples: 64,
+                held: &held,
+            },
+        ))
+    }
+
+    #[test]
+    fn a_tenant_alone_may_hold_all() {
+        assert_eq!(beside(16, &[], &[]), Some((1, 16)));
+        assert_eq!(beside(48, &[], &[]), Some((1, 16)));
+        assert_eq!(beside(64, &[], &[]), None);
+    }
+
+    #[test]
+    fn beside_others_it_gets_its_share_and_what_they_do_not_want() {
+        assert_eq!(beside(16, &[holds("b", 32)], &[]), Some((1, 16)));
+        assert_eq!(beside(32, &[holds("b", 16)], &[]), Some((1, 16)));
+        assert_eq!(beside(48, &[holds("b", 3)], &[]), None, "13 are left");
+        // What b gave back, it may ask for again.
+        let back = Holder {
+            most: 32,
+            ..holds("b", 16)
+        };
+        assert_eq!(beside(16, &[back], &[]), Some((1, 16)));
+        assert_eq!(beside(32, &[back], &[]), None);
+        // Between three it is 21 each, and nothing is left over because grants are of 16.
+        let [b, c] = [holds("b", 8), holds("c", 8)].map(|holder| Holder { most: 32, ..holder });
+        assert_eq!(beside(16, &[b, c], &[]), Some((1, 16)));
+        assert_eq!(beside(32, &[b, c], &[]), None);
+    }
+
+    #[test]
+    fn who_has_nothing_yet_gets_something_however_many_there_are() {
+        let now = Instant::now();
+        let names: Vec<String> = (0..100).map(|number| number.to_string()).collect();
+        let waits: Vec<Waiting<'_>> = names.iter().map(|name| waiting(7, name, 100, now)).collect();
+        assert_eq!(beside(16, &[], &waits), Some((7, 16)));
+        assert_eq!(beside(64, &[], &waits), None);
     }
 }

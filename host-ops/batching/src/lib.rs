@@ -9,6 +9,6 @@ mod grants;
 mod lane_queue;
 mod turns;
 
-pub use grants::{Budget, Decision, GrantRules, Grants, Waiting};
+pub use grants::{Budget, Decision, GrantRules, Grants, Holder, Waiting};
 pub use lane_queue::{LaneQueue, QueueFull, QueueLimits};
 pub use turns::Turns;

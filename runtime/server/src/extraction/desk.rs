@@ -1,6 +1,6 @@
 //! Hands grants to extractions as [`Grants`] decides, and takes them back.
 
-use frostline_batching::{Budget, Decision, Grants, Waiting};
+use frostline_batching::{Budget, Decision, Grants, Holder, Waiting};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -18,7 +18,14 @@ pub(crate) struct GrantDesk {
 struct State {
     next: u64,
     waiting: HashMap<u64, Asking>,
-    held: HashMap<String, usize>,
+    /// Of tenants that hold any.
+    held: HashMap<String, Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    samples: usize,
+    most: usize,
 }
 
 struct Asking {
@@ -76,7 +83,9 @@ impl GrantDesk {
         let mut refused = Vec::new();
         let mut state = self.state();
         while let Some((asking, samples, until)) = self.choose(&mut state) {
-            *state.held.entry(asking.tenant.clone()).or_default() += samples;
+            let held = state.held.entry(asking.tenant.clone()).or_default();
+            held.samples += samples;
+            held.most = held.most.max(held.samples);
             let grant = Grant {
                 samples,
                 until,
@@ -91,10 +100,14 @@ impl GrantDesk {
     }
 
     fn choose(&self, state: &mut State) -> Option<(Asking, usize, Instant)> {
-        let held: Vec<(&str, usize)> = state
+        let held: Vec<Holder<'_>> = state
             .held
             .iter()
-            .map(|(name, samples)| (name.as_str(), *samples))
+            .map(|(tenant, held)| Holder {
+                tenant,
+                samples: held.samples,
+                most: held.most,
+            })
             .collect();
         let waiting: Vec<Waiting<'_>> = state
             .waiting
@@ -127,8 +140,8 @@ impl GrantDesk {
     fn give_back(self: &Arc<Self>, tenant: &str, samples: usize) {
         let mut state = self.state();
         if let Some(held) = state.held.get_mut(tenant) {
-            *held = held.saturating_sub(samples);
-            if *held == 0 {
+            held.samples = held.samples.saturating_sub(samples);
+            if held.samples == 0 {
                 state.held.remove(tenant);
             }
         }
@@ -179,7 +192,7 @@ mod tests {
         assert!(poll!(&mut third).is_pending());
         drop(first);
         assert_eq!(third.await.unwrap().samples, 4);
-        assert_eq!(desk.state().held.get("t"), Some(&3));
+        assert_eq!(desk.state().held["t"].samples, 3);
     }
 
     #[tokio::test]
@@ -194,5 +207,27 @@ mod tests {
         assert!(desk.state().held.is_empty());
         assert!(desk.next("t", 0).await.is_none());
         assert_eq!(desk.next("t", 9).await.unwrap().samples, 4);
+    }
+
+    #[tokio::test]
+    async fn what_a_tenant_gives_back_between_two_calls_is_not_collected_by_one_whose_calls_take_long() {
+        let desk = desk(4, 16);
+        let mut long = Vec::new();
+        for _ in 0..4 {
+            long.push(desk.next("greedy", 100).await.unwrap());
+        }
+        let mut more = Box::pin(desk.next("greedy", 100));
+        let mut first = Box::pin(desk.next("modest", 100));
+        let mut second = Box::pin(desk.next("modest", 100));
+        assert!(poll!(&mut more).is_pending());
+        assert!(poll!(&mut first).is_pending() && poll!(&mut second).is_pending());
+        long.truncate(2);
+        let (first, second) = (first.await.unwrap(), second.await.unwrap());
+        drop(first);
+        assert!(poll!(&mut more).is_pending());
+        let again = desk.next("modest", 100).await.unwrap();
+        assert_eq!(desk.state().held["greedy"].samples, 8);
+        drop((second, again));
+        assert_eq!(more.await.unwrap().samples, 4, "nobody else is there any more");
     }
 }
