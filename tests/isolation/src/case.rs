@@ -1,6 +1,6 @@
 //! One case, and what came of it.
 
-use crate::{Scene, guests, images, models, requests};
+use crate::{Scene, exchange, guests, images, models};
 use anyhow::Result;
 use frostline_behaviours::Behaviour;
 use frostline_hostile::HostileModel;
@@ -58,7 +58,7 @@ pub(crate) enum Act {
     Guest(&'static Behaviour),
     Model(Arc<HostileModel>),
     Image(images::Image),
-    Request(requests::Ask),
+    Request(exchange::Ask),
 }
 
 impl Case {
@@ -71,7 +71,7 @@ impl Case {
             Act::Guest(behaviour) => guests::run(scene, behaviour).await,
             Act::Model(model) => models::run(scene, model).await,
             Act::Image(image) => images::run(scene, *image).await,
-            Act::Request(ask) => requests::run(scene, *ask).await,
+            Act::Request(ask) => exchange::run(scene, *ask).await,
         }
     }
 

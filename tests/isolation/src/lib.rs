@@ -4,6 +4,7 @@
 //! are those of `frostline-behaviours`, models those of `frostline-hostile`; requests and images are here.
 
 mod case;
+mod exchange;
 mod guests;
 mod images;
 mod models;

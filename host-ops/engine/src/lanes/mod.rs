@@ -6,6 +6,7 @@ mod engine;
 mod execute;
 mod pending;
 mod shared;
+mod state;
 mod stats;
 mod threads;
 

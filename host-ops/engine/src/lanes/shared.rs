@@ -1,11 +1,11 @@
 //! What the lanes' threads and their callers share. Every method holds the lock briefly and never waits for a network.
 
 use super::child::{Quarantine, Quarantined};
-use super::execute::describe;
+use super::state::{Lane, Phase, Running, State, Waiting};
 use super::{LaneStats, LanesConfig, LanesPlace, StageSource};
 use crate::{Interrupt, InterruptCause};
 use frostline_batching::{LaneQueue, QueueLimits};
-use frostline_tensor::{OpError, OpErrorCode, Stage, Tensor};
+use frostline_tensor::{OpError, Stage, Tensor};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
@@ -26,54 +26,12 @@ pub(super) struct Shared {
     finished: Condvar,
 }
 
-struct State {
-    queue: LaneQueue<Waiting>,
-    lanes: Vec<Lane>,
-    phase: Phase,
-    next_id: u64,
-    clock_wakes: Option<Instant>,
-    counts: LaneStats,
-}
-
-/// From one to the next, never back.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Phase {
-    Open,
-    Draining,
-    Ended,
-}
-
-struct Waiting {
-    job: Job,
-    reply: Reply,
-    until: Instant,
-}
-
 /// A piece of work on its way through a lane.
 pub(super) struct Job {
     pub(super) tenant: Arc<str>,
     pub(super) stage: Stage,
     pub(super) batch: Tensor,
     pub(super) interrupt: Interrupt,
-}
-
-#[derive(Default)]
-struct Lane {
-    running: Option<Running>,
-    busy: Duration,
-    process: Option<u32>,
-}
-
-struct Running {
-    /// Taken when the outcome was told, which the clock does without waiting for the lane.
-    reply: Option<Reply>,
-    tenant: Arc<str>,
-    stage: Stage,
-    interrupt: Interrupt,
-    since: Instant,
-    until: Instant,
-    /// Why it is ended at `until`.
-    late: InterruptCause,
 }
 
 /// What a submission is known by while it is under way.
@@ -361,42 +319,6 @@ impl Shared {
     }
 }
 
-impl State {
-    fn is_working(&self) -> bool {
-        !self.queue.is_empty() || self.lanes.iter().any(|lane| lane.running.is_some())
-    }
-
-    /// What still has to be told in time: the deadline of everything that waits, or runs and was not given up.
-    fn next_deadline(&self) -> Option<Instant> {
-        let waiting = self.queue.iter().map(|waiting| waiting.until);
-        let running = self.lanes.iter().filter_map(|lane| lane.running.as_ref());
-        waiting
-            .chain(running.filter(|r| r.reply.is_some()).map(|r| r.until))
-            .min()
-    }
-
-    fn take_overdue(&mut self, now: Instant, config: &LanesConfig) -> Vec<(Reply, OpError)> {
-        let waited = self.queue.remove_where(|waiting| waiting.until <= now);
-        self.counts.jobs_failed += waited.len() as u64;
-        let mut overdue: Vec<_> = waited
-            .into_iter()
-            .map(|waiting| {
-                let error = waited_too_long(&waiting.job.stage, config);
-                (waiting.reply, error)
-            })
-            .collect();
-        for running in self.lanes.iter_mut().filter_map(|lane| lane.running.as_mut()) {
-            if running.until <= now
-                && let Some(reply) = running.reply.take()
-            {
-                running.interrupt.trigger(running.late.clone());
-                overdue.push((reply, took_too_long(running)));
-            }
-        }
-        overdue
-    }
-}
-
 fn wait_until<'a>(clock: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
     match state.clock_wakes {
         Some(wakes) => {
@@ -413,19 +335,6 @@ fn wait_until<'a>(clock: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'
 /// A caller that is gone does not want to know.
 fn tell(reply: Reply, outcome: Outcome) {
     drop(reply.send(outcome));
-}
-
-fn waited_too_long(stage: &Stage, config: &LanesConfig) -> OpError {
-    let (stage, limit) = (describe(stage), config.queue_deadline);
-    OpError::new(
-        OpErrorCode::Timeout,
-        format!("{stage}: no lane was free within {limit:?}; try again later"),
-    )
-}
-
-fn took_too_long(running: &Running) -> OpError {
-    let text = format!("{}: {}", describe(&running.stage), running.late);
-    OpError::new(OpErrorCode::Timeout, text)
 }
 
 fn shutting_down() -> OpError {

@@ -1,7 +1,8 @@
 //! Which extractions run, which wait, and who is sent away.
 
+use super::lines::{Line, Lines, Standing, Waiter};
 use crate::http::Refusal;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,36 +23,6 @@ pub(crate) struct Admission {
     /// How long extractions took lately, in milliseconds.
     lately: AtomicU64,
     tracker: TaskTracker,
-}
-
-#[derive(Default)]
-struct Lines {
-    stopped: bool,
-    running: usize,
-    queued: usize,
-    next: u64,
-    /// Tenants that have something here, so that strangers' names take no memory.
-    tenants: BTreeMap<String, Line>,
-}
-
-#[derive(Default)]
-struct Line {
-    allowed: usize,
-    running: usize,
-    used: Duration,
-    waiting: VecDeque<Waiter>,
-}
-
-struct Waiter {
-    id: u64,
-    place: oneshot::Sender<Place>,
-}
-
-/// How many extractions of a tenant run and wait, or may.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
-    pub(crate) running: usize,
-    pub(crate) queued: usize,
 }
 
 /// A running extraction's place; dropping it lets the next one in.
@@ -216,47 +187,6 @@ impl Admission {
         let _ = self
             .lately
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, blend);
-    }
-}
-
-impl Line {
-    fn standing(&self) -> Standing {
-        Standing {
-            running: self.running,
-            queued: self.waiting.len(),
-        }
-    }
-}
-
-impl Lines {
-    /// Where a newcomer starts: nobody is owed time for having been away.
-    fn newcomer(&self) -> Line {
-        let used = self.tenants.values().map(|line| line.used).min();
-        Line {
-            used: used.unwrap_or_default(),
-            ..Line::default()
-        }
-    }
-
-    /// Takes out who is next, and counts it as running.
-    fn first(&mut self) -> Option<(String, Waiter)> {
-        let may = |line: &Line| !line.waiting.is_empty() && line.running < line.allowed;
-        let tenants = self.tenants.iter().filter(|(_, line)| may(line));
-        let (name, _) = tenants.min_by_key(|(_, line)| (line.running, line.used))?;
-        let name = name.clone();
-        let line = self.tenants.get_mut(&name)?;
-        let waiter = line.waiting.pop_front()?;
-        line.running += 1;
-        self.running += 1;
-        self.queued = self.queued.saturating_sub(1);
-        Some((name, waiter))
-    }
-
-    fn forget_idle(&mut self, tenant: &str) {
-        let idle = |line: &Line| line.running == 0 && line.waiting.is_empty();
-        if self.tenants.get(tenant).is_some_and(idle) {
-            self.tenants.remove(tenant);
-        }
     }
 }
 

@@ -6,12 +6,14 @@ mod check;
 mod desk;
 mod drive;
 mod encoder;
+mod lines;
 mod spent;
 mod work;
 
-pub(crate) use admission::{Admission, Standing};
+pub(crate) use admission::Admission;
 pub(crate) use check::check_samples;
 pub(crate) use desk::GrantDesk;
+pub(crate) use lines::Standing;
 
 use crate::caller::Caller;
 use crate::http::{self, Refusal};

@@ -18,6 +18,7 @@ mod operating;
 mod place;
 mod real_data;
 mod s3;
+mod several_hosts;
 mod shards;
 mod sharing;
 mod state;

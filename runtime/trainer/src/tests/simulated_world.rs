@@ -1,0 +1,208 @@
+//! A simulated world for the planner: a host and a link of a given speed, and jobs in which they change.
+
+use crate::plan::{Policy, Seen, Survey, Workload};
+use crate::planner::{Iteration, Planner};
+use crate::{Flow, Link, Possible, TrainerProfile};
+use frostline_wire::{CutProfile, Encoded, Encoding, Linear, Place, Profile, Split};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+pub(super) const BATCH: usize = 100;
+pub(super) const STEPS: u64 = 200;
+pub(super) const MBIT: f64 = 1e6 / 8.0;
+
+/// Seconds and bytes of one sample at the cuts of a network whose activations shrink late.
+const CUTS: [(&str, f64, f64); 3] = [
+    ("early", 0.010, 200e3),
+    ("middle", 0.020, 60e3),
+    ("freeze", 0.040, 4e3),
+];
+const OBJECT: f64 = 110e3;
+const STEP: f64 = 0.5;
+
+fn place() -> Place {
+    Place {
+        machine: "test".to_owned(),
+        device: "cpu".to_owned(),
+        library: "none".to_owned(),
+        lanes: 1,
+        threads_per_lane: 1,
+        decode_threads: 1,
+    }
+}
+
+fn wire(bytes: f64) -> BTreeMap<String, Encoded> {
+    let encoded = Encoded {
+        bytes_per_sample: bytes,
+        encode_seconds_per_sample: 0.0,
+        decode_seconds_per_sample: 0.0,
+    };
+    [Encoding::F32, Encoding::U8]
+        .map(|encoding| (encoding.to_string(), encoded))
+        .into()
+}
+
+fn cuts() -> Vec<CutProfile> {
+    let cut = |(name, seconds, bytes): (&str, f64, f64)| CutProfile {
+        name: name.to_owned(),
+        compute: Linear {
+            fixed: 0.0,
+            per_sample: seconds,
+        },
+        busy_seconds_per_sample: seconds,
+        bytes_per_sample: bytes as u64,
+        encoded: wire(bytes),
+        memory: Linear::default(),
+    };
+    CUTS.map(cut).into()
+}
+
+pub(super) fn survey() -> Survey {
+    Survey {
+        host: Profile {
+            place: place(),
+            read_seconds_per_sample: 0.0,
+            read_busy_seconds_per_sample: 0.0,
+            decode_seconds_per_sample: 0.005,
+            input: wire(150e3),
+            cuts: cuts(),
+            measured_in_seconds: 0.0,
+            measured_at: 0,
+        },
+        trainer: TrainerProfile {
+            place: place(),
+            decode_seconds_per_sample: 0.005,
+            normalise_seconds_per_sample: 0.0,
+            input: wire(150e3),
+            cuts: cuts(),
+            step_seconds: STEP,
+            batch: BATCH,
+            measured_in_seconds: 0.0,
+            measured_at: 0,
+        },
+        object_bytes: OBJECT,
+        hosts: 1,
+        neighbours: 0,
+        seen: Seen::default(),
+    }
+}
+
+pub(super) fn possible() -> Vec<Possible> {
+    let split = |name: &str, encoding| Possible {
+        split: Split::from(name),
+        encodings: vec![encoding],
+        bytes_per_sample: 1,
+    };
+    let mut possible = vec![split("none", Encoding::F32), split("input", Encoding::U8)];
+    possible.extend(CUTS.map(|(name, ..)| split(name, Encoding::F32)));
+    possible
+}
+
+/// The world as it is, whatever the planner believes.
+#[derive(Clone, Copy)]
+pub(super) struct World {
+    pub(super) link: f64,
+    pub(super) host: f64,
+}
+
+pub(super) const MOST: Flow = Flow {
+    request_samples: 32,
+    window: 16,
+    ahead: 3,
+};
+
+impl World {
+    pub(super) fn workload(&self) -> Workload {
+        Workload {
+            batch: BATCH,
+            iterations: STEPS,
+            link_bytes_per_second: self.link,
+            shared_cores: false,
+            request_share: 0.3,
+        }
+    }
+
+    pub(super) fn planner(&self) -> Planner {
+        let link = Link {
+            bytes_per_second: self.link,
+            round_trip: Duration::ZERO,
+            connections: 1,
+            connection_bytes_per_second: self.link,
+        };
+        let mut planner = Planner::new(survey(), possible(), self.workload(), link, Policy::Auto, MOST);
+        let plan = planner.plan().unwrap();
+        planner.start(plan.chosen().unwrap().candidate.clone());
+        planner
+    }
+
+    /// The best split here, and seconds of an iteration at `split`: on the host, the link and the trainer.
+    pub(super) fn stages(&self, split: &Split) -> (f64, f64, f64) {
+        let survey = Survey {
+            seen: Seen {
+                host: self.host,
+                trainer: 1.0,
+            },
+            ..survey()
+        };
+        let candidates = survey.candidates(&possible(), &self.workload());
+        let candidate = candidates.into_iter().find(|candidate| candidate.split == *split);
+        let stages = candidate.unwrap().stages;
+        (stages.host_seconds, stages.link_seconds, stages.trainer_seconds)
+    }
+
+    pub(super) fn steady(&self, split: &Split) -> f64 {
+        let (host, link, trainer) = self.stages(split);
+        host.max(link).max(trainer)
+    }
+
+    pub(super) fn best(&self) -> f64 {
+        let all = possible();
+        all.iter()
+            .map(|possible| self.steady(&possible.split))
+            .fold(f64::INFINITY, f64::min)
+    }
+
+    /// What the trainer sees of an iteration, `noise` times as long as it should be.
+    pub(super) fn iteration(&self, split: &Split, noise: f64) -> Iteration {
+        let (host, link, trainer) = self.stages(split);
+        let upstream = host.max(link) * noise;
+        let bytes = link * self.link;
+        Iteration {
+            waited: (upstream - trainer).max(0.0),
+            computed: trainer,
+            samples: BATCH,
+            bytes: bytes as u64,
+            on_host: Some((host / host.max(link)).clamp(0.01, 1.0)),
+        }
+    }
+}
+
+/// Runs a job in which the world becomes `later` half way; returns the splits in use at a quarter, at the end, and all changes.
+pub(super) fn job(first: World, later: World, noise: impl Fn(u64) -> f64) -> (Split, Split, usize) {
+    let mut planner = first.planner();
+    let mut split = planner.plan().unwrap().chosen().unwrap().candidate.split.clone();
+    let (mut quarter, mut changes) = (split.clone(), 0);
+    for step in 0..STEPS {
+        let world = if step < STEPS / 2 { first } else { later };
+        if let Some(change) = planner.saw(&world.iteration(&split, noise(step)), STEPS - step) {
+            split = change.to.split.clone();
+            planner.start(change.to);
+            changes += 1;
+        }
+        if step == STEPS / 4 {
+            quarter = split.clone();
+        }
+    }
+    (quarter, split, changes)
+}
+
+/// Batches that were fetched together, which come together: the first after a wait as long as all of theirs.
+pub(super) fn bunched(step: u64, steady: Iteration) -> Iteration {
+    let together = MOST.ahead as u64 + 1;
+    let waited = if step.is_multiple_of(together) {
+        steady.waited * together as f64
+    } else {
+        0.0
+    };
+    Iteration { waited, ..steady }
+}

@@ -1,0 +1,177 @@
+//! One job over several hosts that die, stop answering, or join late.
+
+use crate::harness::{Scratch, binary, demo, events, frostline, series};
+use frostline_e2e::{Finished, HostProcess, finish};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+
+/// `count` hosts over the same photos with one token, each with a state of its own.
+fn several(scratch: &Scratch, count: usize) -> Vec<HostProcess> {
+    let mut hosts: Vec<HostProcess> = Vec::new();
+    for number in 0..count {
+        let folder = scratch.path(&format!("host-{number}"));
+        std::fs::create_dir(&folder).unwrap();
+        if let Some(first) = hosts.first() {
+            std::fs::copy(first.token_file(), folder.join("token")).unwrap();
+        }
+        let photos = scratch.path("photos");
+        hosts.push(HostProcess::start(&binary(), &folder, photos.to_str().unwrap(), &[]).unwrap());
+    }
+    hosts
+}
+
+/// The flags that name all of them.
+fn all_of(hosts: &[HostProcess]) -> Vec<String> {
+    let token = hosts[0].token_file().to_str().unwrap().to_owned();
+    let urls = hosts.iter().flat_map(|host| ["--host".to_owned(), host.url()]);
+    urls.chain(["--token-file".to_owned(), token]).collect()
+}
+
+/// A job that is disturbed after its second epoch; what it printed.
+fn disturbed(scratch: &Scratch, flags: &[&str], disturb: impl FnOnce()) -> Finished {
+    let mut command = scratch.train_command(flags);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut seen: Vec<String> = Vec::new();
+    while !seen
+        .last()
+        .is_some_and(|line| line.contains("\"epoch\",\"epoch\":2"))
+    {
+        seen.push(lines.next().expect("the job ended early").unwrap());
+    }
+    disturb();
+    seen.extend(lines.map(Result::unwrap));
+    let mut errors = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    Finished {
+        code: child.wait().unwrap().code(),
+        stdout: seen.join("\n"),
+        stderr: errors,
+    }
+}
+
+/// The states that were told of the host at `url`.
+fn states(events: &[serde_json::Value], url: &str) -> Vec<String> {
+    let of_host = |event: &&serde_json::Value| event["event"] == "host" && event["host"] == url;
+    let state = |event: &serde_json::Value| event["state"].as_str().unwrap().to_owned();
+    events.iter().filter(of_host).map(state).collect()
+}
+
+#[test]
+fn one_of_three_hosts_dies_and_the_job_loses_nothing() {
+    let scratch = Scratch::with_photos(16, 4);
+    let mut hosts = several(&scratch, 3);
+    let all = all_of(&hosts);
+    let mut flags: Vec<&str> = all.iter().map(String::as_str).collect();
+    flags.extend(["--epochs", "6", "--split", "features"]);
+    let alone = [&flags[..2], &flags[6..]].concat();
+    let expected = events(&scratch.train(&alone));
+    let doomed = hosts[1].url();
+    let run = events(&disturbed(&scratch, &flags, || hosts[1].kill().unwrap()));
+    assert_eq!(series(&run, "step", "loss"), series(&expected, "step", "loss"));
+    assert_eq!(states(&run, &doomed), ["down"]);
+}
+
+#[test]
+fn a_host_that_stops_answering_is_done_without() {
+    let scratch = Scratch::with_photos(16, 4);
+    let hosts = several(&scratch, 2);
+    let all = all_of(&hosts);
+    let mut flags: Vec<&str> = all.iter().map(String::as_str).collect();
+    flags.extend(["--epochs", "3", "--split", "features"]);
+    let alone = [&flags[..2], &flags[4..]].concat();
+    let expected = events(&scratch.train(&alone));
+    let signal = |name: &str| finish(Command::new("kill").args([name, &hosts[1].id().to_string()])).unwrap();
+    let run = events(&disturbed(&scratch, &flags, || drop(signal("-STOP"))));
+    assert_eq!(series(&run, "step", "loss"), series(&expected, "step", "loss"));
+    let given_up = run.iter().filter(|event| event["event"] == "retry");
+    let given_up: Vec<_> = given_up.filter(|event| event["host"] == hosts[1].url()).collect();
+    assert!(!given_up.is_empty());
+}
+
+#[test]
+fn a_host_that_is_down_at_first_joins_when_it_is_there() {
+    let scratch = Scratch::with_photos(16, 4);
+    let mut hosts = several(&scratch, 2);
+    let (address, late) = (hosts[1].address().to_string(), hosts[1].url());
+    hosts[1].kill().unwrap();
+    let all = all_of(&hosts);
+    let mut flags: Vec<&str> = all.iter().map(String::as_str).collect();
+    flags.extend(["--epochs", "100000", "--split", "features"]);
+    let mut command = scratch.train_command(&flags);
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut until = |words: [&str; 2]| {
+        let line = lines.find(|line| words.iter().all(|word| line.as_ref().unwrap().contains(word)));
+        line.expect("the job ended early").unwrap()
+    };
+    assert!(until(["\"host\"", "\"down\""]).contains(&late));
+    let photos = scratch.path("photos");
+    let flags = ["--listen", &address];
+    let again = HostProcess::start(
+        &binary(),
+        &scratch.path("host-1"),
+        photos.to_str().unwrap(),
+        &flags,
+    )
+    .unwrap();
+    assert!(until(["\"host\"", "\"up\""]).contains(&late));
+    // It has been given the guest by the time it is used.
+    let token = again.token_file().to_str().unwrap();
+    let listed =
+        finish(frostline().args(["guest", "list", "--json", "--host", &late, "--token-file", token]))
+            .unwrap();
+    let guests: serde_json::Value = serde_json::from_str(&listed.stdout).expect(&listed.stderr);
+    assert!(
+        guests[0]["name"].as_str().unwrap().starts_with("prefix-"),
+        "{guests}"
+    );
+    finish(Command::new("kill").args(["-INT", &child.id().to_string()])).unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_plan_measures_all_hosts_and_goes_on_without_one_that_is_down() {
+    let scratch = Scratch::with_photos(8, 2);
+    let mut hosts = several(&scratch, 3);
+    let down = hosts[2].url();
+    hosts[2].kill().unwrap();
+    let mut command = frostline();
+    command.args(["plan", "--json", "--freeze", "features", "--data"]);
+    command
+        .arg(scratch.path("photos"))
+        .arg("--model")
+        .arg(demo("backbone.onnx"));
+    let run = finish(command.args(all_of(&hosts))).unwrap();
+    let plan: serde_json::Value = serde_json::from_str(&run.stdout).expect(&run.stderr);
+    assert!(plan["link"]["connections"].as_u64().unwrap() >= 2, "{plan}");
+    let rate = |name: &str| plan["link"][name].as_f64().unwrap();
+    assert!(
+        rate("bytes_per_second") > rate("connection_bytes_per_second"),
+        "{plan}"
+    );
+    assert!(plan["candidates"].as_array().unwrap().len() > 1, "{plan}");
+    assert!(plan["choosing_seconds"].as_f64().unwrap() > 0.0, "{plan}");
+    assert!(
+        run.stderr.contains(&format!("{down} is left out")),
+        "{}",
+        run.stderr
+    );
+}
+
+#[test]
+fn the_same_host_twice_is_refused() {
+    let scratch = Scratch::with_photos(4, 2);
+    let host = scratch.host(&[]);
+    let (url, token) = (host.url(), host.token_file().to_str().unwrap().to_owned());
+    let flags = ["--host", &url, "--host", &url, "--token-file", &token];
+    scratch.assert_failed(&scratch.train(&flags), &[&url, "twice"]);
+}

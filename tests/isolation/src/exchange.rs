@@ -1,0 +1,135 @@
+//! Bytes sent to a host over a connection of their own, and what comes back.
+
+use crate::case::Seen;
+use crate::scene::{HOSTILE, Scene};
+use anyhow::{Context, Result};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// How long an answer may take; a host closes silent connections after a quarter of this.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long work may go on for somebody who has left: a batch that is being computed comes to its end.
+const NOTICED: Duration = Duration::from_secs(10);
+
+/// What makes the bytes of one.
+pub(crate) type Ask = fn(&Scene) -> Result<Sent>;
+
+/// What is sent, and what happens then.
+pub(crate) struct Sent {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) then: Then,
+}
+
+pub(crate) enum Then {
+    /// The answer is read to its end.
+    Read,
+    /// The connection is dropped after a while, and the host has to notice.
+    Leave(Duration),
+}
+
+/// A request's head with the hostile tenant's token.
+pub(crate) fn head(scene: &Scene, method: &str, path: &str, more: &str) -> String {
+    let token = scene.token(HOSTILE);
+    format!(
+        "{method} {path} HTTP/1.1\r\nHost: host\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n{more}\r\n"
+    )
+}
+
+pub(crate) fn read(bytes: impl Into<Vec<u8>>) -> Result<Sent> {
+    Ok(Sent {
+        bytes: bytes.into(),
+        then: Then::Read,
+    })
+}
+
+pub(crate) fn get(scene: &Scene, path: &str) -> Result<Sent> {
+    read(head(scene, "GET", path, ""))
+}
+
+pub(crate) fn post(scene: &Scene, path: &str, body: &[u8]) -> Result<Sent> {
+    let head = head(
+        scene,
+        "POST",
+        path,
+        &format!("Content-Length: {}\r\n", body.len()),
+    );
+    read([head.as_bytes(), body].concat())
+}
+
+/// An extraction of raw objects, `samples` as JSON.
+pub(crate) fn extraction(scene: &Scene, samples: &str) -> Result<Sent> {
+    let root = serde_json::to_string(&scene.root()?)?;
+    post(
+        scene,
+        "/v1/extractions",
+        format!(r#"{{"root":{root},"split":"none","samples":{samples}}}"#).as_bytes(),
+    )
+}
+
+/// One sample, which must come back as a row with an error and nothing of what it names.
+pub(crate) fn key(scene: &Scene, key: &str) -> Result<Sent> {
+    extraction(
+        scene,
+        &format!(r#"[{{"position":0,"key":{}}}]"#, serde_json::to_string(key)?),
+    )
+}
+
+pub(crate) fn listing(scene: &Scene, root: &str) -> Result<Sent> {
+    get(scene, &format!("/v1/objects?root={}", root.replace('/', "%2F")))
+}
+
+pub(crate) async fn run(scene: &Scene, ask: Ask) -> Result<Seen> {
+    let sent = ask(scene)?;
+    let mut stream = TcpStream::connect(scene.address()).await?;
+    // The host may have answered and closed before all was sent.
+    let written = tokio::time::timeout(PATIENCE, stream.write_all(&sent.bytes))
+        .await
+        .context("the host reads nothing")?;
+    if let Then::Leave(after) = sent.then {
+        written?;
+        tokio::time::sleep(after).await;
+        drop(stream);
+        return left(scene).await;
+    }
+    let mut answer = Vec::new();
+    let end = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+    let _ = end.context("the host neither answers nor closes the connection")?;
+    Ok(seen(&answer))
+}
+
+/// Whether the host has ended all it did for the tenant, who is gone.
+async fn left(scene: &Scene) -> Result<Seen> {
+    let until = Instant::now() + NOTICED;
+    while scene.at_work(HOSTILE)? {
+        if Instant::now() > until {
+            return Ok(Seen::new(
+                "at work",
+                "the host works on for a tenant that has left",
+            ));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(Seen::new("left", ""))
+}
+
+/// The status and the body; of an extraction's answer, the row's error.
+fn seen(answer: &[u8]) -> Seen {
+    let text = String::from_utf8_lossy(answer);
+    let Some(status) = text.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)) else {
+        return Seen::new("closed", text);
+    };
+    let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    let code = if status == "200" && text.contains("arrow.stream") {
+        "row"
+    } else {
+        status
+    };
+    // A row's error stands in the stream as it is; what the row would hold must not.
+    let leaked = ["nobody may read this", "root:"]
+        .iter()
+        .any(|secret| body.contains(secret));
+    let code = if leaked { "leaked" } else { code };
+    Seen::new(code, body.chars().take(3000).collect::<String>())
+}
