@@ -147,7 +147,7 @@ impl Grants {
         }
         for asking in waiting {
             let want = wants.entry(asking.tenant).or_default();
-            *want = want.saturating_add(asking.samples.min(self.rules.samples));
+            *want = want.saturating_add(asking.samples.min(self.rules.samples.max(1)));
         }
         for holder in budget.held {
             let want = wants.entry(holder.tenant).or_default();
