@@ -61,7 +61,7 @@ Examples:
 pub(crate) struct CheckGuest {
     /// A component, or a core module from wasm32-unknown-unknown
     pub(crate) file: PathBuf,
-    /// Also ask the guest what it does for this network
+    /// Also check this network as a host would, and ask the guest what it does for it
     #[arg(long, value_name = "FILE")]
     pub(crate) model: Option<PathBuf>,
     /// Text passed to the guest as it is

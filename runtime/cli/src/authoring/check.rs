@@ -9,6 +9,9 @@ use serde::Serialize;
 use std::path::Path;
 use std::time::Instant;
 
+/// The check of the network, where one is named.
+const MODEL: &str = "model";
+
 /// One thing a host looks at.
 #[derive(Debug, Serialize)]
 struct Check {
@@ -27,7 +30,7 @@ struct Verdict {
     checks: Vec<Check>,
 }
 
-/// Prints the table; fails when a host would refuse the guest.
+/// Prints the table; fails when a host would refuse the guest, or the network.
 pub(super) async fn run(flags: &CheckGuest, json: bool) -> Result<()> {
     let bytes = read_guest(&flags.file)?;
     let model = flags.model.as_deref().map(LocalModel::read).transpose()?;
@@ -35,8 +38,12 @@ pub(super) async fn run(flags: &CheckGuest, json: bool) -> Result<()> {
     show(&verdict, &flags.file, json)?;
     match verdict.checks.iter().find(|check| !check.ok) {
         Some(failed) => bail!(
-            "a host would refuse this guest ({}): {}",
-            failed.check,
+            "a host would refuse this {}: {}",
+            if failed.check == MODEL {
+                MODEL.to_owned()
+            } else {
+                format!("guest ({})", failed.check)
+            },
             failed.detail
         ),
         None => Ok(()),
@@ -79,8 +86,8 @@ async fn judge(guest: Vec<u8>, model: Option<&LocalModel>, parameters: &str) -> 
     verdict.passes(&failed, "exports", "describe, extract".to_owned());
     verdict.passes(&failed, "compile", compiled);
     match (prepared, model) {
-        (Ok(guest), Some(model)) => verdict.ask(&guest, model, parameters).await,
-        (Ok(_), None) => {}
+        (Ok(guest), Some(model)) if verdict.takes(model) => verdict.ask(&guest, model, parameters).await,
+        (Ok(_), _) => {}
         (Err(error), _) => verdict.fails(&error),
     }
     Ok(verdict)
@@ -106,6 +113,20 @@ impl Verdict {
             ok: false,
             detail: error.to_string(),
         });
+    }
+
+    /// Whether a host would take the network.
+    fn takes(&mut self, model: &LocalModel) -> bool {
+        let admitted = model.admit();
+        self.checks.push(Check {
+            check: MODEL,
+            ok: admitted.is_ok(),
+            detail: match &admitted {
+                Ok(size) => format!("{} in one file", bytes(*size)),
+                Err(refused) => format!("{refused:#}"),
+            },
+        });
+        admitted.is_ok()
     }
 
     async fn ask(&mut self, guest: &Guest, model: &LocalModel, parameters: &str) {
@@ -135,7 +156,7 @@ fn at(error: &SandboxError) -> &'static str {
             "exports"
         }
         SandboxError::OtherWorld { .. } => "imports",
-        SandboxError::PrepareDeadline { .. } => "compile",
+        SandboxError::TooCostly { .. } | SandboxError::PrepareDeadline { .. } => "compile",
         _ => "form",
     }
 }
@@ -175,6 +196,7 @@ fn show(verdict: &Verdict, file: &Path, json: bool) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use frostline_sandbox::CompileCost;
 
     async fn checks(guest: &[u8]) -> Vec<(&'static str, bool)> {
         let verdict = judge(guest.to_vec(), None, "").await.unwrap();
@@ -198,6 +220,15 @@ mod tests {
                 ("exports", false)
             ]
         );
+    }
+
+    #[test]
+    fn what_takes_too_much_to_compile_fails_there() {
+        let costly = SandboxError::TooCostly {
+            cost: CompileCost::MemoryBytes,
+            allowed: 1,
+        };
+        assert_eq!(at(&costly), "compile");
     }
 
     #[tokio::test]

@@ -128,6 +128,13 @@ fn used(usage: Usage, memory: usize, limits: &Limits, milliseconds: u64) -> Vec<
     let call = u64::try_from(limits.call_deadline.as_millis()).unwrap_or(u64::MAX);
     [
         ("time of a call", Unit::Milliseconds, milliseconds, call),
+        (
+            "guest CPU time",
+            Unit::Milliseconds,
+            // Rounded up: a guest that ran has used some.
+            u64::try_from(usage.cpu.as_micros().div_ceil(1000)).unwrap_or(u64::MAX),
+            limits.cpu_seconds.saturating_mul(1000),
+        ),
         ("guest memory", Unit::Bytes, usage.memory_peak, memory as u64),
         (
             "tensors at once",
@@ -146,6 +153,12 @@ fn used(usage: Usage, memory: usize, limits: &Limits, milliseconds: u64) -> Vec<
             Unit::Bytes,
             usage.object_bytes,
             limits.object_bytes,
+        ),
+        (
+            "output bytes",
+            Unit::Bytes,
+            usage.output_bytes,
+            limits.output_bytes,
         ),
         ("log bytes", Unit::Bytes, usage.log_bytes, limits.log_bytes),
     ]

@@ -1,7 +1,8 @@
 //! Guests as `frostline guest run` runs them, against the engine run directly on the same input.
 
+use super::check;
 use super::run::extract;
-use crate::arguments::RunGuest;
+use crate::arguments::{CheckGuest, RunGuest};
 use frostline_engine::{Session, SessionOptions};
 use frostline_graph::Model;
 use frostline_images::{DecodeLimits, load, normalise};
@@ -195,5 +196,29 @@ async fn a_guest_of_plain_wasi_nn_computes_on_stored_tensors() {
     let bytes = input.byte_len() as u64;
     assert_eq!((used("object bytes"), used("object reads")), (bytes, 6));
     assert!(used("guest memory") > bytes && used("tensors at once") >= bytes);
+    assert_eq!(used("output bytes"), extracted.activations.byte_len() as u64);
+    let cpu = used("guest CPU time");
+    assert!((1..=300_000).contains(&cpu), "{cpu} ms");
     assert_eq!(report["shape"][0], 3);
+}
+
+#[tokio::test]
+async fn a_network_that_no_host_takes_is_refused_when_a_guest_is_checked() {
+    let Some(file) = component("prefix") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let foreign = folder.path().join("foreign.onnx");
+    let mut proto = Model::read(backbone()).unwrap().into_proto();
+    proto.graph.as_mut().unwrap().node[0].domain = "com.example".to_owned();
+    Model::from_proto(proto).unwrap().write(&foreign).unwrap();
+    let check = |model| CheckGuest {
+        file: file.clone(),
+        model: Some(model),
+        parameters: String::new(),
+    };
+    check::run(&check(backbone()), true).await.unwrap();
+    let refused = check::run(&check(foreign), true).await.unwrap_err().to_string();
+    assert!(
+        refused.contains("refuse this model") && refused.contains("com.example"),
+        "{refused}"
+    );
 }

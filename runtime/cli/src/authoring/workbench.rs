@@ -1,8 +1,9 @@
 //! A host's parts without the host: the sandbox, lanes, decoders and one data root, to try a guest on.
 
 use crate::host::data_url;
+use crate::output::bytes as in_words;
 use crate::train::{last_cut_before_head, read_model};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use frostline_engine::{Device, Lanes, LanesConfig, StageSource, TenantLanes};
 use frostline_graph::Model;
@@ -38,6 +39,22 @@ impl LocalModel {
             model,
             view: Arc::new(view),
         })
+    }
+
+    /// Holds the network against what a host takes from strangers, unless it is configured otherwise; returns how many bytes it is as
+    /// one file, weights and all, which is how it is uploaded.
+    pub(super) fn admit(&self) -> Result<u64> {
+        let limits = frostline_server::Limits::default();
+        let file = self.model.to_bytes()?;
+        let size = file.len() as u64;
+        ensure!(
+            size <= limits.model_bytes,
+            "it is {}, over the limit of {}: cut it where its frozen layers end",
+            in_words(size),
+            in_words(limits.model_bytes)
+        );
+        Model::admit(file.into(), &limits.model)?;
+        Ok(size)
     }
 
     /// The cut to run up to when none is named.
