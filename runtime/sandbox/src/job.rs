@@ -127,7 +127,7 @@ pub struct Labels {
     pub tenant: String,
     /// The guest's name on this host.
     pub guest: String,
-    /// The extraction's name.
+    /// Which of the host's extractions it is.
     pub extraction: String,
 }
 

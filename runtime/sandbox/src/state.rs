@@ -7,6 +7,7 @@ use frostline_tensor::{BoxFuture, OpError, OpErrorCode, Stage, Tensor};
 use futures::FutureExt;
 use std::sync::Arc;
 use tokio::runtime::Handle;
+use tracing::Instrument;
 use wasmtime::ResourceLimiter;
 use wasmtime::component::ResourceTable;
 
@@ -88,7 +89,7 @@ impl Extraction {
         &self,
         operation: BoxFuture<Result<T, OpError>>,
     ) -> Result<T, OpError> {
-        let task = tokio_util::task::AbortOnDropHandle::new(self.host.spawn(operation));
+        let task = tokio_util::task::AbortOnDropHandle::new(self.host.spawn(operation.in_current_span()));
         task.map(|joined| {
             joined.unwrap_or_else(|lost| Err(OpError::runtime(format!("the host lost an operation: {lost}"))))
         })

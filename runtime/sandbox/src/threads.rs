@@ -8,6 +8,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::runtime::{Handle, Runtime};
+use tracing::{Instrument, Span};
 
 /// The threads guest code runs on, and nothing else: a guest that computes for long delays other guests at most, and those
 /// of other tenants by no more than their turn.
@@ -73,7 +74,7 @@ impl GuestThreads {
         call: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, SandboxError> {
         let queue = Arc::clone(&self.queue);
-        let call = AssertUnwindSafe(call).catch_unwind();
+        let call = AssertUnwindSafe(call.in_current_span()).catch_unwind();
         let (ready, task) = Builder::new()
             .metadata(Arc::<str>::from(tenant))
             .spawn(|_| call, move |ready: Ready| queue.push(ready));
@@ -90,7 +91,8 @@ impl GuestThreads {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, SandboxError> {
-        let done = self.handle.spawn_blocking(work).await;
+        let span = Span::current();
+        let done = self.handle.spawn_blocking(move || span.in_scope(work)).await;
         done.map_err(|lost| SandboxError::host(format!("a task of the sandbox was lost: {lost}")))
     }
 

@@ -142,6 +142,7 @@ impl Caller {
     /// The guest of a pin, ready to run.
     pub(crate) async fn guest(&self, pin: &Pin) -> Result<Guest, Refusal> {
         pinned(self.guests().find(&pin.name, Some(&pin.sha256)), "guest", pin)?;
+        tracing::Span::current().record("guest", &pin.name);
         self.may_run(&pin.name)?;
         let service = &self.service;
         let prepare = async {

@@ -9,6 +9,7 @@ use frostline_tensor::{OpError, Stage, Tensor};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
+use tracing::Span;
 
 pub(super) type Outcome = Result<Tensor, OpError>;
 pub(super) type Reply = oneshot::Sender<Outcome>;
@@ -32,6 +33,8 @@ pub(super) struct Job {
     pub(super) stage: Stage,
     pub(super) batch: Tensor,
     pub(super) interrupt: Interrupt,
+    /// Where its log lines belong.
+    pub(super) span: Span,
 }
 
 /// What a submission is known by while it is under way.
@@ -88,6 +91,7 @@ impl Shared {
             stage: stage.clone(),
             batch,
             interrupt: interrupt.clone(),
+            span: Span::current(),
         };
         let until = Instant::now() + self.config.queue_deadline;
         let mut state = self.lock();

@@ -20,11 +20,11 @@ pub(super) fn lane(shared: &Shared, index: usize, started: Sender<Result<(), Eng
         && engine.recover(shared)
         && let Some(job) = shared.next_job(index)
     {
-        let run = AssertUnwindSafe(|| engine.execute(shared, index, &job));
+        let run = AssertUnwindSafe(|| job.span.in_scope(|| engine.execute(shared, index, &job)));
         let outcome = catch_unwind(run).unwrap_or_else(|panic| {
             engine = Engine::new(shared.config(), index);
             let reason = text_of(&*panic);
-            tracing::error!(lane = index, reason, "a lane panicked and starts again");
+            tracing::error!(parent: &job.span, lane = index, reason, "a lane panicked and starts again");
             Err(OpError::runtime(format!(
                 "the engine failed on this batch: {reason}"
             )))

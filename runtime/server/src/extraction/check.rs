@@ -27,8 +27,12 @@ pub(super) struct Checked {
     pub(super) samples: Vec<RequestedSample>,
 }
 
-/// Holds a request against what this host has, grants and allows.
-pub(super) async fn check(caller: &Caller, request: ExtractionRequest) -> Result<Checked, Refusal> {
+/// Holds the request of the extraction `id` against what this host has, grants and allows.
+pub(super) async fn check(
+    caller: &Caller,
+    id: String,
+    request: ExtractionRequest,
+) -> Result<Checked, Refusal> {
     check_samples(&request.samples, &caller.config.limits)?;
     let store = caller.store(&request.root)?;
     check_encoding(request.encoding, &request.split)?;
@@ -51,7 +55,7 @@ pub(super) async fn check(caller: &Caller, request: ExtractionRequest) -> Result
             let (guest, model, description) = described(caller, &request).await?;
             let job = Job::new(model, &description, cut, &request.parameters)?;
             let rows = request.encoding.values.rows(job.row().dims().to_vec());
-            let context = context(caller, store, &request);
+            let context = context(caller, store, id, &request);
             allowance = Some(Arc::clone(&context.allowance));
             (SplitKind::Cut, Work::Activations { guest, job, context }, rows)
         }
@@ -161,7 +165,7 @@ fn loader(caller: &Caller, store: Arc<Store>) -> Arc<dyn SampleLoader> {
 }
 
 /// What the guest's calls may use.
-fn context(caller: &Caller, store: Arc<Store>, request: &ExtractionRequest) -> CallContext {
+fn context(caller: &Caller, store: Arc<Store>, id: String, request: &ExtractionRequest) -> CallContext {
     let guest = request
         .guest
         .as_ref()
@@ -178,7 +182,7 @@ fn context(caller: &Caller, store: Arc<Store>, request: &ExtractionRequest) -> C
         labels: Labels {
             tenant: caller.tenant().name.clone(),
             guest,
-            extraction: request.split.to_string(),
+            extraction: id,
         },
     }
 }

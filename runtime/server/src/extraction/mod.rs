@@ -38,8 +38,10 @@ pub(crate) async fn extract(caller: Caller, request: Request) -> Result<Response
         seconds: allowed.wall().as_secs(),
     };
 
+    let id = id()?;
+    tracing::Span::current().record("extraction", &id);
     let request: ExtractionRequest = http::json(request, &service.config.limits).await?;
-    let checked = timeout_at(deadline, check::check(&caller, request))
+    let checked = timeout_at(deadline, check::check(&caller, id, request))
         .await
         .map_err(too_long)??;
     let started = Instant::now();
@@ -71,4 +73,12 @@ pub(crate) async fn extract(caller: Caller, request: Request) -> Result<Response
         until_first: started.elapsed(),
     }
     .stream(first))
+}
+
+/// What an extraction is called in the log, different on all hosts.
+fn id() -> Result<String, Refusal> {
+    let mut random = [0_u8; 8];
+    getrandom::fill(&mut random)
+        .map_err(|error| Refusal::host(format!("no random bytes to name an extraction: {error}")))?;
+    Ok(hex::encode(random))
 }

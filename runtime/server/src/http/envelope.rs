@@ -81,15 +81,18 @@ pub(super) async fn observe(State(service): State<Arc<Service>>, request: Reques
     response
 }
 
-/// Puts a request's log lines into a span that names the caller's trace.
+/// Puts a request's log lines into a span that names the caller's trace; and the tenant, the guest and the extraction once they are known.
+/// It has the highest level, so that also a host that logs errors alone says whose they are.
 pub(super) async fn span(request: Request, next: Next) -> Response {
     let trace = trace_id(request.headers()).unwrap_or("-");
-    let span = tracing::info_span!(
+    let span = tracing::error_span!(
         "request",
         method = %request.method(),
         path = request.uri().path(),
         trace,
-        tenant = tracing::field::Empty
+        tenant = tracing::field::Empty,
+        guest = tracing::field::Empty,
+        extraction = tracing::field::Empty
     );
     let started = Instant::now();
     async move {

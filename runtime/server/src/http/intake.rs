@@ -18,6 +18,7 @@ use std::time::Duration;
 use tokio::fs::File;
 use tokio::io::{AsyncWriteExt, BufWriter};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tracing::Instrument;
 
 /// The unit in which room for uploads is reserved, because a semaphore counts in 32 bits.
 const UNIT: u64 = 64 << 10;
@@ -159,9 +160,8 @@ pub(super) async fn receive(
         claim,
     };
     let body = request.into_body();
-    let receiving = service
-        .work
-        .spawn(async move { arrival.receive(body, reserved).await });
+    let receiving = async move { arrival.receive(body, reserved).await };
+    let receiving = service.work.spawn(receiving.in_current_span());
     receiving.await.map_err(Refusal::host)?
 }
 

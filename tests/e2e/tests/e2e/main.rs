@@ -14,6 +14,7 @@ mod guests;
 mod harness;
 mod hosts;
 mod lanes;
+mod logs;
 mod operating;
 mod place;
 mod real_data;

@@ -18,6 +18,7 @@ use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tracing::Span;
 
 /// Characters of an error's text that are passed on: none takes more than six bytes.
 const TEXT_CHARACTERS: usize = MESSAGE_BYTES / 8;
@@ -177,6 +178,7 @@ fn execute(sessions: &mut Sessions, source: &Remote, run: Run) -> std::result::R
         stage: run.stage,
         batch,
         interrupt: run.interrupt,
+        span: Span::none(),
     };
     let output: Outcome = sessions.execute(source, &job, || {
         // When it cannot be said, the lane is gone and the run has no reader.

@@ -1,0 +1,151 @@
+//! What a host writes to its log about an extraction.
+
+use crate::harness::{Scratch, binary, events, guest};
+use frostline_e2e::{HostProcess, finish};
+use serde_json::{Value, json};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+
+/// A host that writes its log, as JSON, to a file.
+struct Logging {
+    scratch: Scratch,
+    host: HostProcess,
+    log: PathBuf,
+}
+
+impl Logging {
+    fn start() -> Self {
+        let scratch = Scratch::with_photos(4, 1);
+        let log = scratch.path("log");
+        let mut command = Command::new("env");
+        command
+            .arg("RUST_LOG=info,frostline::guest=debug")
+            .arg(binary())
+            .stderr(Stdio::from(File::create(&log).unwrap()));
+        let photos = scratch.path("photos");
+        let host = HostProcess::start_as(command, scratch.folder(), photos.to_str().unwrap(), &[]).unwrap();
+        Self { scratch, host, log }
+    }
+
+    fn token(&self) -> String {
+        let token = fs::read_to_string(self.host.token_file()).unwrap();
+        token.trim().to_owned()
+    }
+
+    /// Trains, so that the host has all that an extraction needs.
+    fn train(&self, flags: &[&str]) {
+        let url = self.host.url();
+        let token = self.host.token_file().to_str().unwrap();
+        let own = ["--host", &url, "--token-file", token, "--split", "features"];
+        events(&self.scratch.train(&[&own, flags].concat()));
+    }
+
+    fn get(&self, path: &str) -> Value {
+        let answer = self.ask("GET", path, "");
+        let body = answer.split("\r\n\r\n").nth(1).unwrap();
+        serde_json::from_str(body).unwrap()
+    }
+
+    /// One request with a trace, and its answer as far as that is text.
+    fn ask(&self, method: &str, path: &str, body: &str) -> String {
+        let mut stream = TcpStream::connect(self.host.address()).unwrap();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: host\r\nConnection: close\r\nAuthorization: Bearer {}\r\n\
+             traceparent: 00-{TRACE}-00f067aa0ba902b7-01\r\nContent-Length: {}\r\n\r\n{body}",
+            self.token(),
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    /// Asks for one photo's features with what a training left at the host.
+    fn extract(&self, parameters: &str) {
+        let pin = |kind: &str| {
+            let all = self.get(&format!("/v1/{kind}"));
+            json!({ "name": all[0]["name"], "sha256": all[0]["sha256"] })
+        };
+        let root = format!("file://{}", self.scratch.path("photos").display());
+        let objects = self.get(&format!("/v1/objects?root={root}&limit=1"));
+        let request = json!({
+            "root": root, "split": "features", "guest": pin("guests"), "model": pin("models"), "parameters": parameters,
+            "samples": [{ "position": 0, "key": objects["objects"][0]["key"] }],
+        });
+        let answer = self.ask("POST", "/v1/extractions", &request.to_string());
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+
+    /// Ends the host and reads the lines of the one extraction that was asked for with a trace.
+    fn lines(mut self) -> Vec<Value> {
+        let id = self.host.id().to_string();
+        assert_eq!(
+            finish(Command::new("kill").args(["-TERM", &id])).unwrap().code,
+            Some(0)
+        );
+        assert!(self.host.wait().unwrap().success());
+        let log = fs::read_to_string(&self.log).unwrap();
+        assert!(!log.contains(&self.token()), "a token in the log");
+        let lines = log
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).expect(line));
+        let ours = |line: &Value| line["span"]["trace"] == TRACE && line["span"]["path"] == "/v1/extractions";
+        lines.filter(ours).collect()
+    }
+}
+
+fn message(line: &Value) -> &str {
+    line["fields"]["message"].as_str().unwrap_or_default()
+}
+
+/// Every line says whose it is.
+fn assert_labelled(lines: &[Value], guest: &str) {
+    let id = lines[0]["span"]["extraction"].as_str().unwrap();
+    assert_eq!(id.len(), 16, "{id}");
+    for line in lines {
+        let span = &line["span"];
+        assert_eq!(
+            (&span["tenant"], &span["extraction"]),
+            (&"default".into(), &id.into()),
+            "{line}"
+        );
+        assert!(span["guest"].as_str().unwrap().starts_with(guest), "{line}");
+    }
+}
+
+#[test]
+fn lines_of_an_extraction_say_whose_it_is() {
+    let logging = Logging::start();
+    logging.train(&[]);
+    let pixels =
+        r#"{"resize":128,"crop_height":128,"crop_width":128,"mean":[0.5,0.5,0.5],"std":[0.5,0.5,0.5]}"#;
+    logging.extract(pixels);
+    let lines = logging.lines();
+    assert_labelled(&lines, "prefix-");
+    for wanted in ["answered", "extraction ended"] {
+        assert!(lines.iter().any(|line| message(line) == wanted), "{lines:?}");
+    }
+}
+
+#[test]
+fn what_a_guest_logs_is_part_of_its_extraction() {
+    let Some(two_stage) = guest("two-stage") else {
+        return;
+    };
+    let logging = Logging::start();
+    logging.train(&["--guest", two_stage.to_str().unwrap(), "--parameters", "stem"]);
+    logging.extract("stem");
+    let lines = logging.lines();
+    assert_labelled(&lines, "two-stage-");
+    let own = |line: &&Value| line["target"] == "frostline::guest";
+    let logged: Vec<&Value> = lines.iter().filter(own).collect();
+    assert_eq!(logged.len(), 1, "{lines:?}");
+    assert!(message(logged[0]).contains("strongest activation"), "{logged:?}");
+    assert_eq!(logged[0]["fields"]["extraction"], logged[0]["span"]["extraction"]);
+}
