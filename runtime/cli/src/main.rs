@@ -6,6 +6,7 @@ mod authoring;
 mod eval;
 mod guest;
 mod host;
+mod man;
 mod model;
 mod output;
 mod plan;
@@ -80,6 +81,10 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
             );
             Ok(())
         }
+        Command::Man { directory: None } => man::print(),
+        Command::Man {
+            directory: Some(directory),
+        } => man::write_all(&directory),
     }
 }
 

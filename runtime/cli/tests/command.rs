@@ -79,3 +79,41 @@ fn completions_know_the_commands() {
         );
     }
 }
+
+#[test]
+fn the_manual_page_is_roff_and_names_the_commands() {
+    let output = frostline(&["man"]);
+    let page = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        output.status.success() && page.contains(".TH frostline 1"),
+        "{page}"
+    );
+    for command in ["train", "serve", "guest", "admin", "man"] {
+        assert!(
+            page.contains(&format!("frostline\\-{command}(1)")),
+            "{command}: {page}"
+        );
+    }
+}
+
+#[test]
+fn every_command_has_a_manual_page_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("man1");
+    let output = frostline(&["man", "--directory", pages.to_str().unwrap()]);
+    assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+    let page = |name: &str| std::fs::read_to_string(pages.join(name));
+    for name in [
+        "frostline.1",
+        "frostline-train.1",
+        "frostline-guest-push.1",
+        "frostline-admin-model-publish.1",
+    ] {
+        assert!(page(name).unwrap().contains(".SH SYNOPSIS"), "{name}");
+    }
+    assert!(page("frostline-train.1").unwrap().contains("\\-\\-freeze"));
+    assert!(
+        page("frostline-lanes.1").is_err(),
+        "what nobody types has no page"
+    );
+}

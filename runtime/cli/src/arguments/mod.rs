@@ -17,6 +17,7 @@ pub(crate) use upload::{OwnUpload, Upload};
 pub(crate) use value::{BadSample, OptimizerName};
 
 use clap::{Parser, Subcommand};
+use std::path::PathBuf;
 
 /// Fine-tune vision models on images in an object store, with the frozen layers run beside the data.
 #[derive(Debug, Parser)]
@@ -63,6 +64,16 @@ pub(crate) enum Command {
     Completions {
         /// The shell
         shell: clap_complete::Shell,
+    },
+    /// Print the manual page, or write one for every command
+    #[command(after_help = "\
+Examples:
+  frostline man > ~/.local/share/man/man1/frostline.1
+  frostline man --directory /usr/local/share/man/man1")]
+    Man {
+        /// Write the pages of all commands into this folder instead
+        #[arg(long, value_name = "DIRECTORY")]
+        directory: Option<PathBuf>,
     },
 }
 

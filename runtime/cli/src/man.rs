@@ -1,0 +1,23 @@
+//! `frostline man`.
+
+use crate::arguments::Arguments;
+use anyhow::{Context, Result};
+use clap::CommandFactory;
+use clap_mangen::Man;
+use std::io::Write;
+use std::path::Path;
+
+/// Prints the page of the whole command.
+pub(crate) fn print() -> Result<()> {
+    let mut page = Vec::new();
+    Man::new(Arguments::command()).render(&mut page)?;
+    std::io::stdout().lock().write_all(&page)?;
+    Ok(())
+}
+
+/// Writes a page for every command, as `man` finds them: `frostline-admin-tenant-add.1`.
+pub(crate) fn write_all(directory: &Path) -> Result<()> {
+    let written = || format!("cannot write manual pages to {}", directory.display());
+    std::fs::create_dir_all(directory).with_context(written)?;
+    clap_mangen::generate_to(Arguments::command(), directory).with_context(written)
+}
