@@ -4,12 +4,14 @@
 mod changes;
 mod documents;
 mod follow;
+mod leftovers;
 mod partials;
 mod shelf;
 
 pub(crate) use documents::Documents;
 pub(crate) use follow::follow;
-pub(crate) use partials::{Claim, PartialLimits, Partials, Unclaimed};
+pub(crate) use leftovers::PartialLimits;
+pub(crate) use partials::{Claim, Partials, Unclaimed};
 pub(crate) use shelf::{Facts, Found, Named, Owned, SHARED, Shelf, Stored};
 
 use crate::Limits;

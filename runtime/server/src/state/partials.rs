@@ -1,6 +1,7 @@
 //! Uploads on their way, and what came of those that broke off: a file each, `partials/<sha256>.<tenant>`, named by what the whole
 //! hashes to and whose it is. One upload at a time writes such a file; what is left over is bounded by number, bytes and age.
 
+use super::leftovers::{Leftover, PartialLimits, file_name, owner, surplus};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -15,17 +16,6 @@ const SILENT: Duration = Duration::from_secs(2);
 
 /// How long an upload that is to give way may take to write down what it has.
 const GIVING_WAY: Duration = Duration::from_secs(5);
-
-/// What may be kept of uploads that broke off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PartialLimits {
-    /// Uploads.
-    pub(crate) number: usize,
-    /// Their bytes in all.
-    pub(crate) bytes: u64,
-    /// How long after their last byte.
-    pub(crate) age: Duration,
-}
 
 /// Why an upload cannot begin.
 #[derive(Debug, thiserror::Error)]
@@ -290,41 +280,6 @@ impl Drop for Claim {
     }
 }
 
-/// A file in the folder.
-#[derive(Debug, Clone)]
-struct Leftover {
-    name: String,
-    bytes: u64,
-    age: Duration,
-    held: bool,
-}
-
-/// The names of those that go until the rest is young, few and small enough: of the tenants that have the most, the oldest first, so that
-/// nobody's push out those of others. Uploads being received stay and count.
-fn surplus(mut files: Vec<Leftover>, limits: &PartialLimits) -> Vec<String> {
-    files.sort_by_key(|file| (!file.held, file.age));
-    let mut younger: HashMap<String, usize> = HashMap::new();
-    let mut ranked: Vec<(usize, Leftover)> = Vec::with_capacity(files.len());
-    for file in files {
-        let of_owner = younger.entry(owner(&file.name).to_owned()).or_default();
-        ranked.push((*of_owner, file));
-        *of_owner += 1;
-    }
-    ranked.sort_by_key(|(rank, file)| (!file.held, *rank, file.age));
-    let (mut number, mut bytes) = (0_usize, 0_u64);
-    let mut gone = Vec::new();
-    for (_, file) in ranked {
-        let total = bytes.saturating_add(file.bytes);
-        let fits = number < limits.number && total <= limits.bytes && file.age < limits.age;
-        if file.held || fits {
-            (number, bytes) = (number + 1, total);
-        } else {
-            gone.push(file.name);
-        }
-    }
-    gone
-}
-
 fn length(path: &Path) -> io::Result<u64> {
     match std::fs::metadata(path) {
         Ok(meta) => Ok(meta.len()),
@@ -347,31 +302,12 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send
         .map_err(io::Error::other)?
 }
 
-fn file_name(tenant: &str, sha256: &str) -> String {
-    format!("{sha256}.{tenant}")
-}
-
-/// Whose upload a file is of.
-fn owner(name: &str) -> &str {
-    name.split_once('.').map_or("", |(_, tenant)| tenant)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::Write;
 
     const SHA: &str = "aa";
-    const HOUR: Duration = Duration::from_secs(3600);
-
-    fn leftover(name: &str, bytes: u64, hours: u32) -> Leftover {
-        Leftover {
-            name: name.to_owned(),
-            bytes,
-            age: HOUR * hours,
-            held: false,
-        }
-    }
 
     const LIMITS: PartialLimits = PartialLimits {
         number: 2,
@@ -383,33 +319,6 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("partials");
         (Partials::open(path, limits).unwrap(), folder)
-    }
-
-    #[test]
-    fn the_old_and_the_surplus_go_the_oldest_first() {
-        let gone = |files: &[Leftover]| surplus(files.to_vec(), &LIMITS);
-        assert_eq!(gone(&[leftover("old", 1, 11), leftover("new", 1, 1)]), ["old"]);
-        assert_eq!(
-            gone(&[leftover("a", 1, 3), leftover("b", 1, 1), leftover("c", 1, 2)]),
-            ["a"]
-        );
-        assert_eq!(gone(&[leftover("a", 60, 2), leftover("b", 60, 1)]), ["a"]);
-        let held = Leftover {
-            held: true,
-            ..leftover("held", 90, 12)
-        };
-        assert_eq!(gone(&[held, leftover("a", 60, 1), leftover("b", 10, 2)]), ["a"]);
-    }
-
-    #[test]
-    fn nobodys_leftovers_push_out_those_of_others() {
-        let files = [
-            leftover("a.many", 1, 1),
-            leftover("b.many", 1, 2),
-            leftover("c.many", 1, 3),
-            leftover("a.one", 1, 9),
-        ];
-        assert_eq!(surplus(files.to_vec(), &LIMITS), ["b.many", "c.many"]);
     }
 
     #[tokio::test]
