@@ -214,6 +214,7 @@ async fn look(
         return Ok((None, Look::default()));
     }
     let layers = Parcel::layers(job, divided.prefix.clone(), &job.freeze).await?;
+    let layers = layers.or_within(job, hosts).await;
     let look = if job.split == Policy::Auto && job.guest.is_stock() {
         uploading::look(job, hosts, divided, &layers, object_bytes, feed).await?
     } else {

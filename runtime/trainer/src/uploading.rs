@@ -21,6 +21,8 @@ pub(crate) struct Parcel {
     name: String,
     sha256: String,
     bytes: Bytes,
+    /// What the hosts have of which it is a part.
+    within: Option<Pin>,
 }
 
 impl Parcel {
@@ -44,7 +46,23 @@ impl Parcel {
             name: content_name(name, &sha256),
             sha256,
             bytes,
+            within: None,
         }
+    }
+
+    /// The same, but not sent where all hosts have the whole network, as an admin publishes it for all tenants: its first layers are
+    /// these. Other guests than the stock one may look at what follows them, so they get the layers alone.
+    pub(crate) async fn or_within(self, job: &Job, hosts: &Hosts) -> Self {
+        if !job.guest.is_stock() {
+            return self;
+        }
+        let whole = job.model.clone();
+        // A network that is no single file is no host's.
+        let hashed = blocking(move || Ok(whole.sha256()?)).await;
+        let Ok(sha256) = hashed else { return self };
+        let name = hosts.name_of(&sha256).await;
+        let within = name.map(|name| Pin { name, sha256 });
+        Self { within, ..self }
     }
 
     /// Sends it unless the host has it, and tells.
@@ -52,6 +70,17 @@ impl Parcel {
     /// # Errors
     /// [`TrainerError::Client`], [`TrainerError::NoHost`].
     pub(crate) async fn send(&self, hosts: &Hosts, events: &Events) -> Result<(Pin, Layers), TrainerError> {
+        if let Some(pin) = &self.within {
+            events(Event::Upload {
+                what: self.what,
+                name: pin.name.clone(),
+                bytes: self.bytes.len() as u64,
+                skipped: true,
+                seconds: 0.0,
+                resumed_at: None,
+            });
+            return Ok((pin.clone(), Layers::There));
+        }
         let Uploaded {
             sha256,
             bytes,
@@ -149,6 +178,9 @@ pub(crate) async fn look(
     object_bytes: u64,
     feed: &FeedPlan,
 ) -> Result<Look, TrainerError> {
+    if layers.within.is_some() {
+        return Ok(Look::default());
+    }
     let there = hosts.each(|host| {
         let client = hosts.client(&host);
         async move { client.model(&layers.name).await }

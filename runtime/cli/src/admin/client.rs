@@ -4,7 +4,6 @@ use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use frostline_trainer::{Token, Trust};
 use frostline_wire::{ErrorBody, REPR_DIGEST};
-use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::http::request::Builder;
@@ -13,7 +12,6 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::net::UnixStream;
@@ -29,9 +27,6 @@ const UPLOAD_DEADLINE: Duration = Duration::from_secs(600);
 
 /// The longest answer: a thousand tenants with all their tokens.
 const MOST: usize = 16 << 20;
-
-/// The body of a request, whole or piece by piece.
-pub(super) type Payload = UnsyncBoxBody<Bytes, io::Error>;
 
 pub(super) struct AdminClient(Reached);
 
@@ -74,22 +69,12 @@ impl AdminClient {
 
     pub(super) async fn delete(&self, path: &str) -> Result<()> {
         let request = Request::builder().method(Method::DELETE);
-        self.send(path, request, whole(Bytes::new()), DEADLINE)
-            .await
-            .map(drop)
+        self.send(path, request, Bytes::new(), DEADLINE).await.map(drop)
     }
 
-    /// Sends a body of `bytes` bytes that hashes to `digest`.
-    pub(super) async fn put<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        (bytes, digest): (u64, &str),
-        body: Payload,
-    ) -> Result<T> {
-        let request = Request::builder()
-            .method(Method::PUT)
-            .header(header::CONTENT_LENGTH, bytes)
-            .header(REPR_DIGEST, digest);
+    /// Sends an upload that hashes to `digest`.
+    pub(super) async fn put<T: DeserializeOwned>(&self, path: &str, digest: &str, body: Bytes) -> Result<T> {
+        let request = Request::builder().method(Method::PUT).header(REPR_DIGEST, digest);
         read(&self.send(path, request, body, UPLOAD_DEADLINE).await?)
     }
 
@@ -101,10 +86,10 @@ impl AdminClient {
     ) -> Result<T> {
         let body = body.map(serde_json::to_vec).transpose()?.unwrap_or_default();
         let request = Request::builder().method(method);
-        read(&self.send(path, request, whole(body.into()), DEADLINE).await?)
+        read(&self.send(path, request, body.into(), DEADLINE).await?)
     }
 
-    async fn send(&self, path: &str, request: Builder, body: Payload, deadline: Duration) -> Result<Bytes> {
+    async fn send(&self, path: &str, request: Builder, body: Bytes, deadline: Duration) -> Result<Bytes> {
         let exchange = self.exchange(path, request, body);
         let (status, answer) = tokio::time::timeout(deadline, exchange)
             .await
@@ -118,18 +103,18 @@ impl AdminClient {
         }
     }
 
-    async fn exchange(&self, path: &str, request: Builder, body: Payload) -> Result<(StatusCode, Bytes)> {
+    async fn exchange(&self, path: &str, request: Builder, body: Bytes) -> Result<(StatusCode, Bytes)> {
         let request = request.header(header::CONTENT_TYPE, "application/json");
         let answer = match &self.0 {
             Reached::Local { socket } => {
                 let request = request.uri(path).header(header::HOST, "admin");
-                over_socket(socket, request.body(body)?).await?
+                over_socket(socket, request.body(Full::new(body))?).await?
             }
             Reached::Remote { url, token, trust } => {
                 let request = request
                     .uri(format!("{url}{path}"))
                     .header(header::AUTHORIZATION, token.header());
-                over_tls(url, trust, request.body(body)?).await?
+                over_tls(url, trust, request.body(Full::new(body))?).await?
             }
         };
         let status = answer.status();
@@ -139,7 +124,7 @@ impl AdminClient {
     }
 }
 
-async fn over_socket(socket: &Path, request: Request<Payload>) -> Result<Response<Incoming>> {
+async fn over_socket(socket: &Path, request: Request<Full<Bytes>>) -> Result<Response<Incoming>> {
     let stream = UnixStream::connect(socket).await.with_context(|| {
         format!(
             "no host answers at {}; name its socket by --socket, which is admin.sock in the host's local directory unless it is configured",
@@ -151,7 +136,7 @@ async fn over_socket(socket: &Path, request: Request<Payload>) -> Result<Respons
     Ok(sender.send_request(request).await?)
 }
 
-async fn over_tls(url: &str, trust: &Trust, request: Request<Payload>) -> Result<Response<Incoming>> {
+async fn over_tls(url: &str, trust: &Trust, request: Request<Full<Bytes>>) -> Result<Response<Incoming>> {
     let client = Client::builder(TokioExecutor::new())
         .http2_only(true)
         .build(trust.connector(true, CONNECT)?);
@@ -159,10 +144,6 @@ async fn over_tls(url: &str, trust: &Trust, request: Request<Payload>) -> Result
     answer.with_context(|| {
         format!("no host answers admins at {url}; does it serve with --admin-listen, and does --ca name its authority?")
     })
-}
-
-fn whole(body: Bytes) -> Payload {
-    Full::new(body).map_err(|never| match never {}).boxed_unsync()
 }
 
 fn read<T: DeserializeOwned>(answer: &[u8]) -> Result<T> {

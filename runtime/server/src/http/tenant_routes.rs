@@ -2,7 +2,7 @@
 
 use super::{Refusal, json};
 use crate::caller::Caller;
-use crate::state::{Facts, Found, ModelFacts, Named, StateError, Stored};
+use crate::state::{Facts, Found, ModelFacts, Named, Owned, StateError, Stored};
 use axum::Json;
 use axum::extract::{Path, Query, Request};
 use frostline_wire::{
@@ -43,18 +43,24 @@ pub(super) async fn list_guests(caller: Caller) -> Json<Vec<GuestInfo>> {
     Json(caller.guests().names().into_iter().filter_map(info).collect())
 }
 
-/// By name; a shared model hides behind one of the tenant's own.
-pub(super) async fn list_models(caller: Caller) -> Json<Vec<ModelInfo>> {
-    let with = |shared| {
-        move |(name, stored): (String, Arc<Stored<ModelFacts>>)| {
-            let info = stored.info(&name, shared);
-            (name, info)
-        }
+/// By name, `?sha256=` those with that version; a shared model hides behind one of the tenant's own.
+pub(super) async fn list_models(caller: Caller, uri: Uri) -> Result<Json<Vec<ModelInfo>>, Refusal> {
+    let wanted = sha256(&uri)?;
+    let listed = |models: Owned<'_, ModelFacts>, shared: bool| {
+        let info = |named: Named<ModelFacts>| {
+            let version = match &wanted {
+                Some(wanted) => named.versions.iter().rfind(|version| version.sha256 == *wanted),
+                None => named.versions.last(),
+            };
+            let info = version?.info(&named.name, shared);
+            Some((named.name, info))
+        };
+        models.names().into_iter().filter_map(info).collect::<Vec<_>>()
     };
-    let shared = caller.shared_models().list().into_iter().map(with(true));
-    let own = caller.models().list().into_iter().map(with(false));
+    let shared = listed(caller.shared_models(), true).into_iter();
+    let own = listed(caller.models(), false);
     let models: BTreeMap<String, ModelInfo> = shared.chain(own).collect();
-    Json(models.into_values().collect())
+    Ok(Json(models.into_values().collect()))
 }
 
 pub(super) async fn show_guest(

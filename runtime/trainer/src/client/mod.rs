@@ -219,6 +219,22 @@ impl HostClient {
             .await
     }
 
+    /// Those of [`HostClient::models`] that have a version with this hash.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub(crate) async fn models_like(&self, sha256: &str) -> Result<Vec<ModelInfo>, ClientError> {
+        self.transport
+            .json(
+                Method::GET,
+                "/v1/models",
+                &[("sha256", sha256)],
+                None,
+                &self.meter,
+            )
+            .await
+    }
+
     /// The model `name`, `None` when there is none.
     ///
     /// # Errors

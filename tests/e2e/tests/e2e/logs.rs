@@ -1,11 +1,11 @@
 //! What a host writes to its log about an extraction.
 
 use crate::harness::{Scratch, binary, events, guest};
+use crate::raw::Asker;
 use frostline_e2e::{HostProcess, finish};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -45,40 +45,16 @@ impl Logging {
         events(&self.scratch.train(&[&own, flags].concat()));
     }
 
-    fn get(&self, path: &str) -> Value {
-        let answer = self.ask("GET", path, "");
-        let body = answer.split("\r\n\r\n").nth(1).unwrap();
-        serde_json::from_str(body).unwrap()
-    }
-
-    /// One request with a trace, and its answer as far as that is text.
-    fn ask(&self, method: &str, path: &str, body: &str) -> String {
-        let mut stream = TcpStream::connect(self.host.address()).unwrap();
-        let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: host\r\nConnection: close\r\nAuthorization: Bearer {}\r\n\
-             traceparent: 00-{TRACE}-00f067aa0ba902b7-01\r\nContent-Length: {}\r\n\r\n{body}",
-            self.token(),
-            body.len()
-        );
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).unwrap();
-        String::from_utf8_lossy(&answer).into_owned()
-    }
-
-    /// Asks for one photo's features with what a training left at the host.
+    /// Asks for one photo's features, with a trace, and with what a training left at the host.
     fn extract(&self, parameters: &str) {
-        let pin = |kind: &str| {
-            let all = self.get(&format!("/v1/{kind}"));
-            json!({ "name": all[0]["name"], "sha256": all[0]["sha256"] })
-        };
+        let mut asker = Asker::new(self.host.address(), self.host.token_file());
         let root = format!("file://{}", self.scratch.path("photos").display());
-        let objects = self.get(&format!("/v1/objects?root={root}&limit=1"));
-        let request = json!({
-            "root": root, "split": "features", "guest": pin("guests"), "model": pin("models"), "parameters": parameters,
-            "samples": [{ "position": 0, "key": objects["objects"][0]["key"] }],
-        });
-        let answer = self.ask("POST", "/v1/extractions", &request.to_string());
+        let request = asker.extraction(&root, "features", parameters, 1);
+        asker.headers = format!("traceparent: 00-{TRACE}-00f067aa0ba902b7-01\r\n");
+        let mut answer = Vec::new();
+        let mut stream = asker.send("POST", "/v1/extractions", &request);
+        stream.read_to_end(&mut answer).unwrap();
+        let answer = String::from_utf8_lossy(&answer);
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
 

@@ -17,6 +17,7 @@ mod lanes;
 mod logs;
 mod operating;
 mod place;
+mod raw;
 mod real_data;
 mod s3;
 mod several_hosts;

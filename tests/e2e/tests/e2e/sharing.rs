@@ -1,9 +1,14 @@
 //! What an admin offers to all tenants, and what it keeps one of them from running.
 
-use crate::harness::{demo, events, sorted};
+use crate::harness::{demo, events, series, sorted};
 use crate::place::Place;
+use crate::raw::Asker;
+use frostline_graph::Model;
+use frostline_graph::onnx::OperatorSetId;
+use prost::Message;
 use serde_json::Value;
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 
 /// The upload of a training's layers.
@@ -79,11 +84,19 @@ fn a_shared_model_serves_every_tenant_until_it_is_removed() {
 #[test]
 fn a_shared_model_is_checked_and_named_like_any_other() {
     let place = Place::new();
-    let labels = demo("photos").join("../README.md");
+    let mut proto = Model::read(demo("backbone.onnx")).unwrap().into_proto();
+    proto.opset_import.push(OperatorSetId {
+        domain: "com.example".to_owned(),
+        version: 1,
+    });
+    proto.graph.as_mut().unwrap().node[0].domain = "com.example".to_owned();
+    let custom = place.scratch.path("custom.onnx");
+    fs::write(&custom, proto.encode_to_vec()).unwrap();
     for (name, file, word) in [
         ("Upper", demo("backbone.onnx"), "cannot be"),
         ("a", place.scratch.path("nothing.onnx"), "nothing.onnx"),
-        ("a", labels, "ONNX"),
+        ("a", demo("README.md"), "README.md"),
+        ("a", custom, "com.example"),
     ] {
         let run = place.admin(&["model", "publish", name, file.to_str().unwrap()]);
         assert_ne!(run.code, Some(0), "{run:?}");
@@ -139,4 +152,50 @@ fn a_disabled_guest_is_refused_until_it_is_enabled() {
         assert_eq!(run.code, Some(1));
         assert!(run.stderr.contains("has no guest"), "{}", run.stderr);
     }
+}
+
+/// The recipe by which the stock guest prepares photos for the demo's backbone.
+const PIXELS: &str =
+    r#"{"resize":128,"crop_height":128,"crop_width":128,"mean":[0.5,0.5,0.5],"std":[0.5,0.5,0.5]}"#;
+
+#[test]
+fn an_extraction_of_a_guest_that_is_disabled_does_not_end_well() {
+    let place = Place::new();
+    let acme = place.add("acme");
+    events(&place.train(&acme));
+    let guests = place.answer(&["guest", "list", "acme"]);
+    let named = format!("acme/{}", guests[0]["name"].as_str().unwrap());
+    let asker = Asker::new(place.host.address(), &acme);
+    let root = format!("file://{}", place.scratch.path("photos").display());
+    // A gigabyte, of which the host makes no more than is read.
+    let request = asker.extraction(&root, "stem", PIXELS, 4096);
+    let mut stream = asker.send("POST", "/v1/extractions", &request);
+    let mut start = [0; 12];
+    stream.read_exact(&mut start).unwrap();
+    assert_eq!(&start, b"HTTP/1.1 200");
+    place.answer(&["guest", "disable", &named]);
+    let mut rest = Vec::new();
+    // Whether the connection is reset depends on how much of it was read.
+    let _ = stream.read_to_end(&mut rest);
+    assert!(rest.len() < 4096 * 262_144, "{} bytes came", rest.len());
+    assert!(!rest.ends_with(b"0\r\n\r\n"), "the answer ended like a whole one");
+}
+
+#[test]
+fn a_trainer_sends_nothing_of_a_network_that_is_shared() {
+    let place = Place::new();
+    let acme = place.add("acme");
+    let own = events(&place.train(&acme));
+    let other = place.add("other");
+    place.answer(&[
+        "model",
+        "publish",
+        "backbone",
+        demo("backbone.onnx").to_str().unwrap(),
+    ]);
+    let shared = events(&place.train(&other));
+    assert_eq!(layers(&shared)["name"], "backbone");
+    assert_eq!(layers(&shared)["skipped"], true);
+    assert_eq!(place.answer(&["model", "list", "other"]), serde_json::json!([]));
+    assert_eq!(series(&shared, "step", "loss"), series(&own, "step", "loss"));
 }

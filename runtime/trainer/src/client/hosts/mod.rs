@@ -11,7 +11,7 @@ use super::{ByteMeter, ClientError, HostClient, Uploaded};
 use crate::retry::may_pass;
 use crate::{Events, TrainerError, UploadKind};
 use bytes::Bytes;
-use frostline_wire::{Description, DescriptionRequest, Layout, ObjectInfo};
+use frostline_wire::{Description, DescriptionRequest, Layout, ModelInfo, ObjectInfo};
 use futures::future::join_all;
 use member::{Upload, lock};
 use std::collections::BTreeSet;
@@ -146,6 +146,22 @@ impl Hosts {
     pub(crate) async fn objects(&self, root: &str, layout: Layout) -> Result<Vec<ObjectInfo>, TrainerError> {
         self.first(|client| async move { client.objects(root, layout).await })
             .await
+    }
+
+    /// The name under which every host has the model with this hash; `None` where one has not, or cannot be asked.
+    pub(crate) async fn name_of(&self, sha256: &str) -> Option<String> {
+        let all = self.each(|host| {
+            let client = self.client(&host);
+            async move { client.models_like(sha256).await }
+        });
+        let all = all.await.ok()?;
+        let names = |models: &Vec<ModelInfo>| -> BTreeSet<String> {
+            let like = models.iter().filter(|model| model.sha256 == sha256);
+            like.map(|model| model.name.clone()).collect()
+        };
+        let everywhere = all.iter().map(names).reduce(|one, other| &one & &other)?;
+        let asked = all.len() == self.fleet.members.len();
+        everywhere.into_iter().next().filter(|_| asked)
     }
 
     /// What a guest does for a model, from the first host that answers.

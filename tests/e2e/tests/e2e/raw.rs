@@ -1,0 +1,62 @@
+//! HTTP by hand, for what no client of ours does.
+
+use serde_json::Value;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+
+/// A tenant at a host.
+pub(crate) struct Asker {
+    address: SocketAddr,
+    token: String,
+    /// Headers beside the usual ones, each with its line's end.
+    pub(crate) headers: String,
+}
+
+impl Asker {
+    pub(crate) fn new(address: SocketAddr, token_file: &Path) -> Self {
+        let token = fs::read_to_string(token_file).unwrap();
+        Self {
+            address,
+            token: token.trim().to_owned(),
+            headers: String::new(),
+        }
+    }
+
+    /// Sends a request; its answer is still to be read, and ends the connection.
+    pub(crate) fn send(&self, method: &str, path: &str, body: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: host\r\nConnection: close\r\nAuthorization: Bearer {}\r\n{}Content-Length: {}\r\n\r\n{body}",
+            self.token,
+            self.headers,
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        stream
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Value {
+        let mut answer = String::new();
+        self.send("GET", path, "").read_to_string(&mut answer).unwrap();
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        serde_json::from_str(body).expect(&answer)
+    }
+
+    /// A request for `samples` samples, all of one photo, with the only guest and model the tenant has.
+    pub(crate) fn extraction(&self, root: &str, split: &str, parameters: &str, samples: usize) -> String {
+        let pin = |kind: &str| {
+            let all = self.get(&format!("/v1/{kind}"));
+            serde_json::json!({ "name": all[0]["name"], "sha256": all[0]["sha256"] })
+        };
+        let objects = self.get(&format!("/v1/objects?root={root}&limit=1"));
+        let key = &objects["objects"][0]["key"];
+        let samples = (0..samples).map(|position| serde_json::json!({ "position": position, "key": key }));
+        let request = serde_json::json!({
+            "root": root, "split": split, "guest": pin("guests"), "model": pin("models"), "parameters": parameters,
+            "samples": samples.collect::<Vec<_>>(),
+        });
+        request.to_string()
+    }
+}
