@@ -94,7 +94,7 @@ pub(crate) enum Guest {
         after_help = "Example:\n  frostline guest show prefix --host http://store:8080 --token-file token"
     )]
     Show {
-        /// Its name
+        /// Its name, NAME:latest or NAME@sha256:HEX
         name: String,
         #[command(flatten)]
         host: RemoteHost,

@@ -68,9 +68,12 @@ pub(super) async fn show_guest(
     Path(name): Path<String>,
     uri: Uri,
 ) -> Result<Json<GuestInfo>, Refusal> {
-    let found = caller.guests().find(&name, sha256(&uri)?.as_deref());
-    let disabled = caller.guests().disabled(&name);
-    Ok(Json(version(found, "guest", &name)?.info(&name, disabled)))
+    let wanted = Reference::parse(&name, &uri)?;
+    let found = caller.guests().find(wanted.name, wanted.sha256.as_deref());
+    let disabled = caller.guests().disabled(wanted.name);
+    Ok(Json(
+        version(found, "guest", wanted.name)?.info(wanted.name, disabled),
+    ))
 }
 
 pub(super) async fn show_model(
@@ -78,8 +81,11 @@ pub(super) async fn show_model(
     Path(name): Path<String>,
     uri: Uri,
 ) -> Result<Json<ModelInfo>, Refusal> {
-    let (found, shared) = caller.find_model(&name, sha256(&uri)?.as_deref());
-    Ok(Json(version(found, "model", &name)?.info(&name, shared)))
+    let wanted = Reference::parse(&name, &uri)?;
+    let (found, shared) = caller.find_model(wanted.name, wanted.sha256.as_deref());
+    Ok(Json(
+        version(found, "model", wanted.name)?.info(wanted.name, shared),
+    ))
 }
 
 pub(super) async fn delete_guest(caller: Caller, Path(name): Path<String>) -> Result<StatusCode, Refusal> {
@@ -164,6 +170,38 @@ pub(super) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Refusal> {
         .map_err(|error| Refusal::request(format!("the query cannot be read: {}", error.body_text())))
 }
 
+/// A version as an address names it: `name` and `name:latest` for the newest, `name@sha256:<hex>` or `name?sha256=<hex>` for that one.
+#[derive(Debug)]
+struct Reference<'a> {
+    name: &'a str,
+    /// `None` for the newest.
+    sha256: Option<String>,
+}
+
+impl<'a> Reference<'a> {
+    fn parse(text: &'a str, uri: &Uri) -> Result<Self, Refusal> {
+        let asked = sha256(uri)?;
+        let (name, named) = match text.split_once('@') {
+            Some((name, digest)) => {
+                let hex = digest.strip_prefix("sha256:").ok_or_else(|| {
+                    Refusal::request(format!("{text:?} names no version; write {name}@sha256:<hex>"))
+                })?;
+                (name, Some(hex.to_ascii_lowercase()))
+            }
+            None => (text.strip_suffix(":latest").unwrap_or(text), None),
+        };
+        if named.is_some() && asked.is_some() && named != asked {
+            return Err(Refusal::request(format!(
+                "{text:?} and ?sha256= name different versions; leave one out"
+            )));
+        }
+        Ok(Self {
+            name,
+            sha256: named.or(asked),
+        })
+    }
+}
+
 /// The version the query names; `None` for the newest.
 pub(super) fn sha256(uri: &Uri) -> Result<Option<String>, Refusal> {
     let wanted: Version = query(uri)?;
@@ -193,6 +231,25 @@ fn gone(caller: &Caller, was_there: bool, what: &str, name: &str) -> Result<Stat
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn references_name_the_newest_or_one_version() {
+        let parse = |text: &str, query: &str| {
+            let uri = format!("/v1/guests/a{query}").parse().unwrap();
+            let found = Reference::parse(text, &uri);
+            found
+                .ok()
+                .map(|found| (found.name.to_owned(), found.sha256.unwrap_or_default()))
+        };
+        let found = |name: &str, sha256: &str| Some((name.to_owned(), sha256.to_owned()));
+        assert_eq!(parse("a", ""), found("a", ""));
+        assert_eq!(parse("a:latest", ""), found("a", ""));
+        assert_eq!(parse("a", "?sha256=aa"), found("a", "aa"));
+        assert_eq!(parse("a@sha256:AA", ""), found("a", "aa"));
+        assert_eq!(parse("a@sha256:aa", "?sha256=aa"), found("a", "aa"));
+        assert_eq!(parse("a@sha256:aa", "?sha256=bb"), None);
+        assert_eq!(parse("a@md5:aa", ""), None);
+    }
 
     #[test]
     fn names_are_plain() {

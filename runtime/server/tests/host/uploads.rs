@@ -65,6 +65,12 @@ async fn uploads_are_versions_that_survive_a_restart() {
     let path = format!("/v1/models/tiny?sha256={}", model.sha256);
     let (_, older) = test.client.get::<ModelInfo>(&path).await;
     assert_eq!(older.sha256, model.sha256);
+    let path = format!("/v1/models/tiny@sha256:{}", model.sha256);
+    assert_eq!(test.client.get::<ModelInfo>(&path).await.1, older);
+    assert_eq!(
+        test.client.get::<ModelInfo>("/v1/models/tiny:latest").await.1,
+        newest
+    );
     assert_eq!(older.input_shape, [3, 8, 8]);
     let cuts: Vec<&str> = older.cuts.iter().map(|cut| cut.name.as_str()).collect();
     assert_eq!(cuts, ["active", "pooled", "flat", "classes"]);
