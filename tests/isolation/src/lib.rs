@@ -13,7 +13,7 @@ mod requests;
 mod scene;
 
 pub use case::{Case, Class, Expected, Seen};
-pub use neighbour::Neighbour;
+pub use neighbour::{Neighbour, distinct};
 pub use scene::Scene;
 
 /// All cases.

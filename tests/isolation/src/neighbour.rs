@@ -13,6 +13,9 @@ use tokio::sync::watch;
 /// What its guest and its model are called, which nobody else may know.
 pub(crate) const NAME: &str = "neighbours";
 
+/// What it calls what it sends for the first time.
+const NEWCOMER: &str = "newcomer";
+
 /// The cut it asks for.
 const CUT: &str = "features";
 
@@ -61,7 +64,7 @@ impl Neighbour {
             format,
             expected: BTreeMap::new(),
         };
-        neighbour.expected = neighbour.extract().await?;
+        neighbour.expected = neighbour.extract(&neighbour.request).await?;
         ensure!(
             neighbour.expected.len() == neighbour.request.samples.len(),
             "the neighbour's own photos are broken"
@@ -96,8 +99,31 @@ impl Neighbour {
         Ok(images as f64 / started.elapsed().as_secs_f64())
     }
 
+    /// From sending a guest and a model that nobody has seen, one `number` each, to the first activations that they give.
+    ///
+    /// # Errors
+    /// When the host does not serve them.
+    pub async fn newcomer(&self, number: usize) -> Result<Duration> {
+        let guest = distinct(&Guest::stock().bytes, number);
+        let mut model = Model::from_bytes(backbone()?)?;
+        model.set_metadata("newcomer", &number.to_string());
+        let model = model.to_bytes()?;
+        let started = Instant::now();
+        let guest = self.client.push_guest(NEWCOMER, guest.into()).await?;
+        let model = self.client.push_model(NEWCOMER, model.into()).await?;
+        let request = ExtractionRequest {
+            guest: Some(pin(NEWCOMER, &guest.sha256)),
+            model: Some(pin(NEWCOMER, &model.sha256)),
+            samples: self.request.samples.iter().take(1).cloned().collect(),
+            ..self.request.clone()
+        };
+        let rows = self.extract(&request).await?;
+        ensure!(rows.len() == 1, "the newcomer got no activations");
+        Ok(started.elapsed())
+    }
+
     async fn check(&self) -> Result<usize> {
-        let rows = self.extract().await?;
+        let rows = self.extract(&self.request).await?;
         for (position, expected) in &self.expected {
             let row = rows
                 .get(position)
@@ -114,10 +140,10 @@ impl Neighbour {
         Ok(rows.len())
     }
 
-    async fn extract(&self) -> Result<BTreeMap<u32, Vec<f32>>> {
+    async fn extract(&self, request: &ExtractionRequest) -> Result<BTreeMap<u32, Vec<f32>>> {
         let mut answer = self
             .client
-            .extract(&self.request, self.format.clone(), 64 << 20)
+            .extract(request, self.format.clone(), 64 << 20)
             .await?;
         let mut rows = BTreeMap::new();
         while let Some(batches) = answer.next().await? {
@@ -131,6 +157,16 @@ impl Neighbour {
         }
         Ok(rows)
     }
+}
+
+/// The same guest with a custom section that tells it from all of other numbers.
+pub fn distinct(guest: &[u8], number: usize) -> Vec<u8> {
+    let mut bytes = guest.to_vec();
+    let text = format!("{number:08}");
+    // Section 0, of 10 bytes: a name of one letter, and the number.
+    bytes.extend([0, 10, 1, b'n']);
+    bytes.extend(text.as_bytes());
+    bytes
 }
 
 pub(crate) fn pin(name: &str, sha256: &str) -> Pin {

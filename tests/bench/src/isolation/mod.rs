@@ -24,6 +24,9 @@ const SHORT: Duration = Duration::from_millis(150);
 const SPAN: Duration = Duration::from_secs(4);
 const TURNS: usize = 3;
 
+/// Guests and models that are new to the host.
+const NEWCOMERS: usize = 9;
+
 /// What an extraction alone beside one hostile tenant may expect of the host.
 const FAIR: f64 = 0.5;
 
@@ -42,6 +45,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         let neighbour = Neighbour::start(&scene).await?;
         let ran = suite(report, &scene, &neighbour).await?;
         memory(report, &scene, &ran).await?;
+        first_results(report, &neighbour).await?;
         beside(report, &scene, &neighbour, &ran).await?;
         drop(scene);
         room::run(report).await
@@ -121,6 +125,20 @@ async fn memory(report: &mut Report, scene: &Scene, ran: &[Ran]) -> Result<()> {
     println!("{panics} panics in the host's log\n");
     report.set("rss_growth_mib", grown);
     report.set("panics", panics);
+    Ok(())
+}
+
+/// How long a guest and a model that nobody has seen take from their upload to the first activations.
+async fn first_results(report: &mut Report, neighbour: &Neighbour) -> Result<()> {
+    let mut seconds = Vec::new();
+    for number in 0..NEWCOMERS {
+        seconds.push(neighbour.newcomer(number).await?.as_secs_f64());
+    }
+    let first = median(&seconds);
+    println!(
+        "a new guest and a new model, from upload to first result: {first:.2} s in the median of {NEWCOMERS}\n"
+    );
+    report.set("upload_to_first_result_seconds", first);
     Ok(())
 }
 

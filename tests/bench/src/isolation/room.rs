@@ -2,6 +2,7 @@
 
 use crate::report::{Report, median, quantile};
 use anyhow::{Context, Result};
+use frostline_isolation::distinct;
 use frostline_sandbox::{
     Allowance, CallContext, CutView, Guest, Job, Labels, Limits, ModelView, Sandbox, SandboxConfig,
 };
@@ -59,10 +60,10 @@ async fn starts(report: &mut Report, sandbox: &Sandbox) -> Result<()> {
 /// Guests that are stored, checked, compiled and mapped, one a tenant.
 async fn idle(report: &mut Report, sandbox: &Sandbox) -> Result<Vec<Guest>> {
     let count = if report.quick() { IDLE / 5 } else { IDLE };
-    let before = resident()?;
+    let (stock, before) = (GuestFile::stock().bytes, resident()?);
     let mut guests = Vec::with_capacity(count);
     for number in 0..count {
-        guests.push(sandbox.prepare(numbered(number)).await?);
+        guests.push(sandbox.prepare(distinct(&stock, number)).await?);
     }
     let each = (resident()? - before) / count as f64;
     let fit = (ROOM / each).floor();
@@ -106,16 +107,6 @@ async fn live(report: &mut Report, guests: &[Guest]) -> Result<()> {
     );
     report.set("live_tenants_in_2_gib", fit);
     Ok(())
-}
-
-/// The stock guest with a custom section of its own, so that each is another guest.
-fn numbered(number: usize) -> Vec<u8> {
-    let mut bytes = GuestFile::stock().bytes.to_vec();
-    let text = format!("{number:08}");
-    // Section 0, of 10 bytes: a name of one letter, and the number.
-    bytes.extend([0, 10, 1, b'n']);
-    bytes.extend(text.as_bytes());
-    bytes
 }
 
 fn model() -> Arc<ModelView> {
