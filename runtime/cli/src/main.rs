@@ -1,6 +1,7 @@
 //! The `frostline` command: train and evaluate on the compute side, serve and look after a storage host.
 
 mod admin;
+mod arenas;
 mod arguments;
 mod authoring;
 mod eval;
@@ -29,6 +30,9 @@ fn main() -> ExitCode {
     // Before anything else is started in a process that is to do only this.
     if let Command::CompileGuest(flags) = &arguments.command {
         return flags.compiler().run();
+    }
+    if let Command::Serve(_) = &arguments.command {
+        arenas::keep_few();
     }
     start_log(&arguments);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {

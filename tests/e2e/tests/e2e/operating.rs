@@ -108,3 +108,15 @@ fn a_drained_host_says_so() {
         "it still answers"
     );
 }
+
+#[test]
+fn a_host_keeps_few_arenas_of_memory() {
+    let place = Place::new();
+    let environment = std::fs::read(format!("/proc/{}/environ", place.host.id())).unwrap();
+    let setting = environment
+        .split(|byte| *byte == 0)
+        .find_map(|variable| variable.strip_prefix(b"MALLOC_ARENA_MAX="));
+    let arenas: usize = std::str::from_utf8(setting.unwrap()).unwrap().parse().unwrap();
+    assert!((2..=8).contains(&arenas), "{arenas}");
+    assert!(place.get("/healthz").ends_with("ok\n"));
+}

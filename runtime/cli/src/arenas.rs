@@ -1,0 +1,34 @@
+//! How much memory a host keeps that it no longer needs.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// The setting of glibc's allocator that says how many arenas it may make. Other allocators do not look at it.
+const ARENAS: &str = "MALLOC_ARENA_MAX";
+
+/// Fewest and most arenas: threads wait for one another in one, and what lies free in one is of no use to another.
+const FEWEST: usize = 2;
+const MOST: usize = 8;
+
+/// Starts this program again with few arenas, unless how many there may be was said before: it can only be said before a process
+/// starts, and by default there are eight for each core, among which a host's short-lived threads scatter what they free. The process
+/// stays the same to whoever started it. Where that fails the host goes on as it is.
+pub(crate) fn keep_few() {
+    if std::env::var_os(ARENAS).is_some() {
+        return;
+    }
+    let Ok(program) = std::env::current_exe() else {
+        return;
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut arguments = std::env::args_os();
+    let name = arguments
+        .next()
+        .unwrap_or_else(|| program.clone().into_os_string());
+    let error = Command::new(program)
+        .arg0(name)
+        .args(arguments)
+        .env(ARENAS, (cores / 4).clamp(FEWEST, MOST).to_string())
+        .exec();
+    eprintln!("warning: {ARENAS} cannot be set, so this host may keep more memory than it needs: {error}");
+}
