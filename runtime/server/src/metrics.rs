@@ -21,6 +21,7 @@ pub(crate) struct Metrics {
     pub(crate) answer_bytes: Counter,
     pub(crate) upload_bytes: Counter,
     pub(crate) connections: Gauge,
+    pub(crate) connections_refused: Counter,
     pub(crate) call_seconds: Seconds,
     pub(crate) extraction_seconds: Seconds,
     /// For `/v1/load`.
@@ -201,6 +202,11 @@ impl Metrics {
             self.upload_bytes.clone(),
         );
         registry.register("connections", "Open connections", self.connections.clone());
+        registry.register(
+            "connections_refused",
+            "Connections closed at once, since half of all came from their address",
+            self.connections_refused.clone(),
+        );
         let seconds = Unit::Seconds;
         registry.register_with_unit(
             "call",

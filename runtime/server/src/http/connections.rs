@@ -71,6 +71,7 @@ pub(crate) async fn serve(
             continue;
         };
         let Some(counted) = addresses.count(from) else {
+            service.metrics.connections_refused.inc();
             tracing::debug!(%from, "a connection was closed: half of all this host takes come from there");
             continue;
         };

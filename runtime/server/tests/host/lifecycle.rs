@@ -1,4 +1,4 @@
-use crate::support::{End, TestHost, rows, sample};
+use crate::support::{End, TestHost, body, rows, sample};
 use frostline_server::HostSettings;
 use frostline_wire::{ErrorClass, ExtractionRequest, RowFormat};
 use http::{Method, StatusCode};
@@ -73,6 +73,8 @@ async fn an_extraction_past_its_deadline_is_aborted_and_never_ends_cleanly() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_address_does_not_take_all_connections() {
     let test = TestHost::with(|settings| settings.limits.connections = 8).await;
+    // Its connection stays open and is one of the four.
+    body(test.client.send(Method::GET, "/healthz", "").await).await;
     let address = test.host.as_ref().unwrap().address();
     let mut held = Vec::new();
     for _ in 0..8 {
@@ -84,8 +86,14 @@ async fn one_address_does_not_take_all_connections() {
         closed += usize::from(read.is_ok());
     }
     assert_eq!(
-        closed, 4,
-        "the first four wait for a request, the others were turned away"
+        closed, 5,
+        "three more wait for a request, the others were turned away"
+    );
+    let metrics = body(test.client.send(Method::GET, "/metrics", "").await).await;
+    let metrics = String::from_utf8(metrics.to_vec()).unwrap();
+    assert!(
+        metrics.contains("frostline_connections_refused_total 5"),
+        "{metrics}"
     );
 }
 
@@ -150,7 +158,7 @@ async fn metrics_count_what_happened() {
     rows(RowFormat::Object, &request, test.client.extract(&request).await).await;
     test.idle().await;
     let answer = test.client.send(Method::GET, "/metrics", "").await;
-    let text = String::from_utf8(crate::support::body(answer).await.to_vec()).unwrap();
+    let text = String::from_utf8(body(answer).await.to_vec()).unwrap();
     assert!(
         text.contains("frostline_samples_total{split=\"None\",failed=\"False\"} 5"),
         "{text}"
