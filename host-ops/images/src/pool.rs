@@ -1,8 +1,8 @@
 use crate::ImageError;
-use frostline_batching::Turns;
+use frostline_batching::TurnQueue;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, oneshot};
 
@@ -11,7 +11,7 @@ const TURN: Duration = Duration::from_millis(5);
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// A bounded number of decoding threads that every job of a process shares, in [`Turns`] between tenants by the time they
+/// A bounded number of decoding threads that every job of a process shares, in turns between tenants by the time they
 /// hold a thread; within a tenant, first come, first served.
 ///
 /// Work is never interrupted, so it should come in small pieces: one image, or the rows of one answer. Clones share the
@@ -26,20 +26,10 @@ pub struct DecodePool {
 
 /// There until the last handle is dropped.
 struct Threads {
-    queue: Arc<Queue>,
+    queue: Arc<TurnQueue<Work>>,
     count: usize,
     /// Of tenants that have a handle.
     places: Mutex<BTreeMap<Arc<str>, Weak<Semaphore>>>,
-}
-
-struct Queue {
-    state: Mutex<State>,
-    more: Condvar,
-}
-
-struct State {
-    turns: Turns<Work>,
-    closed: bool,
 }
 
 impl DecodePool {
@@ -49,13 +39,7 @@ impl DecodePool {
     /// The operating system's own when it gives no thread.
     pub fn start(threads: usize) -> std::io::Result<Self> {
         let started = Arc::new(Threads {
-            queue: Arc::new(Queue {
-                state: Mutex::new(State {
-                    turns: Turns::new(TURN),
-                    closed: false,
-                }),
-                more: Condvar::new(),
-            }),
+            queue: Arc::new(TurnQueue::new(TURN)),
             count: threads.max(1),
             places: Mutex::default(),
         });
@@ -63,7 +47,7 @@ impl DecodePool {
             let queue = Arc::clone(&started.queue);
             std::thread::Builder::new()
                 .name(format!("decode-{number}"))
-                .spawn(move || queue.serve())?;
+                .spawn(move || serve(&queue))?;
         }
         Ok(Self::of(started, ""))
     }
@@ -127,49 +111,17 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // Work is dropped after the lock: that may wake others.
-        let left = self.queue.close();
-        drop(left);
+        self.queue.close();
     }
 }
 
-impl Queue {
-    fn push(&self, tenant: &str, work: Work) {
-        self.lock().turns.push(tenant, work);
-        self.more.notify_one();
-    }
-
-    /// Does what there is to do until the queue is closed.
-    fn serve(&self) {
-        while let Some((tenant, work)) = self.next() {
-            let since = Instant::now();
-            // A panic costs its own answer, not the thread.
-            let _ = catch_unwind(AssertUnwindSafe(work));
-            self.lock().turns.ran(&tenant, since.elapsed());
-        }
-    }
-
-    fn next(&self) -> Option<(Arc<str>, Work)> {
-        let mut state = self.lock();
-        while !state.closed {
-            if let Some(next) = state.turns.begin() {
-                return Some(next);
-            }
-            state = self.more.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        None
-    }
-
-    fn close(&self) -> Vec<Work> {
-        let mut state = self.lock();
-        state.closed = true;
-        self.more.notify_all();
-        state.turns.drain()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing inside can be left half-done by a panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+/// Does what there is to do until the queue is closed.
+fn serve(queue: &TurnQueue<Work>) {
+    while let Some((tenant, work)) = queue.next() {
+        let since = Instant::now();
+        // A panic costs its own answer, not the thread.
+        let _ = catch_unwind(AssertUnwindSafe(work));
+        queue.ran(&tenant, since.elapsed());
     }
 }
 

@@ -1,11 +1,11 @@
 use crate::error::SandboxError;
 use crate::meter::thread_cpu;
 use async_task::{Builder, Runnable};
-use frostline_batching::Turns;
+use frostline_batching::TurnQueue;
 use futures::FutureExt;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::{Handle, Runtime};
 use tracing::{Instrument, Span};
@@ -13,7 +13,7 @@ use tracing::{Instrument, Span};
 /// The threads guest code runs on, and nothing else: a guest that computes for long delays other guests at most, and those
 /// of other tenants by no more than their turn.
 pub(crate) struct GuestThreads {
-    queue: Arc<Queue>,
+    queue: Arc<TurnQueue<Ready>>,
     /// Its one thread sees to timers. There until dropped.
     runtime: Option<Runtime>,
     handle: Handle,
@@ -21,16 +21,6 @@ pub(crate) struct GuestThreads {
 
 /// A guest's call that can go on; knows its tenant.
 type Ready = Runnable<Arc<str>>;
-
-struct Queue {
-    state: Mutex<State>,
-    more: Condvar,
-}
-
-struct State {
-    turns: Turns<Ready>,
-    closed: bool,
-}
 
 impl GuestThreads {
     /// Starts `threads` threads; `slice` is about how long guest code runs between interruptions.
@@ -45,19 +35,13 @@ impl GuestThreads {
             .map_err(no_threads)?;
         let handle = runtime.handle().clone();
         let started = Self {
-            queue: Arc::new(Queue {
-                state: Mutex::new(State {
-                    turns: Turns::new(slice),
-                    closed: false,
-                }),
-                more: Condvar::new(),
-            }),
+            queue: Arc::new(TurnQueue::new(slice)),
             handle: handle.clone(),
             runtime: Some(runtime),
         };
         for _ in 0..threads.max(1) {
             let (queue, handle) = (Arc::clone(&started.queue), handle.clone());
-            let work = move || queue.work(&handle);
+            let work = move || work(&queue, &handle);
             std::thread::Builder::new()
                 .name("guest".to_owned())
                 .spawn(work)
@@ -75,9 +59,13 @@ impl GuestThreads {
     ) -> Result<T, SandboxError> {
         let queue = Arc::clone(&self.queue);
         let call = AssertUnwindSafe(call.in_current_span()).catch_unwind();
-        let (ready, task) = Builder::new()
-            .metadata(Arc::<str>::from(tenant))
-            .spawn(|_| call, move |ready: Ready| queue.push(ready));
+        let (ready, task) = Builder::new().metadata(Arc::<str>::from(tenant)).spawn(
+            |_| call,
+            move |ready: Ready| {
+                let tenant = Arc::clone(ready.metadata());
+                queue.push(&tenant, ready);
+            },
+        );
         ready.schedule();
         match task.fallible().await {
             Some(Ok(done)) => Ok(done),
@@ -104,60 +92,19 @@ impl GuestThreads {
 
 impl Drop for GuestThreads {
     fn drop(&mut self) {
-        // Calls are dropped after the lock: that may wake others.
-        let left = self.queue.close();
-        drop(left);
+        self.queue.close();
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
 }
 
-impl Queue {
-    fn push(&self, ready: Ready) {
-        let tenant = Arc::clone(ready.metadata());
-        let mut state = self.lock();
-        if state.closed {
-            drop(state);
-            drop(ready);
-            return;
-        }
-        state.turns.push(&tenant, ready);
-        drop(state);
-        self.more.notify_one();
-    }
-
-    /// Runs what is ready until the queue is closed.
-    fn work(&self, handle: &Handle) {
-        let _timers = handle.enter();
-        while let Some((tenant, ready)) = self.next() {
-            let before = thread_cpu();
-            ready.run();
-            let time = thread_cpu().saturating_sub(before);
-            self.lock().turns.ran(&tenant, time);
-        }
-    }
-
-    fn next(&self) -> Option<(Arc<str>, Ready)> {
-        let mut state = self.lock();
-        while !state.closed {
-            if let Some(next) = state.turns.begin() {
-                return Some(next);
-            }
-            state = self.more.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        None
-    }
-
-    fn close(&self) -> Vec<Ready> {
-        let mut state = self.lock();
-        state.closed = true;
-        self.more.notify_all();
-        state.turns.drain()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing inside can be left half-done by a panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+/// Runs what is ready until the queue is closed.
+fn work(queue: &TurnQueue<Ready>, handle: &Handle) {
+    let _timers = handle.enter();
+    while let Some((tenant, ready)) = queue.next() {
+        let before = thread_cpu();
+        ready.run();
+        queue.ran(&tenant, thread_cpu().saturating_sub(before));
     }
 }
