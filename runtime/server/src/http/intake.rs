@@ -102,20 +102,17 @@ pub(super) async fn upload(
     what: &'static str,
     limit: u64,
 ) -> Result<Upload, Refusal> {
-    let place = place(caller)?;
-    let bytes = whole(&request, what, offset(request.headers())?, limit)?;
-    let room = room(caller, &caller.tenant().upload_room, bytes).await?;
-    let tenants = TenantsPlace {
-        _place: place,
-        _room: room,
+    let place = TenantsPlace {
+        permit: place(caller)?,
+        room: Arc::clone(&caller.tenant().upload_room),
     };
-    receive(caller, &caller.tenant().name, Some(tenants), request, what, limit).await
+    receive(caller, &caller.tenant().name, Some(place), request, what, limit).await
 }
 
-/// What an upload takes of its tenant's own, until it is stored or refused.
+/// One of a tenant's places for uploads, and what its uploads may fill together.
 pub(super) struct TenantsPlace {
-    _place: OwnedSemaphorePermit,
-    _room: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
+    room: Arc<Semaphore>,
 }
 
 /// Reads an upload of at most `limit` bytes to its end and hashes it. Room for it is reserved before a byte is read.
@@ -128,7 +125,7 @@ pub(super) struct TenantsPlace {
 pub(super) async fn receive(
     service: &Arc<Service>,
     owner: &str,
-    tenants: Option<TenantsPlace>,
+    place: Option<TenantsPlace>,
     request: Request,
     what: &'static str,
     limit: u64,
@@ -140,10 +137,7 @@ pub(super) async fn receive(
         )));
     }
     let whole = whole(&request, what, offset, limit)?;
-    let reserved = Reserved {
-        _tenants: tenants,
-        _room: room(service, &service.uploads, whole).await?,
-    };
+    let reserved = Reserved::of(service, place, whole).await?;
     let (claim, file) = match digest {
         None => (None, service.partials.unnamed().await?),
         Some(sha256) => {
@@ -192,8 +186,30 @@ fn whole(request: &Request, what: &str, offset: u64, limit: u64) -> Result<u64, 
     }
 }
 
+/// What an upload holds until it is stored or refused.
+struct Reserved {
+    _place: Option<OwnedSemaphorePermit>,
+    _share: Option<OwnedSemaphorePermit>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl Reserved {
+    /// Room for `bytes`, of the tenant's share first, so that who waits for more than that keeps nobody else waiting.
+    async fn of(service: &Service, place: Option<TenantsPlace>, bytes: u64) -> Result<Self, Refusal> {
+        let (permit, share) = match place {
+            Some(TenantsPlace { permit, room }) => (Some(permit), Some(part(service, &room, bytes).await?)),
+            None => (None, None),
+        };
+        Ok(Self {
+            _place: permit,
+            _share: share,
+            _room: part(service, &service.uploads, bytes).await?,
+        })
+    }
+}
+
 /// A part of the room that is set aside for uploads.
-async fn room(service: &Service, room: &Arc<Semaphore>, bytes: u64) -> Result<OwnedSemaphorePermit, Refusal> {
+async fn part(service: &Service, room: &Arc<Semaphore>, bytes: u64) -> Result<OwnedSemaphorePermit, Refusal> {
     let reserve = Arc::clone(room).acquire_many_owned(upload_units(bytes));
     let reserved = tokio::time::timeout(service.config.limits.stall, reserve).await;
     let reserved = reserved.map_err(|_| Refusal::Busy {
@@ -201,13 +217,6 @@ async fn room(service: &Service, room: &Arc<Semaphore>, bytes: u64) -> Result<Ow
         retry_after: LATER,
     })?;
     reserved.map_err(|_| Refusal::Stopping)
-}
-
-/// What an upload holds until it is stored or refused. The tenant's part is taken first, so that who waits for more than that keeps
-/// nobody else waiting.
-struct Reserved {
-    _tenants: Option<TenantsPlace>,
-    _room: OwnedSemaphorePermit,
 }
 
 /// An upload on its way to its file.
