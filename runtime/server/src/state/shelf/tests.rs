@@ -1,0 +1,157 @@
+use super::*;
+use crate::state::changes::Changes;
+
+async fn shelf(folder: &std::path::Path, versions: usize) -> Shelf<u32> {
+    let store = Arc::new(Store::open(folder.to_str().unwrap()).unwrap());
+    let changes = Arc::new(Changes::open(Arc::clone(&store)).await.unwrap());
+    let documents = Documents::open((Arc::clone(&store), changes, "things"))
+        .await
+        .unwrap();
+    Shelf::new("things", store, Arc::new(documents), 2, versions)
+}
+
+async fn put(shelf: &Shelf<u32>, name: &str, sha256: &str) -> bool {
+    shelf
+        .of("acme")
+        .put(name, sha256, Bytes::from(sha256.to_owned()), 1)
+        .await
+        .unwrap()
+        .1
+}
+
+fn sha<F>(found: Found<F>) -> Option<String> {
+    match found {
+        Found::Version(stored) => Some(stored.sha256.clone()),
+        _ => None,
+    }
+}
+
+#[tokio::test]
+async fn the_newest_wins_older_ones_stay_reachable_and_all_survive_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = shelf(folder.path(), 2).await;
+    assert!(put(&first, "a", "one").await);
+    assert!(!put(&first, "a", "one").await);
+    assert!(put(&first, "a", "two").await);
+    for shelf in [&first, &shelf(folder.path(), 2).await] {
+        assert_eq!(sha(shelf.of("acme").find("a", None)).as_deref(), Some("two"));
+        assert_eq!(
+            sha(shelf.of("acme").find("a", Some("one"))).as_deref(),
+            Some("one")
+        );
+        assert!(matches!(
+            shelf.of("acme").find("a", Some("three")),
+            Found::Other(_)
+        ));
+        assert_eq!(shelf.of("acme").find("b", None), Found::Nothing);
+        assert_eq!(shelf.blob("one").await.unwrap(), "one");
+    }
+}
+
+#[tokio::test]
+async fn a_disabled_name_stays_so_whatever_is_uploaded_and_wherever_it_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = shelf(folder.path(), 4).await;
+    assert!(put(&first, "a", "one").await);
+    assert!(!first.of("acme").disabled("a"));
+    assert!(first.of("acme").disable("a", true).await.unwrap());
+    assert!(
+        !first.of("acme").disable("b", true).await.unwrap(),
+        "no such name"
+    );
+    assert!(!first.of("acme").disabled("b"));
+    assert!(put(&first, "a", "two").await);
+    let refused = first.of("acme").withdraw("a").await;
+    assert!(matches!(refused, Err(StateError::Disabled { .. })), "{refused:?}");
+    for shelf in [&first, &shelf(folder.path(), 4).await] {
+        assert!(shelf.of("acme").disabled("a"));
+        assert_eq!(sha(shelf.of("acme").find("a", None)).as_deref(), Some("two"));
+    }
+    assert!(first.of("acme").disable("a", false).await.unwrap());
+    assert!(!shelf(folder.path(), 4).await.of("acme").disabled("a"));
+    let names = first.all();
+    assert_eq!(names.len(), 1);
+    assert_eq!((names[0].owner.as_str(), names[0].name.as_str()), ("acme", "a"));
+    assert_eq!(names[0].versions.len(), 2);
+}
+
+#[test]
+fn versions_written_before_names_could_be_disabled_are_read() {
+    let before = r#"[{"sha256":"one","bytes":3,"uploaded_at":1,"blob":"b","facts":7}]"#;
+    let versions: Versions<u32> = serde_json::from_str(before).unwrap();
+    assert!(!versions.disabled);
+    assert_eq!(versions.versions[0].facts, 7);
+    assert_eq!(serde_json::to_string(&versions).unwrap(), before);
+}
+
+#[tokio::test]
+async fn versions_beyond_the_limit_go_with_their_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let shelf = shelf(folder.path(), 1).await;
+    assert!(put(&shelf, "a", "one").await);
+    assert!(put(&shelf, "b", "one").await);
+    assert!(put(&shelf, "a", "two").await);
+    assert_eq!(shelf.blob("one").await.unwrap(), "one", "b still stands for it");
+    assert!(put(&shelf, "b", "two").await);
+    assert!(shelf.blob("one").await.is_err());
+    assert!(
+        shelf.of("acme").put("c", "x", Bytes::new(), 1).await.is_err(),
+        "two names are allowed"
+    );
+}
+
+#[tokio::test]
+async fn deleted_is_gone_and_may_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = shelf(folder.path(), 4).await;
+    assert!(put(&first, "a", "one").await);
+    assert!(first.of("acme").delete("a").await.unwrap());
+    assert!(!first.of("acme").delete("a").await.unwrap());
+    assert_eq!(
+        shelf(folder.path(), 4).await.of("acme").find("a", None),
+        Found::Nothing
+    );
+    assert!(put(&first, "a", "one").await);
+    assert_eq!(
+        sha(shelf(folder.path(), 4).await.of("acme").find("a", None)).as_deref(),
+        Some("one")
+    );
+}
+
+#[tokio::test]
+async fn bytes_go_with_their_versions_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = shelf(folder.path(), 1).await;
+    assert!(put(&first, "a", "one").await);
+    assert!(put(&first, "a", "two").await);
+    assert!(put(&first, "b", "two").await);
+    assert!(first.of("acme").delete("b").await.unwrap());
+    let blobs = || {
+        std::fs::read_dir(folder.path().join("blobs/things/acme"))
+            .unwrap()
+            .count()
+    };
+    assert_eq!(blobs(), 1);
+    assert_eq!(first.blob("two").await.unwrap(), "two");
+    assert!(matches!(first.blob("one").await, Err(StateError::Gone { .. })));
+}
+
+#[tokio::test]
+async fn a_tenant_sees_its_own_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let shelf = shelf(folder.path(), 4).await;
+    for (tenant, sha256) in [("acme", "one"), ("acme2", "two")] {
+        let bytes = Bytes::from(sha256);
+        shelf.of(tenant).put("a", sha256, bytes, 1).await.unwrap();
+    }
+    assert_eq!(sha(shelf.of("acme").find("a", None)).as_deref(), Some("one"));
+    assert!(
+        matches!(shelf.of("acme").find("a", Some("two")), Found::Other(stored) if stored.sha256 == "one")
+    );
+    assert_eq!(shelf.of("other").find("a", None), Found::Nothing);
+    assert_eq!(shelf.of("acme").list().len(), 1);
+    assert!(!shelf.of("other").delete("a").await.unwrap());
+    assert!(shelf.of("acme").delete("a").await.unwrap());
+    assert_eq!(sha(shelf.of("acme2").find("a", None)).as_deref(), Some("two"));
+    assert_eq!(shelf.blob("two").await.unwrap(), "two");
+}

@@ -1,0 +1,82 @@
+//! What a name on a shelf stands for, and how that is written down.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// What uploads of one kind say of themselves.
+pub(crate) trait Facts: Serialize + DeserializeOwned + Clone + PartialEq + Send + Sync {}
+
+impl<F: Serialize + DeserializeOwned + Clone + PartialEq + Send + Sync> Facts for F {}
+
+/// One version of a name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Stored<F> {
+    pub(crate) sha256: String,
+    pub(crate) bytes: u64,
+    pub(crate) uploaded_at: u64,
+    /// Where its bytes are.
+    pub(super) blob: String,
+    pub(crate) facts: F,
+}
+
+/// What a name stands for.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(from = "Written<F>", into = "Written<F>", bound = "F: Facts")]
+pub(crate) struct Versions<F> {
+    /// Oldest first; never empty.
+    pub(super) versions: Vec<Arc<Stored<F>>>,
+    /// Whether the name is refused, whatever its versions.
+    pub(super) disabled: bool,
+}
+
+/// [`Versions`] as they are stored: those of a name that is not disabled alone, as they always were.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged, bound = "F: Facts")]
+enum Written<F> {
+    Enabled(Vec<Arc<Stored<F>>>),
+    Marked {
+        versions: Vec<Arc<Stored<F>>>,
+        disabled: bool,
+    },
+}
+
+impl<F> From<Written<F>> for Versions<F> {
+    fn from(written: Written<F>) -> Self {
+        let (versions, disabled) = match written {
+            Written::Enabled(versions) => (versions, false),
+            Written::Marked { versions, disabled } => (versions, disabled),
+        };
+        Self { versions, disabled }
+    }
+}
+
+impl<F> From<Versions<F>> for Written<F> {
+    fn from(Versions { versions, disabled }: Versions<F>) -> Self {
+        if disabled {
+            Self::Marked { versions, disabled }
+        } else {
+            Self::Enabled(versions)
+        }
+    }
+}
+
+/// A name with all its versions, as an admin looks at it.
+pub(crate) struct Named<F> {
+    pub(crate) owner: String,
+    pub(crate) name: String,
+    /// Oldest first; never empty.
+    pub(crate) versions: Vec<Arc<Stored<F>>>,
+    pub(crate) disabled: bool,
+}
+
+/// What a name and a hash lead to.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Found<F> {
+    /// The version asked for.
+    Version(Arc<Stored<F>>),
+    /// The name stands for other bytes.
+    Other(Arc<Stored<F>>),
+    /// No such name.
+    Nothing,
+}
