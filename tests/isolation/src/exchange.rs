@@ -68,6 +68,16 @@ pub(crate) fn extraction(scene: &Scene, samples: &str) -> Result<Sent> {
     )
 }
 
+/// Asks for all photos and leaves after a while, without reading.
+pub(crate) fn abandon(scene: &Scene, after: Duration) -> Result<Sent> {
+    let sample = |(position, key): (usize, &String)| format!(r#"{{"position":{position},"key":"{key}"}}"#);
+    let samples: Vec<String> = scene.photos.iter().enumerate().map(sample).collect();
+    Ok(Sent {
+        then: Then::Leave(after),
+        ..extraction(scene, &format!("[{}]", samples.join(",")))?
+    })
+}
+
 /// One sample, which must come back as a row with an error and nothing of what it names.
 pub(crate) fn key(scene: &Scene, key: &str) -> Result<Sent> {
     extraction(

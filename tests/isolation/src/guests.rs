@@ -1,7 +1,7 @@
 //! Guests that misbehave: the table of `frostline-behaviours`, on a real host with a small network.
 
 use crate::case::{Act, Case, Class, Expected, Seen};
-use crate::neighbour::{pin, sample};
+use crate::neighbour::{photos, pin};
 use crate::scene::{HOSTILE, Scene};
 use anyhow::Result;
 use bytes::Bytes;
@@ -84,7 +84,6 @@ async fn attempt(scene: &Scene, client: &HostClient, bytes: Bytes) -> Result<Res
     if let Err(error) = client.describe(&describe).await {
         return Ok(Err(error));
     }
-    let photos = scene.photos.iter().take(2);
     let request = ExtractionRequest {
         root: scene.root()?,
         split: Split::Cut("last".to_owned()),
@@ -92,10 +91,7 @@ async fn attempt(scene: &Scene, client: &HostClient, bytes: Bytes) -> Result<Res
         model: Some(model),
         parameters: String::new(),
         encoding: Encoding::F32,
-        samples: (0..)
-            .zip(photos)
-            .map(|(position, key)| sample(position, key))
-            .collect(),
+        samples: photos(scene, 2),
     };
     Ok(count(client, &request, RowFormat::F32(vec![WIDTH])).await)
 }

@@ -44,7 +44,6 @@ impl Neighbour {
         let network = Model::from_bytes(model.clone())?.network()?;
         let guest = client.push_guest(NAME, Guest::stock().bytes).await?;
         let model = client.push_model(NAME, model).await?;
-        let photos = scene.photos.iter().take(PHOTOS as usize);
         let request = ExtractionRequest {
             root: scene.root()?,
             split: Split::Cut(CUT.to_owned()),
@@ -52,10 +51,7 @@ impl Neighbour {
             model: Some(pin(NAME, &model.sha256)),
             parameters: String::new(),
             encoding: Encoding::F32,
-            samples: (0..)
-                .zip(photos)
-                .map(|(position, key)| sample(position, key))
-                .collect(),
+            samples: photos(scene, PHOTOS),
         };
         let format = RowFormat::F32(network.cut(CUT)?.shape.dims().to_vec());
         let mut neighbour = Self {
@@ -174,6 +170,15 @@ pub(crate) fn pin(name: &str, sha256: &str) -> Pin {
         name: name.to_owned(),
         sha256: sha256.to_owned(),
     }
+}
+
+/// The first photos there are.
+pub(crate) fn photos(scene: &Scene, count: u32) -> Vec<RequestedSample> {
+    let positions = 0..count;
+    positions
+        .zip(&scene.photos)
+        .map(|(position, key)| sample(position, key))
+        .collect()
 }
 
 pub(crate) fn sample(position: u32, key: &str) -> RequestedSample {

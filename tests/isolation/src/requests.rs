@@ -1,7 +1,7 @@
 //! Requests that no honest client sends, byte for byte.
 
 use crate::case::{Act, Case, Class, Expected};
-use crate::exchange::{Ask, Sent, Then, extraction, get, head, key, listing, post, read};
+use crate::exchange::{Ask, Sent, Then, abandon, extraction, get, head, key, listing, post, read};
 use anyhow::Context;
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -265,30 +265,14 @@ const REQUESTS: &[(&str, &str, &str, &str, Ask)] = &[
         "asks for all photos and reads nothing",
         "left",
         "",
-        |scene| {
-            let sample =
-                |(position, key): (usize, &String)| format!(r#"{{"position":{position},"key":"{key}"}}"#);
-            let samples: Vec<String> = scene.photos.iter().enumerate().map(sample).collect();
-            Ok(Sent {
-                bytes: extraction(scene, &format!("[{}]", samples.join(",")))?.bytes,
-                then: Then::Leave(Duration::from_secs(2)),
-            })
-        },
+        |scene| abandon(scene, Duration::from_secs(2)),
     ),
     (
         "abandoned",
         "asks for all photos and leaves at once",
         "left",
         "",
-        |scene| {
-            let sample =
-                |(position, key): (usize, &String)| format!(r#"{{"position":{position},"key":"{key}"}}"#);
-            let samples: Vec<String> = scene.photos.iter().enumerate().map(sample).collect();
-            Ok(Sent {
-                bytes: extraction(scene, &format!("[{}]", samples.join(",")))?.bytes,
-                then: Then::Leave(Duration::ZERO),
-            })
-        },
+        |scene| abandon(scene, Duration::ZERO),
     ),
     ("silent", "connects and says nothing", "closed", "", |_| read("")),
     (

@@ -3,8 +3,9 @@
 use frostline_e2e::{Finished, HostProcess, finish, frostline_binary, repository};
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// A folder of its own for one test, with a small part of the bundled photos below `photos/`.
 pub(crate) struct Scratch {
@@ -46,6 +47,33 @@ impl Scratch {
     /// `frostline train` on the photos with the bundled backbone, one epoch, seeded.
     pub(crate) fn train(&self, arguments: &[&str]) -> Finished {
         finish(&mut self.train_command(arguments)).unwrap()
+    }
+
+    /// [`Scratch::train`] with something done to it after its second epoch.
+    pub(crate) fn disturbed(&self, arguments: &[&str], disturb: impl FnOnce()) -> Finished {
+        let mut child = self
+            .train_command(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut seen: Vec<String> = Vec::new();
+        while !seen
+            .last()
+            .is_some_and(|line| line.contains("\"epoch\",\"epoch\":2"))
+        {
+            seen.push(lines.next().expect("the job ended early").unwrap());
+        }
+        disturb();
+        seen.extend(lines.map(Result::unwrap));
+        let mut errors = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        Finished {
+            code: child.wait().unwrap().code(),
+            stdout: seen.join("\n"),
+            stderr: errors,
+        }
     }
 
     pub(crate) fn train_command(&self, arguments: &[&str]) -> Command {

@@ -5,7 +5,7 @@ use frostline_e2e::{Finished, HostProcess, Link, finish};
 use frostline_graph::Model;
 use frostline_graph::build::node;
 use frostline_graph::onnx::{TensorProto, data_type};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -177,38 +177,13 @@ fn a_host_that_dies_and_comes_back_loses_nothing() {
     ];
     let undisturbed = series(&events(&scratch.train(&flags)), "step", "loss");
 
-    let mut child = scratch
-        .train_command(&flags)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut seen: Vec<String> = Vec::new();
-    while !seen
-        .last()
-        .is_some_and(|line| line.contains("\"epoch\",\"epoch\":2"))
-    {
-        seen.push(lines.next().expect("the job ended early").unwrap());
-    }
-    host.kill().unwrap();
-    let photos = scratch.path("photos");
-    let folder = scratch.path("");
-    let again = HostProcess::start(
-        &binary(),
-        &folder,
-        photos.to_str().unwrap(),
-        &["--listen", &address.to_string()],
-    );
-    let _again = again.unwrap();
-    seen.extend(lines.map(Result::unwrap));
-    let mut errors = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
-    let run = Finished {
-        code: child.wait().unwrap().code(),
-        stdout: seen.join("\n"),
-        stderr: errors,
-    };
+    let mut again = None;
+    let run = scratch.disturbed(&flags, || {
+        host.kill().unwrap();
+        let (photos, folder) = (scratch.path("photos"), scratch.path(""));
+        let listen = ["--listen", &address.to_string()];
+        again = Some(HostProcess::start(&binary(), &folder, photos.to_str().unwrap(), &listen).unwrap());
+    });
     assert_eq!(series(&events(&run), "step", "loss"), undisturbed);
 }
 

@@ -1,8 +1,8 @@
 //! One job over several hosts that die, stop answering, or join late.
 
 use crate::harness::{Scratch, binary, demo, events, frostline, series};
-use frostline_e2e::{Finished, HostProcess, finish};
-use std::io::{BufRead, BufReader, Read};
+use frostline_e2e::{HostProcess, finish};
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 /// `count` hosts over the same photos with one token, each with a state of its own.
@@ -27,33 +27,6 @@ fn all_of(hosts: &[HostProcess]) -> Vec<String> {
     urls.chain(["--token-file".to_owned(), token]).collect()
 }
 
-/// A job that is disturbed after its second epoch; what it printed.
-fn disturbed(scratch: &Scratch, flags: &[&str], disturb: impl FnOnce()) -> Finished {
-    let mut command = scratch.train_command(flags);
-    let mut child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut seen: Vec<String> = Vec::new();
-    while !seen
-        .last()
-        .is_some_and(|line| line.contains("\"epoch\",\"epoch\":2"))
-    {
-        seen.push(lines.next().expect("the job ended early").unwrap());
-    }
-    disturb();
-    seen.extend(lines.map(Result::unwrap));
-    let mut errors = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
-    Finished {
-        code: child.wait().unwrap().code(),
-        stdout: seen.join("\n"),
-        stderr: errors,
-    }
-}
-
 /// The states that were told of the host at `url`.
 fn states(events: &[serde_json::Value], url: &str) -> Vec<String> {
     let of_host = |event: &&serde_json::Value| event["event"] == "host" && event["host"] == url;
@@ -71,7 +44,7 @@ fn one_of_three_hosts_dies_and_the_job_loses_nothing() {
     let alone = [&flags[..2], &flags[6..]].concat();
     let expected = events(&scratch.train(&alone));
     let doomed = hosts[1].url();
-    let run = events(&disturbed(&scratch, &flags, || hosts[1].kill().unwrap()));
+    let run = events(&scratch.disturbed(&flags, || hosts[1].kill().unwrap()));
     assert_eq!(series(&run, "step", "loss"), series(&expected, "step", "loss"));
     assert_eq!(states(&run, &doomed), ["down"]);
 }
@@ -86,7 +59,7 @@ fn a_host_that_stops_answering_is_done_without() {
     let alone = [&flags[..2], &flags[4..]].concat();
     let expected = events(&scratch.train(&alone));
     let signal = |name: &str| finish(Command::new("kill").args([name, &hosts[1].id().to_string()])).unwrap();
-    let run = events(&disturbed(&scratch, &flags, || drop(signal("-STOP"))));
+    let run = events(&scratch.disturbed(&flags, || drop(signal("-STOP"))));
     assert_eq!(series(&run, "step", "loss"), series(&expected, "step", "loss"));
     let given_up = run.iter().filter(|event| event["event"] == "retry");
     let given_up: Vec<_> = given_up.filter(|event| event["host"] == hosts[1].url()).collect();
