@@ -202,7 +202,7 @@ mod tests {
                 .flat_map(|handle| (0..9).map(|_| handle.run(|| ()))),
         );
         assert!(futures::poll!(&mut waiting).is_pending());
-        assert_eq!(pool.threads.queue.lock().turns.iter().count(), 4);
+        assert_eq!(pool.threads.queue.waiting(), 4);
         release.send(()).unwrap();
         let (first, rest) = join(busy, waiting).await;
         assert!(first.is_ok() && rest.iter().all(Result::is_ok));
