@@ -8,7 +8,7 @@ use std::process::Command;
 /// `cargo xtask bench <name> [--quick]`: the names are the benchmark binary's own; without one it lists them.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let library = ort::ensure()?;
-    let packages = python::ensure()?;
+    let path = python::ensure("tests/requirements.txt", "python")?;
     let commit = output(
         Command::new("git")
             .args(["rev-parse", "--short=12", "HEAD"])
@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
             .args(arguments)
             .current_dir(root())
             .env("ORT_DYLIB_PATH", library)
-            .env("PYTHONPATH", packages)
+            .env("PATH", path)
             .env("FROSTLINE_BENCH_OUT", target().join("bench"))
             .env("FROSTLINE_BENCH_COMMIT", commit.unwrap_or_default().trim()),
     )

@@ -1,9 +1,13 @@
 //! Formatting, clippy, and the rules of the dependency graph.
 
-use crate::workspace::{self, cargo, has_cargo_command, output, root};
+use crate::workspace::{self, cargo, has_cargo_command, output, root, target};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+
+/// The release of cargo-deny that CI uses; the newest that the oldest compiler we support builds.
+const CARGO_DENY: &str = "0.20.2";
 
 /// A large dependency and the one crate that may use it directly. `deny.toml` says the same to cargo-deny.
 const ADDRESSES: [(&str, &str); 3] = [
@@ -37,13 +41,61 @@ pub(crate) fn run() -> Result<()> {
     workspace::run(cargo().args(["fmt", "--all", "--check", "--manifest-path", "guest/Cargo.toml"]))?;
     check_graph()?;
     workspace::run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
-    if has_cargo_command("deny") {
-        workspace::run(cargo().args(["deny", "check", "bans", "licenses", "sources"]))?;
-    } else {
-        eprintln!("cargo-deny is not installed: licences and sources are not checked here");
-    }
+    check_dependencies()?;
     eprintln!("lint: all clean");
     Ok(())
+}
+
+/// Licences, sources and bans by cargo-deny, and known vulnerabilities where their database can be reached.
+fn check_dependencies() -> Result<()> {
+    let path = cargo_deny()?;
+    let deny = |arguments: &[&str]| {
+        let mut command = cargo();
+        command.arg("deny").args(arguments).env("PATH", &path);
+        command
+    };
+    workspace::run(&mut deny(&[
+        "check",
+        "--hide-inclusion-graph",
+        "bans",
+        "licenses",
+        "sources",
+    ]))?;
+    if output(&mut deny(&["fetch", "db"])).is_err() {
+        eprintln!(
+            "lint: the advisories' database cannot be reached from here: known vulnerabilities are not checked"
+        );
+        return Ok(());
+    }
+    workspace::run(&mut deny(&["--offline", "check", "advisories"]))
+}
+
+/// A `PATH` with cargo-deny on it, which is built below `target/` where it is not installed: unoptimised, as it runs for a second.
+fn cargo_deny() -> Result<OsString> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if has_cargo_command("deny") {
+        return Ok(path);
+    }
+    let tools = target().join("tools");
+    let folders = [tools.join("bin")]
+        .into_iter()
+        .chain(std::env::split_paths(&path));
+    let path = std::env::join_paths(folders)?;
+    if tools.join("bin/cargo-deny").is_file() {
+        return Ok(path);
+    }
+    eprintln!("lint: building cargo-deny {CARGO_DENY} into {}", tools.display());
+    let install = [
+        "install",
+        "--quiet",
+        "--locked",
+        "--debug",
+        "cargo-deny",
+        "--version",
+        CARGO_DENY,
+    ];
+    workspace::run(cargo().args(install).arg("--root").arg(&tools))?;
+    Ok(path)
 }
 
 type Graph = BTreeMap<String, BTreeSet<String>>;

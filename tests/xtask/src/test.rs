@@ -3,34 +3,96 @@
 use crate::workspace::{self, cargo, has_cargo_command, target};
 use crate::{ort, python};
 use anyhow::Result;
+use std::path::PathBuf;
+use std::process::Command;
 
-/// Sets up ONNX Runtime and the Python packages, then runs every test with nextest where it is installed.
+/// Sets up ONNX Runtime and the Python packages, then runs every test whose needs are met; the runner counts the others as skipped.
+/// `--quick` leaves out what takes long: whole systems and networks of real size.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let library = ort::ensure()?;
-    let packages = python::ensure()?;
-    match std::env::var_os("FROSTLINE_SHARED") {
-        Some(folder) => eprintln!("real-data tests use {}", folder.to_string_lossy()),
-        None => {
-            eprintln!("FROSTLINE_SHARED is not set: the tests on real data and real networks are skipped")
-        }
+    let (library, path) = (
+        ort::ensure()?,
+        python::ensure("tests/requirements.txt", "python")?,
+    );
+    let (quick, arguments): (Vec<&String>, Vec<_>) = arguments.iter().partition(|word| *word == "--quick");
+    let mut missing = missing();
+    for need in &missing {
+        eprintln!(
+            "skipping the tests in modules `{}`: {}",
+            need.module, need.otherwise
+        );
     }
-    let mut command = cargo();
-    if has_cargo_command("nextest") {
-        command.args(["nextest", "run", "--workspace"]);
-    } else {
-        command.args(["test", "--workspace"]);
+    if !quick.is_empty() {
+        missing.extend(SLOW.iter().map(|module| Need {
+            module,
+            otherwise: "",
+        }));
     }
+    let modules: Vec<&str> = missing.iter().map(|need| need.module).collect();
+    let mut command = runner(&modules);
     command
         .args(arguments)
         .env("ORT_DYLIB_PATH", library)
-        .env("PYTHONPATH", packages);
-    let rebuilt = target().join("guests");
-    if rebuilt.is_dir() {
-        eprintln!(
-            "guests rebuilt from source are in {}: the tests use those",
-            rebuilt.display()
-        );
-        command.env("FROSTLINE_GUESTS_DIR", rebuilt);
+        .env("PATH", path);
+    if built_guests().is_dir() {
+        command.env("FROSTLINE_GUESTS_DIR", built_guests());
     }
     workspace::run(&mut command)
+}
+
+/// Modules that `--quick` leaves out.
+const SLOW: [&str; 2] = ["e2e", "needs_shared"];
+
+/// What not every machine has. The tests that cannot do without lie in modules of this name, in whatever crate.
+struct Need {
+    module: &'static str,
+    otherwise: &'static str,
+}
+
+/// The needs that are not met here.
+fn missing() -> Vec<Need> {
+    let needs = [
+        (
+            std::env::var_os("FROSTLINE_SHARED").is_some(),
+            "needs_shared",
+            "FROSTLINE_SHARED names no folder of real photos and networks",
+        ),
+        (
+            built_guests().is_dir(),
+            "needs_guests",
+            "the guests for tests are not built (cargo xtask guests)",
+        ),
+        (has_program("clang"), "needs_clang", "clang is not installed"),
+    ];
+    let unmet = needs.into_iter().filter(|(met, ..)| !met);
+    unmet
+        .map(|(_, module, otherwise)| Need { module, otherwise })
+        .collect()
+}
+
+/// Nextest where it is installed, else cargo's own runner, without the tests in these modules.
+fn runner(modules: &[&str]) -> Command {
+    let mut command = cargo();
+    if has_cargo_command("nextest") {
+        command.args(["nextest", "run", "--workspace"]);
+        if !modules.is_empty() {
+            command
+                .arg("-E")
+                .arg(format!("not test(/(^|::)({})::/)", modules.join("|")));
+        }
+    } else {
+        command.args(["test", "--workspace"]);
+        let skips = modules
+            .iter()
+            .flat_map(|module| ["--skip".to_owned(), format!("{module}::")]);
+        command.args((!modules.is_empty()).then_some("--")).args(skips);
+    }
+    command
+}
+
+fn built_guests() -> PathBuf {
+    target().join("guests")
+}
+
+fn has_program(name: &str) -> bool {
+    Command::new(name).arg("--version").output().is_ok()
 }

@@ -32,6 +32,13 @@ pub(crate) fn has_cargo_command(name: &str) -> bool {
     found.is_ok_and(|output| output.status.success())
 }
 
+/// Builds one of our programs as the tests need it and returns its path. Without `--workspace` cargo would choose other features and
+/// compile what it depends on once more.
+pub(crate) fn program(name: &str) -> Result<PathBuf> {
+    run(cargo().args(["build", "--workspace", "--bin", name]))?;
+    Ok(target().join("debug").join(name))
+}
+
 /// Runs a command to its end, its output shown.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let shown = show(command);

@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 
 const USAGE: &str = "usage: cargo xtask guests [--check]\n\n  --check  build as usual, but fail when the committed stock guest is older than its sources";
 
-/// Runs the command with the arguments after `guests`.
-pub(crate) fn run(args: &[String]) -> anyhow::Result<()> {
-    let check = match args {
+fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let check = match arguments.as_slice() {
         [] => false,
         [flag] if flag == "--check" => true,
         _ => bail!("{USAGE}"),
