@@ -158,34 +158,34 @@ fn baked(model: &Model) -> Model {
     model.with_graph(graph).unwrap()
 }
 
-#[test]
-fn a_baked_vision_transformer_opens_to_the_dynamic_one() {
-    for opset in ["opset17", "opset20"] {
-        let Some(model) = skeleton(&format!("vit_b_16.{opset}")) else {
-            return;
-        };
-        let opened = crate::rebatch::open_batch(&baked(&model)).unwrap();
-        let names = |model: &Model| {
-            model
-                .network()
-                .unwrap()
-                .cuts
-                .into_iter()
-                .map(|cut| cut.name)
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(names(&opened), names(&model), "{opset}");
-    }
-}
+mod needs_shared {
+    use super::*;
 
-#[test]
-fn a_baked_resnet_gives_the_same_scores() {
-    let Some(model) = skeleton("resnet18.opset20") else {
-        return;
-    };
-    let model = filled(&model);
-    let opened = crate::rebatch::open_batch(&baked(&model)).unwrap();
-    let input = noisy(2, &[2, 3, 224, 224]);
-    assert_close(&run(&opened, &input), &run(&model, &input), "opened");
-    assert_eq!(opened.outputs()[0].r#type, batched("output", &[1000]).r#type);
+    #[test]
+    fn a_baked_vision_transformer_opens_to_the_dynamic_one() {
+        for opset in ["opset17", "opset20"] {
+            let model = skeleton(&format!("vit_b_16.{opset}"));
+            let opened = crate::rebatch::open_batch(&baked(&model)).unwrap();
+            let names = |model: &Model| {
+                model
+                    .network()
+                    .unwrap()
+                    .cuts
+                    .into_iter()
+                    .map(|cut| cut.name)
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(names(&opened), names(&model), "{opset}");
+        }
+    }
+
+    #[test]
+    fn a_baked_resnet_gives_the_same_scores() {
+        let model = skeleton("resnet18.opset20");
+        let model = filled(&model);
+        let opened = crate::rebatch::open_batch(&baked(&model)).unwrap();
+        let input = noisy(2, &[2, 3, 224, 224]);
+        assert_close(&run(&opened, &input), &run(&model, &input), "opened");
+        assert_eq!(opened.outputs()[0].r#type, batched("output", &[1000]).r#type);
+    }
 }

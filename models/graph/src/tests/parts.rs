@@ -24,63 +24,57 @@ fn all_cuts(model: &Model) -> Vec<String> {
         .collect()
 }
 
-#[test]
-fn squeezenet_at_every_cut() {
-    for (file, known) in [
-        ("squeezenet1_1.onnx", "52"),
-        ("squeezenet1_1_pooled.onnx", "features"),
-    ] {
-        let Some(model) = squeezenet(file) else { return };
-        let cuts = all_cuts(&model);
-        assert!(cuts.len() > 15 && cuts.iter().any(|cut| cut == known), "{cuts:?}");
-        assert_parts_equal_whole(&model, &cuts);
+mod needs_shared {
+    use super::*;
+
+    #[test]
+    fn squeezenet_at_every_cut() {
+        for (file, known) in [
+            ("squeezenet1_1.onnx", "52"),
+            ("squeezenet1_1_pooled.onnx", "features"),
+        ] {
+            let model = squeezenet(file);
+            let cuts = all_cuts(&model);
+            assert!(cuts.len() > 15 && cuts.iter().any(|cut| cut == known), "{cuts:?}");
+            assert_parts_equal_whole(&model, &cuts);
+        }
     }
-}
 
-#[test]
-fn resnet18_at_every_cut() {
-    let Some(model) = skeleton("resnet18.opset20") else {
-        return;
-    };
-    assert_parts_equal_whole(&filled(&model), &all_cuts(&model));
-    let Some(model) = skeleton("resnet18.opset17") else {
-        return;
-    };
-    assert_parts_equal_whole(&filled(&model), &some_cuts(&model, &[0.2, 0.7]));
-}
-
-#[test]
-fn densenet_at_a_few_cuts() {
-    for opset in ["opset17", "opset20"] {
-        let Some(model) = skeleton(&format!("densenet121.{opset}")) else {
-            return;
-        };
-        assert_parts_equal_whole(&filled(&model), &some_cuts(&model, &[0.15, 0.7]));
+    #[test]
+    fn resnet18_at_every_cut() {
+        let model = skeleton("resnet18.opset20");
+        assert_parts_equal_whole(&filled(&model), &all_cuts(&model));
+        let model = skeleton("resnet18.opset17");
+        assert_parts_equal_whole(&filled(&model), &some_cuts(&model, &[0.2, 0.7]));
     }
-}
 
-#[test]
-fn resnet50_and_alexnet_at_a_few_cuts() {
-    for name in ["resnet50.opset20", "alexnet.opset17"] {
-        let Some(model) = skeleton(name) else { return };
-        assert_parts_equal_whole(&filled(&model), &some_cuts(&model, &[0.3, 0.9]));
+    #[test]
+    fn densenet_at_a_few_cuts() {
+        for opset in ["opset17", "opset20"] {
+            let model = skeleton(&format!("densenet121.{opset}"));
+            assert_parts_equal_whole(&filled(&model), &some_cuts(&model, &[0.15, 0.7]));
+        }
     }
-}
 
-#[test]
-fn vgg_at_one_cut() {
-    let Some(model) = skeleton("vgg11.opset20") else {
-        return;
-    };
-    assert_parts_equal_whole(&filled(&model), &some_cuts(&model, &[0.8]));
-}
+    #[test]
+    fn resnet50_and_alexnet_at_a_few_cuts() {
+        for name in ["resnet50.opset20", "alexnet.opset17"] {
+            let model = skeleton(name);
+            assert_parts_equal_whole(&filled(&model), &some_cuts(&model, &[0.3, 0.9]));
+        }
+    }
 
-#[test]
-fn vision_transformer_at_one_cut() {
-    for opset in ["opset17", "opset20"] {
-        let Some(model) = skeleton(&format!("vit_b_16.{opset}")) else {
-            return;
-        };
-        assert_parts_equal_whole(&filled(&model), &some_cuts(&model, &[0.4]));
+    #[test]
+    fn vgg_at_one_cut() {
+        let model = skeleton("vgg11.opset20");
+        assert_parts_equal_whole(&filled(&model), &some_cuts(&model, &[0.8]));
+    }
+
+    #[test]
+    fn vision_transformer_at_one_cut() {
+        for opset in ["opset17", "opset20"] {
+            let model = skeleton(&format!("vit_b_16.{opset}"));
+            assert_parts_equal_whole(&filled(&model), &some_cuts(&model, &[0.4]));
+        }
     }
 }

@@ -7,24 +7,21 @@ use frostline_engine::{Session, SessionOptions};
 use frostline_tensor::Tensor;
 use std::path::PathBuf;
 
-/// The folder of shared data, or `None` with a line that says so.
-pub(super) fn shared() -> Option<PathBuf> {
-    let folder = std::env::var_os("FROSTLINE_SHARED").map(PathBuf::from);
-    if folder.is_none() {
-        eprintln!("skipped: FROSTLINE_SHARED is not set");
-    }
-    folder
+/// The folder of shared data. Only tests in a module `needs_shared` may ask for it.
+pub(super) fn shared() -> PathBuf {
+    let folder = std::env::var_os("FROSTLINE_SHARED");
+    PathBuf::from(folder.expect("FROSTLINE_SHARED is not set: cargo xtask test leaves out what needs it"))
 }
 
 /// A skeleton network: its weights are missing, its shapes are there.
-pub(super) fn skeleton(name: &str) -> Option<Model> {
-    let path = shared()?.join("models/skeletons").join(format!("{name}.onnx"));
-    Some(Model::read(path).expect("the skeleton is readable"))
+pub(super) fn skeleton(name: &str) -> Model {
+    let path = shared().join("models/skeletons").join(format!("{name}.onnx"));
+    Model::read(path).expect("the skeleton is readable")
 }
 
 /// One of the two real SqueezeNets.
-pub(super) fn squeezenet(file: &str) -> Option<Model> {
-    Some(Model::read(shared()?.join("data").join(file)).expect("the network is readable"))
+pub(super) fn squeezenet(file: &str) -> Model {
+    Model::read(shared().join("data").join(file)).expect("the network is readable")
 }
 
 /// Numbers between -1 and 1 that look random: the same for the same seed.

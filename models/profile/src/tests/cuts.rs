@@ -17,16 +17,16 @@ const NETWORKS: [&str; 7] = [
     "vit_b_16",
 ];
 
-/// A skeleton network, or `None` with a line that says why not.
-fn skeleton(name: &str) -> Option<(Model, Network)> {
-    let Some(folder) = std::env::var_os("FROSTLINE_SHARED").map(PathBuf::from) else {
-        eprintln!("skipped: FROSTLINE_SHARED is not set");
-        return None;
-    };
+/// A skeleton network. Only tests in a module `needs_shared` may ask for it.
+fn skeleton(name: &str) -> (Model, Network) {
+    let folder = std::env::var_os("FROSTLINE_SHARED");
+    let folder = PathBuf::from(
+        folder.expect("FROSTLINE_SHARED is not set: cargo xtask test leaves out what needs it"),
+    );
     let path = folder.join("models/skeletons").join(format!("{name}.onnx"));
     let model = Model::read(path).unwrap();
     let network = model.network().unwrap();
-    Some((model, network))
+    (model, network)
 }
 
 fn last_frozen(network: &Network) -> String {
@@ -37,75 +37,6 @@ fn last_frozen(network: &Network) -> String {
 fn names(model: &Model, network: &Network, freeze: &str) -> Vec<String> {
     let cuts = candidates(model, network, freeze).unwrap();
     cuts.into_iter().map(|cut| cut.name).collect()
-}
-
-#[test]
-fn every_network_has_a_handful_of_candidates_in_both_exports() {
-    for name in NETWORKS {
-        let mut sizes: Vec<Vec<usize>> = Vec::new();
-        for opset in ["opset17", "opset20"] {
-            let Some((model, network)) = skeleton(&format!("{name}.{opset}")) else {
-                return;
-            };
-            let freeze = last_frozen(&network);
-            let cuts = candidates(&model, &network, &freeze).unwrap();
-            eprintln!(
-                "{name}.{opset}: {} of {}: {:?}",
-                cuts.len(),
-                network.cuts.len(),
-                cuts.iter()
-                    .map(|cut| format!("{} {}", cut.name, cut.bytes_per_sample))
-                    .collect::<Vec<_>>()
-            );
-            assert!(
-                (7..=MOST_CANDIDATES).contains(&cuts.len()),
-                "{name}.{opset}: {}",
-                cuts.len()
-            );
-            assert_eq!(cuts.last().unwrap().name, freeze, "{name}.{opset}");
-            // Whatever is left out, the smallest tensor before any depth is still offered at no more compute than a cheap operator's.
-            for cut in network.cuts.iter().take_while(|cut| cut.name != freeze) {
-                let better = cuts.iter().any(|kept| {
-                    kept.bytes_per_sample <= cut.bytes_per_sample
-                        && kept.compute_share <= cut.compute_share + 0.08
-                });
-                assert!(better, "{name}.{opset}: {}", cut.name);
-            }
-            sizes.push(cuts.iter().map(|cut| cut.bytes_per_sample).collect());
-        }
-        assert_eq!(
-            sizes[0], sizes[1],
-            "{name}: both exports have the same candidates"
-        );
-    }
-}
-
-#[test]
-fn an_activation_stands_for_the_product_before_it() {
-    let Some((model, network)) = skeleton("alexnet.opset20") else {
-        return;
-    };
-    let kept = names(&model, &network, &last_frozen(&network));
-    let operator = |name: &String| {
-        let node = model.nodes().iter().find(|node| node.output.contains(name));
-        node.unwrap().op_type.clone()
-    };
-    assert!(
-        kept.iter()
-            .map(operator)
-            .all(|operator| operator != "Conv" && operator != "Gemm")
-    );
-}
-
-#[test]
-fn the_freeze_cut_stays_whatever_follows_it() {
-    let Some((model, network)) = skeleton("resnet18.opset20") else {
-        return;
-    };
-    // A convolution's output, which its activation beats.
-    let freeze = &network.cuts[0].name;
-    assert_eq!(names(&model, &network, freeze), [freeze.as_str()]);
-    assert!(candidates(&model, &network, "nowhere").is_err());
 }
 
 #[test]
@@ -166,13 +97,78 @@ fn memory_counts_weights_once_and_tensors_while_they_live() {
     assert!(memory(&model, &["nowhere".to_owned()]).is_err());
 }
 
-#[test]
-fn memory_of_a_real_network_is_what_its_widest_layers_take() {
-    let Some((model, network)) = skeleton("vgg19.opset20") else {
-        return;
-    };
-    let first = network.cuts[1].name.clone();
-    let found = memory(&model, &[first]).unwrap();
-    // 64 x 224 x 224 floats twice: a convolution's output, and its activation.
-    assert_eq!(found[0].per_sample, 2.0 * 4.0 * 64.0 * 224.0 * 224.0);
+mod needs_shared {
+    use super::*;
+
+    #[test]
+    fn every_network_has_a_handful_of_candidates_in_both_exports() {
+        for name in NETWORKS {
+            let mut sizes: Vec<Vec<usize>> = Vec::new();
+            for opset in ["opset17", "opset20"] {
+                let (model, network) = skeleton(&format!("{name}.{opset}"));
+                let freeze = last_frozen(&network);
+                let cuts = candidates(&model, &network, &freeze).unwrap();
+                eprintln!(
+                    "{name}.{opset}: {} of {}: {:?}",
+                    cuts.len(),
+                    network.cuts.len(),
+                    cuts.iter()
+                        .map(|cut| format!("{} {}", cut.name, cut.bytes_per_sample))
+                        .collect::<Vec<_>>()
+                );
+                assert!(
+                    (7..=MOST_CANDIDATES).contains(&cuts.len()),
+                    "{name}.{opset}: {}",
+                    cuts.len()
+                );
+                assert_eq!(cuts.last().unwrap().name, freeze, "{name}.{opset}");
+                // Whatever is left out, the smallest tensor before any depth is still offered at no more compute than a cheap operator's.
+                for cut in network.cuts.iter().take_while(|cut| cut.name != freeze) {
+                    let better = cuts.iter().any(|kept| {
+                        kept.bytes_per_sample <= cut.bytes_per_sample
+                            && kept.compute_share <= cut.compute_share + 0.08
+                    });
+                    assert!(better, "{name}.{opset}: {}", cut.name);
+                }
+                sizes.push(cuts.iter().map(|cut| cut.bytes_per_sample).collect());
+            }
+            assert_eq!(
+                sizes[0], sizes[1],
+                "{name}: both exports have the same candidates"
+            );
+        }
+    }
+
+    #[test]
+    fn an_activation_stands_for_the_product_before_it() {
+        let (model, network) = skeleton("alexnet.opset20");
+        let kept = names(&model, &network, &last_frozen(&network));
+        let operator = |name: &String| {
+            let node = model.nodes().iter().find(|node| node.output.contains(name));
+            node.unwrap().op_type.clone()
+        };
+        assert!(
+            kept.iter()
+                .map(operator)
+                .all(|operator| operator != "Conv" && operator != "Gemm")
+        );
+    }
+
+    #[test]
+    fn the_freeze_cut_stays_whatever_follows_it() {
+        let (model, network) = skeleton("resnet18.opset20");
+        // A convolution's output, which its activation beats.
+        let freeze = &network.cuts[0].name;
+        assert_eq!(names(&model, &network, freeze), [freeze.as_str()]);
+        assert!(candidates(&model, &network, "nowhere").is_err());
+    }
+
+    #[test]
+    fn memory_of_a_real_network_is_what_its_widest_layers_take() {
+        let (model, network) = skeleton("vgg19.opset20");
+        let first = network.cuts[1].name.clone();
+        let found = memory(&model, &[first]).unwrap();
+        // 64 x 224 x 224 floats twice: a convolution's output, and its activation.
+        assert_eq!(found[0].per_sample, 2.0 * 4.0 * 64.0 * 224.0 * 224.0);
+    }
 }

@@ -7,12 +7,9 @@ use frostline_graph::{Cut, Model, build};
 use frostline_tensor::{DType, Tensor};
 use std::path::{Path, PathBuf};
 
-fn shared() -> Option<PathBuf> {
-    let folder = std::env::var_os("FROSTLINE_SHARED").map(PathBuf::from);
-    if folder.is_none() {
-        eprintln!("skipped: FROSTLINE_SHARED is not set");
-    }
-    folder
+fn shared() -> PathBuf {
+    let folder = std::env::var_os("FROSTLINE_SHARED");
+    PathBuf::from(folder.expect("FROSTLINE_SHARED is not set: cargo xtask test leaves out what needs it"))
 }
 
 /// The suffix behind `cut`, with a head for five classes.
@@ -73,39 +70,6 @@ fn check_cuts(model: &Model, cuts: &[&str]) {
     }
 }
 
-#[test]
-fn squeezenet_with_a_convolution_as_head() {
-    let Some(shared) = shared() else { return };
-    let model = Model::read(shared.join("data/squeezenet1_1.onnx")).unwrap();
-    check_cuts(&model, &["52", "46"]);
-}
-
-#[test]
-fn squeezenet_with_a_linear_head() {
-    let Some(shared) = shared() else { return };
-    let model = Model::read(shared.join("data/squeezenet1_1_pooled.onnx")).unwrap();
-    check_cuts(&model, &["features", "pooled", "52", "27"]);
-}
-
-#[test]
-fn squeezenet_can_be_trained_behind_every_cut() {
-    let Some(shared) = shared() else { return };
-    for (name, last) in [
-        ("squeezenet1_1.onnx", usize::MAX),
-        ("squeezenet1_1_pooled.onnx", 6),
-    ] {
-        let model = Model::read(shared.join("data").join(name))
-            .unwrap()
-            .replace_head(5, 1)
-            .unwrap();
-        let cuts = model.network().unwrap().cuts;
-        for cut in cuts.iter().rev().filter(|cut| cut.before_head).take(last) {
-            let suffix = model.slice(Some(&cut.name), None).unwrap();
-            TrainingGraph::build(&suffix, 64, &PLAIN).unwrap();
-        }
-    }
-}
-
 /// A skeleton with random weights of He's variance.
 fn filled(path: &Path) -> Model {
     let mut proto = Model::read(path).unwrap().into_proto();
@@ -140,22 +104,59 @@ fn resnet18(shared: &Path, export: &str) -> (Model, Vec<Cut>) {
     (model, cuts)
 }
 
-#[test]
-fn resnet18_head_and_last_block() {
-    let Some(shared) = shared() else { return };
-    let (model, cuts) = resnet18(&shared, "resnet18.opset20.onnx");
-    let block = cuts.iter().find(|cut| cut.shape.dims() == [512, 7, 7]).unwrap();
-    let head = cuts.iter().rfind(|cut| cut.shape.elements() == Ok(512)).unwrap();
-    check_cuts(&model, &[&head.name, &block.name]);
-}
+mod needs_shared {
+    use super::*;
 
-#[test]
-fn resnet18_last_stage() {
-    let Some(shared) = shared() else { return };
-    let (model, cuts) = resnet18(&shared, "resnet18.opset17.onnx");
-    let stage = cuts
-        .iter()
-        .rfind(|cut| cut.shape.dims() == [256, 14, 14])
-        .unwrap();
-    check_cuts(&model, &[&stage.name]);
+    #[test]
+    fn squeezenet_with_a_convolution_as_head() {
+        let shared = shared();
+        let model = Model::read(shared.join("data/squeezenet1_1.onnx")).unwrap();
+        check_cuts(&model, &["52", "46"]);
+    }
+
+    #[test]
+    fn squeezenet_with_a_linear_head() {
+        let shared = shared();
+        let model = Model::read(shared.join("data/squeezenet1_1_pooled.onnx")).unwrap();
+        check_cuts(&model, &["features", "pooled", "52", "27"]);
+    }
+
+    #[test]
+    fn squeezenet_can_be_trained_behind_every_cut() {
+        let shared = shared();
+        for (name, last) in [
+            ("squeezenet1_1.onnx", usize::MAX),
+            ("squeezenet1_1_pooled.onnx", 6),
+        ] {
+            let model = Model::read(shared.join("data").join(name))
+                .unwrap()
+                .replace_head(5, 1)
+                .unwrap();
+            let cuts = model.network().unwrap().cuts;
+            for cut in cuts.iter().rev().filter(|cut| cut.before_head).take(last) {
+                let suffix = model.slice(Some(&cut.name), None).unwrap();
+                TrainingGraph::build(&suffix, 64, &PLAIN).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn resnet18_head_and_last_block() {
+        let shared = shared();
+        let (model, cuts) = resnet18(&shared, "resnet18.opset20.onnx");
+        let block = cuts.iter().find(|cut| cut.shape.dims() == [512, 7, 7]).unwrap();
+        let head = cuts.iter().rfind(|cut| cut.shape.elements() == Ok(512)).unwrap();
+        check_cuts(&model, &[&head.name, &block.name]);
+    }
+
+    #[test]
+    fn resnet18_last_stage() {
+        let shared = shared();
+        let (model, cuts) = resnet18(&shared, "resnet18.opset17.onnx");
+        let stage = cuts
+            .iter()
+            .rfind(|cut| cut.shape.dims() == [256, 14, 14])
+            .unwrap();
+        check_cuts(&model, &[&stage.name]);
+    }
 }
