@@ -141,12 +141,12 @@ impl Caller {
 
     /// The guest of a pin, ready to run.
     pub(crate) async fn guest(&self, pin: &Pin) -> Result<Guest, Refusal> {
-        pinned(self.guests().find(&pin.name, Some(&pin.sha256)), "guest", pin)?;
+        let stored = pinned(self.guests().find(&pin.name, Some(&pin.sha256)), "guest", pin)?;
         tracing::Span::current().record("guest", &pin.name);
         self.may_run(&pin.name)?;
         let service = &self.service;
         let prepare = async {
-            let bytes = service.state.guests.blob(&pin.sha256).await?;
+            let bytes = service.state.guests.read(&stored).await?;
             Ok(service
                 .sandbox
                 .for_tenant(&self.tenant.name)

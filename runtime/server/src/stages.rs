@@ -40,7 +40,7 @@ impl ModelStages {
     }
 
     fn cut(&self, stage: &Stage) -> Result<Bytes, OpError> {
-        let blob = self.runtime.block_on(self.models.blob(&stage.model));
+        let blob = self.runtime.block_on(self.models.bytes_of(&stage.model));
         let bytes = blob.map_err(|error| OpError::runtime(format!("model {}: {error}", stage.model)))?;
         let part = Model::from_bytes(bytes)
             .and_then(|model| model.slice(Some(&stage.from), Some(&stage.to)))

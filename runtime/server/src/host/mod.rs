@@ -10,7 +10,7 @@ pub use error::StartError;
 use crate::HostConfig;
 use crate::http::{self, Port};
 use crate::service::Service;
-use crate::state::follow;
+use crate::state::{compact, follow};
 use crate::tls::Certificate;
 use crate::token::AdminToken;
 use sockets::{admin_listener, bind};
@@ -103,6 +103,8 @@ impl Host {
         connections.spawn(sweep(service.partials.clone(), stop.clone()));
         let (state, stopped) = (Arc::clone(&service.state), stop.clone());
         connections.spawn(async move { follow(&state, stopped).await });
+        let (state, stopped) = (Arc::clone(&service.state), stop.clone());
+        connections.spawn(async move { compact(&state, stopped).await });
         let encrypted = service.config.tls.is_some();
         tracing::info!(%address, encrypted, device = %service.config.device, "serving");
         Ok(RunningHost {
@@ -166,6 +168,13 @@ impl RunningHost {
         let lanes = tokio::task::spawn_blocking(move || service.lanes.shutdown(LAST_WORDS));
         if lanes.await.is_err() {
             tracing::error!("the lanes did not shut down");
+        }
+        let service = Arc::clone(&self.service);
+        if !matches!(
+            tokio::task::spawn_blocking(move || service.audit.flush()).await,
+            Ok(Ok(()))
+        ) {
+            tracing::error!("not all of the audit could be written");
         }
     }
 }

@@ -166,7 +166,7 @@ impl Task {
 
     /// The cuts with the memory it takes to get there.
     async fn memory(&self, service: &Service) -> Result<Vec<(String, Linear)>, Refusal> {
-        let bytes = service.state.models.blob(&self.view.sha256).await?;
+        let bytes = service.state.models.bytes_of(&self.view.sha256).await?;
         let cuts = self.request.cuts.clone();
         let count = move || {
             let model = Model::from_bytes(bytes)?;

@@ -1,4 +1,4 @@
-//! A host keeps up with what others on its state change.
+//! A host keeps up with what others on its state change, and keeps the log short.
 
 use super::{SharedState, StateError};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 /// How often news is looked for. Changes are to be seen everywhere within three seconds.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How often everything is read again, for what a host that died could not tell of any more.
+/// How often it is looked whether this host is too far behind for that, and whether the log has become long.
 const REVIEW: Duration = Duration::from_secs(60);
 
 /// The longest pause between tries while the store cannot be read.
@@ -18,20 +18,19 @@ const LONGEST: Duration = Duration::from_secs(16);
 pub(crate) async fn follow(state: &SharedState, stop: CancellationToken) {
     let (mut pause, mut review) = (LOOK, Instant::now() + REVIEW);
     while tokio::time::timeout(pause, stop.cancelled()).await.is_err() {
-        let all = Instant::now() >= review;
-        match state.catch_up(all).await {
+        let far = Instant::now() >= review;
+        match state.catch_up(far).await {
             Ok(()) => {
                 if pause > LOOK {
                     tracing::info!("the host's state can be read again");
                 }
                 pause = LOOK;
-                if all {
+                if far {
                     review = Instant::now() + REVIEW;
                 }
             }
             Err(error) => {
                 tracing::warn!(%error, "the host's state cannot be read; this host goes on with what it knows");
-                // What was told of and not read is among all.
                 review = Instant::now();
                 pause = (pause * 2).min(LONGEST);
             }
@@ -39,74 +38,37 @@ pub(crate) async fn follow(state: &SharedState, stop: CancellationToken) {
     }
 }
 
-impl SharedState {
-    /// Reads what others changed, or everything.
-    async fn catch_up(&self, all: bool) -> Result<(), StateError> {
-        if all {
-            self.changes.skip().await?;
-            for documents in &self.followed {
-                documents.catch_up_all().await?;
-            }
+/// Keeps the log short until `stop`. What fails is tried again later: a long log costs time at the next start, not correctness.
+pub(crate) async fn compact(state: &SharedState, stop: CancellationToken) {
+    loop {
+        let compacted = tokio::select! {
+            compacted = state.journal.compact() => compacted,
+            () = stop.cancelled() => return,
+        };
+        if let Err(error) = compacted {
+            tracing::warn!(%error, "the log of the host's state could not be shortened");
         }
-        for change in self.changes.news().await? {
-            let followed = self.followed.iter();
-            for documents in followed.filter(|documents| documents.kind() == change.kind) {
-                documents.catch_up(&change.name).await?;
-            }
+        // Hosts that were started together need not do it together.
+        let pause = REVIEW.mul_f64(0.5 + fraction());
+        if tokio::time::timeout(pause, stop.cancelled()).await.is_ok() {
+            return;
         }
-        Ok(())
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::super::Found;
-    use super::*;
-    use crate::config::Limits;
-    use bytes::Bytes;
-    use frostline_objects::Store;
-    use std::sync::Arc;
+/// Anything from 0 to 1.
+fn fraction() -> f64 {
+    let mut random = [0_u8; 1];
+    getrandom::fill(&mut random).map_or(0.5, |()| f64::from(random[0]) / f64::from(u8::MAX))
+}
 
-    async fn host(folder: &std::path::Path) -> SharedState {
-        let store = Arc::new(Store::open(folder.to_str().unwrap()).unwrap());
-        SharedState::open(store, &Limits::default()).await.unwrap()
-    }
-
-    async fn put(host: &SharedState, name: &str) {
-        let bytes = Bytes::from(name.to_owned());
-        host.guests.of("acme").put(name, name, bytes, ()).await.unwrap();
-    }
-
-    fn has(host: &SharedState, name: &str) -> bool {
-        matches!(host.guests.of("acme").find(name, None), Found::Version(_))
-    }
-
-    #[tokio::test]
-    async fn a_host_sees_what_another_uploads_and_deletes() {
-        let folder = tempfile::tempdir().unwrap();
-        let (one, two) = (host(folder.path()).await, host(folder.path()).await);
-        put(&one, "a").await;
-        two.catch_up(false).await.unwrap();
-        assert!(has(&two, "a"));
-        assert_eq!(two.guests.blob("a").await.unwrap(), "a");
-        assert!(two.guests.of("acme").disable("a", true).await.unwrap());
-        one.catch_up(false).await.unwrap();
-        assert!(one.guests.of("acme").disabled("a"));
-        assert!(two.guests.of("acme").delete("a").await.unwrap());
-        one.catch_up(false).await.unwrap();
-        assert!(!has(&one, "a"));
-    }
-
-    #[tokio::test]
-    async fn what_nobody_told_of_is_found_in_the_end() {
-        let folder = tempfile::tempdir().unwrap();
-        let (one, two) = (host(folder.path()).await, host(folder.path()).await);
-        put(&one, "a").await;
-        // As if the host had died before it told the others.
-        std::fs::remove_dir_all(folder.path().join("changes")).unwrap();
-        two.catch_up(false).await.unwrap();
-        assert!(!has(&two, "a"));
-        two.catch_up(true).await.unwrap();
-        assert!(has(&two, "a"));
+impl SharedState {
+    /// Reads what others changed, however `far` behind this host is.
+    async fn catch_up(&self, far: bool) -> Result<(), StateError> {
+        if far {
+            self.journal.review().await
+        } else {
+            self.journal.catch_up().await
+        }
     }
 }

@@ -1,27 +1,39 @@
 //! What hosts remember: guests and models, as immutable versions in a store that several hosts may share (`docs/state.md`); and one
 //! host's uploads on their way.
 
-mod changes;
 mod documents;
+mod earlier;
+mod error;
 mod follow;
+mod journal;
 mod leftovers;
+mod log;
 mod partials;
+mod probe;
 mod shelf;
+mod snapshot;
+
+#[cfg(test)]
+mod s3;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use documents::Documents;
-pub(crate) use follow::follow;
+pub use error::StateError;
+pub(crate) use follow::{compact, follow};
 pub(crate) use leftovers::PartialLimits;
 pub(crate) use partials::{Claim, Partials, Unclaimed};
 pub(crate) use shelf::{Facts, Found, Named, Owned, SHARED, Shelf, Stored};
 
 use crate::Limits;
 use crate::tenants::TenantRecord;
-use changes::Changes;
-use documents::Followed;
-use frostline_objects::{ObjectError, Store};
+use documents::Known;
+use frostline_objects::Store;
 use frostline_wire::{CutInfo, GuestInfo, ModelInfo};
+use journal::Journal;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// What a host needs to know of a model without reading it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,85 +48,47 @@ pub(crate) struct SharedState {
     pub(crate) guests: Arc<Shelf<()>>,
     pub(crate) models: Arc<Shelf<ModelFacts>>,
     pub(crate) tenants: Arc<Documents<TenantRecord>>,
-    changes: Arc<Changes>,
-    followed: Vec<Arc<dyn Followed>>,
+    journal: Arc<Journal>,
 }
 
 impl SharedState {
-    /// Reads what is there.
+    /// Tries the store, and reads what is there.
     pub(crate) async fn open(store: Arc<Store>, limits: &Limits) -> Result<Self, StateError> {
-        let changes = Arc::new(Changes::open(Arc::clone(&store)).await?);
-        let of = |kind| (Arc::clone(&store), Arc::clone(&changes), kind);
-        let guests = Arc::new(Documents::open(of("guests")).await?);
-        let models = Arc::new(Documents::open(of("models")).await?);
-        let tenants: Arc<Documents<TenantRecord>> = Arc::new(Documents::open(of("tenants")).await?);
+        let started = Instant::now();
+        probe::probe(&store).await?;
+        let guests = Arc::new(Known::new("guests"));
+        let models = Arc::new(Known::new("models"));
+        let tenants = Arc::new(Known::new("tenants"));
+        let kinds = vec![
+            Arc::clone(&guests) as _,
+            Arc::clone(&models) as _,
+            Arc::clone(&tenants) as _,
+        ];
+        let journal = Arc::new(Journal::open(Arc::clone(&store), kinds).await?);
+        tracing::info!(
+            documents = journal.count(),
+            seconds = started.elapsed().as_secs_f64(),
+            "read the host's state"
+        );
         let (names, versions) = (limits.names, limits.versions);
+        let guests = Documents::new(guests, Arc::clone(&journal));
+        let models = Documents::new(models, Arc::clone(&journal));
         Ok(Self {
-            changes,
-            followed: vec![
-                Arc::clone(&guests) as _,
-                Arc::clone(&models) as _,
-                Arc::clone(&tenants) as _,
-            ],
-            tenants,
             guests: Arc::new(Shelf::new("guests", Arc::clone(&store), guests, names, versions)),
             models: Arc::new(Shelf::new("models", store, models, names, versions)),
+            tenants: Arc::new(Documents::new(tenants, Arc::clone(&journal))),
+            journal,
         })
     }
 }
 
-/// State that cannot be read or written.
-#[derive(Debug, thiserror::Error)]
-pub enum StateError {
-    /// The store failed.
-    #[error("the host's state: {0}")]
-    Store(#[from] ObjectError),
-    /// A record nobody can read.
-    #[error("the host's state has a broken record {key}: {detail}; delete it, or upload again")]
-    Record {
-        /// Its key.
-        key: String,
-        /// What is wrong.
-        detail: String,
-    },
-    /// Others keep writing the same name.
-    #[error("{kind} {name} is being uploaded by others at the same time; try again")]
-    Contended {
-        /// `guests` or `models`.
-        kind: &'static str,
-        /// The name.
-        name: String,
-    },
-    /// Bytes that no version stands for any more.
-    #[error("the host's state has no {kind} with the SHA-256 {sha256} any more; upload it again")]
-    Gone {
-        /// `guests` or `models`.
-        kind: &'static str,
-        /// The hash.
-        sha256: String,
-    },
-    /// The system gave no random bytes.
-    #[error("no random bytes for an upload's name: {detail}")]
-    Random {
-        /// The system's text.
-        detail: String,
-    },
-    /// A name that an admin refuses.
-    #[error("{name} of the {kind} is disabled on this host")]
-    Disabled {
-        /// `guests` or `models`.
-        kind: &'static str,
-        /// The name.
-        name: String,
-    },
-    /// More names than allowed.
-    #[error("this host keeps at most {limit} {kind}; delete one first")]
-    TooMany {
-        /// `guests` or `models`.
-        kind: &'static str,
-        /// The limit.
-        limit: usize,
-    },
+/// What nothing else in the state is called.
+fn unique() -> Result<String, StateError> {
+    let mut random = [0_u8; 8];
+    getrandom::fill(&mut random).map_err(|error| StateError::Random {
+        detail: error.to_string(),
+    })?;
+    Ok(hex::encode(random))
 }
 
 impl Stored<()> {

@@ -149,10 +149,7 @@ pub(super) async fn change_record(
     name: &str,
     change: impl FnMut(Option<&TenantRecord>) -> Result<Option<TenantRecord>, Refusal>,
 ) -> Result<Option<Arc<TenantRecord>>, Refusal> {
-    let tenants = &service.state.tenants;
-    // Another host may have changed it a moment ago.
-    tenants.refresh(name).await?;
-    tenants.update(name, change).await
+    service.state.tenants.update(name, change).await
 }
 
 /// Roots as they are kept, if they can be granted.

@@ -9,10 +9,11 @@ mod tests;
 
 pub(crate) use versions::{Facts, Found, Named, Stored, Versions};
 
-use super::StateError;
 use super::documents::Documents;
+use super::{StateError, unique};
 use bytes::Bytes;
 use frostline_objects::Store;
+use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -25,7 +26,7 @@ pub(crate) struct Shelf<F> {
     store: Arc<Store>,
     names_limit: usize,
     versions_limit: usize,
-    documents: Arc<Documents<Versions<F>>>,
+    documents: Documents<Versions<F>>,
 }
 
 /// The uploads of one owner, a tenant or [`SHARED`]: all that is seen of a shelf by whoever serves that owner.
@@ -39,7 +40,7 @@ impl<F: Facts> Shelf<F> {
     pub(crate) fn new(
         kind: &'static str,
         store: Arc<Store>,
-        documents: Arc<Documents<Versions<F>>>,
+        documents: Documents<Versions<F>>,
         names_limit: usize,
         versions_limit: usize,
     ) -> Self {
@@ -76,17 +77,54 @@ impl<F: Facts> Shelf<F> {
         all.into_iter().filter_map(named).collect()
     }
 
-    /// The bytes of a version, whosever it is.
-    pub(crate) async fn blob(&self, sha256: &str) -> Result<Bytes, StateError> {
-        let version = self.documents.list("").into_iter().find_map(|(_, versions)| {
-            let found = versions.versions.iter().find(|version| version.sha256 == sha256);
-            found.cloned()
+    /// The bytes of that hash, whoever has them: of several owners, those of one who has not just removed them.
+    pub(crate) async fn bytes_of(&self, sha256: &str) -> Result<Bytes, StateError> {
+        let versions = self.documents.pick(|versions| {
+            let mut versions = versions.versions.iter();
+            versions.rfind(|version| version.sha256 == sha256).cloned()
         });
-        let version = version.ok_or_else(|| StateError::Gone {
+        let mut failed = StateError::Gone {
             kind: self.kind,
             sha256: sha256.to_owned(),
-        })?;
-        Ok(self.store.read(&version.blob, None).await?)
+        };
+        for version in versions {
+            match self.read(&version).await {
+                Err(error @ (StateError::Gone { .. } | StateError::Damaged { .. })) => failed = error,
+                read => return read,
+            }
+        }
+        Err(failed)
+    }
+
+    /// The bytes of a version that was found, which are those that were uploaded.
+    pub(crate) async fn read(&self, version: &Stored<F>) -> Result<Bytes, StateError> {
+        let (kind, sha256) = (self.kind, version.sha256.clone());
+        let bytes = match self.store.read(&version.blob, None).await {
+            Ok(bytes) => bytes,
+            Err(error) if error.is_not_found() => return Err(StateError::Gone { kind, sha256 }),
+            Err(error) => return Err(error.into()),
+        };
+        let hash = move || {
+            let found = hex::encode(Sha256::digest(&bytes));
+            if found == sha256 {
+                return Ok(bytes);
+            }
+            Err(StateError::Damaged { kind, sha256, found })
+        };
+        let hashed = tokio::task::spawn_blocking(hash).await;
+        hashed.map_err(|lost| StateError::Work {
+            detail: lost.to_string(),
+        })?
+    }
+
+    /// Writes bytes under a name of their own.
+    async fn write(&self, blob: &str, bytes: Bytes) -> Result<(), StateError> {
+        let length = bytes.len() as u64;
+        match self.store.put_new(blob, bytes).await {
+            // Nobody else has that name: the store's client tried again after an answer was lost.
+            Err(error) if error.is_already_there() && self.store.size(blob).await? == length => Ok(()),
+            written => Ok(written?),
+        }
     }
 
     /// A leftover costs space, not correctness, so a failure is only logged.
@@ -142,8 +180,6 @@ impl<F: Facts> Owned<'_, F> {
     /// Refuses a name, or no longer; `false` when there is no such name. What is uploaded under it later is refused as well.
     pub(crate) async fn disable(&self, name: &str, disabled: bool) -> Result<bool, StateError> {
         let key = self.key(name);
-        // Another host may have changed it a moment ago.
-        self.shelf.documents.refresh(&key).await?;
         let mark = |now: Option<&Versions<F>>| {
             let versions = now.map(|versions| versions.versions.clone());
             Ok::<_, StateError>(versions.map(|versions| Versions { versions, disabled }))
@@ -158,7 +194,7 @@ impl<F: Facts> Owned<'_, F> {
         versions.map(|version| version.bytes).sum()
     }
 
-    /// Makes `bytes` the newest version of `name`; `false` when they already are.
+    /// Makes `bytes` the newest version of `name`; `false` when they already are. Where what should be there is not, it is put there anew.
     pub(crate) async fn put(
         &self,
         name: &str,
@@ -166,8 +202,12 @@ impl<F: Facts> Owned<'_, F> {
         bytes: Bytes,
         facts: F,
     ) -> Result<(Arc<Stored<F>>, bool), StateError> {
+        let mut lost = None;
         match self.find(name, None) {
-            Found::Version(newest) if newest.sha256 == sha256 => return Ok((newest, false)),
+            Found::Version(newest) if newest.sha256 == sha256 => match self.shelf.read(&newest).await {
+                Err(StateError::Gone { .. } | StateError::Damaged { .. }) => lost = Some(newest),
+                read => return read.map(|_| (newest, false)),
+            },
             Found::Nothing if self.shelf.documents.list(&self.key("")).len() >= self.shelf.names_limit => {
                 return Err(StateError::TooMany {
                     kind: self.shelf.kind,
@@ -185,25 +225,43 @@ impl<F: Facts> Owned<'_, F> {
             blob: format!("blobs/{}/{}/{sha256}-{}", self.shelf.kind, self.owner, unique()?),
             facts,
         });
-        self.shelf.store.put_new(&stored.blob, bytes).await?;
-        let (key, mut surplus) = (self.key(name), Vec::new());
-        let updated = self.shelf.documents.update(&key, |now| {
-            let mut versions = now.map_or_else(Vec::new, |versions| versions.versions.clone());
-            versions.push(Arc::clone(&stored));
-            surplus = versions
-                .drain(..versions.len().saturating_sub(self.shelf.versions_limit))
-                .collect();
-            let disabled = now.is_some_and(|versions| versions.disabled);
-            Ok::<_, StateError>(Some(Versions { versions, disabled }))
-        });
-        if let Err(error) = updated.await {
-            self.shelf.discard(&stored.blob).await;
-            return Err(error);
-        }
+        self.shelf.write(&stored.blob, bytes).await?;
+        let surplus = match self.point(name, &stored, lost.as_deref()).await {
+            Ok(surplus) => surplus,
+            Err(error) => {
+                // Where the version may have been made all the same, its bytes must not go.
+                if !matches!(error, StateError::Unsure { .. }) {
+                    self.shelf.discard(&stored.blob).await;
+                }
+                return Err(error);
+            }
+        };
         for version in surplus {
             self.shelf.discard(&version.blob).await;
         }
         Ok((stored, true))
+    }
+
+    /// Makes `stored` the newest version of a name, in the place of one that was lost; the versions that go by it.
+    async fn point(
+        &self,
+        name: &str,
+        stored: &Arc<Stored<F>>,
+        lost: Option<&Stored<F>>,
+    ) -> Result<Vec<Arc<Stored<F>>>, StateError> {
+        let mut surplus = Vec::new();
+        let push = |now: Option<&Versions<F>>| {
+            let versions = now.map_or_else(Vec::new, |versions| versions.versions.clone());
+            let is_lost = |version: &Arc<Stored<F>>| lost.is_some_and(|lost| lost.blob == version.blob);
+            let (mut gone, mut versions): (Vec<_>, Vec<_>) = versions.into_iter().partition(is_lost);
+            versions.push(Arc::clone(stored));
+            gone.extend(versions.drain(..versions.len().saturating_sub(self.shelf.versions_limit)));
+            surplus = gone;
+            let disabled = now.is_some_and(|versions| versions.disabled);
+            Ok::<_, StateError>(Some(Versions { versions, disabled }))
+        };
+        self.shelf.documents.update(&self.key(name), push).await?;
+        Ok(surplus)
     }
 
     /// Forgets all versions of a name; `false` when there are none.
@@ -244,13 +302,4 @@ impl<F: Facts> Owned<'_, F> {
         }
         Ok(!deleted.is_empty())
     }
-}
-
-/// What no other upload has.
-fn unique() -> Result<String, StateError> {
-    let mut random = [0_u8; 8];
-    getrandom::fill(&mut random).map_err(|error| StateError::Random {
-        detail: error.to_string(),
-    })?;
-    Ok(hex::encode(random))
 }

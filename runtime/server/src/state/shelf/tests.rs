@@ -1,19 +1,23 @@
 use super::*;
-use crate::state::changes::Changes;
+use crate::state::documents::Known;
+use crate::state::journal::Journal;
 
 async fn shelf(folder: &std::path::Path, versions: usize) -> Shelf<u32> {
     let store = Arc::new(Store::open(folder.to_str().unwrap()).unwrap());
-    let changes = Arc::new(Changes::open(Arc::clone(&store)).await.unwrap());
-    let documents = Documents::open((Arc::clone(&store), changes, "things"))
-        .await
-        .unwrap();
-    Shelf::new("things", store, Arc::new(documents), 2, versions)
+    let known = Arc::new(Known::new("things"));
+    let journal = Journal::open(Arc::clone(&store), vec![Arc::clone(&known) as _]).await;
+    let documents = Documents::new(known, Arc::new(journal.unwrap()));
+    Shelf::new("things", store, documents, 2, versions)
 }
 
-async fn put(shelf: &Shelf<u32>, name: &str, sha256: &str) -> bool {
+fn hash(bytes: &str) -> String {
+    hex::encode(Sha256::digest(bytes))
+}
+
+async fn put(shelf: &Shelf<u32>, name: &str, bytes: &str) -> bool {
     shelf
         .of("acme")
-        .put(name, sha256, Bytes::from(sha256.to_owned()), 1)
+        .put(name, &hash(bytes), Bytes::from(bytes.to_owned()), 1)
         .await
         .unwrap()
         .1
@@ -34,17 +38,17 @@ async fn the_newest_wins_older_ones_stay_reachable_and_all_survive_a_restart() {
     assert!(!put(&first, "a", "one").await);
     assert!(put(&first, "a", "two").await);
     for shelf in [&first, &shelf(folder.path(), 2).await] {
-        assert_eq!(sha(shelf.of("acme").find("a", None)).as_deref(), Some("two"));
+        assert_eq!(sha(shelf.of("acme").find("a", None)), Some(hash("two")));
         assert_eq!(
-            sha(shelf.of("acme").find("a", Some("one"))).as_deref(),
-            Some("one")
+            sha(shelf.of("acme").find("a", Some(&hash("one")))),
+            Some(hash("one"))
         );
         assert!(matches!(
-            shelf.of("acme").find("a", Some("three")),
+            shelf.of("acme").find("a", Some(&hash("three"))),
             Found::Other(_)
         ));
         assert_eq!(shelf.of("acme").find("b", None), Found::Nothing);
-        assert_eq!(shelf.blob("one").await.unwrap(), "one");
+        assert_eq!(shelf.bytes_of(&hash("one")).await.unwrap(), "one");
     }
 }
 
@@ -65,7 +69,7 @@ async fn a_disabled_name_stays_so_whatever_is_uploaded_and_wherever_it_is_read()
     assert!(matches!(refused, Err(StateError::Disabled { .. })), "{refused:?}");
     for shelf in [&first, &shelf(folder.path(), 4).await] {
         assert!(shelf.of("acme").disabled("a"));
-        assert_eq!(sha(shelf.of("acme").find("a", None)).as_deref(), Some("two"));
+        assert_eq!(sha(shelf.of("acme").find("a", None)), Some(hash("two")));
     }
     assert!(first.of("acme").disable("a", false).await.unwrap());
     assert!(!shelf(folder.path(), 4).await.of("acme").disabled("a"));
@@ -91,9 +95,13 @@ async fn versions_beyond_the_limit_go_with_their_bytes() {
     assert!(put(&shelf, "a", "one").await);
     assert!(put(&shelf, "b", "one").await);
     assert!(put(&shelf, "a", "two").await);
-    assert_eq!(shelf.blob("one").await.unwrap(), "one", "b still stands for it");
+    assert_eq!(
+        shelf.bytes_of(&hash("one")).await.unwrap(),
+        "one",
+        "b still stands for it"
+    );
     assert!(put(&shelf, "b", "two").await);
-    assert!(shelf.blob("one").await.is_err());
+    assert!(shelf.bytes_of(&hash("one")).await.is_err());
     assert!(
         shelf.of("acme").put("c", "x", Bytes::new(), 1).await.is_err(),
         "two names are allowed"
@@ -113,8 +121,8 @@ async fn deleted_is_gone_and_may_come_back() {
     );
     assert!(put(&first, "a", "one").await);
     assert_eq!(
-        sha(shelf(folder.path(), 4).await.of("acme").find("a", None)).as_deref(),
-        Some("one")
+        sha(shelf(folder.path(), 4).await.of("acme").find("a", None)),
+        Some(hash("one"))
     );
 }
 
@@ -132,26 +140,29 @@ async fn bytes_go_with_their_versions_and_nothing_else() {
             .count()
     };
     assert_eq!(blobs(), 1);
-    assert_eq!(first.blob("two").await.unwrap(), "two");
-    assert!(matches!(first.blob("one").await, Err(StateError::Gone { .. })));
+    assert_eq!(first.bytes_of(&hash("two")).await.unwrap(), "two");
+    assert!(matches!(
+        first.bytes_of(&hash("one")).await,
+        Err(StateError::Gone { .. })
+    ));
 }
 
 #[tokio::test]
 async fn a_tenant_sees_its_own_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let shelf = shelf(folder.path(), 4).await;
-    for (tenant, sha256) in [("acme", "one"), ("acme2", "two")] {
-        let bytes = Bytes::from(sha256);
-        shelf.of(tenant).put("a", sha256, bytes, 1).await.unwrap();
+    for (tenant, bytes) in [("acme", "one"), ("acme2", "two")] {
+        let of = shelf.of(tenant);
+        of.put("a", &hash(bytes), Bytes::from(bytes), 1).await.unwrap();
     }
-    assert_eq!(sha(shelf.of("acme").find("a", None)).as_deref(), Some("one"));
+    assert_eq!(sha(shelf.of("acme").find("a", None)), Some(hash("one")));
     assert!(
-        matches!(shelf.of("acme").find("a", Some("two")), Found::Other(stored) if stored.sha256 == "one")
+        matches!(shelf.of("acme").find("a", Some(&hash("two"))), Found::Other(stored) if stored.sha256 == hash("one"))
     );
     assert_eq!(shelf.of("other").find("a", None), Found::Nothing);
     assert_eq!(shelf.of("acme").list().len(), 1);
     assert!(!shelf.of("other").delete("a").await.unwrap());
     assert!(shelf.of("acme").delete("a").await.unwrap());
-    assert_eq!(sha(shelf.of("acme2").find("a", None)).as_deref(), Some("two"));
-    assert_eq!(shelf.blob("two").await.unwrap(), "two");
+    assert_eq!(sha(shelf.of("acme2").find("a", None)), Some(hash("two")));
+    assert_eq!(shelf.bytes_of(&hash("two")).await.unwrap(), "two");
 }

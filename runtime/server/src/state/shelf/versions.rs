@@ -5,9 +5,12 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// What uploads of one kind say of themselves.
-pub(crate) trait Facts: Serialize + DeserializeOwned + Clone + PartialEq + Send + Sync {}
+pub(crate) trait Facts:
+    Serialize + DeserializeOwned + Clone + PartialEq + Send + Sync + 'static
+{
+}
 
-impl<F: Serialize + DeserializeOwned + Clone + PartialEq + Send + Sync> Facts for F {}
+impl<F: Serialize + DeserializeOwned + Clone + PartialEq + Send + Sync + 'static> Facts for F {}
 
 /// One version of a name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

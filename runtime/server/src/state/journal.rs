@@ -1,0 +1,308 @@
+//! One host's view of the shared state: the documents as the log made them, and how far it was read. What another host changed is read
+//! and applied in the log's order; what this host changes is created as the next of the log, on top of all before it.
+
+use super::log::{Change, Log, Position};
+use super::snapshot::{self, Document};
+use super::{StateError, earlier, unique};
+use frostline_objects::Store;
+use futures::{StreamExt, stream};
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::{Mutex, MutexGuard};
+
+/// The most changes read at once. A store answers in some 30 ms, so a hundred changes are known after a quarter of a second.
+const READ_AT_ONCE: u64 = 64;
+
+/// Changes after a snapshot before the next one is due, and beyond them one for so many documents: what is written anew each time
+/// stays in proportion to what changed, and what a start reads one by one in proportion to what there is.
+const CHANGES_A_SNAPSHOT: u64 = 500;
+const DOCUMENTS_A_CHANGE: u64 = 16;
+
+/// Changes that stay although they are in a snapshot. Who is further behind goes on from that.
+const KEPT: u64 = 1000;
+
+/// Tries to read a snapshot. Each fails only because a newer one is there.
+const TRIES: usize = 8;
+
+/// All documents of one kind, as the journal looks after them.
+pub(super) trait Kind: Send + Sync {
+    /// The kind.
+    fn kind(&self) -> &'static str;
+
+    /// How many there are.
+    fn count(&self) -> usize;
+
+    /// Makes `content` the document of that name; nothing deletes it.
+    fn set(&self, name: &str, content: Option<&RawValue>) -> Result<(), serde_json::Error>;
+
+    /// Makes these all there are. On error, names the document and changes nothing.
+    fn replace(&self, documents: Vec<(String, Box<RawValue>)>) -> Result<(), (String, serde_json::Error)>;
+
+    /// What writes down all there are at this moment.
+    fn dump(&self) -> Dump;
+}
+
+/// Writes documents down.
+pub(super) type Dump = Box<dyn FnOnce() -> Result<Vec<Document>, serde_json::Error> + Send>;
+
+/// See the module.
+pub(super) struct Journal {
+    store: Arc<Store>,
+    log: Log,
+    kinds: Vec<Arc<dyn Kind>>,
+    /// Held while changes are read and applied.
+    position: Mutex<Position>,
+    /// Held by who adds a change, so that those of one host do not get in each other's way.
+    adding: Mutex<()>,
+    /// The newest snapshot's number, as far as is known.
+    snapshot: AtomicU64,
+}
+
+impl Journal {
+    /// Reads what is there.
+    pub(super) async fn open(store: Arc<Store>, kinds: Vec<Arc<dyn Kind>>) -> Result<Self, StateError> {
+        let journal = Self {
+            log: Log::new(Arc::clone(&store)),
+            store,
+            kinds,
+            position: Mutex::default(),
+            adding: Mutex::default(),
+            snapshot: AtomicU64::new(0),
+        };
+        let mut position = journal.position.lock().await;
+        journal.load(&mut position).await?;
+        journal.read_on(&mut position).await?;
+        drop(position);
+        Ok(journal)
+    }
+
+    /// How many documents are known.
+    pub(super) fn count(&self) -> usize {
+        self.kinds.iter().map(|kind| kind.count()).sum()
+    }
+
+    /// Reads what others changed.
+    pub(super) async fn catch_up(&self) -> Result<(), StateError> {
+        let mut position = self.position.lock().await;
+        self.read_on(&mut position).await
+    }
+
+    /// The same for a host that may be so far behind that the next change was removed.
+    pub(super) async fn review(&self) -> Result<(), StateError> {
+        let mut position = self.position.lock().await;
+        if snapshot::newest(&self.store, Some(position.number))
+            .await?
+            .is_some()
+        {
+            self.load(&mut position).await?;
+        }
+        self.read_on(&mut position).await
+    }
+
+    /// The right to add a change, for one at a time.
+    pub(super) async fn adding(&self) -> MutexGuard<'_, ()> {
+        self.adding.lock().await
+    }
+
+    /// What `look` sees of the documents, and the change they end with.
+    pub(super) async fn at<T>(&self, look: impl FnOnce() -> T) -> (Position, T) {
+        let position = self.position.lock().await;
+        (position.clone(), look())
+    }
+
+    /// Adds what follows on `before`, and applies it; `false` when something else does.
+    pub(super) async fn add(
+        &self,
+        before: &Position,
+        kind: &str,
+        name: &str,
+        content: Option<Box<RawValue>>,
+    ) -> Result<bool, StateError> {
+        let change = Change {
+            mark: unique()?,
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            content,
+        };
+        let number = before.number + 1;
+        if !self.log.create(number, &change).await? {
+            self.catch_up().await?;
+            return Ok(false);
+        }
+        if !self.follows(before).await? {
+            self.log.remove(number).await?;
+            let mut position = self.position.lock().await;
+            self.load(&mut position).await?;
+            self.read_on(&mut position).await?;
+            return Ok(false);
+        }
+        let mut position = self.position.lock().await;
+        // Whoever looked for news meanwhile has read it already.
+        if position.number < number {
+            self.apply(number, &change)?;
+            *position = Position {
+                number,
+                mark: change.mark,
+            };
+        }
+        Ok(true)
+    }
+
+    /// Whether a change created after `before` is at the log's end, and not where those were that all others forgot long ago: this host
+    /// may have stood still for days.
+    async fn follows(&self, before: &Position) -> Result<bool, StateError> {
+        let there = if before.number == 0 {
+            snapshot::is_first(&self.store, &before.mark).await
+        } else {
+            self.log.holds(before).await
+        };
+        there.map_err(|error| match error {
+            StateError::Store(error) => StateError::Unsure { error },
+            error => error,
+        })
+    }
+
+    /// Reads on to the log's end: one change, then twice as many at once each time.
+    async fn read_on(&self, position: &mut Position) -> Result<(), StateError> {
+        let mut at_once = 1;
+        loop {
+            let first = position.number + 1;
+            let numbers = first..first + at_once;
+            let read = |number| async move { (number, self.log.read(number).await) };
+            let mut changes = stream::iter(numbers).map(read).buffered(READ_AT_ONCE as usize);
+            while let Some((number, change)) = changes.next().await {
+                let Some(change) = change? else {
+                    return Ok(());
+                };
+                self.apply(number, &change)?;
+                *position = Position {
+                    number,
+                    mark: change.mark,
+                };
+            }
+            drop(changes);
+            at_once = (at_once * 2).min(READ_AT_ONCE);
+        }
+    }
+
+    fn apply(&self, number: u64, change: &Change) -> Result<(), StateError> {
+        if change.kind.is_empty() {
+            return Ok(());
+        }
+        let broken = |detail: String| StateError::broken(&super::log::key(number), detail);
+        let kind = self.kinds.iter().find(|kind| kind.kind() == change.kind);
+        let kind = kind.ok_or_else(|| broken(unknown(&change.kind)))?;
+        kind.set(&change.name, change.content.as_deref())
+            .map_err(|error| broken(error.to_string()))
+    }
+
+    /// Goes on from the newest snapshot, making the first where there is none.
+    async fn load(&self, position: &mut Position) -> Result<(), StateError> {
+        let mut swept = None;
+        for _ in 0..TRIES {
+            let Some(number) = snapshot::newest(&self.store, None).await? else {
+                self.begin().await?;
+                continue;
+            };
+            match snapshot::read(&self.store, number).await {
+                Ok((newest, documents)) => {
+                    self.fill(newest.number, documents).await?;
+                    self.snapshot.fetch_max(newest.number, Ordering::Relaxed);
+                    *position = newest;
+                    return Ok(());
+                }
+                Err(error) if error.is_not_found() => swept = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(swept.unwrap_or_else(|| StateError::Contended {
+            kind: "snapshots",
+            name: String::new(),
+        }))
+    }
+
+    /// Makes the first snapshot, of what an earlier version kept, which for a new state is nothing.
+    async fn begin(&self) -> Result<(), StateError> {
+        let mut documents = Vec::new();
+        for kind in &self.kinds {
+            documents.extend(earlier::documents(&self.store, kind.kind()).await?);
+        }
+        let first = Position {
+            number: 0,
+            mark: unique()?,
+        };
+        snapshot::write(&self.store, &first, documents).await
+    }
+
+    async fn fill(&self, number: u64, documents: Vec<Document>) -> Result<(), StateError> {
+        let kinds = self.kinds.clone();
+        let fill = tokio::task::spawn_blocking(move || fill(&kinds, documents));
+        let filled = fill.await.map_err(|lost| StateError::Work {
+            detail: lost.to_string(),
+        })?;
+        filled.map_err(|detail| StateError::broken(&format!("snapshots/{number:020}"), detail))
+    }
+
+    /// Writes a snapshot when one is due, and removes what it makes unnecessary.
+    pub(super) async fn compact(&self) -> Result<(), StateError> {
+        let due = CHANGES_A_SNAPSHOT.max(self.count() as u64 / DOCUMENTS_A_CHANGE);
+        let is_due = async || {
+            let newest = self.snapshot.load(Ordering::Relaxed);
+            self.position.lock().await.number.saturating_sub(newest) >= due
+        };
+        if !is_due().await {
+            return Ok(());
+        }
+        // Another host may have written one since.
+        let newest = self.snapshot.load(Ordering::Relaxed);
+        if let Some(newer) = snapshot::newest(&self.store, Some(newest)).await? {
+            self.snapshot.fetch_max(newer, Ordering::Relaxed);
+        }
+        if is_due().await {
+            self.snapshot().await?;
+        }
+        Ok(())
+    }
+
+    /// Writes a snapshot of what is known now, and removes what it makes unnecessary.
+    pub(super) async fn snapshot(&self) -> Result<(), StateError> {
+        let dumps = || self.kinds.iter().map(|kind| kind.dump()).collect::<Vec<_>>();
+        let (position, dumps) = self.at(dumps).await;
+        let dump = tokio::task::spawn_blocking(|| {
+            let dumped = dumps.into_iter().map(|dump| dump());
+            dumped.collect::<Result<Vec<_>, _>>()
+        });
+        let documents = dump.await.map_err(|lost| StateError::Work {
+            detail: lost.to_string(),
+        })?;
+        let documents = documents.map_err(|error| StateError::broken("snapshots", error))?;
+        let documents = documents.into_iter().flatten().collect();
+        snapshot::write(&self.store, &position, documents).await?;
+        self.snapshot.fetch_max(position.number, Ordering::Relaxed);
+        snapshot::sweep(&self.store).await?;
+        self.log.sweep(position.number.saturating_sub(KEPT)).await
+    }
+}
+
+fn fill(kinds: &[Arc<dyn Kind>], documents: Vec<Document>) -> Result<(), String> {
+    let mut sorted: BTreeMap<String, Vec<(String, Box<RawValue>)>> = BTreeMap::new();
+    for document in documents {
+        let of_kind = sorted.entry(document.kind).or_default();
+        of_kind.push((document.name, document.content));
+    }
+    for kind in kinds {
+        let documents = sorted.remove(kind.kind()).unwrap_or_default();
+        kind.replace(documents)
+            .map_err(|(name, error)| format!("{} {name}: {error}", kind.kind()))?;
+    }
+    match sorted.into_keys().next() {
+        Some(kind) => Err(unknown(&kind)),
+        None => Ok(()),
+    }
+}
+
+fn unknown(kind: &str) -> String {
+    format!("this version knows no {kind}; run the newest version on all hosts of the state")
+}

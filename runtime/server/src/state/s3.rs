@@ -1,0 +1,243 @@
+//! A small S3 server for tests, with faults at chosen requests.
+
+use bytes::Bytes;
+use frostline_objects::Store;
+use futures::future::BoxFuture;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use percent_encoding::percent_decode_str;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use tokio::net::TcpListener;
+use tokio::task::{JoinHandle, JoinSet};
+
+/// What goes wrong with a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    None,
+    /// It is done, and the connection breaks before the answer.
+    LoseAnswer,
+    /// It is done, and answered by 503, so that the client tries again.
+    DoneAnd503,
+    /// It is not done, and the connection breaks.
+    Break,
+    /// A condition is passed over.
+    PassOverCondition,
+    /// A condition is answered by 501.
+    RefuseCondition,
+}
+
+/// What was asked for: method, and key or query.
+pub(super) type Asked = (Method, String);
+
+type Script = dyn Fn(&Asked) -> BoxFuture<'static, Fault> + Send + Sync;
+
+#[derive(Default)]
+struct Shared {
+    objects: Mutex<BTreeMap<String, Bytes>>,
+    asked: Mutex<Vec<Asked>>,
+    script: Mutex<Option<Arc<Script>>>,
+}
+
+/// One bucket, `b`. Listens until dropped.
+pub(super) struct S3 {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl S3 {
+    pub(super) async fn start() -> Self {
+        let shared: Arc<Shared> = Arc::default();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let served = Arc::clone(&shared);
+        let task = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                stream.set_nodelay(true).unwrap();
+                let shared = Arc::clone(&served);
+                let answer = service_fn(move |request| answer(Arc::clone(&shared), request));
+                connections.spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
+            }
+        });
+        Self {
+            shared,
+            address,
+            task,
+        }
+    }
+
+    pub(super) fn store(&self) -> Arc<Store> {
+        let endpoint = format!("http://{}", self.address);
+        let settings = [
+            ("AWS_ENDPOINT_URL", endpoint.as_str()),
+            ("AWS_REGION", "us-east-1"),
+            ("AWS_SKIP_SIGNATURE", "true"),
+        ];
+        let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Arc::new(Store::open_with("s3://b/state", settings).unwrap())
+    }
+
+    /// What goes wrong from now on.
+    pub(super) fn script(&self, script: impl Fn(&Asked) -> Fault + Send + Sync + 'static) {
+        self.script_waiting(move |asked| {
+            let fault = script(asked);
+            Box::pin(async move { fault })
+        });
+    }
+
+    /// The same, where a request may have to wait.
+    pub(super) fn script_waiting(
+        &self,
+        script: impl Fn(&Asked) -> BoxFuture<'static, Fault> + Send + Sync + 'static,
+    ) {
+        *self.shared.script.lock().unwrap() = Some(Arc::new(script));
+    }
+
+    /// `fault` for the first request that `is` the one.
+    pub(super) fn once(&self, fault: Fault, is: impl Fn(&Asked) -> bool + Send + Sync + 'static) {
+        let left = Mutex::new(Some(fault));
+        self.script(move |asked| match is(asked) {
+            true => left.lock().unwrap().take().unwrap_or(Fault::None),
+            false => Fault::None,
+        });
+    }
+
+    pub(super) fn heal(&self) {
+        *self.shared.script.lock().unwrap() = None;
+    }
+
+    /// What was asked for since the last call.
+    pub(super) fn asked(&self) -> Vec<Asked> {
+        std::mem::take(&mut self.shared.asked.lock().unwrap())
+    }
+
+    /// Keys that begin like this.
+    pub(super) fn keys(&self, prefix: &str) -> Vec<String> {
+        let objects = self.shared.objects.lock().unwrap();
+        let keys = objects.keys().filter(|key| key.starts_with(prefix));
+        keys.cloned().collect()
+    }
+
+    pub(super) fn put(&self, key: &str, bytes: impl Into<Bytes>) {
+        self.shared
+            .objects
+            .lock()
+            .unwrap()
+            .insert(key.to_owned(), bytes.into());
+    }
+}
+
+impl Drop for S3 {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A change of the log being created.
+pub(super) fn creates_change((method, key): &Asked) -> bool {
+    method == Method::PUT && key.starts_with("log/")
+}
+
+async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> io::Result<Response<Full<Bytes>>> {
+    let (parts, body) = request.into_parts();
+    let path = percent_decode_str(parts.uri.path())
+        .decode_utf8_lossy()
+        .into_owned();
+    let key = path.strip_prefix("/b/state/").unwrap_or_default().to_owned();
+    let query = parts.uri.query().unwrap_or_default().to_owned();
+    let asked = (
+        parts.method.clone(),
+        if key.is_empty() {
+            query.clone()
+        } else {
+            key.clone()
+        },
+    );
+    shared.asked.lock().unwrap().push(asked.clone());
+    let script = shared.script.lock().unwrap().clone();
+    let fault = match script {
+        Some(script) => script(&asked).await,
+        None => Fault::None,
+    };
+    let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
+    let mut objects = shared.objects.lock().unwrap();
+    let condition = parts.headers.contains_key("if-none-match") && fault != Fault::PassOverCondition;
+    let there = objects.get(&key).cloned();
+    let (status, body) = match (&parts.method, there) {
+        _ if fault == Fault::Break => return Err(io::ErrorKind::ConnectionReset.into()),
+        (&Method::PUT, _) if condition && fault == Fault::RefuseCondition => {
+            (StatusCode::NOT_IMPLEMENTED, error("NotImplemented"))
+        }
+        (&Method::PUT, Some(_)) if condition => {
+            (StatusCode::PRECONDITION_FAILED, error("PreconditionFailed"))
+        }
+        (&Method::PUT, _) => {
+            objects.insert(key, body);
+            (StatusCode::OK, Bytes::new())
+        }
+        (&Method::POST, _) => {
+            let (body, mut text) = (String::from_utf8_lossy(&body), String::new());
+            for part in body.split("<Key>").skip(1) {
+                let key = part.split("</Key>").next().unwrap();
+                objects.remove(key.strip_prefix("state/").unwrap());
+                text += &format!("<Deleted><Key>{key}</Key></Deleted>");
+            }
+            (
+                StatusCode::OK,
+                format!("<DeleteResult>{text}</DeleteResult>").into(),
+            )
+        }
+        (_, Some(bytes)) => (StatusCode::OK, bytes),
+        (_, None) if path.trim_end_matches('/') == "/b" => (StatusCode::OK, listing(&objects, &query)),
+        (_, None) => (StatusCode::NOT_FOUND, error("NoSuchKey")),
+    };
+    match fault {
+        Fault::LoseAnswer => Err(io::ErrorKind::ConnectionReset.into()),
+        Fault::DoneAnd503 => Ok(respond(StatusCode::SERVICE_UNAVAILABLE, error("SlowDown"))),
+        _ => Ok(respond(status, body)),
+    }
+}
+
+fn respond(status: StatusCode, body: Bytes) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert("etag", "\"one\"".parse().unwrap());
+    headers.insert("last-modified", "Sat, 21 Nov 2026 10:00:00 GMT".parse().unwrap());
+    response
+}
+
+fn error(code: &str) -> Bytes {
+    format!("<Error><Code>{code}</Code></Error>").into()
+}
+
+fn listing(objects: &BTreeMap<String, Bytes>, query: &str) -> Bytes {
+    let query: BTreeMap<_, _> = url::form_urlencoded::parse(query.as_bytes())
+        .into_owned()
+        .collect();
+    let after = query
+        .get("start-after")
+        .map_or("", |after| after.strip_prefix("state/").unwrap());
+    let most: usize = query.get("max-keys").map_or(1000, |most| most.parse().unwrap());
+    let mut found = objects.iter().filter(|(key, _)| key.as_str() > after);
+    let mut text = String::from("<ListBucketResult>");
+    for (key, bytes) in found.by_ref().take(most) {
+        text += &format!(
+            "<Contents><Key>state/{key}</Key><Size>{}</Size><ETag>\"one\"</ETag>\
+             <LastModified>2026-11-21T10:00:00Z</LastModified></Contents>",
+            bytes.len()
+        );
+    }
+    if found.next().is_some() {
+        text += "<IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>";
+    }
+    (text + "</ListBucketResult>").into()
+}
