@@ -1,10 +1,10 @@
 //! The networks the lanes run: models of this host, cut to the stage asked for.
 
-use crate::state::{ModelFacts, Shelf};
+use crate::state::{ModelFacts, Shelf, StateError};
 use bytes::Bytes;
 use frostline_engine::StageSource;
 use frostline_graph::Model;
-use frostline_tensor::{OpError, Stage};
+use frostline_tensor::{OpError, OpErrorCode, Stage};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use std::sync::Arc;
@@ -41,7 +41,10 @@ impl ModelStages {
 
     fn cut(&self, stage: &Stage) -> Result<Bytes, OpError> {
         let blob = self.runtime.block_on(self.models.bytes_of(&stage.model));
-        let bytes = blob.map_err(|error| OpError::runtime(format!("model {}: {error}", stage.model)))?;
+        let bytes = blob.map_err(|error| match &error {
+            StateError::Gone { .. } => OpError::new(OpErrorCode::NotFound, error.to_string()),
+            _ => OpError::runtime(format!("model {}: {}", stage.model, error.told())),
+        })?;
         let part = Model::from_bytes(bytes)
             .and_then(|model| model.slice(Some(&stage.from), Some(&stage.to)))
             .and_then(|part| part.to_bytes());

@@ -271,22 +271,7 @@ impl From<StateError> for Refusal {
                 message: error.to_string(),
             },
             StateError::Gone { .. } => Self::not_found(error.to_string()),
-            // Where the state lies, and who else has what there, is nothing for tenants.
-            StateError::Store(_) => {
-                tracing::error!(%error, "the state's store failed");
-                Self::host(
-                    "the host's state cannot be read or written now, and nothing was changed; try again, or ask whoever runs the host, \
-                     whose log says why",
-                )
-            }
-            StateError::Unsure { .. } => {
-                tracing::error!(%error, "the state's store failed");
-                Self::host(
-                    "the host's state could not be written, and whether the change was made is not known: look, and do it again if it \
-                     was not; the log of the host says why",
-                )
-            }
-            _ => Self::host(error),
+            _ => Self::host(error.told()),
         }
     }
 }

@@ -89,11 +89,6 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Documents<T> {
         Self { known, journal }
     }
 
-    #[cfg(test)]
-    pub(super) fn known(&self) -> &Known<T> {
-        &self.known
-    }
-
     /// The document, unless there is none.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<T>> {
         self.known.read().get(name).cloned()
@@ -124,7 +119,7 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Documents<T> {
         name: &str,
         mut change: impl FnMut(Option<&T>) -> Result<Option<T>, E>,
     ) -> Result<Option<Arc<T>>, E> {
-        let _adding = self.journal.adding().await;
+        let _adding = self.journal.adding(self.known.kind, name).await?;
         self.journal.catch_up().await?;
         for _ in 0..TRIES {
             let (position, before) = self.journal.at(|| self.get(name)).await;

@@ -115,6 +115,21 @@ impl StateError {
         }
     }
 
+    /// What tenants are told: not where the state lies, nor what others have there. That is for the log.
+    pub(crate) fn told(&self) -> String {
+        let told = match self {
+            Self::Store(_) => {
+                "the host's state cannot be read or written now, and nothing was changed; try again later"
+            }
+            Self::Unsure { .. } => {
+                "the host's state could not be written, and whether the change was made is not known: look, and do it again if it was not"
+            }
+            _ => return self.to_string(),
+        };
+        tracing::error!(error = %self, "the state's store failed");
+        format!("{told} (whoever runs the host finds the cause in its log)")
+    }
+
     /// Whether the store said that what was to be read is not there.
     pub(super) fn is_not_found(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_not_found())

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard};
 
 /// The most changes read at once. A store answers in some 30 ms, so a hundred changes are known after a quarter of a second.
@@ -22,6 +23,9 @@ const DOCUMENTS_A_CHANGE: u64 = 16;
 
 /// Changes that stay although they are in a snapshot. Who is further behind goes on from that.
 const KEPT: u64 = 1000;
+
+/// How long a change waits for those before it. Each takes a tenth of a second, on a store that stalls a minute.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Tries to read a snapshot. Each fails only because a newer one is there.
 const TRIES: usize = 8;
@@ -102,8 +106,19 @@ impl Journal {
     }
 
     /// The right to add a change, for one at a time.
-    pub(super) async fn adding(&self) -> MutexGuard<'_, ()> {
-        self.adding.lock().await
+    ///
+    /// # Errors
+    /// [`StateError::Contended`] where the others before take too long.
+    pub(super) async fn adding(
+        &self,
+        kind: &'static str,
+        name: &str,
+    ) -> Result<MutexGuard<'_, ()>, StateError> {
+        let turn = tokio::time::timeout(PATIENCE, self.adding.lock()).await;
+        turn.map_err(|_| StateError::Contended {
+            kind,
+            name: name.to_owned(),
+        })
     }
 
     /// What `look` sees of the documents, and the change they end with.
