@@ -142,7 +142,7 @@ fn kind(error: &ClientError) -> Kind {
         ClientError::Refused {
             class, retry_after, ..
         } => match class {
-            ErrorClass::Busy => Kind::Busy(*retry_after),
+            ErrorClass::Busy | ErrorClass::Stopping => Kind::Busy(*retry_after),
             ErrorClass::Host => Kind::Passing,
             ErrorClass::Request
             | ErrorClass::Unauthorized

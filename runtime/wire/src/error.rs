@@ -12,8 +12,10 @@ pub enum ErrorClass {
     NotFound,
     /// Over a limit that waiting does not lift.
     TooLarge,
-    /// The host is busy or stopping: wait for `Retry-After`, then ask again.
+    /// The host has no room now: wait for `Retry-After`, then ask again.
     Busy,
+    /// The host takes nothing new because it is about to stop: ask another at once, or this one after `Retry-After`, when it may be back.
+    Stopping,
     /// The guest failed; its author has to look.
     Guest,
     /// The host failed; asking again may help.

@@ -58,7 +58,12 @@ impl Upload {
 
     /// Ends the upload. Its file goes, unless asking again with the same bytes may end better.
     pub(super) fn end<T>(self, outcome: Result<T, Refusal>) -> Result<T, Refusal> {
-        let again = |refusal: &Refusal| matches!(refusal.class(), ErrorClass::Busy | ErrorClass::Host);
+        let again = |refusal: &Refusal| {
+            matches!(
+                refusal.class(),
+                ErrorClass::Busy | ErrorClass::Stopping | ErrorClass::Host
+            )
+        };
         if let (Some(claim), false) = (self.claim, outcome.as_ref().is_err_and(again)) {
             claim.discard();
         }

@@ -157,7 +157,8 @@ impl Refusal {
             }
             Self::NotFound { .. } | Self::OtherVersion { .. } => ErrorClass::NotFound,
             Self::TooLarge { .. } | Self::Quota { .. } => ErrorClass::TooLarge,
-            Self::Busy { .. } | Self::Stopping => ErrorClass::Busy,
+            Self::Busy { .. } => ErrorClass::Busy,
+            Self::Stopping => ErrorClass::Stopping,
             Self::Guest { .. } => ErrorClass::Guest,
             Self::Stalled { .. } | Self::Deadline { .. } | Self::Host { .. } => ErrorClass::Host,
         }

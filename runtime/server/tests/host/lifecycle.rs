@@ -109,7 +109,7 @@ async fn shutting_down_finishes_what_runs_and_refuses_what_is_new() {
     assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(answer.headers().contains_key("retry-after"));
     let (_, error) = test.client.extract_refused(&request).await;
-    assert_eq!(error.class, ErrorClass::Busy);
+    assert_eq!(error.class, ErrorClass::Stopping);
     let (rows, end) = rows(RowFormat::Object, &request, unread).await;
     assert_eq!(end, End::Clean);
     assert_eq!(rows.len(), OBJECTS as usize);
