@@ -4,7 +4,7 @@ use crate::Root;
 use crate::http::Refusal;
 use crate::service::{DescriptionKey, Service};
 use crate::state::{Facts, Found, ModelFacts, Owned, SHARED, Stored};
-use crate::tenants::Tenant;
+use crate::tenants::{Pass, Tenant};
 use axum::extract::FromRequestParts;
 use frostline_objects::Store;
 use frostline_sandbox::{CutView, Guest, ModelView};
@@ -12,12 +12,16 @@ use frostline_wire::{Description, Pin, QuotaKey};
 use http::request::Parts;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How often it is looked whether what runs may go on: who ends it waits a second.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// A tenant at this host.
 #[derive(Clone)]
 pub(crate) struct Caller {
     service: Arc<Service>,
-    tenant: Arc<Tenant>,
+    pass: Pass,
 }
 
 /// Everything that is not one tenant's.
@@ -33,23 +37,37 @@ impl Deref for Caller {
 impl FromRequestParts<Arc<Service>> for Caller {
     type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Refusal> {
-        let tenant = parts.extensions.get::<Arc<Tenant>>();
-        Ok(Self {
-            service: Arc::clone(service),
-            tenant: tenant.cloned().ok_or(Refusal::Unauthorized)?,
-        })
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<Service>) -> Result<Self, Refusal> {
+        parts.extensions.get().cloned().ok_or(Refusal::Unauthorized)
     }
 }
 
 impl Caller {
+    pub(crate) fn new(service: Arc<Service>, pass: Pass) -> Self {
+        Self { service, pass }
+    }
+
     pub(crate) fn tenant(&self) -> &Tenant {
-        &self.tenant
+        &self.pass.tenant
+    }
+
+    /// Ends when what runs for the tenant, by this guest if there is one, may not go on: the token was revoked or expired, the tenant
+    /// disabled or removed, or the guest disabled.
+    pub(crate) async fn dismissed(&self, guest: Option<&str>) -> Refusal {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let stays = self.tenants.stays(&self.pass, frostline_profile::now());
+            let runs = || guest.map_or(Ok(()), |guest| self.may_run(guest));
+            if let Err(refusal) = stays.map_err(Refusal::from).and_then(|()| runs()) {
+                tracing::info!(%refusal, "what ran was ended");
+                return refusal;
+            }
+        }
     }
 
     /// Writes down what the tenant did.
     pub(crate) fn note(&self, what: &str, detail: impl Into<String>) {
-        let name = &self.tenant.name;
+        let name = &self.tenant().name;
         self.service
             .audit
             .note(&format!("tenant {name}"), what, name, detail);
@@ -57,12 +75,12 @@ impl Caller {
 
     /// Its guests.
     pub(crate) fn guests(&self) -> Owned<'_, ()> {
-        self.service.state.guests.of(&self.tenant.name)
+        self.service.state.guests.of(&self.tenant().name)
     }
 
     /// Its models.
     pub(crate) fn models(&self) -> Owned<'_, ModelFacts> {
-        self.service.state.models.of(&self.tenant.name)
+        self.service.state.models.of(&self.tenant().name)
     }
 
     /// The models that all tenants may use.
@@ -94,7 +112,7 @@ impl Caller {
 
     pub(crate) fn guest_disabled(&self, guest: &str) -> Refusal {
         Refusal::GuestDisabled {
-            tenant: self.tenant.name.clone(),
+            tenant: self.tenant().name.clone(),
             guest: guest.to_owned(),
         }
     }
@@ -104,12 +122,12 @@ impl Caller {
     /// # Errors
     /// [`Refusal::Quota`].
     pub(crate) fn within(&self, key: QuotaKey, wanted: u64) -> Result<(), Refusal> {
-        let limit = self.tenant.allowed.get(key);
+        let limit = self.tenant().allowed.get(key);
         if wanted <= limit {
             return Ok(());
         }
         Err(Refusal::Quota {
-            tenant: self.tenant.name.clone(),
+            tenant: self.tenant().name.clone(),
             key,
             wanted,
             limit,
@@ -129,7 +147,7 @@ impl Caller {
     pub(crate) fn store(&self, root: &str) -> Result<Arc<Store>, Refusal> {
         let parsed =
             Root::parse(root).map_err(|why| Refusal::request(format!("data root {root:?}: {why}")))?;
-        if !self.tenant.data.allows(&parsed) {
+        if !self.tenant().data.allows(&parsed) {
             return Err(Refusal::not_found(format!(
                 "this host grants no data at {root:?}; whoever runs it grants data roots, by 'data' in its configuration or by frostline admin"
             )));
@@ -149,7 +167,7 @@ impl Caller {
             let bytes = service.state.guests.read(&stored).await?;
             Ok(service
                 .sandbox
-                .for_tenant(&self.tenant.name)
+                .for_tenant(&self.tenant().name)
                 .prepare(bytes)
                 .await?)
         };

@@ -137,8 +137,11 @@ pub(crate) enum Outcome {
     Refused,
     Failed,
     Deadline,
+    /// The client left, or took nothing for too long.
     ClientGone,
     HostStopped,
+    /// The token, the tenant or the guest is not good any more.
+    Dismissed,
 }
 
 /// What is so now.
@@ -204,7 +207,7 @@ impl Metrics {
         registry.register("connections", "Open connections", self.connections.clone());
         registry.register(
             "connections_refused",
-            "Connections closed at once, since half of all came from their address",
+            "Connections closed at once, since their network had all that one may have",
             self.connections_refused.clone(),
         );
         let seconds = Unit::Seconds;

@@ -37,11 +37,14 @@ pub struct Limits {
     pub versions: usize,
     /// Names of guests, and of models. The index of them is kept in memory.
     pub names: usize,
-    /// Connections at once, of which one address may have half. A trainer needs one or two; each takes some 100 KB.
+    /// Connections at once, of which those that have shown no token, one tenant, or one address may have half each. A trainer needs one or
+    /// two; each takes some 100 KB.
     pub connections: usize,
-    /// How long a connection may take to send its request line and headers.
+    /// How long a connection may take to shake hands, and to send a request line and headers; and how long one that has shown no token may
+    /// do nothing.
     pub header_time: Duration,
-    /// How long an upload or a request may pause between two pieces, and a client between two reads of an answer.
+    /// How long an upload or a request may pause between two pieces, a client between two reads of an answer, and a tenant's connection
+    /// between two requests. Who lets it go by is disconnected, which ends all that was done for them there.
     pub stall: Duration,
     /// Descriptions kept, so that a guest is asked once for a model and parameters.
     pub descriptions: usize,

@@ -133,6 +133,8 @@ pub struct HostConfig {
     pub calls: usize,
     /// The most an extraction may take, waiting included.
     pub wall: Duration,
+    /// How long what runs may go on once the host is told to stop.
+    pub drain: Duration,
     /// What a client may send and hold.
     pub limits: Limits,
     /// What a tenant may use that has no quota of its own, where that is not the default.

@@ -32,6 +32,8 @@ pub struct HostSettings {
     pub token_file: Option<PathBuf>,
     /// Object store URLs or directories that extractions may read, with everything below them.
     pub data: Vec<String>,
+    /// Seconds that what runs may go on once the host is told to stop.
+    pub drain: u64,
     /// Must be true to listen beyond loopback without `[tls]`.
     pub plain_http_beyond_loopback: bool,
     /// What encrypts connections.
@@ -46,6 +48,10 @@ pub struct HostSettings {
     pub quota: Quota,
 }
 
+/// An extraction of a few hundred samples takes seconds, and its trainer asks another host for what did not come; service managers kill
+/// after 90 s by default, which must not come first.
+const DRAIN: u64 = 60;
+
 impl Default for HostSettings {
     fn default() -> Self {
         Self {
@@ -57,6 +63,7 @@ impl Default for HostSettings {
             admin_token_file: None,
             token_file: None,
             data: Vec::new(),
+            drain: DRAIN,
             plain_http_beyond_loopback: false,
             tls: None,
             engine: EngineSettings::default(),
@@ -246,6 +253,7 @@ impl HostSettings {
             grant: within("extractions.grant", self.extractions.grant, 1, 4096)?,
             calls: or(calls, lanes + 2),
             wall: Duration::from_secs(seconds),
+            drain: Duration::from_secs(within("drain", self.drain, 0, 86_400)?),
             limits: self.limits.check()?,
             quota: self.quota,
         })
@@ -273,7 +281,7 @@ impl LimitSettings {
             samples: within("limits.samples", self.samples, 1, 1 << 20)?,
             versions: within("limits.versions", self.versions, 1, 1000)?,
             names: within("limits.names", self.names, 1, 100_000)?,
-            connections: within("limits.connections", self.connections, 1, 100_000)?,
+            connections: within("limits.connections", self.connections, 4, 100_000)?,
             ..Limits::default()
         })
     }
@@ -317,9 +325,10 @@ mod tests {
 
     #[test]
     fn defaults_pass_and_keep_what_is_written() {
-        let config = HostConfig::from_toml("data = [\"/srv/photos\"]\n[extractions]\ngrant = 7\n").unwrap();
+        let config =
+            HostConfig::from_toml("data = [\"/srv/photos\"]\ndrain = 5\n[extractions]\ngrant = 7\n").unwrap();
         assert!(config.listen.ip().is_loopback());
-        assert_eq!(config.grant, 7);
+        assert_eq!((config.grant, config.drain), (7, Duration::from_secs(5)));
         assert_eq!(config.token_file, PathBuf::from("frostline-state/token"));
     }
 
@@ -351,6 +360,7 @@ mod tests {
         assert!(refused("[engine]\ndevice = \"tpu\"").contains("engine.device"));
         assert!(refused("data = [\"s3://b?x=1\"]").contains("s3://b?x=1"));
         assert!(refused("[limits]\nupload_bytes = 1").contains("limits.upload_bytes"));
+        assert!(refused("drain = 100000").contains("drain"));
     }
 
     #[test]

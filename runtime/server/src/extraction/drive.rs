@@ -129,7 +129,10 @@ pub(super) async fn next(
 /// An extraction whose first rows are there.
 pub(super) struct Answer {
     pub(super) service: Arc<Service>,
+    pub(super) caller: Caller,
     pub(super) tenant: String,
+    /// The guest whose code it runs.
+    pub(super) guest: Option<String>,
     pub(super) spent: Spent,
     pub(super) kind: SplitKind,
     pub(super) calls: Calls,
@@ -162,7 +165,9 @@ impl Answer {
     async fn run(self, sender: mpsc::Sender<Piece>, first: Option<Vec<Bytes>>) {
         let Self {
             service,
+            caller,
             tenant,
+            guest,
             spent,
             kind,
             calls,
@@ -183,6 +188,7 @@ impl Answer {
             },
             () = sender.closed() => Outcome::ClientGone,
             () = service.end.cancelled() => Outcome::HostStopped,
+            _ = caller.dismissed(guest.as_deref()) => Outcome::Dismissed,
         };
         drop((place, spent));
         service

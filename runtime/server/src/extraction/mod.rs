@@ -54,16 +54,19 @@ pub(crate) async fn extract(caller: Caller, request: Request) -> Result<Response
     let encoder = Encoder::new(checked.rows, checked.encoding, Output::new(caller.clone()))?;
     let tenant = caller.tenant().name.clone();
     let spent = Spent::new(&service.metrics, &tenant, checked.allowance);
-    let mut calls = drive::calls(caller, checked.work, checked.kind, checked.samples);
-    let first = timeout_at(deadline, drive::next(&mut calls, encoder))
-        .await
-        .map_err(too_long)
-        .flatten();
+    let guest = checked.work.guest().map(str::to_owned);
+    let mut calls = drive::calls(caller.clone(), checked.work, checked.kind, checked.samples);
+    let first = tokio::select! {
+        first = timeout_at(deadline, drive::next(&mut calls, encoder)) => first.map_err(too_long).flatten(),
+        refusal = caller.dismissed(guest.as_deref()) => Err(refusal),
+    };
     let (first, encoder) =
         first.inspect_err(|_| service.metrics.ended(&tenant, checked.kind, Outcome::Refused))?;
     Ok(drive::Answer {
         service,
+        caller,
         tenant,
+        guest,
         spent,
         kind: checked.kind,
         calls,

@@ -12,8 +12,7 @@ use crate::http::{self, Port};
 use crate::service::Service;
 use crate::state::{compact, follow};
 use crate::tls::Certificate;
-use crate::token::AdminToken;
-use sockets::{admin_listener, bind};
+use sockets::Listeners;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,8 +54,13 @@ impl Host {
             .map(Arc::new);
         let tls = certificate.as_ref().map(Certificate::acceptor).transpose()?;
         let service = Arc::new(assembly::service(config).await?);
+        // Whatever can fail comes before the first connection is taken: a port that is served outlives this function.
+        let Listeners {
+            tenants: (listener, address),
+            admin,
+            admin_socket,
+        } = Listeners::open(&service.config).await?;
         let (stop, connections) = (CancellationToken::new(), TaskTracker::new());
-        let (listener, address) = bind(service.config.listen).await?;
         let mut ports = vec![Port {
             listener,
             router: http::routes(Arc::clone(&service)),
@@ -68,11 +72,8 @@ impl Host {
             admin_token: None,
         };
         let mut admin_address = None;
-        if let Some(listen) = service.config.admin_listen {
-            let token = AdminToken::read_or_create(service.config.admin_token_file.clone())?;
-            let token = Arc::new(token);
+        if let Some((token, (listener, address))) = admin {
             refreshed.admin_token = Some(Arc::clone(&token));
-            let (listener, address) = bind(listen).await?;
             admin_address = Some(address);
             ports.push(Port {
                 listener,
@@ -86,13 +87,9 @@ impl Host {
             connections.spawn(serving);
         }
         connections.spawn(refresh(refreshed, stop.clone()));
-        if let Some(path) = &service.config.admin_socket {
-            let socket = |source| StartError::AdminSocket {
-                path: path.clone(),
-                source,
-            };
+        if let Some(listener) = admin_socket {
             let admin = http::serve_admin(
-                admin_listener(path).map_err(socket)?,
+                listener,
                 http::admin_routes(Arc::clone(&service)),
                 service.config.limits.header_time,
                 stop.clone(),
@@ -141,7 +138,7 @@ impl RunningHost {
         &self.token_file
     }
 
-    /// Stops: new and waiting extractions are refused with 503, running ones finish, at the deadline everything ends.
+    /// Stops: what is new or waits is refused with 503, what runs finishes, at the deadline everything ends. Where nothing runs that is at once.
     pub async fn shutdown(self, deadline: Duration) {
         let until = Instant::now() + deadline;
         self.service.admission.stop();

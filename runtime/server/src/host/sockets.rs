@@ -1,9 +1,49 @@
+//! What a host listens on.
+
 use super::StartError;
+use crate::HostConfig;
+use crate::token::AdminToken;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 use tokio::net::{TcpListener, UnixListener};
 
-pub(super) async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+/// A port that is open, and its number.
+type Bound = (TcpListener, SocketAddr);
+
+/// All that a host listens on. Nobody is answered yet, and dropping this closes everything.
+pub(super) struct Listeners {
+    pub(super) tenants: Bound,
+    pub(super) admin: Option<(Arc<AdminToken>, Bound)>,
+    pub(super) admin_socket: Option<UnixListener>,
+}
+
+impl Listeners {
+    /// Opens what the configuration names, the tenants' port last.
+    pub(super) async fn open(config: &HostConfig) -> Result<Self, StartError> {
+        let admin = match config.admin_listen {
+            Some(listen) => {
+                let token = AdminToken::read_or_create(config.admin_token_file.clone())?;
+                Some((Arc::new(token), bind(listen).await?))
+            }
+            None => None,
+        };
+        let listen = |path: &Path| {
+            admin_listener(path).map_err(|source| StartError::AdminSocket {
+                path: path.to_owned(),
+                source,
+            })
+        };
+        let admin_socket = config.admin_socket.as_deref().map(listen).transpose()?;
+        Ok(Self {
+            tenants: bind(config.listen).await?,
+            admin,
+            admin_socket,
+        })
+    }
+}
+
+async fn bind(address: SocketAddr) -> Result<Bound, StartError> {
     let listen = |source| StartError::Listen { address, source };
     let listener = TcpListener::bind(address).await.map_err(listen)?;
     let address = listener.local_addr().map_err(listen)?;
@@ -11,7 +51,7 @@ pub(super) async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr
 }
 
 /// A socket that only its owner may use. It is made in a folder of its own and moved to its place when its permissions are right.
-pub(super) fn admin_listener(path: &Path) -> std::io::Result<UnixListener> {
+fn admin_listener(path: &Path) -> std::io::Result<UnixListener> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or_else(|| Path::new("."));
     if std::os::unix::net::UnixStream::connect(path).is_ok() {

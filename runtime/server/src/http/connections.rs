@@ -1,21 +1,22 @@
 //! The listener and its connections: a bounded number, each with deadlines, HTTP/1.1 or HTTP/2 as the client begins.
 
-use super::addresses::Addresses;
 use super::admin::Admin;
+use super::places::{Place, Places};
+use super::traffic::{Traffic, Waits};
 use crate::service::Service;
 use axum::{Extension, Router};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -40,9 +41,16 @@ const PING: Duration = Duration::from_secs(20);
 /// How long to wait after the system gave no connection, for want of file handles most of the time.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The address a request came from.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Peer(pub(super) IpAddr);
+/// How long a stranger's connection may take to close once the host stops: nothing of what strangers are told is worth waiting for.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Where a request came from.
+#[derive(Clone)]
+pub(super) struct Peer {
+    pub(super) address: IpAddr,
+    /// The place of its connection.
+    pub(super) place: Arc<Place>,
+}
 
 /// Where a host listens, and what for.
 pub(crate) struct Port {
@@ -60,27 +68,30 @@ pub(crate) async fn serve(
     stop: CancellationToken,
     connections: TaskTracker,
 ) {
-    let places = Arc::new(Semaphore::new(port.connections));
-    let addresses = Addresses::new(port.connections / 2);
+    let places = Places::new(port.connections);
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&port.listener, &places) => accepted,
+            accepted = accept(&port.listener) => accepted,
             () = stop.cancelled() => return,
         };
-        let Some((stream, from, place)) = accepted else {
+        let Some((stream, address)) = accepted else {
             continue;
         };
-        let Some(counted) = addresses.count(from) else {
+        let Some(place) = places.take(address) else {
             service.metrics.connections_refused.inc();
-            tracing::debug!(%from, "a connection was closed: half of all this host takes come from there");
+            tracing::debug!(%address, "a connection was closed: its network has all that one may have");
             continue;
         };
-        let router = port.router.clone().layer(Extension(Peer(from)));
-        let (tls, service, stop) = (port.tls.clone(), Arc::clone(&service), stop.clone());
-        connections.spawn(async move {
-            greet(stream, tls, router, service, stop).await;
-            drop((place, counted));
-        });
+        let visit = Visit {
+            peer: Peer {
+                address,
+                place: Arc::new(place),
+            },
+            router: port.router.clone(),
+            service: Arc::clone(&service),
+            stop: stop.clone(),
+        };
+        connections.spawn(visit.greet(stream, port.tls.clone()));
     }
 }
 
@@ -126,14 +137,9 @@ pub(crate) async fn serve_admin(
     }
 }
 
-/// A place first, then a connection: those without a place wait in the system's queue.
-async fn accept(
-    listener: &TcpListener,
-    places: &Arc<Semaphore>,
-) -> Option<(TcpStream, IpAddr, OwnedSemaphorePermit)> {
-    let place = Arc::clone(places).acquire_owned().await.ok()?;
+async fn accept(listener: &TcpListener) -> Option<(TcpStream, IpAddr)> {
     match listener.accept().await {
-        Ok((stream, from)) => Some((stream, from.ip(), place)),
+        Ok((stream, from)) => Some((stream, from.ip())),
         Err(error) => {
             tracing::warn!(%error, "no connection could be accepted");
             tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -142,76 +148,118 @@ async fn accept(
     }
 }
 
-/// Serves a connection, encrypted where there is a certificate; who does not shake hands in time is gone.
-async fn greet(
-    stream: TcpStream,
-    tls: Option<TlsAcceptor>,
+/// One connection, for as long as it lasts.
+struct Visit {
+    peer: Peer,
     router: Router,
     service: Arc<Service>,
     stop: CancellationToken,
-) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "a connection was gone at once");
-        return;
+}
+
+impl Visit {
+    /// Serves a connection, encrypted where there is a certificate; who does not shake hands in time is gone.
+    async fn greet(self, stream: TcpStream, tls: Option<TlsAcceptor>) {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "a connection was gone at once");
+            return;
+        }
+        let Some(tls) = tls else {
+            return self.serve(stream).await;
+        };
+        let shaking = timeout(self.service.config.limits.header_time, tls.accept(stream));
+        let shaken = tokio::select! {
+            shaken = shaking => shaken,
+            () = self.stop.cancelled() => return,
+            () = self.peer.place.lost() => return,
+        };
+        match shaken {
+            Ok(Ok(stream)) => self.serve(stream).await,
+            Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+            Err(_) => tracing::debug!("a TLS handshake took too long"),
+        }
     }
-    let Some(tls) = tls else {
-        return connection(stream, router, service, stop).await;
-    };
-    let shaking = timeout(service.config.limits.header_time, tls.accept(stream));
-    let shaken = tokio::select! {
-        shaken = shaking => shaken,
-        () = stop.cancelled() => return,
-    };
-    match shaken {
-        Ok(Ok(stream)) => connection(stream, router, service, stop).await,
-        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-        Err(_) => tracing::debug!("a TLS handshake took too long"),
+
+    async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        let metrics = &self.service.metrics;
+        metrics.connections.inc();
+        self.answer(stream).await;
+        metrics.connections.dec();
+    }
+
+    /// Answers requests until the client leaves or lets its turn go by for too long, the place is another's, or the host stops.
+    async fn answer(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        let traffic = Traffic::new();
+        let (seen, router) = (
+            Arc::clone(&traffic),
+            self.router.clone().layer(Extension(self.peer.clone())),
+        );
+        let handler = service_fn(move |request: http::Request<Incoming>| {
+            let (open, answer) = (seen.open(), router.clone().oneshot(request));
+            async move { Ok::<_, Infallible>(answer.await?.map(|body| open.answer(body))) }
+        });
+        let protocol = protocol(self.service.config.limits.header_time);
+        let serving = protocol.serve_connection(TokioIo::new(stream), handler);
+        tokio::pin!(serving);
+        let limits = &self.service.config.limits;
+        // Whose turn it is, and whose connection, changes while this waits.
+        let look = limits.header_time.min(limits.stall) / 4;
+        let mut closing = Closing::default();
+        loop {
+            let (waits, now) = (traffic.waits(), Instant::now());
+            let due = self.due(waits, &closing);
+            if due.is_some_and(|due| due <= now) {
+                if closing.since.is_some() || !matches!(waits, Waits::Idle(_)) {
+                    tracing::debug!(?waits, "a connection was closed: its client let its turn go by");
+                    return;
+                }
+                closing.since = Some(now);
+                serving.as_mut().graceful_shutdown();
+            }
+            tokio::select! {
+                outcome = serving.as_mut() => {
+                    if let Err(error) = outcome {
+                        tracing::debug!(error = %error, "a connection ended early");
+                    }
+                    return;
+                }
+                () = self.stop.cancelled(), if !closing.stopping => {
+                    closing = Closing { stopping: true, since: Some(Instant::now()) };
+                    serving.as_mut().graceful_shutdown();
+                }
+                () = sleep_until(due.map_or(now + look, |due| due.min(now + look))) => {}
+                () = self.peer.place.lost() => return,
+                () = self.service.end.cancelled() => return,
+            }
+        }
+    }
+
+    /// When the connection ends unless somebody moves; `None` while the client waits for this host.
+    fn due(&self, waits: Waits, closing: &Closing) -> Option<Instant> {
+        let since = match waits {
+            Waits::Host => return None,
+            Waits::Idle(since) => closing.since.map_or(since, |closing| closing.max(since)),
+            Waits::Untaken(since) => since,
+        };
+        Some(since + self.patience(closing))
+    }
+
+    /// How long a client may let its turn go by.
+    fn patience(&self, closing: &Closing) -> Duration {
+        let limits = &self.service.config.limits;
+        match self.peer.place.is_known() {
+            true => limits.stall,
+            false if closing.stopping => FAREWELL.min(limits.header_time),
+            false => limits.header_time,
+        }
     }
 }
 
-async fn connection(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    router: Router,
-    service: Arc<Service>,
-    stop: CancellationToken,
-) {
-    service.metrics.connections.inc();
-    let header_time = service.config.limits.header_time;
-    let spoke = Arc::new(AtomicBool::new(false));
-    let heard = Arc::clone(&spoke);
-    let handler = service_fn(move |request: http::Request<Incoming>| {
-        heard.store(true, Ordering::Relaxed);
-        router.clone().oneshot(request)
-    });
-    let protocol = protocol(header_time);
-    let serving = protocol.serve_connection(TokioIo::new(stream), handler);
-    tokio::pin!(serving);
-    let mut stopping = false;
-    let silence = tokio::time::sleep(header_time);
-    tokio::pin!(silence);
-    let mut first = true;
-    loop {
-        tokio::select! {
-            outcome = serving.as_mut() => {
-                if let Err(error) = outcome {
-                    tracing::debug!(error = %error, "a connection ended early");
-                }
-                break;
-            }
-            () = stop.cancelled(), if !stopping => {
-                stopping = true;
-                serving.as_mut().graceful_shutdown();
-            }
-            () = silence.as_mut(), if first => {
-                first = false;
-                if !spoke.load(Ordering::Relaxed) {
-                    break;
-                }
-            }
-            () = service.end.cancelled() => break,
-        }
-    }
-    service.metrics.connections.dec();
+/// Whether a connection was asked to close.
+#[derive(Default)]
+struct Closing {
+    since: Option<Instant>,
+    /// Because the host stops.
+    stopping: bool,
 }
 
 fn protocol(header_time: Duration) -> Builder<TokioExecutor> {

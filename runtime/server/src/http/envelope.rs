@@ -1,8 +1,9 @@
 //! What stands around every request: the token, the log, the counters.
 
 use super::Refusal;
-use super::addresses::network;
 use super::connections::Peer;
+use super::network::Network;
+use crate::caller::Caller;
 use crate::metrics::RequestLabels;
 use crate::service::Service;
 use axum::Extension;
@@ -16,22 +17,28 @@ use std::sync::Arc;
 use std::time::Instant;
 use tracing::Instrument;
 
-/// Lets a request through that carries a tenant's token, and says which tenant's.
+/// Lets a request through that carries a tenant's token, for as long as that is good, and says which tenant's.
 pub(super) async fn authorize(
     State(service): State<Arc<Service>>,
-    Extension(Peer(from)): Extension<Peer>,
+    Extension(peer): Extension<Peer>,
     mut request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
     let given = bearer(request.headers()).ok_or(Refusal::Unauthorized)?;
     match service.tenants.admit(given, frostline_profile::now()) {
-        Ok(tenant) => {
-            tracing::Span::current().record("tenant", &tenant.name);
-            request.extensions_mut().insert(tenant);
-            Ok(next.run(request).await)
+        Ok(pass) => {
+            let caller = Caller::new(Arc::clone(&service), pass);
+            tracing::Span::current().record("tenant", &caller.tenant().name);
+            peer.place.known(&caller.tenant().name);
+            request.extensions_mut().insert(caller.clone());
+            tokio::select! {
+                response = next.run(request) => Ok(response),
+                refusal = caller.dismissed(None) => Err(refusal),
+            }
         }
         Err(denied) => {
-            slowed_down(&service, from)?;
+            peer.place.unknown();
+            slowed_down(&service, peer.address)?;
             Err(denied.into())
         }
     }
@@ -42,7 +49,7 @@ pub(super) async fn authorize(
 /// # Errors
 /// [`Refusal::Busy`] when there were too many.
 pub(super) fn slowed_down(service: &Service, from: IpAddr) -> Result<(), Refusal> {
-    let (now, bouncer, from) = (Instant::now(), &service.bouncer, network(from));
+    let (now, bouncer, from) = (Instant::now(), &service.bouncer, Network::of(from).customer);
     if let Some(wait) = bouncer.wait(from, now) {
         return Err(Refusal::Busy {
             message: format!("too many bad tokens came from {from}; come back later, or with a good one"),

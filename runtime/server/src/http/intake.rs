@@ -110,6 +110,7 @@ pub(super) async fn upload(
     let place = TenantsPlace {
         permit: place(caller)?,
         room: Arc::clone(&caller.tenant().upload_room),
+        caller: caller.clone(),
     };
     receive(caller, &caller.tenant().name, Some(place), request, what, limit).await
 }
@@ -118,6 +119,7 @@ pub(super) async fn upload(
 pub(super) struct TenantsPlace {
     permit: OwnedSemaphorePermit,
     room: Arc<Semaphore>,
+    caller: Caller,
 }
 
 /// Reads an upload of at most `limit` bytes to its end and hashes it. Room for it is reserved before a byte is read.
@@ -126,7 +128,7 @@ pub(super) struct TenantsPlace {
 ///
 /// # Errors
 /// [`Refusal::TooLarge`], [`Refusal::Stalled`], [`Refusal::Offset`], [`Refusal::Busy`] when other uploads fill the room set aside or
-/// bring the same bytes, [`Refusal::Request`] when it hashes to something else than it should.
+/// bring the same bytes, [`Refusal::Stopping`] when the host takes nothing new, [`Refusal::Request`] when it hashes to something else than it should.
 pub(super) async fn receive(
     service: &Arc<Service>,
     owner: &str,
@@ -135,6 +137,9 @@ pub(super) async fn receive(
     what: &'static str,
     limit: u64,
 ) -> Result<Upload, Refusal> {
+    if service.admission.stopped() {
+        return Err(Refusal::Stopping);
+    }
     let (digest, offset) = (digest(request.headers())?, offset(request.headers())?);
     if digest.is_none() && offset > 0 {
         return Err(Refusal::request(format!(
@@ -142,6 +147,7 @@ pub(super) async fn receive(
         )));
     }
     let whole = whole(&request, what, offset, limit)?;
+    let caller = place.as_ref().map(|place| place.caller.clone());
     let reserved = Reserved::of(service, place, whole).await?;
     let (claim, file) = match digest {
         None => (None, service.partials.unnamed().await?),
@@ -152,6 +158,7 @@ pub(super) async fn receive(
     };
     let arrival = Arrival {
         service: Arc::clone(service),
+        caller,
         what,
         limit,
         bytes: offset,
@@ -202,7 +209,9 @@ impl Reserved {
     /// Room for `bytes`, of the tenant's share first, so that who waits for more than that keeps nobody else waiting.
     async fn of(service: &Service, place: Option<TenantsPlace>, bytes: u64) -> Result<Self, Refusal> {
         let (permit, share) = match place {
-            Some(TenantsPlace { permit, room }) => (Some(permit), Some(part(service, &room, bytes).await?)),
+            Some(TenantsPlace { permit, room, .. }) => {
+                (Some(permit), Some(part(service, &room, bytes).await?))
+            }
             None => (None, None),
         };
         Ok(Self {
@@ -227,6 +236,8 @@ async fn part(service: &Service, room: &Arc<Semaphore>, bytes: u64) -> Result<Ow
 /// An upload on its way to its file.
 struct Arrival {
     service: Arc<Service>,
+    /// Whose it is; `None` for an admin's.
+    caller: Option<Caller>,
     what: &'static str,
     limit: u64,
     /// Bytes that came, those of earlier attempts included.
@@ -250,6 +261,14 @@ impl Arrival {
     /// Writes down the body.
     async fn pour(&mut self, mut body: Body) -> Result<(), Refusal> {
         let stall = self.service.config.limits.stall;
+        let caller = self.caller.clone();
+        let dismissed = async {
+            match &caller {
+                Some(caller) => caller.dismissed(None).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::pin!(dismissed);
         loop {
             let stop = async {
                 match &self.claim {
@@ -263,6 +282,7 @@ impl Arrival {
                 })?,
                 () = stop => return Err(taken("another upload of the same bytes took this one's place")),
                 () = self.service.end.cancelled() => return Err(Refusal::Stopping),
+                refusal = dismissed.as_mut() => return Err(refusal),
             };
             let Some(frame) = frame else { return Ok(()) };
             let what = self.what;

@@ -1,14 +1,16 @@
 //! The HTTP interface: routes, what comes in, what goes out.
 
-mod addresses;
 mod admin;
 mod connections;
 mod envelope;
 mod intake;
+mod network;
+mod places;
 mod probe;
 mod receive;
 mod refusal;
 mod tenant_routes;
+mod traffic;
 mod uploads;
 
 pub(crate) use admin::{admin_routes, remote_admin_routes};

@@ -61,6 +61,14 @@ impl Tenant {
     }
 }
 
+/// A tenant that was let in, and by what.
+#[derive(Clone)]
+pub(crate) struct Pass {
+    pub(crate) tenant: Arc<Tenant>,
+    /// The id of its token; `None` for the configured tenant's.
+    token: Option<String>,
+}
+
 /// All tenants.
 pub(crate) struct Tenants {
     configured: Arc<Tenant>,
@@ -96,14 +104,30 @@ impl Tenants {
     ///
     /// # Errors
     /// [`Denied`].
-    pub(crate) fn admit(&self, token: &str, now: u64) -> Result<Arc<Tenant>, Denied> {
+    pub(crate) fn admit(&self, token: &str, now: u64) -> Result<Pass, Denied> {
         if self.token.matches(token) {
-            return Ok(Arc::clone(&self.configured));
+            return Ok(Pass {
+                tenant: Arc::clone(&self.configured),
+                token: None,
+            });
         }
         let shown = Shown::parse(token).ok_or(Denied::Unknown)?;
         let record = self.records.get(shown.tenant).ok_or(Denied::Unknown)?;
         record.admit(&shown, now)?;
-        Ok(self.ready(shown.tenant, record))
+        Ok(Pass {
+            tenant: self.ready(shown.tenant, record),
+            token: Some(shown.id.to_owned()),
+        })
+    }
+
+    /// Whether who was let in may stay, by what is known of its tenant now.
+    ///
+    /// # Errors
+    /// [`Denied`].
+    pub(crate) fn stays(&self, pass: &Pass, now: u64) -> Result<(), Denied> {
+        let Some(id) = &pass.token else { return Ok(()) };
+        let record = self.records.get(&pass.tenant.name).ok_or(Denied::Unknown)?;
+        record.stays(id, now)
     }
 
     /// What a tenant may use; `None` for one nobody knows.

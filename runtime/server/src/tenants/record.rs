@@ -53,7 +53,19 @@ impl TenantRecord {
     /// [`Denied`].
     pub(crate) fn admit(&self, shown: &Shown<'_>, now: u64) -> Result<(), Denied> {
         let token = self.tokens.iter().find(|token| token.id == shown.id);
-        let token = token.filter(|token| token.is(shown)).ok_or(Denied::Unknown)?;
+        self.good(token.filter(|token| token.is(shown)), now)
+    }
+
+    /// Whether whoever was let in by the token of this id may stay.
+    ///
+    /// # Errors
+    /// [`Denied`].
+    pub(crate) fn stays(&self, id: &str, now: u64) -> Result<(), Denied> {
+        self.good(self.tokens.iter().find(|token| token.id == id), now)
+    }
+
+    fn good(&self, token: Option<&KeptToken>, now: u64) -> Result<(), Denied> {
+        let token = token.ok_or(Denied::Unknown)?;
         match token.expires_at {
             Some(at) if token.has_expired(now) => Err(Denied::Expired(at)),
             _ if self.disabled => Err(Denied::Disabled),
@@ -110,6 +122,19 @@ mod tests {
             "it is forgotten"
         );
         assert_eq!(admit(&record, &new.text, 30), Ok(()));
+    }
+
+    #[test]
+    fn who_was_let_in_stays_as_long_as_they_would_be_let_in() {
+        let fresh = Fresh::make("a", 0, Some(5)).unwrap();
+        let id = fresh.kept.id.clone();
+        let mut record = TenantRecord::new(Vec::new(), fresh.kept);
+        assert_eq!(record.stays(&id, 4), Ok(()));
+        assert_eq!(record.stays(&id, 5), Err(Denied::Expired(5)));
+        record.disabled = true;
+        assert_eq!(record.stays(&id, 4), Err(Denied::Disabled));
+        assert!(record.revoke(&id));
+        assert_eq!(record.stays(&id, 4), Err(Denied::Unknown));
     }
 
     #[test]

@@ -1,13 +1,11 @@
-use crate::support::{End, TestHost, body, rows, sample};
-use frostline_server::HostSettings;
+use crate::support::{End, STUCK, TestHost, body, rows};
+use frostline_server::{HostSettings, StartError};
 use frostline_wire::{ErrorClass, ExtractionRequest, RowFormat};
 use http::{Method, StatusCode};
 use std::time::Duration;
-use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
-/// Objects that no socket buffer holds, so that an answer nobody reads stays open.
-const OBJECTS: u32 = 64;
+const OBJECTS: usize = 64;
 
 async fn host(change: impl FnOnce(&mut HostSettings)) -> (TestHost, ExtractionRequest) {
     let test = TestHost::with(|settings| {
@@ -16,9 +14,7 @@ async fn host(change: impl FnOnce(&mut HostSettings)) -> (TestHost, ExtractionRe
         change(settings);
     })
     .await;
-    test.write("large", &vec![7; 1 << 20]);
-    let mut request = test.request("none", 0);
-    request.samples = (0..OBJECTS).map(|position| sample(position, "large")).collect();
+    let request = test.large();
     (test, request)
 }
 
@@ -38,7 +34,7 @@ async fn a_full_queue_sends_away_and_a_client_that_leaves_makes_room() {
         let answer = test.client.extract(&request).await;
         let (rows, end) = rows(RowFormat::Object, &request, answer).await;
         assert_eq!(end, End::Clean);
-        assert_eq!(rows.len(), OBJECTS as usize);
+        assert_eq!(rows.len(), OBJECTS);
     }
 }
 
@@ -66,35 +62,8 @@ async fn an_extraction_past_its_deadline_is_aborted_and_never_ends_cleanly() {
         test.idle().await;
         let (rows, end) = rows(RowFormat::Object, &request, unread).await;
         assert_eq!(end, End::Aborted);
-        assert!(rows.len() < OBJECTS as usize);
+        assert!(rows.len() < OBJECTS);
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn one_address_does_not_take_all_connections() {
-    let test = TestHost::with(|settings| settings.limits.connections = 8).await;
-    // Its connection stays open and is one of the four.
-    body(test.client.send(Method::GET, "/healthz", "").await).await;
-    let address = test.host.as_ref().unwrap().address();
-    let mut held = Vec::new();
-    for _ in 0..8 {
-        held.push(TcpStream::connect(address).await.unwrap());
-    }
-    let mut closed = 0;
-    for stream in &mut held {
-        let read = tokio::time::timeout(Duration::from_millis(500), stream.read_u8()).await;
-        closed += usize::from(read.is_ok());
-    }
-    assert_eq!(
-        closed, 5,
-        "three more wait for a request, the others were turned away"
-    );
-    let metrics = body(test.client.send(Method::GET, "/metrics", "").await).await;
-    let metrics = String::from_utf8(metrics.to_vec()).unwrap();
-    assert!(
-        metrics.contains("frostline_connections_refused_total 5"),
-        "{metrics}"
-    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,7 +81,7 @@ async fn shutting_down_finishes_what_runs_and_refuses_what_is_new() {
     assert_eq!(error.class, ErrorClass::Stopping);
     let (rows, end) = rows(RowFormat::Object, &request, unread).await;
     assert_eq!(end, End::Clean);
-    assert_eq!(rows.len(), OBJECTS as usize);
+    assert_eq!(rows.len(), OBJECTS);
     stopping.await.unwrap();
     assert!(
         tokio::net::TcpStream::connect(test.client.base.trim_start_matches("http://"))
@@ -148,6 +117,48 @@ async fn a_host_that_cannot_work_does_not_start() {
         .map(|_| ())
         .unwrap_err();
     assert!(error.to_string().contains("file/state"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_does_not_start_leaves_no_port_open() {
+    let folder = tempfile::tempdir().unwrap();
+    // An address of the loopback that nobody else takes a port of, so that this one stays free.
+    let free = std::net::TcpListener::bind("127.61.7.43:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let settings = |socket: &str| HostSettings {
+        listen: address.to_string(),
+        state: folder.path().join("state").to_str().unwrap().to_owned(),
+        admin_socket: Some(folder.path().join(socket)),
+        ..HostSettings::default()
+    };
+    let start = |socket: &str| frostline_server::Host::start(settings(socket).check().unwrap());
+    let error = start("missing/admin.sock").await.map(drop).unwrap_err();
+    assert!(matches!(error, StartError::AdminSocket { .. }), "{error}");
+    assert!(
+        TcpStream::connect(address).await.is_err(),
+        "somebody still listens"
+    );
+    let host = start("admin.sock").await.unwrap();
+    assert_eq!(host.address(), address);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_stops_refuses_uploads_too() {
+    let mut test = TestHost::start().await;
+    let request = test.large();
+    let unread = test.client.extract(&request).await;
+    let stopping = tokio::spawn(test.host.take().unwrap().shutdown(Duration::from_secs(60)));
+    while test.client.send(Method::GET, "/readyz", "").await.status() == StatusCode::OK {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let (status, error) = test.client.refused(Method::PUT, "/v1/guests/prefix", "").await;
+    assert_eq!(
+        (status, error.class),
+        (StatusCode::SERVICE_UNAVAILABLE, ErrorClass::Stopping)
+    );
+    drop(unread);
+    tokio::time::timeout(STUCK, stopping).await.unwrap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

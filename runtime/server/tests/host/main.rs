@@ -7,6 +7,8 @@
     clippy::indexing_slicing
 )]
 
+mod connections;
+mod dismissal;
 mod extraction;
 mod lifecycle;
 mod profiles;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use frostline_graph::onnx::GraphProto;
 use frostline_graph::{Model, build};
-use frostline_server::{Host, HostSettings, RunningHost};
+use frostline_server::{Host, HostConfig, HostSettings, RunningHost};
 use frostline_tensor::{OpError, Tensor};
 use frostline_wire::{
     ActivationReader, Encoding, ErrorBody, ExtractionRequest, FrameError, Load, Pin, RequestedSample,
@@ -14,13 +14,15 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client as Pool;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;
+use tokio::net::UnixStream;
 
 /// How long anything may take before a test is called stuck.
 pub(crate) const STUCK: Duration = Duration::from_secs(60);
@@ -44,6 +46,29 @@ impl TestHost {
 
     /// A host on state and data that are there.
     pub(crate) async fn on(folder: TempDir, change: impl FnOnce(&mut HostSettings)) -> Self {
+        Self::configured(folder, change, |_| ()).await
+    }
+
+    /// A host with an admin's socket, and limits that no configuration file sets.
+    pub(crate) async fn limited(
+        change: impl FnOnce(&mut HostSettings),
+        limit: impl FnOnce(&mut HostConfig),
+    ) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("data")).unwrap();
+        let socket = folder.path().join("admin.sock");
+        let change = |settings: &mut HostSettings| {
+            settings.admin_socket = Some(socket);
+            change(settings);
+        };
+        Self::configured(folder, change, limit).await
+    }
+
+    async fn configured(
+        folder: TempDir,
+        change: impl FnOnce(&mut HostSettings),
+        limit: impl FnOnce(&mut HostConfig),
+    ) -> Self {
         let mut settings = HostSettings {
             listen: "127.0.0.1:0".to_owned(),
             state: folder.path().join("state").to_str().unwrap().to_owned(),
@@ -52,7 +77,9 @@ impl TestHost {
         };
         settings.extractions.grant = 4;
         change(&mut settings);
-        let host = Host::start(settings.check().unwrap()).await.unwrap();
+        let mut config = settings.check().unwrap();
+        limit(&mut config);
+        let host = Host::start(config).await.unwrap();
         let token = std::fs::read_to_string(host.token_file())
             .unwrap()
             .trim()
@@ -67,6 +94,66 @@ impl TestHost {
 
     pub(crate) fn http2(&self) -> Client {
         Client::new(self.client.base.clone(), self.client.token.clone(), true)
+    }
+
+    /// A client of another tenant.
+    pub(crate) fn client_of(&self, token: &str) -> Client {
+        Client::new(self.client.base.clone(), token.to_owned(), false)
+    }
+
+    /// Asks as an admin, of a host that was started [`limited`](Self::limited).
+    pub(crate) async fn admin(&self, method: Method, path: &str, body: &Value) -> Value {
+        let stream = UnixStream::connect(self.folder.path().join("admin.sock"))
+            .await
+            .unwrap();
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .unwrap();
+        let connection = tokio::spawn(connection);
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "admin");
+        let request = request.body(Full::new(Bytes::from(body.to_string()))).unwrap();
+        let answer = sender.send_request(request).await.unwrap();
+        let (status, bytes) = (answer.status(), self::body(answer).await);
+        assert!(status.is_success(), "{path}: {status} {bytes:?}");
+        connection.abort();
+        serde_json::from_slice(&bytes).unwrap_or_default()
+    }
+
+    /// Adds a tenant that may read the data; its token, and the token's id.
+    pub(crate) async fn add(&self, name: &str) -> (String, String) {
+        let new = serde_json::json!({"name": name, "data": [self.root()]});
+        let given = self.admin(Method::POST, "/v1/tenants", &new).await;
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        (text(&given["token"]), text(&given["tenant"]["tokens"][0]["id"]))
+    }
+
+    /// How many extractions run, as an admin is told.
+    pub(crate) async fn running(&self) -> u64 {
+        let activity = self.admin(Method::GET, "/v1/activity", &Value::Null).await;
+        activity["running"].as_u64().unwrap()
+    }
+
+    /// Waits until an admin is told that no extraction runs.
+    pub(crate) async fn ended(&self) {
+        let ended = async {
+            while self.running().await > 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(STUCK, ended)
+            .await
+            .expect("an extraction kept its place");
+    }
+
+    /// Objects that no socket buffer holds, so that an answer nobody reads stays open.
+    pub(crate) fn large(&self) -> ExtractionRequest {
+        self.write("large", &vec![7; 1 << 20]);
+        let mut request = self.request("none", 0);
+        request.samples = (0..64).map(|position| sample(position, "large")).collect();
+        request
     }
 
     pub(crate) fn root(&self) -> String {

@@ -20,15 +20,17 @@ pub(crate) fn remote_admin_routes(service: Arc<Service>, token: Arc<AdminToken>)
 
 async fn authorize(
     State((service, token)): State<(Arc<Service>, Arc<AdminToken>)>,
-    Extension(Peer(from)): Extension<Peer>,
+    Extension(peer): Extension<Peer>,
     mut request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
     let given = bearer(request.headers()).ok_or(Refusal::Unauthorized)?;
     if !token.matches(given) {
-        slowed_down(&service, from)?;
+        peer.place.unknown();
+        slowed_down(&service, peer.address)?;
         return Err(Refusal::Unauthorized);
     }
-    request.extensions_mut().insert(Admin::Remote(from));
+    peer.place.known("the admin");
+    request.extensions_mut().insert(Admin::Remote(peer.address));
     Ok(next.run(request).await)
 }

@@ -1,0 +1,58 @@
+//! Networks that addresses belong to: what one customer of a provider can choose from, and what lies around it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Where an address is, in two widths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Network {
+    /// One customer: an IPv4 address, or the /64 of an IPv6 address, of which the other 64 bits are the customer's own to choose.
+    pub(super) customer: IpAddr,
+    /// What a large customer may have: a /24, or a /48, which providers give to whoever asks for more than a /64.
+    pub(super) site: IpAddr,
+}
+
+impl Network {
+    pub(super) fn of(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(address) => Self {
+                customer: address.into(),
+                site: Ipv4Addr::from_bits(address.to_bits() & (u32::MAX << 8)).into(),
+            },
+            IpAddr::V6(address) => {
+                let first = |bits: u32| Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << (128 - bits)));
+                Self {
+                    customer: first(64).into(),
+                    site: first(48).into(),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network(text: &str) -> Network {
+        Network::of(text.parse().unwrap())
+    }
+
+    #[test]
+    fn what_one_customer_can_choose_from_is_one_network() {
+        let here = network("2001:db8:1:2:3:4:5:6");
+        assert_eq!(here.customer.to_string(), "2001:db8:1:2::");
+        assert_eq!(here.site.to_string(), "2001:db8:1::");
+        let beside = network("2001:db8:1:3::1");
+        assert_ne!(here.customer, beside.customer);
+        assert_eq!(here.site, beside.site);
+        assert_ne!(here.site, network("2001:db8:2:2::1").site);
+    }
+
+    #[test]
+    fn an_ipv4_address_is_the_same_however_it_is_written() {
+        let here = network("192.0.2.7");
+        assert_eq!(here, network("::ffff:192.0.2.7"));
+        assert_eq!(here.customer.to_string(), "192.0.2.7");
+        assert_eq!(here.site.to_string(), "192.0.2.0");
+    }
+}

@@ -1,0 +1,288 @@
+//! Places of connections: who may have how many, and who goes when there are no more.
+//!
+//! A connection begins as a stranger's and becomes a tenant's with the first good token. Strangers have at most half of all places, and
+//! one of them goes when another comes beyond that, so nobody is kept out who has not come yet. A tenant's connection keeps its place.
+
+use super::network::Network;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio_util::sync::CancellationToken;
+
+/// The places of one port.
+pub(super) struct Places {
+    most: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    /// In the order they came.
+    taken: BTreeMap<u64, Taken>,
+}
+
+struct Taken {
+    network: Network,
+    /// Whose it is; `None` for a stranger's.
+    tenant: Option<String>,
+    leave: CancellationToken,
+}
+
+/// A place that is held until this is dropped, or taken back.
+pub(super) struct Place {
+    places: Arc<Places>,
+    id: u64,
+    leave: CancellationToken,
+}
+
+impl Places {
+    /// As many as `most`, at least four.
+    pub(super) fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self {
+            most: most.max(4),
+            state: Mutex::default(),
+        })
+    }
+
+    /// A place for a stranger from `address`, where that needs it another stranger's. `None` when its network has all it may, and all of
+    /// that is tenants'.
+    pub(super) fn take(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+        let network = Network::of(address);
+        let mut state = self.state();
+        while let Some(crowd) = self.crowd(&state, network) {
+            let id = state.oldest_stranger(crowd)?;
+            if let Some(taken) = state.taken.remove(&id) {
+                taken.leave.cancel();
+            }
+        }
+        state.next += 1;
+        let (id, leave) = (state.next, CancellationToken::new());
+        let taken = Taken {
+            network,
+            tenant: None,
+            leave: leave.clone(),
+        };
+        state.taken.insert(id, taken);
+        Some(Place {
+            places: Arc::clone(self),
+            id,
+            leave,
+        })
+    }
+
+    /// What is full for a stranger from `network`, if anything is.
+    fn crowd(&self, state: &State, network: Network) -> Option<Crowd> {
+        let within = |crowd: Crowd| state.taken.values().filter(move |taken| crowd.has(taken)).count();
+        let (customer, site) = (Crowd::Customer(network.customer), Crowd::Site(network.site));
+        if within(customer) >= self.most / 2 {
+            return Some(customer);
+        }
+        // Whole companies sit behind one /24 of private addresses.
+        if network.site.is_ipv6() && within(site) >= self.most / 4 * 3 {
+            return Some(site);
+        }
+        let strangers = state
+            .taken
+            .values()
+            .filter(|taken| taken.tenant.is_none())
+            .count();
+        (strangers >= self.most / 2 || state.taken.len() >= self.most).then_some(Crowd::All)
+    }
+
+    /// Whether another place may become this tenant's: half of all at most, and an eighth of all stays for strangers, as whom everybody
+    /// comes.
+    fn may_be_of(&self, state: &State, tenant: &str) -> bool {
+        let known = || state.taken.values().filter_map(|taken| taken.tenant.as_deref());
+        let of_strangers = (self.most / 8).max(1);
+        known().count() < self.most - of_strangers
+            && known().filter(|name| *name == tenant).count() < self.most / 2
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Connections that are too many together.
+#[derive(Debug, Clone, Copy)]
+enum Crowd {
+    Customer(IpAddr),
+    Site(IpAddr),
+    All,
+}
+
+impl Crowd {
+    fn has(self, taken: &Taken) -> bool {
+        match self {
+            Self::Customer(address) => taken.network.customer == address,
+            Self::Site(address) => taken.network.site == address,
+            Self::All => true,
+        }
+    }
+}
+
+impl State {
+    /// The oldest stranger of the customer that has the most of them, within the site that has the most: who crowds others out goes
+    /// before them.
+    fn oldest_stranger(&self, crowd: Crowd) -> Option<u64> {
+        let strangers = || {
+            let strangers = self.taken.iter().filter(|(_, taken)| taken.tenant.is_none());
+            strangers.filter(move |(_, taken)| crowd.has(taken))
+        };
+        let site = most_frequent(strangers().map(|(_, taken)| taken.network.site))?;
+        let there = || strangers().filter(|(_, taken)| taken.network.site == site);
+        let customer = most_frequent(there().map(|(_, taken)| taken.network.customer))?;
+        let mut theirs = there().filter(|(_, taken)| taken.network.customer == customer);
+        theirs.next().map(|(id, _)| *id)
+    }
+}
+
+/// The one that is there most often; of several the one that came first.
+fn most_frequent(addresses: impl Iterator<Item = IpAddr>) -> Option<IpAddr> {
+    let mut counts = HashMap::<IpAddr, (usize, usize)>::new();
+    for (index, address) in addresses.enumerate() {
+        counts.entry(address).or_insert((0, usize::MAX - index)).0 += 1;
+    }
+    let most = counts.into_iter().max_by_key(|(_, count)| *count);
+    most.map(|(address, _)| address)
+}
+
+impl Place {
+    /// A good token of this tenant was shown here.
+    pub(super) fn known(&self, tenant: &str) {
+        let mut state = self.places.state();
+        let now = state.taken.get(&self.id).map(|taken| taken.tenant.as_deref());
+        if now.is_some_and(|now| now != Some(tenant)) && self.places.may_be_of(&state, tenant) {
+            self.set(&mut state, Some(tenant.to_owned()));
+        }
+    }
+
+    /// A bad token was shown here.
+    pub(super) fn unknown(&self) {
+        self.set(&mut self.places.state(), None);
+    }
+
+    fn set(&self, state: &mut State, tenant: Option<String>) {
+        if let Some(taken) = state.taken.get_mut(&self.id) {
+            taken.tenant = tenant;
+        }
+    }
+
+    /// Whether it is a tenant's.
+    pub(super) fn is_known(&self) -> bool {
+        let state = self.places.state();
+        state
+            .taken
+            .get(&self.id)
+            .is_some_and(|taken| taken.tenant.is_some())
+    }
+
+    /// Ends when the place was given to somebody else.
+    pub(super) async fn lost(&self) {
+        self.leave.cancelled().await;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.state().taken.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: &str = "192.0.2.1";
+
+    fn come(places: &Arc<Places>, address: &str) -> Place {
+        places.take(address.parse().unwrap()).unwrap()
+    }
+
+    fn gone(place: &Place) -> bool {
+        place.leave.is_cancelled()
+    }
+
+    #[test]
+    fn strangers_from_anywhere_leave_half_to_tenants_and_a_newcomer_finds_room() {
+        let places = Places::new(8);
+        let many: Vec<Place> = (0..100)
+            .map(|last| come(&places, &format!("10.{last}.0.1")))
+            .collect();
+        let staying = many.iter().filter(|place| !gone(place)).count();
+        assert_eq!(staying, 4);
+        let tenants: Vec<Place> = (0..8)
+            .map(|last| {
+                let place = come(&places, &format!("10.200.0.{last}"));
+                place.known(if last % 2 == 0 { "a" } else { "b" });
+                place
+            })
+            .collect();
+        let known = tenants.iter().filter(|place| place.is_known()).count();
+        assert_eq!(known, 7, "an eighth stays for those who come");
+        let newcomer = come(&places, "10.250.0.1");
+        assert!(!gone(&newcomer));
+        assert!(
+            tenants
+                .iter()
+                .filter(|place| place.is_known())
+                .all(|place| !gone(place))
+        );
+        assert_eq!(places.state().taken.len(), 8);
+    }
+
+    #[test]
+    fn who_crowds_goes_before_others_who_are_older() {
+        let places = Places::new(8);
+        let quiet = come(&places, "198.51.100.1");
+        let beside = come(&places, "192.0.2.2");
+        let crowd: Vec<Place> = (0..50).map(|_| come(&places, HERE)).collect();
+        assert!(!gone(&quiet) && !gone(&beside));
+        assert!(gone(&crowd[0]) && !gone(&crowd[49]));
+    }
+
+    #[test]
+    fn one_customer_has_half_and_a_site_three_quarters_whoever_they_are() {
+        let places = Places::new(8);
+        let tenant = |address: &str, name: &str| {
+            let place = come(&places, address);
+            place.known(name);
+            assert!(place.is_known());
+            place
+        };
+        let first: Vec<Place> = (0..4).map(|_| tenant("2001:db8:1:1::1", "a")).collect();
+        assert!(places.take("2001:db8:1:1::2".parse().unwrap()).is_none());
+        let second: Vec<Place> = (0..2).map(|_| tenant("2001:db8:1:2::1", "b")).collect();
+        assert!(places.take("2001:db8:1:3::1".parse().unwrap()).is_none());
+        assert!(places.take("2001:db8:2:1::1".parse().unwrap()).is_some());
+        drop((first, second));
+        assert!(places.state().taken.is_empty());
+        let older = come(&places, "::ffff:192.0.2.1");
+        let crowd: Vec<Place> = (0..4).map(|_| come(&places, HERE)).collect();
+        assert!(gone(&older) && !gone(&crowd[3]), "its own oldest stranger goes");
+    }
+
+    #[test]
+    fn a_tenant_has_half_of_all_and_a_bad_token_makes_a_stranger() {
+        let places = Places::new(8);
+        let many: Vec<Place> = (0..5)
+            .map(|last| come(&places, &format!("10.0.{last}.1")))
+            .collect();
+        // The first has lost its place to the fifth.
+        assert!(gone(&many[0]));
+        let more: Vec<Place> = many[1..]
+            .iter()
+            .map(|place| place.known("a"))
+            .map(|()| come(&places, HERE))
+            .collect();
+        more.iter().for_each(|place| place.known("a"));
+        assert!(more.iter().all(|place| !place.is_known()));
+        more[0].known("b");
+        assert!(more[0].is_known());
+        more[0].unknown();
+        assert!(!more[0].is_known());
+        many[0].known("b");
+        assert!(!many[0].is_known(), "who has lost it gets no other by a token");
+    }
+}

@@ -1,0 +1,184 @@
+//! Whose turn it is on a connection: this host's, while it works for a request, or the client's, which is to take an answer or to ask.
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use tokio::time::Instant;
+
+/// See the module.
+pub(super) struct Traffic {
+    state: Mutex<State>,
+}
+
+struct State {
+    next: u64,
+    open: HashMap<u64, Turn>,
+    /// When the last request ended.
+    ended: Instant,
+}
+
+#[derive(Clone, Copy)]
+enum Turn {
+    Host,
+    /// Since when there is more of an answer to take than was taken.
+    Client(Instant),
+}
+
+/// Whom a connection waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waits {
+    /// This host.
+    Host,
+    /// The client, which has nothing open since then.
+    Idle(Instant),
+    /// The client, which has taken nothing of an answer since then.
+    Untaken(Instant),
+}
+
+/// A request that is open until this is dropped.
+pub(super) struct Open {
+    traffic: Arc<Traffic>,
+    id: u64,
+}
+
+/// The body of an answer, which knows when a client takes of it.
+pub(super) struct Watched<B> {
+    body: B,
+    open: Open,
+}
+
+impl Traffic {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State {
+                next: 0,
+                open: HashMap::new(),
+                ended: Instant::now(),
+            }),
+        })
+    }
+
+    /// Begins a request.
+    pub(super) fn open(self: &Arc<Self>) -> Open {
+        let mut state = self.state();
+        state.next += 1;
+        let id = state.next;
+        state.open.insert(id, Turn::Host);
+        Open {
+            traffic: Arc::clone(self),
+            id,
+        }
+    }
+
+    pub(super) fn waits(&self) -> Waits {
+        let state = self.state();
+        if state.open.is_empty() {
+            return Waits::Idle(state.ended);
+        }
+        let untaken = state.open.values().filter_map(|turn| match turn {
+            Turn::Host => None,
+            Turn::Client(since) => Some(*since),
+        });
+        untaken.min().map_or(Waits::Host, Waits::Untaken)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Open {
+    /// The answer, of which the client may now take.
+    pub(super) fn answer<B>(self, body: B) -> Watched<B> {
+        self.turn(Turn::Client(Instant::now()));
+        Watched { body, open: self }
+    }
+
+    fn turn(&self, turn: Turn) {
+        self.traffic.state().open.insert(self.id, turn);
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let mut state = self.traffic.state();
+        state.open.remove(&self.id);
+        state.ended = Instant::now();
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Watched<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        self.open.turn(match polled {
+            Poll::Pending => Turn::Host,
+            Poll::Ready(_) => Turn::Client(Instant::now()),
+        });
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::{StreamExt, channel::mpsc, poll};
+    use http_body_util::{BodyExt, StreamBody};
+    use std::convert::Infallible;
+    use std::time::Duration;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_slowly_is_not_one_that_takes_nothing() {
+        let traffic = Traffic::new();
+        let (sender, pieces) = mpsc::unbounded::<Bytes>();
+        let frames = pieces.map(|piece| Ok::<_, Infallible>(Frame::data(piece)));
+        let mut body = traffic.open().answer(StreamBody::new(frames));
+        sender.unbounded_send(Bytes::from_static(b"a")).unwrap();
+        sender.unbounded_send(Bytes::from_static(b"b")).unwrap();
+        let begun = Instant::now();
+        tokio::time::advance(SECOND).await;
+        assert_eq!(traffic.waits(), Waits::Untaken(begun));
+        assert!(body.frame().await.is_some());
+        assert_eq!(traffic.waits(), Waits::Untaken(begun + SECOND));
+        assert!(body.frame().await.is_some());
+        assert!(poll!(Box::pin(body.frame())).is_pending());
+        tokio::time::advance(100 * SECOND).await;
+        assert_eq!(traffic.waits(), Waits::Host, "there is nothing to take");
+        drop(body);
+        assert_eq!(traffic.waits(), Waits::Idle(begun + 101 * SECOND));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_answer_that_is_not_taken_counts_beside_others_that_are() {
+        let traffic = Traffic::new();
+        let begun = Instant::now();
+        let untaken = traffic.open().answer(());
+        tokio::time::advance(SECOND).await;
+        let (working, taken) = (traffic.open(), traffic.open().answer(()));
+        assert_eq!(traffic.waits(), Waits::Untaken(begun));
+        drop(untaken);
+        assert_eq!(traffic.waits(), Waits::Untaken(begun + SECOND));
+        drop(taken);
+        assert_eq!(traffic.waits(), Waits::Host);
+        drop(working);
+        assert_eq!(traffic.waits(), Waits::Idle(begun + SECOND));
+    }
+}

@@ -1,0 +1,180 @@
+//! Who may keep a connection, for how long, and who goes when there are too many.
+
+use crate::support::{End, STUCK, TestHost, body, rows};
+use bytes::Bytes;
+use frostline_wire::RowFormat;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Empty;
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpSocket;
+use tokio::task::JoinHandle;
+
+/// Long enough that a test which waits for it is stuck.
+const NEVER: Duration = Duration::from_secs(24 * 3600);
+
+/// Short enough that no test waits long for it.
+const SOON: Duration = Duration::from_millis(200);
+
+/// One HTTP/2 connection that gives signs of life all the time.
+struct Connection {
+    sender: SendRequest<Empty<Bytes>>,
+    running: JoinHandle<hyper::Result<()>>,
+}
+
+impl Connection {
+    async fn open(test: &TestHost, from: &str) -> Self {
+        Self::with_window(test, from, None).await
+    }
+
+    /// `window` is how much of each answer the host may send before more is asked for.
+    async fn with_window(test: &TestHost, from: &str, window: Option<u32>) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
+        let address = test.client.base.trim_start_matches("http://").parse().unwrap();
+        let stream = socket.connect(address).await.unwrap();
+        let handshake = Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(Duration::from_millis(20))
+            .keep_alive_while_idle(true)
+            .initial_stream_window_size(window)
+            .handshake(TokioIo::new(stream));
+        let (sender, connection) = handshake.await.unwrap();
+        Self {
+            sender,
+            running: tokio::spawn(connection),
+        }
+    }
+
+    async fn ask(
+        &mut self,
+        test: &TestHost,
+        path: &str,
+        token: Option<&str>,
+    ) -> hyper::Result<Response<Incoming>> {
+        let mut request = Request::builder().uri(format!("{}{path}", test.client.base));
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let answer = self.sender.send_request(request.body(Empty::new()).unwrap());
+        tokio::time::timeout(STUCK, answer).await.expect("no answer")
+    }
+
+    async fn ended(self) {
+        let ended = tokio::time::timeout(STUCK, self.running).await;
+        let _ = ended.expect("the connection was kept").unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_leave_room_for_whoever_has_a_token() {
+    let test = TestHost::with(|settings| settings.limits.connections = 8).await;
+    let mut strangers = Vec::new();
+    let crowd = async |strangers: &mut Vec<Connection>| {
+        for from in ["127.0.0.2", "127.0.0.3"].repeat(8) {
+            let mut stranger = Connection::open(&test, from).await;
+            let answer = stranger.ask(&test, "/healthz", None).await.unwrap();
+            assert_eq!(answer.status(), StatusCode::OK);
+            strangers.push(stranger);
+        }
+    };
+    crowd(&mut strangers).await;
+    let token = Some(test.client.token.as_str());
+    let mut tenant = Connection::open(&test, "127.0.0.4").await;
+    let answer = tenant.ask(&test, "/v1/load", token).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    // More come than the host has places for, and the tenant keeps its own.
+    crowd(&mut strangers).await;
+    let answer = tenant.ask(&test, "/v1/load", token).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    for stranger in strangers.drain(..16) {
+        stranger.ended().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_address_does_not_take_all_places_even_with_a_token() {
+    let test = TestHost::with(|settings| settings.limits.connections = 8).await;
+    let token = Some(test.client.token.as_str());
+    let mut tenants = Vec::new();
+    for _ in 0..4 {
+        let mut tenant = Connection::open(&test, "127.0.0.2").await;
+        tenant.ask(&test, "/v1/load", token).await.unwrap();
+        tenants.push(tenant);
+    }
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let address = test.host.as_ref().unwrap().address();
+    let mut fifth = socket.connect(address).await.unwrap();
+    let closed = tokio::time::timeout(STUCK, fifth.read_u8()).await;
+    assert!(closed.expect("it was taken").is_err());
+    let metrics = body(test.client.send(Method::GET, "/metrics", "").await).await;
+    let metrics = String::from_utf8(metrics.to_vec()).unwrap();
+    assert!(
+        metrics.contains("frostline_connections_refused_total 1"),
+        "{metrics}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stranger_that_asks_for_nothing_goes_whatever_signs_of_life_it_gives() {
+    let test = TestHost::limited(
+        |_| (),
+        |config| (config.limits.header_time, config.limits.stall) = (SOON, NEVER),
+    )
+    .await;
+    let mut asked = Connection::open(&test, "127.0.0.1").await;
+    // Where this machine is slow it may be gone before it has asked.
+    let _ = asked.ask(&test, "/healthz", None).await;
+    asked.ended().await;
+    // An answer that is never taken is nothing that is waited for either.
+    let mut untaken = Connection::with_window(&test, "127.0.0.1", Some(0)).await;
+    let answer = untaken.ask(&test, "/healthz", None).await;
+    untaken.ended().await;
+    drop(answer);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenants_connection_goes_when_it_asks_for_nothing() {
+    let test = TestHost::limited(
+        |_| (),
+        |config| (config.limits.header_time, config.limits.stall) = (NEVER, SOON),
+    )
+    .await;
+    let mut idle = Connection::open(&test, "127.0.0.1").await;
+    let _ = idle.ask(&test, "/v1/load", Some(&test.client.token)).await;
+    idle.ended().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_reads_nothing_of_an_answer_loses_its_place_and_the_connection() {
+    for http2 in [false, true] {
+        let test = TestHost::limited(|_| (), |config| config.limits.stall = SOON).await;
+        let request = test.large();
+        let client = if http2 { test.http2() } else { test.client.clone() };
+        let unread = client.extract(&request).await;
+        test.ended().await;
+        let (_, end) = rows(RowFormat::Object, &request, unread).await;
+        assert_eq!(end, End::Aborted);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_with_nothing_to_do_stops_at_once_whoever_holds_a_connection() {
+    let mut test = TestHost::start().await;
+    let silent = TcpSocket::new_v4().unwrap();
+    let silent = silent
+        .connect(test.host.as_ref().unwrap().address())
+        .await
+        .unwrap();
+    let mut untaken = Connection::with_window(&test, "127.0.0.1", Some(0)).await;
+    let answer = untaken.ask(&test, "/healthz", None).await.unwrap();
+    let stopping = test.host.take().unwrap().shutdown(NEVER);
+    tokio::time::timeout(STUCK, stopping)
+        .await
+        .expect("it waits for strangers");
+    drop((silent, answer));
+}
