@@ -115,20 +115,21 @@ fn start_log(arguments: &Arguments) {
 
 /// The first Ctrl-C or SIGTERM asks everything to end; a second one ends the process at once.
 async fn stop_on_signal(stop: CancellationToken) {
-    interrupted().await;
-    stop.cancel();
-    interrupted().await;
-    std::process::exit(i32::from(INTERRUPTED));
-}
-
-async fn interrupted() {
     use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
-        return std::future::pending().await;
+    // Both are listened to from the start, so that a second one is not missed that follows the first closely.
+    let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+    let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
+        return;
     };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminate.recv() => {}
+    for again in [false, true] {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        if again {
+            std::process::exit(i32::from(INTERRUPTED));
+        }
+        stop.cancel();
     }
 }
 

@@ -6,11 +6,7 @@ use crate::host::data_url;
 use crate::output::print_json;
 use anyhow::{Context, Result};
 use frostline_server::{ChildLanes, Compiler, Host, HostSettings, LanesPlace, TlsFiles};
-use std::time::Duration;
 use tokio_util::sync::CancellationToken;
-
-/// How long running extractions may take to finish after SIGTERM; service managers kill after 90 s by default.
-const DRAIN: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> Result<()> {
     let settings = settings(flags)?;
@@ -29,6 +25,7 @@ pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> R
     };
     let token_file = config.token_file.clone();
     let admin_token_file = config.admin_token_file.clone();
+    let drain = config.drain;
     let host = Host::start(config).await?;
     let (url, admin_url) = (host.url(), host.admin_url());
     if json {
@@ -49,7 +46,7 @@ pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> R
         }
     }
     stop.cancelled().await;
-    host.shutdown(DRAIN).await;
+    host.shutdown(drain).await;
     Ok(())
 }
 
@@ -81,6 +78,7 @@ fn settings(flags: Serve) -> Result<HostSettings> {
     settings.admin_listen = flags.admin_listen.or(settings.admin_listen);
     settings.admin_token_file = flags.admin_token_file.or(settings.admin_token_file);
     settings.token_file = flags.token_file.or(settings.token_file);
+    settings.drain = flags.drain.unwrap_or(settings.drain);
     settings.engine.device = flags.device.unwrap_or(settings.engine.device);
     settings.engine.lanes = flags.lanes.unwrap_or(settings.engine.lanes);
     Ok(settings)

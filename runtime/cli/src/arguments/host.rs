@@ -49,6 +49,9 @@ pub(crate) struct Serve {
     /// The tenant's token
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
+    /// Seconds that running extractions may take to finish after SIGTERM or Ctrl-C; a second one ends the host at once [default: 60]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) drain: Option<u64>,
     /// Where networks run: cpu or cuda:0
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,

@@ -1,20 +1,28 @@
 //! What whoever runs a host sees of it, and does about it.
 
-use crate::harness::events;
+use crate::harness::{Scratch, events};
 use crate::place::Place;
+use crate::raw::Asker;
+use frostline_e2e::{HostProcess, finish};
 use serde_json::Value;
+use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 
 impl Place {
     fn get(&self, path: &str) -> String {
-        let mut stream = TcpStream::connect(self.host.address()).unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: host\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
+        get(self.host.address(), path)
     }
+}
+
+fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: host\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
 }
 
 fn quota<'a>(shown: &'a Value, key: &str) -> &'a Value {
@@ -107,6 +115,47 @@ fn a_drained_host_says_so() {
         place.get("/healthz").starts_with("HTTP/1.1 200"),
         "it still answers"
     );
+}
+
+/// A host with an extraction that nobody reads, so that it runs on.
+fn working_host(scratch: &Scratch, arguments: &[&str]) -> (HostProcess, TcpStream) {
+    let photos = scratch.path("photos");
+    fs::create_dir_all(&photos).unwrap();
+    fs::write(photos.join("large"), vec![7; 1 << 20]).unwrap();
+    let host = scratch.host(arguments);
+    let samples = (0..64).map(|position| serde_json::json!({"position": position, "key": "large"}));
+    let request =
+        serde_json::json!({"root": photos, "split": "none", "samples": samples.collect::<Vec<_>>()});
+    let asker = Asker::new(host.address(), host.token_file());
+    let mut unread = asker.send("POST", "/v1/extractions", &request.to_string());
+    let mut status = [0; 12];
+    unread.read_exact(&mut status).unwrap();
+    assert_eq!(&status, b"HTTP/1.1 200");
+    (host, unread)
+}
+
+fn terminate(host: &HostProcess) {
+    finish(Command::new("kill").args(["-TERM", &host.id().to_string()])).unwrap();
+}
+
+#[test]
+fn a_host_waits_for_what_runs_as_long_as_it_was_told_to() {
+    let scratch = Scratch::new();
+    let (mut host, _unread) = working_host(&scratch, &["--drain", "0"]);
+    terminate(&host);
+    assert_eq!(host.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_second_signal_ends_a_host_that_waits_for_what_runs() {
+    let scratch = Scratch::new();
+    let (mut host, _unread) = working_host(&scratch, &["--drain", "86400"]);
+    terminate(&host);
+    while !get(host.address(), "/readyz").starts_with("HTTP/1.1 503") {
+        std::thread::yield_now();
+    }
+    terminate(&host);
+    assert_eq!(host.wait().unwrap().code(), Some(130));
 }
 
 #[test]
