@@ -64,10 +64,15 @@ impl<T> Turns<T> {
 
     /// Begins the next turn: what is to run, and whose it is. [`Self::ran`] must follow.
     pub fn begin(&mut self) -> Option<(Arc<str>, T)> {
+        self.begin_below(usize::MAX)
+    }
+
+    /// As [`Self::begin`], of the tenants that have fewer than `most` turns running.
+    pub fn begin_below(&mut self, most: usize) -> Option<(Arc<str>, T)> {
         let ready = self
             .tenants
             .iter_mut()
-            .filter(|(_, tenant)| !tenant.ready.is_empty());
+            .filter(|(_, tenant)| !tenant.ready.is_empty() && tenant.running < most);
         let (name, tenant) = ready.min_by_key(|(_, tenant)| (tenant.used, tenant.last))?;
         let thing = tenant.ready.pop_front()?;
         self.begun += 1;
@@ -210,6 +215,18 @@ mod tests {
         (0..4).for_each(|_| turns.push("b", 5));
         let at_once: Vec<_> = (0..4).map(|_| turns.begin().unwrap().0).collect();
         assert_eq!(at_once.iter().filter(|name| &***name == "a").count(), 2);
+    }
+
+    #[test]
+    fn who_has_enough_running_is_passed_over() {
+        let mut turns = Turns::new(MILLI);
+        (0..3).for_each(|_| turns.push("a", 1));
+        assert!(turns.begin_below(2).is_some() && turns.begin_below(2).is_some());
+        assert!(turns.begin_below(2).is_none());
+        turns.push("b", 1);
+        assert_eq!(&*turns.begin_below(2).unwrap().0, "b");
+        turns.ran("a", MILLI);
+        assert_eq!(&*turns.begin_below(2).unwrap().0, "a");
     }
 
     #[test]

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What one extraction has used of its [`Limits`]; shared by its calls, which run at once.
+/// What one extraction, or another request of a tenant, has used of its [`Limits`]; shared by its calls, which run at once.
 #[derive(Debug)]
 pub struct Allowance {
     limits: Limits,
+    ended: Ended,
     tensor_bytes: Arc<Counter>,
     object_reads: Counter,
     object_bytes: Counter,
@@ -16,7 +17,17 @@ pub struct Allowance {
     log_bytes: Counter,
     calls: AtomicU64,
     cpu_nanos: AtomicU64,
+    compile_nanos: AtomicU64,
     memory_peak: AtomicU64,
+}
+
+/// Whom to tell.
+struct Ended(Option<Box<dyn FnOnce(Usage) + Send + Sync>>);
+
+impl std::fmt::Debug for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Ended").field(&self.0.is_some()).finish()
+    }
 }
 
 /// A sum that never passes its limit.
@@ -38,9 +49,19 @@ pub(crate) struct Charge {
 impl Allowance {
     /// An untouched allowance: make one for each extraction and pass it to all of its calls.
     pub fn new(limits: Limits) -> Arc<Self> {
+        Self::with(limits, Ended(None))
+    }
+
+    /// One that tells `ended` what was used once the last call is over, also of those whose end nobody waited for.
+    pub fn reporting(limits: Limits, ended: impl FnOnce(Usage) + Send + Sync + 'static) -> Arc<Self> {
+        Self::with(limits, Ended(Some(Box::new(ended))))
+    }
+
+    fn with(limits: Limits, ended: Ended) -> Arc<Self> {
         let tensors = u64::try_from(limits.tensor_bytes).unwrap_or(u64::MAX);
         Arc::new(Self {
             limits,
+            ended,
             tensor_bytes: Arc::new(Counter::new(Resource::TensorBytes, tensors)),
             object_reads: Counter::new(Resource::ObjectReads, limits.object_reads),
             object_bytes: Counter::new(Resource::ObjectBytes, limits.object_bytes),
@@ -48,6 +69,7 @@ impl Allowance {
             log_bytes: Counter::new(Resource::LogBytes, limits.log_bytes),
             calls: AtomicU64::new(0),
             cpu_nanos: AtomicU64::new(0),
+            compile_nanos: AtomicU64::new(0),
             memory_peak: AtomicU64::new(0),
         })
     }
@@ -62,11 +84,12 @@ impl Allowance {
         self.tensor_bytes.used.load(Ordering::Relaxed)
     }
 
-    /// What the extraction has used so far, over all its calls; those that still run count with what they have used.
+    /// What has been used so far, over all its calls; those that still run count with what they have used.
     pub fn usage(&self) -> Usage {
         Usage {
             calls: self.calls.load(Ordering::Relaxed),
             cpu: self.cpu(),
+            compiling: Duration::from_nanos(self.compile_nanos.load(Ordering::Relaxed)),
             memory_peak: self.memory_peak.load(Ordering::Relaxed),
             tensor_bytes_peak: self.tensor_bytes.peak.load(Ordering::Relaxed),
             object_reads: self.object_reads.used.load(Ordering::Relaxed),
@@ -83,8 +106,12 @@ impl Allowance {
 
     /// Guest code has run for `cpu`.
     pub(crate) fn count_cpu(&self, cpu: Duration) {
-        let nanos = u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX);
-        self.cpu_nanos.fetch_add(nanos, Ordering::Relaxed);
+        add(&self.cpu_nanos, cpu);
+    }
+
+    /// The compiler has worked for `time`.
+    pub(crate) fn count_compiling(&self, time: Duration) {
+        add(&self.compile_nanos, time);
     }
 
     pub(crate) fn cpu(&self) -> Duration {
@@ -131,6 +158,19 @@ impl Allowance {
             .take(u64::try_from(bytes).unwrap_or(u64::MAX))
             .is_ok()
     }
+}
+
+impl Drop for Allowance {
+    fn drop(&mut self) {
+        if let Some(ended) = self.ended.0.take() {
+            ended(self.usage());
+        }
+    }
+}
+
+fn add(nanos: &AtomicU64, time: Duration) {
+    let more = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    nanos.fetch_add(more, Ordering::Relaxed);
 }
 
 impl Charge {
@@ -204,6 +244,20 @@ mod tests {
         all.shrink_to(30);
         assert_eq!(allowance.tensor_bytes(), 30);
         assert_eq!(allowance.usage().tensor_bytes_peak, 100);
+    }
+
+    #[test]
+    fn what_was_used_is_told_when_the_last_call_is_over() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let allowance = Allowance::reporting(Limits::default(), move |usage| tell.send(usage).unwrap());
+        let call = Arc::clone(&allowance);
+        drop(allowance);
+        assert!(told.try_recv().is_err());
+        call.count_cpu(Duration::from_secs(2));
+        call.count_compiling(Duration::from_secs(3));
+        drop(call);
+        let usage = told.try_recv().unwrap();
+        assert_eq!((usage.cpu.as_secs(), usage.compiling.as_secs()), (2, 3));
     }
 
     #[test]

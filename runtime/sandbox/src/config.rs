@@ -9,7 +9,8 @@ pub struct SandboxConfig {
     /// Threads that run guest code and nothing else. A guest mostly waits for the host's own work, so as many threads as
     /// cores let guests that do compute use the machine without starving each other.
     pub guest_threads: usize,
-    /// Guest calls that may run at once; further ones wait for a place. Each place reserves address space (not memory)
+    /// Guest calls that may run at once; further ones wait for a place, of which a tenant has at most as many as it leaves
+    /// free. Each place reserves address space (not memory)
     /// for one linear memory, see [`Self::memory_reservation`].
     pub instances: u32,
     /// The most linear memory one instance may take, in bytes. 64 MiB is thirty times what the stock guest needs and

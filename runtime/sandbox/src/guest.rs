@@ -1,5 +1,8 @@
+use crate::allowance::Allowance;
 use crate::bindings::{self, FrozenPrefix, FrozenPrefixPre};
+use crate::config::Limits;
 use crate::error::SandboxError;
+use crate::gate::Pass;
 use crate::job::{CallContext, Extracted, Job, ModelView, guest_samples};
 use crate::meter::metered;
 use crate::sandbox::Sandbox;
@@ -10,7 +13,6 @@ use frostline_wire::Description;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::sync::SemaphorePermit;
 use wasmtime::Store;
 use wasmtime::component::Resource;
 
@@ -43,27 +45,42 @@ impl Guest {
         world::imports(self.shared.pre.instance_pre().component())
     }
 
-    /// What the guest does for `model`, given a job's `parameters`.
+    /// What a guest of one's own does for `model`, as [`Self::describe_within`] an allowance of the usual [`Limits`].
     ///
     /// # Errors
-    /// [`SandboxError::Failed`] when the guest says it cannot serve them, [`SandboxError::BadAnswer`] when it names what
-    /// the model does not have, and whatever else ends a call.
+    /// As [`Self::describe_within`].
     pub async fn describe(
         &self,
         model: &Arc<ModelView>,
         parameters: &str,
     ) -> Result<Description, SandboxError> {
+        self.describe_within(model, parameters, &Allowance::new(Limits::default()))
+            .await
+    }
+
+    /// What the guest does for `model`, given a job's `parameters`; its CPU time is taken from `allowance`.
+    ///
+    /// # Errors
+    /// [`SandboxError::Failed`] when the guest says it cannot serve them, [`SandboxError::BadAnswer`] when it names what
+    /// the model does not have, and whatever else ends a call.
+    pub async fn describe_within(
+        &self,
+        model: &Arc<ModelView>,
+        parameters: &str,
+        allowance: &Arc<Allowance>,
+    ) -> Result<Description, SandboxError> {
         let (shared, model, parameters) =
             (Arc::clone(&self.shared), Arc::clone(model), parameters.to_owned());
         let deadline = shared.sandbox.inner.config.describe_deadline;
         let tenant = Arc::clone(&shared.sandbox.tenant);
+        let place = shared.place(&tenant).await?;
+        let state = CallState::new(&shared.sandbox.inner.config, Arc::clone(allowance), None);
         self.on_guest_threads(&tenant, async move {
-            let state = CallState::new(&shared.sandbox.inner.config, None);
             let view = model_view(&model)?;
             let call = async |guest: &FrozenPrefix, store: &mut Store<CallState>| {
                 guest.call_describe(store, &view, &parameters).await
             };
-            let (_, answered) = shared.call(state, deadline, call).await?;
+            let (_, answered) = shared.call(place, state, deadline, call).await?;
             answer::description(answered.map_err(answer::failure)?, &model)
         })
         .await
@@ -89,6 +106,7 @@ impl Guest {
         let samples = guest_samples(samples);
         let deadline = context.allowance.limits().call_deadline;
         let tenant = context.labels.tenant.clone();
+        let place = shared.place(&tenant).await?;
         self.on_guest_threads(&tenant, async move {
             let allowance = Arc::clone(&context.allowance);
             allowance.count_call();
@@ -97,12 +115,13 @@ impl Guest {
                 model: Arc::clone(&job.model),
                 host,
             };
-            let state = CallState::new(&shared.sandbox.inner.config, Some(extraction));
+            let config = &shared.sandbox.inner.config;
+            let state = CallState::new(config, Arc::clone(&allowance), Some(extraction));
             let asked_job = guest_job(&job)?;
             let call = async |guest: &FrozenPrefix, store: &mut Store<CallState>| {
                 guest.call_extract(store, &samples, &asked_job).await
             };
-            let (instance, answered) = shared.call(state, deadline, call).await?;
+            let (instance, answered) = shared.call(place, state, deadline, call).await?;
             let bindings::Activations { tensor, failed } = answered.map_err(answer::failure)?;
             let extracted = answer::extracted(instance.take_tensor(tensor)?, failed, asked, &job)?;
             allowance.count_output(extracted.activations.byte_len())?;
@@ -121,31 +140,34 @@ impl Guest {
 }
 
 impl Shared {
-    /// Waits for a place, makes an instance and calls it; after a trap nothing of the instance is used again.
+    /// Waits for a place in the tenant's turn.
+    async fn place(&self, tenant: &str) -> Result<Pass, SandboxError> {
+        let inner = &self.sandbox.inner;
+        let after = inner.config.place_deadline;
+        let place = {
+            // Also for who calls from outside of a runtime.
+            let _timers = inner.threads.handle().enter();
+            tokio::time::timeout(after, inner.places.enter(tenant))
+        };
+        place.await.map_err(|_| SandboxError::Busy { after })?
+    }
+
+    /// Makes an instance in `place` and calls it; after a trap nothing of the instance is used again.
     async fn call<T>(
         &self,
+        place: Pass,
         state: CallState,
         deadline: Duration,
         call: impl AsyncFnOnce(&FrozenPrefix, &mut Store<CallState>) -> wasmtime::Result<T>,
-    ) -> Result<(Instance<'_>, T), SandboxError> {
+    ) -> Result<(Instance, T), SandboxError> {
         let inner = &self.sandbox.inner;
-        let after = inner.config.place_deadline;
-        let place = tokio::time::timeout(after, inner.places.acquire()).await;
-        let place = match place {
-            Ok(place) => place.map_err(|_| SandboxError::host("the sandbox is closed"))?,
-            Err(_) => return Err(SandboxError::Busy { after }),
-        };
         let mut instance = Instance {
             store: inner.store(state),
             _place: place,
         };
         let store = &mut instance.store;
         let state = store.data();
-        let meter = Arc::clone(&state.meter);
-        let allowance = state
-            .extraction
-            .as_ref()
-            .map(|extraction| Arc::clone(&extraction.context.allowance));
+        let (meter, allowance) = (Arc::clone(&state.meter), Arc::clone(&state.allowance));
         let run = metered(&meter, allowance, async {
             let guest = self.pre.instantiate_async(&mut *store).await?;
             call(&guest, store).await
@@ -164,12 +186,12 @@ impl Shared {
 
 /// One call's instance and the place it takes in the pool; the instance goes first, or the place's next user finds the
 /// pool full.
-struct Instance<'a> {
+struct Instance {
     store: Store<CallState>,
-    _place: SemaphorePermit<'a>,
+    _place: Pass,
 }
 
-impl Instance<'_> {
+impl Instance {
     /// Takes the tensor a guest returned, and with the store gives up everything else it held.
     fn take_tensor(mut self, tensor: Resource<HeldTensor>) -> Result<Tensor, SandboxError> {
         let held = self.store.data_mut().table.delete(tensor);

@@ -45,25 +45,22 @@ impl Meter {
     }
 }
 
-/// Runs a call of a guest, counts its CPU time, and ends it at its next interruption once a limit is passed. A call without
-/// an allowance ends by its deadline only.
+/// Runs a call of a guest, counts its CPU time, and ends it at its next interruption once a limit is passed.
 pub(crate) async fn metered<T>(
     meter: &Meter,
-    allowance: Option<Arc<Allowance>>,
+    allowance: Arc<Allowance>,
     call: impl Future<Output = wasmtime::Result<T>>,
 ) -> wasmtime::Result<T> {
     let mut call = pin!(call);
     poll_fn(move |context| {
-        if let Some(Err(breach)) = allowance.as_ref().map(|allowance| meter.check(allowance)) {
+        if let Err(breach) = meter.check(&allowance) {
             return Poll::Ready(Err(wasmtime::Error::new(breach)));
         }
         let before = thread_cpu();
         let polled = call.as_mut().poll(context);
         let cpu = thread_cpu().saturating_sub(before);
         meter.add(cpu);
-        if let Some(allowance) = &allowance {
-            allowance.count_cpu(cpu);
-        }
+        allowance.count_cpu(cpu);
         polled
     })
     .await

@@ -1,8 +1,9 @@
+use crate::allowance::Allowance;
 use crate::artefacts::Artefacts;
 use crate::bindings::{FrozenPrefix, FrozenPrefixPre};
 use crate::child::{EndOnDrop, Place};
 use crate::compiler::{ChildCompiler, Compiler};
-use crate::config::SandboxConfig;
+use crate::config::{Limits, SandboxConfig};
 use crate::error::SandboxError;
 use crate::gate::Gate;
 use crate::guest::Guest;
@@ -13,12 +14,15 @@ use crate::{compiler, engine, upload, world};
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
-use tokio::sync::Semaphore;
+use std::time::Instant;
 use wasmtime::component::{Component, HasSelf, Linker};
 use wasmtime::{Engine, Store};
 
 /// Compilations at once. Each takes a core, and holds some hundred times the guest's size in memory.
 const COMPILATIONS: usize = 1;
+
+/// Compiled guests loaded at once. Each takes a millisecond, beside the compilation.
+const LOADS: usize = 1;
 
 /// Checks, compiles and runs guests. Cheap to clone; the last clone, with the last [`Guest`], ends its threads.
 #[derive(Clone)]
@@ -30,11 +34,12 @@ pub struct Sandbox {
 pub(crate) struct Inner {
     pub(crate) config: SandboxConfig,
     pub(crate) threads: GuestThreads,
-    pub(crate) places: Arc<Semaphore>,
+    pub(crate) places: Gate,
     engine: Engine,
     linker: Linker<CallState>,
     artefacts: Option<Artefacts>,
     compilations: Gate,
+    loads: Gate,
 }
 
 impl Sandbox {
@@ -52,13 +57,11 @@ impl Sandbox {
             Some(directory) => Some(Artefacts::open(directory, &engine, config.artefact_bytes)?),
             None => None,
         };
-        let places = usize::try_from(config.instances)
-            .unwrap_or(usize::MAX)
-            .min(Semaphore::MAX_PERMITS);
         let inner = Inner {
             threads: GuestThreads::start(config.guest_threads, config.tick)?,
-            places: Arc::new(Semaphore::new(places)),
+            places: Gate::new(usize::try_from(config.instances).unwrap_or(usize::MAX)),
             compilations: Gate::new(COMPILATIONS),
+            loads: Gate::new(LOADS),
             engine,
             linker,
             artefacts,
@@ -79,16 +82,30 @@ impl Sandbox {
         }
     }
 
+    /// Makes a guest of bytes of one's own, as [`Self::prepare_within`].
+    ///
+    /// # Errors
+    /// As [`Self::prepare_within`].
+    pub async fn prepare(&self, bytes: impl Into<Bytes>) -> Result<Guest, SandboxError> {
+        self.prepare_within(bytes, &Allowance::new(Limits::default()))
+            .await
+    }
+
     /// Makes a guest of the bytes a tenant sent, a component or a core module built with the SDK: checks and compiles
-    /// them, or loads what was compiled before. Dropping the future ends a compilation in a child process.
+    /// them, or loads what was compiled before; the compiler's time is noted in `allowance`. Dropping the future ends a
+    /// compilation in a child process.
     ///
     /// # Errors
     /// [`SandboxError::NotAGuest`], [`SandboxError::GuestTooLarge`], [`SandboxError::TooComplex`] and
     /// [`SandboxError::OtherWorld`] say what is wrong with the bytes; [`SandboxError::TooCostly`] that compiling them takes
     /// too much; [`SandboxError::PrepareDeadline`] that the host had no time for them.
-    pub async fn prepare(&self, bytes: impl Into<Bytes>) -> Result<Guest, SandboxError> {
+    pub async fn prepare_within(
+        &self,
+        bytes: impl Into<Bytes>,
+        allowance: &Arc<Allowance>,
+    ) -> Result<Guest, SandboxError> {
         let after = self.inner.config.prepare_deadline;
-        match tokio::time::timeout(after, self.prepare_in_turn(bytes.into())).await {
+        match tokio::time::timeout(after, self.prepare_in_turn(bytes.into(), allowance)).await {
             Ok(prepared) => {
                 let (sha256, pre) = prepared?;
                 Ok(Guest::new(self.clone(), sha256, pre))
@@ -97,16 +114,40 @@ impl Sandbox {
         }
     }
 
-    async fn prepare_in_turn(&self, bytes: Bytes) -> Result<Prepared, SandboxError> {
+    async fn prepare_in_turn(
+        &self,
+        bytes: Bytes,
+        allowance: &Arc<Allowance>,
+    ) -> Result<Prepared, SandboxError> {
+        // What was compiled before waits for nobody's compilation.
+        if let Some(prepared) = self.load_in_turn(bytes.clone()).await? {
+            return Ok(prepared);
+        }
         let pass = self.inner.compilations.enter(&self.tenant).await?;
         let child = Place::default();
         let _end = EndOnDrop(child.clone());
-        let inner = Arc::clone(&self.inner);
+        let (inner, allowance) = (Arc::clone(&self.inner), Arc::clone(allowance));
         let work = move || {
+            let began = Instant::now();
             let prepared = inner.prepare(&bytes, &child);
+            allowance.count_compiling(began.elapsed());
             // Only now may the next one be compiled, also when nobody waits for this one any more.
             drop(pass);
             prepared
+        };
+        self.inner.threads.spawn_blocking(work).await?
+    }
+
+    async fn load_in_turn(&self, bytes: Bytes) -> Result<Option<Prepared>, SandboxError> {
+        if self.inner.artefacts.is_none() {
+            return Ok(None);
+        }
+        let pass = self.inner.loads.enter(&self.tenant).await?;
+        let inner = Arc::clone(&self.inner);
+        let work = move || {
+            let loaded = inner.load(&hex::encode(Sha256::digest(&bytes)));
+            drop(pass);
+            loaded
         };
         self.inner.threads.spawn_blocking(work).await?
     }
@@ -118,15 +159,23 @@ type Prepared = (String, FrozenPrefixPre<CallState>);
 impl Inner {
     fn prepare(&self, bytes: &[u8], child: &Place) -> Result<Prepared, SandboxError> {
         let sha256 = hex::encode(Sha256::digest(bytes));
+        // Another request may have had it compiled meanwhile.
+        if let Some(loaded) = self.load(&sha256)? {
+            return Ok(loaded);
+        }
+        let component = self.compile(bytes, &sha256, child)?;
+        Ok((sha256, world::link(&self.engine, &self.linker, &component)?))
+    }
+
+    /// What was compiled before.
+    fn load(&self, sha256: &str) -> Result<Option<Prepared>, SandboxError> {
         let stored = self
             .artefacts
             .as_ref()
-            .and_then(|artefacts| artefacts.load(&self.engine, &sha256));
-        let component = match stored {
-            Some(component) => component,
-            None => self.compile(bytes, &sha256, child)?,
-        };
-        Ok((sha256, world::link(&self.engine, &self.linker, &component)?))
+            .and_then(|artefacts| artefacts.load(&self.engine, sha256));
+        let link = |component| world::link(&self.engine, &self.linker, &component);
+        let linked = stored.map(link).transpose()?;
+        Ok(linked.map(|pre| (sha256.to_owned(), pre)))
     }
 
     fn compile(&self, bytes: &[u8], sha256: &str, child: &Place) -> Result<Component, SandboxError> {

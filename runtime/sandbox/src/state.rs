@@ -1,4 +1,4 @@
-use crate::allowance::Charge;
+use crate::allowance::{Allowance, Charge};
 use crate::breach::{Breach, Resource, Stop};
 use crate::config::SandboxConfig;
 use crate::job::{CallContext, ModelView};
@@ -29,6 +29,8 @@ pub struct Graph {
 pub(crate) struct CallState {
     pub(crate) table: ResourceTable,
     pub(crate) extraction: Option<Extraction>,
+    /// What its CPU time is taken from.
+    pub(crate) allowance: Arc<Allowance>,
     /// The last line logged as an error.
     pub(crate) last_words: Option<String>,
     pub(crate) memory_cap: usize,
@@ -50,12 +52,17 @@ pub(crate) const NAME: usize = 1024;
 
 impl CallState {
     /// State for one call; without an extraction every operation is refused.
-    pub(crate) fn new(config: &SandboxConfig, extraction: Option<Extraction>) -> Self {
+    pub(crate) fn new(
+        config: &SandboxConfig,
+        allowance: Arc<Allowance>,
+        extraction: Option<Extraction>,
+    ) -> Self {
         let mut table = ResourceTable::new();
         table.set_max_capacity(config.handles);
         Self {
             table,
             extraction,
+            allowance,
             last_words: None,
             memory_cap: config.memory_bytes,
             meter: Arc::default(),
@@ -100,9 +107,7 @@ impl Extraction {
 impl ResourceLimiter for CallState {
     fn memory_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
         let grows = within(Resource::Memory, desired, self.memory_cap)?;
-        if let Some(extraction) = &self.extraction {
-            extraction.context.allowance.note_memory(desired);
-        }
+        self.allowance.note_memory(desired);
         Ok(grows)
     }
 

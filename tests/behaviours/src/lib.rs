@@ -76,12 +76,12 @@ pub const BEHAVIOURS: &[Behaviour] = {
         compiled(
             "spin-at-start",
             "computes without end in its start function",
-            NotDescribed("did not answer"),
+            NotDescribed("milliseconds of CPU time"),
         ),
         compiled(
             "spin-in-describe",
             "computes without end in `describe`",
-            NotDescribed("did not answer"),
+            NotDescribed("milliseconds of CPU time"),
         ),
         compiled(
             "ask-trifles",

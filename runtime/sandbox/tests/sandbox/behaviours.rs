@@ -1,20 +1,10 @@
 //! Every behaviour of the table, in a sandbox with a faked host and low limits.
 
-use crate::fakes::{Summing, context, model, samples, small};
+use crate::fakes::{Summing, context, model, samples, sandbox};
 use crate::files;
 use frostline_behaviours::{BEHAVIOURS, Behaviour, Ending, Source};
-use frostline_sandbox::{Extracted, Job, Limits, Sandbox, SandboxConfig, SandboxError, Usage};
+use frostline_sandbox::{Allowance, Extracted, Job, Limits, Sandbox, SandboxError, Usage};
 use std::sync::Arc;
-use std::time::Duration;
-
-/// What is long for a guest is short for whoever waits for the test.
-fn sandbox() -> Sandbox {
-    Sandbox::new(SandboxConfig {
-        describe_deadline: Duration::from_secs(2),
-        ..small()
-    })
-    .unwrap()
-}
 
 fn limits() -> Limits {
     Limits {
@@ -39,7 +29,10 @@ async fn come(sandbox: &Sandbox, bytes: Vec<u8>) -> Came {
         Ok(guest) => guest,
         Err(error) => return Came::NotPrepared(error),
     };
-    let description = match guest.describe(&model(), "").await {
+    let description = match guest
+        .describe_within(&model(), "", &Allowance::new(limits()))
+        .await
+    {
         Ok(description) => description,
         Err(error) => return Came::NotDescribed(error),
     };

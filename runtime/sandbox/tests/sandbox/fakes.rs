@@ -25,11 +25,11 @@ pub(crate) fn sandbox() -> Sandbox {
     Sandbox::new(small()).unwrap()
 }
 
-/// Room for four calls on one thread.
+/// Room for eight calls on one thread, of which one tenant may have four.
 pub(crate) fn small() -> SandboxConfig {
     SandboxConfig {
         guest_threads: 1,
-        instances: 4,
+        instances: 8,
         ..SandboxConfig::default()
     }
 }

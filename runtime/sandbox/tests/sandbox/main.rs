@@ -15,4 +15,5 @@ mod fakes;
 mod files;
 mod honest;
 mod hostile;
+mod turns;
 mod uploads;

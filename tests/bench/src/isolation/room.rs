@@ -89,7 +89,8 @@ async fn live(report: &mut Report, guests: &[Guest]) -> Result<()> {
     let waiting = guests
         .iter()
         .take(count)
-        .map(|guest| guest.extract(&samples, &job, context()));
+        .enumerate()
+        .map(|(number, guest)| guest.extract(&samples, &job, context(number)));
     let measured = async {
         // All of them come to where they wait.
         tokio::time::sleep(Duration::from_secs(3)).await;
@@ -121,13 +122,16 @@ fn model() -> Arc<ModelView> {
     })
 }
 
-fn context() -> CallContext {
+fn context(tenant: usize) -> CallContext {
     CallContext {
         executor: Arc::new(Never),
         loader: Arc::new(Blank),
         objects: Arc::new(Never),
         allowance: Allowance::new(Limits::default()),
-        labels: Labels::default(),
+        labels: Labels {
+            tenant: tenant.to_string(),
+            ..Labels::default()
+        },
     }
 }
 
