@@ -267,6 +267,7 @@ mod tests {
                 cuts: vec![cut("/features/a", 800_000, 0.004), cut("b\"", 2_048, 0.010)],
                 measured_in_seconds: 1.0,
                 measured_at: 0,
+                disturbed: false,
             },
         }
     }

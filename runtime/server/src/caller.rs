@@ -1,13 +1,14 @@
 //! Who asks, and what of this host is there for them: all that handlers of tenants' requests look at.
 
 use crate::Root;
+use crate::extraction::{Place, Standing};
 use crate::http::Refusal;
-use crate::service::{DescriptionKey, Service};
+use crate::service::{ASKING, DescriptionKey, PreparedKey, Service};
 use crate::state::{Facts, Found, ModelFacts, Owned, SHARED, Stored};
 use crate::tenants::{Pass, Tenant};
 use axum::extract::FromRequestParts;
 use frostline_objects::Store;
-use frostline_sandbox::{CutView, Guest, ModelView};
+use frostline_sandbox::{Allowance, CutView, Guest, ModelView};
 use frostline_wire::{Description, Pin, QuotaKey};
 use http::request::Parts;
 use std::ops::Deref;
@@ -157,21 +158,54 @@ impl Caller {
             .get_or_insert_with(&parsed, || Ok(Arc::new(Store::open(parsed.as_str())?)))
     }
 
-    /// The guest of a pin, ready to run.
-    pub(crate) async fn guest(&self, pin: &Pin) -> Result<Guest, Refusal> {
+    /// What one request of the tenant's may use of the sandbox. What it did use is counted as the tenant's once it is over.
+    pub(crate) fn allowance(&self) -> Arc<Allowance> {
+        let (metrics, tenant) = (Arc::clone(&self.service.metrics), self.tenant().name.clone());
+        Allowance::reporting(self.tenant().allowed.limits(), move |usage| {
+            metrics.used(&tenant, &usage);
+        })
+    }
+
+    /// A place to ask guests something outside of an extraction, in the tenant's turn. Half of them is all that one may have.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`] and [`Refusal::Stopping`].
+    pub(crate) async fn asking(&self) -> Result<Place, Refusal> {
+        if self.service.admission.stopped() {
+            return Err(Refusal::Stopping);
+        }
+        let allowed = Standing {
+            running: ASKING / 2,
+            queued: self.tenant().allowed.places().queued,
+        };
+        self.service.asking.enter(&self.tenant().name, allowed).await
+    }
+
+    /// The version of a pin, if there is such a guest and it may run.
+    ///
+    /// # Errors
+    /// [`Refusal`], naming it.
+    pub(crate) fn may_use(&self, pin: &Pin) -> Result<Arc<Stored<()>>, Refusal> {
         let stored = pinned(self.guests().find(&pin.name, Some(&pin.sha256)), "guest", pin)?;
         tracing::Span::current().record("guest", &pin.name);
         self.may_run(&pin.name)?;
-        let service = &self.service;
+        Ok(stored)
+    }
+
+    /// The guest of a pin, ready to run; for whoever has a place.
+    pub(crate) async fn guest(&self, pin: &Pin, allowance: &Arc<Allowance>) -> Result<Guest, Refusal> {
+        let stored = self.may_use(pin)?;
+        let (service, tenant) = (&self.service, &self.tenant().name);
+        let key = PreparedKey {
+            tenant: tenant.clone(),
+            guest: pin.sha256.clone(),
+        };
         let prepare = async {
             let bytes = service.state.guests.read(&stored).await?;
-            Ok(service
-                .sandbox
-                .for_tenant(&self.tenant().name)
-                .prepare(bytes)
-                .await?)
+            let sandbox = service.sandbox.for_tenant(tenant);
+            Ok(sandbox.prepare_within(bytes, allowance).await?)
         };
-        service.prepared.get_or_insert_async(&pin.sha256, prepare).await
+        service.prepared.get_or_insert_async(&key, prepare).await
     }
 
     /// The model of a pin, as guests see it.
@@ -191,12 +225,13 @@ impl Caller {
         }))
     }
 
-    /// What the guest says it does for the model; asked once.
+    /// What the guest says it does for the model; asked once by each tenant, so that nobody waits in another's turn.
     pub(crate) async fn describe(
         &self,
         guest: &Guest,
         model: &Arc<ModelView>,
         parameters: &str,
+        allowance: &Arc<Allowance>,
     ) -> Result<Arc<Description>, Refusal> {
         let limit = self.service.config.limits.parameter_bytes;
         if parameters.len() > limit {
@@ -206,12 +241,19 @@ impl Caller {
                 limit: limit as u64,
             });
         }
+        let tenant = &self.tenant().name;
         let key = DescriptionKey {
+            tenant: tenant.clone(),
             guest: guest.sha256().to_owned(),
             model: model.sha256.clone(),
             parameters: parameters.to_owned(),
         };
-        let ask = async { Ok(Arc::new(guest.describe(model, parameters).await?)) };
+        let ask = async {
+            let described = guest.describe_within(model, parameters, allowance).await;
+            described
+                .map(Arc::new)
+                .map_err(|error| Refusal::extraction(error, tenant))
+        };
         self.service.descriptions.get_or_insert_async(&key, ask).await
     }
 }

@@ -1,14 +1,21 @@
 //! What `/metrics` shows. All label sets are closed.
 
 use crate::meter::Meter;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, text};
+use frostline_sandbox::Usage;
+use frostline_wire::Split;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
+
+/// Counts seconds.
+type SecondsCounter = Counter<f64, AtomicU64>;
 
 /// Counters of one host.
 #[derive(Default)]
@@ -24,6 +31,8 @@ pub(crate) struct Metrics {
     pub(crate) connections_refused: Counter,
     pub(crate) call_seconds: Seconds,
     pub(crate) extraction_seconds: Seconds,
+    guest_cpu: SecondsCounter,
+    compiling: SecondsCounter,
     /// For `/v1/load`.
     pub(crate) meter: Meter,
 }
@@ -34,7 +43,8 @@ pub(crate) struct Tally {
     pub(crate) extractions: Family<TenantLabels, Counter>,
     pub(crate) samples: Family<TenantLabels, Counter>,
     pub(crate) answer_bytes: Family<TenantLabels, Counter>,
-    pub(crate) cpu_millis: Family<TenantLabels, Counter>,
+    cpu_seconds: Family<TenantLabels, SecondsCounter>,
+    compile_seconds: Family<TenantLabels, SecondsCounter>,
     known: Mutex<BTreeSet<String>>,
 }
 
@@ -66,18 +76,22 @@ impl Tally {
             .insert(labels.tenant);
     }
 
-    /// Extractions, samples, bytes and CPU time of a tenant so far.
-    pub(crate) fn of(&self, tenant: &str) -> [u64; 4] {
+    /// Extractions, samples and bytes of a tenant so far.
+    pub(crate) fn of(&self, tenant: &str) -> [u64; 3] {
         let labels = TenantLabels {
             tenant: tenant.to_owned(),
         };
-        [
-            &self.extractions,
-            &self.samples,
-            &self.answer_bytes,
-            &self.cpu_millis,
-        ]
-        .map(|family| family.get(&labels).map_or(0, |counter| counter.get()))
+        [&self.extractions, &self.samples, &self.answer_bytes]
+            .map(|family| family.get(&labels).map_or(0, |counter| counter.get()))
+    }
+
+    /// CPU time of the guest code that ran for a tenant so far.
+    pub(crate) fn cpu_seconds_of(&self, tenant: &str) -> f64 {
+        let labels = TenantLabels {
+            tenant: tenant.to_owned(),
+        };
+        let counter = self.cpu_seconds.get(&labels);
+        counter.map_or(0.0, |counter| counter.get())
     }
 }
 
@@ -112,26 +126,40 @@ pub(crate) struct ExtractionLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct SampleLabels {
     pub(crate) split: SplitKind,
-    pub(crate) failed: Truth,
-}
-
-/// A label that is true or false.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
-pub(crate) enum Truth {
-    False,
-    True,
+    pub(crate) failed: bool,
 }
 
 /// What kind of split; cuts have too many names for a label.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum SplitKind {
     None,
     Input,
     Cut,
 }
 
+impl From<&Split> for SplitKind {
+    fn from(split: &Split) -> Self {
+        match split {
+            Split::None => Self::None,
+            Split::Input => Self::Input,
+            Split::Cut(_) => Self::Cut,
+        }
+    }
+}
+
+impl EncodeLabelValue for SplitKind {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+        let word = match self {
+            Self::None => "none",
+            Self::Input => "input",
+            Self::Cut => "cut",
+        };
+        word.encode(encoder)
+    }
+}
+
 /// How an admitted extraction ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Outcome {
     Done,
     Refused,
@@ -142,6 +170,21 @@ pub(crate) enum Outcome {
     HostStopped,
     /// The token, the tenant or the guest is not good any more.
     Dismissed,
+}
+
+impl EncodeLabelValue for Outcome {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+        let word = match self {
+            Self::Done => "done",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+            Self::Deadline => "deadline",
+            Self::ClientGone => "client_gone",
+            Self::HostStopped => "host_stopped",
+            Self::Dismissed => "dismissed",
+        };
+        word.encode(encoder)
+    }
 }
 
 /// What is so now.
@@ -163,9 +206,47 @@ impl Metrics {
             .inc();
     }
 
-    /// The Prometheus text.
-    pub(crate) fn text(&self, present: &Present) -> Result<String, std::fmt::Error> {
+    /// Counts what a tenant's request used in the sandbox.
+    pub(crate) fn used(&self, tenant: &str, usage: &Usage) {
+        let labels = TenantLabels {
+            tenant: tenant.to_owned(),
+        };
+        let (cpu, compiling) = (usage.cpu.as_secs_f64(), usage.compiling.as_secs_f64());
+        self.guest_cpu.inc_by(cpu);
+        self.compiling.inc_by(compiling);
+        self.tenants.cpu_seconds.get_or_create(&labels).inc_by(cpu);
+        self.tenants
+            .compile_seconds
+            .get_or_create(&labels)
+            .inc_by(compiling);
+    }
+
+    /// The Prometheus text for who may know of the host as a whole, but not who its tenants are.
+    pub(crate) fn text(&self, present: &Present) -> Result<String, fmt::Error> {
+        encoded(&self.registry(present))
+    }
+
+    /// The Prometheus text for whoever runs the host.
+    pub(crate) fn text_by_tenant(&self, present: &Present) -> Result<String, fmt::Error> {
+        let mut registry = self.registry(present);
+        self.tenants.register(&mut registry);
+        encoded(&registry)
+    }
+
+    fn registry(&self, present: &Present) -> Registry {
         let mut registry = Registry::with_prefix("frostline");
+        self.register_work(&mut registry);
+        registry.register("connections", "Open connections", self.connections.clone());
+        registry.register(
+            "connections_refused",
+            "Connections closed at once, since their network had all that one may have",
+            self.connections_refused.clone(),
+        );
+        present.register(&mut registry);
+        registry
+    }
+
+    fn register_work(&self, registry: &mut Registry) {
         registry.register("requests", "Requests answered", self.requests.clone());
         registry.register(
             "extractions",
@@ -173,110 +254,164 @@ impl Metrics {
             self.extractions.clone(),
         );
         registry.register("samples", "Samples answered", self.samples.clone());
-        let tenants = [
+        let bytes = [
+            ("answer", "Bytes of extractions sent", &self.answer_bytes),
             (
-                "tenant_extractions",
-                "Extractions ended",
-                &self.tenants.extractions,
-            ),
-            ("tenant_samples", "Samples answered", &self.tenants.samples),
-            (
-                "tenant_answer_bytes",
-                "Bytes of extractions sent",
-                &self.tenants.answer_bytes,
-            ),
-            (
-                "tenant_guest_cpu_millis",
-                "Milliseconds of CPU time of guest code",
-                &self.tenants.cpu_millis,
+                "upload",
+                "Bytes of guests and models received",
+                &self.upload_bytes,
             ),
         ];
-        for (name, help, family) in tenants {
-            registry.register(name, format!("{help}, by tenant"), family.clone());
+        for (name, help, counter) in bytes {
+            registry.register_with_unit(name, help, Unit::Bytes, counter.clone());
         }
+        let seconds = [
+            ("call", "Calls for one grant", &self.call_seconds),
+            ("extraction", "Extractions", &self.extraction_seconds),
+        ];
+        for (name, help, histogram) in seconds {
+            registry.register_with_unit(name, help, Unit::Seconds, histogram.0.clone());
+        }
+        let seconds = [
+            ("guest_cpu", GUEST_CPU, &self.guest_cpu),
+            ("compile", COMPILING, &self.compiling),
+        ];
+        for (name, help, counter) in seconds {
+            registry.register_with_unit(name, help, Unit::Seconds, counter.clone());
+        }
+    }
+}
+
+const GUEST_CPU: &str = "CPU time of guest code";
+const COMPILING: &str = "Time that the compiler of guests worked";
+
+impl Tally {
+    fn register(&self, registry: &mut Registry) {
+        let by_tenant = |help: &str| format!("{help}, by tenant");
         registry.register(
-            "answer_bytes",
-            "Bytes of extractions sent",
+            "tenant_extractions",
+            by_tenant("Extractions ended"),
+            self.extractions.clone(),
+        );
+        registry.register(
+            "tenant_samples",
+            by_tenant("Samples answered"),
+            self.samples.clone(),
+        );
+        registry.register_with_unit(
+            "tenant_answer",
+            by_tenant("Bytes of extractions sent"),
+            Unit::Bytes,
             self.answer_bytes.clone(),
         );
-        registry.register(
-            "upload_bytes",
-            "Bytes of guests and models received",
-            self.upload_bytes.clone(),
-        );
-        registry.register("connections", "Open connections", self.connections.clone());
-        registry.register(
-            "connections_refused",
-            "Connections closed at once, since their network had all that one may have",
-            self.connections_refused.clone(),
-        );
-        let seconds = Unit::Seconds;
         registry.register_with_unit(
-            "call",
-            "Calls for one grant",
-            seconds.clone(),
-            self.call_seconds.0.clone(),
+            "tenant_guest_cpu",
+            by_tenant(GUEST_CPU),
+            Unit::Seconds,
+            self.cpu_seconds.clone(),
         );
         registry.register_with_unit(
-            "extraction",
-            "Extractions",
-            seconds,
-            self.extraction_seconds.0.clone(),
+            "tenant_compile",
+            by_tenant(COMPILING),
+            Unit::Seconds,
+            self.compile_seconds.clone(),
         );
-        let gauge = |value: usize| {
+    }
+}
+
+impl Present {
+    fn register(&self, registry: &mut Registry) {
+        let gauges = [
+            ("extractions_queued", "Extractions waiting", self.queued),
+            ("extractions_running", "Extractions running", self.running),
+            ("lane_queue", "Batches waiting for a lane", self.lane_queue),
+        ];
+        for (name, help, value) in gauges {
             let gauge = Gauge::<i64>::default();
             gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
-            gauge
-        };
-        registry.register("extractions_queued", "Extractions waiting", gauge(present.queued));
-        registry.register(
-            "extractions_running",
-            "Extractions running",
-            gauge(present.running),
-        );
-        registry.register(
-            "lane_queue",
-            "Batches waiting for a lane",
-            gauge(present.lane_queue),
-        );
-        let computed = Counter::<u64>::default();
-        computed.inc_by(present.lane_samples);
-        registry.register("lane_samples", "Samples computed by the lanes", computed);
-        let crashed = Counter::<u64>::default();
-        crashed.inc_by(present.lane_crashes);
-        registry.register("lane_crashes", "Processes of lanes lost during a run", crashed);
-        let mut text = String::new();
-        text::encode(&mut text, &registry)?;
-        Ok(text)
+            registry.register(name, help, gauge);
+        }
+        let counters = [
+            ("lane_samples", "Samples computed by the lanes", self.lane_samples),
+            (
+                "lane_crashes",
+                "Processes of lanes lost during a run",
+                self.lane_crashes,
+            ),
+        ];
+        for (name, help, value) in counters {
+            let counter = Counter::<u64>::default();
+            counter.inc_by(value);
+            registry.register(name, help, counter);
+        }
     }
+}
+
+fn encoded(registry: &Registry) -> Result<String, fmt::Error> {
+    let mut encoded = String::new();
+    text::encode(&mut encoded, registry)?;
+    Ok(encoded)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
-    #[test]
-    fn what_is_counted_is_shown() {
+    const PRESENT: Present = Present {
+        queued: 2,
+        running: 1,
+        lane_queue: 0,
+        lane_samples: 5,
+        lane_crashes: 3,
+    };
+
+    /// Something of everything.
+    fn busy() -> Metrics {
         let metrics = Metrics::default();
         let labels = SampleLabels {
             split: SplitKind::Cut,
-            failed: Truth::False,
+            failed: false,
         };
         metrics.samples.get_or_create(&labels).inc_by(7);
-        let text = metrics
-            .text(&Present {
-                queued: 2,
-                running: 1,
-                lane_queue: 0,
-                lane_samples: 5,
-                lane_crashes: 3,
-            })
-            .unwrap();
-        assert!(
-            text.contains("frostline_samples_total{split=\"Cut\",failed=\"False\"} 7"),
-            "{text}"
-        );
-        assert!(text.contains("frostline_extractions_queued 2"), "{text}");
-        assert!(text.contains("frostline_lane_crashes_total 3"), "{text}");
+        metrics.ended("acme", SplitKind::Input, Outcome::ClientGone);
+        let usage = Usage {
+            cpu: Duration::from_millis(1500),
+            compiling: Duration::from_millis(250),
+            ..Usage::default()
+        };
+        metrics.used("acme", &usage);
+        metrics
+    }
+
+    #[test]
+    fn what_is_counted_is_shown_in_base_units_and_lower_case() {
+        let text = busy().text(&PRESENT).unwrap();
+        for line in [
+            "frostline_samples_total{split=\"cut\",failed=\"false\"} 7",
+            "frostline_extractions_total{split=\"input\",outcome=\"client_gone\"} 1",
+            "frostline_guest_cpu_seconds_total 1.5",
+            "frostline_compile_seconds_total 0.25",
+            "frostline_answer_bytes_total 0",
+            "frostline_extractions_queued 2",
+            "frostline_lane_crashes_total 3",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn tenants_are_named_to_whoever_runs_the_host_alone() {
+        let metrics = busy();
+        let text = metrics.text(&PRESENT).unwrap();
+        assert!(!text.contains("acme") && !text.contains("tenant"), "{text}");
+        let text = metrics.text_by_tenant(&PRESENT).unwrap();
+        for line in [
+            "frostline_tenant_extractions_total{tenant=\"acme\"} 1",
+            "frostline_tenant_guest_cpu_seconds_total{tenant=\"acme\"} 1.5",
+            "frostline_tenant_compile_seconds_total{tenant=\"acme\"} 0.25",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
     }
 }

@@ -19,9 +19,21 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// What a description depends on.
+/// Requests at once that ask guests something outside of extractions: an honest one answers in microseconds, so a few are plenty.
+pub(crate) const ASKING: usize = 8;
+
+/// Whose guest, which a tenant makes ready on its own account.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct PreparedKey {
+    pub(crate) tenant: String,
+    /// SHA-256.
+    pub(crate) guest: String,
+}
+
+/// What a description depends on, and who asked.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct DescriptionKey {
+    pub(crate) tenant: String,
     pub(crate) guest: String,
     pub(crate) model: String,
     pub(crate) parameters: String,
@@ -38,13 +50,17 @@ pub(crate) struct Service {
     pub(crate) lanes: Arc<Lanes>,
     pub(crate) decoders: DecodePool,
     pub(crate) stores: Cache<Root, Arc<Store>>,
-    pub(crate) prepared: Cache<String, Guest>,
+    pub(crate) prepared: Cache<PreparedKey, Guest>,
     pub(crate) descriptions: Cache<DescriptionKey, Arc<Description>>,
     pub(crate) admission: Arc<Admission>,
+    /// Who asks guests something outside of extractions.
+    pub(crate) asking: Arc<Admission>,
     pub(crate) desk: Arc<GrantDesk>,
     /// What models take on this host.
     pub(crate) profiles: Folder,
-    /// Held by whoever measures, so that two profiles do not measure each other.
+    /// Tenants' profiles on their way: one of each, so that tenants take turns at `profiling`.
+    pub(crate) profile_lines: Arc<Admission>,
+    /// Held by whoever measures, so that two profiles do not measure each other; goes to who has waited the longest.
     pub(crate) profiling: tokio::sync::Mutex<()>,
     /// Name and version of the engine's library.
     pub(crate) library: String,
@@ -97,15 +113,15 @@ impl Service {
             .collect();
         let tenant = |name: String| {
             let standing = standings.get(&name).copied().unwrap_or_default();
-            let [extractions, samples, answer_bytes, cpu_millis] = self.metrics.tenants.of(&name);
+            let [extractions, samples, answer_bytes] = self.metrics.tenants.of(&name);
             TenantActivity {
                 running: standing.running as u64,
                 queued: standing.queued as u64,
+                cpu_seconds: self.metrics.tenants.cpu_seconds_of(&name),
                 name,
                 extractions,
                 samples,
                 answer_bytes,
-                cpu_millis,
             }
         };
         Activity {

@@ -198,6 +198,7 @@ pub(crate) async fn measure(
         parameters: sources.parameters.clone(),
         cuts: cuts(&possible),
         samples: requested(&objects),
+        wait_seconds: None,
     };
     let looks = hosts.each(|host| look(hosts.client(&host), &request)).await?;
     let together = Together::of(looks).ok_or(TrainerError::Ended { part: "survey" })?;

@@ -294,5 +294,6 @@ fn like(trainer: &TrainerProfile) -> Profile {
         cuts: Vec::new(),
         measured_in_seconds: 0.0,
         measured_at: trainer.measured_at,
+        disturbed: false,
     }
 }

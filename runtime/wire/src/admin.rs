@@ -98,7 +98,7 @@ pub struct GuestChange {
 }
 
 /// What goes on at a host.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Activity {
     /// Whether it takes no new work any more.
     pub stopping: bool,
@@ -119,7 +119,7 @@ pub struct Activity {
 }
 
 /// What one tenant does, and did since the host started.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TenantActivity {
     /// The tenant.
     pub name: String,
@@ -133,8 +133,8 @@ pub struct TenantActivity {
     pub samples: u64,
     /// Bytes of answers sent.
     pub answer_bytes: u64,
-    /// Milliseconds of CPU time of its guests' code.
-    pub cpu_millis: u64,
+    /// Seconds of CPU time of the guest code that ran for it.
+    pub cpu_seconds: f64,
 }
 
 /// Who did what when.

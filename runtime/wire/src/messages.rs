@@ -50,7 +50,7 @@ pub struct ModelInfo {
 
 /// What is not so is not said: answers stay as they were.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-fn is_false(value: &bool) -> bool {
+pub(crate) fn is_false(value: &bool) -> bool {
     !value
 }
 

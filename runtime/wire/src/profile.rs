@@ -21,9 +21,13 @@ pub struct ProfileRequest {
     pub cuts: Vec<String>,
     /// Real samples to measure sizes and decoding on; a handful is enough.
     pub samples: Vec<RequestedSample>,
+    /// How long the measurement may wait for its turn, in seconds, before it is refused; as long as an extraction may take where this is
+    /// not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_seconds: Option<u64>,
 }
 
-/// What running a network takes on one machine. All seconds are wall time while nothing else runs there.
+/// What running a network takes on one machine. All seconds are wall time while nothing else runs there, unless it is `disturbed`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
     /// What the figures hold for.
@@ -43,6 +47,9 @@ pub struct Profile {
     pub measured_in_seconds: f64,
     /// When it was measured, in seconds since 1970.
     pub measured_at: u64,
+    /// Whether other work went on meanwhile, so that it shows more than it takes. Hosts do not keep such a profile.
+    #[serde(default, skip_serializing_if = "crate::messages::is_false")]
+    pub disturbed: bool,
 }
 
 /// What measurements depend on. A profile of another place says nothing.

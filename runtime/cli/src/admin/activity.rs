@@ -141,6 +141,6 @@ fn row(before: &Activity, now: &TenantActivity, seconds: f64) -> Vec<String> {
         bytes(rate(now.answer_bytes, sent) as u64),
         now.samples.to_string(),
         bytes(now.answer_bytes),
-        format!("{:.1} s", now.cpu_millis as f64 / 1e3),
+        format!("{:.1} s", now.cpu_seconds),
     ]
 }

@@ -107,6 +107,8 @@ pub struct HostConfig {
     pub admin_listen: Option<SocketAddr>,
     /// The file with their token; created on first start.
     pub admin_token_file: PathBuf,
+    /// Where `/metrics` says what each tenant had; `None` for nowhere.
+    pub metrics_listen: Option<SocketAddr>,
     /// The file with the tenant's token; created on first start.
     pub token_file: PathBuf,
     /// Where data may be read.

@@ -28,6 +28,9 @@ pub struct HostSettings {
     pub admin_listen: Option<String>,
     /// The file with the token of admins from afar; created with a fresh one when missing. Default: `admin-token` in `local`.
     pub admin_token_file: Option<PathBuf>,
+    /// Address and port where `/metrics` says what each tenant had, for whoever runs the host: without a token, so for loopback or a network of
+    /// one's own. Without it there is only `/metrics` where tenants ask, which names nobody.
+    pub metrics_listen: Option<String>,
     /// The file with the token, one line; created with a fresh one when missing. Default: `token` in `local`.
     pub token_file: Option<PathBuf>,
     /// Object store URLs or directories that extractions may read, with everything below them.
@@ -61,6 +64,7 @@ impl Default for HostSettings {
             admin_socket: None,
             admin_listen: None,
             admin_token_file: None,
+            metrics_listen: None,
             token_file: None,
             data: Vec::new(),
             drain: DRAIN,
@@ -218,6 +222,10 @@ impl HostSettings {
         if let (None, Some(listen)) = (&self.tls, admin_listen) {
             return Err(ConfigError::PlainAdmin { listen });
         }
+        let metrics_listen = self.metrics_listen.as_deref();
+        let metrics_listen = metrics_listen
+            .map(|text| checked_address("metrics_listen", text))
+            .transpose()?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let device = checked_device(&self.engine.device)?;
         let or = |value: usize, fallback: usize| if value == 0 { fallback.max(1) } else { value };
@@ -239,6 +247,7 @@ impl HostSettings {
             tls: self.tls,
             admin_socket: self.admin_socket,
             admin_listen,
+            metrics_listen,
             admin_token_file: self.admin_token_file.unwrap_or_else(|| local.join("admin-token")),
             local,
             data: GrantedRoots::new(&self.data)?,

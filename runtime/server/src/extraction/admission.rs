@@ -17,6 +17,8 @@ const RETRY: (u64, u64) = (1, 30);
 /// A bounded number of places, and a bounded queue before them. A free place goes to the tenant that has the fewest; among equals to the
 /// one whose extractions took the least time since it last had none here; within a tenant, first come, first served.
 pub(crate) struct Admission {
+    /// What is admitted, in words: of many.
+    what: &'static str,
     places: usize,
     queued_limit: usize,
     lines: Mutex<Lines>,
@@ -35,9 +37,15 @@ pub(crate) struct Place {
 }
 
 impl Admission {
-    /// `places` with `queued_limit` waiting for them. Whoever holds a place is counted in `tracker`.
-    pub(crate) fn new(places: usize, queued_limit: usize, tracker: TaskTracker) -> Arc<Self> {
+    /// `places` for `what` (extractions) with `queued_limit` waiting for them. Whoever holds a place is counted in `tracker`.
+    pub(crate) fn new(
+        what: &'static str,
+        places: usize,
+        queued_limit: usize,
+        tracker: TaskTracker,
+    ) -> Arc<Self> {
         Arc::new(Self {
+            what,
             places,
             queued_limit,
             lines: Mutex::default(),
@@ -83,6 +91,17 @@ impl Admission {
 
     pub(crate) fn running(&self) -> usize {
         self.lines().running
+    }
+
+    /// How many have ever asked for a place.
+    pub(crate) fn asked(&self) -> u64 {
+        self.lines().next
+    }
+
+    /// When to come back who is not let in.
+    pub(crate) fn retry(&self) -> Duration {
+        let lines = self.lines();
+        self.later(lines.running, lines.queued)
     }
 
     /// Everybody who has something here.
@@ -157,8 +176,9 @@ impl Admission {
         let Standing { running, queued } = now;
         Refusal::Busy {
             message: format!(
-                "{running} extractions of {tenant} run and {queued} wait, which is all it may have here; come back when some are done, or \
-                 ask whoever runs this host for more (frostline admin quota set {tenant} queued=<number>)"
+                "{running} {} of {tenant} run and {queued} wait, which is all it may have here; come back when some are done, or ask \
+                 whoever runs this host for more (frostline admin quota set {tenant} queued=<number>)",
+                self.what
             ),
             retry_after: self.later(running, queued),
         }
@@ -167,7 +187,8 @@ impl Admission {
     fn full(&self, running: usize, queued: usize) -> Refusal {
         Refusal::Busy {
             message: format!(
-                "{running} extractions run and {queued} wait on this host, which is all it takes"
+                "{running} {} run and {queued} wait on this host, which is all it takes",
+                self.what
             ),
             retry_after: self.later(running, queued),
         }
@@ -240,7 +261,7 @@ mod tests {
 
     #[tokio::test]
     async fn places_then_queue_then_busy_and_places_come_free_in_order() {
-        let admission = Admission::new(1, 1, TaskTracker::new());
+        let admission = Admission::new("extractions", 1, 1, TaskTracker::new());
         let first = admission.enter("a", MUCH).await.unwrap();
         let mut second = Box::pin(admission.enter("a", MUCH));
         assert!(poll!(&mut second).is_pending());
@@ -260,7 +281,7 @@ mod tests {
 
     #[tokio::test]
     async fn leaving_the_queue_makes_room() {
-        let admission = Admission::new(1, 1, TaskTracker::new());
+        let admission = Admission::new("extractions", 1, 1, TaskTracker::new());
         let first = admission.enter("a", MUCH).await.unwrap();
         let mut second = Box::pin(admission.enter("b", MUCH));
         assert!(poll!(&mut second).is_pending());
@@ -277,7 +298,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_tenant_that_asks_for_much_leaves_room_for_others() {
-        let admission = Admission::new(2, 10, TaskTracker::new());
+        let admission = Admission::new("extractions", 2, 10, TaskTracker::new());
         let one = Standing {
             running: 1,
             queued: 1,
@@ -292,7 +313,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_free_place_goes_to_who_has_the_fewest_and_then_to_who_used_the_least() {
-        let admission = Admission::new(2, 10, TaskTracker::new());
+        let admission = Admission::new("extractions", 2, 10, TaskTracker::new());
         let (one, two) = (
             admission.enter("a", MUCH).await.unwrap(),
             admission.enter("a", MUCH).await.unwrap(),
@@ -316,9 +337,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn where_everybody_has_one_place_nobody_waits_for_another() {
+        let lines = Admission::new("profiles", usize::MAX, 10, TaskTracker::new());
+        let one = Standing { running: 1, ..MUCH };
+        let first = lines.enter("greedy", one).await.unwrap();
+        let mut second = Box::pin(lines.enter("greedy", one));
+        assert!(poll!(&mut second).is_pending());
+        assert!(lines.enter("other", one).now_or_never().is_some());
+        assert_eq!(lines.asked(), 3);
+        drop(first);
+        assert!(second.now_or_never().is_some());
+    }
+
+    #[tokio::test]
     async fn stopping_sends_the_queue_away_and_keeps_what_runs() {
         let tracker = TaskTracker::new();
-        let admission = Admission::new(1, 4, tracker.clone());
+        let admission = Admission::new("extractions", 1, 4, tracker.clone());
         let first = admission.enter("a", MUCH).await.unwrap();
         let mut second = Box::pin(admission.enter("a", MUCH));
         assert!(poll!(&mut second).is_pending());

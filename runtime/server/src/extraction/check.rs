@@ -4,8 +4,6 @@ use super::work::{LoaderSource, Work};
 use crate::caller::Caller;
 use crate::config::Limits;
 use crate::http::Refusal;
-use crate::metrics::SplitKind;
-
 use frostline_images::{BatchLoader, LoaderOptions};
 use frostline_objects::Store;
 use frostline_sandbox::{Allowance, CallContext, Guest, Job, Labels, ModelView};
@@ -19,27 +17,33 @@ use std::sync::Arc;
 /// A request that can be carried out.
 pub(super) struct Checked {
     pub(super) work: Work,
-    /// What it uses in the sandbox, where it runs there.
-    pub(super) allowance: Option<Arc<Allowance>>,
     pub(super) rows: RowFormat,
     pub(super) encoding: Encoding,
-    pub(super) kind: SplitKind,
     pub(super) samples: Vec<RequestedSample>,
 }
 
-/// Holds the request of the extraction `id` against what this host has, grants and allows.
+/// Holds a request against what this host has, grants and allows, as far as no guest needs to be asked for that.
+pub(super) fn precheck(caller: &Caller, request: &ExtractionRequest) -> Result<(), Refusal> {
+    check_samples(&request.samples, &caller.config.limits)?;
+    caller.store(&request.root)?;
+    check_encoding(request.encoding, &request.split)?;
+    if request.split != Split::None {
+        caller.model(given(request.model.as_ref(), "model", &request.split)?)?;
+        caller.may_use(given(request.guest.as_ref(), "guest", &request.split)?)?;
+    }
+    Ok(())
+}
+
+/// Holds the request of the extraction `id`, which has its place, against what its guest says it does.
 pub(super) async fn check(
     caller: &Caller,
     id: String,
     request: ExtractionRequest,
 ) -> Result<Checked, Refusal> {
-    check_samples(&request.samples, &caller.config.limits)?;
     let store = caller.store(&request.root)?;
-    check_encoding(request.encoding, &request.split)?;
-    let mut allowance = None;
-    let (kind, work, rows) = match &request.split {
+    let allowance = caller.allowance();
+    let (work, rows) = match &request.split {
         Split::None => (
-            SplitKind::None,
             Work::Objects {
                 store,
                 limit: caller.config.limits.object_bytes,
@@ -47,25 +51,21 @@ pub(super) async fn check(
             RowFormat::Object,
         ),
         Split::Input => {
-            let (_, _, description) = described(caller, &request).await?;
-            let (work, rows) = pixels(caller, store, &description, request.encoding)?;
-            (SplitKind::Input, work, rows)
+            let (_, _, description) = described(caller, &request, &allowance).await?;
+            pixels(caller, store, &description, request.encoding)?
         }
         Split::Cut(cut) => {
-            let (guest, model, description) = described(caller, &request).await?;
+            let (guest, model, description) = described(caller, &request, &allowance).await?;
             let job = Job::new(model, &description, cut, &request.parameters)?;
             let rows = request.encoding.values.rows(job.row().dims().to_vec());
-            let context = context(caller, store, id, &request);
-            allowance = Some(Arc::clone(&context.allowance));
-            (SplitKind::Cut, Work::Activations { guest, job, context }, rows)
+            let context = context(caller, store, id, &request, allowance);
+            (Work::Activations { guest, job, context }, rows)
         }
     };
     Ok(Checked {
         work,
-        allowance,
         rows,
         encoding: request.encoding,
-        kind,
         samples: request.samples,
     })
 }
@@ -109,19 +109,21 @@ pub(crate) fn check_samples(samples: &[RequestedSample], limits: &Limits) -> Res
     Ok(())
 }
 
+fn given<'a>(pin: Option<&'a Pin>, what: &str, split: &Split) -> Result<&'a Pin, Refusal> {
+    pin.ok_or_else(|| Refusal::request(format!("the split {split} needs a {what}: its name and SHA-256")))
+}
+
 /// The guest and model of a request, and what the one does for the other.
 async fn described(
     caller: &Caller,
     request: &ExtractionRequest,
+    allowance: &Arc<Allowance>,
 ) -> Result<(Guest, Arc<ModelView>, Arc<Description>), Refusal> {
-    fn given<'a>(pin: Option<&'a Pin>, what: &str, split: &Split) -> Result<&'a Pin, Refusal> {
-        pin.ok_or_else(|| Refusal::request(format!("the split {split} needs a {what}: its name and SHA-256")))
-    }
     let model = caller.model(given(request.model.as_ref(), "model", &request.split)?)?;
-    let guest = caller
-        .guest(given(request.guest.as_ref(), "guest", &request.split)?)
-        .await?;
-    let description = caller.describe(&guest, &model, &request.parameters).await?;
+    let guest = given(request.guest.as_ref(), "guest", &request.split)?;
+    let guest = caller.guest(guest, allowance).await?;
+    let description = caller.describe(&guest, &model, &request.parameters, allowance);
+    let description = description.await?;
     Ok((guest, model, description))
 }
 
@@ -165,7 +167,13 @@ fn loader(caller: &Caller, store: Arc<Store>) -> Arc<dyn SampleLoader> {
 }
 
 /// What the guest's calls may use.
-fn context(caller: &Caller, store: Arc<Store>, id: String, request: &ExtractionRequest) -> CallContext {
+fn context(
+    caller: &Caller,
+    store: Arc<Store>,
+    id: String,
+    request: &ExtractionRequest,
+    allowance: Arc<Allowance>,
+) -> CallContext {
     let guest = request
         .guest
         .as_ref()
@@ -178,7 +186,7 @@ fn context(caller: &Caller, store: Arc<Store>, id: String, request: &ExtractionR
             store,
             limit: caller.config.limits.object_bytes,
         }),
-        allowance: Allowance::new(caller.tenant().allowed.limits()),
+        allowance,
         labels: Labels {
             tenant: caller.tenant().name.clone(),
             guest,

@@ -3,11 +3,10 @@
 use super::admission::Place;
 use super::body::{AnswerBody, Piece};
 use super::encoder::Encoder;
-use super::spent::Spent;
 use super::work::{Rows, Work};
 use crate::caller::Caller;
 use crate::http::Refusal;
-use crate::metrics::{Outcome, SampleLabels, SplitKind, TenantLabels, Truth};
+use crate::metrics::{Outcome, SampleLabels, SplitKind, TenantLabels};
 use crate::service::Service;
 use axum::body::Body;
 use axum::response::Response;
@@ -97,7 +96,7 @@ impl Shared {
 
 fn count(service: &Service, tenant: &str, split: SplitKind, rows: &Rows) {
     let (good, bad) = rows.count();
-    for (failed, samples) in [(Truth::False, good), (Truth::True, bad)] {
+    for (failed, samples) in [(false, good), (true, bad)] {
         service
             .metrics
             .samples
@@ -133,7 +132,6 @@ pub(super) struct Answer {
     pub(super) tenant: String,
     /// The guest whose code it runs.
     pub(super) guest: Option<String>,
-    pub(super) spent: Spent,
     pub(super) kind: SplitKind,
     pub(super) calls: Calls,
     pub(super) encoder: Encoder,
@@ -168,7 +166,6 @@ impl Answer {
             caller,
             tenant,
             guest,
-            spent,
             kind,
             calls,
             encoder,
@@ -190,7 +187,7 @@ impl Answer {
             () = service.end.cancelled() => Outcome::HostStopped,
             _ = caller.dismissed(guest.as_deref()) => Outcome::Dismissed,
         };
-        drop((place, spent));
+        drop(place);
         service
             .metrics
             .extraction_seconds

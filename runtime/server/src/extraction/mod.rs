@@ -7,22 +7,20 @@ mod desk;
 mod drive;
 mod encoder;
 mod lines;
-mod spent;
 mod work;
 
-pub(crate) use admission::Admission;
+pub(crate) use admission::{Admission, Place};
 pub(crate) use check::check_samples;
 pub(crate) use desk::GrantDesk;
 pub(crate) use lines::Standing;
 
 use crate::caller::Caller;
 use crate::http::{self, Refusal};
-use crate::metrics::Outcome;
+use crate::metrics::{Outcome, SplitKind};
 use axum::extract::Request;
 use axum::response::Response;
 use encoder::{Encoder, Output};
-use frostline_wire::ExtractionRequest;
-use spent::Spent;
+use frostline_wire::{ExtractionRequest, Split};
 use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 
@@ -41,9 +39,8 @@ pub(crate) async fn extract(caller: Caller, request: Request) -> Result<Response
     let id = id()?;
     tracing::Span::current().record("extraction", &id);
     let request: ExtractionRequest = http::json(request, &service.config.limits).await?;
-    let checked = timeout_at(deadline, check::check(&caller, id, request))
-        .await
-        .map_err(too_long)??;
+    check::precheck(&caller, &request)?;
+    let kind = SplitKind::from(&request.split);
     let started = Instant::now();
     let place = timeout_at(
         deadline,
@@ -51,24 +48,30 @@ pub(crate) async fn extract(caller: Caller, request: Request) -> Result<Response
     )
     .await
     .map_err(too_long)??;
-    let encoder = Encoder::new(checked.rows, checked.encoding, Output::new(caller.clone()))?;
     let tenant = caller.tenant().name.clone();
-    let spent = Spent::new(&service.metrics, &tenant, checked.allowance);
-    let guest = checked.work.guest().map(str::to_owned);
-    let mut calls = drive::calls(caller.clone(), checked.work, checked.kind, checked.samples);
-    let first = tokio::select! {
-        first = timeout_at(deadline, drive::next(&mut calls, encoder)) => first.map_err(too_long).flatten(),
+    let guest = match &request.split {
+        Split::Cut(_) => request.guest.as_ref().map(|pin| pin.name.clone()),
+        Split::None | Split::Input => None,
+    };
+    let begin = async {
+        let checked = check::check(&caller, id, request).await?;
+        let encoder = Encoder::new(checked.rows, checked.encoding, Output::new(caller.clone()))?;
+        let mut calls = drive::calls(caller.clone(), checked.work, kind, checked.samples);
+        let (first, encoder) = drive::next(&mut calls, encoder).await?;
+        Ok((first, encoder, calls))
+    };
+    let begun = tokio::select! {
+        begun = timeout_at(deadline, begin) => begun.map_err(too_long).flatten(),
         refusal = caller.dismissed(guest.as_deref()) => Err(refusal),
     };
-    let (first, encoder) =
-        first.inspect_err(|_| service.metrics.ended(&tenant, checked.kind, Outcome::Refused))?;
+    let (first, encoder, calls) =
+        begun.inspect_err(|_| service.metrics.ended(&tenant, kind, Outcome::Refused))?;
     Ok(drive::Answer {
         service,
         caller,
         tenant,
         guest,
-        spent,
-        kind: checked.kind,
+        kind,
         calls,
         encoder,
         place,

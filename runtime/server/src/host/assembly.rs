@@ -4,7 +4,7 @@ use super::StartError;
 use crate::audit::Audit;
 use crate::extraction::{Admission, GrantDesk};
 use crate::metrics::Metrics;
-use crate::service::Service;
+use crate::service::{ASKING, Service};
 use crate::stages::ModelStages;
 use crate::state::{PartialLimits, Partials, SharedState};
 use crate::tenants::{Bouncer, Tenants};
@@ -85,7 +85,9 @@ pub(super) async fn service(config: HostConfig) -> Result<Service, StartError> {
         stores: Cache::new(OPEN_STORES),
         prepared: Cache::new(PREPARED_GUESTS),
         descriptions: Cache::new(limits.descriptions),
-        admission: Admission::new(config.running, config.queued, work.clone()),
+        admission: Admission::new("extractions", config.running, config.queued, work.clone()),
+        asking: Admission::new("descriptions", ASKING, config.queued, work.clone()),
+        profile_lines: Admission::new("profiles", usize::MAX, config.queued, work.clone()),
         desk: GrantDesk::new(
             Grants::new(rules),
             config.grant.saturating_mul(config.running.max(config.calls)),

@@ -33,6 +33,7 @@ pub struct Host;
 pub struct RunningHost {
     address: SocketAddr,
     admin_address: Option<SocketAddr>,
+    metrics_address: Option<SocketAddr>,
     encrypted: bool,
     token_file: PathBuf,
     service: Arc<Service>,
@@ -59,6 +60,7 @@ impl Host {
             tenants: (listener, address),
             admin,
             admin_socket,
+            metrics,
         } = Listeners::open(&service.config).await?;
         let (stop, connections) = (CancellationToken::new(), TaskTracker::new());
         let mut ports = vec![Port {
@@ -78,6 +80,15 @@ impl Host {
             ports.push(Port {
                 listener,
                 router: http::remote_admin_routes(Arc::clone(&service), token),
+                tls: tls.clone(),
+                connections: http::ADMINS,
+            });
+        }
+        let metrics_address = metrics.as_ref().map(|(_, address)| *address);
+        if let Some((listener, _)) = metrics {
+            ports.push(Port {
+                listener,
+                router: http::metrics_routes(Arc::clone(&service)),
                 tls,
                 connections: http::ADMINS,
             });
@@ -107,6 +118,7 @@ impl Host {
         Ok(RunningHost {
             address,
             admin_address,
+            metrics_address,
             encrypted,
             token_file: service.config.token_file.clone(),
             service,
@@ -131,6 +143,11 @@ impl RunningHost {
     /// The URL for admins from afar, if they are listened to.
     pub fn admin_url(&self) -> Option<String> {
         self.admin_address.map(|address| format!("https://{address}"))
+    }
+
+    /// Where `/metrics` says what each tenant had, if anywhere.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics_address
     }
 
     /// The file with the tenant's token.

@@ -16,6 +16,7 @@ pub(super) struct Listeners {
     pub(super) tenants: Bound,
     pub(super) admin: Option<(Arc<AdminToken>, Bound)>,
     pub(super) admin_socket: Option<UnixListener>,
+    pub(super) metrics: Option<Bound>,
 }
 
 impl Listeners {
@@ -26,6 +27,10 @@ impl Listeners {
                 let token = AdminToken::read_or_create(config.admin_token_file.clone())?;
                 Some((Arc::new(token), bind(listen).await?))
             }
+            None => None,
+        };
+        let metrics = match config.metrics_listen {
+            Some(listen) => Some(bind(listen).await?),
             None => None,
         };
         let listen = |path: &Path| {
@@ -39,6 +44,7 @@ impl Listeners {
             tenants: bind(config.listen).await?,
             admin,
             admin_socket,
+            metrics,
         })
     }
 }

@@ -25,10 +25,13 @@ use crate::service::Service;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::middleware::{from_fn, from_fn_with_state};
+use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use http::header::CONTENT_TYPE;
 use http::{Method, StatusCode, Uri};
 use std::sync::Arc;
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// All routes. Whatever is under `/v1` is behind the token.
 pub(crate) fn routes(service: Arc<Service>) -> Router {
@@ -87,15 +90,19 @@ async fn ready(State(service): State<Arc<Service>>) -> (StatusCode, &'static str
     }
 }
 
-async fn metrics(
-    State(service): State<Arc<Service>>,
-) -> Result<([(http::HeaderName, &'static str); 1], String), Refusal> {
+/// `/metrics` with what each tenant had, for whoever runs the host.
+pub(crate) fn metrics_routes(service: Arc<Service>) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics_by_tenant))
+        .with_state(service)
+}
+
+async fn metrics(State(service): State<Arc<Service>>) -> Result<impl IntoResponse, Refusal> {
     let text = service.metrics.text(&service.present()).map_err(Refusal::host)?;
-    Ok((
-        [(
-            CONTENT_TYPE,
-            "application/openmetrics-text; version=1.0.0; charset=utf-8",
-        )],
-        text,
-    ))
+    Ok(([(CONTENT_TYPE, OPEN_METRICS)], text))
+}
+
+async fn metrics_by_tenant(State(service): State<Arc<Service>>) -> Result<impl IntoResponse, Refusal> {
+    let text = service.metrics.text_by_tenant(&service.present());
+    Ok(([(CONTENT_TYPE, OPEN_METRICS)], text.map_err(Refusal::host)?))
 }

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tokio::time::timeout;
 
 /// `?sha256=`: this version, or none.
 #[derive(Deserialize)]
@@ -142,8 +143,20 @@ fn stored(layout: Layout) -> frostline_objects::Layout {
 pub(super) async fn describe(caller: Caller, request: Request) -> Result<Json<Description>, Refusal> {
     let request: DescriptionRequest = json(request, &caller.config.limits).await?;
     let model = caller.model(&request.model)?;
-    let guest = caller.guest(&request.guest).await?;
-    let description = caller.describe(&guest, &model, &request.parameters).await?;
+    caller.may_use(&request.guest)?;
+    let wall = caller.tenant().allowed.wall();
+    let describe = async {
+        let _place = caller.asking().await?;
+        let allowance = caller.allowance();
+        let guest = caller.guest(&request.guest, &allowance).await?;
+        caller
+            .describe(&guest, &model, &request.parameters, &allowance)
+            .await
+    };
+    let description = tokio::select! {
+        described = timeout(wall, describe) => described.map_err(|_| Refusal::Deadline { seconds: wall.as_secs() })??,
+        () = caller.end.cancelled() => return Err(Refusal::Stopping),
+    };
     Ok(Json(Description::clone(&description)))
 }
 

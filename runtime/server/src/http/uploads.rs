@@ -5,7 +5,7 @@ use super::Refusal;
 use super::intake::{self, Upload};
 use super::tenant_routes::{checked_name, sha256, version};
 use crate::caller::Caller;
-use crate::service::Service;
+use crate::service::{PreparedKey, Service};
 use crate::state::{Facts, Found, ModelFacts, Owned, Stored};
 use axum::Json;
 use axum::extract::{Path, Request};
@@ -51,10 +51,10 @@ async fn store_guest(
     upload: &Upload,
 ) -> Result<(Arc<Stored<()>>, bool), Refusal> {
     upload.check(wanted)?;
-    let guest = caller
-        .sandbox
-        .for_tenant(&caller.tenant().name)
-        .prepare(upload.bytes.clone())
+    let tenant = &caller.tenant().name;
+    let sandbox = caller.sandbox.for_tenant(tenant);
+    let guest = sandbox
+        .prepare_within(upload.bytes.clone(), &caller.allowance())
         .await?;
     let _storing = caller.tenant().storing.lock().await;
     has_room(caller, &caller.guests(), name, upload)?;
@@ -62,7 +62,11 @@ async fn store_guest(
         .guests()
         .put(name, &upload.sha256, upload.bytes.clone(), ())
         .await?;
-    caller.prepared.insert(upload.sha256.clone(), guest);
+    let key = PreparedKey {
+        tenant: tenant.clone(),
+        guest: upload.sha256.clone(),
+    };
+    caller.prepared.insert(key, guest);
     Ok(stored)
 }
 

@@ -3,6 +3,7 @@
 mod reading;
 mod samples;
 mod task;
+mod turn;
 
 use crate::caller::Caller;
 use crate::http::{self, Refusal};
@@ -12,18 +13,20 @@ use axum::extract::{Path, Request};
 use frostline_wire::{Profile, ProfileRequest};
 use std::time::Duration;
 use task::Task;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
+use turn::Turn;
 
-/// How often a profile that waits behind extractions looks whether they are gone.
-const LOOK: Duration = Duration::from_millis(50);
+/// The longest one may measure, reading its samples included: twice what the figures themselves may take.
+const MEASURING: Duration = Duration::from_secs(120);
 
 /// `POST /v1/profiles`: answered from store while nothing it depends on has changed. Dropping this future cancels what was started.
 pub(crate) async fn measure(caller: Caller, request: Request) -> Result<Json<Profile>, Refusal> {
-    let deadline = Instant::now() + caller.config.wall;
+    let wall = caller.tenant().allowed.wall();
+    let deadline = Instant::now() + wall;
     let request: ProfileRequest = http::json(request, &caller.config.limits).await?;
     tokio::select! {
         outcome = timeout_at(deadline, profile(&caller, request)) => outcome
-            .map_err(|_| Refusal::Deadline { seconds: caller.config.wall.as_secs() })?
+            .map_err(|_| Refusal::Deadline { seconds: wall.as_secs() })?
             .map(Json),
         () = caller.end.cancelled() => Err(Refusal::Stopping),
     }
@@ -48,34 +51,35 @@ pub(crate) async fn show(caller: Caller, Path(name): Path<String>) -> Result<Jso
 }
 
 async fn profile(caller: &Caller, request: ProfileRequest) -> Result<Profile, Refusal> {
+    let wait = request.wait_seconds.map(Duration::from_secs);
     let task = Task::check(caller, request).await?;
     if let Some(stored) = task.stored(caller).await? {
         return Ok(stored);
     }
-    let _turn = caller.profiling.lock().await;
+    let turn = match wait {
+        Some(wait) => timeout(wait, Turn::wait(caller))
+            .await
+            .map_err(|_| Turn::too_late(caller, wait))??,
+        None => Turn::wait(caller).await?,
+    };
     // Whoever was before us may have asked the same.
     if let Some(stored) = task.stored(caller).await? {
         return Ok(stored);
     }
-    while caller.admission.queued() > 0 {
-        tokio::time::sleep(LOOK).await;
-    }
-    let place = caller
-        .admission
-        .enter(&caller.tenant().name, caller.tenant().allowed.places())
-        .await?;
-    let alone = || caller.admission.running() <= 1;
-    let began_alone = alone();
-    let profile = task.measure(caller).await?;
-    let undisturbed = began_alone && alone();
-    drop(place);
+    let mut profile = timeout(MEASURING, task.measure(caller))
+        .await
+        .map_err(|_| Refusal::Deadline {
+            seconds: MEASURING.as_secs(),
+        })??;
+    profile.disturbed = turn.disturbed();
+    drop(turn);
     tracing::info!(
         model = task.model_name(),
         seconds = profile.measured_in_seconds,
-        undisturbed,
+        disturbed = profile.disturbed,
         "measured a model"
     );
-    if undisturbed {
+    if !profile.disturbed {
         task.store(caller, &profile).await?;
     }
     Ok(profile)

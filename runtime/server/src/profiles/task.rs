@@ -52,8 +52,14 @@ impl Task {
         check_samples(&request.samples, &limits)?;
         let store = caller.store(&request.root)?;
         let view = caller.model(&request.model)?;
-        let guest = caller.guest(&request.guest).await?;
-        let description = caller.describe(&guest, &view, &request.parameters).await?;
+        caller.may_use(&request.guest)?;
+        let place = caller.asking().await?;
+        let allowance = caller.allowance();
+        let guest = caller.guest(&request.guest, &allowance).await?;
+        let description = caller
+            .describe(&guest, &view, &request.parameters, &allowance)
+            .await?;
+        drop(place);
         check_cuts(&request.cuts, &view, &description)?;
         let Pixels::Spec(spec) = description.pixels else {
             return Err(Refusal::request(format!(
@@ -161,6 +167,7 @@ impl Task {
             cuts: measured.cuts,
             measured_in_seconds: started.elapsed().as_secs_f64(),
             measured_at: now(),
+            disturbed: false,
         })
     }
 

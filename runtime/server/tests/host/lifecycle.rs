@@ -171,11 +171,11 @@ async fn metrics_count_what_happened() {
     let answer = test.client.send(Method::GET, "/metrics", "").await;
     let text = String::from_utf8(body(answer).await.to_vec()).unwrap();
     assert!(
-        text.contains("frostline_samples_total{split=\"None\",failed=\"False\"} 5"),
+        text.contains("frostline_samples_total{split=\"none\",failed=\"false\"} 5"),
         "{text}"
     );
     assert!(
-        text.contains("frostline_extractions_total{split=\"None\",outcome=\"Done\"} 1"),
+        text.contains("frostline_extractions_total{split=\"none\",outcome=\"done\"} 1"),
         "{text}"
     );
 }

@@ -8,9 +8,11 @@
 )]
 
 mod connections;
+mod descriptions;
 mod dismissal;
 mod extraction;
 mod lifecycle;
+mod neighbours;
 mod profiles;
 mod resuming;
 mod support;

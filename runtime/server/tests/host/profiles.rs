@@ -1,5 +1,5 @@
-use crate::support::{TestHost, sample};
-use frostline_wire::{ErrorClass, Profile, ProfileRequest, RequestedSample};
+use crate::support::{Client, TestHost, sample};
+use frostline_wire::{ErrorClass, ExtractionRequest, Profile, ProfileRequest, QuotaKey, RequestedSample};
 use http::{Method, StatusCode};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ async fn request(test: &TestHost) -> ProfileRequest {
         parameters: String::new(),
         cuts: ["active", "flat", "classes"].map(str::to_owned).to_vec(),
         samples: samples(3),
+        wait_seconds: None,
     }
 }
 
@@ -22,8 +23,12 @@ fn samples(count: u32) -> Vec<RequestedSample> {
 }
 
 async fn profile(test: &TestHost, request: &ProfileRequest) -> Profile {
+    profile_of(&test.client, request).await
+}
+
+async fn profile_of(client: &Client, request: &ProfileRequest) -> Profile {
     let body = serde_json::to_vec(request).unwrap();
-    let answer = test.client.send(Method::POST, "/v1/profiles", body).await;
+    let answer = client.send(Method::POST, "/v1/profiles", body).await;
     let status = answer.status();
     let body = crate::support::body(answer).await;
     assert_eq!(status, StatusCode::OK, "{}", String::from_utf8_lossy(&body));
@@ -134,6 +139,66 @@ async fn samples_that_cannot_be_used_are_left_out_while_there_are_others() {
     let (status, message) = refused(&test, &request).await;
     assert_eq!(status, StatusCode::NOT_FOUND);
     assert!(message.contains("absent.png"), "{message}");
+}
+
+/// An extraction whose answer ends only when somebody reads it.
+fn endless(test: &TestHost) -> ExtractionRequest {
+    test.write("large", &vec![7; 1 << 20]);
+    let mut request = test.request("none", 0);
+    request.samples = (0..64).map(|position| sample(position, "large")).collect();
+    request
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_profile_waits_for_no_other_tenants_queue_and_says_what_went_on_beside_it() {
+    let test = TestHost::with(|settings| settings.extractions.running = 2).await;
+    test.photos(3);
+    let busy = test.tenant("busy", &[(QuotaKey::Running, 1)]).await;
+    let extraction = endless(&test);
+    let unread = busy.extract(&extraction).await;
+    let queued = tokio::spawn({
+        let (busy, extraction) = (busy.clone(), extraction.clone());
+        async move { busy.extract(&extraction).await }
+    });
+    while test.load().await.queued == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+
+    // The other's queue stays as it is until somebody reads.
+    let request = request(&test).await;
+    assert!(profile(&test, &request).await.disturbed);
+    assert_eq!(test.load().await.queued, 1);
+    let (status, _) = test.client.refused(Method::GET, "/v1/profiles/tiny", "").await;
+    assert_eq!(status, StatusCode::NOT_FOUND, "it is not kept");
+
+    queued.abort();
+    while test.load().await.queued > 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    drop(unread);
+    test.idle().await;
+    let measured = profile(&test, &request).await;
+    assert!(!measured.disturbed && same(&profile(&test, &request).await, &measured));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_will_not_wait_for_a_profile_is_told_so() {
+    let test = TestHost::with(|settings| settings.extractions.running = 1).await;
+    test.photos(3);
+    let mut request = request(&test).await;
+    request.wait_seconds = Some(0);
+    let unread = test.client.extract(&endless(&test)).await;
+    let body = serde_json::to_vec(&request).unwrap();
+    let answer = test.client.send(Method::POST, "/v1/profiles", body.clone()).await;
+    assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+    let wait: u64 = answer.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((1..=30).contains(&wait));
+    let (_, error) = test.client.refused(Method::POST, "/v1/profiles", body).await;
+    assert_eq!(error.class, ErrorClass::Busy);
+    assert!(error.message.contains("begin without a profile"), "{error}");
+    drop(unread);
+    test.idle().await;
+    assert_eq!(profile(&test, &request).await.cuts.len(), 3, "it need not wait");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -73,6 +73,7 @@ impl TestHost {
             listen: "127.0.0.1:0".to_owned(),
             state: folder.path().join("state").to_str().unwrap().to_owned(),
             data: vec![folder.path().join("data").to_str().unwrap().to_owned()],
+            admin_socket: Some(folder.path().join("admin.sock")),
             ..HostSettings::default()
         };
         settings.extractions.grant = 4;
@@ -177,13 +178,7 @@ impl TestHost {
     }
 
     pub(crate) async fn upload(&self) -> (Pin, Pin) {
-        let guest = stock_guest();
-        let model = network().to_bytes().unwrap();
-        for (path, bytes) in [("/v1/guests/prefix", &guest), ("/v1/models/tiny", &model)] {
-            let answer = self.client.send(Method::PUT, path, bytes.clone()).await;
-            assert_eq!(answer.status(), StatusCode::CREATED, "{:?}", body(answer).await);
-        }
-        (pin("prefix", &guest), pin("tiny", &model))
+        self.client.upload().await
     }
 
     pub(crate) async fn load(&self) -> Load {
@@ -233,9 +228,20 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    fn new(base: String, token: String, http2: bool) -> Self {
+    pub(crate) fn new(base: String, token: String, http2: bool) -> Self {
         let pool = Pool::builder(TokioExecutor::new()).http2_only(http2).build_http();
         Self { pool, base, token }
+    }
+
+    /// Uploads the stock guest and the small network.
+    pub(crate) async fn upload(&self) -> (Pin, Pin) {
+        let guest = stock_guest();
+        let model = network().to_bytes().unwrap();
+        for (path, bytes) in [("/v1/guests/prefix", &guest), ("/v1/models/tiny", &model)] {
+            let answer = self.send(Method::PUT, path, bytes.clone()).await;
+            assert_eq!(answer.status(), StatusCode::CREATED, "{:?}", body(answer).await);
+        }
+        (pin("prefix", &guest), pin("tiny", &model))
     }
 
     pub(crate) async fn send(

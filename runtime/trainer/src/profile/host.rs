@@ -82,6 +82,7 @@ pub async fn study(job: StudyJob, client: &HostClient) -> Result<HostStudy, Trai
         parameters,
         cuts: cuts.iter().map(|cut| cut.name.clone()).collect(),
         samples: requested(&spread(&objects, SAMPLES)),
+        wait_seconds: None,
     };
     let profile = client.profile(&request).await?;
     Ok(HostStudy {

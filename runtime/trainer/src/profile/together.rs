@@ -91,6 +91,7 @@ mod tests {
                 cuts: Vec::new(),
                 measured_in_seconds: 0.0,
                 measured_at: 0,
+                disturbed: false,
             },
         }
     }

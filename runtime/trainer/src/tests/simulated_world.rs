@@ -68,6 +68,7 @@ pub(super) fn survey() -> Survey {
             cuts: cuts(),
             measured_in_seconds: 0.0,
             measured_at: 0,
+            disturbed: false,
         },
         trainer: TrainerProfile {
             place: place(),

@@ -64,9 +64,10 @@ fn who_does_what_is_seen_and_written_down() {
     );
     let metrics = place.get("/metrics");
     assert!(
-        metrics.contains("frostline_tenant_samples_total{tenant=\"acme\"}"),
+        metrics.contains("frostline_samples_total{") && !metrics.contains("acme"),
         "{metrics}"
     );
+    assert!(tenant["cpu_seconds"].as_f64().unwrap() > 0.0);
 
     let guests = place.answer(&["guest", "list", "acme"]);
     let guest = guests[0]["name"].as_str().unwrap();
