@@ -85,6 +85,11 @@ fn show(name: &str, study: &HostStudy) -> Result<()> {
         "\nms an image: one batch of {BATCH:.0} on one lane, the others idle; 'all busy': with every lane at work. Measured in {:.1} s",
         profile.measured_in_seconds
     );
+    if profile.disturbed {
+        println!(
+            "other work ran on the host meanwhile, which makes times longer; measure again when it is idle"
+        );
+    }
     Ok(())
 }
 

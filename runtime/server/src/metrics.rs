@@ -55,7 +55,7 @@ pub(crate) struct TenantLabels {
 }
 
 impl Tally {
-    /// Who asked for an extraction.
+    /// Who extracted something, or had guest code run.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> {
         self.known
             .lock()
@@ -66,14 +66,24 @@ impl Tally {
 
     /// Counts an extraction that ended.
     fn ended(&self, tenant: &str) {
-        let labels = TenantLabels {
-            tenant: tenant.to_owned(),
-        };
+        let labels = self.labels(tenant);
         self.extractions.get_or_create(&labels).inc();
-        self.known
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(labels.tenant);
+    }
+
+    /// Counts what a request used in the sandbox.
+    fn used(&self, tenant: &str, cpu: f64, compiling: f64) {
+        let labels = self.labels(tenant);
+        self.cpu_seconds.get_or_create(&labels).inc_by(cpu);
+        self.compile_seconds.get_or_create(&labels).inc_by(compiling);
+    }
+
+    /// Of a tenant that is known from now on.
+    fn labels(&self, tenant: &str) -> TenantLabels {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(tenant.to_owned());
+        TenantLabels {
+            tenant: tenant.to_owned(),
+        }
     }
 
     /// Extractions, samples and bytes of a tenant so far.
@@ -208,17 +218,10 @@ impl Metrics {
 
     /// Counts what a tenant's request used in the sandbox.
     pub(crate) fn used(&self, tenant: &str, usage: &Usage) {
-        let labels = TenantLabels {
-            tenant: tenant.to_owned(),
-        };
         let (cpu, compiling) = (usage.cpu.as_secs_f64(), usage.compiling.as_secs_f64());
         self.guest_cpu.inc_by(cpu);
         self.compiling.inc_by(compiling);
-        self.tenants.cpu_seconds.get_or_create(&labels).inc_by(cpu);
-        self.tenants
-            .compile_seconds
-            .get_or_create(&labels)
-            .inc_by(compiling);
+        self.tenants.used(tenant, cpu, compiling);
     }
 
     /// The Prometheus text for who may know of the host as a whole, but not who its tenants are.
