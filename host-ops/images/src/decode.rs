@@ -1,4 +1,4 @@
-use crate::{DecodeLimits, ImageError, ImageFormat, jpeg, png};
+use crate::{DecodeLimits, ImageError, ImageFormat, gif, jpeg, png, webp};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// An image as 8-bit RGB, rows from the top, three bytes a pixel without padding.
@@ -36,8 +36,8 @@ impl RgbImage {
     }
 }
 
-/// Decodes a JPEG or PNG, recognised by its first bytes, to what Pillow's `Image.open(..).convert("RGB")` gives: alpha is
-/// dropped, palettes are applied, 16-bit colour keeps its high byte, 16-bit grey is clipped to 255, CMYK is taken as inverted
+/// Decodes a JPEG, PNG, WebP or GIF, recognised by its first bytes, to what Pillow's `Image.open(..).convert("RGB")` gives: the
+/// first frame, alpha is dropped, palettes are applied, 16-bit colour keeps its high byte, 16-bit grey is clipped to 255, CMYK is taken as inverted
 /// (as Adobe writes it), EXIF orientation is ignored.
 ///
 /// # Errors
@@ -48,6 +48,8 @@ pub fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<RgbImage, ImageErro
     let decoded = catch_unwind(AssertUnwindSafe(|| match format {
         ImageFormat::Jpeg => jpeg::decode(bytes, limits),
         ImageFormat::Png => png::decode(bytes, limits),
+        ImageFormat::WebP => webp::decode(bytes, limits),
+        ImageFormat::Gif => gif::decode(bytes, limits),
     }));
     decoded.unwrap_or(Err(ImageError::DecoderFailed { format }))
 }
@@ -57,6 +59,10 @@ fn recognise(bytes: &[u8]) -> Result<ImageFormat, ImageError> {
         Ok(ImageFormat::Jpeg)
     } else if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
         Ok(ImageFormat::Png)
+    } else if bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP") {
+        Ok(ImageFormat::WebP)
+    } else if bytes.starts_with(b"GIF87a") || bytes.starts_with(b"GIF89a") {
+        Ok(ImageFormat::Gif)
     } else if bytes.is_empty() {
         Err(ImageError::Empty)
     } else {

@@ -7,6 +7,10 @@ pub enum ImageFormat {
     Jpeg,
     /// PNG of every colour type and depth.
     Png,
+    /// WebP, lossy and lossless; of an animation the first frame.
+    WebP,
+    /// GIF; the first frame.
+    Gif,
 }
 
 impl std::fmt::Display for ImageFormat {
@@ -14,6 +18,8 @@ impl std::fmt::Display for ImageFormat {
         f.write_str(match self {
             Self::Jpeg => "JPEG",
             Self::Png => "PNG",
+            Self::WebP => "WebP",
+            Self::Gif => "GIF",
         })
     }
 }
@@ -22,10 +28,10 @@ impl std::fmt::Display for ImageFormat {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ImageError {
     /// The object has no bytes.
-    #[error("the object is empty; replace it by a JPEG or PNG image")]
+    #[error("the object is empty; replace it by a JPEG, PNG, WebP or GIF image")]
     Empty,
-    /// Neither a JPEG nor a PNG.
-    #[error("not a JPEG or PNG: it starts with {start}")]
+    /// None of the formats.
+    #[error("not a JPEG, PNG, WebP or GIF: it starts with {start}")]
     Unrecognised {
         /// The first bytes, as text where printable and hex.
         start: String,

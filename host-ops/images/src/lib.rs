@@ -1,6 +1,6 @@
 //! Photos to pixels: decode, resize, crop and normalise into a batch tensor, as torchvision does on Pillow images.
 //!
-//! * [`decode`]: a JPEG or PNG to 8-bit RGB, as Pillow's `open(..).convert("RGB")` gives it.
+//! * [`decode`]: a JPEG, PNG, WebP or GIF to 8-bit RGB, as Pillow's `open(..).convert("RGB")` gives it.
 //! * [`load`]: an object's bytes to the crop a [`PixelSpec`](frostline_tensor::PixelSpec) describes, `u8[3, h, w]`.
 //! * [`normalise`]: such crops to network input; the same values as loading to `f32` at once.
 //! * [`DecodePool`]: a bounded number of decoding threads that every job of a process shares.
@@ -12,6 +12,7 @@
 mod batch;
 mod decode;
 mod error;
+mod gif;
 mod jpeg;
 mod jpeg_header;
 mod limits;
@@ -20,6 +21,7 @@ mod normalise;
 mod png;
 mod pool;
 mod resize;
+mod webp;
 
 pub use decode::{RgbImage, decode};
 pub use error::{ImageError, ImageFormat};

@@ -7,8 +7,8 @@ pub struct DecodeLimits {
 
 impl DecodeLimits {
     /// 64 Mi pixels, enough for the 61 megapixels of today's full-frame cameras. A file of a few hundred bytes may claim this
-    /// many: decoded they take 192 MiB, and a progressive JPEG's coefficients or an interlaced 16-bit PNG up to 512 MiB
-    /// more, on each decoding thread. Half would refuse such cameras' photos; double would let four threads take 5 GiB.
+    /// many: decoded they take 192 MiB, and a progressive JPEG's coefficients, an interlaced 16-bit PNG or a WebP with alpha up to
+    /// 512 MiB more, on each decoding thread. Half would refuse such cameras' photos; double would let four threads take 5 GiB.
     pub const DEFAULT_MAX_PIXELS: u64 = 64 << 20;
 }
 

@@ -14,9 +14,9 @@ fn decoded(bytes: &[u8]) -> Result<Vec<u8>, ImageError> {
 #[test]
 fn what_is_no_image_is_named() {
     assert_eq!(decoded(b""), Err(ImageError::Empty));
-    let error = decoded(b"GIF89a and more").unwrap_err().to_string();
+    let error = decoded(b"II*\0 and more").unwrap_err().to_string();
     assert!(
-        error.contains("not a JPEG or PNG") && error.contains("GIF89a") && error.contains("47 49"),
+        error.contains("not a JPEG, PNG, WebP or GIF") && error.contains("II*") && error.contains("49 49 2a"),
         "{error}"
     );
     assert!(matches!(
@@ -40,14 +40,22 @@ fn a_cut_image_is_refused_wherever_it_is_cut() {
         "progressive.jpg",
         "colour.png",
         "colour-alpha-16-interlaced.png",
+        "lossy.webp",
+        "lossy-alpha.webp",
+        "lossless.webp",
+        "animated.webp",
+        "colour.gif",
+        "interlaced.gif",
+        "animated.gif",
     ] {
         let whole = fixture(name);
         let pixels = decoded(&whole).unwrap();
         for length in 1..whole.len() {
             match decoded(&whole[..length]) {
-                // Only the end marker of a PNG is missing, which Pillow does not mind either.
+                // Only the end marker of a PNG is missing, or what follows a GIF's first frame, which Pillow does not mind either.
                 Ok(cut) => assert!(
-                    cut == pixels && name.ends_with(".png") && length + 12 >= whole.len(),
+                    cut == pixels
+                        && (name.ends_with(".png") && length + 12 >= whole.len() || name.ends_with(".gif")),
                     "{name} {length}"
                 ),
                 Err(ImageError::DecoderFailed { .. }) => panic!("{name} cut to {length} bytes"),
@@ -55,9 +63,11 @@ fn a_cut_image_is_refused_wherever_it_is_cut() {
             }
         }
     }
-    let cut = fixture("colour-420.jpg");
-    let error = decoded(&cut[..cut.len() - 20]).unwrap_err();
-    assert!(matches!(error, ImageError::Truncated { .. }), "{error}");
+    for name in ["colour-420.jpg", "colour.png", "lossy.webp", "colour.gif"] {
+        let cut = fixture(name);
+        let error = decoded(&cut[..cut.len() - 20]).unwrap_err();
+        assert!(matches!(error, ImageError::Truncated { .. }), "{name}: {error}");
+    }
 }
 
 #[test]
@@ -75,6 +85,36 @@ fn a_size_over_the_limit_is_refused_before_it_is_allocated() {
             Err(ImageError::Malformed { .. }) if side == 0x7fff_ffff => {}
             other => panic!("{other:?}"),
         }
+    }
+}
+
+#[test]
+fn a_webp_or_gif_over_the_limit_is_refused_before_it_is_allocated() {
+    let mut screen = fixture("colour.gif");
+    screen[6..10].fill(0xff);
+    let mut place = fixture("colour.gif");
+    let frame = place.windows(5).rposition(|start| start == [0x2c, 0, 0, 0, 0]).unwrap();
+    place[frame + 1..frame + 5].fill(0xff);
+    let mut canvas = fixture("lossy-alpha.webp");
+    canvas[24..30].copy_from_slice(&[0xff, 0x3f, 0, 0xff, 0x3f, 0]);
+    let mut lossy = fixture("lossy.webp");
+    lossy[26..30].copy_from_slice(&[0xff, 0x3f, 0xff, 0x3f]);
+    let mut lossless = fixture("lossless.webp");
+    lossless[21..25].copy_from_slice(&[0xfe, 0xbf, 0xff, 0x0f]);
+    // The canvas is as small as before, the frame inside it claims to be large.
+    let mut inner = fixture("lossy-alpha.webp");
+    let start = inner.windows(3).position(|start| start == [0x9d, 0x01, 0x2a]).unwrap() + 3;
+    inner[start..start + 4].copy_from_slice(&[0xff, 0x3f, 0xff, 0x3f]);
+    for (what, bytes) in [
+        ("screen", screen),
+        ("place", place),
+        ("canvas", canvas),
+        ("lossy", lossy),
+        ("lossless", lossless),
+        ("inner", inner),
+    ] {
+        let error = decode(&bytes, &DecodeLimits::default()).unwrap_err();
+        assert!(matches!(error, ImageError::TooManyPixels { .. }), "{what}: {error}");
     }
 }
 
@@ -171,7 +211,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_of_any_kind_never_panic(start in prop::sample::select(vec![&b"\xff\xd8\xff"[..], b"\x89PNG\r\n\x1a\n", b""]), rest: Vec<u8>) {
+    fn bytes_of_any_kind_never_panic(start in prop::sample::select(vec![&b"\xff\xd8\xff"[..], b"\x89PNG\r\n\x1a\n", b"RIFF\xff\0\0\0WEBP", b"GIF89a", b""]), rest: Vec<u8>) {
         let bytes = [start, &rest].concat();
         prop_assert!(decoded(&bytes).is_err());
     }

@@ -44,11 +44,11 @@ fn every_kind_is_decoded_as_pillow_does() {
         );
         let (largest, mean) = difference(image.pixels(), expected.pixels());
         eprintln!("{name}: largest {largest}, mean {mean:.3}");
-        // PNG is lossless. JPEG decoders may round differently, the standard allows it.
-        let allowed = if name.ends_with(".png") {
-            (0, 0.0)
-        } else {
+        // JPEG decoders may round differently, the standard allows it; all others say what each pixel is.
+        let allowed = if name.ends_with(".jpg") {
             (4, 1.0)
+        } else {
+            (0, 0.0)
         };
         if largest > allowed.0 || mean > allowed.1 {
             wrong.push(format!("{name}: largest {largest}, mean {mean:.3}"));
@@ -59,6 +59,7 @@ fn every_kind_is_decoded_as_pillow_does() {
 
 #[test]
 fn resizing_and_cropping_are_torchvisions() {
+    let (mut differing, mut values) = (0, 0);
     for source in ["wide", "tall"] {
         let image = decode(
             &fixture(&format!("{source}-source.png")),
@@ -81,12 +82,16 @@ fn resizing_and_cropping_are_torchvisions() {
                 .flat_map(|pixel| (0..3).map(move |channel| (channel, pixel)))
                 .map(|(c, p)| crop[c * plane + p])
                 .collect();
-            let (largest, mean) = difference(&interleaved, expected.pixels());
-            eprintln!("{source} {resize} {crop_height}x{crop_width}: largest {largest}, mean {mean:.3}");
+            let (largest, _) = difference(&interleaved, expected.pixels());
+            let pairs = interleaved.iter().zip(expected.pixels());
+            differing += pairs.filter(|(ours, theirs)| ours != theirs).count();
+            values += interleaved.len();
             assert!(
                 largest <= 1,
                 "{source} {resize} {crop_height}x{crop_width}: {largest}"
             );
         }
     }
+    eprintln!("{differing} of {values} values differ by one");
+    assert!(differing * 200 <= values, "{differing} of {values}");
 }

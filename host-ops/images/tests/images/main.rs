@@ -19,13 +19,17 @@ fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(fixtures().join(name)).unwrap()
 }
 
-/// Every JPEG and PNG there: name and bytes, sorted.
+/// Every image there: name and bytes, sorted.
 fn images() -> Vec<(String, Vec<u8>)> {
     let names = std::fs::read_dir(fixtures())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<_> = names
-        .filter(|name| name.ends_with(".jpg") || name.ends_with(".png"))
+        .filter(|name| {
+            [".jpg", ".png", ".webp", ".gif"]
+                .iter()
+                .any(|end| name.ends_with(end))
+        })
         .collect();
     names.sort();
     names

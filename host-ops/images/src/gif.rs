@@ -1,0 +1,86 @@
+use crate::decode::check_size;
+use crate::{DecodeLimits, ImageError, ImageFormat, RgbImage};
+use gif::{ColorOutput, DecodeOptions, DecodingError, Frame, MemoryLimit};
+
+/// Decodes a GIF's first frame as Pillow does: on a canvas of the screen's size, or as large as the frame needs, whose other pixels
+/// have the transparent colour's place in the palette, or the first.
+pub(crate) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<RgbImage, ImageError> {
+    let mut options = DecodeOptions::new();
+    options.set_color_output(ColorOutput::Indexed);
+    // The canvas is checked against `limits` before a frame, which lies inside it, is decoded.
+    options.set_memory_limit(MemoryLimit::Unlimited);
+    let mut decoder = options.read_info(bytes).map_err(explain)?;
+    let screen = (u32::from(decoder.width()), u32::from(decoder.height()));
+    let frame = decoder.next_frame_info().map_err(explain)?;
+    let frame = frame.ok_or_else(|| malformed("it has no frame"))?;
+    let (width, height) = (
+        screen.0.max(u32::from(frame.left) + u32::from(frame.width)),
+        screen.1.max(u32::from(frame.top) + u32::from(frame.height)),
+    );
+    let size = check_size(ImageFormat::Gif, width, height, limits)?;
+    let place = Place::of(frame, width);
+    let own = frame.palette.clone();
+    let mut indices = vec![0; decoder.buffer_size()];
+    decoder.read_into_buffer(&mut indices).map_err(explain)?;
+    let palette = own.as_deref().or(decoder.global_palette()).unwrap_or_default();
+    let mut pixels = colour(palette, place.outside).repeat(size / 3);
+    place.paint(&indices, palette, &mut pixels);
+    RgbImage::new(width, height, pixels).ok_or(ImageError::DecoderFailed {
+        format: ImageFormat::Gif,
+    })
+}
+
+/// Where a frame lies on its canvas, in bytes of RGB and rows.
+struct Place {
+    left: usize,
+    top: usize,
+    width: usize,
+    canvas: usize,
+    /// The colour beside the frame.
+    outside: u8,
+}
+
+impl Place {
+    fn of(frame: &Frame<'_>, canvas: u32) -> Self {
+        Self {
+            left: usize::from(frame.left) * 3,
+            top: usize::from(frame.top),
+            width: usize::from(frame.width),
+            canvas: canvas as usize * 3,
+            outside: frame.transparent.unwrap_or_default(),
+        }
+    }
+
+    fn paint(&self, indices: &[u8], palette: &[u8], pixels: &mut [u8]) {
+        let rows = pixels.chunks_exact_mut(self.canvas.max(1)).skip(self.top);
+        for (row, indices) in rows.zip(indices.chunks_exact(self.width.max(1))) {
+            let row = row.get_mut(self.left..).unwrap_or_default();
+            for (pixel, &index) in row.as_chunks_mut::<3>().0.iter_mut().zip(indices) {
+                *pixel = colour(palette, index);
+            }
+        }
+    }
+}
+
+/// A colour of the palette; one that it does not define is black, as in Pillow.
+fn colour(palette: &[u8], index: u8) -> [u8; 3] {
+    let colours = palette.as_chunks::<3>().0;
+    colours.get(usize::from(index)).copied().unwrap_or_default()
+}
+
+fn explain(error: DecodingError) -> ImageError {
+    match error {
+        DecodingError::UnexpectedEof => ImageError::Truncated {
+            format: ImageFormat::Gif,
+            what: "the data ends inside the first frame".to_owned(),
+        },
+        other => malformed(&other.to_string()),
+    }
+}
+
+fn malformed(reason: &str) -> ImageError {
+    ImageError::Malformed {
+        format: ImageFormat::Gif,
+        reason: reason.to_owned(),
+    }
+}
