@@ -3,6 +3,8 @@
 //! `LocalFileSystem` lists in no order, so a page of it would read the whole tree. This walk goes down the tree in the order of
 //! keys, enters only folders that hold keys of the page, and keeps only the folders on its way in memory.
 
+use crate::key;
+use crate::names::LeftOut;
 use std::fs::{DirEntry, FileType};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,6 +19,8 @@ pub(crate) struct Keys {
     pub(crate) keys: Vec<String>,
     /// Whether there are more after them.
     pub(crate) more: bool,
+    /// What was passed over before the last of them, or before the end.
+    pub(crate) left_out: LeftOut,
 }
 
 /// Why the tree could not be walked.
@@ -35,31 +39,40 @@ impl From<io::Error> for WalkError {
 
 /// The first `limit` keys after `after` of the files below `root` (canonical), ascending by their bytes.
 ///
-/// Links are followed where they stay below the root and do not lead back to a folder they are in. Names that are no keys
-/// (not UTF-8, control characters, a store's own temporary files) are passed over.
+/// Links are followed where they stay below the root and do not lead back to a folder they are in; those that leave it and names
+/// that are no keys (not UTF-8, control characters) are left out. A store's own temporary files are passed over.
 pub(crate) fn page(root: &Path, after: Option<&str>, limit: usize) -> Result<Keys, WalkError> {
     let walk = Walk {
         root,
         after: after.unwrap_or_default(),
     };
     let mut way = vec![walk.enter("", root.to_owned())?];
-    let mut keys = Vec::new();
+    let (mut keys, mut left_out, mut odd) = (Vec::new(), LeftOut::default(), Vec::new());
     while let Some(folder) = way.last_mut() {
         let Some(entry) = folder.entries.pop() else {
             way.pop();
             continue;
         };
-        if let Some(real) = entry.folder {
-            if way.iter().all(|above| above.real != real) {
-                way.push(walk.enter(&entry.key, real)?);
+        match entry.kind {
+            Kind::Folder(real) if way.iter().any(|above| above.real == real) => {}
+            Kind::Folder(real) => way.push(walk.enter(&entry.key, real)?),
+            Kind::Odd => odd.push(entry.key),
+            Kind::File if keys.len() == limit => {
+                let more = true;
+                return Ok(Keys { keys, more, left_out });
             }
-        } else if keys.len() == limit {
-            return Ok(Keys { keys, more: true });
-        } else {
-            keys.push(entry.key);
+            Kind::File => {
+                odd.drain(..).for_each(|name: String| left_out.add(&name));
+                keys.push(entry.key);
+            }
         }
     }
-    Ok(Keys { keys, more: false })
+    odd.iter().for_each(|name| left_out.add(name));
+    Ok(Keys {
+        keys,
+        more: false,
+        left_out,
+    })
 }
 
 struct Walk<'a> {
@@ -77,8 +90,15 @@ struct Folder {
 struct Entry {
     /// The key of a file, or what the keys of a folder's files start with (it ends with `/`).
     key: String,
-    /// For a folder, where it lies.
-    folder: Option<PathBuf>,
+    kind: Kind,
+}
+
+enum Kind {
+    File,
+    /// Where it lies.
+    Folder(PathBuf),
+    /// No key, or not below the root.
+    Odd,
 }
 
 impl Walk<'_> {
@@ -106,26 +126,22 @@ impl Walk<'_> {
 
     /// The entry, unless none of its keys can be on the page.
     fn entry(&self, prefix: &str, item: &DirEntry) -> Option<Entry> {
-        let name = item
-            .file_name()
-            .into_string()
-            .ok()
-            .filter(|name| is_key_segment(name))?;
-        let (path, kind) = self.resolve(item)?;
-        let key = format!("{prefix}{name}");
-        if key.len() > crate::key::LONGEST {
+        let name = item.file_name();
+        let key = format!("{prefix}{}", name.to_string_lossy());
+        if name.to_str().is_some_and(is_being_written) {
             return None;
         }
-        if kind.is_dir() {
-            let key = key + "/";
-            let wanted = key.as_str() > self.after || self.after.starts_with(&key);
-            wanted.then_some(Entry {
-                key,
-                folder: Some(path),
-            })
-        } else {
-            (kind.is_file() && key.as_str() > self.after).then_some(Entry { key, folder: None })
-        }
+        let fine = name.to_str().is_some() && key::checked(&key).is_ok();
+        let kind = match self.resolve(item).filter(|_| fine) {
+            None => Kind::Odd,
+            Some((path, kind)) if kind.is_dir() => Kind::Folder(path),
+            Some((_, kind)) if kind.is_file() => Kind::File,
+            // A socket, a pipe, a device.
+            Some(_) => return None,
+        };
+        let key = if let Kind::Folder(_) = kind { key + "/" } else { key };
+        let inside = matches!(kind, Kind::Folder(_)) && self.after.starts_with(&key);
+        (inside || key.as_str() > self.after).then_some(Entry { key, kind })
     }
 
     fn resolve(&self, item: &DirEntry) -> Option<(PathBuf, FileType)> {
@@ -143,12 +159,10 @@ impl Walk<'_> {
     }
 }
 
-/// Whether a file's name can be part of a key. Names like `photo.jpg#1` are files that `LocalFileSystem` is still writing.
-fn is_key_segment(name: &str) -> bool {
-    let being_written = name
-        .split_once('#')
-        .is_some_and(|(_, number)| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()));
-    !being_written && crate::key::checked(name).is_ok()
+/// Whether it is a file that `LocalFileSystem` is still writing, such as `photo.jpg#1`.
+fn is_being_written(name: &str) -> bool {
+    name.split_once('#')
+        .is_some_and(|(_, number)| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Whether `key` lies below `root` (canonical) once links are followed. What does not exist yet is judged by the part of its way
@@ -212,7 +226,9 @@ mod tests {
         symlink(root.join("real"), root.join("alias")).unwrap();
         symlink(root.join("other"), root.join("real/across")).unwrap();
         symlink(root.join("real"), root.join("other/back")).unwrap();
-        let keys = page(&root, None, 100).unwrap().keys;
+        let found = page(&root, None, 100).unwrap();
+        assert_eq!(found.left_out.names, ["out.jpg", "up"]);
+        let keys = found.keys;
         let expected = [
             "alias/1.jpg",
             "alias/across/2.jpg",
@@ -225,9 +241,28 @@ mod tests {
     }
 
     #[test]
-    fn files_being_written_and_odd_names_are_passed_over() {
+    fn files_being_written_are_passed_over_and_odd_names_left_out() {
         let (_folder, root) = tree(&["a.jpg", "a.jpg#1", "b#x.jpg", "line\nbreak.jpg"]);
-        assert_eq!(page(&root, None, 100).unwrap().keys, ["a.jpg", "b#x.jpg"]);
+        let found = page(&root, None, 100).unwrap();
+        assert_eq!(found.keys, ["a.jpg", "b#x.jpg"]);
+        assert_eq!((found.left_out.count, found.left_out.names), (1, vec!["line\\nbreak.jpg".to_owned()]));
+    }
+
+    #[test]
+    fn what_is_left_out_is_counted_once_over_all_pages() {
+        let (_folder, root) = tree(&["a\n/1.jpg", "b\n", "c", "d\n", "e", "f\n"]);
+        for limit in 1..4 {
+            let (mut left_out, mut after) = (0, None);
+            loop {
+                let found = page(&root, after.as_deref(), limit).unwrap();
+                left_out += found.left_out.count;
+                after = found.keys.last().cloned();
+                if !found.more {
+                    break;
+                }
+            }
+            assert_eq!(left_out, 4, "pages of {limit}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 use crate::ObjectError;
 use object_store::path::Path;
+use percent_encoding::percent_decode_str;
 
 /// The longest key: S3's own limit, in bytes.
 pub(crate) const LONGEST: usize = 1024;
@@ -22,12 +23,6 @@ pub(crate) fn checked(key: &str) -> Result<Path, ObjectError> {
     if key.chars().any(char::is_control) {
         return Err(refused("it holds control characters"));
     }
-    if key.contains('\\') {
-        return Err(refused("it holds a backslash"));
-    }
-    if holds_escape(key) {
-        return Err(refused("it holds an escaped '.', '/', '\\' or control character"));
-    }
     for segment in key.split('/') {
         match segment {
             "" => return Err(refused("it has an empty segment, or starts or ends with '/'")),
@@ -35,18 +30,20 @@ pub(crate) fn checked(key: &str) -> Result<Path, ObjectError> {
             _ => {}
         }
     }
+    if misleads(key) {
+        return Err(refused(
+            "with its percent escapes decoded, or its backslashes taken for slashes, it would lead elsewhere",
+        ));
+    }
     Path::parse(key).map_err(|_| refused("it is no path in an object store"))
 }
 
-/// Whether `key` holds a percent escape of a character that has a meaning in paths. Keys are taken literally and nothing here
-/// decodes them, but a proxy or a gateway in front of a store might. Other percent signs (`50%.jpg`) are harmless.
-fn holds_escape(key: &str) -> bool {
-    key.split('%').skip(1).any(|rest| {
-        let code = rest
-            .get(..2)
-            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        code.is_some_and(|byte| byte.is_ascii_control() || matches!(byte, b'.' | b'/' | b'\\'))
-    })
+/// Whether `key` would lead elsewhere if somebody decoded its percent escapes or took a backslash for a slash. Keys are taken
+/// literally and nothing here does, but a proxy or a gateway in front of a store might. Other escapes (`a%2Fb.jpg`) are harmless.
+fn misleads(key: &str) -> bool {
+    let decoded: Vec<u8> = percent_decode_str(key).collect();
+    let leads = |segment: &[u8]| matches!(segment, b"" | b"." | b"..");
+    decoded.iter().any(u8::is_ascii_control) || decoded.split(|byte| matches!(byte, b'/' | b'\\')).any(leads)
 }
 
 #[cfg(test)]
@@ -63,6 +60,10 @@ mod tests {
             "50%.jpg",
             "a%20b",
             "%é",
+            "a%2Fb.jpg",
+            "a%5cb.jpg",
+            "cat\\1.jpg",
+            "a%2e.jpg",
         ] {
             let path = checked(key).unwrap();
             assert_eq!(path.as_ref(), key, "a key is taken literally, never decoded");
@@ -85,8 +86,11 @@ mod tests {
             "..\\x",
             &long,
             "%2e%2E/x",
-            "a%2Fb",
-            "a%5cb",
+            "a%2F..%2fb",
+            "..%5cb",
+            "a\\..\\b",
+            "\\\\server\\b",
+            "a%2F%2Fb",
             "a%00",
         ];
         for key in plain {

@@ -9,6 +9,7 @@ mod folder;
 mod hedge;
 mod key;
 mod layout;
+mod names;
 mod open;
 mod shards;
 mod store;
@@ -17,4 +18,5 @@ mod tests;
 
 pub use error::ObjectError;
 pub use layout::{Layout, LayoutError};
+pub use names::LeftOut;
 pub use store::{Object, Page, Store};

@@ -2,6 +2,7 @@
 
 use super::{Kind, Listing, Opened, Variables, client, known, plain_http, prefix, refused, retry};
 use crate::ObjectError;
+use crate::names::Connector;
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use std::sync::Arc;
 use url::Url;
@@ -29,6 +30,7 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
         "AZURE_ALLOW_HTTP",
     )?;
     let builder = MicrosoftAzureBuilder::new()
+        .with_http_connector(Connector)
         .with_client_options(client().with_allow_http(plain))
         .with_retry(retry());
     let settings = known::<AzureConfigKey>(variables, "AZURE_").into_iter();

@@ -2,6 +2,7 @@
 
 use super::{Kind, Listing, Opened, Variables, client, known, plain_http, prefix, refused, retry};
 use crate::ObjectError;
+use crate::names::Connector;
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use std::path::Path;
 use std::sync::Arc;
@@ -33,6 +34,7 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
     let base = variables.get("GOOGLE_BASE_URL").map(String::as_str);
     let plain = plain_http(root, "GOOGLE_BASE_URL", base, variables, "GOOGLE_ALLOW_HTTP")?;
     let builder = GoogleCloudStorageBuilder::new()
+        .with_http_connector(Connector)
         .with_client_options(client().with_allow_http(plain))
         .with_retry(retry());
     let settings = known::<GoogleConfigKey>(variables, "GOOGLE_").into_iter();

@@ -3,6 +3,7 @@
 use super::profile::Profile;
 use super::{Kind, Listing, Opened, Variables, client, known, plain_http, prefix, profile, refused, retry};
 use crate::ObjectError;
+use crate::names::Connector;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use std::sync::Arc;
 use url::Url;
@@ -25,6 +26,7 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
         "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     )?;
     let builder = AmazonS3Builder::new()
+        .with_http_connector(Connector)
         .with_client_options(client())
         .with_retry(retry());
     let settings = known::<AmazonS3ConfigKey>(variables, "AWS_").into_iter();

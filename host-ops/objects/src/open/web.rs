@@ -2,6 +2,7 @@
 
 use super::{Kind, Listing, Opened, Variables, client, plain_http, prefix, refused, retry};
 use crate::ObjectError;
+use crate::names::Connector;
 use object_store::http::HttpBuilder;
 use std::sync::Arc;
 use url::Url;
@@ -21,6 +22,7 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
     server.set_path("/");
     server.set_fragment(None);
     let store = HttpBuilder::new()
+        .with_http_connector(Connector)
         .with_url(server)
         .with_client_options(client().with_allow_http(plain))
         .with_retry(retry())

@@ -8,7 +8,7 @@ const SEPARATOR: &str = "//";
 const SHARD: &str = ".tar";
 
 /// What the names of images end with, whatever their case.
-const IMAGES: [&str; 3] = [".jpg", ".jpeg", ".png"];
+const IMAGES: [&str; 6] = [".jpg", ".jpeg", ".jpe", ".png", ".webp", ".gif"];
 
 /// A sample's key in its parts: `train-000.tar//00012.jpg`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use super::{Object, Page, Store};
 use crate::folder::{self, WalkError};
+use crate::names::{LeftOut, listed};
 use crate::open::Listing;
 use crate::{ObjectError, key};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -19,8 +20,12 @@ pub(super) const LISTING: &str = "its listing";
 /// The most objects of one page, S3's own limit for one request.
 pub(super) const LARGEST_PAGE: usize = 1000;
 
-/// The most objects a web server's listing may have: it comes whole, for every page anew, at some 500 bytes an object.
+/// The most objects a web server's listing may have: it comes whole, for every page anew, at some 500 bytes an object. So does that of
+/// a store that starts over for every page.
 const LARGEST_WHOLE: usize = 100_000;
+
+/// Requests for one page that bring nothing to put on it: as many as a listing of [`LARGEST_WHOLE`] objects takes.
+const FRUITLESS: usize = LARGEST_WHOLE / LARGEST_PAGE;
 
 impl Store {
     /// Up to `limit` objects (1 to 1,000) with keys greater than `after`, ascending by the keys' bytes. A page may be shorter than
@@ -81,6 +86,7 @@ impl Store {
         Ok(Page {
             objects: objects.into_iter().flatten().collect(),
             next,
+            left_out: found.left_out,
         })
     }
 
@@ -96,14 +102,25 @@ impl Store {
             Some(format!("{}/", self.prefix))
         };
         let offset = after.map(|after| format!("{}{after}", prefix.as_deref().unwrap_or_default()));
-        let options = PaginatedListOptions {
-            offset,
-            max_keys: Some(limit),
-            ..PaginatedListOptions::default()
-        };
-        let page = store.list_paginated(prefix.as_deref(), options).await;
-        let page = page.map_err(|error| self.error(&error, LISTING))?;
-        Ok(self.page(page.result.objects, page.page_token.is_some()))
+        let (mut left_out, mut token, mut most) = (LeftOut::default(), None, limit);
+        for _ in 0..FRUITLESS {
+            let options = PaginatedListOptions {
+                offset: offset.clone(),
+                max_keys: Some(most),
+                page_token: token,
+                ..PaginatedListOptions::default()
+            };
+            let (answer, cut) = listed(store.list_paginated(prefix.as_deref(), options)).await;
+            let answer = answer.map_err(|error| self.error(&error, LISTING))?;
+            (token, most) = (answer.page_token, LARGEST_PAGE);
+            let mut page = self.page(answer.result.objects, cut, after, limit, token.is_some());
+            left_out.extend(page.left_out);
+            if !page.objects.is_empty() || token.is_none() {
+                page.left_out = left_out;
+                return Ok(page);
+            }
+        }
+        Err(self.failed(&fruitless(left_out.count)))
     }
 
     async fn list_ordered(&self, after: Option<&str>, limit: usize) -> Result<Page, ObjectError> {
@@ -119,21 +136,17 @@ impl Store {
             .try_collect()
             .await
             .map_err(|error| self.error(&error, LISTING))?;
-        let more = found.len() > limit;
-        Ok(self.page(found.into_iter().take(limit), more))
+        Ok(self.page(found, Vec::new(), after, limit, false))
     }
 
     async fn list_whole(&self, after: Option<&str>, limit: usize) -> Result<Page, ObjectError> {
         let prefix = (!self.prefix.is_root()).then_some(&self.prefix);
         let listing = self.store.list(prefix).take(LARGEST_WHOLE + 1);
-        let found: Vec<_> =
-            listing
-                .try_collect()
-                .await
-                .map_err(|error| match self.error(&error, LISTING) {
-                    ObjectError::Store { root, reason, .. } => ObjectError::NoListing { root, reason },
-                    error => error,
-                })?;
+        let (found, cut) = listed(listing.try_collect::<Vec<_>>()).await;
+        let found = found.map_err(|error| match self.error(&error, LISTING) {
+            ObjectError::Store { root, reason, .. } => ObjectError::NoListing { root, reason },
+            error => error,
+        })?;
         if found.len() > LARGEST_WHOLE {
             return Err(ObjectError::TooMany {
                 folder: String::new(),
@@ -141,26 +154,45 @@ impl Store {
                 limit: LARGEST_WHOLE,
             });
         }
-        let mut objects = self.page(found, false).objects;
-        objects.retain(|object| after.is_none_or(|after| object.key.as_str() > after));
-        objects.sort_unstable_by(|left, right| left.key.cmp(&right.key));
-        Ok(Page { objects, next: None }.cut(limit))
+        Ok(self.page(found, cut, after, limit, false))
     }
 
-    /// A page of what a store listed, less what is no key here.
-    fn page(&self, found: impl IntoIterator<Item = ObjectMeta>, more: bool) -> Page {
-        let listed: Vec<Object> = found.into_iter().filter_map(|meta| self.object(meta)).collect();
-        let next = if more {
-            listed.last().map(|object| object.key.clone())
-        } else {
-            None
-        };
+    /// The first `limit` of what a store listed that lie after `after`, less what is no key here; `cut` are names that were no keys to
+    /// begin with. `more` says whether the store has more than it listed.
+    fn page(
+        &self,
+        found: impl IntoIterator<Item = ObjectMeta>,
+        cut: Vec<String>,
+        after: Option<&str>,
+        limit: usize,
+        more: bool,
+    ) -> Page {
+        let new = |key: &str| after.is_none_or(|after| key > after);
+        let below = |name: String| relative(&self.prefix, &name).map(str::to_owned);
+        let mut odd: Vec<String> = cut.into_iter().filter_map(below).collect();
+        let mut objects: Vec<Object> = found.into_iter().filter_map(|meta| self.object(meta)).collect();
+        // Some stores start a listing over for every page.
+        objects.retain(|object| new(&object.key));
+        objects.sort_unstable_by(|left, right| left.key.cmp(&right.key));
+        objects.retain(|object| {
+            let fine = key::checked(&object.key).is_ok();
+            if !fine {
+                odd.push(object.key.clone());
+            }
+            fine
+        });
+        let more = more || objects.len() > limit;
+        objects.truncate(limit);
+        let next = objects.last().filter(|_| more).map(|last| last.key.clone());
+        let mut left_out = LeftOut::default();
+        // Those after the last object are met again with the next page.
+        odd.retain(|name| new(name) && next.as_ref().is_none_or(|next| name < next));
+        odd.sort_unstable();
+        odd.iter().for_each(|name| left_out.add(name));
         Page {
-            objects: listed
-                .into_iter()
-                .filter(|object| key::checked(&object.key).is_ok())
-                .collect(),
+            objects,
             next,
+            left_out,
         }
     }
 
@@ -181,5 +213,25 @@ impl Store {
             root: self.root.clone(),
             reason: reason.to_owned(),
         }
+    }
+}
+
+/// What a name in the store is below a root's prefix.
+fn relative<'a>(prefix: &Path, name: &'a str) -> Option<&'a str> {
+    if prefix.is_root() {
+        return Some(name);
+    }
+    name.strip_prefix(prefix.as_ref())?.strip_prefix('/')
+}
+
+/// Why a listing does not move on.
+fn fruitless(left_out: u64) -> String {
+    if left_out > 0 {
+        format!("{left_out} names in a row are no keys here (they have empty segments, '.', '..' or control characters); rename them")
+    } else {
+        format!(
+            "it starts over for every page instead of after the last key (S3's start-after, Azure's startFrom); of such a store at most \
+             {LARGEST_WHOLE} objects are listed"
+        )
     }
 }

@@ -5,6 +5,7 @@ mod shards;
 use crate::explain::explain;
 use crate::folder;
 use crate::hedge::Hedge;
+use crate::names::LeftOut;
 use crate::open::{Kind, Listing, Opened, open, shown};
 use crate::shards::Indexes;
 use crate::{ObjectError, key};
@@ -40,23 +41,14 @@ pub struct Object {
 }
 
 /// Objects by ascending key.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Page {
     /// The objects.
     pub objects: Vec<Object>,
     /// Pass as `after` for the next page; none on the last.
     pub next: Option<String>,
-}
-
-impl Page {
-    /// Its first `limit` objects.
-    fn cut(mut self, limit: usize) -> Self {
-        if self.objects.len() > limit {
-            self.objects.truncate(limit);
-            self.next = self.objects.last().map(|last| last.key.clone());
-        }
-        self
-    }
+    /// What was passed over up to `next`.
+    pub left_out: LeftOut,
 }
 
 /// A root in an object store. Keys are relative to it.
@@ -139,7 +131,7 @@ impl Store {
     }
 
     async fn put_in_mode(&self, key: &str, bytes: Bytes, mode: PutMode) -> Result<(), ObjectError> {
-        let location = self.writable(key)?;
+        let location = self.writable(key).await?;
         let put = self
             .store
             .put_opts(&location, PutPayload::from_bytes(bytes), mode.into());
@@ -154,7 +146,7 @@ impl Store {
     /// # Errors
     /// [`ObjectError`]; whether a missing object is one depends on the store.
     pub async fn delete(&self, key: &str) -> Result<(), ObjectError> {
-        let location = self.writable(key)?;
+        let location = self.writable(key).await?;
         self.in_time(key, async {
             self.store
                 .delete(&location)
@@ -164,18 +156,19 @@ impl Store {
         .await
     }
 
-    fn writable(&self, key: &str) -> Result<Path, ObjectError> {
+    async fn writable(&self, key: &str) -> Result<Path, ObjectError> {
         if self.kind == Kind::Web {
             return Err(ObjectError::ReadOnly {
                 root: self.root.clone(),
             });
         }
-        self.checked(key)
+        self.checked(key).await
     }
 
-    fn checked(&self, key: &str) -> Result<Path, ObjectError> {
+    /// Where the object lies; refused unless it lies below the root once links are followed.
+    async fn checked(&self, key: &str) -> Result<Path, ObjectError> {
         let path = key::checked(key)?;
-        if !self.stays_inside(key) {
+        if !self.stays_inside(key).await? {
             return Err(ObjectError::Key {
                 key: key.to_owned(),
                 reason: "it is a link that leads out of the data root",
@@ -184,11 +177,13 @@ impl Store {
         Ok(self.location(&path))
     }
 
-    fn stays_inside(&self, key: &str) -> bool {
-        match &self.listing {
-            Listing::Folder(root) => folder::holds(root, key),
-            Listing::Pages(_) | Listing::Ordered | Listing::Whole => true,
-        }
+    async fn stays_inside(&self, key: &str) -> Result<bool, ObjectError> {
+        let Listing::Folder(root) = &self.listing else {
+            return Ok(true);
+        };
+        let (root, key) = (root.clone(), key.to_owned());
+        let held = tokio::task::spawn_blocking(move || folder::holds(&root, &key));
+        held.await.map_err(|error| self.failed(&error.to_string()))
     }
 
     fn location(&self, path: &Path) -> Path {

@@ -52,7 +52,7 @@ impl Store {
         let Some(sample) = SampleName::parse(key) else {
             let wanted = Wanted {
                 key,
-                location: self.checked(key)?,
+                location: self.checked(key).await?,
                 range: None,
                 etag: etag.map(str::to_owned),
                 limit,
@@ -74,7 +74,6 @@ impl Store {
     pub async fn read_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, ObjectError> {
         let size = range.end.saturating_sub(range.start);
         let Some(sample) = SampleName::parse(key) else {
-            self.checked(key)?;
             if size > LARGEST_READ {
                 return Err(self.too_large(key, size, LARGEST_READ));
             }
@@ -105,7 +104,7 @@ impl Store {
 
     /// What the store knows of an object without reading it.
     pub(super) async fn head(&self, key: &str) -> Result<ObjectMeta, ObjectError> {
-        let location = self.checked(key)?;
+        let location = self.checked(key).await?;
         let head = async {
             let head = self.store.head(&location).await;
             head.map_err(|error| self.error(&error, key))
@@ -123,7 +122,7 @@ impl Store {
     ) -> Result<Bytes, ObjectError> {
         let wanted = Wanted {
             key,
-            location: self.checked(object)?,
+            location: self.checked(object).await?,
             range: Some(range.clone()),
             etag,
             limit: LARGEST_READ,

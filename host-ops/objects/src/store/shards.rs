@@ -3,6 +3,7 @@
 use super::list::{LARGEST_PAGE, LISTING};
 use super::read::Wanted;
 use super::{Object, Page, Store};
+use crate::names::LeftOut;
 use crate::shards::{ArchiveError, Entry, Index, IndexBuilder, SampleName, ShardVersion, Version, is_shard};
 use crate::{Layout, ObjectError, key};
 use futures::{StreamExt, stream};
@@ -58,7 +59,8 @@ impl Store {
                 let keys = first.objects.iter().map(|object| object.key.as_str());
                 match Layout::of(keys) {
                     Layout::Shards => self.page_of_samples(None, limit).await,
-                    _ => Ok(first.cut(limit)),
+                    _ if limit == LARGEST_PAGE => Ok(first),
+                    _ => self.list(None, limit).await,
                 }
             }
         }
@@ -77,6 +79,7 @@ impl Store {
     async fn list_samples(&self, after: Option<&str>, limit: usize) -> Result<Page, ObjectError> {
         let until = Instant::now() + PAGE_TIME;
         let mut found = Vec::new();
+        let mut left_out = LeftOut::default();
         let mut after_shard = after.map(str::to_owned);
         if let Some(last) = after.and_then(SampleName::parse) {
             match self.shard(last.shard).await {
@@ -92,10 +95,15 @@ impl Store {
             for shard in shards.objects.iter().filter(|object| is_shard(&object.key)) {
                 if found.len() == limit || (!found.is_empty() && Instant::now() > until) {
                     let next = found.last().map(|last: &Object| last.key.clone());
-                    return Ok(Page { objects: found, next });
+                    return Ok(Page {
+                        objects: found,
+                        next,
+                        left_out,
+                    });
                 }
                 self.take(shard, "", limit, &mut found).await?;
             }
+            left_out.extend(shards.left_out);
             match shards.next {
                 Some(next) => after_shard = Some(next),
                 None => break,
@@ -104,7 +112,11 @@ impl Store {
         // The last shard may hold more than the page takes.
         let next = found.last().filter(|_| found.len() == limit);
         let next = next.map(|last| last.key.clone());
-        Ok(Page { objects: found, next })
+        Ok(Page {
+            objects: found,
+            next,
+            left_out,
+        })
     }
 
     /// Adds a shard's samples after `member`, until there are `limit`.
@@ -185,7 +197,7 @@ impl Store {
     }
 
     async fn read_through(&self, shard: &Object) -> Result<Index, ObjectError> {
-        let location = self.checked(&shard.key)?;
+        let location = self.checked(&shard.key).await?;
         let unreadable = |error: ArchiveError| ObjectError::Shard {
             key: shard.key.clone(),
             root: self.root.clone(),

@@ -23,6 +23,19 @@ pub(crate) struct Contents(Arc<Mutex<Inner>>);
 struct Inner {
     objects: BTreeMap<String, (Bytes, String)>,
     written: usize,
+    habit: Habit,
+}
+
+/// How listings go on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Habit {
+    /// After the key or the token that is asked for.
+    #[default]
+    GoesOn,
+    /// After the token; a key to start after is ignored.
+    StartsOver,
+    /// From the beginning, always.
+    NeverMoves,
 }
 
 impl Contents {
@@ -32,6 +45,10 @@ impl Contents {
         inner.written += 1;
         let etag = format!("version-{}", inner.written);
         inner.objects.insert(key.to_owned(), (body.into(), etag));
+    }
+
+    pub(crate) fn behave(&self, habit: Habit) {
+        self.0.lock().unwrap().habit = habit;
     }
 
     pub(crate) fn remove(&self, key: &str) {
@@ -126,9 +143,14 @@ impl S3 for Contents {
             return Err(s3_error!(NoSuchBucket));
         }
         let prefix = input.prefix.unwrap_or_default();
-        let after = input.continuation_token.or(input.start_after).unwrap_or_default();
         let most = input.max_keys.unwrap_or(1000).clamp(0, 1000) as usize;
         let inner = self.0.lock().unwrap();
+        let after = match inner.habit {
+            Habit::GoesOn => input.continuation_token.or(input.start_after),
+            Habit::StartsOver => input.continuation_token,
+            Habit::NeverMoves => None,
+        };
+        let after = after.unwrap_or_default();
         let mut found = inner
             .objects
             .range::<str, _>((Bound::Excluded(after.as_str()), Bound::Unbounded))

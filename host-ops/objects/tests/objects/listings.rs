@@ -1,6 +1,96 @@
 //! Thousands of keys.
 
+use crate::contents::Habit;
 use crate::server::S3Server;
+use frostline_objects::{ObjectError, Store};
+
+/// All keys, and how many names were left out, in pages of `limit`.
+async fn all(store: &Store, limit: usize) -> (Vec<String>, u64) {
+    let (mut keys, mut left_out, mut after) = (Vec::new(), 0, None);
+    loop {
+        let page = store.list(after.as_deref(), limit).await.unwrap();
+        keys.extend(page.objects.into_iter().map(|object| object.key));
+        left_out += page.left_out.count;
+        after = page.next;
+        if after.is_none() {
+            return (keys, left_out);
+        }
+    }
+}
+
+#[tokio::test]
+async fn keys_with_escapes_and_backslashes_are_listed_and_read() {
+    let server = S3Server::start().await;
+    let mut keys = ["cat%2F1.jpg", "cat\\2.jpg", "cat/3%5c.jpg", "50%.jpg", "a+b & c.jpg", "a%2e.jpg"];
+    for key in keys {
+        server.contents.put(&format!("root/{key}"), key);
+    }
+    keys.sort_unstable();
+    let folder = tempfile::tempdir().unwrap();
+    for key in keys {
+        let path = folder.path().join(key);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, key).unwrap();
+    }
+    let local = Store::open(folder.path().to_str().unwrap()).unwrap();
+    for store in [server.open("s3://photos/root"), local] {
+        assert_eq!(all(&store, 2).await, (keys.map(str::to_owned).into(), 0));
+        for object in store.list(None, 10).await.unwrap().objects {
+            let read = store.read(&object.key, object.etag.as_deref()).await.unwrap();
+            assert_eq!(read, object.key);
+        }
+    }
+}
+
+#[tokio::test]
+async fn names_that_are_no_keys_are_left_out_counted_and_named() {
+    let server = S3Server::start().await;
+    let keys = ["a/1.jpg", "b.jpg", "c.jpg", "d/2.jpg"];
+    let odd = ["/x.jpg", "a//1.jpg", "a/../2.jpg", "b./../c.jpg", "c\u{7f}.jpg", "z/./9.jpg", "%2e%2e/y.jpg"];
+    for key in keys.iter().chain(&odd).chain(&["folder/", "d/", ""]) {
+        server.contents.put(&format!("root/{key}"), "x");
+    }
+    let store = server.open("s3://photos/root");
+    for limit in [1, 2, 3, 1000] {
+        let found = all(&store, limit).await;
+        assert_eq!(found, (keys.map(str::to_owned).into(), odd.len() as u64), "pages of {limit}");
+    }
+    let left_out = store.list(None, 1000).await.unwrap().left_out;
+    assert_eq!(left_out.names.len(), 5);
+    assert!(left_out.names.contains(&"a//1.jpg".to_owned()), "{left_out:?}");
+}
+
+#[tokio::test]
+async fn a_page_without_a_key_is_not_the_end() {
+    let server = S3Server::start().await;
+    for number in 0..1500 {
+        server.contents.put(&format!("root//{number}.jpg"), "x");
+    }
+    server.contents.put("root/a.jpg", "x");
+    let found = all(&server.open("s3://photos/root"), 1000).await;
+    assert_eq!(found, (vec!["a.jpg".to_owned()], 1500));
+}
+
+#[tokio::test]
+async fn a_store_that_starts_over_for_every_page_gives_each_key_once() {
+    let server = S3Server::start().await;
+    let keys: Vec<String> = (0..1600).map(|number| format!("{number:04}.jpg")).collect();
+    for key in &keys {
+        server.contents.put(&format!("root/{key}"), "x");
+    }
+    let store = server.open("s3://photos/root");
+    server.contents.behave(Habit::StartsOver);
+    for limit in [1000, 300] {
+        assert!(all(&store, limit).await == (keys.clone(), 0), "pages of {limit}");
+    }
+    server.contents.behave(Habit::NeverMoves);
+    let first = store.list(None, 1000).await.unwrap();
+    let error = store.list(first.next.as_deref(), 1000).await.unwrap_err();
+    assert!(
+        matches!(&error, ObjectError::Store { reason, .. } if reason.contains("starts over")),
+        "{error}"
+    );
+}
 
 #[tokio::test]
 async fn thousands_of_keys_come_in_pages_that_join_to_all_of_them() {

@@ -1,0 +1,242 @@
+//! What stores list and what is no key.
+//!
+//! `object_store` refuses a whole listing for one name with an empty segment, `.`, `..` or a control character, and takes `a` for
+//! `a/` and `/a`. So such entries are cut out of a listing's answer before it is parsed, and their names are kept for whoever asked.
+
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use object_store::client::{
+    ClientOptions, HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService,
+    ReqwestConnector,
+};
+use object_store::path::Path;
+use percent_encoding::percent_decode_str;
+use quick_xml::Reader;
+use quick_xml::escape::unescape;
+use quick_xml::events::Event;
+use std::cell::RefCell;
+
+/// Names of those left out that are repeated: enough to know them by.
+const MOST_NAMES: usize = 5;
+
+/// The longest part of such a name that is repeated.
+const LONGEST_NAME: usize = 120;
+
+/// What a listing passed over: names that are no keys here, with an empty segment, `.`, `..`, a control character, bytes that are
+/// not UTF-8, more than 1,024 bytes, or a link that leads out of the root or nowhere.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// How many.
+    pub count: u64,
+    /// The first five, escaped and shortened.
+    pub names: Vec<String>,
+}
+
+impl LeftOut {
+    pub(crate) fn add(&mut self, name: &str) {
+        self.count += 1;
+        if self.names.len() < MOST_NAMES {
+            let shown = name.chars().take(LONGEST_NAME).flat_map(char::escape_debug);
+            self.names.push(shown.collect());
+        }
+    }
+
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.count += other.count;
+        let room = MOST_NAMES.saturating_sub(self.names.len());
+        self.names.extend(other.names.into_iter().take(room));
+    }
+}
+
+tokio::task_local! {
+    /// Names cut out of the answer to the listing that the present task waits for.
+    static CUT: RefCell<Vec<String>>;
+}
+
+/// What `listing` gives, and the names that were cut out of its answers.
+pub(crate) async fn listed<T>(listing: impl Future<Output = T>) -> (T, Vec<String>) {
+    let collected = async {
+        let result = listing.await;
+        (result, CUT.with(RefCell::take))
+    };
+    CUT.scope(RefCell::default(), collected).await
+}
+
+/// Connects as `object_store` does by itself; of listings it passes on what [`Path`] can say.
+#[derive(Debug)]
+pub(crate) struct Connector;
+
+impl HttpConnector for Connector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let client = ReqwestConnector::default().connect(options)?;
+        Ok(HttpClient::new(Filter(client)))
+    }
+}
+
+#[derive(Debug)]
+struct Filter(HttpClient);
+
+#[async_trait]
+impl HttpService for Filter {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let answer = self.0.execute(request).await?;
+        if CUT.try_with(|_| ()).is_err() || !answer.status().is_success() {
+            return Ok(answer);
+        }
+        let (parts, body) = answer.into_parts();
+        let (body, mut names) = cut(body.bytes().await?);
+        CUT.with(|all| all.borrow_mut().append(&mut names));
+        Ok(HttpResponse::from_parts(parts, body.into()))
+    }
+}
+
+/// A listing (of S3, Google, Azure or WebDAV) without the entries whose names are no keys, and those names, less the markers that
+/// stand for folders. What is no such listing stays as it is.
+fn cut(body: Bytes) -> (Bytes, Vec<String>) {
+    let mut reader = Reader::from_reader(body.as_ref());
+    let (mut kept, mut copied, mut names) = (BytesMut::new(), 0, Vec::new());
+    let mut entry: Option<(usize, Name)> = None;
+    loop {
+        let before = position(&reader);
+        match reader.read_event() {
+            Ok(Event::Start(tag)) => match (tag.local_name().as_ref(), &mut entry) {
+                (b"Contents" | b"Blob" | b"response", _) => entry = Some((before, Name::Key)),
+                (b"Key" | b"Name" | b"href", Some((_, name @ Name::Key))) => {
+                    let is_address = tag.local_name().as_ref() == b"href";
+                    match reader.read_text(tag.name()) {
+                        Ok(raw) => *name = Name::of(&String::from_utf8_lossy(&raw), is_address),
+                        Err(_) => return (body, Vec::new()),
+                    }
+                }
+                _ => {}
+            },
+            Ok(Event::End(tag)) if matches!(tag.local_name().as_ref(), b"Contents" | b"Blob" | b"response") => {
+                if let Some((start, name @ (Name::Marker | Name::Odd(_)))) = entry.take() {
+                    kept.extend_from_slice(body.get(copied..start).unwrap_or_default());
+                    copied = position(&reader);
+                    names.extend(name.odd());
+                }
+            }
+            Ok(Event::Eof) => break,
+            Ok(_) => {}
+            // `object_store` says what is wrong with it.
+            Err(_) => return (body, Vec::new()),
+        }
+    }
+    if copied == 0 {
+        return (body, names);
+    }
+    kept.extend_from_slice(body.get(copied..).unwrap_or_default());
+    (kept.freeze(), names)
+}
+
+fn position(reader: &Reader<&[u8]>) -> usize {
+    usize::try_from(reader.buffer_position()).unwrap_or(usize::MAX)
+}
+
+/// What an entry's name is.
+enum Name {
+    Key,
+    /// A folder, as consoles and Hadoop write one: its name ends in a slash.
+    Marker,
+    Odd(String),
+}
+
+impl Name {
+    /// Judges a name as it stands in the document; an address names the object by its path.
+    fn of(raw: &str, is_address: bool) -> Self {
+        let Ok(name) = unescape(raw) else {
+            return Self::Odd(raw.to_owned());
+        };
+        let name = if is_address { path(&name) } else { Some(name.into_owned()) };
+        let Some(name) = name else {
+            return Self::Odd(raw.to_owned());
+        };
+        let plain = name.strip_suffix('/').unwrap_or(&name);
+        match Path::parse(plain) {
+            Ok(path) if path.as_ref() != plain => Self::Odd(name),
+            // WebDAV's folders are told apart by `object_store`, which needs one entry at least.
+            Ok(_) if plain.len() < name.len() && !is_address => Self::Marker,
+            Ok(_) => Self::Key,
+            Err(_) => Self::Odd(name),
+        }
+    }
+
+    fn odd(self) -> Option<String> {
+        match self {
+            Self::Odd(name) => Some(name),
+            Self::Key | Self::Marker => None,
+        }
+    }
+}
+
+/// The path of an address, decoded, without its first slash; none where it is no text.
+fn path(address: &str) -> Option<String> {
+    let path = match address.split_once("://") {
+        Some((_, rest)) => rest.split_once('/').map_or("", |(_, path)| path),
+        None => address.strip_prefix('/').unwrap_or(address),
+    };
+    let decoded = percent_decode_str(path).decode_utf8().ok()?;
+    Some(decoded.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn s3(names: &[&str]) -> Bytes {
+        let entries: String = names
+            .iter()
+            .map(|name| format!("<Contents><Key>{name}</Key><Size>1</Size></Contents>\n"))
+            .collect();
+        format!("<?xml version=\"1.0\"?><ListBucketResult><Name>photos</Name>{entries}</ListBucketResult>").into()
+    }
+
+    #[test]
+    fn what_is_no_key_is_cut_out_and_named() {
+        let odd = ["a//b.jpg", "../c.jpg", "/d.jpg", "e/./f.jpg", "g&#1;.jpg", "h&#x0;.jpg"];
+        let plain = ["a/b.jpg", "a%2Fb.jpg", "x\\y.jpg", "R&amp;B.jpg", "<![CDATA[c]]>.jpg"];
+        let (body, names) = cut(s3(&[odd.as_slice(), &["folder/"], &plain].concat()));
+        assert_eq!(names.len(), odd.len(), "{names:?}");
+        assert!(names.contains(&"g\u{1}.jpg".to_owned()) && !names.contains(&"folder/".to_owned()));
+        let text = String::from_utf8(body.to_vec()).unwrap();
+        assert_eq!(text.matches("<Contents>").count(), plain.len(), "{text}");
+        assert!(plain.iter().all(|name| text.contains(name)), "{text}");
+    }
+
+    #[test]
+    fn what_is_no_listing_stays_as_it_is() {
+        for body in ["", "{\"token\": \"<Key>\"}", "<Contents><Key>a//b", "\u{0}<<>"] {
+            let body = Bytes::from(body);
+            assert_eq!(cut(body.clone()), (body, Vec::new()));
+        }
+        let fine = s3(&["a", "b/c"]);
+        assert_eq!(cut(fine.clone()), (fine, Vec::new()));
+    }
+
+    #[test]
+    fn addresses_are_judged_by_what_they_stand_for() {
+        for (address, fine) in [
+            ("/photos/", true),
+            ("/photos/a%20b.jpg", true),
+            ("https://host:8080/photos/a.jpg", true),
+            ("/photos/a%0Ab.jpg", false),
+            ("/photos//a.jpg", false),
+            ("/photos/%ff.jpg", false),
+        ] {
+            assert_eq!(matches!(Name::of(address, true), Name::Key), fine, "{address}");
+        }
+    }
+
+    #[test]
+    fn names_are_shown_escaped_and_not_all_of_them() {
+        let mut left_out = LeftOut::default();
+        for number in 0..9 {
+            left_out.add(&format!("{number}\n\u{1b}[31m{}", "x".repeat(500)));
+        }
+        let mut both = left_out.clone();
+        both.extend(left_out);
+        assert_eq!((both.count, both.names.len()), (18, MOST_NAMES));
+        assert!(both.names[0].starts_with("0\\n\\u{1b}") && both.names[0].len() < 200);
+    }
+}
