@@ -31,7 +31,7 @@ pub enum ImageError {
     #[error("the object is empty; replace it by a JPEG, PNG, WebP or GIF image")]
     Empty,
     /// None of the formats.
-    #[error("not a JPEG, PNG, WebP or GIF: it starts with {start}")]
+    #[error("not a JPEG, PNG, WebP or GIF: it starts with {start}; remove the object, or convert it")]
     Unrecognised {
         /// The first bytes, as text where printable and hex.
         start: String,
@@ -45,7 +45,7 @@ pub enum ImageError {
         what: String,
     },
     /// The data breaks the format's rules.
-    #[error("malformed {format}: {reason}")]
+    #[error("malformed {format}: {reason}; remove the object, or replace it")]
     Malformed {
         /// What it claims to be.
         format: ImageFormat,

@@ -4,7 +4,8 @@
 //! in it, so nothing is taken over but the error code, the HTTP status, and what the operating system said.
 
 use crate::ObjectError;
-use crate::open::Kind;
+use crate::open::{Credentials, Kind};
+use crate::store::LISTING;
 use object_store::Error;
 use object_store::client::{HttpError, HttpErrorKind};
 
@@ -12,51 +13,92 @@ use object_store::client::{HttpError, HttpErrorKind};
 const LONGEST_REASON: usize = 200;
 
 /// Codes for credentials that are wrong, over, or not allowed enough.
-const REFUSALS: [&str; 8] = [
+const REFUSALS: [&str; 12] = [
     "AccessDenied",
     "AuthenticationFailed",
+    "AuthenticationRequired",
     "AuthorizationFailure",
     "ExpiredToken",
     "InvalidAccessKeyId",
+    "InvalidSecurity",
     "InvalidToken",
+    "NoAuthenticationInformation",
+    "PublicAccessNotPermitted",
     "RequestTimeTooSkewed",
     "SignatureDoesNotMatch",
 ];
 
+/// Codes for a bucket that is not there.
+const NO_BUCKET: [&str; 5] = [
+    "ContainerBeingDeleted",
+    "ContainerNotFound",
+    "InvalidBucketName",
+    "InvalidResourceName",
+    "NoSuchBucket",
+];
+
+/// Codes for a bucket that lies in another region than requests are signed for.
+const ELSEWHERE: [&str; 4] = [
+    "AuthorizationHeaderMalformed",
+    "IllegalLocationConstraintException",
+    "PermanentRedirect",
+    "TemporaryRedirect",
+];
+
+/// What `object_store` says of a redirect that leads nowhere.
+const BARE_REDIRECT: &str = "redirect without LOCATION";
+
 /// A store's error about `key`; `credentials` tells whether any were given.
-pub(crate) fn explain(error: &Error, root: &str, key: &str, kind: Kind, credentials: bool) -> ObjectError {
+pub(crate) fn explain(
+    error: &Error,
+    root: &str,
+    key: &str,
+    kind: Kind,
+    credentials: Credentials,
+) -> ObjectError {
     let (root, key) = (root.to_owned(), key.to_owned());
-    let code = code(&error.to_string());
+    let text = error.to_string();
+    let code = code(&text);
+    let denied = |reason: &str| ObjectError::Denied {
+        key: key.clone(),
+        root: root.clone(),
+        reason: reason.to_owned(),
+        advice: match credentials {
+            Credentials::Unsigned => kind.unsigned_advice(),
+            Credentials::Given | Credentials::Missing => kind.credentials_advice(),
+        },
+    };
     match (error, code.as_deref()) {
-        (_, Some("NoSuchBucket" | "ContainerNotFound")) => ObjectError::NoSuchRoot {
+        (_, Some(code)) if NO_BUCKET.contains(&code) => ObjectError::NoSuchRoot {
             root,
-            advice: kind.address_advice(),
+            advice: kind.bucket_advice(),
+        },
+        (_, Some(code)) if ELSEWHERE.contains(&code) => elsewhere(root, code, &text),
+        (_, Some(code)) if REFUSALS.contains(&code) => denied(code),
+        // Azure does not tell strangers what is there.
+        (Error::NotFound { .. }, Some(code @ "ResourceNotFound"))
+            if kind == Kind::Azure && credentials == Credentials::Unsigned =>
+        {
+            denied(code)
+        }
+        // A bucket that is there has a listing, however little is in it.
+        (Error::NotFound { .. }, _) if key == LISTING && kind.is_remote() => ObjectError::NoSuchRoot {
+            root,
+            advice: kind.bucket_advice(),
         },
         (Error::NotFound { .. }, _) => ObjectError::NotFound { key, root },
         (Error::Precondition { .. } | Error::NotModified { .. }, _) => ObjectError::Changed { key, root },
         (Error::AlreadyExists { .. }, _) => ObjectError::AlreadyThere { key, root },
         (Error::PermissionDenied { .. } | Error::Unauthenticated { .. }, _) => {
-            let reason = code.unwrap_or_else(|| "access denied".to_owned());
-            ObjectError::Denied {
-                key,
-                root,
-                reason,
-                advice: kind.credentials_advice(),
-            }
+            denied(code.as_deref().unwrap_or("access denied"))
         }
-        // Listings come as errors of no class, whatever their status was.
-        (_, Some(code)) if REFUSALS.contains(&code) => ObjectError::Denied {
-            key,
-            root,
-            reason: code.to_owned(),
-            advice: kind.credentials_advice(),
-        },
+        (_, None) if text.contains(BARE_REDIRECT) => elsewhere(root, "a redirect", &text),
         (_, Some(code)) => ObjectError::Store {
             key,
             root,
             reason: format!("it answered {code}"),
         },
-        _ if !credentials => ObjectError::NoCredentials {
+        _ if credentials == Credentials::Missing => ObjectError::NoCredentials {
             root,
             advice: kind.missing_credentials_advice(),
         },
@@ -78,11 +120,30 @@ pub(crate) fn explain(error: &Error, root: &str, key: &str, kind: Kind, credenti
     }
 }
 
+/// The bucket lies in another region than requests are signed for; some stores say in which.
+fn elsewhere(root: String, answer: &str, text: &str) -> ObjectError {
+    let region = element(text, "Region");
+    let region = region.map_or_else(|| "the bucket's".to_owned(), |region| format!("'{region}'"));
+    ObjectError::Root {
+        root,
+        reason: format!(
+            "the bucket lies in another region than the one that requests are signed for (it answered {answer}); set AWS_REGION to \
+             {region} in the environment of this process"
+        ),
+    }
+}
+
 /// The code of an error document, such as `SlowDown`. S3, Google and Azure write it alike.
 fn code(text: &str) -> Option<String> {
-    let (code, _) = text.split_once("<Code>")?.1.split_once("</Code>")?;
-    let plain = code.len() <= 64 && code.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    plain.then(|| code.to_owned())
+    element(text, "Code")
+}
+
+/// What an element of an error document holds, where it is a plain word.
+fn element(text: &str, name: &str) -> Option<String> {
+    let (_, rest) = text.split_once(&format!("<{name}>"))?;
+    let (word, _) = rest.split_once(&format!("</{name}>"))?;
+    let plain = word.len() <= 64 && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    plain.then(|| word.to_owned())
 }
 
 /// The HTTP status, for an answer that is no error document.
@@ -136,7 +197,7 @@ mod tests {
             "s3://photos",
             "a.jpg",
             Kind::S3,
-            true,
+            Credentials::Given,
         )
     }
 
@@ -151,7 +212,7 @@ mod tests {
             "s3://photos",
             "a.jpg",
             Kind::S3,
-            true,
+            Credentials::Given,
         );
         assert!(matches!(&denied, ObjectError::Denied { reason, .. } if reason == "SignatureDoesNotMatch"));
         let page = generic("Server returned non-2xx status code: 502 Bad Gateway: <html>token abc123</html>");
@@ -174,11 +235,11 @@ mod tests {
         let bucket = missing("404 Not Found: <Error><Code>NoSuchBucket</Code></Error>");
         let object = missing("404 Not Found: <Error><Code>NoSuchKey</Code></Error>");
         assert!(matches!(
-            explain(&bucket, "r", "k", Kind::S3, true),
+            explain(&bucket, "r", "k", Kind::S3, Credentials::Given),
             ObjectError::NoSuchRoot { .. }
         ));
         assert!(matches!(
-            explain(&object, "r", "k", Kind::S3, true),
+            explain(&object, "r", "k", Kind::S3, Credentials::Given),
             ObjectError::NotFound { .. }
         ));
         let other = Error::Generic {
@@ -186,8 +247,43 @@ mod tests {
             source: "no route to the instance's metadata".into(),
         };
         assert!(matches!(
-            explain(&other, "r", "k", Kind::S3, false),
+            explain(&other, "r", "k", Kind::S3, Credentials::Missing),
             ObjectError::NoCredentials { .. }
         ));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_root_is_told_with_what_to_do() {
+        let body = |code: &str| format!("status code: 400 Bad Request: <Error><Code>{code}</Code><Region>eu-west-1</Region></Error>");
+        let listing = |source: &str, kind, credentials| {
+            let source = source.to_owned().into();
+            let error = Error::Generic { store: "S3", source };
+            explain(&error, "s3://photos", LISTING, kind, credentials).to_string()
+        };
+        for (source, said) in [
+            (body("AuthorizationHeaderMalformed"), "set AWS_REGION to 'eu-west-1'"),
+            (body("PermanentRedirect"), "set AWS_REGION to 'eu-west-1'"),
+            (format!("Received {BARE_REDIRECT}, this"), "set AWS_REGION to the bucket's"),
+            (body("NoSuchBucket"), "check the bucket's name"),
+            (body("InvalidBucketName"), "check the bucket's name"),
+        ] {
+            let text = listing(&source, Kind::S3, Credentials::Given);
+            assert!(text.contains(said), "{text}");
+        }
+        let text = listing(&body("AccessDenied"), Kind::S3, Credentials::Unsigned);
+        assert!(text.contains("AWS_SKIP_SIGNATURE") && text.contains("AWS_ACCESS_KEY_ID"), "{text}");
+        for code in ["PublicAccessNotPermitted", "NoAuthenticationInformation"] {
+            let text = listing(&body(code), Kind::Azure, Credentials::Unsigned);
+            assert!(text.contains("AZURE_SKIP_SIGNATURE"), "{text}");
+        }
+        let missing = |key: &str, code: &str, kind, credentials| {
+            let source = body(code).into();
+            let path = key.to_owned();
+            explain(&Error::NotFound { path, source }, "r", key, kind, credentials)
+        };
+        let hidden = missing("a.jpg", "ResourceNotFound", Kind::Azure, Credentials::Unsigned);
+        assert!(matches!(hidden, ObjectError::Denied { .. }), "{hidden}");
+        let bucket = missing(LISTING, "", Kind::Google, Credentials::Given);
+        assert!(matches!(bucket, ObjectError::NoSuchRoot { .. }), "{bucket}");
     }
 }

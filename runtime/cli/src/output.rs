@@ -68,11 +68,23 @@ pub(crate) fn bytes(count: u64) -> String {
     }
 }
 
-/// Says on standard error that a host went down or came back, for commands that show no other events.
+/// Says on standard error that a host went down or came back, or that the store holds what is no key, for commands that show no
+/// other events.
 pub(crate) fn warn_of_host(event: &Event) {
-    if let Event::Host { host, state, reason } = event {
-        eprintln!("{}", host_line(host, *state, reason));
+    match event {
+        Event::Host { host, state, reason } => eprintln!("{}", host_line(host, *state, reason)),
+        Event::LeftOut { count, names } => eprintln!("{}", left_out_line(*count, names)),
+        _ => {}
     }
+}
+
+fn left_out_line(count: u64, names: &[String]) -> String {
+    let more = if count > names.len() as u64 { ", .." } else { "" };
+    format!(
+        "left out   {count} names in the store that are no keys, with an empty segment, dot segments, control characters or bytes that are \
+         no text, or links that lead out: {}{more}",
+        names.join(", ")
+    )
 }
 
 fn host_line(host: &str, state: HostState, reason: &str) -> String {
@@ -185,6 +197,7 @@ fn text(event: &Event) -> Option<String> {
                 classes.len()
             )
         }
+        Event::LeftOut { count, names } => left_out_line(*count, names),
         Event::Upload {
             what,
             name,

@@ -139,7 +139,7 @@ pub enum TrainerError {
     },
     /// A sample cannot be used, and the job is to fail on such.
     #[error(
-        "the object '{key}' cannot be used: {message}; remove or replace it, or skip such objects with --on-bad-sample skip"
+        "the object '{key}' cannot be used: {message}; --on-bad-sample skip goes on without such objects"
     )]
     BadSample {
         /// The object's key.

@@ -41,7 +41,7 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
     let model = job.model.clone();
     let network = blocking(move || Ok(model.network()?)).await?;
     let pixels = notes::pixels(&job.model, &network, job.pixels)?;
-    let samples = samples(job, &network, hosts.objects(&job.root, job.layout).await?)?;
+    let samples = samples(job, &network, hosts.objects(&job.root, job.layout, events).await?)?;
     let interrupt = Interrupt::new();
     let (model, batch, options, guard) = (
         job.model.clone(),

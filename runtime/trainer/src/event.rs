@@ -21,6 +21,15 @@ pub enum Event {
         /// Training batches an epoch has while no sample is skipped.
         steps_per_epoch: usize,
     },
+    /// The store holds names that are no keys (an empty segment, `.`, `..`, a control character, not UTF-8) or links that lead out of
+    /// the root; they are no samples.
+    #[serde(rename = "left_out")]
+    LeftOut {
+        /// How many.
+        count: u64,
+        /// The first few, escaped and shortened.
+        names: Vec<String>,
+    },
     /// A guest or a model is on the host now.
     Upload {
         /// Which of the two.

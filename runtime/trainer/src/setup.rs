@@ -63,7 +63,7 @@ pub(crate) async fn prepare(
     events: &Events,
 ) -> Result<Prepared, TrainerError> {
     check_settings(job)?;
-    let objects = hosts.objects(&job.root, job.layout).await?;
+    let objects = hosts.objects(&job.root, job.layout, events).await?;
     let dataset = Dataset::from_listing(&job.root, objects, job.validation_share, job.seed)?;
     events(Event::Dataset {
         classes: dataset.classes.clone(),

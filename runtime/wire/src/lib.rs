@@ -36,7 +36,7 @@ pub use error::{ErrorBody, ErrorClass};
 pub use frame_error::FrameError;
 pub use measure::measure;
 pub use messages::{
-    CutInfo, DescriptionRequest, ExtractionRequest, GuestInfo, Layout, Load, ModelInfo, ObjectInfo,
+    CutInfo, DescriptionRequest, ExtractionRequest, GuestInfo, Layout, LeftOut, Load, ModelInfo, ObjectInfo,
     ObjectPage, Pin, RequestedSample, listing_order,
 };
 pub use profile::{CutProfile, Encoded, Linear, Place, Profile, ProfileRequest};

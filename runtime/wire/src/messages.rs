@@ -162,13 +162,33 @@ pub fn listing_order(key: &str) -> (&str, &str) {
 }
 
 /// A page of `GET /v1/objects?root=&after=&layout=`, ascending by [`listing_order`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectPage {
     /// The objects.
     pub objects: Vec<ObjectInfo>,
     /// Pass as `after` for the next page; absent on the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    /// What was passed over up to `next`; absent where nothing was.
+    #[serde(default, skip_serializing_if = "LeftOut::is_empty")]
+    pub left_out: LeftOut,
+}
+
+/// Names in a store that are no keys: with an empty segment, `.`, `..`, a control character or bytes that are not UTF-8; and links that
+/// lead out of the root or nowhere.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// How many.
+    pub count: u64,
+    /// The first few, escaped and shortened.
+    pub names: Vec<String>,
+}
+
+impl LeftOut {
+    /// Whether nothing was.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
 }
 
 /// How busy a host is: `GET /v1/load`.

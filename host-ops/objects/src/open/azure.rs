@@ -1,11 +1,14 @@
 //! `az://container/prefix`, and Hadoop's `abfss://container@account.dfs.core.windows.net/prefix`: Azure's blob storage.
 
-use super::{Kind, Listing, Opened, Variables, client, known, plain_http, prefix, refused, retry};
+use super::{Credentials, Kind, Listing, Opened, Variables, client, known, plain_http, prefix, refused, retry};
 use crate::ObjectError;
 use crate::names::Connector;
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use std::sync::Arc;
-use url::Url;
+use url::{Host, Url};
+
+const UNUSABLE: &str = "its credentials cannot be used; check that AZURE_STORAGE_ACCOUNT_KEY is the account's key as the portal shows \
+                        it (in base64), or AZURE_STORAGE_SAS_TOKEN a whole token, and the other AZURE_* settings";
 
 /// The settings that give credentials.
 const CREDENTIALS: [AzureConfigKey; 5] = [
@@ -29,6 +32,9 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
         variables,
         "AZURE_ALLOW_HTTP",
     )?;
+    if let Some(endpoint) = endpoint {
+        check_endpoint(root, endpoint, variables.get("AZURE_STORAGE_ACCOUNT_NAME"))?;
+    }
     let builder = MicrosoftAzureBuilder::new()
         .with_http_connector(Connector)
         .with_client_options(client().with_allow_http(plain))
@@ -36,10 +42,9 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
     let settings = known::<AzureConfigKey>(variables, "AZURE_").into_iter();
     let builder = settings.fold(builder, |builder, (key, value)| builder.with_config(key, value));
     let builder = with_container(root, url, builder)?;
-    let credentials = has_credentials(&builder);
-    let store = builder
-        .build()
-        .map_err(|error| refused(root, &error.to_string()))?;
+    let credentials = credentials(&builder);
+    // The builder's own words can repeat parts of the key.
+    let store = builder.build().map_err(|_| refused(root, UNUSABLE))?;
     let store = Arc::new(store);
     Ok(Opened {
         store: Arc::clone(&store) as _,
@@ -79,27 +84,44 @@ fn with_container(
     Ok(builder.with_container_name(container))
 }
 
-fn has_credentials(builder: &MicrosoftAzureBuilder) -> bool {
+/// Refuses the address of a server that keeps several accounts, as emulators do, without one of them: it would take the container
+/// for the account.
+fn check_endpoint(root: &str, endpoint: &str, account: Option<&String>) -> Result<(), ObjectError> {
+    let Ok(url) = Url::parse(endpoint) else {
+        return Ok(());
+    };
+    let several = match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(_) | Host::Ipv6(_)) => true,
+        None => false,
+    };
+    if !several || url.path() != "/" {
+        return Ok(());
+    }
+    let address = url.as_str().trim_end_matches('/');
+    let account = account.map_or("account", String::as_str);
+    let reason = format!("AZURE_STORAGE_ENDPOINT names no account; set it to {address}/{account}");
+    Err(refused(root, &reason))
+}
+
+fn credentials(builder: &MicrosoftAzureBuilder) -> Credentials {
     let is_set = |key| {
         builder
             .get_config_value(&key)
             .is_some_and(|value| value == "true")
     };
-    [
-        AzureConfigKey::SkipSignature,
-        AzureConfigKey::UseEmulator,
-        AzureConfigKey::UseAzureCli,
-    ]
-    .into_iter()
-    .any(is_set)
+    let given = is_set(AzureConfigKey::UseEmulator)
+        || is_set(AzureConfigKey::UseAzureCli)
         || CREDENTIALS
             .iter()
-            .any(|key| builder.get_config_value(key).is_some())
+            .any(|key| builder.get_config_value(key).is_some());
+    Credentials::of(is_set(AzureConfigKey::SkipSignature), given)
 }
 
 #[cfg(test)]
 mod tests {
     use crate::ObjectError;
+    use crate::open::Credentials;
     use crate::open::tests::with;
 
     #[test]
@@ -110,13 +132,32 @@ mod tests {
             "{error}"
         );
         let account = ("AZURE_STORAGE_ACCOUNT_NAME", "account");
-        assert!(!with("az://photos/x", &[account]).unwrap().credentials);
+        let opened = with("az://photos/x", &[account]).unwrap();
+        assert_eq!(opened.credentials, Credentials::Missing);
         let key = ("AZURE_STORAGE_ACCOUNT_KEY", "a2V5");
         for root in ["az://photos/x", "abfs://photos/x"] {
             let opened = with(root, &[account, key]).unwrap();
-            assert!(opened.credentials && opened.prefix.as_ref() == "x", "{root}");
+            assert!(
+                opened.credentials == Credentials::Given && opened.prefix.as_ref() == "x",
+                "{root}"
+            );
         }
         let hadoop = "abfss://photos@account.dfs.core.windows.net/a/b";
         assert_eq!(with(hadoop, &[key]).unwrap().prefix.as_ref(), "a/b");
+    }
+
+    #[test]
+    fn an_endpoint_without_its_account_and_a_key_that_is_none_are_told() {
+        let account = ("AZURE_STORAGE_ACCOUNT_NAME", "devstore");
+        let key = ("AZURE_STORAGE_ACCOUNT_KEY", "a2V5");
+        let refused = |settings: &[(&str, &str)]| with("az://photos", settings).map(drop).unwrap_err().to_string();
+        for near in ["http://127.0.0.1:10000", "http://localhost:10000/"] {
+            let error = refused(&[account, key, ("AZURE_STORAGE_ENDPOINT", near)]);
+            assert!(error.contains(":10000/devstore"), "{error}");
+        }
+        let whole = ("AZURE_STORAGE_ENDPOINT", "http://127.0.0.1:10000/devstore");
+        with("az://photos", &[account, key, whole]).unwrap();
+        let error = refused(&[account, ("AZURE_STORAGE_ACCOUNT_KEY", "geheim!")]);
+        assert!(error.contains("AZURE_STORAGE_ACCOUNT_KEY") && !error.contains("geheim"), "{error}");
     }
 }

@@ -1,6 +1,6 @@
 //! A folder of this machine.
 
-use super::{Kind, Listing, Opened, refused};
+use super::{Credentials, Kind, Listing, Opened, refused};
 use crate::ObjectError;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
@@ -26,6 +26,6 @@ pub(super) fn open(root: &str, folder: PathBuf) -> Result<Opened, ObjectError> {
         listing: Listing::Folder(folder),
         prefix: Path::default(),
         kind: Kind::Folder,
-        credentials: true,
+        credentials: Credentials::Given,
     })
 }

@@ -1,6 +1,6 @@
 //! `gs://bucket/prefix`: Google Cloud Storage.
 
-use super::{Kind, Listing, Opened, Variables, client, known, plain_http, prefix, refused, retry};
+use super::{Credentials, Kind, Listing, Opened, Variables, client, known, plain_http, prefix, refused, retry};
 use crate::ObjectError;
 use crate::names::Connector;
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
@@ -40,7 +40,9 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
     let settings = known::<GoogleConfigKey>(variables, "GOOGLE_").into_iter();
     let builder = settings.fold(builder, |builder, (key, value)| builder.with_config(key, value));
     let builder = builder.with_bucket_name(bucket);
-    let credentials = has_credentials(&builder, variables);
+    let skipped = builder.get_config_value(&GoogleConfigKey::SkipSignature);
+    let unsigned = skipped.is_some_and(|value| value == "true");
+    let credentials = Credentials::of(unsigned, has_credentials(&builder, variables));
     // The builder's own words can repeat parts of the key.
     let store = builder.build().map_err(|_| refused(root, UNUSABLE))?;
     let store = Arc::new(store);
@@ -54,12 +56,10 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
 }
 
 fn has_credentials(builder: &GoogleCloudStorageBuilder, variables: &Variables) -> bool {
-    let skipped = builder.get_config_value(&GoogleConfigKey::SkipSignature);
     let login = variables
         .get("HOME")
         .is_some_and(|home| Path::new(home).join(LOGIN).exists());
     login
-        || skipped.is_some_and(|value| value == "true")
         || CREDENTIALS
             .iter()
             .any(|key| builder.get_config_value(key).is_some())

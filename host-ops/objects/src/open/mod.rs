@@ -26,8 +26,28 @@ pub(crate) struct Opened {
     /// What stands before every key.
     pub(crate) prefix: Path,
     pub(crate) kind: Kind,
-    /// Whether credentials were given, where some are needed.
-    pub(crate) credentials: bool,
+    pub(crate) credentials: Credentials,
+}
+
+/// What requests are signed with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Credentials {
+    /// Some were given, or none are needed.
+    Given,
+    /// Nothing, as the settings ask for.
+    Unsigned,
+    /// Nothing was given: the machine's own role, if it has one.
+    Missing,
+}
+
+impl Credentials {
+    fn of(unsigned: bool, given: bool) -> Self {
+        match (unsigned, given) {
+            (true, _) => Self::Unsigned,
+            (false, true) => Self::Given,
+            (false, false) => Self::Missing,
+        }
+    }
 }
 
 /// How a page of keys is found.
@@ -110,7 +130,42 @@ impl Kind {
         }
     }
 
-    /// What to look at when nothing answers, or there is no such bucket.
+    /// How to sign requests where a store does not let everybody in.
+    pub(crate) fn unsigned_advice(self) -> &'static str {
+        match self {
+            Self::S3 => {
+                "requests are not signed (AWS_SKIP_SIGNATURE=true) and it does not let everybody in; unset it, and set \
+                 AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment of this process"
+            }
+            Self::Google => {
+                "requests are not signed (GOOGLE_SKIP_SIGNATURE=true) and it does not let everybody in; unset it, and set \
+                 GOOGLE_APPLICATION_CREDENTIALS in the environment of this process"
+            }
+            Self::Azure => {
+                "requests are not signed (AZURE_SKIP_SIGNATURE=true) and it does not let everybody in; unset it, and set \
+                 AZURE_STORAGE_ACCOUNT_KEY in the environment of this process"
+            }
+            Self::Folder | Self::Memory | Self::Web => self.credentials_advice(),
+        }
+    }
+
+    /// What to look at when there is no such bucket.
+    pub(crate) fn bucket_advice(self) -> &'static str {
+        match self {
+            Self::S3 => {
+                "check the bucket's name and, where the store is not Amazon's, that AWS_ENDPOINT_URL names it; buckets are never \
+                 created here"
+            }
+            Self::Google => "check the bucket's name and, if it is set, GOOGLE_BASE_URL; buckets are never created here",
+            Self::Azure => {
+                "check the container's name, AZURE_STORAGE_ACCOUNT_NAME and, if it is set, AZURE_STORAGE_ENDPOINT; containers are \
+                 never created here"
+            }
+            Self::Folder | Self::Memory | Self::Web => "check the address",
+        }
+    }
+
+    /// What to look at when nothing answers.
     pub(crate) fn address_advice(self) -> &'static str {
         match self {
             Self::S3 => "check that it runs and that AWS_ENDPOINT_URL names it",
@@ -146,7 +201,7 @@ pub(crate) fn open(root: &str, variables: &Variables) -> Result<Opened, ObjectEr
             listing: Listing::Ordered,
             prefix: prefix(root, &url)?,
             kind: Kind::Memory,
-            credentials: true,
+            credentials: Credentials::Given,
         }),
         "s3" | "s3a" => s3::open(root, &url, variables),
         "gs" => google::open(root, &url, variables),
@@ -319,7 +374,7 @@ pub(crate) mod tests {
             opens(&[far, (permission, "true")]).unwrap();
             opens(&[(endpoint, "https://store.example")]).unwrap();
             for near in ["127.0.0.1", "localhost", "[::1]"] {
-                opens(&[(endpoint, &format!("http://{near}:9000"))]).unwrap();
+                opens(&[(endpoint, &format!("http://{near}:9000/account"))]).unwrap();
             }
         }
     }

@@ -1,7 +1,7 @@
 //! `s3://bucket/prefix`: Amazon's S3 and whatever speaks its protocol.
 
 use super::profile::Profile;
-use super::{Kind, Listing, Opened, Variables, client, known, plain_http, prefix, profile, refused, retry};
+use super::{Credentials, Kind, Listing, Opened, Variables, client, known, plain_http, prefix, profile, refused, retry};
 use crate::ObjectError;
 use crate::names::Connector;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -32,7 +32,7 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
     let settings = known::<AmazonS3ConfigKey>(variables, "AWS_").into_iter();
     let builder = settings.fold(builder, |builder, (key, value)| builder.with_config(key, value));
     let builder = with_profile(root, builder, variables)?.with_bucket_name(bucket);
-    let credentials = has_credentials(&builder);
+    let credentials = Credentials::of(is_unsigned(&builder), has_credentials(&builder));
     let endpoint = builder
         .get_config_value(&AmazonS3ConfigKey::S3Endpoint)
         .or_else(|| builder.get_config_value(&AmazonS3ConfigKey::Endpoint));
@@ -67,7 +67,7 @@ fn with_profile(
     builder: AmazonS3Builder,
     variables: &Variables,
 ) -> Result<AmazonS3Builder, ObjectError> {
-    let given = has_credentials(&builder);
+    let given = is_unsigned(&builder) || has_credentials(&builder);
     let profile = match profile::read(variables, !given) {
         // Nobody asked for it, and the keys are there.
         Err(_) if given && !variables.contains_key("AWS_PROFILE") => Profile::default(),
@@ -100,26 +100,31 @@ fn with_profile(
     Ok(builder)
 }
 
-fn has_credentials(builder: &AmazonS3Builder) -> bool {
+fn is_unsigned(builder: &AmazonS3Builder) -> bool {
     let skipped = builder.get_config_value(&AmazonS3ConfigKey::SkipSignature);
     skipped.is_some_and(|value| value == "true")
-        || CREDENTIALS
-            .iter()
-            .any(|source| builder.get_config_value(source).is_some())
+}
+
+fn has_credentials(builder: &AmazonS3Builder) -> bool {
+    CREDENTIALS
+        .iter()
+        .any(|source| builder.get_config_value(source).is_some())
 }
 
 #[cfg(test)]
 mod tests {
     use crate::ObjectError;
+    use crate::open::Credentials;
     use crate::open::tests::with;
 
     #[test]
     fn what_gives_credentials_is_known() {
-        assert!(!with("s3://photos", &[]).unwrap().credentials);
+        let credentials = |settings| with("s3://photos", settings).unwrap().credentials;
+        assert_eq!(credentials(&[]), Credentials::Missing);
         let keys = [("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", "key")];
-        assert!(with("s3://photos", &keys).unwrap().credentials);
+        assert_eq!(credentials(&keys), Credentials::Given);
         let unsigned = [("AWS_SKIP_SIGNATURE", "true")];
-        assert!(with("s3://photos", &unsigned).unwrap().credentials);
+        assert_eq!(credentials(&unsigned), Credentials::Unsigned);
     }
 
     #[test]
@@ -139,17 +144,15 @@ mod tests {
             "{error}"
         );
         let https = ("AWS_ENDPOINT_URL", "https://store.example");
-        assert!(with("s3://photos", &[lab[0], lab[1], https]).unwrap().credentials);
+        let opened = with("s3://photos", &[lab[0], lab[1], https]).unwrap();
+        assert_eq!(opened.credentials, Credentials::Given);
         // A home that cannot be read matters only to those who need it.
         let folder = folder.path().to_str().unwrap();
         let unreadable = ("AWS_SHARED_CREDENTIALS_FILE", folder);
         let keys = [("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", "key")];
         assert!(with("s3://photos", &[unreadable]).is_err());
-        assert!(
-            with("s3://photos", &[unreadable, keys[0], keys[1]])
-                .unwrap()
-                .credentials
-        );
+        let opened = with("s3://photos", &[unreadable, keys[0], keys[1]]).unwrap();
+        assert_eq!(opened.credentials, Credentials::Given);
         let missing = [lab[0], ("AWS_PROFILE", "nobody")];
         let error = with("s3://photos", &missing).map(drop).unwrap_err().to_string();
         assert!(error.contains("nobody") && !error.contains("geheim"), "{error}");

@@ -1,6 +1,6 @@
 //! `http(s)://host/folder`: a web server, to read from only.
 
-use super::{Kind, Listing, Opened, Variables, client, plain_http, prefix, refused, retry};
+use super::{Credentials, Kind, Listing, Opened, Variables, client, plain_http, prefix, refused, retry};
 use crate::ObjectError;
 use crate::names::Connector;
 use object_store::http::HttpBuilder;
@@ -33,7 +33,7 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
         listing: Listing::Whole,
         prefix: prefix(root, url)?,
         kind: Kind::Web,
-        credentials: true,
+        credentials: Credentials::Given,
     })
 }
 

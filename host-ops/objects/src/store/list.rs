@@ -15,7 +15,7 @@ use std::path::Path as FilePath;
 const HEADS_AT_ONCE: usize = 16;
 
 /// What stands for the key in an error about a listing.
-pub(super) const LISTING: &str = "its listing";
+pub(crate) const LISTING: &str = "its listing";
 
 /// The most objects of one page, S3's own limit for one request.
 pub(super) const LARGEST_PAGE: usize = 1000;

@@ -2,11 +2,12 @@ mod list;
 mod read;
 mod shards;
 
+pub(crate) use list::LISTING;
 use crate::explain::explain;
 use crate::folder;
 use crate::hedge::Hedge;
 use crate::names::LeftOut;
-use crate::open::{Kind, Listing, Opened, open, shown};
+use crate::open::{Credentials, Kind, Listing, Opened, open, shown};
 use crate::shards::Indexes;
 use crate::{ObjectError, key};
 use bytes::Bytes;
@@ -58,7 +59,7 @@ pub struct Store {
     listing: Listing,
     prefix: Path,
     kind: Kind,
-    credentials: bool,
+    credentials: Credentials,
     root: String,
     reads: Arc<Semaphore>,
     /// Where reads can stall.

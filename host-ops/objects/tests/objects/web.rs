@@ -62,11 +62,12 @@ fn listing() -> String {
     let folder = "<D:resourcetype><D:collection/></D:resourcetype>";
     let file = "<D:resourcetype/><D:getcontentlength>10</D:getcontentlength>";
     format!(
-        "<?xml version=\"1.0\"?><D:multistatus xmlns:D=\"DAV:\">{}{}{}{}</D:multistatus>",
+        "<?xml version=\"1.0\"?><D:multistatus xmlns:D=\"DAV:\">{}{}{}{}{}</D:multistatus>",
         entry("/photos/", folder),
         entry("/photos/b%201.jpg", file),
         entry("/photos/a/", folder),
         entry("/photos/a/2.jpg", file),
+        entry("/photos/line%0Abreak.jpg", file),
     )
 }
 
@@ -87,6 +88,8 @@ async fn a_webdav_server_is_a_store_to_read_from() {
     assert_eq!(page.objects[0].key, "a/2.jpg");
     let rest = store.list(page.next.as_deref(), 10).await.unwrap();
     assert_eq!((rest.objects.len(), rest.next), (1, None));
+    assert_eq!(page.left_out.count, 0);
+    assert_eq!(rest.left_out.names, ["line\\nbreak.jpg"]);
     let listed = &rest.objects[0];
     assert_eq!((listed.key.as_str(), listed.size), ("b 1.jpg", 10));
     assert_eq!(

@@ -6,7 +6,7 @@ use crate::state::{Facts, Found, ModelFacts, Named, Owned, StateError, Stored};
 use axum::Json;
 use axum::extract::{Path, Query, Request};
 use frostline_wire::{
-    Description, DescriptionRequest, GuestInfo, Layout, Load, ModelInfo, ObjectInfo, ObjectPage,
+    Description, DescriptionRequest, GuestInfo, Layout, LeftOut, Load, ModelInfo, ObjectInfo, ObjectPage,
 };
 use http::{StatusCode, Uri};
 use serde::Deserialize;
@@ -129,6 +129,10 @@ pub(super) async fn list_objects(caller: Caller, uri: Uri) -> Result<Json<Object
     Ok(Json(ObjectPage {
         objects: objects.collect(),
         next: page.next,
+        left_out: LeftOut {
+            count: page.left_out.count,
+            names: page.left_out.names,
+        },
     }))
 }
 

@@ -204,20 +204,23 @@ async fn listings_come_in_pages_and_only_from_granted_roots() {
         "train/b/1.png",
         "train/b/2.png",
         "train/b/3.png",
+        "train/b/3\n.png",
     ] {
         test.write(key, key.as_bytes());
     }
     let root = format!("{}/train", test.root());
-    let (mut keys, mut after) = (Vec::new(), String::new());
+    let (mut keys, mut after, mut left_out) = (Vec::new(), String::new(), Vec::new());
     loop {
         let path = format!("/v1/objects?root={root}&limit=2{after}");
         let (_, page) = test.client.get::<ObjectPage>(&path).await;
+        left_out.extend(page.left_out.names);
         assert!(page.objects.len() <= 2);
         keys.extend(page.objects.into_iter().map(|object| object.key));
         let Some(next) = page.next else { break };
         after = format!("&after={next}");
     }
     assert_eq!(keys, ["a/1.png", "a/2.png", "b/1.png", "b/2.png", "b/3.png"]);
+    assert_eq!(left_out, ["b/3\\n.png"]);
     for root in [
         format!("{}/..", test.root()),
         "/etc".to_owned(),

@@ -37,6 +37,9 @@ use transport::Transport;
 /// million objects. It stops a host that never ends its listing.
 const MAX_OBJECTS: usize = 10_000_000;
 
+/// Names of what a listing left out that are kept: enough to know them by.
+const MOST_LEFT_OUT: usize = 5;
+
 /// How long a client waits for what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadlines {
@@ -156,12 +159,20 @@ impl HostClient {
         link::probe(&self.transport, &self.meter).await
     }
 
-    /// All samples under `root`, which is laid out as `layout`, by [`listing_order`].
+    /// The objects of [`HostClient::listing`].
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn objects(&self, root: &str, layout: Layout) -> Result<Vec<ObjectInfo>, ClientError> {
+        Ok(self.listing(root, layout).await?.objects)
+    }
+
+    /// All samples under `root`, which is laid out as `layout`, by [`listing_order`], and what was left out.
     ///
     /// # Errors
     /// [`ClientError`]; `Protocol` for a listing that does not move on.
-    pub async fn objects(&self, root: &str, layout: Layout) -> Result<Vec<ObjectInfo>, ClientError> {
-        let mut objects = Vec::new();
+    pub async fn listing(&self, root: &str, layout: Layout) -> Result<ObjectPage, ClientError> {
+        let mut all = ObjectPage::default();
         let mut after: Option<String> = None;
         loop {
             let mut query = vec![("root", root), ("layout", layout.as_str())];
@@ -170,13 +181,16 @@ impl HostClient {
                 .transport
                 .json(Method::GET, "/v1/objects", &query, None, &self.meter)
                 .await?;
-            objects.extend(page.objects);
-            if objects.len() > MAX_OBJECTS {
+            all.objects.extend(page.objects);
+            all.left_out.count += page.left_out.count;
+            let room = MOST_LEFT_OUT.saturating_sub(all.left_out.names.len());
+            all.left_out.names.extend(page.left_out.names.into_iter().take(room));
+            if all.objects.len() > MAX_OBJECTS {
                 let reason = format!("more than {MAX_OBJECTS} objects under '{root}'");
                 return Err(self.transport.protocol(reason));
             }
             match page.next {
-                None => return Ok(objects),
+                None => return Ok(all),
                 Some(next) if after.as_deref().is_some_and(|after| goes_back(after, &next)) => {
                     return Err(self
                         .transport

@@ -1,7 +1,7 @@
 use super::fake_host::{FakeHost, Reply};
 use crate::{ClientError, Deadlines, HostClient, Token, Trust};
 use bytes::Bytes;
-use frostline_wire::{ErrorClass, GuestInfo, Layout, ObjectInfo, ObjectPage};
+use frostline_wire::{ErrorClass, GuestInfo, Layout, LeftOut, ObjectInfo, ObjectPage};
 use http::Method;
 use sha2::{Digest, Sha256};
 use std::sync::{Arc, Mutex};
@@ -28,10 +28,15 @@ async fn a_listing_is_read_page_by_page_and_counted() {
             "root=s3%3A%2F%2Fbucket%2Fa+b&layout=auto" => Reply::json(&ObjectPage {
                 objects: vec![object("a")],
                 next: Some("a".to_owned()),
+                ..ObjectPage::default()
             }),
             "root=s3%3A%2F%2Fbucket%2Fa+b&layout=auto&after=a" => Reply::json(&ObjectPage {
                 objects: vec![object("b")],
-                next: None,
+                left_out: LeftOut {
+                    count: 7,
+                    names: vec!["a//b".to_owned()],
+                },
+                ..ObjectPage::default()
             }),
             other => panic!("unexpected query {other}"),
         }
@@ -46,6 +51,8 @@ async fn a_listing_is_read_page_by_page_and_counted() {
     assert!(epoch.bytes_received() > 50);
     assert_eq!(client.bytes_received(), epoch.bytes_received());
     assert_eq!(client.metered().bytes_received(), 0);
+    let listing = client.listing("s3://bucket/a b", Layout::Auto).await.unwrap();
+    assert_eq!((listing.left_out.count, listing.left_out.names), (7, vec!["a//b".to_owned()]));
 }
 
 #[tokio::test]
@@ -60,6 +67,7 @@ async fn a_listing_goes_on_by_shard_and_then_by_name() {
                 "a.tar-2.tar//b.jpg"
             })],
             next: first.then(|| "a.tar//z.jpg".to_owned()),
+            ..ObjectPage::default()
         })
     })
     .await;
@@ -73,6 +81,7 @@ async fn a_listing_that_does_not_move_on_is_an_error() {
         Reply::json(&ObjectPage {
             objects: vec![object("a")],
             next: Some("a".to_owned()),
+            ..ObjectPage::default()
         })
     })
     .await;
@@ -124,6 +133,7 @@ async fn a_busy_host_is_asked_again_when_it_says() {
         _ => Reply::json(&ObjectPage {
             objects: vec![],
             next: None,
+            ..ObjectPage::default()
         }),
     })
     .await;

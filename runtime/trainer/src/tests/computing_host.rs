@@ -73,6 +73,7 @@ impl Storage {
         Reply::json(&ObjectPage {
             objects: objects.collect(),
             next: None,
+            ..ObjectPage::default()
         })
     }
 

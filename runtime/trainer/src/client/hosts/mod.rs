@@ -9,9 +9,9 @@ pub(crate) use member::Member;
 
 use super::{ByteMeter, ClientError, HostClient, Uploaded};
 use crate::retry::may_pass;
-use crate::{Events, TrainerError, UploadKind};
+use crate::{Event, Events, TrainerError, UploadKind};
 use bytes::Bytes;
-use frostline_wire::{Description, DescriptionRequest, Layout, ModelInfo, ObjectInfo};
+use frostline_wire::{Description, DescriptionRequest, Layout, LeftOut, ModelInfo, ObjectInfo, ObjectPage};
 use futures::future::join_all;
 use member::{Upload, lock};
 use std::collections::BTreeSet;
@@ -139,13 +139,23 @@ impl Hosts {
         candidates.get(placed).cloned()
     }
 
-    /// All samples under `root`, which is laid out as `layout`, from the first host that answers.
+    /// All samples under `root`, which is laid out as `layout`, from the first host that answers; what it left out is told.
     ///
     /// # Errors
     /// As [`Hosts::first`].
-    pub(crate) async fn objects(&self, root: &str, layout: Layout) -> Result<Vec<ObjectInfo>, TrainerError> {
-        self.first(|client| async move { client.objects(root, layout).await })
-            .await
+    pub(crate) async fn objects(
+        &self,
+        root: &str,
+        layout: Layout,
+        events: &Events,
+    ) -> Result<Vec<ObjectInfo>, TrainerError> {
+        let listing = self.first(|client| async move { client.listing(root, layout).await });
+        let ObjectPage { objects, left_out, .. } = listing.await?;
+        if !left_out.is_empty() {
+            let LeftOut { count, names } = left_out;
+            events(Event::LeftOut { count, names });
+        }
+        Ok(objects)
     }
 
     /// The name under which every host has the model with this hash; `None` where one has not, or cannot be asked.
