@@ -1,6 +1,7 @@
 //! Which data a tenant may read: granted roots, and requests held against them on normalised URLs.
 
 use crate::ConfigError;
+use std::path::{Path, PathBuf};
 use url::Url;
 
 /// Data roots a tenant may read, each with everything below it.
@@ -44,6 +45,12 @@ impl GrantedRoots {
     /// Grants nothing.
     pub(crate) fn none() -> Self {
         Self(Vec::new())
+    }
+
+    /// The folders of this machine among them.
+    pub(crate) fn folders(&self) -> impl Iterator<Item = PathBuf> {
+        let local = self.0.iter().filter(|root| root.store == "file://");
+        local.map(|root| Path::new("/").join(root.path.iter().collect::<PathBuf>()))
     }
 
     /// Whether `root` is a granted one or lies below it.

@@ -18,6 +18,14 @@ pub enum StartError {
         /// The system's error.
         source: std::io::Error,
     },
+    /// A folder with data is not there.
+    #[error("the data folder {}: {reason}; create it, or name another with data", path.display())]
+    Data {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The state's store cannot be opened.
     #[error("the host's state: {source}")]
     StateStore {

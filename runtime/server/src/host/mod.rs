@@ -54,6 +54,7 @@ impl Host {
             .transpose()?
             .map(Arc::new);
         let tls = certificate.as_ref().map(Certificate::acceptor).transpose()?;
+        look_at_data(&config).await?;
         let service = Arc::new(assembly::service(config).await?);
         // Whatever can fail comes before the first connection is taken: a port that is served outlives this function.
         let Listeners {
@@ -126,6 +127,19 @@ impl Host {
             connections,
         })
     }
+}
+
+/// Refuses folders with data that are not there: tenants would find nothing in them.
+async fn look_at_data(config: &HostConfig) -> Result<(), StartError> {
+    for path in config.data.folders() {
+        let reason = match tokio::fs::metadata(&path).await {
+            Ok(found) if found.is_dir() => continue,
+            Ok(_) => "it is no folder".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        return Err(StartError::Data { path, reason });
+    }
+    Ok(())
 }
 
 impl RunningHost {

@@ -1,5 +1,5 @@
-use crate::support::{End, STUCK, TestHost, body, rows};
-use frostline_server::{HostSettings, StartError};
+use crate::support::{End, STUCK, TestHost, body, rows, sample};
+use frostline_server::{Host, HostSettings, StartError};
 use frostline_wire::{ErrorClass, ExtractionRequest, RowFormat};
 use http::{Method, StatusCode};
 use std::time::Duration;
@@ -178,4 +178,27 @@ async fn metrics_count_what_happened() {
         text.contains("frostline_extractions_total{split=\"none\",outcome=\"done\"} 1"),
         "{text}"
     );
+}
+
+#[tokio::test]
+async fn a_host_does_not_start_over_a_data_folder_that_is_not_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("photo");
+    let settings = HostSettings {
+        listen: "127.0.0.1:0".to_owned(),
+        state: folder.path().join("state").to_str().unwrap().to_owned(),
+        data: vec![missing.to_str().unwrap().to_owned()],
+        ..HostSettings::default()
+    };
+    let refused = Host::start(settings.clone().check().unwrap())
+        .await
+        .err()
+        .unwrap();
+    assert!(
+        refused.to_string().contains(missing.to_str().unwrap()),
+        "{refused}"
+    );
+    std::fs::write(&missing, "a file").unwrap();
+    let refused = Host::start(settings.check().unwrap()).await.err().unwrap();
+    assert!(refused.to_string().contains("no folder"), "{refused}");
 }
