@@ -3,6 +3,7 @@
 //! * [`decode`]: a JPEG, PNG, WebP or GIF to 8-bit RGB, as Pillow's `open(..).convert("RGB")` gives it.
 //! * [`load`]: an object's bytes to the crop a [`PixelSpec`](frostline_tensor::PixelSpec) describes, `u8[3, h, w]`.
 //! * [`normalise`]: such crops to network input; the same values as loading to `f32` at once.
+//! * [`is_image_name`]: which objects are taken for images before they are read.
 //! * [`DecodePool`]: a bounded number of decoding threads that every job of a process shares.
 //! * [`BatchLoader`]: reads ([`ByteSource`]) and decodes overlapped into one batch tensor; a broken sample is listed, it
 //!   never fails the batch.
@@ -17,6 +18,7 @@ mod jpeg;
 mod jpeg_header;
 mod limits;
 mod loader;
+mod names;
 mod normalise;
 mod png;
 mod pool;
@@ -27,6 +29,7 @@ pub use decode::{RgbImage, decode};
 pub use error::{ImageError, ImageFormat};
 pub use limits::{BatchLimits, DecodeLimits};
 pub use loader::{BatchLoader, ByteSource, LoaderOptions};
+pub use names::{EXTENSIONS, extension, is_image_name};
 pub use normalise::normalise;
 pub use pool::DecodePool;
 pub use resize::{load, resize_and_crop};

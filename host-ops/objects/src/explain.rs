@@ -142,7 +142,10 @@ fn code(text: &str) -> Option<String> {
 fn element(text: &str, name: &str) -> Option<String> {
     let (_, rest) = text.split_once(&format!("<{name}>"))?;
     let (word, _) = rest.split_once(&format!("</{name}>"))?;
-    let plain = word.len() <= 64 && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    let plain = word.len() <= 64
+        && word
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     plain.then(|| word.to_owned())
 }
 
@@ -254,16 +257,26 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_a_root_is_told_with_what_to_do() {
-        let body = |code: &str| format!("status code: 400 Bad Request: <Error><Code>{code}</Code><Region>eu-west-1</Region></Error>");
+        let body = |code: &str| {
+            format!(
+                "status code: 400 Bad Request: <Error><Code>{code}</Code><Region>eu-west-1</Region></Error>"
+            )
+        };
         let listing = |source: &str, kind, credentials| {
             let source = source.to_owned().into();
             let error = Error::Generic { store: "S3", source };
             explain(&error, "s3://photos", LISTING, kind, credentials).to_string()
         };
         for (source, said) in [
-            (body("AuthorizationHeaderMalformed"), "set AWS_REGION to 'eu-west-1'"),
+            (
+                body("AuthorizationHeaderMalformed"),
+                "set AWS_REGION to 'eu-west-1'",
+            ),
             (body("PermanentRedirect"), "set AWS_REGION to 'eu-west-1'"),
-            (format!("Received {BARE_REDIRECT}, this"), "set AWS_REGION to the bucket's"),
+            (
+                format!("Received {BARE_REDIRECT}, this"),
+                "set AWS_REGION to the bucket's",
+            ),
             (body("NoSuchBucket"), "check the bucket's name"),
             (body("InvalidBucketName"), "check the bucket's name"),
         ] {
@@ -271,7 +284,10 @@ mod tests {
             assert!(text.contains(said), "{text}");
         }
         let text = listing(&body("AccessDenied"), Kind::S3, Credentials::Unsigned);
-        assert!(text.contains("AWS_SKIP_SIGNATURE") && text.contains("AWS_ACCESS_KEY_ID"), "{text}");
+        assert!(
+            text.contains("AWS_SKIP_SIGNATURE") && text.contains("AWS_ACCESS_KEY_ID"),
+            "{text}"
+        );
         for code in ["PublicAccessNotPermitted", "NoAuthenticationInformation"] {
             let text = listing(&body(code), Kind::Azure, Credentials::Unsigned);
             assert!(text.contains("AZURE_SKIP_SIGNATURE"), "{text}");

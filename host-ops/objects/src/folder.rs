@@ -139,7 +139,11 @@ impl Walk<'_> {
             // A socket, a pipe, a device.
             Some(_) => return None,
         };
-        let key = if let Kind::Folder(_) = kind { key + "/" } else { key };
+        let key = if let Kind::Folder(_) = kind {
+            key + "/"
+        } else {
+            key
+        };
         let inside = matches!(kind, Kind::Folder(_)) && self.after.starts_with(&key);
         (inside || key.as_str() > self.after).then_some(Entry { key, kind })
     }
@@ -245,7 +249,10 @@ mod tests {
         let (_folder, root) = tree(&["a.jpg", "a.jpg#1", "b#x.jpg", "line\nbreak.jpg"]);
         let found = page(&root, None, 100).unwrap();
         assert_eq!(found.keys, ["a.jpg", "b#x.jpg"]);
-        assert_eq!((found.left_out.count, found.left_out.names), (1, vec!["line\\nbreak.jpg".to_owned()]));
+        assert_eq!(
+            (found.left_out.count, found.left_out.names),
+            (1, vec!["line\\nbreak.jpg".to_owned()])
+        );
     }
 
     #[test]

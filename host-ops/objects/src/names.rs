@@ -110,7 +110,9 @@ fn cut(body: Bytes) -> (Bytes, Vec<String>) {
                 }
                 _ => {}
             },
-            Ok(Event::End(tag)) if matches!(tag.local_name().as_ref(), b"Contents" | b"Blob" | b"response") => {
+            Ok(Event::End(tag))
+                if matches!(tag.local_name().as_ref(), b"Contents" | b"Blob" | b"response") =>
+            {
                 if let Some((start, name @ (Name::Marker | Name::Odd(_)))) = entry.take() {
                     kept.extend_from_slice(body.get(copied..start).unwrap_or_default());
                     copied = position(&reader);
@@ -148,7 +150,11 @@ impl Name {
         let Ok(name) = unescape(raw) else {
             return Self::Odd(raw.to_owned());
         };
-        let name = if is_address { path(&name) } else { Some(name.into_owned()) };
+        let name = if is_address {
+            path(&name)
+        } else {
+            Some(name.into_owned())
+        };
         let Some(name) = name else {
             return Self::Odd(raw.to_owned());
         };
@@ -189,13 +195,27 @@ mod tests {
             .iter()
             .map(|name| format!("<Contents><Key>{name}</Key><Size>1</Size></Contents>\n"))
             .collect();
-        format!("<?xml version=\"1.0\"?><ListBucketResult><Name>photos</Name>{entries}</ListBucketResult>").into()
+        format!("<?xml version=\"1.0\"?><ListBucketResult><Name>photos</Name>{entries}</ListBucketResult>")
+            .into()
     }
 
     #[test]
     fn what_is_no_key_is_cut_out_and_named() {
-        let odd = ["a//b.jpg", "../c.jpg", "/d.jpg", "e/./f.jpg", "g&#1;.jpg", "h&#x0;.jpg"];
-        let plain = ["a/b.jpg", "a%2Fb.jpg", "x\\y.jpg", "R&amp;B.jpg", "<![CDATA[c]]>.jpg"];
+        let odd = [
+            "a//b.jpg",
+            "../c.jpg",
+            "/d.jpg",
+            "e/./f.jpg",
+            "g&#1;.jpg",
+            "h&#x0;.jpg",
+        ];
+        let plain = [
+            "a/b.jpg",
+            "a%2Fb.jpg",
+            "x\\y.jpg",
+            "R&amp;B.jpg",
+            "<![CDATA[c]]>.jpg",
+        ];
         let (body, names) = cut(s3(&[odd.as_slice(), &["folder/"], &plain].concat()));
         assert_eq!(names.len(), odd.len(), "{names:?}");
         assert!(names.contains(&"g\u{1}.jpg".to_owned()) && !names.contains(&"folder/".to_owned()));

@@ -2,16 +2,22 @@
 
 use crate::arguments::Eval;
 use crate::host::{Connection, data_url};
-use crate::output::{print_json, warn_of_host};
-use crate::train::{on_bad_sample, read_model};
+use crate::output::{print_json, warn};
+use crate::train::{guest, model_name, on_bad_sample, read_model};
 use anyhow::Result;
-use frostline_trainer::{EvaluationJob, Event, evaluate};
+use frostline_trainer::{EvaluationJob, evaluate};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Result<()> {
     let job = EvaluationJob {
         model: read_model(&flags.inputs.model)?,
+        model_name: model_name(&flags.inputs.model),
+        guest: flags
+            .guest
+            .as_deref()
+            .map(|file| guest(Some(file), flags.parameters.as_deref()))
+            .transpose()?,
         root: data_url(&flags.inputs.data)?,
         layout: flags.inputs.layout.into(),
         batch: flags.batch,
@@ -20,13 +26,14 @@ pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Re
         device: flags.compute.device.parse()?,
         threads: flags.compute.threads,
     };
-    let connection = Connection::open(flags.host.access(), &job.root, "cpu").await?;
-    let events = Arc::new(|event| {
-        if let Event::BadSample { key, message } = &event {
-            eprintln!("skipped {key}: {message}");
-        }
-        warn_of_host(&event);
-    });
+    // Without a guest the host only reads.
+    let device = if job.guest.is_some() {
+        flags.compute.device.as_str()
+    } else {
+        "cpu"
+    };
+    let connection = Connection::open(flags.host.access(), &job.root, device).await?;
+    let events = Arc::new(|event| warn(&event));
     let result = evaluate(job, connection.hosts()?, events, stop.clone()).await;
     connection.close().await;
     let evaluation = result?;

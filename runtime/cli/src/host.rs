@@ -82,7 +82,7 @@ impl Connection {
         let host = Host::start(settings.check()?)
             .await
             .context("cannot start the embedded host")?;
-        let client = HostClient::new(&host.url(), Some(Token::read(&token_file)?))?;
+        let client = HostClient::embedded(&host.url(), Token::read(&token_file)?)?;
         Ok(Self {
             clients: vec![client],
             embedded: Some(Embedded { host, _state: state }),

@@ -1,10 +1,11 @@
 //! What is printed: JSON lines for scripts; lines, tables and progress bars for people.
 
-use frostline_trainer::{Event, HostState};
+use frostline_trainer::{Event, HostState, LeftOut, Received};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// Prints one JSON object on a line of its own.
 ///
@@ -68,17 +69,22 @@ pub(crate) fn bytes(count: u64) -> String {
     }
 }
 
-/// Says on standard error that a host went down or came back, or that the store holds what is no key, for commands that show no
-/// other events.
-pub(crate) fn warn_of_host(event: &Event) {
-    match event {
-        Event::Host { host, state, reason } => eprintln!("{}", host_line(host, *state, reason)),
-        Event::LeftOut { count, names } => eprintln!("{}", left_out_line(*count, names)),
-        _ => {}
+/// Says on standard error what may matter, for commands that show no other events.
+pub(crate) fn warn(event: &Event) {
+    let matters = matches!(
+        event,
+        Event::Host { .. }
+            | Event::NoKeys { .. }
+            | Event::LeftOut(_)
+            | Event::Warning { .. }
+            | Event::BadSample { .. }
+    );
+    if let Some(line) = text(event).filter(|_| matters) {
+        eprintln!("{line}");
     }
 }
 
-fn left_out_line(count: u64, names: &[String]) -> String {
+fn no_keys_line(count: u64, names: &[String]) -> String {
     let more = if count > names.len() as u64 { ", .." } else { "" };
     format!(
         "left out   {count} names in the store that are no keys, with an empty segment, dot segments, control characters or bytes that are \
@@ -97,8 +103,13 @@ fn host_line(host: &str, state: HostState, reason: &str) -> String {
 /// Shows a job's events: as JSON lines, or as text with a progress bar where standard error is a terminal.
 pub(crate) struct Reporter {
     json: bool,
+    /// Whether standard output is for something else than events.
+    beside: bool,
     bar: Mutex<Bar>,
 }
+
+/// How often a spinner turns.
+const TICK: Duration = Duration::from_millis(120);
 
 /// One bar for everything: steps, and uploads before them.
 struct Bar {
@@ -122,7 +133,13 @@ impl Bar {
                 shown.set_position(*sent);
                 shown.set_message(what.to_string());
             }
-            Event::Upload { .. } => self.show_steps(),
+            Event::Measuring { what } => {
+                shown.set_style(style("{spinner} measuring {msg}  {elapsed}"));
+                shown.set_message(what.to_string());
+                shown.reset();
+                shown.enable_steady_tick(TICK);
+            }
+            Event::Upload { .. } | Event::Split { .. } => self.show_steps(),
             Event::Step { loss, .. } => {
                 shown.inc(1);
                 shown.set_message(format!("loss {loss:.4}"));
@@ -133,6 +150,7 @@ impl Bar {
     }
 
     fn show_steps(&self) {
+        self.shown.disable_steady_tick();
         self.shown
             .set_style(style("{bar:30} step {pos}/{len}  {msg}  {elapsed}"));
         self.shown.set_length(self.steps);
@@ -149,12 +167,24 @@ impl Reporter {
         }
         Self {
             json,
+            beside: false,
             bar: Mutex::new(Bar { shown: bar, steps: 0 }),
+        }
+    }
+
+    /// A reporter for a command that prints something else than events: only what matters and how it goes is said, on standard error.
+    pub(crate) fn beside(json: bool) -> Self {
+        Self {
+            beside: true,
+            ..Self::new(json)
         }
     }
 
     /// Shows one event. Output that cannot be written is dropped: the job's result does not depend on it.
     pub(crate) fn show(&self, event: &Event) {
+        if self.json && self.beside {
+            return warn(event);
+        }
         if self.json {
             if !matches!(event, Event::Uploading { .. }) {
                 let _ = print_json(event);
@@ -163,8 +193,15 @@ impl Reporter {
         }
         let mut bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
         bar.follow(event);
-        if let Some(line) = text(event) {
+        if self.beside {
+            bar.shown.suspend(|| warn(event));
+        } else if let Some(line) = text(event) {
             bar.shown.suspend(|| println!("{line}"));
+        }
+        if let Event::Measuring { what } = event
+            && bar.shown.is_hidden()
+        {
+            eprintln!("measuring  {what}");
         }
     }
 
@@ -197,7 +234,14 @@ fn text(event: &Event) -> Option<String> {
                 classes.len()
             )
         }
-        Event::LeftOut { count, names } => left_out_line(*count, names),
+        Event::NoKeys { count, names } => no_keys_line(*count, names),
+        Event::LeftOut(LeftOut { objects, first }) => {
+            let more = if *objects > first.len() { ", .." } else { "" };
+            format!(
+                "left out   {objects} objects that are no images by their names, or in no class folder: {}{more}",
+                first.join(", ")
+            )
+        }
         Event::Upload {
             what,
             name,
@@ -242,7 +286,8 @@ fn text(event: &Event) -> Option<String> {
         } => {
             format!("before     validation accuracy {}", percent(*validation_accuracy))
         }
-        Event::Step { .. } | Event::Uploading { .. } => return None,
+        Event::Step { .. } | Event::Uploading { .. } | Event::Measuring { .. } => return None,
+        Event::Warning { message } => format!("warning    {message}"),
         Event::Epoch {
             epoch,
             loss,
@@ -287,15 +332,48 @@ fn text(event: &Event) -> Option<String> {
             model,
             validation_accuracy,
             bytes_received,
+            received,
             seconds,
             ..
         } => format!(
-            "done       {}: validation accuracy {}, {} received, {seconds:.1} s",
+            "done       {}: validation accuracy {}, {} received, {seconds:.1} s\nreceived   {}",
             model.display(),
             percent(*validation_accuracy),
-            bytes(*bytes_received)
+            bytes(*bytes_received),
+            by_use(received)
         ),
     })
+}
+
+/// Where received bytes went; what is nothing is left out.
+fn by_use(received: &Received) -> String {
+    let Received {
+        listing,
+        measuring,
+        baseline,
+        training,
+        validation,
+        other,
+        interrupted,
+    } = *received;
+    let uses = [
+        (listing, "for the listing"),
+        (measuring, "to measure"),
+        (baseline, "to validate before"),
+        (training, "to train"),
+        (validation, "to validate"),
+        (other, "else"),
+    ];
+    let uses = uses.into_iter().filter(|(count, _)| *count > 0);
+    let uses: Vec<String> = uses
+        .map(|(count, what)| format!("{} {what}", bytes(count)))
+        .collect();
+    let lost = if interrupted > 0 {
+        format!("; {} of it in answers that broke off", bytes(interrupted))
+    } else {
+        String::new()
+    };
+    uses.join(", ") + &lost
 }
 
 #[cfg(test)]

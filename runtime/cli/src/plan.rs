@@ -2,7 +2,7 @@
 
 use crate::arguments::Plan as Flags;
 use crate::host::{Connection, data_url};
-use crate::output::{bytes, print_json, print_table, warn_of_host};
+use crate::output::{Reporter, bytes, print_json, print_table};
 use crate::train::{last_cut_before_head, read_model};
 use anyhow::{Context, Result};
 use frostline_trainer::{
@@ -23,11 +23,18 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     job.split = policy;
     let connection = Connection::open(flags.host.access(), &job.root, &flags.compute.device).await?;
     job.shared_cores = connection.is_embedded();
-    let planning = frostline_trainer::plan(job, connection.hosts()?, Arc::new(|event| warn_of_host(&event)));
+    let reporter = Arc::new(Reporter::beside(json));
+    let events = Arc::clone(&reporter);
+    let planning = frostline_trainer::plan(
+        job,
+        connection.hosts()?,
+        Arc::new(move |event| events.show(&event)),
+    );
     let planned = tokio::select! {
         planned = planning => planned.map_err(anyhow::Error::from),
         () = stop.cancelled() => Err(anyhow::anyhow!("interrupted; nothing was changed")),
     };
+    reporter.finish();
     connection.close().await;
     show(&planned?, json)
 }

@@ -36,18 +36,13 @@ fn job(flags: &Train) -> Result<Job> {
         Some(cut) => cut.clone(),
         None => last_cut_before_head(&model)?,
     };
-    let name = flags
-        .inputs
-        .model
-        .file_stem()
-        .map(|stem| stem.to_string_lossy().into_owned())
-        .unwrap_or_default();
+    let name = model_name(&flags.inputs.model);
     let mut job = Job::new(
         model,
         name,
         freeze,
         data_url(&flags.inputs.data)?,
-        guest(flags)?,
+        guest(flags.guest.as_deref(), flags.parameters.as_deref())?,
         flags.out.clone(),
     );
     job.split = flags.split.parse()?;
@@ -66,6 +61,13 @@ fn job(flags: &Train) -> Result<Job> {
     Ok(job)
 }
 
+/// What a host is to call the network in `file`.
+pub(crate) fn model_name(file: &Path) -> String {
+    file.file_stem()
+        .map(|stem| stem.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}
+
 /// The network in `file`; an error names the file.
 pub(crate) fn read_model(file: &Path) -> Result<Model> {
     Model::read(file).with_context(|| format!("cannot use the model {}", file.display()))
@@ -81,13 +83,13 @@ pub(crate) fn last_cut_before_head(model: &Model) -> Result<String> {
         .clone())
 }
 
-fn guest(flags: &Train) -> Result<Guest> {
-    let mut guest = match &flags.guest {
-        None => Guest::stock(),
-        Some(file) => own_guest(file)?,
-    };
-    guest.parameters.clone_from(&flags.parameters);
-    Ok(guest)
+/// The guest in `file`, or the stock one, told `parameters`.
+pub(crate) fn guest(file: Option<&Path>, parameters: Option<&str>) -> Result<Guest> {
+    let guest = file.map_or_else(|| Ok(Guest::stock()), own_guest)?;
+    Ok(Guest {
+        parameters: parameters.map(str::to_owned),
+        ..guest
+    })
 }
 
 fn own_guest(file: &Path) -> Result<Guest> {

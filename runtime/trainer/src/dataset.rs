@@ -1,30 +1,42 @@
+use crate::listing::Listing;
+use crate::samples::{Row, Samples};
 use crate::shards::ShardSample;
 use crate::shuffle;
-use frostline_wire::ObjectInfo;
+use frostline_images::{extension, is_image_name};
+use frostline_wire::listing_order;
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Samples of a classification task, divided into those to train and those to validate with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dataset {
     /// Class names, sorted; a label is an index into them.
     pub classes: Vec<String>,
-    /// Samples to train with, by ascending key.
-    pub train: Vec<Sample>,
-    /// Samples to validate with, by ascending key.
-    pub validation: Vec<Sample>,
+    /// Samples to train with, by class and ascending key.
+    pub train: Arc<Samples>,
+    /// Samples to validate with, by class and ascending key.
+    pub validation: Arc<Samples>,
+    /// What is none of them.
+    pub left_out: LeftOut,
 }
 
-/// One object and its class.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sample {
-    /// The object's key, relative to the data root.
-    pub key: String,
-    /// Its version.
-    pub etag: Option<String>,
-    /// Its size in bytes.
-    pub size: u64,
-    /// Index of its class.
-    pub label: usize,
+/// Which objects in class folders are samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// Those with an image's name; where no object has one, those without an ending.
+    Images,
+    /// All but hidden ones, for guests that decode what they know.
+    All,
+}
+
+/// Objects that are no samples: no images, or in no class folder. Hidden files and marks of folders do not count.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    /// How many.
+    pub objects: usize,
+    /// The keys of the first of them.
+    pub first: Vec<String>,
 }
 
 /// Why a listing is no classification task.
@@ -41,6 +53,21 @@ pub enum DatasetError {
         root: String,
         /// Objects that were listed.
         objects: usize,
+    },
+    /// A class folder without an image.
+    #[error(
+        "'{root}': the folder {folder} holds no image, only {files} other files such as '{first}'; images are told by their names (.{})"
+        , frostline_images::EXTENSIONS.join(", .")
+    )]
+    NoImages {
+        /// The data root.
+        root: String,
+        /// The folder.
+        folder: String,
+        /// Files in it.
+        files: usize,
+        /// One of them.
+        first: String,
     },
     /// One of the two parts is missing.
     #[error("'{root}' has {present}/ but no {missing}/ folder; add {missing}/<class>/*")]
@@ -122,13 +149,26 @@ pub(crate) const TRAIN: &str = "train";
 pub(crate) const VALIDATION: &str = "validation";
 pub(crate) const TEST: &str = "test";
 
-/// Objects by class.
-type Classes = BTreeMap<String, Vec<ObjectInfo>>;
+/// Keys that are named of those that are left out.
+const NAMED: usize = 5;
+
+/// Objects by class; classes and their folders are named as in the listing.
+type Classes<'a> = BTreeMap<&'a str, Class<'a>>;
+
+#[derive(Default)]
+struct Class<'a> {
+    /// Numbers of its objects.
+    samples: Vec<u32>,
+    /// Files beside them that are no images.
+    others: usize,
+    /// One of these.
+    other: Option<&'a str>,
+}
 
 impl Dataset {
     /// Divides a listing: `train/<class>/*` and `validation/<class>/*`, or `<class>/*` with `validation_share` of every class
-    /// (at least one sample stays on either side), drawn by `seed`. Hidden files and files outside class folders are
-    /// left out.
+    /// (at least one sample stays on either side), drawn by `seed`. Hidden files, files outside class folders and what is not
+    /// `taken` are left out.
     ///
     /// Samples inside shards have the class their label says, and lie in the part that a word of the shard's key names: `train`,
     /// `val` or `validation`, or `test` where there is no other to validate with. Shards of one part only are divided by the share.
@@ -137,243 +177,309 @@ impl Dataset {
     /// [`DatasetError`], naming the folder that is missing.
     pub fn from_listing(
         root: &str,
-        objects: Vec<ObjectInfo>,
+        listing: Listing,
         validation_share: Option<f64>,
         seed: u64,
+        taken: Taken,
     ) -> Result<Self, DatasetError> {
-        let mut folders = Folders::sort(objects);
-        let root = root.to_owned();
+        let listing = Arc::new(listing);
+        let mut folders = Folders::sort(&listing, taken);
         let (train, validation) = match (folders.parts.remove(TRAIN), folders.parts.remove(VALIDATION)) {
             (Some(_), Some(_)) if validation_share.is_some() => {
-                return Err(DatasetError::DividedTwice { root });
-            }
-            (Some(train), Some(validation)) => (train, validation),
-            (Some(_), None) => {
-                return Err(DatasetError::MissingPart {
-                    root,
-                    present: TRAIN,
-                    missing: VALIDATION,
+                return Err(DatasetError::DividedTwice {
+                    root: root.to_owned(),
                 });
             }
-            (None, Some(_)) => {
-                return Err(DatasetError::MissingPart {
-                    root,
-                    present: VALIDATION,
-                    missing: TRAIN,
-                });
+            (Some(train), Some(validation)) => {
+                check_images(root, &format!("{TRAIN}/"), &train)?;
+                check_images(root, &format!("{VALIDATION}/"), &validation)?;
+                (train, validation)
             }
+            (Some(_), None) => return Err(missing_part(root, TRAIN, VALIDATION)),
+            (None, Some(_)) => return Err(missing_part(root, VALIDATION, TRAIN)),
             (None, None) if folders.classes.is_empty() => {
                 return Err(DatasetError::Empty {
-                    root,
-                    objects: folders.objects,
+                    root: root.to_owned(),
+                    objects: listing.len(),
                 });
             }
-            (None, None) => match validation_share {
-                None => {
-                    return Err(DatasetError::NotDivided {
-                        root,
-                        classes: folders.classes.len(),
-                    });
-                }
-                Some(share) => divide(&root, folders.classes, share, seed)?,
-            },
+            (None, None) => {
+                let share = validation_share.ok_or_else(|| DatasetError::NotDivided {
+                    root: root.to_owned(),
+                    classes: folders.classes.len(),
+                })?;
+                check_images(root, "", &folders.classes)?;
+                divide(root, folders.classes, share, seed)?
+            }
         };
-        check_classes(&root, &train, &validation)?;
-        let classes: Vec<String> = train.keys().cloned().collect();
+        check_classes(root, &train, &validation)?;
+        let classes = train.keys().map(|class| (*class).to_owned()).collect();
+        let (train, validation) = (label(train), label(validation));
         Ok(Self {
             classes,
-            train: label(train),
-            validation: label(validation),
+            left_out: LeftOut::of(&listing, [&train, &validation]),
+            train: Arc::new(Samples::new(Arc::clone(&listing), train)),
+            validation: Arc::new(Samples::new(Arc::clone(&listing), validation)),
         })
     }
 
     /// The class folders that [`Dataset::to_evaluate`] would find, sorted.
-    pub(crate) fn class_folders(objects: &[ObjectInfo]) -> Vec<String> {
-        Folders::sort(objects.to_vec())
-            .into_evaluation()
-            .into_keys()
-            .collect()
+    pub(crate) fn class_folders(listing: &Listing, taken: Taken) -> Vec<String> {
+        let (_, part) = Folders::sort(listing, taken).into_evaluation();
+        part.into_keys().map(str::to_owned).collect()
     }
 
     /// The samples to measure a tuned model with: those of `validation/`, else all of `<class>/*`, labelled by the model's own
-    /// `classes`.
+    /// `classes`, by ascending key; and what is left out.
     ///
     /// # Errors
-    /// [`DatasetError::Empty`], and [`DatasetError::UnknownClass`] for a folder that is none of the model's classes.
+    /// [`DatasetError::Empty`], [`DatasetError::NoImages`], and [`DatasetError::UnknownClass`] for a folder that is none of the
+    /// model's classes.
     pub fn to_evaluate(
         root: &str,
-        objects: Vec<ObjectInfo>,
+        listing: Listing,
         classes: &[String],
-    ) -> Result<Vec<Sample>, DatasetError> {
-        let count = objects.len();
-        let part = Folders::sort(objects).into_evaluation();
+        taken: Taken,
+    ) -> Result<(Samples, LeftOut), DatasetError> {
+        let listing = Arc::new(listing);
+        let (folder, part) = Folders::sort(&listing, taken).into_evaluation();
         if part.is_empty() {
             return Err(DatasetError::Empty {
                 root: root.to_owned(),
-                objects: count,
+                objects: listing.len(),
             });
         }
-        let mut samples = Vec::new();
+        check_images(root, folder, &part)?;
+        let mut rows = Vec::new();
         for (class, objects) in part {
-            let label = classes.iter().position(|known| *known == class).ok_or_else(|| {
-                DatasetError::UnknownClass {
-                    root: root.to_owned(),
-                    class,
-                    known: classes.join(", "),
-                }
-            })?;
-            samples.extend(objects.into_iter().map(|object| sample(object, label)));
+            let label =
+                classes
+                    .iter()
+                    .position(|known| known == class)
+                    .ok_or_else(|| DatasetError::UnknownClass {
+                        root: root.to_owned(),
+                        class: class.to_owned(),
+                        known: classes.join(", "),
+                    })? as u32;
+            rows.extend(objects.samples.into_iter().map(|object| Row { object, label }));
         }
-        samples.sort_by(|left, right| left.key.cmp(&right.key));
-        Ok(samples)
+        rows.sort_by_key(|row| listing.get(row.object).map(|object| object.key));
+        let left_out = LeftOut::of(&listing, [&rows]);
+        Ok((Samples::new(listing, rows), left_out))
     }
 }
 
-/// Objects by the folders they lie in.
-struct Folders {
-    /// `train`, `validation` and, of shards, `test`, where they hold samples of classes.
-    parts: BTreeMap<String, Classes>,
-    /// The folders of the root, taken for classes, and samples of shards that are in no part.
-    classes: Classes,
-    objects: usize,
+impl LeftOut {
+    /// The visible objects that are in none of `parts`.
+    fn of<const PARTS: usize>(listing: &Listing, parts: [&Vec<Row>; PARTS]) -> Self {
+        let mut used = vec![false; listing.len()];
+        for row in parts.into_iter().flatten() {
+            if let Some(used) = used.get_mut(row.object as usize) {
+                *used = true;
+            }
+        }
+        let mut left_out = Self::default();
+        for ((_, object), used) in listing.iter().zip(used) {
+            if used || is_hidden(object.key) {
+                continue;
+            }
+            left_out.objects += 1;
+            if left_out.first.len() < NAMED {
+                left_out.first.push(object.key.to_owned());
+            }
+        }
+        left_out
+    }
 }
 
-impl Folders {
-    fn sort(mut objects: Vec<ObjectInfo>) -> Self {
-        objects.sort_by(|left, right| left.key.cmp(&right.key));
+/// Hidden files, and the empty objects that stores without folders mark them with. A shard's sample is never one.
+fn is_hidden(key: &str) -> bool {
+    let of_shard = !listing_order(key).1.is_empty();
+    !of_shard
+        && key
+            .split('/')
+            .any(|segment| segment.is_empty() || segment.starts_with('.'))
+}
+
+/// Objects by the folders they lie in.
+struct Folders<'a> {
+    /// `train`, `validation` and, of shards, `test`, where they hold samples of classes.
+    parts: BTreeMap<&'static str, Classes<'a>>,
+    /// The folders of the root, taken for classes, and samples of shards that are in no part.
+    classes: Classes<'a>,
+}
+
+impl<'a> Folders<'a> {
+    fn sort(listing: &'a Listing, taken: Taken) -> Self {
+        let mut objects: Vec<(u32, &str)> = listing
+            .iter()
+            .map(|(number, object)| (number, object.key))
+            .collect();
+        objects.sort_by_key(|(_, key)| *key);
+        let named = taken == Taken::Images && objects.iter().any(|(_, key)| is_image_name(key));
+        let is_sample = |key: &str| match taken {
+            Taken::All => true,
+            Taken::Images if named => is_image_name(key),
+            Taken::Images => extension(key).is_none(),
+        };
         let mut folders = Self {
             parts: BTreeMap::new(),
             classes: Classes::new(),
-            objects: objects.len(),
         };
-        for object in objects {
-            if let Some(sample) = ShardSample::of(&object) {
-                let label = sample.label.to_owned();
-                let classes = match sample.part {
-                    Some(part) => folders.parts.entry(part.to_owned()).or_default(),
-                    None => &mut folders.classes,
-                };
-                classes.entry(label).or_default().push(object);
-                continue;
-            }
-            let components: Vec<&str> = object.key.split('/').collect();
-            // Stores without folders mark them with empty objects whose key ends in a slash.
-            if components
-                .iter()
-                .any(|component| component.is_empty() || component.starts_with('.'))
+        let mut of_shards = BTreeSet::new();
+        for (number, key) in objects {
+            if let Some(sample) = listing.get(number).and_then(ShardSample::of) {
+                of_shards.insert(sample.part);
+                folders.class(sample.part, sample.label).samples.push(number);
+            } else if !is_hidden(key)
+                && let Some((part, name)) = class_folder(key)
             {
-                continue;
-            }
-            match components.as_slice() {
-                [part @ (TRAIN | VALIDATION), class, _, ..] => {
-                    let classes = folders.parts.entry((*part).to_owned()).or_default();
-                    classes.entry((*class).to_owned()).or_default().push(object);
+                let class = folders.class(part, name);
+                if is_sample(key) {
+                    class.samples.push(number);
+                } else {
+                    class.others += 1;
+                    class.other.get_or_insert(key);
                 }
-                [class, _, ..] => folders
-                    .classes
-                    .entry((*class).to_owned())
-                    .or_default()
-                    .push(object),
-                _ => {}
             }
         }
-        folders.settle_shards();
+        folders.settle_shards(&of_shards);
         folders
+    }
+
+    fn class(&mut self, part: Option<&'static str>, name: &'a str) -> &mut Class<'a> {
+        let classes = match part {
+            Some(part) => self.parts.entry(part).or_default(),
+            None => &mut self.classes,
+        };
+        classes.entry(name).or_default()
     }
 
     /// Takes test data where there are no others to validate with, and has shards of one part only divided like folders without
     /// parts.
-    fn settle_shards(&mut self) {
-        let of_shards = |classes: &Classes| classes.values().flatten().any(|object| object.label.is_some());
+    fn settle_shards(&mut self, of_shards: &BTreeSet<Option<&'static str>>) {
         if let Some(test) = self.parts.remove(TEST) {
-            self.parts.entry(VALIDATION.to_owned()).or_insert(test);
+            self.parts.entry(VALIDATION).or_insert(test);
         }
-        if self.parts.len() == 1 && self.parts.values().all(of_shards) {
+        let mut parts = of_shards.iter().flatten();
+        if self.parts.len() == 1 && parts.next().is_some() {
             for (class, objects) in std::mem::take(&mut self.parts).into_values().flatten() {
-                self.classes.entry(class).or_default().extend(objects);
+                self.classes
+                    .entry(class)
+                    .or_default()
+                    .samples
+                    .extend(objects.samples);
             }
         }
     }
 
-    /// The part to evaluate with.
-    fn into_evaluation(mut self) -> Classes {
-        self.parts
-            .remove(VALIDATION)
-            .or_else(|| self.parts.remove(TRAIN))
-            .unwrap_or(self.classes)
+    /// The part to evaluate with, and its folder.
+    fn into_evaluation(mut self) -> (&'static str, Classes<'a>) {
+        let validation = self.parts.remove(VALIDATION).map(|part| ("validation/", part));
+        let train = self.parts.remove(TRAIN).map(|part| ("train/", part));
+        validation.or(train).unwrap_or(("", self.classes))
     }
 }
 
-fn check_classes(root: &str, train: &Classes, validation: &Classes) -> Result<(), DatasetError> {
-    let names = |part: &Classes| part.keys().cloned().collect::<BTreeSet<_>>();
-    let missing = |class: &String, present, missing| {
+/// The part and the class whose folder holds the object.
+fn class_folder(key: &str) -> Option<(Option<&'static str>, &str)> {
+    let mut segments = key.splitn(4, '/');
+    let (first, second, third) = (segments.next()?, segments.next()?, segments.next());
+    match (first, third) {
+        (TRAIN, Some(_)) => Some((Some(TRAIN), second)),
+        (VALIDATION, Some(_)) => Some((Some(VALIDATION), second)),
+        _ => Some((None, first)),
+    }
+}
+
+fn missing_part(root: &str, present: &'static str, missing: &'static str) -> DatasetError {
+    DatasetError::MissingPart {
+        root: root.to_owned(),
+        present,
+        missing,
+    }
+}
+
+/// Refuses a class folder without samples.
+fn check_images(root: &str, folder: &str, classes: &Classes<'_>) -> Result<(), DatasetError> {
+    match classes.iter().find(|(_, class)| class.samples.is_empty()) {
+        None => Ok(()),
+        Some((name, class)) => Err(DatasetError::NoImages {
+            root: root.to_owned(),
+            folder: format!("{folder}{name}/"),
+            files: class.others,
+            first: class.other.unwrap_or_default().to_owned(),
+        }),
+    }
+}
+
+fn check_classes(root: &str, train: &Classes<'_>, validation: &Classes<'_>) -> Result<(), DatasetError> {
+    let missing = |class: &str, present, missing| {
         Err(DatasetError::MissingClass {
             root: root.to_owned(),
-            class: class.clone(),
+            class: class.to_owned(),
             present,
             missing,
         })
     };
-    let (trained, validated) = (names(train), names(validation));
-    if let Some(class) = trained.difference(&validated).next() {
+    if let Some(class) = train.keys().find(|class| !validation.contains_key(*class)) {
         return missing(class, TRAIN, VALIDATION);
     }
-    if let Some(class) = validated.difference(&trained).next() {
+    if let Some(class) = validation.keys().find(|class| !train.contains_key(*class)) {
         return missing(class, VALIDATION, TRAIN);
     }
-    match trained.first() {
-        Some(class) if trained.len() == 1 => Err(DatasetError::OneClass {
+    match train.keys().next() {
+        Some(class) if train.len() == 1 => Err(DatasetError::OneClass {
             root: root.to_owned(),
-            class: class.clone(),
+            class: (*class).to_owned(),
         }),
         _ => Ok(()),
     }
 }
 
 /// Draws `share` of every class for validation.
-fn divide(root: &str, classes: Classes, share: f64, seed: u64) -> Result<(Classes, Classes), DatasetError> {
+fn divide<'a>(
+    root: &str,
+    classes: Classes<'a>,
+    share: f64,
+    seed: u64,
+) -> Result<(Classes<'a>, Classes<'a>), DatasetError> {
     if !(share > 0.0 && share < 1.0) {
         return Err(DatasetError::Share {
             share: share.to_string(),
         });
     }
     let (mut train, mut validation) = (Classes::new(), Classes::new());
-    for (number, (class, objects)) in classes.into_iter().enumerate() {
+    for (number, (name, class)) in classes.into_iter().enumerate() {
+        let objects = class.samples;
         if objects.len() < 2 {
             return Err(DatasetError::TooFew {
                 root: root.to_owned(),
-                class,
+                class: name.to_owned(),
             });
         }
         let wanted = (objects.len() as f64 * share).round() as usize;
         let wanted = wanted.clamp(1, objects.len() - 1);
         let order = shuffle::order(objects.len(), seed, shuffle::Purpose::Division(number as u64));
-        let chosen: BTreeSet<usize> = order.into_iter().take(wanted).collect();
-        let (validated, trained): (Vec<_>, Vec<_>) = objects
-            .into_iter()
-            .enumerate()
-            .partition(|(index, _)| chosen.contains(index));
-        train.insert(
-            class.clone(),
-            trained.into_iter().map(|(_, object)| object).collect(),
-        );
-        validation.insert(class, validated.into_iter().map(|(_, object)| object).collect());
+        let chosen: BTreeSet<u32> = order.into_iter().take(wanted).collect();
+        let side = |validates: bool| {
+            let mine = (0..)
+                .zip(&objects)
+                .filter(|(index, _)| chosen.contains(index) == validates);
+            Class {
+                samples: mine.map(|(_, object)| *object).collect(),
+                ..Class::default()
+            }
+        };
+        train.insert(name, side(false));
+        validation.insert(name, side(true));
     }
     Ok((train, validation))
 }
 
-fn label(classes: Classes) -> Vec<Sample> {
-    let labelled = classes.into_values().enumerate();
-    labelled
-        .flat_map(|(label, objects)| objects.into_iter().map(move |object| sample(object, label)))
-        .collect()
-}
-
-fn sample(object: ObjectInfo, label: usize) -> Sample {
-    Sample {
-        key: object.key,
-        etag: object.etag,
-        size: object.size,
-        label,
-    }
+fn label(classes: Classes<'_>) -> Vec<Row> {
+    let labelled = (0..).zip(classes.into_values());
+    let rows = labelled
+        .flat_map(|(label, class)| class.samples.into_iter().map(move |object| Row { object, label }));
+    rows.collect()
 }

@@ -87,6 +87,17 @@ pub enum TrainerError {
         /// What is wrong, and what to do.
         reason: String,
     },
+    /// The model was trained on input that only a guest can make.
+    #[error(
+        "the model was trained on input that the guest '{guest}' makes in its own way (SHA-256 {sha256}), and other input would tell nothing; \
+         give that guest with --guest FILE"
+    )]
+    GuestNeeded {
+        /// Its name.
+        guest: String,
+        /// Its content.
+        sha256: String,
+    },
     /// Nothing says which class each output of the model is.
     #[error(
         "the model has {outputs} outputs but there are {classes} classes; evaluate a model that `frostline train` wrote, on \
@@ -183,15 +194,17 @@ pub enum TrainerError {
         /// What the last one ended with.
         source: Box<ClientError>,
     },
-    /// The loss is not a number any more.
-    #[error("the loss became {loss} at step {step}; a smaller learning rate than {learning_rate} may help")]
+    /// Training went astray.
+    #[error("training diverged at step {step}: {sign}; a smaller learning rate than {learning_rate} may help; {}", kept.as_deref().unwrap_or("no model was written"))]
     Diverged {
-        /// The step.
+        /// The first step it showed at.
         step: u64,
-        /// The loss.
-        loss: f32,
+        /// What showed it.
+        sign: String,
         /// The rate in use.
         learning_rate: f32,
+        /// Which earlier model was written in the end, if there was one.
+        kept: Option<String>,
     },
     /// The tuned model could not be written; nothing is left behind.
     #[error("cannot write the tuned model to {path}: {source}; nothing was written there", path = path.display())]

@@ -1,20 +1,27 @@
+use crate::choice::Offer;
 use crate::client::Waits;
 use crate::compute::{Dedicated, Forward, correct};
-use crate::pipeline::{BadSamples, Feed, FeedPlan, Part, Rows, Source, Steering};
+use crate::notes::Input;
+use crate::pipeline::{BadSamples, Feed, FeedPlan, Flow, Part, Source, Steering};
 use crate::run::fetcher;
 use crate::setup::{blocking, session_options};
-use crate::{Dataset, Evaluation, EvaluationJob, Events, Hosts, Sample, TrainerError, notes};
+use crate::sources::Sources;
+use crate::uploading::Parcel;
+use crate::{
+    Dataset, Evaluation, EvaluationJob, Event, Events, Guest, Hosts, LeftOut, Listing, Samples, Taken,
+    TrainerError, notes,
+};
 use frostline_engine::Interrupt;
-use frostline_graph::Network;
-use frostline_tensor::PixelSpec;
-use frostline_wire::{Encoding, ObjectInfo, Split};
+use frostline_graph::{Model, Network};
+use frostline_wire::{DescriptionRequest, Encoding, Split};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// Measures a whole model on the objects of a data root: they travel as they are, and everything is computed here.
+/// Measures a whole model on the objects of a data root: they travel as they are, and everything is computed here. With a guest, that
+/// makes the rows as it did for training, and only what follows them is computed here.
 ///
 /// # Errors
-/// [`TrainerError`].
+/// [`TrainerError`]; [`TrainerError::GuestNeeded`] for a model that was trained on rows that only its guest can make.
 pub async fn evaluate(
     job: EvaluationJob,
     hosts: impl Into<Hosts>,
@@ -40,28 +47,26 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
     }
     let model = job.model.clone();
     let network = blocking(move || Ok(model.network()?)).await?;
-    let pixels = notes::pixels(&job.model, &network, job.pixels)?;
-    let samples = samples(job, &network, hosts.objects(&job.root, job.layout, events).await?)?;
+    let (source, model) = match &job.guest {
+        None => objects(job, &network)?,
+        Some(guest) => rows_of(guest, job, &network, hosts, events).await?,
+    };
+    let listing = hosts.listing(&job.root, job.layout, events).await?;
+    let (for_samples, of) = (job.clone(), network.clone());
+    let (plan, left_out) = blocking(move || arrange(&for_samples, &of, listing)).await?;
+    if left_out.objects > 0 {
+        events(Event::LeftOut(left_out));
+    }
     let interrupt = Interrupt::new();
-    let (model, batch, options, guard) = (
-        job.model.clone(),
+    let (batch, options, guard) = (
         job.batch,
         session_options(job.device, job.threads),
         interrupt.clone(),
     );
     let forward = blocking(move || Forward::open(&model, batch, &options, &guard, "evaluating")).await?;
     let forward = Dedicated::start(forward, interrupt)?;
-    let plan = FeedPlan {
-        train: Arc::new([]),
-        validation: samples.into(),
-        epochs: 0,
-        batch: job.batch,
-        seed: 0,
-        ahead: AHEAD,
-        memory_bytes: MEMORY_BYTES,
-    };
     let bad = Arc::new(BadSamples::new(job.on_bad_sample, Arc::clone(events)));
-    let steering = Arc::new(Steering::towards(source(job, pixels)));
+    let steering = Arc::new(Steering::towards(source));
     let fetcher = fetcher(OPEN_REQUESTS, job.threads, events)?;
     let mut feed = Feed::start(plan.clone(), fetcher, steering, hosts.clone(), Arc::clone(&bad))?;
     let (mut right, mut samples) = (0, 0);
@@ -89,15 +94,30 @@ const REQUEST_SAMPLES: usize = 32;
 const OPEN_REQUESTS: usize = 8;
 const AHEAD: usize = 2;
 
+fn arrange(
+    job: &EvaluationJob,
+    network: &Network,
+    listing: Listing,
+) -> Result<(FeedPlan, LeftOut), TrainerError> {
+    let (samples, left_out) = samples(job, network, listing)?;
+    let plan = FeedPlan {
+        ahead: AHEAD,
+        memory_bytes: MEMORY_BYTES,
+        ..FeedPlan::new(Arc::default(), Arc::new(samples), job.batch)
+    };
+    Ok((plan, left_out))
+}
+
 /// Samples labelled by the classes the model carries, else by the sorted class folders, if they are as many as its outputs.
 fn samples(
     job: &EvaluationJob,
     network: &Network,
-    objects: Vec<ObjectInfo>,
-) -> Result<Vec<Sample>, TrainerError> {
+    listing: Listing,
+) -> Result<(Samples, LeftOut), TrainerError> {
+    let taken = job.guest.as_ref().map_or(Taken::Images, Guest::takes);
     let classes = match notes::classes(&job.model) {
         Some(classes) => classes,
-        None => Dataset::class_folders(&objects),
+        None => Dataset::class_folders(&listing, taken),
     };
     let outputs = network.output.shape.dims().iter().product::<usize>();
     if classes.len() != outputs {
@@ -106,19 +126,98 @@ fn samples(
             outputs,
         });
     }
-    Ok(Dataset::to_evaluate(&job.root, objects, &classes)?)
+    Ok(Dataset::to_evaluate(&job.root, listing, &classes, taken)?)
 }
 
-fn source(job: &EvaluationJob, pixels: PixelSpec) -> Source {
-    Source {
+/// The objects as they are, for the whole model.
+fn objects(job: &EvaluationJob, network: &Network) -> Result<(Source, Model), TrainerError> {
+    let sources = Sources {
         root: job.root.clone(),
-        split: Split::None,
-        encoding: Encoding::F32,
         guest: None,
         model: None,
         parameters: String::new(),
-        rows: Rows::Objects(pixels),
-        shape: pixels.sample_shape().to_vec(),
-        request_samples: REQUEST_SAMPLES,
+        pixels: Some(notes::pixels(&job.model, network, job.pixels, false)?),
+        network: network.clone(),
+    };
+    let source = sources.at(&Split::None, Encoding::F32, REQUEST_SAMPLES)?;
+    Ok((source, job.model.clone()))
+}
+
+/// What the guest makes of the objects where the network was divided for training, for the layers after that.
+async fn rows_of(
+    guest: &Guest,
+    job: &EvaluationJob,
+    network: &Network,
+    hosts: &Hosts,
+    events: &Events,
+) -> Result<(Source, Model), TrainerError> {
+    let noted = match notes::input(&job.model)? {
+        Some(Input::Guest(noted)) => Some(noted),
+        Some(Input::Pixels(_)) | None => None,
+    };
+    let pixels = notes::pixels(&job.model, network, job.pixels, true)?;
+    let told = noted.as_ref().map(|noted| noted.parameters.clone());
+    let parameters = guest
+        .parameters
+        .clone()
+        .or(told)
+        .unwrap_or_else(|| notes::recipe(&pixels));
+    let parcel = Parcel::guest(guest);
+    if let Some(difference) = noted
+        .as_ref()
+        .and_then(|noted| noted.differs(parcel.sha256(), &parameters))
+    {
+        events(Event::Warning { message: difference });
     }
+    let (freeze, split) = match noted {
+        Some(noted) => (noted.freeze, noted.split),
+        None => {
+            let cut = network.cuts.iter().rev().find(|cut| cut.before_head);
+            let cut = cut.ok_or_else(|| TrainerError::Pixels {
+                reason: "no cut of the network lies before its classifier, so no guest can serve it"
+                    .to_owned(),
+            })?;
+            (cut.name.clone(), Split::Cut(cut.name.clone()))
+        }
+    };
+    let (whole, end) = (job.model.clone(), freeze.clone());
+    let frozen = blocking(move || Ok(whole.slice(None, Some(&end))?)).await?;
+    let layers = Parcel::layers(&job.model_name, frozen, &freeze).await?;
+    let (guest, _) = parcel.send(hosts, events).await?;
+    let (model, _) = layers.send(hosts, events).await?;
+    let description = hosts
+        .describe(&DescriptionRequest {
+            guest: guest.clone(),
+            model: model.clone(),
+            parameters: parameters.clone(),
+        })
+        .await?;
+    let offer = Offer {
+        network,
+        freeze: &freeze,
+        description: &description,
+        object_bytes: 0,
+        encoding: Some(Encoding::F32),
+        flow: Flow {
+            request_samples: REQUEST_SAMPLES,
+            window: OPEN_REQUESTS,
+            ahead: AHEAD,
+        },
+    };
+    offer.fixed(&split)?;
+    let sources = Sources {
+        root: job.root.clone(),
+        guest: Some(guest),
+        model: Some(model),
+        parameters,
+        pixels: None,
+        network: network.clone(),
+    };
+    let source = sources.at(&split, Encoding::F32, REQUEST_SAMPLES)?;
+    let (whole, rest) = (job.model.clone(), split);
+    let rest = blocking(move || match &rest {
+        Split::Cut(name) => Ok(whole.slice(Some(name), None)?),
+        Split::None | Split::Input => Ok(whole),
+    });
+    Ok((source, rest.await?))
 }

@@ -1,3 +1,4 @@
+use crate::LeftOut;
 use frostline_wire::{Encoding, Split};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -23,13 +24,16 @@ pub enum Event {
     },
     /// The store holds names that are no keys (an empty segment, `.`, `..`, a control character, not UTF-8) or links that lead out of
     /// the root; they are no samples.
-    #[serde(rename = "left_out")]
-    LeftOut {
+    #[serde(rename = "no_keys")]
+    NoKeys {
         /// How many.
         count: u64,
         /// The first few, escaped and shortened.
         names: Vec<String>,
     },
+    /// Objects that are no samples are left out: no images by their names, or in no class folder.
+    #[serde(rename = "left_out")]
+    LeftOut(LeftOut),
     /// A guest or a model is on the host now.
     Upload {
         /// Which of the two.
@@ -73,6 +77,16 @@ pub enum Event {
         wait_seconds: f64,
         /// What happened.
         reason: String,
+    },
+    /// Something is being measured, for a split that is left open. Takes from a second to minutes.
+    Measuring {
+        /// What.
+        what: Measuring,
+    },
+    /// Something may not be as it was meant.
+    Warning {
+        /// For people.
+        message: String,
     },
     /// Where the network is divided, and why there.
     Split {
@@ -134,6 +148,8 @@ pub enum Event {
         validation_accuracy: f64,
         /// Body bytes received for this epoch's batches and its validation, retries included.
         bytes_received: u64,
+        /// Of these, those for its validation.
+        validation_bytes_received: u64,
         /// Wall time since the previous epoch's end.
         seconds: f64,
         /// Of these, seconds its training steps waited for their batches.
@@ -183,9 +199,68 @@ pub enum Event {
         validation_accuracy: f64,
         /// Body bytes received from the first listing on, in all.
         bytes_received: u64,
+        /// The same by what they were for.
+        received: Received,
         /// Wall time of the job.
         seconds: f64,
     },
+}
+
+/// What is measured for a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Measuring {
+    /// What the link moves.
+    Link,
+    /// What the layers take on the host.
+    Host,
+    /// What they take on this machine.
+    Trainer,
+}
+
+impl std::fmt::Display for Measuring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Link => "the link to the host",
+            Self::Host => "the network on the host",
+            Self::Trainer => "the network on this machine",
+        })
+    }
+}
+
+/// Body bytes a job received, by what they were for. All but the last add up to what it received.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Received {
+    /// The names of the objects.
+    pub listing: u64,
+    /// Measurements: of the link, of the host, and objects to measure this machine with.
+    pub measuring: u64,
+    /// Validation before the first step.
+    pub baseline: u64,
+    /// Training batches of all epochs.
+    pub training: u64,
+    /// Validation after each epoch.
+    pub validation: u64,
+    /// Answers to uploads, descriptions, and looks at hosts that were down.
+    pub other: u64,
+    /// Of all these, what came in answers that broke off, were refused or given up, so that samples were asked for again.
+    pub interrupted: u64,
+}
+
+impl Received {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        let Self {
+            listing,
+            measuring,
+            baseline,
+            training,
+            validation,
+            other,
+            interrupted: _,
+        } = self;
+        listing + measuring + baseline + training + validation + other
+    }
 }
 
 /// Whether a host is used.
@@ -234,6 +309,8 @@ pub struct Outcome {
     pub loss: f64,
     /// Body bytes received in all.
     pub bytes_received: u64,
+    /// The same by what they were for.
+    pub received: Received,
     /// Wall time of the job.
     pub seconds: f64,
     /// Bad samples that were skipped.
@@ -283,12 +360,19 @@ mod tests {
             split: Split::Cut("features".to_owned()),
             validation_accuracy: 0.75,
             bytes_received: 10,
+            received: Received {
+                listing: 4,
+                training: 6,
+                ..Received::default()
+            },
             seconds: 1.5,
         };
         assert_eq!(
             serde_json::to_value(done).unwrap(),
             serde_json::json!({"event": "done", "model": "tuned.onnx", "split": "features",
-                "validation_accuracy": 0.75, "bytes_received": 10, "seconds": 1.5})
+                "validation_accuracy": 0.75, "bytes_received": 10, "seconds": 1.5,
+                "received": {"listing": 4, "measuring": 0, "baseline": 0, "training": 6, "validation": 0, "other": 0,
+                    "interrupted": 0}})
         );
     }
 }

@@ -1,3 +1,4 @@
+use crate::Taken;
 use bytes::Bytes;
 
 /// The stock guest's component, as committed beside its sources.
@@ -21,6 +22,15 @@ impl Guest {
             name: "prefix".to_owned(),
             bytes: Bytes::from_static(STOCK),
             parameters: None,
+        }
+    }
+
+    /// Which objects it can read: of another guest than the stock one, only its author knows.
+    pub(crate) fn takes(&self) -> Taken {
+        if self.bytes == STOCK {
+            Taken::Images
+        } else {
+            Taken::All
         }
     }
 

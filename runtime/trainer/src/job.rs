@@ -119,6 +119,10 @@ impl Job {
 pub struct EvaluationJob {
     /// The network, usually a tuned one that carries its classes ([`crate::CLASSES_KEY`]) and preprocessing.
     pub model: Model,
+    /// What to call it on the host, as for [`Job::model_name`].
+    pub model_name: String,
+    /// Makes the rows, where the model was trained on rows of its own making. Without parameters it is told what it was told then.
+    pub guest: Option<Guest>,
     /// The data root, as the host is to open it. Its `validation/` part is measured if there is one, else all of it.
     pub root: String,
     /// How samples lie there.

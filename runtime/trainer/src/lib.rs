@@ -21,6 +21,7 @@ mod event;
 mod export;
 mod guest;
 mod job;
+mod listing;
 mod notes;
 mod pipeline;
 mod plan;
@@ -30,6 +31,7 @@ mod profile;
 mod rehearsal;
 mod retry;
 mod run;
+mod samples;
 mod setup;
 mod shards;
 mod shuffle;
@@ -43,12 +45,13 @@ pub use choice::Possible;
 pub use client::{
     ByteMeter, ClientError, Deadlines, ExtractionStream, HostClient, Hosts, Link, Token, Trust, Uploaded,
 };
-pub use dataset::{Dataset, DatasetError, Sample};
+pub use dataset::{Dataset, DatasetError, LeftOut, Taken};
 pub use error::TrainerError;
 pub use evaluate::evaluate;
-pub use event::{Evaluation, Event, Events, HostState, Outcome, UploadKind};
+pub use event::{Evaluation, Event, Events, HostState, Measuring, Outcome, Received, UploadKind};
 pub use guest::Guest;
 pub use job::{EvaluationJob, Job, OnBadSample};
+pub use listing::{Listed, Listing};
 pub use notes::{CLASSES_KEY, PIXELS_KEY};
 pub use pipeline::Flow;
 pub use plan::{
@@ -61,4 +64,5 @@ pub use profile::{
     trainer_profile,
 };
 pub use rehearsal::{Leg, Rehearsal};
+pub use samples::{Sample, Samples};
 pub use train::train;

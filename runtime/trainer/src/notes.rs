@@ -3,17 +3,65 @@
 use crate::TrainerError;
 use frostline_graph::{Model, Network};
 use frostline_tensor::{DType, PixelSpec};
+use frostline_wire::Split;
+use serde::{Deserialize, Serialize};
 
-/// The metadata entry with the preprocessing a model was trained with: a JSON `PixelSpec`.
+/// The metadata entry with how the input was made that a model was trained with: a JSON `PixelSpec`; where only a guest can make it,
+/// the guest's name, SHA-256 and parameters with where the network was frozen and divided.
 pub const PIXELS_KEY: &str = "frostline.pixels";
 /// The metadata entry with the class names in the order of the model's outputs: a JSON list.
 pub const CLASSES_KEY: &str = "frostline.classes";
 
+/// How a model's input was made for training.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Input {
+    /// By a recipe that host and trainer know.
+    Pixels(PixelSpec),
+    /// By a guest, in its own way.
+    Guest(TrainedWith),
+}
+
+/// The guest whose rows a model was trained on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TrainedWith {
+    /// Its name.
+    pub(crate) guest: String,
+    pub(crate) sha256: String,
+    pub(crate) parameters: String,
+    /// The cut up to which it ran the network's layers.
+    pub(crate) freeze: String,
+    /// Where its rows came from.
+    pub(crate) split: Split,
+}
+
+impl TrainedWith {
+    /// In what a guest of this hash, told these parameters, is another one; for people.
+    pub(crate) fn differs(&self, sha256: &str, parameters: &str) -> Option<String> {
+        let Self { guest, .. } = self;
+        if self.sha256 != sha256 {
+            return Some(format!(
+                "the model was trained with the guest '{guest}' of SHA-256 {}, and this one has {sha256}: it may make other input",
+                self.sha256
+            ));
+        }
+        (self.parameters != parameters).then(|| {
+            format!(
+                "the guest '{guest}' was told {:?} for training, and now {parameters:?}: it may make other input",
+                self.parameters
+            )
+        })
+    }
+}
+
 /// The recipe for `model`'s input: `wanted`, else the model's own note, else ImageNet's for its input size.
+///
+/// # Errors
+/// [`TrainerError::GuestNeeded`] where a guest made the input and there is no `guest` to make it again.
 pub(crate) fn pixels(
     model: &Model,
     network: &Network,
     wanted: Option<PixelSpec>,
+    guest: bool,
 ) -> Result<PixelSpec, TrainerError> {
     let input = &network.input;
     let &[3, height, width] = input.shape.dims() else {
@@ -29,12 +77,19 @@ pub(crate) fn pixels(
         );
         return Err(TrainerError::Pixels { reason });
     }
-    let spec = match wanted {
-        Some(spec) => spec,
-        None => noted(model)?.unwrap_or_else(|| {
-            let side = |side| u32::try_from(side).unwrap_or(u32::MAX);
-            PixelSpec::imagenet(side(height), side(width))
-        }),
+    let usual = || {
+        let side = |side| u32::try_from(side).unwrap_or(u32::MAX);
+        PixelSpec::imagenet(side(height), side(width))
+    };
+    let spec = match (wanted, self::input(model)?) {
+        (Some(spec), _) | (None, Some(Input::Pixels(spec))) => spec,
+        (None, Some(Input::Guest(trained))) if !guest => {
+            return Err(TrainerError::GuestNeeded {
+                guest: trained.guest,
+                sha256: trained.sha256,
+            });
+        }
+        (None, _) => usual(),
     };
     check(&spec, network)?;
     Ok(spec)
@@ -53,15 +108,23 @@ pub(crate) fn check(spec: &PixelSpec, network: &Network) -> Result<(), TrainerEr
     Err(TrainerError::Pixels { reason })
 }
 
-fn noted(model: &Model) -> Result<Option<PixelSpec>, TrainerError> {
-    let parse = |text: &str| serde_json::from_str(text);
-    model
-        .metadata(PIXELS_KEY)
-        .map(parse)
-        .transpose()
-        .map_err(|error| TrainerError::Pixels {
-            reason: format!("the model's metadata entry '{PIXELS_KEY}' cannot be read: {error}"),
-        })
+/// A recipe as guests are told it.
+pub(crate) fn recipe(spec: &PixelSpec) -> String {
+    serde_json::to_string(spec).unwrap_or_default()
+}
+
+/// What the model says about how its input was made.
+pub(crate) fn input(model: &Model) -> Result<Option<Input>, TrainerError> {
+    let Some(text) = model.metadata(PIXELS_KEY) else {
+        return Ok(None);
+    };
+    let parsed = match serde_json::from_str(text) {
+        Ok(noted) => Ok(Input::Guest(noted)),
+        Err(_) => serde_json::from_str(text).map(Input::Pixels),
+    };
+    parsed.map(Some).map_err(|error| TrainerError::Pixels {
+        reason: format!("the model's metadata entry '{PIXELS_KEY}' cannot be read: {error}"),
+    })
 }
 
 /// The class names the model carries.
@@ -70,8 +133,12 @@ pub(crate) fn classes(model: &Model) -> Option<Vec<String>> {
 }
 
 /// Writes both notes into the model.
-pub(crate) fn write(model: &mut Model, pixels: Option<&PixelSpec>, classes: &[String]) {
-    if let Some(text) = pixels.and_then(|spec| serde_json::to_string(spec).ok()) {
+pub(crate) fn write(model: &mut Model, input: &Input, classes: &[String]) {
+    let input = match input {
+        Input::Pixels(spec) => serde_json::to_string(spec),
+        Input::Guest(guest) => serde_json::to_string(guest),
+    };
+    if let Ok(text) = input {
         model.set_metadata(PIXELS_KEY, &text);
     }
     if let Ok(text) = serde_json::to_string(classes) {

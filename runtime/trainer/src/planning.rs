@@ -5,11 +5,11 @@ use crate::client::{Link, Waits};
 use crate::pipeline::FeedPlan;
 use crate::plan::{Explanation, Layers, Policy, Seen, Summary, Survey, Workload};
 use crate::planner::Planner;
-use crate::profile::{Together, TrainerTask, look, read_objects, requested, spread, trainer_profile};
+use crate::profile::{Together, TrainerTask, look, read_objects, requested, trainer_profile};
 use crate::setup::{Divided, session_options};
 use crate::sources::Sources;
-use crate::{ClientError, Events, Hosts, Job, Possible, Sample, TrainerError, TrainerProfile};
-use frostline_wire::{ErrorClass, ObjectInfo, Pin, Place, ProfileRequest, Split};
+use crate::{ClientError, Event, Events, Hosts, Job, Measuring, Possible, TrainerError, TrainerProfile};
+use frostline_wire::{ErrorClass, Pin, Place, ProfileRequest, Split};
 use std::collections::HashSet;
 use std::time::Instant;
 
@@ -190,7 +190,7 @@ pub(crate) async fn measure(
     here: Option<Here>,
 ) -> Result<Planner, TrainerError> {
     let possible = worthwhile(job, divided, possible)?;
-    let objects = spread(&listed(feed), SAMPLES);
+    let objects = feed.train.spread(SAMPLES);
     let request = ProfileRequest {
         root: sources.root.clone(),
         guest: guest.clone(),
@@ -200,6 +200,9 @@ pub(crate) async fn measure(
         samples: requested(&objects),
         wait_seconds: None,
     };
+    hosts.tell(Event::Measuring {
+        what: Measuring::Host,
+    });
     let looks = hosts.each(|host| look(hosts.client(&host), &request)).await?;
     let together = Together::of(looks).ok_or(TrainerError::Ended { part: "survey" })?;
     let host = together.slowest;
@@ -256,6 +259,9 @@ fn cuts(possible: &[Possible]) -> Vec<String> {
 
 /// The link as it is, to all hosts at once, or as the job says.
 pub(crate) async fn probe(job: &Job, hosts: &Hosts) -> Result<Link, TrainerError> {
+    hosts.tell(Event::Measuring {
+        what: Measuring::Link,
+    });
     let links = hosts.each(|host| {
         let client = hosts.client(&host);
         async move { client.probe().await }
@@ -283,6 +289,9 @@ pub(crate) async fn measure_trainer(
     frozen: &str,
     feed: &FeedPlan,
 ) -> Result<TrainerProfile, TrainerError> {
+    hosts.tell(Event::Measuring {
+        what: Measuring::Trainer,
+    });
     let task = TrainerTask {
         model: divided.headed.clone(),
         frozen_sha256: frozen.to_owned(),
@@ -293,7 +302,7 @@ pub(crate) async fn measure_trainer(
         optimizer: job.optimizer,
         options: session_options(job.device, job.threads),
     };
-    let objects = spread(&listed(feed), SAMPLES);
+    let objects = feed.train.spread(SAMPLES);
     let (root, wanted) = (&job.root, &objects);
     let objects = hosts.first(|client| async move { read_objects(&client, root, wanted).await });
     trainer_profile(task, job.cache.as_ref(), objects).await
@@ -309,17 +318,6 @@ pub(crate) fn workload(job: &Job, feed: &FeedPlan, link: &Link, shared_cores: bo
         shared_cores,
         request_share: (job.flow.request_samples as f64 / feed.batch as f64).min(1.0),
     }
-}
-
-/// The training samples as a listing names them.
-fn listed(feed: &FeedPlan) -> Vec<ObjectInfo> {
-    let object = |sample: &Sample| ObjectInfo {
-        key: sample.key.clone(),
-        size: sample.size,
-        etag: sample.etag.clone(),
-        label: None,
-    };
-    feed.train.iter().map(object).collect()
 }
 
 /// Whether hosts and trainer most likely compute on the same cores: on one machine, on the processor, over loopback.

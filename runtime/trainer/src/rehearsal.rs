@@ -1,6 +1,6 @@
 use crate::client::Waits;
 use crate::compute::{Dedicated, Suffix, SuffixParts};
-use crate::pipeline::{FeedPlan, Flow, Part, Steering};
+use crate::pipeline::{FeedPlan, Flow, Part, Steering, Weight};
 use crate::run::{Run, RunParts, open_suffix};
 use crate::setup::prepare;
 use crate::sources::Sources;
@@ -43,7 +43,11 @@ impl Rehearsal {
         let for_job = hosts.for_job(events, Waits::default());
         job.split = Policy::Fixed(Split::Cut(job.freeze.clone()));
         let mut prepared = prepare(&job, false, &for_job, events).await?;
-        prepared.feed.validation = Arc::new([]);
+        prepared.feed = FeedPlan {
+            validation: Arc::default(),
+            largest: [prepared.feed.largest[0], Weight::default()],
+            ..prepared.feed
+        };
         // Middles of all its splits are kept, so that no leg waits for one.
         prepared.suffix.middles = usize::MAX;
         Ok(Self {

@@ -6,9 +6,10 @@ use crate::planner::{Iteration, Planner};
 use crate::retry::RetryPolicy;
 use crate::setup::blocking;
 use crate::sources::Sources;
-use crate::{Event, Events, Hosts, Job, TrainerError};
+use crate::{Event, Events, Hosts, Job, Received, TrainerError};
 use frostline_engine::Interrupt;
 use frostline_images::DecodePool;
+use frostline_tensor::Tensor;
 use frostline_wire::Split;
 use std::sync::Arc;
 use std::time::Instant;
@@ -66,10 +67,26 @@ pub(crate) struct Run {
     sources: Arc<Sources>,
     planner: Option<Planner>,
     learning_rate: f32,
+    fetcher: Arc<Fetcher>,
+    /// Bytes of the batches so far.
+    received: Received,
     step: u64,
+    /// The step from which on the loss has been beyond [`IMPOSSIBLE`].
+    beyond: Option<u64>,
+    best: Option<Best>,
     /// Seconds the steps of this epoch waited for their batches.
     waited: f64,
 }
+
+/// The weights after the epoch with the best accuracy so far.
+pub(crate) struct Best {
+    pub(crate) epoch: u32,
+    pub(crate) accuracy: f64,
+    pub(crate) weights: Vec<(String, Tensor)>,
+}
+
+/// A loss that no training comes from: f32 holds nothing between 0 and e^-104, so the right class counts as impossible.
+const IMPOSSIBLE: f32 = 104.0;
 
 /// How an epoch ended.
 pub(crate) struct EpochResult {
@@ -104,7 +121,7 @@ impl Run {
         let fetcher = fetcher(flow.window, job.threads, events)?;
         let feed = Feed::start(
             plan.clone(),
-            fetcher,
+            Arc::clone(&fetcher),
             Arc::clone(&steering),
             hosts.clone(),
             Arc::clone(&bad),
@@ -119,15 +136,20 @@ impl Run {
             sources,
             planner,
             learning_rate: job.learning_rate,
+            fetcher,
+            received: Received::default(),
             step: 0,
+            beyond: None,
+            best: None,
             waited: 0.0,
         })
     }
 
     pub(crate) async fn baseline(&mut self) -> Result<f64, TrainerError> {
         let started = Instant::now();
-        let (accuracy, bytes_received) = self.validate().await?;
-        let seconds = started.elapsed().as_secs_f64();
+        let (accuracy, received) = self.validate().await?;
+        let (bytes_received, seconds) = (received.validation, started.elapsed().as_secs_f64());
+        self.received.baseline += bytes_received;
         (self.events)(Event::Baseline {
             validation_accuracy: accuracy,
             bytes_received,
@@ -140,12 +162,27 @@ impl Run {
         let started = Instant::now();
         self.waited = 0.0;
         let loss = self.train(epoch).await?;
-        let (accuracy, bytes_received) = self.validate().await?;
+        self.check(loss, epoch == self.plan.epochs)?;
+        let weights = self.suffix.run(|suffix| suffix.weights()).await?;
+        if !weights.iter().all(|(_, weight)| is_finite(weight)) {
+            return Err(self.diverged(self.step, "weights are no numbers any more".to_owned()));
+        }
+        let (accuracy, received) = self.validate().await?;
+        self.received.training += received.training;
+        self.received.validation += received.validation;
+        if self.best.as_ref().is_none_or(|best| best.accuracy <= accuracy) {
+            self.best = Some(Best {
+                epoch,
+                accuracy,
+                weights,
+            });
+        }
         (self.events)(Event::Epoch {
             epoch,
             loss,
             validation_accuracy: accuracy,
-            bytes_received,
+            bytes_received: received.training + received.validation,
+            validation_bytes_received: received.validation,
             seconds: started.elapsed().as_secs_f64(),
             waited_seconds: self.waited,
             split: self.steering.now().split.clone(),
@@ -197,13 +234,9 @@ impl Run {
             bytes_received: iteration.bytes,
         });
         if !loss.is_finite() {
-            let (step, learning_rate) = (self.step, self.learning_rate);
-            return Err(TrainerError::Diverged {
-                step,
-                loss,
-                learning_rate,
-            });
+            return Err(self.diverged(self.step, format!("the loss became {loss}")));
         }
+        self.beyond = (loss > IMPOSSIBLE).then(|| self.beyond.unwrap_or(self.step));
         self.reconsider(&source, &iteration).await?;
         Ok((loss, count))
     }
@@ -239,12 +272,45 @@ impl Run {
         self.suffix.run(move |suffix| suffix.expect(&split)).await
     }
 
+    /// Refuses an epoch whose loss is out of this world and stays there, or was the last.
+    fn check(&self, loss: f64, last: bool) -> Result<(), TrainerError> {
+        if loss <= f64::from(IMPOSSIBLE) || (self.beyond.is_none() && !last) {
+            return Ok(());
+        }
+        let step = self.beyond.unwrap_or(self.step);
+        let sign =
+            format!("the mean loss of the epoch is {loss:.3e}, which takes the right classes for impossible");
+        Err(self.diverged(step, sign))
+    }
+
+    fn diverged(&self, step: u64, sign: String) -> TrainerError {
+        TrainerError::Diverged {
+            step,
+            sign,
+            learning_rate: self.learning_rate,
+            kept: None,
+        }
+    }
+
+    /// The weights after the best epoch, if one has ended.
+    pub(crate) fn take_best(&mut self) -> Option<Best> {
+        self.best.take()
+    }
+
+    /// Bytes of the batches so far, by what they were for.
+    pub(crate) fn received(&self) -> Received {
+        Received {
+            interrupted: self.fetcher.interrupted(),
+            ..self.received
+        }
+    }
+
     /// Validates and returns the accuracy, and the bytes received for the epoch until now.
-    async fn validate(&mut self) -> Result<(f64, u64), TrainerError> {
-        let (mut right, mut samples, mut bytes) = (0, 0, 0);
+    async fn validate(&mut self) -> Result<(f64, Received), TrainerError> {
+        let (mut right, mut samples, mut received) = (0, 0, Received::default());
         for _ in 0..self.plan.batches(Part::Validation) {
             let batch = &mut self.feed.next().await?;
-            bytes = batch.epoch.bytes_received();
+            received = batch.epoch.received();
             let Some(rows) = batch.rows.take() else { continue };
             let (split, labels) = (batch.source.split.clone(), std::mem::take(&mut batch.labels));
             samples += labels.len();
@@ -253,7 +319,7 @@ impl Run {
                 .run(move |suffix| suffix.count_correct(&split, &rows, &labels))
                 .await?;
         }
-        Ok((self.mean(right as f64, samples, Part::Validation)?, bytes))
+        Ok((self.mean(right as f64, samples, Part::Validation)?, received))
     }
 
     fn mean(&self, total: f64, samples: usize, part: Part) -> Result<f64, TrainerError> {
@@ -262,4 +328,10 @@ impl Run {
         }
         Ok(total / samples as f64)
     }
+}
+
+/// Whether all values of a weight are numbers.
+fn is_finite(weight: &Tensor) -> bool {
+    let values = weight.as_f32().unwrap_or_default();
+    values.iter().all(|value| value.is_finite())
 }

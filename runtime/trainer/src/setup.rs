@@ -6,7 +6,7 @@ use crate::planner::Planner;
 use crate::planning::{self, Known};
 use crate::sources::Sources;
 use crate::uploading::{self, Look, Parcel};
-use crate::{Dataset, Event, Events, Hosts, Job, Policy, TrainerError, notes};
+use crate::{Dataset, Event, Events, Hosts, Job, Listing, Policy, Taken, TrainerError, notes};
 use frostline_engine::{Device, SessionOptions};
 use frostline_graph::{Model, Network};
 use frostline_tensor::PixelSpec;
@@ -22,6 +22,12 @@ pub(crate) struct Prepared {
     pub(crate) feed: FeedPlan,
     pub(crate) sources: Arc<Sources>,
     pub(crate) chosen: Chosen,
+    /// What the guest says it makes.
+    pub(crate) description: Description,
+    /// Bytes received for the listing.
+    pub(crate) listed: u64,
+    /// Counts the bytes received for measurements.
+    pub(crate) measuring: Hosts,
     /// Watches a split that was planned; `None` for one that was given, or that nothing was measured for.
     pub(crate) planner: Option<Planner>,
 }
@@ -63,8 +69,13 @@ pub(crate) async fn prepare(
     events: &Events,
 ) -> Result<Prepared, TrainerError> {
     check_settings(job)?;
-    let objects = hosts.objects(&job.root, job.layout, events).await?;
-    let dataset = Dataset::from_listing(&job.root, objects, job.validation_share, job.seed)?;
+    let (lists, measuring) = (hosts.metered(), hosts.metered());
+    let listing = lists.listing(&job.root, job.layout, events).await?;
+    let for_dataset = job.clone();
+    let (dataset, object_bytes, feed) = blocking(move || arrange(&for_dataset, listing)).await?;
+    if dataset.left_out.objects > 0 {
+        events(Event::LeftOut(dataset.left_out.clone()));
+    }
     events(Event::Dataset {
         classes: dataset.classes.clone(),
         train: dataset.train.len(),
@@ -74,17 +85,7 @@ pub(crate) async fn prepare(
     let (for_division, classes) = (job.clone(), dataset.classes.len());
     let divided = blocking(move || divide(&for_division, classes)).await?;
     let parameters = parameters(job, &divided.pixels);
-    let object_bytes = mean_size(&dataset);
-    let feed = FeedPlan {
-        train: dataset.train.into(),
-        validation: dataset.validation.into(),
-        epochs: job.epochs,
-        batch: job.batch,
-        seed: job.seed,
-        ahead: job.flow.ahead,
-        memory_bytes: job.memory_bytes,
-    };
-    let (layers, look) = look(job, measure, &divided, object_bytes, &feed, hosts).await?;
+    let (layers, look) = look(job, measure, &divided, object_bytes, &feed, &measuring).await?;
     let served = match (&look.stay, layers) {
         (Some(stay), _) => {
             let (guest, model) = stay.serve(job, hosts, events).await?;
@@ -134,7 +135,7 @@ pub(crate) async fn prepare(
                 measured: look.measured,
                 layers: served.layers,
             };
-            planning::choose(job, policy, hosts, &divided, &offer, &sources, &feed, known).await?
+            planning::choose(job, policy, &measuring, &divided, &offer, &sources, &feed, known).await?
         }
     };
     announce(events, &chosen);
@@ -144,9 +145,28 @@ pub(crate) async fn prepare(
         suffix,
         feed,
         sources: Arc::new(sources),
+        description: served.description,
+        listed: lists.bytes_received(),
+        measuring,
         chosen,
         planner,
     })
+}
+
+/// The data divided into classes, parts and batches, and the mean size of their objects.
+fn arrange(job: &Job, listing: Listing) -> Result<(Dataset, u64, FeedPlan), TrainerError> {
+    let taken = job.guest.takes();
+    let dataset = Dataset::from_listing(&job.root, listing, job.validation_share, job.seed, taken)?;
+    let (train, validation) = (Arc::clone(&dataset.train), Arc::clone(&dataset.validation));
+    let feed = FeedPlan {
+        epochs: job.epochs,
+        seed: job.seed,
+        ahead: job.flow.ahead,
+        memory_bytes: job.memory_bytes,
+        ..FeedPlan::new(train, validation, job.batch)
+    };
+    let object_bytes = mean_size(&dataset);
+    Ok((dataset, object_bytes, feed))
 }
 
 fn check_settings(job: &Job) -> Result<(), TrainerError> {
@@ -184,7 +204,8 @@ fn check_settings(job: &Job) -> Result<(), TrainerError> {
 fn divide(job: &Job, classes: usize) -> Result<Divided, TrainerError> {
     let before = job.model.network()?;
     before.freeze_cut(&job.freeze)?;
-    let pixels = notes::pixels(&job.model, &before, job.pixels)?;
+    let own = job.guest.takes() == Taken::All;
+    let pixels = notes::pixels(&job.model, &before, job.pixels, own)?;
     let headed = job.model.replace_head(classes, job.seed)?;
     Ok(Divided {
         network: headed.network()?,
@@ -197,7 +218,7 @@ fn divide(job: &Job, classes: usize) -> Result<Divided, TrainerError> {
 
 fn parameters(job: &Job, pixels: &PixelSpec) -> String {
     let own = job.guest.parameters.clone();
-    own.unwrap_or_else(|| serde_json::to_string(pixels).unwrap_or_default())
+    own.unwrap_or_else(|| notes::recipe(pixels))
 }
 
 /// The frozen layers as a host takes them, and whether they are worth sending. With the split `none` and the stock guest there is
@@ -213,7 +234,7 @@ async fn look(
     if job.split == Policy::Fixed(Split::None) && job.guest.is_stock() && !measure {
         return Ok((None, Look::default()));
     }
-    let layers = Parcel::layers(job, divided.prefix.clone(), &job.freeze).await?;
+    let layers = Parcel::layers(&job.model_name, divided.prefix.clone(), &job.freeze).await?;
     let layers = layers.or_within(job, hosts).await;
     let look = if job.split == Policy::Auto && job.guest.is_stock() {
         uploading::look(job, hosts, divided, &layers, object_bytes, feed).await?
@@ -282,9 +303,10 @@ pub(crate) fn stock_description(divided: &Divided) -> Description {
 }
 
 pub(crate) fn mean_size(dataset: &Dataset) -> u64 {
-    let samples = || dataset.train.iter().chain(&dataset.validation);
-    let total: u128 = samples().map(|sample| u128::from(sample.size)).sum();
-    u64::try_from(total / (samples().count().max(1) as u128)).unwrap_or(u64::MAX)
+    let sizes = dataset.train.sizes().chain(dataset.validation.sizes());
+    let total: u128 = sizes.map(u128::from).sum();
+    let count = dataset.train.len() + dataset.validation.len();
+    u64::try_from(total / (count.max(1) as u128)).unwrap_or(u64::MAX)
 }
 
 fn announce(events: &Events, chosen: &Chosen) {

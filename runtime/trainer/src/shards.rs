@@ -1,7 +1,8 @@
 //! Samples inside tar shards: their class and their part of the data.
 
 use crate::dataset::{TEST, TRAIN, VALIDATION};
-use frostline_wire::{ObjectInfo, listing_order};
+use crate::listing::Listed;
+use frostline_wire::listing_order;
 
 /// What a shard says of a sample.
 pub(crate) struct ShardSample<'a> {
@@ -13,9 +14,9 @@ pub(crate) struct ShardSample<'a> {
 
 impl<'a> ShardSample<'a> {
     /// None for an object of its own, and for a sample without a class.
-    pub(crate) fn of(object: &'a ObjectInfo) -> Option<Self> {
-        let (shard, name) = listing_order(&object.key);
-        let label = object.label.as_deref().filter(|_| !name.is_empty())?;
+    pub(crate) fn of(object: Listed<'a>) -> Option<Self> {
+        let (shard, name) = listing_order(object.key);
+        let label = object.label.filter(|_| !name.is_empty())?;
         Some(Self {
             part: part(shard),
             label,

@@ -20,12 +20,12 @@ impl Purpose {
     }
 }
 
-/// The numbers `0..count` in an order that depends on `seed` and `purpose` only: Fisher-Yates over ChaCha8, whose output is
+/// The numbers `0..count`, which is below 2^32, in an order that depends on `seed` and `purpose` only: Fisher-Yates over ChaCha8, whose output is
 /// the same in every version and on every machine.
-pub(crate) fn order(count: usize, seed: u64, purpose: Purpose) -> Vec<usize> {
+pub(crate) fn order(count: usize, seed: u64, purpose: Purpose) -> Vec<u32> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     random.set_stream(purpose.stream());
-    let mut order: Vec<usize> = (0..count).collect();
+    let mut order: Vec<u32> = (0..count as u32).collect();
     for last in (1..count).rev() {
         order.swap(last, below(&mut random, last + 1));
     }
@@ -47,7 +47,7 @@ mod tests {
         let first = order(1000, 7, Purpose::Epoch(1));
         let mut sorted = first.clone();
         sorted.sort_unstable();
-        assert_eq!(sorted, (0..1000).collect::<Vec<_>>());
+        assert_eq!(sorted, (0..1000).collect::<Vec<u32>>());
         assert_eq!(order(1000, 7, Purpose::Epoch(1)), first);
         for other in [
             order(1000, 7, Purpose::Epoch(2)),
@@ -56,7 +56,7 @@ mod tests {
             assert_ne!(other, first);
         }
         assert_ne!(order(1000, 7, Purpose::Division(1)), first);
-        assert_eq!(order(0, 7, Purpose::Epoch(1)), Vec::<usize>::new());
+        assert_eq!(order(0, 7, Purpose::Epoch(1)), Vec::<u32>::new());
     }
 
     #[test]
@@ -65,5 +65,5 @@ mod tests {
     }
 
     /// Guards resumed and compared runs against a silent change of the generator.
-    const EXPECTED: [usize; 8] = [7, 0, 2, 1, 4, 3, 5, 6];
+    const EXPECTED: [u32; 8] = [7, 0, 2, 1, 4, 3, 5, 6];
 }

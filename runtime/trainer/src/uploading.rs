@@ -30,12 +30,16 @@ impl Parcel {
         Self::new(UploadKind::Guest, &guest.name, guest.bytes.clone())
     }
 
-    /// The layers in `model`, which end at the cut `end`.
+    pub(crate) fn sha256(&self) -> &str {
+        &self.sha256
+    }
+
+    /// The layers in `model`, called `name`, which end at the cut `end`.
     ///
     /// # Errors
     /// [`TrainerError::LayersTooLarge`], [`TrainerError::Graph`].
-    pub(crate) async fn layers(job: &Job, model: Model, end: &str) -> Result<Self, TrainerError> {
-        let (name, end) = (job.model_name.clone(), end.to_owned());
+    pub(crate) async fn layers(name: &str, model: Model, end: &str) -> Result<Self, TrainerError> {
+        let (name, end) = (name.to_owned(), end.to_owned());
         blocking(move || Ok(Self::new(UploadKind::Model, &name, one_file(&model, end)?))).await
     }
 
@@ -280,7 +284,7 @@ async fn stay(
 async fn first(job: &Job, divided: &Divided) -> Result<Parcel, TrainerError> {
     let cut = divided.network.cuts.first().map_or(&job.freeze, |cut| &cut.name);
     let part = divided.headed.slice(None, Some(cut))?;
-    Parcel::layers(job, part, cut).await
+    Parcel::layers(&job.model_name, part, cut).await
 }
 
 /// A host that nothing was measured on, taken to be like this machine; a running job corrects what it sees.

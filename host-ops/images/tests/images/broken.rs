@@ -93,7 +93,10 @@ fn a_webp_or_gif_over_the_limit_is_refused_before_it_is_allocated() {
     let mut screen = fixture("colour.gif");
     screen[6..10].fill(0xff);
     let mut place = fixture("colour.gif");
-    let frame = place.windows(5).rposition(|start| start == [0x2c, 0, 0, 0, 0]).unwrap();
+    let frame = place
+        .windows(5)
+        .rposition(|start| start == [0x2c, 0, 0, 0, 0])
+        .unwrap();
     place[frame + 1..frame + 5].fill(0xff);
     let mut canvas = fixture("lossy-alpha.webp");
     canvas[24..30].copy_from_slice(&[0xff, 0x3f, 0, 0xff, 0x3f, 0]);
@@ -103,7 +106,11 @@ fn a_webp_or_gif_over_the_limit_is_refused_before_it_is_allocated() {
     lossless[21..25].copy_from_slice(&[0xfe, 0xbf, 0xff, 0x0f]);
     // The canvas is as small as before, the frame inside it claims to be large.
     let mut inner = fixture("lossy-alpha.webp");
-    let start = inner.windows(3).position(|start| start == [0x9d, 0x01, 0x2a]).unwrap() + 3;
+    let start = inner
+        .windows(3)
+        .position(|start| start == [0x9d, 0x01, 0x2a])
+        .unwrap()
+        + 3;
     inner[start..start + 4].copy_from_slice(&[0xff, 0x3f, 0xff, 0x3f]);
     for (what, bytes) in [
         ("screen", screen),
@@ -114,7 +121,10 @@ fn a_webp_or_gif_over_the_limit_is_refused_before_it_is_allocated() {
         ("inner", inner),
     ] {
         let error = decode(&bytes, &DecodeLimits::default()).unwrap_err();
-        assert!(matches!(error, ImageError::TooManyPixels { .. }), "{what}: {error}");
+        assert!(
+            matches!(error, ImageError::TooManyPixels { .. }),
+            "{what}: {error}"
+        );
     }
 }
 

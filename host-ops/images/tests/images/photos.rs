@@ -68,9 +68,15 @@ fn photos_are_as_pillow_loads_them() {
     };
     let counts = differences(&photos, &expected);
     let values: u64 = counts.iter().sum();
-    let total: u64 = (0..).zip(&counts).map(|(difference, count)| difference * count).sum();
+    let total: u64 = (0..)
+        .zip(&counts)
+        .map(|(difference, count)| difference * count)
+        .sum();
     let mean = total as f64 / values as f64;
-    eprintln!("{} JPEGs: mean difference {mean:.4}/255, counts {counts:?}", photos.len());
+    eprintln!(
+        "{} JPEGs: mean difference {mean:.4}/255, counts {counts:?}",
+        photos.len()
+    );
     assert!(mean <= 1.0 && counts.len() <= 5, "mean {mean}, counts {counts:?}");
 }
 
@@ -115,7 +121,15 @@ fn write_png(path: &Path, width: u32, height: u32) {
 fn pngs_are_as_torchvision_loads_them() {
     let folder = tempfile::tempdir().unwrap();
     // Reduced and enlarged, wide and tall, odd margins to crop, and a side that stays as it is.
-    let sizes = [(500, 375), (375, 500), (1024, 999), (256, 300), (257, 256), (100, 90), (226, 1500)];
+    let sizes = [
+        (500, 375),
+        (375, 500),
+        (1024, 999),
+        (256, 300),
+        (257, 256),
+        (100, 90),
+        (226, 1500),
+    ];
     let photos = sizes.map(|(width, height)| {
         let path = folder.path().join(format!("{width}x{height}.png"));
         write_png(&path, width, height);

@@ -1,6 +1,8 @@
 //! `az://container/prefix`, and Hadoop's `abfss://container@account.dfs.core.windows.net/prefix`: Azure's blob storage.
 
-use super::{Credentials, Kind, Listing, Opened, Variables, client, known, plain_http, prefix, refused, retry};
+use super::{
+    Credentials, Kind, Listing, Opened, Variables, client, known, plain_http, prefix, refused, retry,
+};
 use crate::ObjectError;
 use crate::names::Connector;
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
@@ -150,7 +152,8 @@ mod tests {
     fn an_endpoint_without_its_account_and_a_key_that_is_none_are_told() {
         let account = ("AZURE_STORAGE_ACCOUNT_NAME", "devstore");
         let key = ("AZURE_STORAGE_ACCOUNT_KEY", "a2V5");
-        let refused = |settings: &[(&str, &str)]| with("az://photos", settings).map(drop).unwrap_err().to_string();
+        let refused =
+            |settings: &[(&str, &str)]| with("az://photos", settings).map(drop).unwrap_err().to_string();
         for near in ["http://127.0.0.1:10000", "http://localhost:10000/"] {
             let error = refused(&[account, key, ("AZURE_STORAGE_ENDPOINT", near)]);
             assert!(error.contains(":10000/devstore"), "{error}");
@@ -158,6 +161,9 @@ mod tests {
         let whole = ("AZURE_STORAGE_ENDPOINT", "http://127.0.0.1:10000/devstore");
         with("az://photos", &[account, key, whole]).unwrap();
         let error = refused(&[account, ("AZURE_STORAGE_ACCOUNT_KEY", "geheim!")]);
-        assert!(error.contains("AZURE_STORAGE_ACCOUNT_KEY") && !error.contains("geheim"), "{error}");
+        assert!(
+            error.contains("AZURE_STORAGE_ACCOUNT_KEY") && !error.contains("geheim"),
+            "{error}"
+        );
     }
 }

@@ -1,6 +1,8 @@
 //! `gs://bucket/prefix`: Google Cloud Storage.
 
-use super::{Credentials, Kind, Listing, Opened, Variables, client, known, plain_http, prefix, refused, retry};
+use super::{
+    Credentials, Kind, Listing, Opened, Variables, client, known, plain_http, prefix, refused, retry,
+};
 use crate::ObjectError;
 use crate::names::Connector;
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};

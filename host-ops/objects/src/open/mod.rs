@@ -156,7 +156,9 @@ impl Kind {
                 "check the bucket's name and, where the store is not Amazon's, that AWS_ENDPOINT_URL names it; buckets are never \
                  created here"
             }
-            Self::Google => "check the bucket's name and, if it is set, GOOGLE_BASE_URL; buckets are never created here",
+            Self::Google => {
+                "check the bucket's name and, if it is set, GOOGLE_BASE_URL; buckets are never created here"
+            }
             Self::Azure => {
                 "check the container's name, AZURE_STORAGE_ACCOUNT_NAME and, if it is set, AZURE_STORAGE_ENDPOINT; containers are \
                  never created here"

@@ -1,7 +1,9 @@
 //! `s3://bucket/prefix`: Amazon's S3 and whatever speaks its protocol.
 
 use super::profile::Profile;
-use super::{Credentials, Kind, Listing, Opened, Variables, client, known, plain_http, prefix, profile, refused, retry};
+use super::{
+    Credentials, Kind, Listing, Opened, Variables, client, known, plain_http, prefix, profile, refused, retry,
+};
 use crate::ObjectError;
 use crate::names::Connector;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};

@@ -227,7 +227,9 @@ fn relative<'a>(prefix: &Path, name: &'a str) -> Option<&'a str> {
 /// Why a listing does not move on.
 fn fruitless(left_out: u64) -> String {
     if left_out > 0 {
-        format!("{left_out} names in a row are no keys here (they have empty segments, '.', '..' or control characters); rename them")
+        format!(
+            "{left_out} names in a row are no keys here (they have empty segments, '.', '..' or control characters); rename them"
+        )
     } else {
         format!(
             "it starts over for every page instead of after the last key (S3's start-after, Azure's startFrom); of such a store at most \

@@ -2,7 +2,6 @@ mod list;
 mod read;
 mod shards;
 
-pub(crate) use list::LISTING;
 use crate::explain::explain;
 use crate::folder;
 use crate::hedge::Hedge;
@@ -13,6 +12,7 @@ use crate::{ObjectError, key};
 use bytes::Bytes;
 use frostline_tensor::{BoxFuture, ObjectReader, OpError};
 use futures::FutureExt;
+pub(crate) use list::LISTING;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 use std::borrow::Cow;

@@ -21,7 +21,14 @@ async fn all(store: &Store, limit: usize) -> (Vec<String>, u64) {
 #[tokio::test]
 async fn keys_with_escapes_and_backslashes_are_listed_and_read() {
     let server = S3Server::start().await;
-    let mut keys = ["cat%2F1.jpg", "cat\\2.jpg", "cat/3%5c.jpg", "50%.jpg", "a+b & c.jpg", "a%2e.jpg"];
+    let mut keys = [
+        "cat%2F1.jpg",
+        "cat\\2.jpg",
+        "cat/3%5c.jpg",
+        "50%.jpg",
+        "a+b & c.jpg",
+        "a%2e.jpg",
+    ];
     for key in keys {
         server.contents.put(&format!("root/{key}"), key);
     }
@@ -46,14 +53,26 @@ async fn keys_with_escapes_and_backslashes_are_listed_and_read() {
 async fn names_that_are_no_keys_are_left_out_counted_and_named() {
     let server = S3Server::start().await;
     let keys = ["a/1.jpg", "b.jpg", "c.jpg", "d/2.jpg"];
-    let odd = ["/x.jpg", "a//1.jpg", "a/../2.jpg", "b./../c.jpg", "c\u{7f}.jpg", "z/./9.jpg", "%2e%2e/y.jpg"];
+    let odd = [
+        "/x.jpg",
+        "a//1.jpg",
+        "a/../2.jpg",
+        "b./../c.jpg",
+        "c\u{7f}.jpg",
+        "z/./9.jpg",
+        "%2e%2e/y.jpg",
+    ];
     for key in keys.iter().chain(&odd).chain(&["folder/", "d/", ""]) {
         server.contents.put(&format!("root/{key}"), "x");
     }
     let store = server.open("s3://photos/root");
     for limit in [1, 2, 3, 1000] {
         let found = all(&store, limit).await;
-        assert_eq!(found, (keys.map(str::to_owned).into(), odd.len() as u64), "pages of {limit}");
+        assert_eq!(
+            found,
+            (keys.map(str::to_owned).into(), odd.len() as u64),
+            "pages of {limit}"
+        );
     }
     let left_out = store.list(None, 1000).await.unwrap().left_out;
     assert_eq!(left_out.names.len(), 5);

@@ -108,7 +108,10 @@ pub(crate) struct Plan {
 ///
 /// Measures the validation/ part of the data if there is one, else all of it.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  frostline eval --model tuned.onnx --data ./photos")]
+#[command(after_help = "\
+Examples:
+  frostline eval --model tuned.onnx --data ./photos
+  frostline eval --model tuned.onnx --data ./scans --guest own_pixels.wasm")]
 pub(crate) struct Eval {
     #[command(flatten)]
     pub(crate) inputs: Inputs,
@@ -118,6 +121,12 @@ pub(crate) struct Eval {
     /// What to do about an image that cannot be decoded
     #[arg(long, value_enum, default_value_t = BadSample::Fail)]
     pub(crate) on_bad_sample: BadSample,
+    /// The guest the model was trained with, where that makes the network's input in its own way
+    #[arg(long, value_name = "FILE")]
+    pub(crate) guest: Option<PathBuf>,
+    /// Text passed to the guest as it is; by default what it was told for training
+    #[arg(long, value_name = "TEXT", requires = "guest")]
+    pub(crate) parameters: Option<String>,
     #[command(flatten)]
     pub(crate) compute: Compute,
     #[command(flatten)]

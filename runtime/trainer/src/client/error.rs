@@ -28,7 +28,10 @@ pub enum ClientError {
         reason: String,
     },
     /// Nobody answers there.
-    #[error("cannot reach the host at {host}: {reason}; is it running, and is the address right?")]
+    #[error(
+        "cannot reach {}: {reason}; is it running, and is the address right?",
+        at(host)
+    )]
     Unreachable {
         /// The host.
         host: String,
@@ -36,7 +39,7 @@ pub enum ClientError {
         reason: String,
     },
     /// The host stayed silent for too long.
-    #[error("the host at {host} sent nothing for {seconds} s while {doing}")]
+    #[error("{} sent nothing for {seconds} s while {doing}", at(host))]
     Silent {
         /// The host.
         host: String,
@@ -46,7 +49,7 @@ pub enum ClientError {
         seconds: u64,
     },
     /// The connection broke or the answer ended before its end.
-    #[error("the answer of the host at {host} was cut off: {reason}")]
+    #[error("the answer of {} was cut off: {reason}", at(host))]
     Interrupted {
         /// The host.
         host: String,
@@ -54,7 +57,7 @@ pub enum ClientError {
         reason: String,
     },
     /// The host said no.
-    #[error("the host at {host} answered {status}: {message}")]
+    #[error("{} answered {status}: {message}", at(host))]
     Refused {
         /// The host.
         host: String,
@@ -88,7 +91,8 @@ pub enum ClientError {
     },
     /// The answer is not what the protocol says; versions may differ.
     #[error(
-        "the host at {host} sent an answer that this trainer does not understand: {reason}; are both of the same version?"
+        "{} sent an answer that this trainer does not understand: {reason}; are both of the same version?",
+        at(host)
     )]
     Protocol {
         /// The host.
@@ -96,6 +100,17 @@ pub enum ClientError {
         /// What does not fit.
         reason: String,
     },
+}
+
+/// What a host inside this process is called: its address tells people nothing.
+pub(super) const EMBEDDED: &str = "the embedded host";
+
+/// A host in a sentence.
+fn at(host: &str) -> String {
+    match host {
+        EMBEDDED => host.to_owned(),
+        address => format!("the host at {address}"),
+    }
 }
 
 impl ClientError {

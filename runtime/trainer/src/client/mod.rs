@@ -22,7 +22,7 @@ pub use token::Token;
 pub use trust::Trust;
 pub use upload::Uploaded;
 
-use crate::{Events, UploadKind};
+use crate::{Events, Listing, UploadKind};
 use bytes::Bytes;
 use frostline_wire::{
     Description, DescriptionRequest, ErrorClass, ExtractionRequest, GuestInfo, Layout, Load, ModelInfo,
@@ -36,9 +36,6 @@ use transport::Transport;
 /// The most objects a listing may have. A key and an etag take some 150 bytes, so this is 1.5 GB; ImageNet-1k has 1.3
 /// million objects. It stops a host that never ends its listing.
 const MAX_OBJECTS: usize = 10_000_000;
-
-/// Names of what a listing left out that are kept: enough to know them by.
-const MOST_LEFT_OUT: usize = 5;
 
 /// How long a client waits for what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +105,19 @@ impl HostClient {
         })
     }
 
-    /// The host's address.
+    /// A client of a host inside this process, which messages call that.
+    ///
+    /// # Errors
+    /// As for [`HostClient::new`].
+    pub fn embedded(url: &str, token: Token) -> Result<Self, ClientError> {
+        let transport = Transport::new(url, Some(token), &Trust::System, Deadlines::default())?;
+        Ok(Self {
+            transport: Arc::new(transport.called(error::EMBEDDED)),
+            meter: ByteMeter::default(),
+        })
+    }
+
+    /// The host's address, or what it is called.
     pub fn url(&self) -> &str {
         self.transport.host()
     }
@@ -159,38 +168,51 @@ impl HostClient {
         link::probe(&self.transport, &self.meter).await
     }
 
-    /// The objects of [`HostClient::listing`].
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub async fn objects(&self, root: &str, layout: Layout) -> Result<Vec<ObjectInfo>, ClientError> {
-        Ok(self.listing(root, layout).await?.objects)
-    }
-
-    /// All samples under `root`, which is laid out as `layout`, by [`listing_order`], and what was left out.
+    /// All samples under `root`, which is laid out as `layout`, by [`listing_order`].
     ///
     /// # Errors
     /// [`ClientError`]; `Protocol` for a listing that does not move on.
-    pub async fn listing(&self, root: &str, layout: Layout) -> Result<ObjectPage, ClientError> {
-        let mut all = ObjectPage::default();
+    pub async fn objects(&self, root: &str, layout: Layout) -> Result<Vec<ObjectInfo>, ClientError> {
+        let mut objects = Vec::new();
+        self.pages(root, layout, |page| objects.extend(page.objects))
+            .await?;
+        Ok(objects)
+    }
+
+    /// [`HostClient::objects`], packed as they come, and what is under the root besides that cannot be a sample.
+    ///
+    /// # Errors
+    /// As [`HostClient::objects`].
+    pub async fn listing(&self, root: &str, layout: Layout) -> Result<Listing, ClientError> {
+        let mut listing = Listing::default();
+        self.pages(root, layout, |page| listing.take(page)).await?;
+        Ok(listing)
+    }
+
+    async fn pages(
+        &self,
+        root: &str,
+        layout: Layout,
+        mut take: impl FnMut(ObjectPage),
+    ) -> Result<(), ClientError> {
+        let mut objects = 0;
         let mut after: Option<String> = None;
         loop {
             let mut query = vec![("root", root), ("layout", layout.as_str())];
             query.extend(after.as_deref().map(|key| ("after", key)));
-            let page: ObjectPage = self
+            let mut page: ObjectPage = self
                 .transport
                 .json(Method::GET, "/v1/objects", &query, None, &self.meter)
                 .await?;
-            all.objects.extend(page.objects);
-            all.left_out.count += page.left_out.count;
-            let room = MOST_LEFT_OUT.saturating_sub(all.left_out.names.len());
-            all.left_out.names.extend(page.left_out.names.into_iter().take(room));
-            if all.objects.len() > MAX_OBJECTS {
+            objects += page.objects.len();
+            let next = page.next.take();
+            take(page);
+            if objects > MAX_OBJECTS {
                 let reason = format!("more than {MAX_OBJECTS} objects under '{root}'");
                 return Err(self.transport.protocol(reason));
             }
-            match page.next {
-                None => return Ok(all),
+            match next {
+                None => return Ok(()),
                 Some(next) if after.as_deref().is_some_and(|after| goes_back(after, &next)) => {
                     return Err(self
                         .transport

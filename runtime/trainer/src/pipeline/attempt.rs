@@ -1,6 +1,6 @@
-use super::Rows;
 use super::exchange::{Ask, Exchange};
 use super::fetch::Transfer;
+use super::{Rows, Weight};
 use crate::ClientError;
 use crate::client::Step;
 use frostline_images::{DecodeLimits, DecodePool, ImageError, load};
@@ -8,6 +8,7 @@ use frostline_tensor::{OpError, PixelSpec};
 use frostline_wire::{ActivationBatch, RowValue};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
@@ -38,12 +39,12 @@ impl Exchange {
             return Err(Failure::LeftOut);
         }
         ask.host.catch_up().await?;
-        let client = self.hosts.client(&ask.host);
+        let hosts = self.hosts.metered();
+        let client = hosts.client(&ask.host);
         let opened = Instant::now();
         let request = self.source.request(ask.pending.samples());
-        let limit = self
-            .source
-            .answer_bytes(ask.pending.samples().map(|(_, sample)| sample));
+        let weight = Weight::of(ask.pending.samples().map(|(_, sample)| sample));
+        let limit = self.source.answer_bytes(weight);
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let mut silence = Silence::of(self, ask);
         let mut decoding = JoinSet::new();
@@ -69,6 +70,10 @@ impl Exchange {
             Ok(())
         }
         .await;
+        if ended.is_err() {
+            let received = hosts.bytes_received();
+            self.fetcher.interrupted.fetch_add(received, Ordering::Relaxed);
+        }
         if matches!(ended, Ok(()) | Err(Failure::Silence(_))) {
             self.fetcher.patience.saw(&self.source.split, silence.longest);
         }

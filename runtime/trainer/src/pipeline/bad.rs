@@ -1,5 +1,5 @@
 use super::Part;
-use crate::dataset::Sample;
+use crate::Sample;
 use crate::{Event, Events, OnBadSample, TrainerError};
 use frostline_tensor::OpError;
 use std::collections::HashSet;

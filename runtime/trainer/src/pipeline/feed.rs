@@ -1,7 +1,7 @@
-use super::{BadSamples, Fetcher, Source, Steering, Transfer};
-use crate::dataset::Sample;
+use super::{BadSamples, Fetcher, Source, Steering, Transfer, Weight};
+use crate::setup::blocking;
 use crate::shuffle::{Purpose, order};
-use crate::{Hosts, TrainerError};
+use crate::{Hosts, Received, Sample, Samples, TrainerError};
 use frostline_tensor::Tensor;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -27,8 +27,10 @@ impl Part {
 /// shuffled, and its validation.
 #[derive(Debug, Clone)]
 pub(crate) struct FeedPlan {
-    pub(crate) train: Arc<[Sample]>,
-    pub(crate) validation: Arc<[Sample]>,
+    pub(crate) train: Arc<Samples>,
+    pub(crate) validation: Arc<Samples>,
+    /// What the largest batch of each of them can weigh.
+    pub(crate) largest: [Weight; 2],
     pub(crate) epochs: u32,
     pub(crate) batch: usize,
     pub(crate) seed: u64,
@@ -49,8 +51,40 @@ pub(crate) struct Batch {
     /// What bringing them here took.
     pub(crate) transfer: Transfer,
     /// Counts the bytes of this batch's epoch.
-    pub(crate) epoch: Hosts,
+    pub(crate) epoch: EpochBytes,
     _memory: Option<OwnedSemaphorePermit>,
+}
+
+/// The hosts as one epoch uses them: each part counts what it receives.
+#[derive(Clone)]
+pub(crate) struct EpochBytes {
+    training: Hosts,
+    validation: Hosts,
+}
+
+impl EpochBytes {
+    fn new(hosts: &Hosts) -> Self {
+        Self {
+            training: hosts.metered(),
+            validation: hosts.metered(),
+        }
+    }
+
+    fn of(&self, part: Part) -> &Hosts {
+        match part {
+            Part::Train => &self.training,
+            Part::Validation => &self.validation,
+        }
+    }
+
+    /// Bytes until now.
+    pub(crate) fn received(&self) -> Received {
+        Received {
+            training: self.training.bytes_received(),
+            validation: self.validation.bytes_received(),
+            ..Received::default()
+        }
+    }
 }
 
 type Fetching = AbortOnDropHandle<Result<Batch, TrainerError>>;
@@ -65,12 +99,30 @@ pub(crate) struct Feed {
 const PIECE: u64 = 4096;
 
 impl FeedPlan {
+    /// Batches of these samples: no epochs yet, one batch ahead, and memory without a limit. Looks at every sample.
+    pub(crate) fn new(train: Arc<Samples>, validation: Arc<Samples>, batch: usize) -> Self {
+        let largest = |samples: &Samples| Weight {
+            samples: samples.len().min(batch) as u64,
+            objects: samples.largest(batch),
+        };
+        Self {
+            largest: [largest(&train), largest(&validation)],
+            train,
+            validation,
+            epochs: 0,
+            batch,
+            seed: 0,
+            ahead: 1,
+            memory_bytes: u64::MAX,
+        }
+    }
+
     /// Batches of a part, per epoch.
     pub(crate) fn batches(&self, part: Part) -> usize {
         self.samples(part).len().div_ceil(self.batch)
     }
 
-    pub(crate) fn samples(&self, part: Part) -> &Arc<[Sample]> {
+    pub(crate) fn samples(&self, part: Part) -> &Arc<Samples> {
         match part {
             Part::Train => &self.train,
             Part::Validation => &self.validation,
@@ -78,22 +130,18 @@ impl FeedPlan {
     }
 
     /// The samples of `part` in the order of `epoch`.
-    fn order(&self, epoch: u32, part: Part) -> Vec<usize> {
-        let count = self.samples(part).len();
+    async fn order(&self, epoch: u32, part: Part) -> Result<Vec<u32>, TrainerError> {
+        let (count, seed) = (self.samples(part).len(), self.seed);
         match part {
-            Part::Train => order(count, self.seed, Purpose::Epoch(epoch)),
-            Part::Validation => (0..count).collect(),
+            Part::Train => blocking(move || Ok(order(count, seed, Purpose::Epoch(epoch)))).await,
+            Part::Validation => Ok((0..count as u32).collect()),
         }
     }
 
     /// Bytes of the largest batch there can be from `source`.
     pub(crate) fn largest_batch(&self, source: &Source) -> u64 {
-        let largest = [Part::Train, Part::Validation].map(|part| {
-            let mut samples: Vec<&Sample> = self.samples(part).iter().collect();
-            samples.sort_by_key(|sample| std::cmp::Reverse(sample.size));
-            source.batch_bytes(samples.into_iter().take(self.batch))
-        });
-        largest.into_iter().max().unwrap_or(0)
+        let [train, validation] = self.largest.map(|weight| source.batch_bytes(weight));
+        train.max(validation)
     }
 
     /// Two batches must fit, or nothing could be extracted while one trains.
@@ -175,7 +223,7 @@ impl Driver {
     async fn run(self, hosts: Hosts) -> Result<(), TrainerError> {
         let mut earlier = [TaskTracker::new(), TaskTracker::new()];
         for epoch in 0..=self.plan.epochs {
-            let hosts = hosts.metered();
+            let hosts = EpochBytes::new(&hosts);
             for (part, earlier) in [Part::Train, Part::Validation].into_iter().zip(&mut earlier) {
                 if part == Part::Train && epoch == 0 {
                     continue;
@@ -195,21 +243,21 @@ impl Driver {
         &self,
         epoch: u32,
         part: Part,
-        hosts: &Hosts,
+        hosts: &EpochBytes,
         tracker: &TaskTracker,
     ) -> Result<(), TrainerError> {
         let ended = || TrainerError::Ended { part: "pipeline" };
-        for indices in self.plan.order(epoch, part).chunks(self.plan.batch) {
+        for indices in self.plan.order(epoch, part).await?.chunks(self.plan.batch) {
             let place = self.sender.reserve().await.map_err(|_| ended())?;
             let good = indices
                 .iter()
-                .copied()
+                .map(|index| *index as usize)
                 .filter(|index| !self.bad.contains(part, *index));
             let good: Vec<usize> = good.collect();
             let all = self.plan.samples(part);
-            let samples: Arc<[Sample]> = good.iter().filter_map(|index| all.get(*index)).cloned().collect();
+            let samples: Arc<[Sample]> = good.iter().filter_map(|index| all.get(*index)).collect();
             let source = self.steering.next(part);
-            let pieces = source.batch_bytes(samples.iter()).div_ceil(PIECE);
+            let pieces = source.batch_bytes(Weight::of(samples.iter())).div_ceil(PIECE);
             let pieces = u32::try_from(pieces).unwrap_or(u32::MAX);
             let memory = Arc::clone(&self.memory)
                 .acquire_many_owned(pieces)
@@ -242,7 +290,7 @@ impl Fetch {
     async fn run(
         self,
         fetcher: Arc<Fetcher>,
-        hosts: Hosts,
+        hosts: EpochBytes,
         bad: Arc<BadSamples>,
     ) -> Result<Batch, TrainerError> {
         if self.samples.is_empty() {
@@ -257,7 +305,7 @@ impl Fetch {
         }
         let fetched = fetcher
             .fetch(
-                hosts.metered(),
+                hosts.of(self.part).metered(),
                 Arc::clone(&self.source),
                 Arc::clone(&self.samples),
             )
@@ -271,7 +319,7 @@ impl Fetch {
             .kept
             .iter()
             .filter_map(|position| self.samples.get(*position));
-        let labels: Vec<i64> = kept.map(|sample| sample.label as i64).collect();
+        let labels: Vec<i64> = kept.map(|sample| i64::from(sample.label)).collect();
         let rows = (!labels.is_empty()).then_some(fetched.rows);
         Ok(Batch {
             rows,

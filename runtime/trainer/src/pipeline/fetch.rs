@@ -3,12 +3,13 @@ use super::buffer::BatchBuffer;
 use super::exchange::Exchange;
 use super::patience::Patience;
 use super::window::Windows;
-use crate::dataset::Sample;
+use crate::Sample;
 use crate::retry::RetryPolicy;
 use crate::{Events, Hosts, TrainerError};
 use frostline_images::DecodePool;
 use frostline_tensor::{OpError, Tensor};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::task::JoinSet;
 
 /// Fetches batches; remembers from one to the next how the hosts are doing.
@@ -18,6 +19,8 @@ pub(crate) struct Fetcher {
     pub(super) policy: RetryPolicy,
     pub(super) decoders: DecodePool,
     pub(super) events: Events,
+    /// Bytes of answers that did not end as they should.
+    pub(super) interrupted: AtomicU64,
 }
 
 /// A batch as it arrived.
@@ -70,7 +73,13 @@ impl Fetcher {
             policy,
             decoders,
             events,
+            interrupted: AtomicU64::new(0),
         }
+    }
+
+    /// Bytes of answers that did not end as they should.
+    pub(crate) fn interrupted(&self) -> u64 {
+        self.interrupted.load(Ordering::Relaxed)
     }
 
     /// Fetches `samples` from `source`, whatever it takes within the policy.

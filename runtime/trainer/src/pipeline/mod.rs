@@ -18,5 +18,5 @@ pub(crate) use feed::{Feed, FeedPlan, Part};
 pub(crate) use fetch::{Fetcher, Transfer};
 pub use flow::Flow;
 pub(crate) use patience::PatiencePolicy;
-pub(crate) use source::{Rows, Source};
+pub(crate) use source::{Rows, Source, Weight};
 pub(crate) use steer::Steering;

@@ -1,4 +1,4 @@
-use crate::dataset::Sample;
+use crate::Sample;
 use crate::retry::sample_may_recover;
 use frostline_tensor::OpError;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-use crate::dataset::Sample;
+use crate::Sample;
 use frostline_tensor::PixelSpec;
 use frostline_wire::{Compression, Encoding, ExtractionRequest, Pin, RequestedSample, RowFormat, Split};
 
@@ -27,6 +27,24 @@ pub(crate) enum Rows {
     Pixels(PixelSpec),
     /// What the next stage takes.
     Values,
+}
+
+/// Some samples, as far as memory is concerned.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Weight {
+    /// How many.
+    pub(crate) samples: u64,
+    /// Bytes of their objects together.
+    pub(crate) objects: u64,
+}
+
+impl Weight {
+    pub(crate) fn of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Self {
+        samples.fold(Self::default(), |weight, sample| Self {
+            samples: weight.samples + 1,
+            objects: weight.objects.saturating_add(sample.size),
+        })
+    }
 }
 
 /// An error's code and text, with Arrow's bookkeeping for its row.
@@ -71,18 +89,18 @@ impl Source {
     }
 
     /// The most bytes the answer for these samples takes as one message, as received or decompressed.
-    pub(crate) fn answer_bytes<'a>(&self, samples: impl Iterator<Item = &'a Sample>) -> u64 {
+    pub(crate) fn answer_bytes(&self, weight: Weight) -> u64 {
         let row = self.format().largest_row_bytes().unwrap_or(Some(u64::MAX));
-        let rows = samples.map(|sample| row.unwrap_or(sample.size).saturating_add(ROW_OVERHEAD));
-        rows.fold(MESSAGE_OVERHEAD, u64::saturating_add)
+        let rows = row.map_or(weight.objects, |row| row.saturating_mul(weight.samples));
+        let overhead = ROW_OVERHEAD.saturating_mul(weight.samples);
+        rows.saturating_add(overhead).saturating_add(MESSAGE_OVERHEAD)
     }
 
     /// Bytes a batch of these samples takes from its first request until it is trained: the messages being read, the rows, and
     /// the normalised tensor where that is another one.
-    pub(crate) fn batch_bytes<'a>(&self, samples: impl Iterator<Item = &'a Sample> + Clone) -> u64 {
-        let count = samples.clone().count() as u64;
-        let elements = self.elements().saturating_mul(count);
-        let messages = self.answer_bytes(samples.clone()).saturating_mul(self.copies());
+    pub(crate) fn batch_bytes(&self, weight: Weight) -> u64 {
+        let elements = self.elements().saturating_mul(weight.samples);
+        let messages = self.answer_bytes(weight).saturating_mul(self.copies());
         let tensors = match self.rows {
             Rows::Values => 4,
             Rows::Pixels(_) | Rows::Objects(_) => 5,
@@ -132,30 +150,30 @@ mod tests {
             size: 100_000,
             label: 0,
         };
-        let samples = [sample.clone(), sample];
+        let weight = Weight::of([sample.clone(), sample].iter());
         let spec = PixelSpec::imagenet(4, 4);
-        assert!(source(Rows::Objects(spec)).batch_bytes(samples.iter()) > 400_000 + 2 * 48 * 5);
-        assert!(source(Rows::Values).batch_bytes(samples.iter()) > 2 * 48 * 8);
+        assert!(source(Rows::Objects(spec)).batch_bytes(weight) > 400_000 + 2 * 48 * 5);
+        assert!(source(Rows::Values).batch_bytes(weight) > 2 * 48 * 8);
         let plain = source(Rows::Values);
         let compressed = Source {
             encoding: Encoding::F32.with(Compression::Lz4),
             ..source(Rows::Values)
         };
-        let message = plain.answer_bytes(samples.iter());
+        let message = plain.answer_bytes(weight);
         assert_eq!(
-            compressed.batch_bytes(samples.iter()),
-            plain.batch_bytes(samples.iter()) + message
+            compressed.batch_bytes(weight),
+            plain.batch_bytes(weight) + message
         );
         let halves = Source {
             encoding: Encoding::F16,
             ..source(Rows::Values)
         };
         // A row that half precision cannot hold travels in both columns.
-        assert!(halves.answer_bytes(samples.iter()) >= message + 2 * 48 * 2);
+        assert!(halves.answer_bytes(weight) >= message + 2 * 48 * 2);
         let huge = Source {
             shape: vec![usize::MAX, usize::MAX],
             ..source(Rows::Values)
         };
-        assert_eq!(huge.batch_bytes(samples.iter()), u64::MAX);
+        assert_eq!(huge.batch_bytes(weight), u64::MAX);
     }
 }

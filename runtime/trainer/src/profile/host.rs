@@ -104,7 +104,7 @@ fn prepare(
     let network = model.network()?;
     let cuts = candidates(model, &network, freeze)?;
     let frozen = one_file(&model.slice(None, Some(freeze))?, freeze.to_owned())?;
-    Ok((cuts, frozen, notes::pixels(model, &network, wanted)?))
+    Ok((cuts, frozen, notes::pixels(model, &network, wanted, true)?))
 }
 
 fn sha256(bytes: &[u8]) -> String {

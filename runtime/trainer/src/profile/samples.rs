@@ -2,6 +2,7 @@
 
 use crate::{ClientError, HostClient, TrainerError};
 use bytes::Bytes;
+use frostline_images::is_image_name;
 use frostline_wire::{Encoding, ExtractionRequest, ObjectInfo, RequestedSample, RowFormat, RowValue, Split};
 
 /// An error's text, with Arrow's bookkeeping for a row.
@@ -13,11 +14,8 @@ const MESSAGE_OVERHEAD: u64 = 64 << 10;
 /// `count` of the images among `objects`, or of all objects where none has an image's name, evenly spread over the listing so that
 /// all classes have their share.
 pub fn spread(objects: &[ObjectInfo], count: usize) -> Vec<ObjectInfo> {
-    let is_image = |object: &&ObjectInfo| {
-        let key = object.key.to_ascii_lowercase();
-        [".jpg", ".jpeg", ".png"].iter().any(|end| key.ends_with(end))
-    };
-    let images: Vec<&ObjectInfo> = objects.iter().filter(is_image).collect();
+    let images = objects.iter().filter(|object| is_image_name(&object.key));
+    let images: Vec<&ObjectInfo> = images.collect();
     let all: Vec<&ObjectInfo> = if images.is_empty() {
         objects.iter().collect()
     } else {

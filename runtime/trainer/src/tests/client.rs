@@ -52,7 +52,11 @@ async fn a_listing_is_read_page_by_page_and_counted() {
     assert_eq!(client.bytes_received(), epoch.bytes_received());
     assert_eq!(client.metered().bytes_received(), 0);
     let listing = client.listing("s3://bucket/a b", Layout::Auto).await.unwrap();
-    assert_eq!((listing.left_out.count, listing.left_out.names), (7, vec!["a//b".to_owned()]));
+    let no_keys = LeftOut {
+        count: 7,
+        names: vec!["a//b".to_owned()],
+    };
+    assert_eq!((listing.len(), listing.no_keys), (2, no_keys));
 }
 
 #[tokio::test]
@@ -201,4 +205,13 @@ fn addresses_that_are_no_hosts_are_refused() {
             "{url}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_host_in_this_process_is_not_called_by_its_address() {
+    let address = FakeHost::free_address();
+    let client = HostClient::embedded(&format!("http://{address}"), Token::new("s3cret").unwrap()).unwrap();
+    let text = client.load().await.unwrap_err().to_string();
+    assert!(text.starts_with("cannot reach the embedded host: "), "{text}");
+    assert!(!text.contains(&address), "{text}");
 }

@@ -1,8 +1,8 @@
 //! How answers share connections: windows, streams that are larger than them, links that hold each connection back.
 
 use super::fake_host::{Answer, FakeHost, Reply, extraction};
-use super::pipeline::{answer_all, assert_complete, plan, retry, samples, source, start_with, take};
-use crate::pipeline::{FeedPlan, PatiencePolicy, Rows, Source};
+use super::pipeline::{answer_all, assert_complete, plan, retry, source, start_with, take};
+use crate::pipeline::{FeedPlan, PatiencePolicy, Rows, Source, Weight};
 use crate::retry::RetryPolicy;
 use crate::shuffle::{Purpose, order};
 use crate::{HostClient, Link, OnBadSample};
@@ -64,7 +64,10 @@ async fn the_slowest_of_large_answers_holds_back_no_other() {
     let plan = FeedPlan {
         batch: BATCH,
         ahead: 4,
-        memory_bytes: 2 * source.batch_bytes(samples(BATCH).iter()) + 8192,
+        memory_bytes: 2 * source.batch_bytes(Weight {
+            samples: BATCH as u64,
+            objects: 20 * BATCH as u64,
+        }) + 8192,
         ..plan(3 * BATCH, 1)
     };
     let policy = RetryPolicy {
@@ -87,13 +90,13 @@ async fn the_slowest_of_large_answers_holds_back_no_other() {
     let expected = order(3 * BATCH, 3, Purpose::Epoch(1));
     for batch in expected.chunks(BATCH) {
         let rows = setting.feed.next().await.unwrap().rows.unwrap();
-        let numbers: Vec<usize> = rows
+        let numbers: Vec<u32> = rows
             .as_f32()
             .unwrap()
             .chunks(WIDE)
             .map(|row| {
                 assert!(row.iter().all(|value| *value == row[0]));
-                row[0] as usize
+                row[0] as u32
             })
             .collect();
         assert_eq!(numbers, batch);

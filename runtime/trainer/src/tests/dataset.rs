@@ -1,6 +1,6 @@
 //! How a listing becomes a task.
 
-use crate::{Dataset, DatasetError};
+use crate::{Dataset, DatasetError, Listing, Taken};
 use frostline_wire::ObjectInfo;
 
 fn listing(keys: &[&str]) -> Vec<ObjectInfo> {
@@ -15,7 +15,22 @@ fn listing(keys: &[&str]) -> Vec<ObjectInfo> {
 }
 
 fn divided(keys: &[&str], share: Option<f64>) -> Result<Dataset, DatasetError> {
-    Dataset::from_listing("data", listing(keys), share, 0)
+    divided_by(listing(keys), share, 0)
+}
+
+fn divided_by(objects: Vec<ObjectInfo>, share: Option<f64>, seed: u64) -> Result<Dataset, DatasetError> {
+    Dataset::from_listing("data", Listing::from_iter(objects), share, seed, Taken::Images)
+}
+
+/// Keys and labels.
+fn rows(samples: &crate::Samples) -> Vec<(String, u32)> {
+    samples.iter().map(|sample| (sample.key, sample.label)).collect()
+}
+
+fn evaluated(objects: Vec<ObjectInfo>, classes: &[&str]) -> Result<crate::Samples, DatasetError> {
+    let classes: Vec<String> = classes.iter().map(|class| (*class).to_owned()).collect();
+    let evaluated = Dataset::to_evaluate("d", Listing::from_iter(objects), &classes, Taken::Images);
+    evaluated.map(|(samples, _)| samples)
 }
 
 #[test]
@@ -37,18 +52,14 @@ fn folders_become_sorted_classes() {
     )
     .unwrap();
     assert_eq!(data.classes, ["cat", "dog"]);
-    let train: Vec<_> = data
-        .train
-        .iter()
-        .map(|sample| (sample.key.as_str(), sample.label))
-        .collect();
+    let expected = [
+        ("train/cat/x.jpg", 0),
+        ("train/dog/a.jpg", 1),
+        ("train/dog/b.jpg", 1),
+    ];
     assert_eq!(
-        train,
-        [
-            ("train/cat/x.jpg", 0),
-            ("train/dog/a.jpg", 1),
-            ("train/dog/b.jpg", 1)
-        ]
+        rows(&data.train),
+        expected.map(|(key, label)| (key.to_owned(), label))
     );
     assert_eq!(data.validation.len(), 2);
 }
@@ -65,12 +76,13 @@ fn one_root_is_divided_class_by_class_and_the_same_way_again() {
         data.validation.iter().filter(|sample| sample.label == 0).count(),
         2
     );
-    assert!(data.train.iter().all(|sample| !data.validation.contains(sample)));
-    assert_eq!(divided(&keys, Some(0.2)).unwrap(), data);
-    assert_ne!(
-        Dataset::from_listing("data", listing(&keys), Some(0.2), 1).unwrap(),
-        data
+    assert!(
+        data.train
+            .iter()
+            .all(|sample| data.validation.iter().all(|other| other != sample))
     );
+    assert_eq!(divided(&keys, Some(0.2)).unwrap(), data);
+    assert_ne!(divided_by(listing(&keys), Some(0.2), 1).unwrap(), data);
     assert_eq!(divided(&keys, Some(0.99)).unwrap().train.len(), 2);
 }
 
@@ -143,24 +155,19 @@ fn samples_of_shards_have_their_labels_and_the_part_the_shard_names() {
         ("val-000.tar//5.jpg", "dog"),
         ("test-000.tar//6.jpg", "bird"),
     ]);
-    let data = Dataset::from_listing("data", listed.clone(), None, 0).unwrap();
+    let data = divided_by(listed.clone(), None, 0).unwrap();
     assert_eq!(data.classes, ["cat", "dog"]);
-    let train: Vec<_> = data
-        .train
-        .iter()
-        .map(|sample| (sample.key.as_str(), sample.label))
-        .collect();
+    let expected = [
+        ("train-000.tar//2.jpg", 0),
+        ("train-000.tar//1.jpg", 1),
+        ("train-001.tar//3.jpg", 1),
+    ];
     assert_eq!(
-        train,
-        [
-            ("train-000.tar//2.jpg", 0),
-            ("train-000.tar//1.jpg", 1),
-            ("train-001.tar//3.jpg", 1)
-        ]
+        rows(&data.train),
+        expected.map(|(key, label)| (key.to_owned(), label))
     );
     assert_eq!(data.validation.len(), 2);
-    let evaluated = Dataset::to_evaluate("data", listed, &data.classes).unwrap();
-    assert_eq!(evaluated.len(), 2);
+    assert_eq!(evaluated(listed, &["cat", "dog"]).unwrap().len(), 2);
 }
 
 #[test]
@@ -171,9 +178,9 @@ fn shards_of_one_part_are_divided_and_test_shards_validate() {
         ("train-1.tar//1.jpg", "a"),
         ("train-1.tar//2.jpg", "b"),
     ]);
-    let undivided = Dataset::from_listing("data", one.clone(), None, 0).unwrap_err();
+    let undivided = divided_by(one.clone(), None, 0).unwrap_err();
     assert!(matches!(undivided, DatasetError::NotDivided { classes: 2, .. }));
-    let data = Dataset::from_listing("data", one, Some(0.5), 0).unwrap();
+    let data = divided_by(one, Some(0.5), 0).unwrap();
     assert_eq!((data.train.len(), data.validation.len()), (2, 2));
     let two = shards(&[
         ("train.tar//1.jpg", "a"),
@@ -181,19 +188,89 @@ fn shards_of_one_part_are_divided_and_test_shards_validate() {
         ("test.tar//1.jpg", "a"),
         ("test.tar//2.jpg", "b"),
     ]);
-    let data = Dataset::from_listing("data", two, None, 0).unwrap();
+    let data = divided_by(two, None, 0).unwrap();
     assert_eq!((data.train.len(), data.validation.len()), (2, 2));
-    let unlabelled = Dataset::from_listing("data", shards(&[("train.tar//1.jpg", "")]), None, 0);
+    let unlabelled = divided_by(shards(&[("train.tar//1.jpg", "")]), None, 0);
     assert!(unlabelled.unwrap_err().to_string().contains(".cls"));
 }
 
 #[test]
 fn evaluation_takes_the_models_own_labels() {
-    let classes = ["dog".to_owned(), "cat".to_owned()];
-    let samples = Dataset::to_evaluate("d", listing(&["validation/cat/1", "train/dog/1"]), &classes).unwrap();
+    let classes = ["dog", "cat"];
+    let samples = evaluated(listing(&["validation/cat/1", "train/dog/1"]), &classes).unwrap();
     assert_eq!(samples.iter().map(|sample| sample.label).collect::<Vec<_>>(), [1]);
-    let all = Dataset::to_evaluate("d", listing(&["cat/1", "dog/1"]), &classes).unwrap();
-    assert_eq!(all.len(), 2);
-    let error = Dataset::to_evaluate("d", listing(&["bird/1"]), &classes).unwrap_err();
+    assert_eq!(
+        evaluated(listing(&["cat/1", "dog/1"]), &classes).unwrap().len(),
+        2
+    );
+    let error = evaluated(listing(&["bird/1"]), &classes).unwrap_err();
     assert!(matches!(error, DatasetError::UnknownClass { class, .. } if class == "bird"));
+    let error = evaluated(
+        listing(&["validation/cat/a.txt", "validation/dog/1.jpg"]),
+        &classes,
+    )
+    .unwrap_err();
+    assert!(error.to_string().contains("validation/cat/"), "{error}");
+}
+
+#[test]
+fn what_is_no_image_is_left_out_and_named() {
+    let data = divided(
+        &[
+            "LICENSE",
+            "train/cat/1.JPG",
+            "train/cat/Thumbs.db",
+            "train/cat/.DS_Store",
+            "train/cat/",
+            "train/dog/1.webp",
+            "train/dog/README",
+            "validation/cat/1.gif",
+            "validation/dog/1.jpe",
+            "validation/dog/a.txt",
+            "validation/dog/b.txt",
+            "validation/dog/c.txt",
+        ],
+        None,
+    )
+    .unwrap();
+    assert_eq!((data.train.len(), data.validation.len()), (2, 2));
+    assert_eq!(data.left_out.objects, 6);
+    let first = [
+        "LICENSE",
+        "train/cat/Thumbs.db",
+        "train/dog/README",
+        "validation/dog/a.txt",
+        "validation/dog/b.txt",
+    ];
+    assert_eq!(data.left_out.first, first);
+}
+
+#[test]
+fn names_without_an_ending_are_taken_where_no_image_is_named() {
+    let keys = ["a/0f", "a/1c", "a/Thumbs.db", "b/2e", "b/77"];
+    let data = divided(&keys, Some(0.5)).unwrap();
+    assert_eq!((data.train.len(), data.validation.len()), (2, 2));
+    assert_eq!(data.left_out.first, ["a/Thumbs.db"]);
+    let own = Dataset::from_listing("d", Listing::from_iter(listing(&keys)), Some(0.5), 0, Taken::All);
+    let own = own.unwrap();
+    assert_eq!(own.train.len() + own.validation.len(), 5);
+}
+
+#[test]
+fn a_class_folder_without_an_image_is_named() {
+    let text = divided(&["cat/1.jpg", "cat/2.jpg", "docs/a.txt", "docs/b.pdf"], Some(0.5))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        text.contains("docs/ holds no image") && text.contains("docs/a.txt"),
+        "{text}"
+    );
+    let parts = [
+        "train/a/1.jpg",
+        "train/b/1.jpg",
+        "validation/a/1.jpg",
+        "validation/b/1.bmp",
+    ];
+    let text = divided(&parts, None).unwrap_err().to_string();
+    assert!(text.contains("validation/b/ holds no image"), "{text}");
 }

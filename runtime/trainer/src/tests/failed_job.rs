@@ -4,6 +4,7 @@ use super::computing_host::Storage;
 use super::whole_job::{job, photos, run};
 use crate::{Event, Events, HostClient, Job, OnBadSample, TrainerError, train};
 use bytes::Bytes;
+use frostline_training::Optimizer;
 use frostline_wire::{Activation, ServedCut};
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -39,6 +40,58 @@ async fn a_bad_photo_fails_the_job_or_shortens_its_batch() {
             .all(|(a, b)| (a - b).abs() < 1e-5),
         "{losses:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rate_that_is_far_too_high_ends_the_job_and_says_at_which_step() {
+    let (host, _) = photos().start().await;
+    let out = TempDir::new().unwrap();
+    let mut wild = job("features", out.path());
+    wild.learning_rate = 1e9;
+    let error = run(&host, wild).await.outcome.unwrap_err();
+    let text = error.to_string();
+    assert!(
+        matches!(
+            error,
+            TrainerError::Diverged {
+                step: 1..=9,
+                kept: None,
+                ..
+            }
+        ),
+        "{text}"
+    );
+    assert!(
+        text.contains("1000000000") && text.contains("no model was written"),
+        "{text}"
+    );
+    assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_diverges_late_keeps_its_best_model() {
+    let (host, _) = photos().start().await;
+    let out = TempDir::new().unwrap();
+    let mut late = job("features", out.path());
+    // Every step takes three times each weight away: weights double, with changing signs, whatever the data say.
+    (late.learning_rate, late.epochs) = (0.01, 40);
+    late.optimizer = Optimizer::Sgd {
+        momentum: 0.0,
+        weight_decay: 300.0,
+    };
+    let ran = run(&host, late).await;
+    let error = ran.outcome.unwrap_err();
+    let TrainerError::Diverged {
+        step,
+        kept: Some(kept),
+        ..
+    } = &error
+    else {
+        panic!("{error}");
+    };
+    assert!(*step > 3 && kept.contains("tuned.onnx"), "{error}");
+    assert!(frostline_graph::Model::read(out.path().join("tuned.onnx")).is_ok());
+    assert!(!ran.events.iter().any(|event| matches!(event, Event::Done { .. })));
 }
 
 /// The error of a job on good data.

@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
@@ -47,6 +47,7 @@ impl Reply {
 pub(super) struct FakeHost {
     pub(super) url: String,
     calls: Arc<AtomicUsize>,
+    sent: Arc<AtomicU64>,
     _accept: AbortOnDropHandle<()>,
 }
 
@@ -72,18 +73,22 @@ impl FakeHost {
         let listener = TcpListener::bind(address).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let calls = Arc::new(AtomicUsize::new(0));
+        let sent = Arc::new(AtomicU64::new(0));
+        let bodies = Arc::clone(&sent);
         let (script, counter) = (Arc::new(script), Arc::clone(&calls));
         let accept = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let (script, counter) = (Arc::clone(&script), Arc::clone(&counter));
+                let bodies = Arc::clone(&bodies);
                 let service = service_fn(move |request: Request<Incoming>| {
                     let (script, number) = (Arc::clone(&script), counter.fetch_add(1, Ordering::SeqCst));
+                    let bodies = Arc::clone(&bodies);
                     async move {
                         let (parts, body) = request.into_parts();
                         let body = body.collect().await.unwrap().to_bytes();
-                        Ok::<_, Infallible>(respond(script(number, &parts, &body)))
+                        Ok::<_, Infallible>(count(respond(script(number, &parts, &body)), bodies))
                     }
                 });
                 connections.spawn(async move {
@@ -96,14 +101,32 @@ impl FakeHost {
         Self {
             url,
             calls,
+            sent,
             _accept: AbortOnDropHandle::new(accept),
         }
+    }
+
+    /// Bytes of bodies that were sent so far.
+    pub(super) fn sent(&self) -> u64 {
+        self.sent.load(Ordering::SeqCst)
     }
 
     /// Requests that came so far.
     pub(super) fn calls(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
     }
+}
+
+/// Counts the bytes of a body as they are handed over.
+fn count(response: Response<Body>, sent: Arc<AtomicU64>) -> Response<Body> {
+    response.map(|body| {
+        let counted = body.map_frame(move |frame| {
+            let bytes = frame.data_ref().map_or(0, Bytes::len);
+            sent.fetch_add(bytes as u64, Ordering::SeqCst);
+            frame
+        });
+        BodyExt::boxed_unsync(counted)
+    })
 }
 
 type Body = UnsyncBoxBody<Bytes, std::io::Error>;

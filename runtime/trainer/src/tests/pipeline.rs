@@ -1,8 +1,8 @@
 use super::fake_host::{Answer, FakeHost, Reply, extraction};
 use crate::client::Waits;
-use crate::pipeline::{BadSamples, Feed, FeedPlan, Fetcher, Rows, Source, Steering};
+use crate::pipeline::{BadSamples, Feed, FeedPlan, Fetcher, Rows, Source, Steering, Weight};
 use crate::retry::RetryPolicy;
-use crate::{Deadlines, Event, Events, HostClient, Hosts, OnBadSample, Sample, TrainerError, Trust};
+use crate::{Deadlines, Event, Events, HostClient, Hosts, OnBadSample, Sample, Samples, TrainerError, Trust};
 use bytes::Bytes;
 use frostline_images::DecodePool;
 use frostline_tensor::{OpError, OpErrorCode, PixelSpec, Tensor};
@@ -23,14 +23,14 @@ pub(super) fn values(key: &str) -> Vec<f32> {
     vec![number, -number, 0.5, number * 2.0]
 }
 
-pub(super) fn samples(count: usize) -> Arc<[Sample]> {
+pub(super) fn samples(count: usize) -> Arc<Samples> {
     let sample = |i| Sample {
         key: format!("s{i}"),
         etag: Some(format!("e{i}")),
         size: 20,
-        label: i % 3,
+        label: (i % 3) as u32,
     };
-    (0..count).map(sample).collect()
+    Arc::new((0..count).map(sample).collect())
 }
 
 /// Answers everything, last position first.
@@ -69,13 +69,10 @@ pub(super) fn source(rows: Rows) -> Source {
 
 pub(super) fn plan(train: usize, epochs: u32) -> FeedPlan {
     FeedPlan {
-        train: samples(train),
-        validation: Arc::new([]),
         epochs,
-        batch: 8,
         seed: 3,
-        ahead: 1,
         memory_bytes: 64 << 20,
+        ..FeedPlan::new(samples(train), Arc::default(), 8)
     }
 }
 
@@ -319,7 +316,10 @@ async fn at_most_the_batches_ahead_are_asked_for() {
 #[tokio::test]
 async fn memory_for_two_batches_is_needed_and_enough() {
     let host = FakeHost::start(|_, _, body| answer_all(&extraction(body))).await;
-    let needed = source(Rows::Values).batch_bytes(samples(8).iter());
+    let needed = source(Rows::Values).batch_bytes(Weight {
+        samples: 8,
+        objects: 160,
+    });
     let tight = FeedPlan {
         memory_bytes: 2 * needed - 1,
         ..plan(40, 1)
@@ -373,16 +373,11 @@ async fn raw_objects_are_decoded_here_and_broken_ones_are_bad() {
         objects.finished()
     })
     .await;
-    let big: Arc<[Sample]> = samples(3)
-        .iter()
-        .map(|s| Sample {
-            size: 200,
-            ..s.clone()
-        })
-        .collect();
+    let big: Samples = samples(3).iter().map(|s| Sample { size: 200, ..s }).collect();
     let plan = FeedPlan {
-        train: big,
-        ..plan(3, 1)
+        epochs: 1,
+        memory_bytes: 64 << 20,
+        ..FeedPlan::new(Arc::new(big), Arc::default(), 8)
     };
     let mut setting = start(&host, plan, source(Rows::Objects(spec)), OnBadSample::Skip).unwrap();
     let batch = setting.feed.next().await.unwrap();

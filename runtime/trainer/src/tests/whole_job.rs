@@ -4,13 +4,15 @@ use super::computing_host::Storage;
 use super::fake_host::FakeHost;
 use super::pipeline::png;
 use crate::{
-    EvaluationJob, Event, Events, Guest, HostClient, Job, OnBadSample, Outcome, TrainerError, evaluate, train,
+    Evaluation, EvaluationJob, Event, Events, Guest, HostClient, Job, LeftOut, Measuring, OnBadSample,
+    Outcome, Received, TrainerError, evaluate, train,
 };
+use bytes::Bytes;
 use frostline_engine::Device;
 use frostline_graph::Model;
 use frostline_graph::build::{batched, initializer, int, ints, model, node};
 use frostline_graph::onnx::GraphProto;
-use frostline_tensor::Tensor;
+use frostline_tensor::{PixelSpec, Tensor};
 use frostline_wire::Layout;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -221,8 +223,25 @@ async fn the_exported_model_scores_as_the_last_epoch_did_and_says_what_it_is() {
     );
     // The frozen layers are untouched, the trained ones are not what they began as.
     assert_eq!(tuned.weight("w1").unwrap(), network().weight("w1").unwrap());
+    let (evaluation, _) = measure(&host, tuned, None).await;
+    let evaluation = evaluation.unwrap();
+    assert_eq!(
+        (evaluation.accuracy, evaluation.samples),
+        (outcome.validation_accuracy, 6)
+    );
+    assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 1);
+}
+
+/// Evaluates `model` with `guest`, and what was told meanwhile.
+async fn measure(
+    host: &FakeHost,
+    model: Model,
+    guest: Option<Guest>,
+) -> (Result<Evaluation, TrainerError>, Vec<Event>) {
     let job = EvaluationJob {
-        model: tuned,
+        model,
+        model_name: "tuned".to_owned(),
+        guest,
         root: "photos".to_owned(),
         layout: Layout::Auto,
         batch: 4,
@@ -231,15 +250,130 @@ async fn the_exported_model_scores_as_the_last_epoch_did_and_says_what_it_is() {
         device: Device::Cpu,
         threads: 1,
     };
+    let events: Arc<Mutex<Vec<Event>>> = Arc::default();
+    let log = Arc::clone(&events);
+    let told: Events = Arc::new(move |event| log.lock().unwrap().push(event));
     let client = HostClient::new(&host.url, None).unwrap();
-    let evaluation = evaluate(job, client, Arc::new(|_| ()), CancellationToken::new())
-        .await
-        .unwrap();
-    assert_eq!(
-        (evaluation.accuracy, evaluation.samples),
-        (outcome.validation_accuracy, 6)
+    let evaluation = evaluate(job, client, told, CancellationToken::new()).await;
+    let events = events.lock().unwrap().clone();
+    (evaluation, events)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_trained_on_a_guests_own_input_is_measured_on_that_input_or_not_at_all() {
+    let storage = Storage {
+        own_pixels: true,
+        ..photos()
+    };
+    let (host, _) = storage.start().await;
+    let out = TempDir::new().unwrap();
+    let mut spec = PixelSpec::imagenet(SIDE as u32, SIDE as u32);
+    (spec.mean, spec.std) = ([0.9, 0.1, 0.5], [0.1, 3.0, 0.7]);
+    let guest = |bytes: &'static [u8]| Guest {
+        name: "own".to_owned(),
+        bytes: bytes.into(),
+        parameters: None,
+    };
+    let mut own = job("r2", out.path());
+    (own.guest, own.epochs, own.learning_rate) = (guest(b"own"), 8, 0.05);
+    own.guest.parameters = Some(serde_json::to_string(&spec).unwrap());
+    let outcome = run(&host, own).await.outcome.unwrap();
+    let tuned = Model::read(&outcome.model).unwrap();
+
+    let (refused, _) = measure(&host, tuned.clone(), None).await;
+    let text = refused.unwrap_err().to_string();
+    assert!(text.contains("'own'") && text.contains("--guest"), "{text}");
+    let (same, events) = measure(&host, tuned.clone(), Some(guest(b"own"))).await;
+    assert_eq!(same.unwrap().accuracy, outcome.validation_accuracy);
+    assert!(!events.iter().any(|event| matches!(event, Event::Warning { .. })));
+    let (_, events) = measure(&host, tuned.clone(), Some(guest(b"another"))).await;
+    assert!(
+        matches!(&events[0], Event::Warning { message } if message.contains("SHA-256")),
+        "{events:?}"
     );
-    assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 1);
+    let (_, events) = measure(
+        &host,
+        tuned.clone(),
+        Some(Guest {
+            parameters: Some(serde_json::to_string(&PixelSpec::imagenet(SIDE as u32, SIDE as u32)).unwrap()),
+            ..guest(b"own")
+        }),
+    )
+    .await;
+    assert!(
+        matches!(&events[0], Event::Warning { message } if message.contains("was told")),
+        "{events:?}"
+    );
+
+    // The stock guest would train on other input.
+    let mut again = job("none", out.path());
+    again.model = tuned;
+    again.freeze = "features".to_owned();
+    let refused = run(&host, again).await.outcome.unwrap_err();
+    assert!(matches!(refused, TrainerError::GuestNeeded { .. }), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn received_bytes_add_up_to_what_the_host_sent() {
+    let storage = Storage {
+        probed: true,
+        ..photos()
+    };
+    let (host, _) = storage.start().await;
+    let out = TempDir::new().unwrap();
+    let ran = run(&host, job("auto", out.path())).await;
+    let outcome = ran.outcome.unwrap();
+    let received = outcome.received;
+    assert_eq!(received.total(), outcome.bytes_received);
+    assert_eq!(received.total(), host.sent());
+    let epochs = ran.events.iter().filter_map(|event| match event {
+        Event::Epoch {
+            bytes_received,
+            validation_bytes_received,
+            ..
+        } => Some((
+            bytes_received - validation_bytes_received,
+            *validation_bytes_received,
+        )),
+        _ => None,
+    });
+    let (training, validation) = epochs.fold((0, 0), |sum, epoch| (sum.0 + epoch.0, sum.1 + epoch.1));
+    assert!(training > 0 && validation > 0);
+    let expected = Received {
+        training,
+        validation,
+        baseline: validation / 3,
+        ..received
+    };
+    assert_eq!(received, expected);
+    // The first answers of a probe alone are larger.
+    assert!(
+        received.measuring > 100_000 && received.listing > 1000,
+        "{received:?}"
+    );
+    assert!(received.other < 5000 && received.interrupted == 0, "{received:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_image_is_left_out_before_anything_starts() {
+    let mut storage = photos();
+    for name in ["train/red/Thumbs.db", "validation/green/notes.txt"] {
+        storage
+            .objects
+            .insert(name.to_owned(), Bytes::from_static(b"no image"));
+    }
+    let (host, _) = storage.start().await;
+    let out = TempDir::new().unwrap();
+    let ran = run(&host, job("features", out.path())).await;
+    assert!(ran.outcome.is_ok(), "{:?}", ran.outcome);
+    let left_out = LeftOut {
+        objects: 2,
+        first: vec![
+            "train/red/Thumbs.db".to_owned(),
+            "validation/green/notes.txt".to_owned(),
+        ],
+    };
+    assert_eq!(ran.events[0], Event::LeftOut(left_out));
 }
 
 /// The network with two wide layers before its features: 96 KB of weights.
@@ -296,6 +430,14 @@ async fn layers_are_sent_only_for_a_job_that_takes_longer_than_sending_them() {
         why.contains("the frozen layers") && why.contains("stay here"),
         "{why}"
     );
+    let measured = short.events.iter().filter_map(|event| match event {
+        Event::Measuring { what } => Some(*what),
+        _ => None,
+    });
+    assert_eq!(
+        measured.collect::<Vec<_>>(),
+        [Measuring::Link, Measuring::Trainer]
+    );
     let split = &short.outcome.as_ref().unwrap().split;
     assert!(!matches!(split, frostline_wire::Split::Cut(_)), "{split}");
     let (long, sent) = planned(100).await;
@@ -336,6 +478,10 @@ async fn events_tell_the_whole_story() {
             | Event::Retry { .. }
             | Event::UploadRetry { .. }
             | Event::Host { .. }
+            | Event::NoKeys { .. }
+            | Event::LeftOut(_)
+            | Event::Measuring { .. }
+            | Event::Warning { .. }
             | Event::Replan { .. } => "unexpected",
         })
         .filter(|kind| *kind != "uploading")

@@ -3,6 +3,7 @@
 use crate::harness::{Scratch, demo, events, frostline, guest, series};
 use frostline_e2e::{Finished, finish, repository};
 use serde_json::Value;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -181,4 +182,54 @@ fn what_a_guest_says_of_a_network_it_does_not_serve_is_the_refusal() {
     assert_eq!(checked.code, Some(1));
     assert!(checked.stdout.contains("describe"), "{}", checked.stdout);
     assert!(checked.stderr.contains("must name a cut"), "{}", checked.stderr);
+}
+
+/// Pictures in a format that only the guest reads: three classes, told apart by colour, and a note beside them.
+fn pictures(scratch: &Scratch) {
+    for (part, count) in [("train", 6), ("validation", 3)] {
+        for (class, colour) in [
+            ("blue", [20, 40, 220_u8]),
+            ("green", [30, 210, 60]),
+            ("red", [230, 30, 30]),
+        ] {
+            let folder = scratch.path("photos").join(part).join(class);
+            fs::create_dir_all(&folder).unwrap();
+            for number in 0..count {
+                let shade = colour.map(|value| value - number);
+                let picture = [b"P6 8 8 255\n".as_slice(), &shade.repeat(64)].concat();
+                fs::write(folder.join(format!("{number}.ppm")), picture).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_model_trained_on_a_guests_own_input_is_evaluated_through_that_guest() {
+    let Some(own) = guest("own-pixels") else { return };
+    let scratch = Scratch::new();
+    pictures(&scratch);
+    let own = own.to_str().unwrap();
+    let trained = scratch.train(&["--guest", own, "--split", "features", "--epochs", "3"]);
+    let trained = events(&trained);
+    let accuracy = &trained.last().unwrap()["validation_accuracy"];
+
+    let (tuned, data) = (scratch.path("tuned.onnx"), scratch.path("photos"));
+    let eval = [
+        "eval",
+        "--json",
+        "--model",
+        tuned.to_str().unwrap(),
+        "--data",
+        data.to_str().unwrap(),
+    ];
+    let refused = run(&eval);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(
+        refused.stderr.contains("'own-pixels'") && refused.stderr.contains("--guest"),
+        "{}",
+        refused.stderr
+    );
+    let evaluated = object(&run(&[&eval[..], &["--guest", own]].concat()));
+    assert_eq!(&evaluated["accuracy"], accuracy);
+    assert_eq!(evaluated["samples"], 9);
 }

@@ -9,9 +9,9 @@ pub(crate) use member::Member;
 
 use super::{ByteMeter, ClientError, HostClient, Uploaded};
 use crate::retry::may_pass;
-use crate::{Event, Events, TrainerError, UploadKind};
+use crate::{Event, Events, Listing, TrainerError, UploadKind};
 use bytes::Bytes;
-use frostline_wire::{Description, DescriptionRequest, Layout, LeftOut, ModelInfo, ObjectInfo, ObjectPage};
+use frostline_wire::{Description, DescriptionRequest, Layout, LeftOut, ModelInfo};
 use futures::future::join_all;
 use member::{Upload, lock};
 use std::collections::BTreeSet;
@@ -28,6 +28,8 @@ pub struct Hosts {
 struct Fleet {
     members: Vec<Arc<Member>>,
     uploads: Arc<Mutex<Vec<Upload>>>,
+    /// Who hears of what happens during the job, if there is one.
+    events: Option<Events>,
     /// Looks at hosts that were down, by the host's index; they end with the fleet.
     looks: Mutex<Vec<Option<AbortOnDropHandle<()>>>>,
 }
@@ -59,6 +61,7 @@ impl Hosts {
 
     fn of(clients: Vec<HostClient>, meter: ByteMeter, events: Option<&Events>, waits: Waits) -> Self {
         let uploads = Arc::new(Mutex::default());
+        let told = events.cloned();
         let events = events.filter(|_| clients.len() > 1);
         let member = |(index, client): (usize, HostClient)| {
             let client = client.counting_into(&meter);
@@ -76,6 +79,7 @@ impl Hosts {
             fleet: Arc::new(Fleet {
                 members,
                 uploads,
+                events: told,
                 looks,
             }),
             meter,
@@ -94,6 +98,13 @@ impl Hosts {
         Self {
             fleet: Arc::clone(&self.fleet),
             meter: self.meter.child(),
+        }
+    }
+
+    /// Tells whoever hears of the job.
+    pub(crate) fn tell(&self, event: Event) {
+        if let Some(events) = &self.fleet.events {
+            events(event);
         }
     }
 
@@ -143,19 +154,19 @@ impl Hosts {
     ///
     /// # Errors
     /// As [`Hosts::first`].
-    pub(crate) async fn objects(
+    pub(crate) async fn listing(
         &self,
         root: &str,
         layout: Layout,
         events: &Events,
-    ) -> Result<Vec<ObjectInfo>, TrainerError> {
+    ) -> Result<Listing, TrainerError> {
         let listing = self.first(|client| async move { client.listing(root, layout).await });
-        let ObjectPage { objects, left_out, .. } = listing.await?;
-        if !left_out.is_empty() {
-            let LeftOut { count, names } = left_out;
-            events(Event::LeftOut { count, names });
+        let listing = listing.await?;
+        if !listing.no_keys.is_empty() {
+            let LeftOut { count, names } = listing.no_keys.clone();
+            events(Event::NoKeys { count, names });
         }
-        Ok(objects)
+        Ok(listing)
     }
 
     /// The name under which every host has the model with this hash; `None` where one has not, or cannot be asked.

@@ -73,6 +73,14 @@ impl Transport {
         })
     }
 
+    /// The same under another name.
+    pub(super) fn called(self, host: &str) -> Self {
+        Self {
+            host: host.to_owned(),
+            ..self
+        }
+    }
+
     pub(super) fn host(&self) -> &str {
         &self.host
     }

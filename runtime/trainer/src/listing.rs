@@ -1,0 +1,166 @@
+use frostline_wire::{LeftOut, ObjectInfo, ObjectPage};
+use std::collections::HashMap;
+
+/// Names of what a listing left out that are kept: enough to know them by.
+const MOST_NAMES: usize = 5;
+
+/// The objects under a data root, packed: beside its key and version an object takes 32 bytes, a third of what the structures of
+/// strings take that it comes as.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Keys, each followed by its version.
+    text: String,
+    objects: Vec<Packed>,
+    /// Classes that shards give, each once.
+    labels: Vec<String>,
+    numbers: HashMap<String, u32>,
+    /// What is under the root and has no key, so that it is no object.
+    pub(crate) no_keys: LeftOut,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Packed {
+    /// Where its key begins in the text.
+    at: usize,
+    size: u64,
+    /// Bytes of its key.
+    key: u32,
+    /// Bytes of its version; none is empty.
+    etag: u32,
+    /// One more than the number of its label; 0 where it has none.
+    label: u32,
+}
+
+/// One object of a listing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listed<'a> {
+    /// Its key, relative to the root.
+    pub key: &'a str,
+    /// Its version.
+    pub etag: Option<&'a str>,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its class, where a shard says it.
+    pub label: Option<&'a str>,
+}
+
+impl Listing {
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// The object of this number, in the order they came.
+    pub fn get(&self, number: u32) -> Option<Listed<'_>> {
+        let packed = self.objects.get(number as usize)?;
+        let end = packed.at + packed.key as usize;
+        let etag = self.text.get(end..end + packed.etag as usize)?;
+        let label = packed.label.checked_sub(1);
+        Some(Listed {
+            key: self.text.get(packed.at..end)?,
+            etag: (!etag.is_empty()).then_some(etag),
+            size: packed.size,
+            label: label.and_then(|number| Some(self.labels.get(number as usize)?.as_str())),
+        })
+    }
+
+    /// The objects with their numbers, in the order they came.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, Listed<'_>)> {
+        (0..self.objects.len() as u32).filter_map(|number| Some((number, self.get(number)?)))
+    }
+
+    /// The size of the object of this number, 0 where there is none.
+    pub(crate) fn size(&self, number: u32) -> u64 {
+        self.objects.get(number as usize).map_or(0, |packed| packed.size)
+    }
+
+    /// Takes up a page as it came.
+    pub(crate) fn take(&mut self, page: ObjectPage) {
+        self.extend(page.objects);
+        self.no_keys.count += page.left_out.count;
+        let room = MOST_NAMES.saturating_sub(self.no_keys.names.len());
+        self.no_keys
+            .names
+            .extend(page.left_out.names.into_iter().take(room));
+    }
+
+    fn number(&mut self, label: String) -> u32 {
+        if let Some(number) = self.numbers.get(&label) {
+            return *number;
+        }
+        self.labels.push(label.clone());
+        let number = self.labels.len() as u32;
+        self.numbers.insert(label, number);
+        number
+    }
+}
+
+impl Extend<ObjectInfo> for Listing {
+    fn extend<I: IntoIterator<Item = ObjectInfo>>(&mut self, objects: I) {
+        for object in objects {
+            let etag = object.etag.unwrap_or_default();
+            let label = object.label.map_or(0, |label| self.number(label));
+            let at = self.text.len();
+            self.text.push_str(&object.key);
+            self.text.push_str(&etag);
+            // Both are pieces of one answer, which is far below 4 GB.
+            self.objects.push(Packed {
+                at,
+                size: object.size,
+                key: object.key.len() as u32,
+                etag: etag.len() as u32,
+                label,
+            });
+        }
+    }
+}
+
+impl FromIterator<ObjectInfo> for Listing {
+    fn from_iter<I: IntoIterator<Item = ObjectInfo>>(objects: I) -> Self {
+        let mut listing = Self::default();
+        listing.extend(objects);
+        listing
+    }
+}
+
+impl From<Listed<'_>> for ObjectInfo {
+    fn from(object: Listed<'_>) -> Self {
+        Self {
+            key: object.key.to_owned(),
+            size: object.size,
+            etag: object.etag.map(str::to_owned),
+            label: object.label.map(str::to_owned),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packed_object_is_what_it_was() {
+        let object = |key: &str, etag: Option<&str>, label: Option<&str>| ObjectInfo {
+            key: key.to_owned(),
+            size: key.len() as u64,
+            etag: etag.map(str::to_owned),
+            label: label.map(str::to_owned),
+        };
+        let objects = [
+            object("a/ü.jpg", Some("\"1\""), None),
+            object("b.tar//2", None, Some("cat")),
+            object("b.tar//3", Some("x"), Some("dog")),
+            object("b.tar//4", Some("x"), Some("cat")),
+        ];
+        let listing: Listing = objects.iter().cloned().collect();
+        let unpacked: Vec<ObjectInfo> = listing.iter().map(|(_, object)| object.into()).collect();
+        assert_eq!(unpacked, objects);
+        assert_eq!(listing.labels, ["cat", "dog"]);
+        assert_eq!((listing.get(4), listing.size(3), listing.size(4)), (None, 8, 0));
+    }
+}
