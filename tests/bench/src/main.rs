@@ -3,6 +3,7 @@
 
 mod accuracy;
 mod codecs;
+mod dataset;
 mod grid;
 mod isolation;
 mod legs;
@@ -38,6 +39,11 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         "codecs",
         "each encoding: bytes, speed and error at cuts of eight networks, and what it does to accuracy",
         codecs::run,
+    ),
+    (
+        "dataset",
+        "1.28 million names of ImageNet's shape: seconds and memory until they are listed, divided and planned",
+        dataset::run,
     ),
     (
         "grid",
@@ -111,6 +117,9 @@ pub(crate) struct Arguments {
     /// Of the grid, these links only, in Mbit/s
     #[arg(long, value_name = "RATES", value_delimiter = ',')]
     pub(crate) links: Vec<f64>,
+    /// Be the trainer of the benchmark dataset, on the listing at this address
+    #[arg(long, value_name = "URL", hide = true)]
+    pub(crate) listing: Option<String>,
 }
 
 fn main() -> Result<()> {

@@ -27,6 +27,11 @@ impl Report {
         self.arguments.quick
     }
 
+    /// The listing to be a trainer on, in a process of the benchmark dataset.
+    pub(crate) fn listing(&self) -> Option<&str> {
+        self.arguments.listing.as_deref()
+    }
+
     /// Whether a cell of the grid is asked for: all are, unless some are named.
     pub(crate) fn includes(&self, network: &str, mbit: f64) -> bool {
         let Arguments { networks, links, .. } = &self.arguments;

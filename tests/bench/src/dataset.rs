@@ -1,0 +1,154 @@
+//! What a large data set costs the trainer: names of the shape of ImageNet's, from the first page of the listing to the plan.
+
+mod listing;
+
+use crate::report::Report;
+use anyhow::{Context, Result, bail};
+use frostline_e2e::repository;
+use frostline_graph::Model;
+use frostline_trainer::{Event, Guest, HostClient, Job, Measuring, TrainerError, train};
+use listing::Names;
+use serde::{Deserialize, Serialize};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// ImageNet's classes, and as many images of each as it has on average.
+const NAMES: Names = Names {
+    classes: 1000,
+    images: 1280,
+};
+const QUICK: Names = Names {
+    classes: 100,
+    images: 128,
+};
+const BATCH: usize = 64;
+
+/// What a trainer found out about itself.
+#[derive(Debug, Serialize, Deserialize)]
+struct Measured {
+    /// Until the data were listed, divided, and their batches known.
+    data_seconds: f64,
+    /// Until the splits were weighed that could be planned, with the link's measurement.
+    plan_seconds: f64,
+    /// The most memory it ever had.
+    peak_mb: f64,
+    train: usize,
+    validation: usize,
+    classes: usize,
+}
+
+pub(crate) fn run(report: &mut Report) -> Result<()> {
+    if let Some(url) = report.listing() {
+        println!("{}", serde_json::to_string(&measure(url)?)?);
+        std::process::exit(0);
+    }
+    let names = if report.quick() { QUICK } else { NAMES };
+    let runtime = tokio::runtime::Runtime::new()?;
+    let host = runtime.block_on(listing::serve(names))?;
+    let requests = runtime.block_on(listing::read(&host.url))?;
+    let measured = in_a_process_of_its_own(&host.url)?;
+    let seconds = measured.plan_seconds - requests;
+    println!("{} objects in {} classes", names.count(), names.classes);
+    println!("{:<44} {requests:>8.2} s", "the listing's own requests");
+    println!(
+        "{:<44} {:>8.2} s",
+        "listed, divided, batches known", measured.data_seconds
+    );
+    println!("{:<44} {:>8.2} s", "and planned", measured.plan_seconds);
+    println!("{:<44} {seconds:>8.2} s", "of which beside the requests");
+    println!(
+        "{:<44} {:>8.0} MB",
+        "peak memory of the trainer", measured.peak_mb
+    );
+    if measured.train + measured.validation != names.count() || measured.classes != names.classes {
+        bail!("the trainer made something else of the listing: {measured:?}");
+    }
+    report.set("objects", names.count());
+    report.set("request_seconds", requests);
+    report.set("data_seconds", measured.data_seconds);
+    report.set("plan_seconds", measured.plan_seconds);
+    let key = if report.quick() { "13k" } else { "1280k" };
+    report.set(&format!("seconds_{key}"), seconds);
+    report.set(&format!("peak_mb_{key}"), measured.peak_mb);
+    Ok(())
+}
+
+/// The same program as a trainer, so that nothing else counts into its memory.
+fn in_a_process_of_its_own(url: &str) -> Result<Measured> {
+    let output = Command::new(std::env::current_exe()?)
+        .args(["dataset", "--listing", url])
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()?;
+    if !output.status.success() {
+        bail!("the trainer failed ({}); its own words are above", output.status);
+    }
+    serde_json::from_slice(&output.stdout).context("the trainer said something else")
+}
+
+/// What a job tells until it is stopped.
+#[derive(Default)]
+struct Seen {
+    data: Option<(f64, usize, usize, usize)>,
+    planned: Option<f64>,
+}
+
+/// Begins a job on the listing at `url`, and stops it when it knows its data and which splits fit, just before it would run the
+/// network.
+fn measure(url: &str) -> Result<Measured> {
+    let model = Model::read(&repository().join("models/zoo/demo/backbone.onnx"))?;
+    let out = std::env::temp_dir().join("unused.onnx");
+    let (name, freeze) = ("backbone".to_owned(), "features".to_owned());
+    let mut job = Job::new(model, name, freeze, "photos".to_owned(), Guest::stock(), out);
+    (job.validation_share, job.batch, job.cache) = (Some(0.04), BATCH, None);
+    let stop = CancellationToken::new();
+    let seen: Arc<Mutex<Seen>> = Arc::default();
+    let (heard, enough, started) = (Arc::clone(&seen), stop.clone(), Instant::now());
+    let events = Arc::new(move |event| {
+        let Ok(mut seen) = heard.lock() else { return };
+        let now = started.elapsed().as_secs_f64();
+        match event {
+            Event::Dataset {
+                classes,
+                train,
+                validation,
+                ..
+            } => seen.data = Some((now, train, validation, classes.len())),
+            Event::Measuring {
+                what: Measuring::Trainer,
+            } => {
+                seen.planned = Some(now);
+                enough.cancel();
+            }
+            _ => {}
+        }
+    });
+    let client = HostClient::new(url, None)?;
+    let runtime = tokio::runtime::Runtime::new()?;
+    match runtime.block_on(train(job, client, events, stop)) {
+        Err(TrainerError::Cancelled) => {}
+        Err(error) => return Err(error.into()),
+        Ok(_) => bail!("the job was not stopped"),
+    }
+    let seen = seen.lock().ok().context("an event was lost")?;
+    let (data_seconds, train, validation, classes) = seen.data.context("no data were listed")?;
+    Ok(Measured {
+        data_seconds,
+        plan_seconds: seen.planned.context("nothing was planned")?,
+        peak_mb: peak_mb()?,
+        train,
+        validation,
+        classes,
+    })
+}
+
+/// The most memory this process ever had, as Linux counts it.
+fn peak_mb() -> Result<f64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next());
+    let kilobytes: f64 = kilobytes.context("/proc/self/status names no VmHWM")?.parse()?;
+    Ok(kilobytes * 1024.0 / 1e6)
+}
