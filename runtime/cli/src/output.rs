@@ -192,7 +192,9 @@ impl Reporter {
             return;
         }
         let mut bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
-        bar.follow(event);
+        if !self.beside || matches!(event, Event::Measuring { .. } | Event::Uploading { .. }) {
+            bar.follow(event);
+        }
         if self.beside {
             bar.shown.suspend(|| warn(event));
         } else if let Some(line) = text(event) {

@@ -381,8 +381,11 @@ impl<'a> Folders<'a> {
     }
 }
 
-/// The part and the class whose folder holds the object.
+/// The part and the class whose folder holds the object. A shard is no folder.
 fn class_folder(key: &str) -> Option<(Option<&'static str>, &str)> {
+    let (key, "") = listing_order(key) else {
+        return None;
+    };
     let mut segments = key.splitn(4, '/');
     let (first, second, third) = (segments.next()?, segments.next()?, segments.next());
     match (first, third) {

@@ -98,7 +98,7 @@ struct Seen {
 /// Begins a job on the listing at `url`, and stops it when it knows its data and which splits fit, just before it would run the
 /// network.
 fn measure(url: &str) -> Result<Measured> {
-    let model = Model::read(&repository().join("models/zoo/demo/backbone.onnx"))?;
+    let model = Model::read(repository().join("models/zoo/demo/backbone.onnx"))?;
     let out = std::env::temp_dir().join("unused.onnx");
     let (name, freeze) = ("backbone".to_owned(), "features".to_owned());
     let mut job = Job::new(model, name, freeze, "photos".to_owned(), Guest::stock(), out);

@@ -6,7 +6,7 @@ use frostline_wire::{
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use http::request::Parts;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, StreamBody};
@@ -88,7 +88,10 @@ impl FakeHost {
                     async move {
                         let (parts, body) = request.into_parts();
                         let body = body.collect().await.unwrap().to_bytes();
-                        Ok::<_, Infallible>(count(respond(script(number, &parts, &body)), bodies))
+                        Ok::<_, Infallible>(match parts.method {
+                            Method::HEAD => respond(script(number, &parts, &body)),
+                            _ => count(respond(script(number, &parts, &body)), bodies),
+                        })
                     }
                 });
                 connections.spawn(async move {
