@@ -53,7 +53,12 @@ impl Names {
                 .last()
                 .filter(|_| end < count)
                 .map(|last| last.key.clone());
-            Ok(serde_json::to_vec(&ObjectPage { objects, next })?.into())
+            Ok(serde_json::to_vec(&ObjectPage {
+                objects,
+                next,
+                ..ObjectPage::default()
+            })?
+            .into())
         };
         (0..count).step_by(PAGE).map(page).collect()
     }
