@@ -1,5 +1,6 @@
 use crate::ClientError;
 use crate::pipeline::PatiencePolicy;
+use frostline_batching::Backoff;
 use frostline_tensor::OpErrorCode;
 use frostline_wire::ErrorClass;
 use std::time::Duration;
@@ -9,22 +10,23 @@ use std::time::Duration;
 pub(crate) struct RetryPolicy {
     /// Attempts in a row that may bring nothing before the job ends.
     pub(crate) attempts: u32,
-    /// The wait after the first of them; it doubles with each.
+    /// The shortest wait after one of them; they grow.
     pub(crate) first_wait: Duration,
     /// The longest wait.
     pub(crate) longest_wait: Duration,
-    /// How long in all a host may say that it is busy without a single sample coming.
+    /// How long in all a host may say that it is busy, or stopping, without a single sample coming.
     pub(crate) busy_patience: Duration,
     /// When a request that is still open is given up.
     pub(crate) patience: PatiencePolicy,
 }
 
 impl Default for RetryPolicy {
-    /// Waits of 0.25 s doubling to 15 s span 76 s over 10 attempts: a host that restarts and compiles its guests anew is back
-    /// within that. A busy host is alive and says when to come back, so it is given 10 minutes.
+    /// Waits between 0.25 and 15 s span some 80 s over 16 attempts: a host that restarts and compiles its guests anew is back
+    /// within that. A busy host is alive and says when to come back, and one that stops for a restart was told to, so they are given
+    /// 10 minutes.
     fn default() -> Self {
         Self {
-            attempts: 10,
+            attempts: 16,
             first_wait: Duration::from_millis(250),
             longest_wait: Duration::from_secs(15),
             busy_patience: Duration::from_secs(600),
@@ -46,14 +48,20 @@ pub(crate) enum Decision {
 #[derive(Debug, Clone)]
 pub(crate) struct Attempts {
     policy: RetryPolicy,
+    backoff: Backoff,
     fruitless: u32,
     busy: Duration,
 }
 
 impl Attempts {
     pub(crate) fn new(policy: RetryPolicy) -> Self {
+        Self::with(policy, Backoff::new(policy.first_wait, policy.longest_wait))
+    }
+
+    fn with(policy: RetryPolicy, backoff: Backoff) -> Self {
         Self {
             policy,
+            backoff,
             fruitless: 0,
             busy: Duration::ZERO,
         }
@@ -67,6 +75,7 @@ impl Attempts {
     /// An attempt brought something after all.
     pub(crate) fn moved(&mut self) {
         (self.fruitless, self.busy) = (0, Duration::ZERO);
+        self.backoff.reset();
     }
 
     /// What is missing is asked of another host at once, after an attempt that brought `arrived` rows: no attempt in vain yet.
@@ -81,7 +90,7 @@ impl Attempts {
         self.moves(arrived);
         match kind(error) {
             Kind::Final => Decision::GiveUp,
-            Kind::Busy(wait) => self.busy(wait),
+            Kind::Busy(wait) | Kind::Stopping(wait) => self.busy(wait),
             Kind::Passing => self.passing(),
         }
     }
@@ -92,32 +101,32 @@ impl Attempts {
         if self.fruitless >= self.policy.attempts {
             return Decision::GiveUp;
         }
-        Decision::Again(self.backoff(self.fruitless))
+        Decision::Again(self.backoff.wait())
     }
 
     fn busy(&mut self, wait: Option<Duration>) -> Decision {
         if self.busy >= self.policy.busy_patience {
             return Decision::GiveUp;
         }
-        let wait = wait
-            .unwrap_or(self.policy.first_wait)
-            .clamp(self.policy.first_wait, self.policy.busy_patience);
+        let wait = match wait {
+            Some(wait) => self
+                .backoff
+                .asked(wait.clamp(self.policy.first_wait, self.policy.busy_patience)),
+            None => self.backoff.wait(),
+        };
         self.busy += wait;
         Decision::Again(wait)
     }
+}
 
-    fn backoff(&self, attempt: u32) -> Duration {
-        let doubled = 2_u32.saturating_pow(attempt.saturating_sub(1));
-        self.policy
-            .first_wait
-            .saturating_mul(doubled)
-            .min(self.policy.longest_wait)
-    }
+/// Whether the same call may bring an answer from the same host some time.
+pub(crate) fn may_pass_later(error: &ClientError) -> bool {
+    !matches!(kind(error), Kind::Final)
 }
 
 /// Whether the same call may bring an answer later, or from another host.
 pub(crate) fn may_pass(error: &ClientError) -> bool {
-    matches!(kind(error), Kind::Passing)
+    matches!(kind(error), Kind::Passing | Kind::Stopping(_))
 }
 
 enum Kind {
@@ -125,6 +134,8 @@ enum Kind {
     Final,
     /// Alive, but has no room now.
     Busy(Option<Duration>),
+    /// On its way out, and back later if it is being restarted. No failure.
+    Stopping(Option<Duration>),
     /// May be over the next time.
     Passing,
 }
@@ -134,7 +145,9 @@ fn kind(error: &ClientError) -> Kind {
         ClientError::Address { .. }
         | ClientError::Authorities { .. }
         | ClientError::Token { .. }
-        | ClientError::Upload { .. } => Kind::Final,
+        | ClientError::Upload { .. }
+        | ClientError::Ended { .. } => Kind::Final,
+        ClientError::Leaving { .. } => Kind::Stopping(None),
         ClientError::Unreachable { .. }
         | ClientError::Silent { .. }
         | ClientError::Interrupted { .. }
@@ -142,7 +155,8 @@ fn kind(error: &ClientError) -> Kind {
         ClientError::Refused {
             class, retry_after, ..
         } => match class {
-            ErrorClass::Busy | ErrorClass::Stopping => Kind::Busy(*retry_after),
+            ErrorClass::Busy => Kind::Busy(*retry_after),
+            ErrorClass::Stopping => Kind::Stopping(*retry_after),
             ErrorClass::Host => Kind::Passing,
             ErrorClass::Request
             | ErrorClass::Unauthorized
@@ -190,23 +204,39 @@ mod tests {
         }
     }
 
-    #[test]
-    fn waits_double_and_end() {
-        let policy = RetryPolicy {
-            attempts: 5,
-            first_wait: Duration::from_secs(1),
-            longest_wait: Duration::from_secs(3),
-            busy_patience: Duration::from_secs(10),
-            ..RetryPolicy::default()
+    /// The waits of attempts that bring nothing, until the job ends.
+    fn waits(policy: RetryPolicy, seed: u64) -> Vec<Duration> {
+        let backoff = Backoff::seeded(policy.first_wait, policy.longest_wait, seed);
+        let mut attempts = Attempts::with(policy, backoff);
+        let next = || match attempts.after(&cut_off(), 0) {
+            Decision::Again(wait) => Some(wait),
+            Decision::GiveUp => None,
         };
-        let mut attempts = Attempts::new(policy);
-        let decisions: Vec<_> = (0..5).map(|_| attempts.after(&cut_off(), 0)).collect();
-        let again = |seconds| Decision::Again(Duration::from_secs(seconds));
-        assert_eq!(
-            decisions,
-            [again(1), again(2), again(3), again(3), Decision::GiveUp]
+        std::iter::from_fn(next).collect()
+    }
+
+    #[test]
+    fn waits_grow_differently_for_everybody_and_end() {
+        let policy = RetryPolicy::default();
+        let all: Vec<Vec<Duration>> = (0..1000).map(|seed| waits(policy, seed)).collect();
+        let bounds = policy.first_wait..=policy.longest_wait;
+        assert!(
+            all.iter()
+                .all(|waits| waits.len() == 15 && waits.iter().all(|wait| bounds.contains(wait)))
         );
-        assert_eq!(attempts.fruitless(), 5);
+        let mut spans: Vec<u64> = all
+            .iter()
+            .map(|waits| waits.iter().sum::<Duration>().as_secs())
+            .collect();
+        spans.sort_unstable();
+        // What the policy's numbers rest on.
+        assert!(
+            (75..95).contains(&spans[500]) && spans[20] > 50,
+            "{} {}",
+            spans[500],
+            spans[20]
+        );
+        assert_ne!(waits(policy, 1), waits(policy, 2));
     }
 
     #[test]
@@ -228,10 +258,31 @@ mod tests {
             ..RetryPolicy::default()
         });
         let busy = refused(ErrorClass::Busy, Some(Duration::from_secs(4)));
+        let asked = Duration::from_secs(4)..=Duration::from_secs(5);
         for _ in 0..3 {
-            assert_eq!(attempts.after(&busy, 0), Decision::Again(Duration::from_secs(4)));
+            let decision = attempts.after(&busy, 0);
+            assert!(
+                matches!(decision, Decision::Again(wait) if asked.contains(&wait)),
+                "{decision:?}"
+            );
         }
         assert_eq!(attempts.after(&busy, 0), Decision::GiveUp);
+    }
+
+    #[test]
+    fn a_host_that_stops_is_waited_for_as_a_busy_one_and_has_not_failed() {
+        let mut attempts = Attempts::new(RetryPolicy {
+            attempts: 1,
+            ..RetryPolicy::default()
+        });
+        let stopping = refused(ErrorClass::Stopping, Some(Duration::from_secs(1)));
+        let mut waited = Duration::ZERO;
+        while let Decision::Again(wait) = attempts.after(&stopping, 0) {
+            waited += wait;
+        }
+        assert!(waited >= Duration::from_secs(600));
+        assert_eq!(attempts.fruitless(), 0);
+        assert!(may_pass(&stopping));
     }
 
     #[test]

@@ -56,6 +56,14 @@ impl Frames {
         matches!(self.state, State::Ended)
     }
 
+    /// Whether so many more bytes may complete a message.
+    pub(crate) fn may_complete(&self, bytes: usize) -> bool {
+        match &self.state {
+            State::Body { wanted, read, .. } => wanted - read.len() <= bytes,
+            State::Prefix { .. } | State::Metadata { .. } | State::Ended => true,
+        }
+    }
+
     /// The next whole message, or `None` when `chunk` is used up.
     pub(crate) fn next(&mut self, chunk: &mut Bytes) -> Result<Option<Message>, FrameError> {
         loop {

@@ -52,6 +52,12 @@ impl ActivationReader {
         self
     }
 
+    /// Whether so many more bytes may complete a batch, for whose decoding [`push`](Self::push) takes as long as for decompressing
+    /// and checking all of it. Of other bytes it keeps a copy.
+    pub fn may_decode(&self, bytes: usize) -> bool {
+        self.frames.may_complete(bytes)
+    }
+
     /// Takes the next bytes of the body, cut anywhere, and returns the batches they complete.
     ///
     /// # Errors

@@ -3,13 +3,14 @@ use super::execute::Sessions;
 use super::shared::{Job, Outcome, Shared};
 use super::{LanesConfig, LanesPlace};
 use crate::EngineError;
+use frostline_batching::Backoff;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Between two attempts to start a process that cannot start, at first: what is short of memory now may not be soon.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// And at last, each pause being twice the one before. The jobs wait meanwhile, within their own deadline.
+/// And at last. The jobs wait meanwhile, within their own deadline.
 const LAST_PAUSE: Duration = Duration::from_secs(10);
 
 /// What a lane runs networks with.
@@ -37,13 +38,13 @@ impl Engine {
 
     /// [`Engine::prepare`], again and again. `false` when the lanes end before that succeeds.
     pub(super) fn recover(&mut self, shared: &Shared) -> bool {
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
         while let Err(error) = self.prepare(shared) {
+            let pause = backoff.wait();
             tracing::error!(%error, ?pause, "a lane has no process, it tries again");
             if !shared.pause(pause) {
                 return false;
             }
-            pause = (pause * 2).min(LAST_PAUSE);
         }
         true
     }

@@ -1,6 +1,7 @@
 //! A host keeps up with what others on its state change, and keeps the log short.
 
 use super::{SharedState, StateError};
+use frostline_batching::Backoff;
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -17,6 +18,7 @@ const LONGEST: Duration = Duration::from_secs(16);
 /// Follows the others until `stop`. While the state cannot be read the host goes on with what it knows.
 pub(crate) async fn follow(state: &SharedState, stop: CancellationToken) {
     let (mut pause, mut review) = (LOOK, Instant::now() + REVIEW);
+    let mut backoff = Backoff::new(LOOK, LONGEST);
     while tokio::time::timeout(pause, stop.cancelled()).await.is_err() {
         let far = Instant::now() >= review;
         match state.catch_up(far).await {
@@ -25,6 +27,7 @@ pub(crate) async fn follow(state: &SharedState, stop: CancellationToken) {
                     tracing::info!("the host's state can be read again");
                 }
                 pause = LOOK;
+                backoff.reset();
                 if far {
                     review = Instant::now() + REVIEW;
                 }
@@ -32,7 +35,7 @@ pub(crate) async fn follow(state: &SharedState, stop: CancellationToken) {
             Err(error) => {
                 tracing::warn!(%error, "the host's state cannot be read; this host goes on with what it knows");
                 review = Instant::now();
-                pause = (pause * 2).min(LONGEST);
+                pause = backoff.wait();
             }
         }
     }

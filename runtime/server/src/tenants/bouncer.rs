@@ -1,6 +1,7 @@
 //! Slows down who tries tokens: after a few bad ones from one address, each further one costs twice the wait of the last. A good token is
 //! always let in: others at the same address have done nothing.
 
+use frostline_batching::doubled;
 use quick_cache::sync::Cache;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -39,9 +40,8 @@ impl Bouncer {
     pub(crate) fn wait(&self, address: IpAddr, now: Instant) -> Option<Duration> {
         let seen = self.seen.get(&address)?;
         let beyond = seen.bad.checked_sub(FREE + 1)?;
-        let factor = 1_u32.checked_shl(beyond).unwrap_or(u32::MAX);
-        let wait = WAIT.0.checked_mul(factor).unwrap_or(WAIT.1).min(WAIT.1);
-        wait.checked_sub(now.duration_since(seen.last))
+        doubled(WAIT.0, beyond, WAIT.1)
+            .checked_sub(now.duration_since(seen.last))
             .filter(|left| !left.is_zero())
     }
 

@@ -56,6 +56,16 @@ pub enum ClientError {
         /// How it broke.
         reason: String,
     },
+    /// The host says good-bye before it answers: it closes its connections.
+    #[error(
+        "the host at {host} closed the connection before it answered: {reason}; it is most likely being restarted"
+    )]
+    Leaving {
+        /// The host.
+        host: String,
+        /// How it said so.
+        reason: String,
+    },
     /// The host said no.
     #[error("{} answered {status}: {message}", at(host))]
     Refused {
@@ -100,6 +110,12 @@ pub enum ClientError {
         /// What does not fit.
         reason: String,
     },
+    /// A part of this client ended before its time; the host has no part in it.
+    #[error("the trainer's {part} ended unexpectedly; this is a fault of Frostline, please report it")]
+    Ended {
+        /// Which part.
+        part: &'static str,
+    },
 }
 
 /// What a host inside this process is called: its address tells people nothing.
@@ -124,6 +140,30 @@ impl ClientError {
             }
         )
     }
+
+    /// Whether the host is on its way out, as for a restart.
+    pub(crate) fn is_stopping(&self) -> bool {
+        matches!(
+            self,
+            Self::Leaving { .. }
+                | Self::Refused {
+                    class: ErrorClass::Stopping,
+                    ..
+                }
+        )
+    }
+}
+
+/// Whether a connection ended because the other side said good-bye (HTTP/2's GOAWAY without an error, RFC 9113, section 6.8), not
+/// because it broke.
+pub(super) fn said_goodbye(error: &(dyn std::error::Error + 'static)) -> bool {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let goodbye = |error: &h2::Error| {
+        error.is_go_away() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR)
+    };
+    causes
+        .filter_map(|error| error.downcast_ref::<h2::Error>())
+        .any(goodbye)
 }
 
 /// The texts of an error and all its causes, in one line.

@@ -1,5 +1,6 @@
 use super::transport::Transport;
-use super::{ByteMeter, ClientError};
+use super::{ByteMeter, ClientError, beside};
+use bytes::Bytes;
 use frostline_wire::{ARROW_STREAM, ActivationBatch, ActivationReader, Compression, FrameError, RowFormat};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Response};
@@ -17,11 +18,21 @@ pub(crate) enum Step {
     End,
 }
 
+/// Who reads the answer.
+enum Reader {
+    /// The stream, for the next bytes.
+    Here(Box<ActivationReader>),
+    /// A thread that decodes; it stays there when nobody waits for it any more.
+    Away,
+    /// Nobody: the answer has ended.
+    Done,
+}
+
 /// The answer of one extraction while it arrives. Dropping it closes the stream, and the host ends the work.
 pub struct ExtractionStream {
     transport: Arc<Transport>,
     body: Incoming,
-    reader: Option<ActivationReader>,
+    reader: Reader,
     meter: ByteMeter,
     work: Option<Duration>,
 }
@@ -45,7 +56,7 @@ impl ExtractionStream {
             return Err(transport.protocol(format!("an extraction's answer of type '{actual}'")));
         }
         let reader = ActivationReader::new(format, positions, message_limit);
-        let reader = Some(reader.compressed(compression));
+        let reader = Reader::Here(Box::new(reader.compressed(compression)));
         Ok(Self {
             transport,
             body: response.into_body(),
@@ -72,9 +83,9 @@ impl ExtractionStream {
 
     /// [`ExtractionStream::next`], but comes back for every piece of the answer.
     pub(crate) async fn step(&mut self) -> Result<Step, ClientError> {
-        let Some(reader) = &mut self.reader else {
+        if matches!(self.reader, Reader::Done) {
             return Ok(Step::End);
-        };
+        }
         let frame = self.transport.frame(&mut self.body, &self.meter).await?;
         match frame.map(Frame::into_data) {
             Some(Err(frame)) => {
@@ -82,9 +93,7 @@ impl ExtractionStream {
                 Ok(Step::Bytes)
             }
             Some(Ok(chunk)) => {
-                let batches = reader
-                    .push(chunk)
-                    .map_err(|error| self.transport.protocol(error.to_string()))?;
+                let batches = self.read(chunk).await?;
                 Ok(if batches.is_empty() {
                     Step::Bytes
                 } else {
@@ -100,13 +109,40 @@ impl ExtractionStream {
         self.work
     }
 
+    /// Takes the next bytes. Batches are decompressed and checked on a thread that may take its time; an answer has one at most, so
+    /// there are as many as requests are open.
+    async fn read(&mut self, chunk: Bytes) -> Result<Vec<ActivationBatch>, ClientError> {
+        let mut reader = self.take()?;
+        let (reader, read) = if reader.may_decode(chunk.len()) {
+            let decode = move || {
+                let read = reader.push(chunk);
+                (reader, read)
+            };
+            beside("decoding of an answer", decode).await?
+        } else {
+            let read = reader.push(chunk);
+            (reader, read)
+        };
+        self.reader = Reader::Here(reader);
+        read.map_err(|error| self.transport.protocol(error.to_string()))
+    }
+
+    fn take(&mut self) -> Result<Box<ActivationReader>, ClientError> {
+        match std::mem::replace(&mut self.reader, Reader::Away) {
+            Reader::Here(reader) => Ok(reader),
+            Reader::Away | Reader::Done => Err(ClientError::Ended {
+                part: "decoding of an answer",
+            }),
+        }
+    }
+
     fn finish(&mut self) -> Result<Step, ClientError> {
-        match self.reader.take().map(ActivationReader::finish) {
-            None | Some(Ok(())) => Ok(Step::End),
-            Some(Err(error @ FrameError::Incomplete { .. })) => {
-                Err(self.transport.interrupted(error.to_string()))
-            }
-            Some(Err(error)) => Err(self.transport.protocol(error.to_string())),
+        let reader = self.take()?;
+        self.reader = Reader::Done;
+        match reader.finish() {
+            Ok(()) => Ok(Step::End),
+            Err(error @ FrameError::Incomplete { .. }) => Err(self.transport.interrupted(error.to_string())),
+            Err(error) => Err(self.transport.protocol(error.to_string())),
         }
     }
 }

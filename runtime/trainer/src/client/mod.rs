@@ -1,6 +1,7 @@
 //! A host over HTTP/2: listing, uploads, descriptions, extractions. Every wait has a deadline, every body byte is
 //! counted, every refusal becomes one sentence.
 
+mod beside;
 mod error;
 mod extraction;
 mod hosts;
@@ -11,6 +12,7 @@ mod transport;
 mod trust;
 mod upload;
 
+pub(crate) use beside::beside;
 pub use error::ClientError;
 pub use extraction::ExtractionStream;
 pub(crate) use extraction::Step;
@@ -48,16 +50,21 @@ pub struct Deadlines {
     /// For the next piece of a body, in either direction. Covers one grant: up to some hundred samples through a deep
     /// prefix on a busy host.
     pub idle: Duration,
+    /// For what a model takes on the host, before a job that can start without.
+    pub profile: Duration,
     /// Between signs of life of the connection itself; a host that lost power is noticed after twice this.
     pub ping: Duration,
 }
 
 impl Default for Deadlines {
+    /// A host gives up measuring after 60 s, and the slowest of the usual networks takes half of that; a quarter more is for loading the
+    /// model and for a profile that is being measured already. What takes longer is a wait behind others, whose end nobody knows.
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(10),
             answer: Duration::from_secs(180),
             idle: Duration::from_secs(120),
+            profile: Duration::from_secs(75),
             ping: Duration::from_secs(15),
         }
     }
@@ -156,6 +163,19 @@ impl HostClient {
         self.transport
             .json(Method::GET, "/v1/load", &[], None, &self.meter)
             .await
+    }
+
+    /// Whether the host takes work: one that is being stopped answers everything else as ever until its work is done.
+    ///
+    /// # Errors
+    /// [`ClientError`]; `Refused` while it stops.
+    pub(crate) async fn ready(&self) -> Result<(), ClientError> {
+        let answer = self
+            .transport
+            .send(Method::GET, "/readyz", &[], None, &self.meter)
+            .await;
+        // Where a proxy hides it, who asks for more will see.
+        found(answer).map(drop)
     }
 
     /// Measures the link: how long a small answer takes, then the rate of answers of growing size until one takes long enough to
@@ -358,6 +378,17 @@ impl HostClient {
             .await
     }
 
+    /// [`HostClient::profile`] for who can do without: no longer than [`Deadlines::profile`].
+    ///
+    /// # Errors
+    /// As [`HostClient::profile`].
+    pub(crate) async fn profile_soon(&self, request: &ProfileRequest) -> Result<Profile, ClientError> {
+        let within = self.transport.deadlines.profile;
+        tokio::time::timeout(within, self.profile(request))
+            .await
+            .map_err(|_| self.transport.silent("measuring the network", within))?
+    }
+
     /// Opens an extraction; its rows are of `format`, and no batch of them is larger than `message_limit` bytes, compressed or
     /// decompressed.
     ///
@@ -395,9 +426,10 @@ impl HostClient {
     }
 
     fn encode(&self, request: &impl serde::Serialize) -> Result<Bytes, ClientError> {
-        serde_json::to_vec(request)
-            .map(Bytes::from)
-            .map_err(|error| self.transport.protocol(error.to_string()))
+        let bytes = serde_json::to_vec(request).map(Bytes::from);
+        bytes.map_err(|_| ClientError::Ended {
+            part: "writing of a request",
+        })
     }
 }
 

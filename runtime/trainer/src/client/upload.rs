@@ -1,5 +1,5 @@
 use super::transport::{RequestBody, Transport};
-use super::{ByteMeter, ClientError};
+use super::{ByteMeter, ClientError, beside};
 use crate::retry::{Attempts, Decision, RetryPolicy};
 use crate::{Event, Events, UploadKind};
 use bytes::Bytes;
@@ -59,12 +59,14 @@ pub(super) async fn push(
     meter: &ByteMeter,
 ) -> Result<Uploaded, ClientError> {
     let bytes = upload.bytes.clone();
-    let hash = tokio::task::spawn_blocking(move || hex::encode(Sha256::digest(&bytes)));
-    let sha256 = hash
-        .await
-        .map_err(|error| transport.protocol(error.to_string()))?;
+    let sha256 = beside("hashing of an upload", move || {
+        hex::encode(Sha256::digest(&bytes))
+    })
+    .await?;
     let sending = Sending {
-        digest: repr_digest(&sha256).unwrap_or_default(),
+        digest: repr_digest(&sha256).ok_or(ClientError::Ended {
+            part: "hashing of an upload",
+        })?,
         transport,
         upload,
         events,
@@ -226,13 +228,16 @@ impl Sending<'_> {
         }
     }
 
-    /// Waits before the next attempt, or gives up. `reached` is where this one went on.
+    /// Waits before the next attempt, or gives up; a host that stops is not waited for, since others may take it now. `reached` is where this one went on.
     async fn wait(
         &self,
         attempts: &mut Attempts,
         error: ClientError,
         reached: Option<u64>,
     ) -> Result<(), ClientError> {
+        if error.is_stopping() {
+            return Err(self.named(error));
+        }
         let sent = reached.unwrap_or(0);
         let decision = if may_differ(&error, sent) {
             attempts.passing()

@@ -1,8 +1,9 @@
+use super::buffer::BatchBuffer;
 use super::exchange::{Ask, Exchange};
 use super::fetch::Transfer;
 use super::{Rows, Weight};
 use crate::ClientError;
-use crate::client::Step;
+use crate::client::{Step, beside};
 use frostline_images::{DecodeLimits, DecodePool, ImageError, load};
 use frostline_tensor::{OpError, PixelSpec};
 use frostline_wire::{ActivationBatch, RowValue};
@@ -56,11 +57,7 @@ impl Exchange {
                 match silence.end_with(stream.step()).await? {
                     Step::Bytes => {}
                     Step::End => break,
-                    Step::Rows(batches) => {
-                        for batch in &batches {
-                            self.take(ask, batch, &mut decoding)?;
-                        }
-                    }
+                    Step::Rows(batches) => self.take(ask, batches, &mut decoding).await?,
                 }
             }
             window.went_well();
@@ -93,38 +90,68 @@ impl Exchange {
         ended
     }
 
-    fn take(
+    /// Puts rows where they belong, and objects before the decoders.
+    async fn take(
         &self,
         ask: &mut Ask,
-        batch: &ActivationBatch,
+        batches: Vec<ActivationBatch>,
         decoding: &mut JoinSet<(u32, Result<Vec<u8>, ImageError>)>,
     ) -> Result<(), ClientError> {
-        let host = Arc::clone(&ask.host);
-        let protocol = |reason: String| ClientError::Protocol {
-            host: host.url().to_owned(),
-            reason,
-        };
-        for row in batch.rows() {
-            let row = row.map_err(|error| protocol(error.to_string()))?;
-            match (row.outcome, self.source.rows) {
-                (Err(error), _) => ask.pending.failed(row.position, error),
-                (Ok(RowValue::Object(bytes)), Rows::Objects(spec)) => {
-                    let decoders = self.fetcher.decoders.clone();
-                    decoding.spawn(decode(decoders, row.position, bytes.to_vec(), spec));
+        let (buffer, rows) = (Arc::clone(&self.buffer), self.source.rows);
+        let taken = beside("copying of rows", move || place(&batches, &buffer, rows)).await?;
+        for row in taken {
+            match row {
+                Taken::Row(position) => ask.pending.arrived(position),
+                Taken::Failure(position, error) => ask.pending.failed(position, error),
+                Taken::Object(position, bytes, spec) => {
+                    decoding.spawn(decode(self.fetcher.decoders.clone(), position, bytes, spec));
                 }
-                (Ok(value), _) if self.buffer.set(row.position as usize, value) => {
-                    ask.pending.arrived(row.position)
-                }
-                _ => {
-                    return Err(protocol(format!(
-                        "a row of the wrong type at position {}",
-                        row.position
-                    )));
+                Taken::Nothing(reason) => {
+                    return Err(ClientError::Protocol {
+                        host: ask.host.url().to_owned(),
+                        reason,
+                    });
                 }
             }
         }
         Ok(())
     }
+}
+
+/// What became of one row of an answer.
+enum Taken {
+    /// It is in its place.
+    Row(u32),
+    /// The host has none for this position.
+    Failure(u32, OpError),
+    /// It is an object that has yet to be decoded.
+    Object(u32, Vec<u8>, PixelSpec),
+    /// It is no row, and what follows it was not looked at.
+    Nothing(String),
+}
+
+/// Copies or widens every row into its place.
+fn place(batches: &[ActivationBatch], buffer: &BatchBuffer, rows: Rows) -> Vec<Taken> {
+    let mut taken = Vec::new();
+    for row in batches.iter().flat_map(ActivationBatch::rows) {
+        let row = match row {
+            Ok(row) => match (row.outcome, rows) {
+                (Err(error), _) => Taken::Failure(row.position, error),
+                (Ok(RowValue::Object(bytes)), Rows::Objects(spec)) => {
+                    Taken::Object(row.position, bytes.to_vec(), spec)
+                }
+                (Ok(value), _) if buffer.set(row.position as usize, value) => Taken::Row(row.position),
+                _ => Taken::Nothing(format!("a row of the wrong type at position {}", row.position)),
+            },
+            Err(error) => Taken::Nothing(error.to_string()),
+        };
+        let last = matches!(row, Taken::Nothing(_));
+        taken.push(row);
+        if last {
+            break;
+        }
+    }
+    taken
 }
 
 /// Watches the time between signs of life of one answer.

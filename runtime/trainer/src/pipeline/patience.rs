@@ -1,3 +1,4 @@
+use frostline_batching::doubled;
 use frostline_wire::Split;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -69,8 +70,8 @@ impl Patience {
             ..
         } = self.policy;
         let least = if elsewhere { least } else { least_alone };
-        let doubled = 2_u32.saturating_pow(given_up);
-        Some(usual.saturating_mul(times).max(least).saturating_mul(doubled))
+        let patience = usual.saturating_mul(times).max(least);
+        Some(doubled(patience, given_up, Duration::MAX))
     }
 
     fn median(&self, split: &Split) -> Option<Duration> {

@@ -1,7 +1,10 @@
-use super::fake_host::{FakeHost, Reply};
+use super::fake_host::{Answer, FakeHost, Reply};
 use crate::{ClientError, Deadlines, HostClient, Token, Trust};
 use bytes::Bytes;
-use frostline_wire::{ErrorClass, GuestInfo, Layout, LeftOut, ObjectInfo, ObjectPage};
+use frostline_wire::{
+    Compression, ErrorClass, ExtractionRequest, GuestInfo, Layout, LeftOut, ObjectInfo, ObjectPage,
+    RequestedSample, RowFormat, Split,
+};
 use http::Method;
 use sha2::{Digest, Sha256};
 use std::sync::{Arc, Mutex};
@@ -214,4 +217,65 @@ async fn a_host_in_this_process_is_not_called_by_its_address() {
     let text = client.load().await.unwrap_err().to_string();
     assert!(text.starts_with("cannot reach the embedded host: "), "{text}");
     assert!(!text.contains(&address), "{text}");
+}
+
+/// A request for one sample, and the answer to it as one piece.
+fn small_answer() -> (ExtractionRequest, Reply) {
+    let request = ExtractionRequest {
+        root: "data".to_owned(),
+        split: Split::Input,
+        guest: None,
+        model: None,
+        parameters: String::new(),
+        encoding: "f32+lz4".parse().unwrap(),
+        samples: vec![RequestedSample {
+            position: 0,
+            key: "a".to_owned(),
+            etag: None,
+        }],
+    };
+    let answer = Answer::compressed(RowFormat::F32(vec![100]), Compression::Lz4);
+    let Reply::Whole(pieces) = answer.row(0, vec![1.0; 100]).finished() else {
+        panic!("an answer is whole");
+    };
+    (request, Reply::Whole(vec![pieces.concat().into()]))
+}
+
+#[test]
+fn answers_are_not_decoded_on_the_threads_of_the_network() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(1)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let host = FakeHost::start(|_, _, _| small_answer().1).await;
+        let client = client(&host);
+        let (format, limit) = (RowFormat::F32(vec![100]), 1 << 20);
+        let request = small_answer().0;
+        let open = || client.extract(&request, format.clone(), limit);
+        let (mut answer, mut dropped) = (open().await.unwrap(), open().await.unwrap());
+        // The one thread that may take its time has something else to do.
+        let (release, gate) = std::sync::mpsc::channel::<()>();
+        let busy = tokio::task::spawn_blocking(move || gate.recv());
+        for answer in [&mut answer, &mut dropped] {
+            let before = client.bytes_received();
+            let mut next = std::pin::pin!(answer.next());
+            while client.bytes_received() == before {
+                assert!(futures::poll!(&mut next).is_pending(), "it was decoded here");
+                tokio::task::yield_now().await;
+            }
+        }
+        release.send(()).unwrap();
+        busy.await.unwrap().unwrap();
+        // Whoever dropped a read in between gets no rows, and no good end either.
+        for answer in [answer, dropped] {
+            let mut answer = answer;
+            let error = answer.next().await.err();
+            assert!(matches!(error, Some(ClientError::Ended { .. })), "{error:?}");
+        }
+        let mut whole = open().await.unwrap();
+        assert_eq!(whole.next().await.unwrap().unwrap().len(), 1);
+        assert!(whole.next().await.unwrap().is_none());
+    });
 }

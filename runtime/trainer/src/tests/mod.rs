@@ -11,6 +11,7 @@ mod pipeline;
 mod planner;
 mod profile;
 mod real_data;
+mod restarts;
 mod simulated_world;
 mod uploads;
 mod whole_job;

@@ -1,15 +1,15 @@
+use frostline_batching::Backoff;
 use std::time::{Duration, Instant};
 
 /// Whether a host is used, and when one that failed is looked at again. Holds no clock: it is told what happened and when.
 #[derive(Debug)]
 pub(super) struct Health {
-    waits: Waits,
-    /// Failures in a row, each after the wait for the one before.
-    failures: u32,
+    /// One wait for each failure in a row, each after the one before.
+    backoff: Backoff,
     until: Option<Instant>,
 }
 
-/// How long a host that failed is left alone: doubling with every failure in a row.
+/// How long a host that failed is left alone: longer with every failure in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Waits {
     /// After the first failure.
@@ -32,8 +32,7 @@ impl Default for Waits {
 impl Health {
     pub(super) fn new(waits: Waits) -> Self {
         Self {
-            waits,
-            failures: 0,
+            backoff: Backoff::new(waits.first, waits.longest),
             until: None,
         }
     }
@@ -51,17 +50,14 @@ impl Health {
     pub(super) fn failed(&mut self, now: Instant) -> bool {
         let was_up = self.is_up();
         if was_up || self.is_due(now) {
-            let doubled = 2_u32.saturating_pow(self.failures);
-            self.failures = self.failures.saturating_add(1);
-            let wait = self.waits.first.saturating_mul(doubled).min(self.waits.longest);
-            self.until = Some(now + wait);
+            self.until = Some(now + self.backoff.wait());
         }
         was_up
     }
 
     /// It did what it was asked; says whether it was down until now.
     pub(super) fn did_well(&mut self) -> bool {
-        self.failures = 0;
+        self.backoff.reset();
         self.until.take().is_some()
     }
 }
@@ -76,17 +72,19 @@ mod tests {
     fn a_host_that_fails_is_left_alone_ever_longer_until_it_does_well() {
         let (mut health, mut now) = (Health::new(Waits::default()), Instant::now());
         assert!(health.is_up() && !health.is_due(now));
-        for (failure, wait) in [1, 2, 4, 8, 16, 32, 60, 60].into_iter().enumerate() {
+        let mut most = SECOND;
+        for failure in 0..20 {
+            most = (most * 2).min(SECOND * 60);
             assert_eq!(health.failed(now), failure == 0);
             // Others that fail meanwhile change nothing.
             assert!(!health.failed(now + SECOND / 2));
-            assert!(!health.is_due(now + SECOND * wait - SECOND / 4));
-            now += SECOND * wait;
-            assert!(health.is_due(now) && !health.is_up());
+            assert!(!health.is_due(now + SECOND * 3 / 4) && !health.is_up());
+            now += most;
+            assert!(health.is_due(now));
         }
         assert!(health.did_well());
         assert!(health.is_up() && !health.did_well());
         assert!(health.failed(now));
-        assert!(health.is_due(now + SECOND));
+        assert!(health.is_due(now + SECOND * 2));
     }
 }

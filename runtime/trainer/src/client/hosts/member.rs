@@ -120,8 +120,8 @@ impl Member {
 
     /// Looks whether it is back, and gives it what it needs.
     pub(super) async fn look_again(&self) {
-        let answered = match self.client.load().await {
-            Ok(_) => self.catch_up().await.map(drop),
+        let answered = match self.client.ready().await {
+            Ok(()) => self.catch_up().await.map(drop),
             Err(error) => Err(error),
         };
         match answered {

@@ -3,6 +3,7 @@
 mod health;
 mod member;
 mod placement;
+mod restart;
 
 pub(crate) use health::Waits;
 pub(crate) use member::Member;
@@ -212,7 +213,7 @@ impl Hosts {
             bytes,
         };
         if let [only] = self.fleet.members.as_slice() {
-            return Ok(only.push(upload, events).await?);
+            return self.first(|_| only.push(upload.clone(), events)).await;
         }
         lock(&self.fleet.uploads).push(upload);
         let all = self.each(|member| async move { member.catch_up().await }).await?;
@@ -230,17 +231,21 @@ impl Hosts {
     where
         F: Future<Output = Result<T, ClientError>>,
     {
-        let mut last = None;
-        for member in self.fleet.usable() {
-            match work(self.client(&member)).await {
-                Ok(answer) => {
-                    member.did_well();
-                    return Ok(answer);
+        let mut restart = None;
+        loop {
+            let mut last = None;
+            for member in self.fleet.usable() {
+                match work(self.client(&member)).await {
+                    Ok(answer) => {
+                        member.did_well();
+                        self.is_back(restart);
+                        return Ok(answer);
+                    }
+                    Err(error) => last = Some(self.leave_out(&member, error)?),
                 }
-                Err(error) => last = Some(self.leave_out(&member, error)?),
             }
+            self.await_restart(&mut restart, last).await?;
         }
-        Err(self.none_left(last))
     }
 
     /// Does the same at every host that is up, at once, and returns what those brought that did not fail.
@@ -251,22 +256,35 @@ impl Hosts {
     where
         F: Future<Output = Result<T, ClientError>>,
     {
-        let asked = self.fleet.usable();
-        let answers = join_all(asked.iter().map(|member| work(Arc::clone(member)))).await;
-        let (mut brought, mut last) = (Vec::new(), None);
-        for (member, answer) in asked.iter().zip(answers) {
-            match answer {
-                Ok(answer) => {
-                    member.did_well();
-                    brought.push(answer);
+        let mut restart = None;
+        loop {
+            let asked = self.fleet.usable();
+            let answers = join_all(asked.iter().map(|member| work(Arc::clone(member)))).await;
+            let (mut brought, mut last) = (Vec::new(), None);
+            for (member, answer) in asked.iter().zip(answers) {
+                match answer {
+                    Ok(answer) => {
+                        member.did_well();
+                        brought.push(answer);
+                    }
+                    Err(error) => last = Some(self.leave_out(member, error)?),
                 }
-                Err(error) => last = Some(self.leave_out(member, error)?),
             }
+            if !brought.is_empty() {
+                self.is_back(restart);
+                return Ok(brought);
+            }
+            self.await_restart(&mut restart, last).await?;
         }
-        if brought.is_empty() {
-            return Err(self.none_left(last));
-        }
-        Ok(brought)
+    }
+
+    /// Asks every host that is up, at once, and leaves it to the caller what their failures mean.
+    pub(crate) async fn all<T, F>(&self, work: impl Fn(HostClient) -> F) -> Vec<Result<T, ClientError>>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
+        let asked = self.fleet.usable();
+        join_all(asked.iter().map(|member| work(self.client(member)))).await
     }
 
     /// Goes on without a host if others may do better; a busy one is well.

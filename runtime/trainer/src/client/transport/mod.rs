@@ -3,10 +3,11 @@ mod refusal;
 
 pub(super) use connections::CONNECTIONS;
 
-use super::error::chain;
+use super::error::{chain, said_goodbye};
 use super::{ByteMeter, ClientError, Deadlines, Token, Trust};
 use bytes::{Bytes, BytesMut};
 use connections::Connections;
+use frostline_batching::Backoff;
 use frostline_wire::ErrorClass;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, Method, Request, Response};
@@ -23,8 +24,10 @@ pub(super) type RequestBody = BoxBody<Bytes, Infallible>;
 const MAX_ANSWER: usize = 16 << 20;
 /// The largest refusal that is read: a class and a sentence.
 const MAX_REFUSAL: usize = 64 << 10;
-/// How often a host that says "busy" is asked again by a call that is not an extraction, and the longest wait it may name.
+/// How often a host that says "busy" is asked again by a call that is not an extraction, the wait where it names none, and the longest
+/// it may name.
 const BUSY_ATTEMPTS: u32 = 5;
+const BUSY_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// Sends requests to one host over HTTP/2 and reads the answers, each wait under a deadline.
@@ -187,7 +190,8 @@ impl Transport {
         Err(refusal::refusal(&self.host, head.status, &head.headers, &body))
     }
 
-    /// Sends one request with a JSON body, if any, and reads a JSON answer. A busy host is asked again a few times.
+    /// Sends one request with a JSON body, if any, and reads a JSON answer. A busy host is asked again a few times; one that stops is not:
+    /// others may do it now.
     pub(super) async fn json<T: serde::de::DeserializeOwned>(
         &self,
         method: Method,
@@ -196,7 +200,7 @@ impl Transport {
         body: Option<&Bytes>,
         meter: &ByteMeter,
     ) -> Result<T, ClientError> {
-        let mut attempt = 1;
+        let (mut attempt, mut backoff) = (1, Backoff::new(BUSY_WAIT, LONGEST_WAIT));
         loop {
             let sent = body.map(|bytes| ("application/json", whole(bytes.clone())));
             match self.send(method.clone(), path, query, sent, meter).await {
@@ -211,7 +215,11 @@ impl Transport {
                     ..
                 }) if attempt < BUSY_ATTEMPTS => {
                     attempt += 1;
-                    tokio::time::sleep(retry_after.unwrap_or(Duration::from_secs(1)).min(LONGEST_WAIT)).await;
+                    let wait = match retry_after {
+                        Some(wait) => backoff.asked(wait.min(LONGEST_WAIT)),
+                        None => backoff.wait(),
+                    };
+                    tokio::time::sleep(wait).await;
                 }
                 Err(error) => return Err(error),
             }
@@ -258,9 +266,7 @@ impl Transport {
         let frame = tokio::time::timeout(self.deadlines.idle, body.frame())
             .await
             .map_err(|_| self.silent("sending an answer", self.deadlines.idle))?;
-        let frame = frame
-            .transpose()
-            .map_err(|error| self.interrupted(chain(&error)))?;
+        let frame = frame.transpose().map_err(|error| self.lost(&error))?;
         if let Some(data) = frame.as_ref().and_then(Frame::data_ref) {
             meter.add(data.len());
         }
@@ -325,6 +331,17 @@ impl Transport {
     fn broken(&self, error: &hyper_util::client::legacy::Error) -> ClientError {
         if error.is_connect() {
             return ClientError::Unreachable {
+                host: self.host.clone(),
+                reason: chain(error),
+            };
+        }
+        self.lost(error)
+    }
+
+    /// A connection that ended before its time.
+    fn lost(&self, error: &(dyn std::error::Error + 'static)) -> ClientError {
+        if said_goodbye(error) {
+            return ClientError::Leaving {
                 host: self.host.clone(),
                 reason: chain(error),
             };

@@ -1,0 +1,157 @@
+//! Hosts that are stopped and started again under a job.
+
+use super::fake_host::{FakeHost, Reply, extraction};
+use super::pipeline::{answer_all, assert_complete, plan, retry, source, start_with, take};
+use crate::client::Waits;
+use crate::pipeline::Rows;
+use crate::retry::RetryPolicy;
+use crate::{ClientError, Event, Events, HostClient, HostState, Hosts, OnBadSample};
+use frostline_wire::{ErrorClass, Layout, ObjectPage};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio_util::task::AbortOnDropHandle;
+
+fn client(url: &str) -> HostClient {
+    HostClient::new(url, None).unwrap()
+}
+
+fn states(events: &[Event]) -> Vec<HostState> {
+    let state = |event: &Event| match event {
+        Event::Host { state, .. } => Some(*state),
+        _ => None,
+    };
+    events.iter().filter_map(state).collect()
+}
+
+/// A single failure ends the job.
+fn strict() -> RetryPolicy {
+    RetryPolicy {
+        attempts: 1,
+        ..retry()
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_stops_is_left_at_once_and_used_again_once_it_is_back() {
+    let (stopping, looks, served) = (
+        Arc::new(AtomicBool::new(true)),
+        Arc::new(AtomicUsize::new(0)),
+        Arc::new(AtomicUsize::new(0)),
+    );
+    let (stops, looked, serves) = (Arc::clone(&stopping), Arc::clone(&looks), Arc::clone(&served));
+    let restarted = FakeHost::start(move |_, parts, body| {
+        let ready = parts.uri.path() == "/readyz";
+        looked.fetch_add(usize::from(ready), Ordering::SeqCst);
+        if stops.load(Ordering::SeqCst) {
+            // Whoever waits as it says waits for ten minutes.
+            return Reply::Refused(503, ErrorClass::Stopping, Some(600));
+        }
+        if ready {
+            return Reply::Whole(Vec::new());
+        }
+        serves.fetch_add(1, Ordering::SeqCst);
+        answer_all(&extraction(body))
+    })
+    .await;
+    let well = FakeHost::start(|_, _, body| answer_all(&extraction(body))).await;
+    let hosts = Hosts::new(vec![client(&restarted.url), client(&well.url)]).unwrap();
+    let (plan, source) = (plan(40, 100_000), source(Rows::Values));
+    let mut setting = start_with(hosts, plan, source, OnBadSample::Fail, strict()).unwrap();
+    while looks.load(Ordering::SeqCst) < 3 {
+        assert_complete(&take(&mut setting, 5).await.unwrap(), 40);
+    }
+    {
+        let events = setting.events.lock().unwrap();
+        assert_eq!(states(&events), [HostState::Down], "{events:?}");
+        let waited =
+            |event: &Event| matches!(event, Event::Retry { wait_seconds, .. } if *wait_seconds > 0.0);
+        assert!(!events.iter().any(waited), "{events:?}");
+    }
+    stopping.store(false, Ordering::SeqCst);
+    while served.load(Ordering::SeqCst) == 0 {
+        assert_complete(&take(&mut setting, 5).await.unwrap(), 40);
+    }
+    let events = setting.events.lock().unwrap();
+    assert_eq!(states(&events), [HostState::Down, HostState::Up]);
+}
+
+#[tokio::test]
+async fn a_lone_host_that_stops_is_waited_for_and_has_not_failed() {
+    let host = FakeHost::start(|number, _, body| match number {
+        0..3 => Reply::Refused(503, ErrorClass::Stopping, Some(0)),
+        _ => answer_all(&extraction(body)),
+    })
+    .await;
+    let (plan, source) = (plan(40, 1), source(Rows::Values));
+    let hosts = client(&host.url).into();
+    let mut setting = start_with(hosts, plan, source, OnBadSample::Fail, strict()).unwrap();
+    assert_complete(&take(&mut setting, 5).await.unwrap(), 40);
+}
+
+#[tokio::test]
+async fn a_job_that_begins_while_its_host_is_restarted_waits_and_says_so() {
+    let host = FakeHost::start(|number, _, _| match number {
+        0 => Reply::Refused(503, ErrorClass::Stopping, Some(0)),
+        // It has gone: the connection breaks.
+        1 => Reply::Cut(Vec::new()),
+        _ => Reply::json(&ObjectPage::default()),
+    })
+    .await;
+    let events: Arc<Mutex<Vec<Event>>> = Arc::default();
+    let log = Arc::clone(&events);
+    let told: Events = Arc::new(move |event| log.lock().unwrap().push(event));
+    let hosts = Hosts::from(client(&host.url)).for_job(&told, Waits::default());
+    let listing = hosts.listing("data", Layout::Auto, &told).await;
+    assert!(listing.unwrap().is_empty());
+    let events = events.lock().unwrap();
+    assert_eq!(
+        states(&events),
+        [HostState::Down, HostState::Down, HostState::Up],
+        "{events:?}"
+    );
+}
+
+/// Answers the first request of a connection with HTTP/2's good-bye, as a host does that closes its connections while a request is on
+/// its way: none was looked at.
+async fn says_goodbye() -> (String, AbortOnDropHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let serving = tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let preface = &mut [0; 24];
+            stream.read_exact(preface).await.unwrap();
+            // SETTINGS without any.
+            stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
+            loop {
+                let head = &mut [0; 9];
+                stream.read_exact(head).await.unwrap();
+                let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+                let payload = &mut vec![0; length as usize];
+                stream.read_exact(payload).await.unwrap();
+                const HEADERS: u8 = 1;
+                if head[3] == HEADERS {
+                    break;
+                }
+            }
+            // GOAWAY: the last stream that was looked at is 0, and nothing is wrong.
+            let goaway = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+            stream.write_all(&goaway).await.unwrap();
+        }
+    });
+    (url, AbortOnDropHandle::new(serving))
+}
+
+#[tokio::test]
+async fn a_connection_that_is_closed_with_a_goodbye_is_no_failure() {
+    let (url, _serving) = says_goodbye().await;
+    let error = client(&url).load().await.unwrap_err();
+    assert!(matches!(error, ClientError::Leaving { .. }), "{error}");
+    let well = FakeHost::start(|_, _, body| answer_all(&extraction(body))).await;
+    let hosts = Hosts::new(vec![client(&url), client(&well.url)]).unwrap();
+    let (plan, source) = (plan(40, 1), source(Rows::Values));
+    let mut setting = start_with(hosts, plan, source, OnBadSample::Fail, strict()).unwrap();
+    assert_complete(&take(&mut setting, 5).await.unwrap(), 40);
+}
