@@ -329,6 +329,7 @@ fn text(event: &Event) -> Option<String> {
             };
             format!("retry {attempt:<4} {host} lost {lost} images ({reason}); {next}")
         }
+        Event::Profile { reason, .. } => format!("profile    {reason}"),
         Event::Host { host, state, reason } => host_line(host, *state, reason),
         Event::Done {
             model,

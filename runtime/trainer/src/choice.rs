@@ -57,24 +57,45 @@ impl Offer<'_> {
         })
     }
 
-    /// The split for a policy where nothing was measured, because of `why`: the freeze cut if that is what is asked for, else the one
-    /// with the fewest bytes a sample.
-    pub(crate) fn unmeasured(&self, policy: &Policy, why: &str) -> Result<Chosen, TrainerError> {
-        if *policy != Policy::Freeze {
-            return self.fewest_bytes(why);
-        }
-        let mut chosen = self.fixed(&Split::Cut(self.freeze.to_owned()))?;
-        chosen.reason = format!("everything that is frozen; {why}");
+    /// The split for a policy where the hosts were not measured, because of `why`: the one it names, else by the rule of bytes, HAPI's
+    /// first: the earliest cut that is smaller than what is stored, since the earlier it is the less the host has to compute; where none
+    /// is, the fewest bytes.
+    pub(crate) fn by_bytes(
+        &self,
+        policy: &Policy,
+        possible: &[Possible],
+        why: &str,
+    ) -> Result<Chosen, TrainerError> {
+        let smaller = |possible: &&Possible| {
+            matches!(possible.split, Split::Cut(_)) && possible.bytes_per_sample < self.object_bytes
+        };
+        let (split, rule) = match policy {
+            Policy::Fixed(split) => (split.clone(), "as asked for"),
+            Policy::Freeze => (Split::Cut(self.freeze.to_owned()), "everything that is frozen"),
+            _ => match possible.iter().find(smaller) {
+                Some(cut) => (
+                    cut.split.clone(),
+                    "by the rule of bytes: the earliest cut that is smaller than the stored images",
+                ),
+                None => {
+                    let least = possible.iter().min_by_key(|possible| possible.bytes_per_sample);
+                    let least = least.ok_or(TrainerError::Ended { part: "plan" })?;
+                    (
+                        least.split.clone(),
+                        "by the rule of bytes: no cut is smaller than the stored images, and this one is the smallest of all",
+                    )
+                }
+            },
+        };
+        let mut chosen = self.fixed(&split)?;
+        chosen.reason = format!("{rule}; {why}");
         Ok(chosen)
     }
 
-    /// Of splits with equally few bytes the earlier, since it leaves the host less to compute.
-    fn fewest_bytes(&self, why: &str) -> Result<Chosen, TrainerError> {
-        let possible = self.possible()?;
-        let least = possible.iter().min_by_key(|possible| possible.bytes_per_sample);
-        let least = least.ok_or(TrainerError::Ended { part: "plan" })?;
-        let mut chosen = self.fixed(&least.split)?;
-        chosen.reason = format!("the fewest bytes of {} splits; {why}", possible.len());
+    /// Everything on the trainer, because the hosts refuse the frozen layers with the words `why`.
+    pub(crate) fn here(&self, why: &str) -> Result<Chosen, TrainerError> {
+        let mut chosen = self.fixed(&Split::None)?;
+        chosen.reason = format!("the hosts do not run the frozen layers, so this machine does: {why}");
         Ok(chosen)
     }
 

@@ -157,12 +157,11 @@ async fn rows_of(
     };
     let pixels = notes::pixels(&job.model, network, job.pixels, true)?;
     let told = noted.as_ref().map(|noted| noted.parameters.clone());
-    let parameters = guest
-        .parameters
-        .clone()
-        .or(told)
-        .unwrap_or_else(|| notes::recipe(&pixels));
-    let parcel = Parcel::guest(guest);
+    let parameters = match guest.parameters.clone().or(told) {
+        Some(parameters) => parameters,
+        None => notes::recipe(&pixels)?,
+    };
+    let parcel = Parcel::guest(guest).await?;
     if let Some(difference) = noted
         .as_ref()
         .and_then(|noted| noted.differs(parcel.sha256(), &parameters))

@@ -99,6 +99,13 @@ pub enum Event {
         /// For people: why this one.
         reason: String,
     },
+    /// What the network takes on the hosts is not known as the job starts, or has become known at last.
+    Profile {
+        /// Which of the two.
+        state: ProfileState,
+        /// For people: why, and what follows.
+        reason: String,
+    },
     /// Accuracy of the frozen network under the fresh head, before the first step.
     Baseline {
         /// Share of validation samples classified right, 0 to 1.
@@ -261,6 +268,16 @@ impl Received {
         } = self;
         listing + measuring + baseline + training + validation + other
     }
+}
+
+/// Whether the hosts' profile is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProfileState {
+    /// A host gave none in time.
+    Missing,
+    /// It came while the job ran.
+    Measured,
 }
 
 /// Whether a host is used.

@@ -48,7 +48,9 @@ pub use client::{
 pub use dataset::{Dataset, DatasetError, LeftOut, Taken};
 pub use error::TrainerError;
 pub use evaluate::evaluate;
-pub use event::{Evaluation, Event, Events, HostState, Measuring, Outcome, Received, UploadKind};
+pub use event::{
+    Evaluation, Event, Events, HostState, Measuring, Outcome, ProfileState, Received, UploadKind,
+};
 pub use guest::Guest;
 pub use job::{EvaluationJob, Job, OnBadSample};
 pub use listing::{Listed, Listing};

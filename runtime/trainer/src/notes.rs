@@ -95,6 +95,16 @@ pub(crate) fn pixels(
     Ok(spec)
 }
 
+/// A recipe as guests and models carry it.
+///
+/// # Errors
+/// [`TrainerError::Pixels`].
+pub(crate) fn recipe(spec: &PixelSpec) -> Result<String, TrainerError> {
+    serde_json::to_string(spec).map_err(|error| TrainerError::Pixels {
+        reason: format!("the recipe cannot be written as JSON: {error}"),
+    })
+}
+
 /// Refuses a recipe whose crop is not the network's input.
 pub(crate) fn check(spec: &PixelSpec, network: &Network) -> Result<(), TrainerError> {
     spec.check()?;
@@ -106,11 +116,6 @@ pub(crate) fn check(spec: &PixelSpec, network: &Network) -> Result<(), TrainerEr
     let reason =
         format!("the recipe's crop is {crop:?} but the model's input '{name}' takes {input:?} a sample");
     Err(TrainerError::Pixels { reason })
-}
-
-/// A recipe as guests are told it.
-pub(crate) fn recipe(spec: &PixelSpec) -> String {
-    serde_json::to_string(spec).unwrap_or_default()
 }
 
 /// What the model says about how its input was made.

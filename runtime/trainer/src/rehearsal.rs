@@ -122,7 +122,7 @@ impl Rehearsal {
             steering,
             flow,
             sources: Arc::clone(&self.sources),
-            planner: None,
+            watch: None,
         };
         let hosts = self.hosts.for_job(events, Waits::default());
         let mut run = Run::start(&self.job, parts, suffix, &hosts, events)?;

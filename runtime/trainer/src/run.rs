@@ -2,7 +2,8 @@
 
 use crate::compute::{Dedicated, Suffix, SuffixParts};
 use crate::pipeline::{BadSamples, Feed, FeedPlan, Fetcher, Flow, Part, Source, Steering};
-use crate::planner::{Iteration, Planner};
+use crate::planner::Iteration;
+use crate::planning::Watch;
 use crate::retry::RetryPolicy;
 use crate::setup::blocking;
 use crate::sources::Sources;
@@ -21,7 +22,7 @@ pub(crate) struct RunParts {
     pub(crate) flow: Flow,
     pub(crate) sources: Arc<Sources>,
     /// `None` for splits that are given.
-    pub(crate) planner: Option<Planner>,
+    pub(crate) watch: Option<Watch>,
 }
 
 /// The suffix on a thread of its own, ready for batches divided at `split`.
@@ -65,7 +66,7 @@ pub(crate) struct Run {
     events: Events,
     pub(crate) steering: Arc<Steering>,
     sources: Arc<Sources>,
-    planner: Option<Planner>,
+    watch: Option<Watch>,
     learning_rate: f32,
     fetcher: Arc<Fetcher>,
     /// Bytes of the batches so far.
@@ -110,7 +111,7 @@ impl Run {
             steering,
             flow,
             sources,
-            planner,
+            watch,
         } = parts;
         let plan = FeedPlan {
             ahead: flow.ahead,
@@ -134,7 +135,7 @@ impl Run {
             events: Arc::clone(events),
             steering,
             sources,
-            planner,
+            watch,
             learning_rate: job.learning_rate,
             fetcher,
             received: Received::default(),
@@ -246,14 +247,14 @@ impl Run {
         let steps = self.plan.batches(Part::Train) as u64 * u64::from(self.plan.epochs);
         let left = steps.saturating_sub(self.step);
         let present = self.steering.now();
-        let Some(planner) = self.planner.as_mut() else {
+        let Some(watch) = self.watch.as_mut() else {
             return Ok(());
         };
         // Batches asked for before a change say nothing about what is used now.
         if (&source.split, source.encoding) != (&present.split, present.encoding) {
             return Ok(());
         }
-        let Some(change) = planner.saw(iteration, left) else {
+        let Some(change) = watch.saw(iteration, left) else {
             return Ok(());
         };
         let next = self
@@ -266,7 +267,7 @@ impl Run {
             encoding: next.encoding,
             reason: change.reason,
         });
-        planner.start(change.to);
+        watch.start(change.to);
         let split = next.split.clone();
         self.steering.turn(Arc::new(next));
         self.suffix.run(move |suffix| suffix.expect(&split)).await

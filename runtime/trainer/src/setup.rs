@@ -2,15 +2,17 @@ use crate::choice::{Chosen, Offer};
 use crate::compute::{KEPT_MIDDLES, SuffixParts};
 use crate::pipeline::FeedPlan;
 use crate::plan::Layers;
-use crate::planner::Planner;
-use crate::planning::{self, Known};
+use crate::planning::{self, Known, Watch};
+use crate::retry::may_pass_later;
 use crate::sources::Sources;
 use crate::uploading::{self, Look, Parcel};
-use crate::{Dataset, Event, Events, Hosts, Job, Listing, Policy, Taken, TrainerError, notes};
+use crate::{ClientError, Dataset, Event, Events, Hosts, Job, Listing, Policy, Taken, TrainerError, notes};
 use frostline_engine::{Device, SessionOptions};
 use frostline_graph::{Model, Network};
 use frostline_tensor::PixelSpec;
-use frostline_wire::{Activation, Description, DescriptionRequest, Pin, Pixels, ServedCut, Split};
+use frostline_wire::{
+    Activation, Description, DescriptionRequest, ErrorClass, Pin, Pixels, ServedCut, Split,
+};
 use std::sync::Arc;
 
 /// A job that is ready to begin: the data are listed, the network is divided, the host has what it needs.
@@ -29,7 +31,7 @@ pub(crate) struct Prepared {
     /// Counts the bytes received for measurements.
     pub(crate) measuring: Hosts,
     /// Watches a split that was planned; `None` for one that was given, or that nothing was measured for.
-    pub(crate) planner: Option<Planner>,
+    pub(crate) watch: Option<Watch>,
 }
 
 /// The network, divided at the freeze cut.
@@ -69,6 +71,8 @@ pub(crate) async fn prepare(
     events: &Events,
 ) -> Result<Prepared, TrainerError> {
     check_settings(job)?;
+    let out = job.out.clone();
+    blocking(move || crate::export::check_target(&out)).await?;
     let (lists, measuring) = (hosts.metered(), hosts.metered());
     let listing = lists.listing(&job.root, job.layout, events).await?;
     let for_dataset = job.clone();
@@ -84,16 +88,9 @@ pub(crate) async fn prepare(
     });
     let (for_division, classes) = (job.clone(), dataset.classes.len());
     let divided = blocking(move || divide(&for_division, classes)).await?;
-    let parameters = parameters(job, &divided.pixels);
-    let (layers, look) = look(job, measure, &divided, object_bytes, &feed, &measuring).await?;
-    let served = match (&look.stay, layers) {
-        (Some(stay), _) => {
-            let (guest, model) = stay.serve(job, hosts, events).await?;
-            Served::stock(&divided, guest, model)
-        }
-        (None, Some(layers)) => serve(job, layers, &parameters, hosts, events).await?,
-        (None, None) => Served::stock(&divided, None, None),
-    };
+    let parameters = parameters(job, &divided.pixels)?;
+    let (layers, mut look) = look(job, measure, &divided, object_bytes, &feed, &measuring).await?;
+    let served = provide(job, layers, &mut look, &divided, &parameters, hosts, events).await?;
     let offer = Offer {
         network: &divided.network,
         freeze: &job.freeze,
@@ -127,15 +124,19 @@ pub(crate) async fn prepare(
         middles: KEPT_MIDDLES,
         options: session_options(job.device, job.threads),
     };
-    let (chosen, planner) = match (&job.split, look.stay) {
-        (policy, Some(stay)) => stay.begin(policy)?,
-        (Policy::Fixed(split), None) if !measure => (offer.fixed(split)?, None),
-        (policy, None) => {
+    let (chosen, watch) = match (&job.split, look.stay, look.refused) {
+        (_, None, Some(why)) => (offer.here(&why)?, None),
+        (policy, Some(stay), _) => stay.begin(policy, events)?,
+        (Policy::Fixed(split), None, _) if !measure => (offer.fixed(split)?, None),
+        (policy, None, None) => {
             let known = Known {
                 measured: look.measured,
                 layers: served.layers,
             };
-            planning::choose(job, policy, &measuring, &divided, &offer, &sources, &feed, known).await?
+            planning::choose(
+                job, policy, &measuring, &divided, &offer, &sources, &feed, known, events,
+            )
+            .await?
         }
     };
     announce(events, &chosen);
@@ -149,7 +150,7 @@ pub(crate) async fn prepare(
         listed: lists.bytes_received(),
         measuring,
         chosen,
-        planner,
+        watch,
     })
 }
 
@@ -197,8 +198,7 @@ fn check_settings(job: &Job) -> Result<(), TrainerError> {
     job.optimizer.check().map_err(|source| TrainerError::Training {
         freeze: job.freeze.clone(),
         source,
-    })?;
-    crate::export::check_target(&job.out)
+    })
 }
 
 fn divide(job: &Job, classes: usize) -> Result<Divided, TrainerError> {
@@ -216,9 +216,11 @@ fn divide(job: &Job, classes: usize) -> Result<Divided, TrainerError> {
     })
 }
 
-fn parameters(job: &Job, pixels: &PixelSpec) -> String {
-    let own = job.guest.parameters.clone();
-    own.unwrap_or_else(|| notes::recipe(pixels))
+fn parameters(job: &Job, pixels: &PixelSpec) -> Result<String, TrainerError> {
+    match &job.guest.parameters {
+        Some(own) => Ok(own.clone()),
+        None => notes::recipe(pixels),
+    }
 }
 
 /// The frozen layers as a host takes them, and whether they are worth sending. With the split `none` and the stock guest there is
@@ -234,7 +236,12 @@ async fn look(
     if job.split == Policy::Fixed(Split::None) && job.guest.is_stock() && !measure {
         return Ok((None, Look::default()));
     }
-    let layers = Parcel::layers(&job.model_name, divided.prefix.clone(), &job.freeze).await?;
+    let layers = match Parcel::layers(&job.model_name, divided.prefix.clone(), &job.freeze).await {
+        Err(error) if planning::may_stay_here(job) && keeps_layers_here(&error) => {
+            return Ok((None, Look::refused(error.to_string())));
+        }
+        layers => layers?,
+    };
     let layers = layers.or_within(job, hosts).await;
     let look = if job.split == Policy::Auto && job.guest.is_stock() {
         uploading::look(job, hosts, divided, &layers, object_bytes, feed).await?
@@ -264,28 +271,83 @@ impl Served {
     }
 }
 
-/// Uploads guest and frozen layers and asks the guest what it does.
-async fn serve(
+/// Has the hosts take what the job needs there. Where they refuse it and the job can do without, it does, and `look` says why.
+async fn provide(
     job: &Job,
-    layers: Parcel,
+    layers: Option<Parcel>,
+    look: &mut Look,
+    divided: &Divided,
     parameters: &str,
     hosts: &Hosts,
     events: &Events,
 ) -> Result<Served, TrainerError> {
-    let (guest, _) = Parcel::guest(&job.guest).send(hosts, events).await?;
+    let served = match (&look.stay, layers) {
+        (Some(stay), _) => {
+            let pins = stay.serve(job, hosts, events).await;
+            pins.map(|(guest, model)| Served::stock(divided, guest, model))
+        }
+        (None, Some(layers)) => serve(job, layers, divided, parameters, hosts, events).await,
+        (None, None) => Ok(Served::stock(divided, None, None)),
+    };
+    match served {
+        Err(error) if planning::may_stay_here(job) && keeps_layers_here(&error) => {
+            look.refused = Some(error.to_string());
+            Ok(Served::stock(divided, None, None))
+        }
+        served => served,
+    }
+}
+
+/// Uploads guest and frozen layers and asks the guest what it does.
+async fn serve(
+    job: &Job,
+    layers: Parcel,
+    divided: &Divided,
+    parameters: &str,
+    hosts: &Hosts,
+    events: &Events,
+) -> Result<Served, TrainerError> {
+    let (guest, _) = Parcel::guest(&job.guest).await?.send(hosts, events).await?;
     let (model, layers) = layers.send(hosts, events).await?;
     let request = DescriptionRequest {
         guest: guest.clone(),
         model: model.clone(),
         parameters: parameters.to_owned(),
     };
-    let description = hosts.describe(&request).await?;
+    let description = match hosts.describe(&request).await {
+        // Of the stock guest it is known what it says, so nobody need wait for it behind others.
+        Err(error) if job.guest.is_stock() && is_passing(&error) => stock_description(divided),
+        described => described?,
+    };
     Ok(Served {
         guest: Some(guest),
         model: Some(model),
         description,
         layers,
     })
+}
+
+/// Whether the frozen layers are none that the hosts take or run.
+fn keeps_layers_here(error: &TrainerError) -> bool {
+    match error {
+        TrainerError::LayersTooLarge { .. } => true,
+        TrainerError::Client(ClientError::Refused { class, .. }) => {
+            matches!(
+                class,
+                ErrorClass::Request | ErrorClass::TooLarge | ErrorClass::Guest
+            )
+        }
+        _ => false,
+    }
+}
+
+/// Whether the hosts may do later what they did not do now.
+fn is_passing(error: &TrainerError) -> bool {
+    match error {
+        TrainerError::Client(error) => may_pass_later(error),
+        TrainerError::NoHost { source, .. } => may_pass_later(source),
+        _ => false,
+    }
 }
 
 /// What the stock guest answers.

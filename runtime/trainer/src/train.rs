@@ -90,7 +90,7 @@ async fn tune(job: &Job, hosts: &Hosts, events: &Events) -> Result<Tuned, Traine
         steering: Steering::towards(first),
         flow: prepared.chosen.flow,
         sources: prepared.sources,
-        planner: prepared.planner,
+        watch: prepared.watch,
     };
     let mut run = Run::start(job, parts, suffix, hosts, events)?;
     let baseline = run.baseline().await?;

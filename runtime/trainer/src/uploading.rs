@@ -5,13 +5,13 @@ use crate::guest::content_name;
 use crate::pipeline::FeedPlan;
 use crate::plan::{Layers, Plan, Policy, Seen, Survey};
 use crate::planner::Planner;
-use crate::planning::{self, Here};
+use crate::planning::{self, Here, Watch};
 use crate::setup::{Divided, blocking, stock_description};
 use crate::sources::Sources;
-use crate::{Event, Events, Guest, Hosts, Job, Possible, TrainerError, TrainerProfile, UploadKind, Uploaded};
+use crate::{Event, Events, Guest, Hosts, Job, Possible, TrainerError, UploadKind, Uploaded};
 use bytes::Bytes;
 use frostline_graph::{GraphError, Model};
-use frostline_wire::{ModelInfo, Pin, Profile, Split};
+use frostline_wire::{ModelInfo, Pin, Split};
 use sha2::{Digest, Sha256};
 
 /// Something to upload, named by its content.
@@ -26,8 +26,9 @@ pub(crate) struct Parcel {
 }
 
 impl Parcel {
-    pub(crate) fn guest(guest: &Guest) -> Self {
-        Self::new(UploadKind::Guest, &guest.name, guest.bytes.clone())
+    pub(crate) async fn guest(guest: &Guest) -> Result<Self, TrainerError> {
+        let guest = guest.clone();
+        blocking(move || Ok(Self::new(UploadKind::Guest, &guest.name, guest.bytes))).await
     }
 
     pub(crate) fn sha256(&self) -> &str {
@@ -131,6 +132,17 @@ pub(crate) struct Look {
     pub(crate) measured: Option<Here>,
     /// The plan without the frozen layers, where they are not worth sending.
     pub(crate) stay: Option<Stay>,
+    /// Why no host can have them.
+    pub(crate) refused: Option<String>,
+}
+
+impl Look {
+    pub(crate) fn refused(why: String) -> Self {
+        Self {
+            refused: Some(why),
+            ..Self::default()
+        }
+    }
 }
 
 /// A job whose frozen layers stay on the trainer.
@@ -155,7 +167,7 @@ impl Stay {
         let Some(first) = &self.first else {
             return Ok((None, None));
         };
-        let (guest, _) = Parcel::guest(&job.guest).send(hosts, events).await?;
+        let (guest, _) = Parcel::guest(&job.guest).await?.send(hosts, events).await?;
         let (model, _) = first.send(hosts, events).await?;
         Ok((Some(guest), Some(model)))
     }
@@ -164,8 +176,12 @@ impl Stay {
     ///
     /// # Errors
     /// [`TrainerError::Policy`].
-    pub(crate) fn begin(self, policy: &Policy) -> Result<(Chosen, Option<Planner>), TrainerError> {
-        planning::started(self.planner, policy)
+    pub(crate) fn begin(
+        self,
+        policy: &Policy,
+        events: &Events,
+    ) -> Result<(Chosen, Option<Watch>), TrainerError> {
+        planning::started(self.planner, policy, events)
     }
 }
 
@@ -224,6 +240,7 @@ pub(crate) async fn look(
     Ok(Look {
         measured: Some(here),
         stay,
+        refused: None,
     })
 }
 
@@ -239,7 +256,7 @@ async fn stay(
 ) -> Result<Option<Stay>, TrainerError> {
     let workload = planning::workload(job, feed, &here.link, job.shared_cores);
     let survey = Survey {
-        host: like(&here.trainer),
+        host: planning::like(&here.trainer),
         trainer: here.trainer.clone(),
         object_bytes: object_bytes as f64,
         hosts: 1,
@@ -283,21 +300,7 @@ async fn stay(
 /// The layers up to the first cut: the least that is a model.
 async fn first(job: &Job, divided: &Divided) -> Result<Parcel, TrainerError> {
     let cut = divided.network.cuts.first().map_or(&job.freeze, |cut| &cut.name);
-    let part = divided.headed.slice(None, Some(cut))?;
+    let (headed, end) = (divided.headed.clone(), cut.clone());
+    let part = blocking(move || Ok(headed.slice(None, Some(&end))?)).await?;
     Parcel::layers(&job.model_name, part, cut).await
-}
-
-/// A host that nothing was measured on, taken to be like this machine; a running job corrects what it sees.
-fn like(trainer: &TrainerProfile) -> Profile {
-    Profile {
-        place: trainer.place.clone(),
-        read_seconds_per_sample: 0.0,
-        read_busy_seconds_per_sample: 0.0,
-        decode_seconds_per_sample: trainer.decode_seconds_per_sample,
-        input: trainer.input.clone(),
-        cuts: Vec::new(),
-        measured_in_seconds: 0.0,
-        measured_at: trainer.measured_at,
-        disturbed: false,
-    }
 }

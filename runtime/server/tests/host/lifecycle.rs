@@ -1,4 +1,4 @@
-use crate::support::{End, STUCK, TestHost, body, rows, sample};
+use crate::support::{End, STUCK, TestHost, body, rows};
 use frostline_server::{Host, HostSettings, StartError};
 use frostline_wire::{ErrorClass, ExtractionRequest, RowFormat};
 use http::{Method, StatusCode};

@@ -6,6 +6,7 @@ mod recent;
 use crate::client::Link;
 use crate::plan::{Candidate, Explanation, Layers, Plan, Policy, Summary, Survey, Workload};
 use crate::{Flow, Possible};
+use frostline_wire::{Profile, Split};
 use recent::{Bunch, Recent};
 
 /// Iterations after a change that say nothing yet: batches asked for before it, and the pipeline filling again.
@@ -116,6 +117,21 @@ impl Planner {
             upload_reason: self.layers.explain(plan),
             ..plan.summary(flow, &self.workload)?
         })
+    }
+
+    /// The hosts were measured after all: what was believed of them, and what was seen against that, holds no longer.
+    pub(crate) fn profiled(&mut self, host: Profile) {
+        self.survey.host = host;
+        self.survey.seen.host = 1.0;
+        self.host.forget();
+        self.lost = 0.0;
+        self.refresh();
+    }
+
+    /// `split` in the encoding that makes the job shortest.
+    pub(crate) fn candidate(&self, split: &Split) -> Option<Candidate> {
+        let mut candidates = self.survey.candidates(&self.possible, &self.workload).into_iter();
+        candidates.find(|candidate| candidate.split == *split)
     }
 
     /// The plan by what is known now. `None` when nothing fits the policy.

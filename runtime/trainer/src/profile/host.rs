@@ -63,7 +63,7 @@ pub async fn study(job: StudyJob, client: &HostClient) -> Result<HostStudy, Trai
     let (cuts, frozen, pixels) = blocking(move || prepare(&model, &freeze, wanted)).await?;
     let parameters = match &job.guest.parameters {
         Some(own) => own.clone(),
-        None => serde_json::to_string(&pixels).unwrap_or_default(),
+        None => notes::recipe(&pixels)?,
     };
     let guest_name = content_name(&job.guest.name, &sha256(&job.guest.bytes));
     let guest = client.push_guest(&guest_name, job.guest.bytes.clone()).await?;

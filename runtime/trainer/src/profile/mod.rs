@@ -11,4 +11,4 @@ pub use host::{HostStudy, StudyJob, study};
 pub use own::{TrainerProfile, TrainerTask, trainer_profile};
 pub use samples::{fetch_objects, spread};
 pub(crate) use samples::{read_objects, requested};
-pub(crate) use together::{Together, look};
+pub(crate) use together::{Together, reach, slowest};

@@ -1,29 +1,29 @@
 //! Several hosts as one.
 
 use crate::{ClientError, HostClient, Link};
-use frostline_wire::{Profile, ProfileRequest};
+use frostline_wire::Profile;
 
-/// What is known about one host.
-pub(crate) struct Look {
+/// How one host is reached, and how busy it is.
+#[derive(Clone, Copy)]
+pub(crate) struct Reached {
     link: Link,
     /// Extractions of others.
     running: u64,
-    profile: Profile,
 }
 
-/// Measures the link to a host and what a model takes there.
+/// Measures the link to a host and asks how busy it is.
 ///
 /// # Errors
 /// [`ClientError`].
-pub(crate) async fn look(client: HostClient, request: &ProfileRequest) -> Result<Look, ClientError> {
-    Ok(Look {
+pub(crate) async fn reach(client: HostClient) -> Result<Reached, ClientError> {
+    Ok(Reached {
         link: client.probe().await?,
         running: client.load().await?.running,
-        profile: client.profile(request).await?,
     })
 }
 
 /// Several hosts of which each has the same share of a batch: the slowest one is what the others wait for.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Together {
     /// All links at the same time.
     pub(crate) link: Link,
@@ -31,25 +31,23 @@ pub(crate) struct Together {
     pub(crate) count: usize,
     /// Extractions of others on the busiest.
     pub(crate) neighbours: u64,
-    /// The profile of the slowest.
-    pub(crate) slowest: Profile,
 }
 
 impl Together {
     /// `None` without any.
-    pub(crate) fn of(looks: Vec<Look>) -> Option<Self> {
-        let link = looks.iter().map(|look| look.link).reduce(Link::beside)?;
-        let neighbours = looks.iter().map(|look| look.running).max()?;
-        let count = looks.len();
-        let profiles = looks.into_iter().map(|look| look.profile);
-        let slowest = profiles.max_by(|one, other| whole(one).total_cmp(&whole(other)))?;
+    pub(crate) fn of(reached: &[Reached]) -> Option<Self> {
         Some(Self {
-            link,
-            count,
-            neighbours,
-            slowest,
+            link: reached.iter().map(|host| host.link).reduce(Link::beside)?,
+            count: reached.len(),
+            neighbours: reached.iter().map(|host| host.running).max()?,
         })
     }
+}
+
+/// The profile of the slowest host.
+pub(crate) fn slowest(profiles: impl IntoIterator<Item = Profile>) -> Option<Profile> {
+    let all = profiles.into_iter();
+    all.max_by(|one, other| whole(one).total_cmp(&whole(other)))
 }
 
 /// Seconds of one sample up to the freeze cut.
@@ -65,9 +63,9 @@ mod tests {
     use frostline_wire::Place;
     use std::time::Duration;
 
-    fn look(megabytes: f64, milliseconds: u64, running: u64, decode: f64) -> Look {
+    fn reached(megabytes: f64, milliseconds: u64, running: u64) -> Reached {
         let rate = megabytes * 1e6;
-        Look {
+        Reached {
             link: Link {
                 bytes_per_second: rate,
                 round_trip: Duration::from_millis(milliseconds),
@@ -75,39 +73,46 @@ mod tests {
                 connection_bytes_per_second: rate / 2.0,
             },
             running,
-            profile: Profile {
-                place: Place {
-                    machine: String::new(),
-                    device: "cpu".to_owned(),
-                    library: String::new(),
-                    lanes: 1,
-                    threads_per_lane: 1,
-                    decode_threads: 2,
-                },
-                read_seconds_per_sample: 0.0,
-                read_busy_seconds_per_sample: 0.0,
-                decode_seconds_per_sample: decode,
-                input: Default::default(),
-                cuts: Vec::new(),
-                measured_in_seconds: 0.0,
-                measured_at: 0,
-                disturbed: false,
+        }
+    }
+
+    fn profile(decode: f64) -> Profile {
+        Profile {
+            place: Place {
+                machine: String::new(),
+                device: "cpu".to_owned(),
+                library: String::new(),
+                lanes: 1,
+                threads_per_lane: 1,
+                decode_threads: 2,
             },
+            read_seconds_per_sample: 0.0,
+            read_busy_seconds_per_sample: 0.0,
+            decode_seconds_per_sample: decode,
+            input: Default::default(),
+            cuts: Vec::new(),
+            measured_in_seconds: 0.0,
+            measured_at: 0,
+            disturbed: false,
         }
     }
 
     #[test]
     fn links_add_up_and_the_slowest_host_counts() {
-        let all = vec![look(1.0, 5, 0, 0.1), look(3.0, 20, 4, 0.3), look(2.0, 1, 1, 0.2)];
-        let together = Together::of(all).unwrap();
-        let link = Link {
-            bytes_per_second: 6e6,
-            round_trip: Duration::from_millis(20),
-            connections: 6,
-            connection_bytes_per_second: 0.5e6,
+        let all = [reached(1.0, 5, 0), reached(3.0, 20, 4), reached(2.0, 1, 1)];
+        let together = Together {
+            link: Link {
+                bytes_per_second: 6e6,
+                round_trip: Duration::from_millis(20),
+                connections: 6,
+                connection_bytes_per_second: 0.5e6,
+            },
+            count: 3,
+            neighbours: 4,
         };
-        assert_eq!((together.link, together.count, together.neighbours), (link, 3, 4));
-        assert_eq!(together.slowest.decode_seconds_per_sample, 0.3);
-        assert!(Together::of(Vec::new()).is_none());
+        assert_eq!(Together::of(&all), Some(together));
+        assert_eq!(Together::of(&[]), None);
+        let slowest = slowest([0.1, 0.3, 0.2].map(profile)).unwrap();
+        assert_eq!(slowest.decode_seconds_per_sample, 0.3);
     }
 }

@@ -242,7 +242,11 @@ async fn a_lone_host_is_asked_again_and_rows_that_came_count() {
 }
 
 /// Runs a job with several hosts; `watch` sees every event.
-async fn run_with(hosts: Hosts, job: crate::Job, watch: impl Fn(&Event) + Send + Sync + 'static) -> Ran {
+pub(super) async fn run_with(
+    hosts: Hosts,
+    job: crate::Job,
+    watch: impl Fn(&Event) + Send + Sync + 'static,
+) -> Ran {
     let events: Arc<Mutex<Vec<Event>>> = Arc::default();
     let log = Arc::clone(&events);
     let told: Events = Arc::new(move |event| {

@@ -10,6 +10,7 @@ mod hosts;
 mod pipeline;
 mod planner;
 mod profile;
+mod profile_missing;
 mod real_data;
 mod restarts;
 mod simulated_world;

@@ -482,6 +482,7 @@ async fn events_tell_the_whole_story() {
             | Event::LeftOut(_)
             | Event::Measuring { .. }
             | Event::Warning { .. }
+            | Event::Profile { .. }
             | Event::Replan { .. } => "unexpected",
         })
         .filter(|kind| *kind != "uploading")

@@ -1,0 +1,313 @@
+//! Gathers what a plan rests on: the host's profile, this machine's, the link.
+
+mod measure;
+mod watch;
+
+pub(crate) use measure::{like, measure_trainer, probe, workload};
+pub(crate) use watch::{Late, Watch};
+
+use crate::choice::{Chosen, Offer};
+use crate::client::{Link, Waits};
+use crate::pipeline::FeedPlan;
+use crate::plan::{Explanation, Layers, Policy, Summary, Workload};
+use crate::planner::Planner;
+use crate::retry::may_pass_later;
+use crate::setup::Divided;
+use crate::sources::Sources;
+use crate::{ClientError, Event, Events, Hosts, Job, Possible, ProfileState, TrainerError, TrainerProfile};
+use frostline_wire::{ErrorClass, Split};
+use measure::{Measured, measure, request};
+use std::collections::HashSet;
+use std::time::Instant;
+
+/// What is known before a job is measured.
+#[derive(Default)]
+pub(crate) struct Known {
+    /// Link and trainer, where they were measured already.
+    pub(crate) measured: Option<Here>,
+    /// Where the frozen layers are.
+    pub(crate) layers: Layers,
+}
+
+/// What can be measured without the frozen layers on the host.
+pub(crate) struct Here {
+    pub(crate) link: Link,
+    pub(crate) trainer: TrainerProfile,
+}
+
+/// What has to be measured for any plan, and could not be.
+pub(crate) struct Unmeasured {
+    what: &'static str,
+    source: TrainerError,
+    /// Whether the job cannot be run either.
+    fatal: bool,
+}
+
+impl Unmeasured {
+    /// The link: a host that refuses to be probed may serve all the same, one that cannot be reached or trusts nobody does not.
+    fn link(source: TrainerError) -> Self {
+        let refused = |error: &TrainerError| match error {
+            TrainerError::Client(ClientError::Refused { class, .. }) => *class != ErrorClass::Unauthorized,
+            TrainerError::NoHost { source, .. } => source.is_busy(),
+            _ => false,
+        };
+        Self {
+            what: "the link",
+            fatal: !refused(&source),
+            source,
+        }
+    }
+
+    /// This machine, say for want of memory beside all else that it does. What the job needs as well will fail there again.
+    fn trainer(source: TrainerError) -> Self {
+        Self {
+            what: "this machine",
+            fatal: false,
+            source,
+        }
+    }
+}
+
+/// A split by `policy`, and what watches over it. Without the hosts' profile a job starts by the rule of bytes, with the hosts taken to
+/// be like this machine until it is seen what they do; where nothing can be measured at all, it stays there.
+///
+/// # Errors
+/// [`TrainerError`]; [`TrainerError::Policy`] when no split fits the policy, [`TrainerError::Memory`] when none fits the memory.
+#[expect(clippy::too_many_arguments, reason = "all that was prepared meets here, once")]
+pub(crate) async fn choose(
+    job: &Job,
+    policy: &Policy,
+    hosts: &Hosts,
+    divided: &Divided,
+    offer: &Offer<'_>,
+    sources: &Sources,
+    feed: &FeedPlan,
+    known: Known,
+    events: &Events,
+) -> Result<(Chosen, Option<Watch>), TrainerError> {
+    let possible = fitting(job, offer, sources, feed)?;
+    let (Some(guest), Some(model), Some(_)) = (&sources.guest, &sources.model, &sources.pixels) else {
+        let why = "nothing was measured, because the guest makes the network's input itself";
+        return Ok((offer.by_bytes(policy, &possible, why)?, None));
+    };
+    let possible = worthwhile(job, divided, possible)?;
+    let request = request((guest, model), sources, feed, &possible);
+    let here = known.measured;
+    let measured = measure(
+        job,
+        hosts,
+        divided,
+        feed,
+        &possible,
+        &request,
+        here,
+        offer.object_bytes,
+    )
+    .await;
+    let Measured {
+        survey,
+        link,
+        shared_cores,
+        lacking,
+        profiled,
+    } = match measured {
+        Ok(measured) => measured,
+        Err(unmeasured) if unmeasured.fatal => return Err(unmeasured.source),
+        Err(Unmeasured { what, source, .. }) => {
+            let why = format!("{what} could not be measured: {source}");
+            return Ok((offer.by_bytes(policy, &possible, &why)?, None));
+        }
+    };
+    let workload = workload(job, feed, &link, shared_cores);
+    let planner = Planner::new(survey, possible.clone(), workload, link, policy.clone(), job.flow);
+    let planner = planner.with_layers(known.layers);
+    let Some(error) = lacking.first() else {
+        return started(planner, policy, events);
+    };
+    if profiled {
+        let reason = format!("{error}; taken to be no slower than the slowest of the others");
+        tell_missing(events, reason);
+        return started(planner, policy, events);
+    }
+    if refuses_layers(error) && may_stay_here(job) {
+        return Ok((offer.here(&error.to_string())?, None));
+    }
+    let again = lacking.iter().all(may_pass_later);
+    let late = again.then(|| Late::ask(hosts, request));
+    let then = if again {
+        "; they are asked again meanwhile"
+    } else {
+        ""
+    };
+    tell_missing(
+        events,
+        format!(
+            "the hosts have no profile ({error}): the job starts by the rule of bytes, and measures while it runs{then}"
+        ),
+    );
+    let chosen = offer.by_bytes(policy, &possible, &format!("the hosts have no profile: {error}"))?;
+    guessed(planner, chosen, late, events)
+}
+
+fn tell_missing(events: &Events, reason: String) {
+    events(Event::Profile {
+        state: ProfileState::Missing,
+        reason,
+    });
+}
+
+/// The split `chosen` without the hosts' profile, as a planner asks for it that takes them to be like this machine.
+fn guessed(
+    mut planner: Planner,
+    chosen: Chosen,
+    late: Option<Late>,
+    events: &Events,
+) -> Result<(Chosen, Option<Watch>), TrainerError> {
+    let Some(candidate) = planner.candidate(&chosen.split) else {
+        return Ok((chosen, None));
+    };
+    let chosen = Chosen {
+        encoding: candidate.encoding,
+        bytes_per_sample: candidate.bytes_per_sample,
+        flow: planner.flow(&candidate),
+        ..chosen
+    };
+    planner.start(candidate);
+    Ok((chosen, Some(Watch::guessed(planner, late, events))))
+}
+
+/// Whether a host that refuses the frozen layers leaves a job that can do without it: the split is open, and with the stock guest
+/// everything it does there can be done here.
+pub(crate) fn may_stay_here(job: &Job) -> bool {
+    let open = job.split == Policy::Auto && job.guest.is_stock();
+    let allowed = job
+        .candidates
+        .as_ref()
+        .is_none_or(|only| only.contains(&Split::None));
+    open && allowed
+        && job
+            .encoding
+            .is_none_or(|encoding| encoding == frostline_wire::Encoding::F32)
+}
+
+/// Whether a host says that it does not take these layers, or cannot run them, whoever asks and whenever.
+pub(crate) fn refuses_layers(error: &ClientError) -> bool {
+    matches!(
+        error,
+        ClientError::Refused {
+            class: ErrorClass::TooLarge | ErrorClass::Guest,
+            ..
+        }
+    )
+}
+
+/// Plans a job without running it: uploads what is missing, measures what was not measured yet, and chooses.
+///
+/// # Errors
+/// As [`crate::train`]; [`TrainerError::Unplannable`] where nothing can be measured.
+pub async fn plan(job: Job, hosts: impl Into<Hosts>, events: Events) -> Result<Planned, TrainerError> {
+    let hosts = hosts.into().for_job(&events, Waits::default());
+    let prepared = crate::setup::prepare(&job, true, &hosts, &events).await?;
+    let planner = prepared.watch.as_ref().and_then(Watch::plan);
+    let planner = planner.ok_or_else(|| TrainerError::Unplannable {
+        reason: format!("'{}', {}", prepared.chosen.split, prepared.chosen.reason),
+    })?;
+    let started = Instant::now();
+    let unfit = || TrainerError::Policy {
+        policy: job.split.to_string(),
+    };
+    let plan = planner.plan().ok_or_else(unfit)?;
+    let took = started.elapsed();
+    let chosen = plan.chosen().ok_or_else(unfit)?;
+    let flow = planner.flow(&chosen.candidate);
+    Ok(Planned {
+        summary: planner.summary(&plan, flow).ok_or_else(unfit)?,
+        explanation: planner.explain(&plan),
+        workload: *planner.workload(),
+        link: planner.link(),
+        seconds: took.as_secs_f64(),
+    })
+}
+
+/// What [`plan`] found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Planned {
+    /// The choice and all candidates.
+    pub summary: Summary,
+    /// The same in words.
+    pub explanation: Explanation,
+    /// The job it is for.
+    pub workload: Workload,
+    /// The link as it was measured; with several hosts, all links together.
+    pub link: Link,
+    /// What choosing took, measuring aside.
+    pub seconds: f64,
+}
+
+/// The planner's choice in words, and the planner on its way.
+pub(crate) fn started(
+    mut planner: Planner,
+    policy: &Policy,
+    events: &Events,
+) -> Result<(Chosen, Option<Watch>), TrainerError> {
+    let unfit = || TrainerError::Policy {
+        policy: policy.to_string(),
+    };
+    let plan = planner.plan().ok_or_else(unfit)?;
+    let candidate = plan.chosen().ok_or_else(unfit)?.candidate.clone();
+    let Explanation { headline, layers, .. } = planner.explain(&plan);
+    let chosen = Chosen {
+        split: candidate.split.clone(),
+        encoding: candidate.encoding,
+        bytes_per_sample: candidate.bytes_per_sample,
+        reason: [Some(headline), layers]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join("; "),
+        flow: planner.flow(&candidate),
+    };
+    planner.start(candidate);
+    Ok((chosen, Some(Watch::measured(planner, events))))
+}
+
+/// The possible splits of which two batches fit the job's memory: the candidates by their shape, all where there are few.
+pub(crate) fn fitting(
+    job: &Job,
+    offer: &Offer<'_>,
+    sources: &Sources,
+    feed: &FeedPlan,
+) -> Result<Vec<Possible>, TrainerError> {
+    let mut fitting = Vec::new();
+    let mut refusal = None;
+    let considered = |possible: &Possible| {
+        let only = job.candidates.as_ref();
+        only.is_none_or(|only| only.contains(&possible.split))
+    };
+    for possible in offer.possible()?.into_iter().filter(considered) {
+        let encoding = possible.encodings.first().copied().unwrap_or_default();
+        match feed.check_memory(&sources.at(&possible.split, encoding, job.flow.request_samples)?) {
+            Ok(()) => fitting.push(possible),
+            Err(error) => refusal = Some(error),
+        }
+    }
+    match refusal {
+        Some(error) if fitting.is_empty() => Err(error),
+        _ => Ok(fitting),
+    }
+}
+
+/// `none`, `input` and the cuts that are worth measuring.
+pub(crate) fn worthwhile(
+    job: &Job,
+    divided: &Divided,
+    possible: Vec<Possible>,
+) -> Result<Vec<Possible>, TrainerError> {
+    let candidates = frostline_profile::candidates(&divided.headed, &divided.network, &job.freeze)?;
+    let worthwhile: HashSet<&str> = candidates.iter().map(|cut| cut.name.as_str()).collect();
+    let wanted = |possible: &Possible| match &possible.split {
+        Split::Cut(name) => job.candidates.is_some() || worthwhile.contains(name.as_str()),
+        Split::None | Split::Input => true,
+    };
+    Ok(possible.into_iter().filter(wanted).collect())
+}

@@ -1,0 +1,287 @@
+//! Jobs whose hosts cannot be measured, or refuse what they are given.
+
+use super::computing_host::Storage;
+use super::fake_host::{FakeHost, Reply};
+use super::hosts::run_with;
+use super::simulated_world::{BATCH, MBIT, MOST, STEPS, World, possible, survey};
+use super::whole_job::{Ran, job, photos};
+use crate::plan::Policy;
+use crate::planner::Planner;
+use crate::planning::{Late, Watch, like};
+use crate::{
+    Deadlines, Event, Events, HostClient, Hosts, Job, Link, OnBadSample, ProfileState, TrainerError, Trust,
+    plan,
+};
+use bytes::Bytes;
+use frostline_batching::Backoff;
+use frostline_wire::{ErrorClass, Load, Pin, ProfileRequest, Split};
+use http::Method;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tempfile::TempDir;
+
+fn load(queued: u64) -> Reply {
+    Reply::json(&Load {
+        queued,
+        running: 0,
+        lanes: 1,
+        samples_per_second: 0.0,
+    })
+}
+
+/// Hosts that are asked for a profile for a moment only.
+fn hosts(of: &[&FakeHost]) -> Hosts {
+    let deadlines = Deadlines {
+        profile: Duration::from_millis(50),
+        ..Deadlines::default()
+    };
+    let client = |host: &&FakeHost| HostClient::with(&host.url, None, &Trust::System, deadlines).unwrap();
+    Hosts::new(of.iter().map(client).collect()).unwrap()
+}
+
+/// A host that answers as `storage` does, but for a profile.
+async fn start(storage: Storage, profile: impl Fn() -> Reply + Send + Sync + 'static) -> FakeHost {
+    FakeHost::start(move |_, parts, body| match parts.uri.path() {
+        "/v1/profiles" => profile(),
+        "/v1/load" => load(0),
+        _ => storage.answer(parts, body),
+    })
+    .await
+}
+
+fn probed() -> Storage {
+    Storage {
+        probed: true,
+        ..photos()
+    }
+}
+
+/// The first split that was told of, and why it was chosen.
+fn first(ran: &Ran) -> (Split, String) {
+    let split = |event: &Event| match event {
+        Event::Split { split, reason, .. } => Some((split.clone(), reason.clone())),
+        _ => None,
+    };
+    ran.events.iter().find_map(split).unwrap()
+}
+
+fn profile_events(events: &[Event]) -> Vec<ProfileState> {
+    let state = |event: &Event| match event {
+        Event::Profile { state, .. } => Some(*state),
+        _ => None,
+    };
+    events.iter().filter_map(state).collect()
+}
+
+/// A job with the split left open, in which the layers are worth sending.
+fn open_job(out: &TempDir) -> Job {
+    let mut job = job("auto", out.path());
+    job.link_bytes_per_second = Some(1e9);
+    job
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_starts_by_the_rule_of_bytes_where_no_profile_is_to_be_had() {
+    let silent: fn() -> Reply = || Reply::Stuck(Vec::new());
+    let busy: fn() -> Reply = || Reply::Refused(429, ErrorClass::Busy, Some(600));
+    let failing: fn() -> Reply = || Reply::Refused(500, ErrorClass::Host, None);
+    let unheard_of: fn() -> Reply = || Reply::Refused(400, ErrorClass::Request, None);
+    for profile in [silent, busy, failing, unheard_of] {
+        let host = start(probed(), profile).await;
+        let out = TempDir::new().unwrap();
+        let ran = run_with(hosts(&[&host]), open_job(&out), |_| {}).await;
+        let (split, why) = first(&ran);
+        assert!(ran.outcome.is_ok(), "{:?}", ran.outcome);
+        assert_eq!(ran.losses().len(), 9);
+        // The photos take some hundred bytes, all cuts before it thousands.
+        assert_eq!(split, Split::from("features"), "{why}");
+        assert!(
+            why.contains("rule of bytes") && why.contains("have no profile"),
+            "{why}"
+        );
+        assert_eq!(profile_events(&ran.events), [ProfileState::Missing]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_is_not_shown_where_it_would_be_a_guess() {
+    let host = start(probed(), || Reply::Refused(500, ErrorClass::Host, None)).await;
+    let out = TempDir::new().unwrap();
+    let planned = plan(open_job(&out), hosts(&[&host]), Arc::new(|_| ())).await;
+    let error = planned.unwrap_err();
+    assert!(matches!(error, TrainerError::Unplannable { .. }), "{error}");
+    assert!(error.to_string().contains("as scripted"), "{error}");
+}
+
+/// A profile of other cuts than the job's: it says that the host was measured.
+fn some_profile() -> Reply {
+    Reply::json(&survey().host)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_host_of_several_without_a_profile_changes_little() {
+    let well = start(probed(), some_profile).await;
+    let refusing = start(probed(), || Reply::Refused(422, ErrorClass::Guest, None)).await;
+    let out = TempDir::new().unwrap();
+    let ran = run_with(hosts(&[&well, &refusing]), open_job(&out), |_| {}).await;
+    assert!(ran.outcome.is_ok(), "{:?}", ran.outcome);
+    let down = |event: &Event| matches!(event, Event::Host { .. });
+    assert!(!ran.events.iter().any(down), "{:?}", ran.events);
+    assert_eq!(profile_events(&ran.events), [ProfileState::Missing]);
+    assert!(!first(&ran).1.contains("rule of bytes"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_cannot_measure_itself_trains_all_the_same() {
+    let mut storage = probed();
+    let keys: Vec<String> = storage.objects.keys().cloned().collect();
+    let train: Vec<&String> = keys.iter().filter(|key| key.starts_with("train/")).collect();
+    // Each of those it would measure itself with.
+    for index in 0..8 {
+        let key = train[index * train.len() / 8].clone();
+        storage.objects.insert(key, Bytes::from_static(b"no image"));
+    }
+    let host = start(storage, some_profile).await;
+    let out = TempDir::new().unwrap();
+    let mut job = open_job(&out);
+    job.on_bad_sample = OnBadSample::Skip;
+    let ran = run_with(hosts(&[&host]), job, |_| {}).await;
+    assert_eq!(ran.outcome.as_ref().unwrap().skipped, 8);
+    let (_, why) = first(&ran);
+    assert!(why.contains("this machine could not be measured"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn layers_that_the_hosts_refuse_stay_here_where_the_split_is_open() {
+    type Refusing = fn(&Method, &str) -> bool;
+    let upload: Refusing = |method, path| *method == Method::PUT && path.contains("/models/");
+    let description: Refusing = |_, path| path == "/v1/descriptions";
+    let profile: Refusing = |_, path| path == "/v1/profiles";
+    for refuses in [upload, description, profile] {
+        let storage = probed();
+        let host = FakeHost::start(move |_, parts, body| match parts.uri.path() {
+            path if refuses(&parts.method, path) => Reply::Refused(422, ErrorClass::Guest, None),
+            "/v1/load" => load(0),
+            "/v1/profiles" => some_profile(),
+            _ => storage.answer(parts, body),
+        })
+        .await;
+        let out = TempDir::new().unwrap();
+        let ran = run_with(hosts(&[&host]), open_job(&out), |_| {}).await;
+        assert_eq!(ran.outcome.as_ref().unwrap().split, Split::None);
+        let (split, why) = first(&ran);
+        assert_eq!(split, Split::None);
+        assert!(
+            why.contains("do not run the frozen layers") && why.contains("as scripted"),
+            "{why}"
+        );
+        // Who asks for a split is told no.
+        let mut wanted = open_job(&out);
+        wanted.split = Policy::Fixed(Split::from("features"));
+        let ran = run_with(hosts(&[&host]), wanted, |_| {}).await;
+        let needs_no_profile = refuses(&Method::POST, "/v1/profiles");
+        assert_eq!(ran.outcome.is_ok(), needs_no_profile, "{:?}", ran.outcome);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_stock_guest_says_is_known_without_asking_a_busy_host() {
+    let storage = probed();
+    let host = FakeHost::start(move |_, parts, body| match parts.uri.path() {
+        "/v1/descriptions" => Reply::Refused(500, ErrorClass::Host, None),
+        _ => storage.answer(parts, body),
+    })
+    .await;
+    let out = TempDir::new().unwrap();
+    let ran = run_with(hosts(&[&host]), job("features", out.path()), |_| {}).await;
+    assert!(ran.outcome.is_ok(), "{:?}", ran.outcome);
+}
+
+fn request() -> ProfileRequest {
+    let pin = Pin {
+        name: "a".to_owned(),
+        sha256: "b".to_owned(),
+    };
+    ProfileRequest {
+        root: "data".to_owned(),
+        guest: pin.clone(),
+        model: pin,
+        parameters: String::new(),
+        cuts: vec!["freeze".to_owned()],
+        samples: Vec::new(),
+        wait_seconds: None,
+    }
+}
+
+/// Asks without long pauses.
+fn late(host: &FakeHost) -> Late {
+    let pauses = Backoff::seeded(Duration::from_millis(1), Duration::from_millis(5), 1);
+    Late::ask_after(pauses, &hosts(&[host]), request())
+}
+
+#[tokio::test]
+async fn a_profile_is_asked_for_again_once_nobody_waits_and_changes_the_plan() {
+    let (loads, asked) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (seen, asks) = (Arc::clone(&loads), Arc::clone(&asked));
+    let host = FakeHost::start(move |_, parts, _| match parts.uri.path() {
+        // Two looks in which somebody waits, then none.
+        "/v1/load" => load(u64::from(seen.fetch_add(1, Ordering::SeqCst) < 2)),
+        _ => {
+            assert!(
+                seen.load(Ordering::SeqCst) > 2,
+                "it was asked while others waited"
+            );
+            match asks.fetch_add(1, Ordering::SeqCst) {
+                0 => Reply::Refused(500, ErrorClass::Host, None),
+                _ => some_profile(),
+            }
+        }
+    })
+    .await;
+    // On a link this fast the host bounds every cut; taken to be as quick as a trainer with a GPU, it does not.
+    let world = World {
+        link: 2000.0 * MBIT,
+        host: 1.0,
+    };
+    let mut guess = survey();
+    for cut in &mut guess.trainer.cuts {
+        cut.busy_seconds_per_sample /= 100.0;
+        cut.compute.per_sample /= 100.0;
+    }
+    guess.host = like(&guess.trainer);
+    let link = Link {
+        bytes_per_second: world.link,
+        round_trip: Duration::ZERO,
+        connections: 1,
+        connection_bytes_per_second: world.link,
+    };
+    let mut planner = Planner::new(guess, possible(), world.workload(), link, Policy::Auto, MOST);
+    let start = planner.candidate(&Split::from("freeze")).unwrap();
+    planner.start(start);
+    let events: Arc<Mutex<Vec<Event>>> = Arc::default();
+    let log = Arc::clone(&events);
+    let told: Events = Arc::new(move |event| log.lock().unwrap().push(event));
+    let mut watch = Watch::guessed(planner, Some(late(&host)), &told);
+    assert!(watch.plan().is_none(), "a guess is no plan");
+    // Nothing is seen of an iteration that does not count, but the profile comes in the end.
+    let freeze = Split::from("freeze");
+    let mut step = 0;
+    while profile_events(&events.lock().unwrap()).is_empty() {
+        let nothing = crate::planner::Iteration {
+            waited: 0.0,
+            computed: 1.0,
+            samples: BATCH,
+            bytes: 0,
+            on_host: None,
+        };
+        let _ = watch.saw(&nothing, STEPS);
+        tokio::task::yield_now().await;
+        step += 1;
+    }
+    assert!(step > 0 && asked.load(Ordering::SeqCst) == 2);
+    assert_eq!(profile_events(&events.lock().unwrap()), [ProfileState::Measured]);
+    let measured = watch.plan().unwrap();
+    let believed = measured.candidate(&freeze).unwrap().stages.host_seconds;
+    assert!((believed - 4.5).abs() < 1e-9, "as the profile says: {believed}");
+}
