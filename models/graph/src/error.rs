@@ -97,7 +97,7 @@ pub enum GraphError {
     UnknownCut {
         /// The name asked for.
         name: String,
-        /// Similar names, or the whole list when it is short.
+        /// Similar names, and the whole list when it is short.
         near: String,
     },
     /// The two ends of a part are in the wrong order.

@@ -29,6 +29,7 @@ mod replace;
 mod reshaping;
 mod rows;
 mod shapes;
+mod similar;
 mod slice;
 mod sweep;
 mod write;
@@ -40,6 +41,7 @@ pub use model::Model;
 pub use network::{Cut, Network, TensorInfo};
 pub use parameters::{Parameter, Use};
 pub use shapes::{Shapes, ValueShape};
+pub use similar::similar;
 pub use write::{ONE_FILE, Parts, Staged};
 
 #[cfg(test)]

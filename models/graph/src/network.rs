@@ -91,34 +91,22 @@ impl Network {
         })
     }
 
-    /// Names a person may have meant, for a message.
+    /// What a person may have meant, for a message.
     fn near(&self, name: &str) -> String {
         const SHORT: usize = 12;
-        let likeness = |cut: &&Cut| {
-            let contained = cut.name.contains(name) || name.contains(&cut.name);
-            let common = cut
-                .name
-                .chars()
-                .zip(name.chars())
-                .take_while(|(a, b)| a == b)
-                .count();
-            std::cmp::Reverse(common + if contained { 100 } else { 0 })
+        let quoted = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+            names.join(", ")
         };
-        let mut cuts: Vec<&Cut> = self.cuts.iter().collect();
-        let all = cuts.len() <= SHORT;
-        if !all {
-            cuts.sort_by_key(likeness);
-            cuts.truncate(SHORT / 2);
-        }
-        let names: Vec<String> = cuts.iter().map(|cut| format!("`{}`", cut.name)).collect();
-        match (names.is_empty(), all) {
-            (true, _) => "it has no cuts at all".into(),
-            (false, true) => format!("its cuts are {}", names.join(", ")),
-            (false, false) => format!(
-                "similar ones are {}; `frostline model show` lists all {}",
-                names.join(", "),
-                self.cuts.len()
-            ),
+        let all: Vec<&str> = self.cuts.iter().map(|cut| cut.name.as_str()).collect();
+        let meant = match crate::similar(name, all.iter().copied()).as_slice() {
+            [] => String::new(),
+            similar => format!("did you mean {}? ", quoted(similar)),
+        };
+        match all.len() {
+            0 => "it has no cuts at all".into(),
+            1..=SHORT => format!("{meant}its cuts are {}", quoted(&all)),
+            many => format!("{meant}`frostline model show` lists all {many}"),
         }
     }
 }

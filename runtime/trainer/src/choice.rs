@@ -272,7 +272,7 @@ impl Offer<'_> {
 }
 
 /// Names for a message, at most a dozen of them.
-fn few(names: &[&str]) -> String {
+pub(crate) fn few(names: &[&str]) -> String {
     const MOST: usize = 12;
     match names.get(..MOST) {
         Some(first) if names.len() > MOST => format!("{} and {} more", first.join(", "), names.len() - MOST),

@@ -134,13 +134,13 @@ pub enum DatasetError {
         class: String,
     },
     /// The tuned model names classes that the data do not have.
-    #[error("'{root}': the class '{class}' is not one the model knows; it knows {known}")]
+    #[error("'{root}': the class '{class}' is not one the model knows; {known}")]
     UnknownClass {
         /// The data root.
         root: String,
         /// The class.
         class: String,
-        /// The model's classes.
+        /// Similar classes of the model, and all it knows when they are few.
         known: String,
     },
 }
@@ -258,8 +258,8 @@ impl Dataset {
                     .position(|known| known == class)
                     .ok_or_else(|| DatasetError::UnknownClass {
                         root: root.to_owned(),
+                        known: knows(classes, class),
                         class: class.to_owned(),
-                        known: classes.join(", "),
                     })? as u32;
             rows.extend(objects.samples.into_iter().map(|object| Row { object, label }));
         }
@@ -290,6 +290,20 @@ impl LeftOut {
         }
         left_out
     }
+}
+
+/// What a model knows, for somebody who has `class`.
+fn knows(classes: &[String], class: &str) -> String {
+    const SHORT: usize = 12;
+    let similar = frostline_graph::similar(class, classes.iter().map(String::as_str));
+    let meant = match similar.as_slice() {
+        [] => String::new(),
+        similar => format!("did you mean '{}'? ", similar.join("', '")),
+    };
+    if classes.len() <= SHORT {
+        return format!("{meant}it knows {}", classes.join(", "));
+    }
+    format!("{meant}it knows {} others", classes.len())
 }
 
 /// Hidden files, and the empty objects that stores without folders mark them with. A shard's sample is never one.

@@ -126,10 +126,12 @@ pub enum TrainerError {
         reason: String,
     },
     /// No split fits the policy.
-    #[error("no split fits the policy '{policy}': with `frostline plan` the candidates are listed")]
+    #[error("no split fits the policy '{policy}': {why}")]
     Policy {
         /// The policy.
         policy: String,
+        /// What there is, and what was probably meant.
+        why: String,
     },
     /// Two batches do not fit the memory given to the job.
     #[error(

@@ -57,7 +57,7 @@ pub use listing::{Listed, Listing};
 pub use notes::{CLASSES_KEY, PIXELS_KEY};
 pub use pipeline::Flow;
 pub use plan::{
-    Bottleneck, Candidate, Explanation, Measured, ParsePolicyError, Plan, Policy, Prediction, Ranked, Rival,
+    Bottleneck, Candidate, Explanation, LinkPoint, ParsePolicyError, Plan, Policy, Prediction, Ranked, Rival,
     Simulation, SimulationError, Stages, Summary, SummaryRow, Workload,
 };
 pub use planning::{Planned, plan};

@@ -204,6 +204,12 @@ fn check_settings(job: &Job) -> Result<(), TrainerError> {
 fn divide(job: &Job, classes: usize) -> Result<Divided, TrainerError> {
     let before = job.model.network()?;
     before.freeze_cut(&job.freeze)?;
+    job.split.check(&before)?;
+    for candidate in job.candidates.iter().flatten() {
+        if let Split::Cut(name) = candidate {
+            before.cut(name)?;
+        }
+    }
     let own = job.guest.takes() == Taken::All;
     let pixels = notes::pixels(&job.model, &before, job.pixels, own)?;
     let headed = job.model.replace_head(classes, job.seed)?;

@@ -3,7 +3,7 @@
 use crate::run::{binary, json_lines, text};
 use crate::trainer::Trainer;
 use anyhow::{Context, Result};
-use frostline_trainer::{Flow, Measured, Policy, Simulation};
+use frostline_trainer::{Flow, Policy, Simulation};
 use frostline_wire::{Encoding, Split};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -19,11 +19,11 @@ pub(crate) struct Plan {
     window: usize,
     batches_ahead: usize,
     candidates: Vec<Candidate>,
-    link_bytes_per_second: f64,
-    batch: usize,
-    iterations: u64,
     /// What choosing took, measuring aside.
     pub(crate) choosing_seconds: f64,
+    /// All of it, as it was printed.
+    #[serde(skip)]
+    printed: String,
     /// Wall time of the command.
     #[serde(skip)]
     pub(crate) wall_seconds: f64,
@@ -37,8 +37,6 @@ pub(crate) struct Candidate {
     iteration_seconds: f64,
     pub(crate) bottleneck: String,
     pub(crate) bytes_per_sample: f64,
-    host_seconds: f64,
-    trainer_seconds: f64,
 }
 
 /// Passes over the data a plan is asked for: so many that start and end do not matter, since steady steps are what is measured.
@@ -69,8 +67,10 @@ impl Plan {
             .into_iter()
             .next_back()
             .context("frostline plan printed nothing")?;
+        let printed = last.to_string();
         let plan: Self = serde_json::from_value(last).context("what frostline plan printed")?;
         Ok(Self {
+            printed,
             wall_seconds: started.elapsed().as_secs_f64(),
             ..plan
         })
@@ -92,19 +92,7 @@ impl Plan {
 
     /// The split that another rule chooses by the same measurements.
     pub(crate) fn by(&self, policy: &Policy) -> Result<Split> {
-        let measured = |candidate: &Candidate| Measured {
-            split: candidate.split.clone(),
-            host_seconds: candidate.host_seconds,
-            trainer_seconds: candidate.trainer_seconds,
-            bytes: candidate.bytes_per_sample * self.batch as f64,
-        };
-        let simulation = Simulation {
-            link_bytes_per_second: self.link_bytes_per_second,
-            batch: self.batch,
-            iterations: self.iterations,
-            candidates: self.candidates.iter().map(measured).collect(),
-        };
-        let plan = simulation.plan(policy)?;
+        let plan = Simulation::parse(&self.printed)?.plan(policy)?;
         let chosen = plan.chosen().context("a plan without a choice")?;
         Ok(chosen.candidate.split.clone())
     }

@@ -3,6 +3,7 @@
 //! Everything here computes on numbers it is given; `planning.rs` gathers them and `planner` keeps them true while a job runs.
 
 mod explain;
+mod links;
 mod pipeline;
 mod policy;
 mod simulate;
@@ -11,9 +12,12 @@ mod worth;
 
 pub(crate) use explain::rate;
 pub use explain::{Explanation, Rival};
+pub use links::LinkPoint;
+pub(crate) use links::over_links;
 pub use pipeline::{Bottleneck, Prediction, Stages, Workload};
+pub(crate) use policy::unfit;
 pub use policy::{ParsePolicyError, Policy};
-pub use simulate::{Measured, Simulation, SimulationError};
+pub use simulate::{Simulation, SimulationError};
 pub(crate) use survey::{Seen, Survey};
 pub(crate) use worth::Layers;
 
@@ -101,6 +105,8 @@ impl Plan {
             batch: workload.batch,
             iterations: workload.iterations,
             link_bytes_per_second: workload.link_bytes_per_second,
+            shared_cores: workload.shared_cores,
+            request_share: workload.request_share,
             iteration_seconds: chosen.prediction.iteration_seconds,
             bottleneck: chosen.prediction.bottleneck,
             upload_bytes: 0,
@@ -132,6 +138,10 @@ pub struct Summary {
     pub iterations: u64,
     /// What the link moves.
     pub link_bytes_per_second: f64,
+    /// Whether host and trainer compute on the same cores.
+    pub shared_cores: bool,
+    /// Share of a batch that one request is.
+    pub request_share: f64,
     /// Predicted seconds of an iteration.
     pub iteration_seconds: f64,
     /// The stage that bounds it.

@@ -1,6 +1,9 @@
 //! Rules that choose a split: ours, and those of others to compare with.
 
 use super::{Ranked, Workload};
+use crate::TrainerError;
+use crate::choice::few;
+use frostline_graph::Network;
 use frostline_wire::Split;
 use std::cmp::Ordering;
 use std::str::FromStr;
@@ -13,8 +16,8 @@ pub enum Policy {
     Auto,
     /// The freeze cut: as many layers beside the data as may be.
     Freeze,
-    /// HAPI's first rule: the earliest cut whose batch is smaller than the stored objects and than what the link moves in a second,
-    /// else the freeze cut.
+    /// HAPI's first rule: the earliest cut at which 2,500 images are smaller than the stored objects and than what the link moves in a
+    /// second, else the freeze cut. Without `none` among the candidates nothing is known of the objects, and it chooses nothing.
     HapiSize,
     /// HAPI's later rule: the shortest job by its own formula, in which extraction and transfer follow each other.
     HapiTime,
@@ -22,9 +25,15 @@ pub enum Policy {
     Fixed(Split),
 }
 
+/// The rules by name, the two splits that every network has among them.
+const RULES: [&str; 6] = ["auto", "freeze", "none", "input", "hapi-size", "hapi-time"];
+
+/// Images by which HAPI's first rule compares sizes, whatever the job's batch is (versions 1 and 2 of its authors' client).
+const HAPI_IMAGES: f64 = 2500.0;
+
 /// A policy no one knows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a split has a name: write auto, freeze, none, input, hapi-size, hapi-time, or a cut of the model")]
+#[error("a split has a name: write {}, or a cut of the model", RULES.join(", "))]
 pub struct ParsePolicyError;
 
 impl FromStr for Policy {
@@ -54,14 +63,61 @@ impl std::fmt::Display for Policy {
     }
 }
 
+/// Why `policy` chose nothing among `splits`, and what to do.
+pub(crate) fn unfit<'a>(policy: &Policy, splits: impl IntoIterator<Item = &'a Split>) -> String {
+    let splits: Vec<String> = splits.into_iter().map(Split::to_string).collect();
+    if splits.is_empty() {
+        return "there are no candidates".to_owned();
+    }
+    if *policy == Policy::HapiSize {
+        return "it compares cuts with the stored objects, and the split 'none' is not among the candidates: let it be one, or take another \
+                rule"
+            .to_owned();
+    }
+    let names = RULES.into_iter().chain(splits.iter().map(String::as_str));
+    let policy = policy.to_string();
+    let meant = match frostline_graph::similar(&policy, names).as_slice() {
+        [] => String::new(),
+        similar => format!("did you mean {}? ", similar.join(" or ")),
+    };
+    let splits: Vec<&str> = splits.iter().map(String::as_str).collect();
+    format!(
+        "{meant}the rules are {}; the candidates are {}",
+        RULES.join(", "),
+        few(&splits)
+    )
+}
+
 impl Policy {
+    /// Whether it is a rule, or names a place in `network`.
+    ///
+    /// # Errors
+    /// [`TrainerError::Policy`].
+    pub(crate) fn check(&self, network: &Network) -> Result<(), TrainerError> {
+        let Self::Fixed(Split::Cut(name)) = self else {
+            return Ok(());
+        };
+        if network.cuts.iter().any(|cut| cut.name == *name) {
+            return Ok(());
+        }
+        let cuts: Vec<Split> = network
+            .cuts
+            .iter()
+            .map(|cut| Split::Cut(cut.name.clone()))
+            .collect();
+        Err(TrainerError::Policy {
+            policy: self.to_string(),
+            why: unfit(self, &cuts),
+        })
+    }
+
     /// The index of the candidate this rule takes. `None` without candidates, or when it names one that is not there.
     pub(super) fn choose(&self, candidates: &[Ranked], workload: &Workload) -> Option<usize> {
         let freeze = candidates.len().checked_sub(1)?;
         match self {
             Self::Auto => least(candidates, |ranked| ranked.prediction.total_seconds),
             Self::Freeze => Some(freeze),
-            Self::HapiSize => Some(hapi_size(candidates, workload).unwrap_or(freeze)),
+            Self::HapiSize => hapi_size(candidates, workload).map(|cut| cut.unwrap_or(freeze)),
             Self::HapiTime => least(candidates, |ranked| hapi_seconds(ranked, workload)),
             Self::Fixed(split) => candidates
                 .iter()
@@ -85,10 +141,9 @@ fn least(candidates: &[Ranked], seconds: impl Fn(&Ranked) -> f64) -> Option<usiz
         .map(|(index, _)| index)
 }
 
-/// Versions 1 and 2 of HAPI's public client.
-fn hapi_size(candidates: &[Ranked], workload: &Workload) -> Option<usize> {
-    let batch = workload.batch as f64;
-    let bytes = |ranked: &Ranked| ranked.candidate.bytes_per_sample * batch;
+/// Versions 1 and 2 of HAPI's public client: the cut that fits, if one does. `None` without `none`, which it compares with.
+fn hapi_size(candidates: &[Ranked], workload: &Workload) -> Option<Option<usize>> {
+    let bytes = |ranked: &Ranked| ranked.candidate.bytes_per_sample * HAPI_IMAGES;
     let stored = candidates
         .iter()
         .find(|ranked| ranked.candidate.split == Split::None)
@@ -97,7 +152,7 @@ fn hapi_size(candidates: &[Ranked], workload: &Workload) -> Option<usize> {
         let cut = matches!(ranked.candidate.split, Split::Cut(_));
         cut && bytes(ranked) < stored && bytes(ranked) < workload.link_bytes_per_second
     };
-    candidates.iter().position(small)
+    Some(candidates.iter().position(small))
 }
 
 /// Version 3: `T_stream + (I - 1) * max(T_stream, T_train) + T_train`; its serial part is not known for others' machines.

@@ -1,42 +1,50 @@
-//! Planning on measurements from a file, without host or data, so that published measurements can be replayed.
+//! Planning on measurements from a file, without host or data: what `frostline plan --json` printed, or others published.
 
+use super::links::{LinkPoint, over_links};
+use super::policy::unfit;
 use super::{Candidate, Plan, Policy, Stages, Workload};
 use frostline_wire::{Encoding, Split};
 use serde::Deserialize;
 
-/// Measured candidates of one job: seconds and bytes of one iteration each, in the order of execution, the freeze cut last.
+/// Measured candidates of one job, in the order of execution, the freeze cut last. `docs/planning.md` describes the file; what else
+/// stands there, as in the output of `frostline plan --json`, is not looked at.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Simulation {
-    /// What the link moves.
-    pub link_bytes_per_second: f64,
-    /// Samples of an iteration.
-    pub batch: usize,
-    /// Iterations of the job.
-    pub iterations: u64,
-    /// The candidates.
-    pub candidates: Vec<Measured>,
+    link_bytes_per_second: f64,
+    batch: usize,
+    iterations: u64,
+    #[serde(default)]
+    shared_cores: bool,
+    /// Where nothing is known about requests, the first batch is taken to be extracted whole before it travels.
+    #[serde(default = "whole")]
+    request_share: f64,
+    candidates: Vec<Measured>,
 }
 
-/// One candidate of a [`Simulation`].
+/// One candidate: seconds and bytes of an iteration.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Measured {
-    /// `none`, `input` or a cut's name.
-    pub split: Split,
-    /// Seconds of an iteration on the host.
-    pub host_seconds: f64,
-    /// Seconds of an iteration on the trainer.
-    pub trainer_seconds: f64,
-    /// Bytes of an iteration on the link.
-    pub bytes: f64,
+struct Measured {
+    split: Split,
+    #[serde(default)]
+    encoding: Encoding,
+    host_seconds: f64,
+    trainer_seconds: f64,
+    bytes: Option<f64>,
+    bytes_per_sample: Option<f64>,
+}
+
+fn whole() -> f64 {
+    1.0
 }
 
 /// A simulation that makes no sense.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SimulationError {
     /// It is no JSON of this form.
-    #[error("it is no description of a simulation: {0}")]
+    #[error(
+        "it is no description of a simulation: {0}; give what `frostline plan --json` prints, or write one as runtime/trainer/docs/planning.md \
+         describes it"
+    )]
     Json(String),
     /// A figure cannot be.
     #[error("{what} is {value}; it must be {must}")]
@@ -51,9 +59,22 @@ pub enum SimulationError {
     /// Two candidates have the same split.
     #[error("the split '{0}' is there twice")]
     Twice(Split),
-    /// The policy names a split that is not among the candidates, or there are none.
-    #[error("no candidate fits the policy '{0}'")]
-    NoCandidate(String),
+    /// The policy chooses none of the candidates.
+    #[error("no candidate fits the policy '{policy}': {why}")]
+    NoCandidate {
+        /// The policy.
+        policy: String,
+        /// What there is, and what was probably meant.
+        why: String,
+    },
+    /// A split that is to be considered was not measured.
+    #[error("there are no measurements of the split '{split}': {why}")]
+    NotMeasured {
+        /// The split.
+        split: Split,
+        /// What there is.
+        why: String,
+    },
 }
 
 impl Simulation {
@@ -68,6 +89,45 @@ impl Simulation {
         Ok(simulation)
     }
 
+    /// The same over a link that moves this many bytes per second.
+    #[must_use]
+    pub fn over(mut self, link_bytes_per_second: f64) -> Self {
+        self.link_bytes_per_second = link_bytes_per_second;
+        self
+    }
+
+    /// The same with these candidates alone.
+    ///
+    /// # Errors
+    /// [`SimulationError::NotMeasured`].
+    pub fn among(mut self, splits: &[Split]) -> Result<Self, SimulationError> {
+        let missing = |split: &&Split| !self.splits().any(|measured| measured == *split);
+        if let Some(split) = splits.iter().find(missing) {
+            return Err(SimulationError::NotMeasured {
+                split: split.clone(),
+                why: self.what_there_is(split),
+            });
+        }
+        self.candidates
+            .retain(|measured| splits.contains(&measured.split));
+        Ok(self)
+    }
+
+    fn splits(&self) -> impl Iterator<Item = &Split> {
+        self.candidates.iter().map(|measured| &measured.split)
+    }
+
+    fn what_there_is(&self, split: &Split) -> String {
+        let names: Vec<String> = self.splits().map(Split::to_string).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let name = split.to_string();
+        let meant = match frostline_graph::similar(&name, names.iter().copied()).as_slice() {
+            [] => String::new(),
+            similar => format!("did you mean {}? ", similar.join(" or ")),
+        };
+        format!("{meant}there are {}", crate::choice::few(&names))
+    }
+
     fn check(&self) -> Result<(), SimulationError> {
         let figure = |what: String, value: String, must| SimulationError::Figure { what, value, must };
         let positive = |value: f64| value > 0.0 && value.is_finite();
@@ -75,21 +135,32 @@ impl Simulation {
             let value = self.link_bytes_per_second.to_string();
             return Err(figure("link_bytes_per_second".to_owned(), value, "above 0"));
         }
+        if !(positive(self.request_share) && self.request_share <= 1.0) {
+            let value = self.request_share.to_string();
+            return Err(figure("request_share".to_owned(), value, "above 0 and at most 1"));
+        }
         for (what, value) in [("batch", self.batch as u64), ("iterations", self.iterations)] {
             if value == 0 {
                 return Err(figure(what.to_owned(), "0".to_owned(), "at least 1"));
             }
         }
         for (index, candidate) in self.candidates.iter().enumerate() {
+            let of = |what: &str| format!("{what} of the split '{}'", candidate.split);
+            let Some(bytes) = candidate.bytes_of(self.batch) else {
+                return Err(figure(
+                    of("bytes"),
+                    "not there".to_owned(),
+                    "given for an iteration, or as bytes_per_sample",
+                ));
+            };
             let fields = [
                 ("host_seconds", candidate.host_seconds),
                 ("trainer_seconds", candidate.trainer_seconds),
-                ("bytes", candidate.bytes),
+                ("bytes", bytes),
             ];
             for (what, value) in fields {
                 if !(value >= 0.0 && value.is_finite()) {
-                    let what = format!("{what} of the split '{}'", candidate.split);
-                    return Err(figure(what, value.to_string(), "0 or more"));
+                    return Err(figure(of(what), value.to_string(), "0 or more"));
                 }
             }
             let earlier = self.candidates.get(..index).unwrap_or_default();
@@ -106,9 +177,8 @@ impl Simulation {
             batch: self.batch,
             iterations: self.iterations,
             link_bytes_per_second: self.link_bytes_per_second,
-            shared_cores: false,
-            // Nothing is known about requests, so the first batch is taken to be extracted whole before it travels.
-            request_share: 1.0,
+            shared_cores: self.shared_cores,
+            request_share: self.request_share,
         }
     }
 
@@ -117,19 +187,43 @@ impl Simulation {
     /// # Errors
     /// [`SimulationError::NoCandidate`].
     pub fn plan(&self, policy: &Policy) -> Result<Plan, SimulationError> {
-        let candidate = |measured: &Measured| Candidate {
-            split: measured.split.clone(),
-            encoding: Encoding::F32,
+        let plan = self.choose(&self.workload(), policy);
+        plan.ok_or_else(|| SimulationError::NoCandidate {
+            policy: policy.to_string(),
+            why: unfit(policy, self.splits()),
+        })
+    }
+
+    /// What the best split is worth over links of any speed.
+    pub fn over_links(&self) -> Vec<LinkPoint> {
+        over_links(&self.workload(), |workload| self.choose(workload, &Policy::Auto))
+    }
+
+    fn choose(&self, workload: &Workload, policy: &Policy) -> Option<Plan> {
+        let candidates = self.candidates.iter();
+        let candidates = candidates.filter_map(|measured| measured.candidate(workload));
+        Plan::choose(candidates.collect(), workload, policy)
+    }
+}
+
+impl Measured {
+    /// Bytes of an iteration.
+    fn bytes_of(&self, batch: usize) -> Option<f64> {
+        self.bytes.or_else(|| Some(self.bytes_per_sample? * batch as f64))
+    }
+
+    fn candidate(&self, workload: &Workload) -> Option<Candidate> {
+        let bytes = self.bytes_of(workload.batch)?;
+        Some(Candidate {
+            split: self.split.clone(),
+            encoding: self.encoding,
             stages: Stages {
-                host_seconds: measured.host_seconds,
-                link_seconds: measured.bytes / self.link_bytes_per_second,
-                trainer_seconds: measured.trainer_seconds,
+                host_seconds: self.host_seconds,
+                link_seconds: bytes / workload.link_bytes_per_second,
+                trainer_seconds: self.trainer_seconds,
                 upload_seconds: 0.0,
             },
-            bytes_per_sample: measured.bytes / self.batch as f64,
-        };
-        let candidates = self.candidates.iter().map(candidate).collect();
-        Plan::choose(candidates, &self.workload(), policy)
-            .ok_or_else(|| SimulationError::NoCandidate(policy.to_string()))
+            bytes_per_sample: bytes / workload.batch as f64,
+        })
     }
 }

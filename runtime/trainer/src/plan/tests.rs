@@ -110,7 +110,7 @@ fn others_rules_choose_as_published() {
     let workload = workload();
     assert_eq!(chosen("freeze", &workload), "small");
     assert_eq!(chosen("none", &workload), "none");
-    // 20 KB x 100 are fewer than the objects', but more than a second of this link: no cut fits, so the freeze cut.
+    // 20 KB x 2,500 are fewer than the objects', but more than a second of this link: no cut fits, so the freeze cut.
     assert_eq!(chosen("hapi-size", &workload), "small");
     let fast = Workload {
         link_bytes_per_second: 1e8,
@@ -124,6 +124,80 @@ fn others_rules_choose_as_published() {
     );
     assert_eq!(Plan::choose(Vec::new(), &workload, &Policy::Auto), None);
     assert!("".parse::<Policy>().is_err());
+}
+
+#[test]
+fn hapis_sizes_are_those_of_2500_images_whatever_the_batch_is() {
+    let candidates = vec![
+        candidate("none", 0.1, 5.0, 110e3),
+        candidate("early", 1.0, 4.0, 60e3),
+        candidate("small", 4.0, 1.0, 20e3),
+        candidate("smaller", 5.0, 1.0, 10e3),
+    ];
+    // 800 Mbit/s: 100 images of 60 KB travel in a second, 2,500 do not; 2,500 of 20 KB do.
+    let workload = Workload {
+        link_bytes_per_second: 1e8,
+        ..workload()
+    };
+    let plan = Plan::choose(candidates.clone(), &workload, &Policy::HapiSize).unwrap();
+    assert_eq!(plan.chosen().unwrap().candidate.split, Split::from("small"));
+    // Without the objects' size there is nothing to compare with.
+    let cuts = candidates[1..].to_vec();
+    assert_eq!(Plan::choose(cuts, &workload, &Policy::HapiSize), None);
+    let why = unfit(&Policy::HapiSize, &[Split::from("early")]);
+    assert!(why.contains("'none' is not among the candidates"), "{why}");
+}
+
+#[test]
+fn a_mistyped_rule_is_told_which_there_are() {
+    let splits = [Split::None, Split::from("features")];
+    let why = |typed: &str| unfit(&typed.parse().unwrap(), &splits);
+    assert!(
+        why("hapi-sise").starts_with("did you mean hapi-size"),
+        "{}",
+        why("hapi-sise")
+    );
+    assert!(why("Auto").starts_with("did you mean auto?"), "{}", why("Auto"));
+    assert!(
+        why("Features").starts_with("did you mean features?"),
+        "{}",
+        why("Features")
+    );
+    let other = why("zebra");
+    assert!(
+        other.contains("hapi-time") && other.contains("candidates are none, features"),
+        "{other}"
+    );
+}
+
+#[test]
+fn a_fast_link_makes_dividing_worth_less() {
+    let choose = |workload: &Workload| {
+        let mut candidates = network();
+        for candidate in &mut candidates {
+            candidate.stages.link_seconds =
+                candidate.bytes_per_sample * workload.batch as f64 / workload.link_bytes_per_second;
+        }
+        Plan::choose(candidates, workload, &Policy::Auto)
+    };
+    let points = over_links(&workload(), choose);
+    let rates = [points.first().unwrap(), points.last().unwrap()].map(|point| point.bytes_per_second * 8.0);
+    assert!(
+        (rates[0] - 1e6).abs() < 1.0 && (rates[1] - 1e10).abs() < 1e4,
+        "{rates:?}"
+    );
+    let (slow, fast) = (points.first().unwrap(), points.last().unwrap());
+    // On a slow link bytes are all there is: 110 KB an image against 20 KB.
+    assert_eq!(slow.split, Split::from("small"));
+    assert!((slow.speed_up - 5.5).abs() < 0.1, "{slow:?}");
+    // On a fast one the slower tier is: ten batches of 5 s on the trainer and 0.1 s before them, against ten of 3 s and 2 s before them.
+    assert_eq!(fast.split, Split::from("wide"));
+    assert!((fast.speed_up - 50.1 / 32.0).abs() < 0.01, "{fast:?}");
+    assert!(
+        points.iter().all(|point| point.speed_up >= 1.0),
+        "the best is never worse"
+    );
+    assert!(over_links(&workload(), |_| None).is_empty());
 }
 
 #[test]
@@ -182,6 +256,70 @@ fn plans_can_be_replayed_from_a_file() {
     assert_eq!(summary["candidates"][1]["bytes_per_sample"], 1e5);
 }
 
+/// The example of `docs/planning.md`.
+fn documented() -> &'static str {
+    let page = include_str!("../../docs/planning.md");
+    let (_, from) = page.split_once("```json").unwrap();
+    from.split_once("```").unwrap().0
+}
+
+#[test]
+fn the_documented_simulation_is_one() {
+    let simulation = Simulation::parse(documented()).unwrap();
+    let plan = simulation.plan(&Policy::Auto).unwrap();
+    assert_eq!(plan.chosen().unwrap().candidate.split, Split::from("features"));
+    assert!(!simulation.over_links().is_empty());
+}
+
+#[test]
+fn what_a_plan_prints_can_be_planned_again() {
+    let workload = Workload {
+        shared_cores: true,
+        ..workload()
+    };
+    let printed = |plan: &Plan| {
+        let flow = Flow {
+            request_samples: 10,
+            window: 2,
+            ahead: 1,
+        };
+        serde_json::to_value(plan.summary(flow, &workload).unwrap()).unwrap()
+    };
+    let mut candidates = network();
+    candidates[3].encoding = Encoding::F16;
+    let first = printed(&Plan::choose(candidates, &workload, &Policy::Auto).unwrap());
+    let simulation = Simulation::parse(&first.to_string()).unwrap();
+    assert_eq!(simulation.workload(), workload);
+    let again = printed(&simulation.plan(&Policy::Auto).unwrap());
+    assert_eq!(again["split"], first["split"]);
+    for (again, first) in [(&again["candidates"], &first["candidates"])] {
+        for (again, first) in again.as_array().unwrap().iter().zip(first.as_array().unwrap()) {
+            assert_eq!(
+                (&again["split"], &again["encoding"]),
+                (&first["split"], &first["encoding"])
+            );
+            let seconds = |row: &serde_json::Value| row["total_seconds"].as_f64().unwrap();
+            assert!((seconds(again) - seconds(first)).abs() < 1e-9, "{again} {first}");
+        }
+    }
+}
+
+#[test]
+fn a_simulation_takes_another_link_and_fewer_candidates() {
+    let simulation = || Simulation::parse(documented()).unwrap();
+    assert_eq!(simulation().over(2e6).workload().link_bytes_per_second, 2e6);
+    let only = simulation().among(&[Split::None]).unwrap();
+    let plan = only.plan(&Policy::Auto).unwrap();
+    assert_eq!(plan.candidates.len(), 1);
+    let error = simulation().among(&[Split::from("Features")]).unwrap_err();
+    assert!(error.to_string().contains("did you mean features?"), "{error}");
+    let mistyped = simulation().plan(&"hapi-tyme".parse().unwrap()).unwrap_err();
+    assert!(
+        mistyped.to_string().contains("did you mean hapi-time"),
+        "{mistyped}"
+    );
+}
+
 #[test]
 fn impossible_simulations_are_refused() {
     let with = |link: &str, bytes: &str, split: &str| {
@@ -205,9 +343,15 @@ fn impossible_simulations_are_refused() {
         Err(SimulationError::Twice(_))
     ));
     assert!(matches!(Simulation::parse("{"), Err(SimulationError::Json(_))));
+    let without_bytes = with("1", "1", "a").replacen("\"bytes\":1", "\"byte\":1", 1);
+    let error = Simulation::parse(&without_bytes).unwrap_err().to_string();
+    assert!(
+        error.contains("bytes of the split 'none' is not there"),
+        "{error}"
+    );
     let empty = r#"{"link_bytes_per_second":1,"batch":1,"iterations":1,"candidates":[]}"#;
     assert!(matches!(
         Simulation::parse(empty).unwrap().plan(&Policy::Auto),
-        Err(SimulationError::NoCandidate(_))
+        Err(SimulationError::NoCandidate { .. })
     ));
 }

@@ -4,8 +4,10 @@
 mod recent;
 
 use crate::client::Link;
-use crate::plan::{Candidate, Explanation, Layers, Plan, Policy, Summary, Survey, Workload};
-use crate::{Flow, Possible};
+use crate::plan::{
+    Candidate, Explanation, Layers, LinkPoint, Plan, Policy, Summary, Survey, Workload, over_links, unfit,
+};
+use crate::{Flow, Possible, TrainerError};
 use frostline_wire::{Profile, Split};
 use recent::{Bunch, Recent};
 
@@ -138,6 +140,22 @@ impl Planner {
     pub(crate) fn plan(&self) -> Option<Plan> {
         let candidates = self.survey.candidates(&self.possible, &self.workload);
         Plan::choose(candidates, &self.workload, &self.policy)
+    }
+
+    /// Why there is no plan by `policy`.
+    pub(crate) fn unfit(&self, policy: &Policy) -> TrainerError {
+        TrainerError::Policy {
+            policy: policy.to_string(),
+            why: unfit(policy, self.possible.iter().map(|possible| &possible.split)),
+        }
+    }
+
+    /// What the best split is worth over links of any speed, by what is known now.
+    pub(crate) fn over_links(&self) -> Vec<LinkPoint> {
+        over_links(&self.workload, |workload| {
+            let candidates = self.survey.candidates(&self.possible, workload);
+            Plan::choose(candidates, workload, &Policy::Auto)
+        })
     }
 
     /// How to ask for batches at `candidate`. A request travels within a second, so that a lost one costs little and the next batch's first

@@ -9,7 +9,7 @@ pub(crate) use watch::{Late, Watch};
 use crate::choice::{Chosen, Offer};
 use crate::client::{Link, Waits};
 use crate::pipeline::FeedPlan;
-use crate::plan::{Explanation, Layers, Policy, Summary, Workload};
+use crate::plan::{Explanation, Layers, LinkPoint, Policy, Summary, Workload};
 use crate::planner::Planner;
 use crate::retry::may_pass_later;
 use crate::setup::Divided;
@@ -213,9 +213,7 @@ pub async fn plan(job: Job, hosts: impl Into<Hosts>, events: Events) -> Result<P
         reason: format!("'{}', {}", prepared.chosen.split, prepared.chosen.reason),
     })?;
     let started = Instant::now();
-    let unfit = || TrainerError::Policy {
-        policy: job.split.to_string(),
-    };
+    let unfit = || planner.unfit(&job.split);
     let plan = planner.plan().ok_or_else(unfit)?;
     let took = started.elapsed();
     let chosen = plan.chosen().ok_or_else(unfit)?;
@@ -225,6 +223,7 @@ pub async fn plan(job: Job, hosts: impl Into<Hosts>, events: Events) -> Result<P
         explanation: planner.explain(&plan),
         workload: *planner.workload(),
         link: planner.link(),
+        over_links: planner.over_links(),
         seconds: took.as_secs_f64(),
     })
 }
@@ -240,6 +239,8 @@ pub struct Planned {
     pub workload: Workload,
     /// The link as it was measured; with several hosts, all links together.
     pub link: Link,
+    /// What the best split would be worth over links of other speeds; nothing where `none` cannot be.
+    pub over_links: Vec<LinkPoint>,
     /// What choosing took, measuring aside.
     pub seconds: f64,
 }
@@ -250,9 +251,7 @@ pub(crate) fn started(
     policy: &Policy,
     events: &Events,
 ) -> Result<(Chosen, Option<Watch>), TrainerError> {
-    let unfit = || TrainerError::Policy {
-        policy: policy.to_string(),
-    };
+    let unfit = || planner.unfit(policy);
     let plan = planner.plan().ok_or_else(unfit)?;
     let candidate = plan.chosen().ok_or_else(unfit)?.candidate.clone();
     let Explanation { headline, layers, .. } = planner.explain(&plan);

@@ -205,6 +205,8 @@ fn evaluation_takes_the_models_own_labels() {
     );
     let error = evaluated(listing(&["bird/1"]), &classes).unwrap_err();
     assert!(matches!(error, DatasetError::UnknownClass { class, .. } if class == "bird"));
+    let error = evaluated(listing(&["Cat/1"]), &classes).unwrap_err();
+    assert!(error.to_string().contains("did you mean 'cat'?"), "{error}");
     let error = evaluated(
         listing(&["validation/cat/a.txt", "validation/dog/1.jpg"]),
         &classes,

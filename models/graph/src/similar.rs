@@ -1,0 +1,88 @@
+//! Names that a person may have meant.
+
+use std::cmp::Ordering;
+
+/// Names that are shown at most.
+const MOST: usize = 6;
+
+/// How alike two names are that may have been mistaken for each other, of 1: half of their letters lie right.
+const ALIKE: f64 = 0.5;
+
+/// The shortest part of a name that tells it from others.
+const PART: usize = 3;
+
+/// Those of `names` that somebody who wrote `name` may have meant, the likeliest first, at most six: the same but for capitals, then those that
+/// hold it or that it holds, then by the letters to change.
+pub fn similar<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let wanted = name.to_lowercase();
+    let mut found: Vec<(f64, &str)> = names
+        .into_iter()
+        .map(|known| (likeness(&wanted, &known.to_lowercase()), known))
+        .filter(|(likeness, _)| *likeness >= ALIKE)
+        .collect();
+    found.sort_by(|(left, _), (right, _)| right.partial_cmp(left).unwrap_or(Ordering::Equal));
+    found.truncate(MOST);
+    found.into_iter().map(|(_, known)| known).collect()
+}
+
+/// Above 2 for the same name, above 1 where one holds the other, else the share of letters that need not change.
+fn likeness(wanted: &str, known: &str) -> f64 {
+    let alike = strsim::normalized_damerau_levenshtein(wanted, known);
+    if wanted == known {
+        return alike + 2.0;
+    }
+    let (short, long) = if wanted.len() < known.len() {
+        (wanted, known)
+    } else {
+        (known, wanted)
+    };
+    if short.chars().count() >= PART && long.contains(short) {
+        return alike + 1.0;
+    }
+    alike
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CUTS: [&str; 9] = [
+        "stem", "stage1.0", "stage1.1", "stage2.0", "stage2.1", "stage3.0", "mix", "pooled", "features",
+    ];
+
+    #[test]
+    fn capitals_aside_the_same_name_comes_first() {
+        assert_eq!(similar("Features", CUTS), ["features"]);
+        assert_eq!(similar("MIX", CUTS), ["mix"]);
+    }
+
+    #[test]
+    fn a_part_of_a_name_finds_it_and_a_slip_does() {
+        let long = [
+            "/layer4/layer4.0/relu_1/Relu_output_0",
+            "/layer4/layer4.1/relu_1/Relu_output_0",
+            "/fc/Gemm",
+        ];
+        assert_eq!(similar("layer4.1", long)[0], long[1]);
+        assert_eq!(similar("faetures", CUTS)[0], "features");
+        assert_eq!(similar("stage3", CUTS)[0], "stage3.0");
+        assert_eq!(
+            similar("hapi_size", ["auto", "hapi-time", "hapi-size"])[0],
+            "hapi-size"
+        );
+    }
+
+    #[test]
+    fn what_is_like_nothing_finds_nothing() {
+        assert!(similar("zebra", CUTS).is_empty());
+        assert!(similar("", CUTS).is_empty());
+    }
+
+    #[test]
+    fn few_are_named() {
+        let many: Vec<String> = (0..40).map(|index| format!("block{index}")).collect();
+        let found = similar("block", many.iter().map(String::as_str));
+        assert_eq!(found.len(), MOST);
+        assert_eq!(found[0], "block0");
+    }
+}
