@@ -201,9 +201,11 @@ fn other_world(imports: &[String], exports: &[String], detail: &str) -> String {
     }
     if !exports.is_empty() {
         parts.push(format!(
-            "it does not export {}; build it with the crate frostline-guest",
+            "it does not export {}, as a project of `frostline guest new` does",
             exports.join(", ")
         ));
+    } else {
+        parts.push("`frostline guest new` makes a project of this world".to_owned());
     }
     if !detail.is_empty() {
         parts.push(detail.to_owned());

@@ -45,6 +45,11 @@ impl Guest {
         world::imports(self.shared.pre.instance_pre().component())
     }
 
+    /// What it imports that is refused whenever it is called, in a sentence.
+    pub fn refused_import(&self) -> Option<&'static str> {
+        world::loads(self.shared.pre.instance_pre().component()).then_some(world::NO_LOAD)
+    }
+
     /// What a guest of one's own does for `model`, as [`Self::describe_within`] an allowance of the usual [`Limits`].
     ///
     /// # Errors

@@ -26,6 +26,10 @@ const EXPORTS: [&str; 2] = ["describe", "extract"];
 /// newer way of naming which shows only once the module is a component.
 const OWN_MODULES: [&str; 3] = ["$root", "[export]", "cm32p2"];
 
+/// What is said of [`loads`].
+pub(crate) const NO_LOAD: &str = "its `load` of wasi:nn is refused, since hosts take no model bytes from guests: the job's network is there by \
+    load-by-name";
+
 /// The longest name that is repeated, in bytes.
 const NAME: usize = 128;
 /// Foreign imports that are named at most: enough to see which library wants them.
@@ -61,6 +65,25 @@ pub(crate) fn imports(component: &Component) -> Vec<String> {
     needed.map(|(name, _)| name.to_owned()).collect()
 }
 
+/// Whether a component imports `load` of `wasi:nn`, which every call of is refused.
+pub(crate) fn loads(component: &Component) -> bool {
+    let engine = component.engine();
+    let world = component.component_type();
+    world.imports(engine).any(|(name, item)| {
+        let ComponentItem::ComponentInstance(interface) = item.ty else {
+            return false;
+        };
+        interface
+            .exports(engine)
+            .any(|(function, _)| is_load(name, function))
+    })
+}
+
+/// Of any version of `wasi:nn`, also that of core modules.
+fn is_load(interface: &str, function: &str) -> bool {
+    function == "load" && (interface.starts_with("wasi:nn/graph") || interface == "wasi_ephemeral_nn")
+}
+
 fn check_names(engine: &Engine, component: &Component) -> Result<(), SandboxError> {
     let mut names = Names::default();
     for name in imports(component) {
@@ -69,6 +92,7 @@ fn check_names(engine: &Engine, component: &Component) -> Result<(), SandboxErro
     for (name, _) in component.component_type().exports(engine) {
         names.export(name);
     }
+    names.loads = loads(component);
     names.check()
 }
 
@@ -77,6 +101,7 @@ fn check_names(engine: &Engine, component: &Component) -> Result<(), SandboxErro
 pub(crate) struct Names {
     foreign: BTreeSet<String>,
     given: [bool; EXPORTS.len()],
+    loads: bool,
 }
 
 impl Names {
@@ -89,6 +114,7 @@ impl Names {
 
     /// An import of a core module; its names are wit-bindgen's, and tell only where they come from.
     pub(crate) fn import_of_module(&mut self, module: &str, name: &str) {
+        self.loads |= is_load(module, name);
         let known = IMPORTS.contains(&module) || OWN_MODULES.iter().any(|own| module.starts_with(own));
         if !known {
             let (module, name) = (one_line(module, NAME), one_line(name, NAME));
@@ -118,28 +144,31 @@ impl Names {
     pub(crate) fn check(self) -> Result<(), SandboxError> {
         let missing = EXPORTS.iter().zip(self.given).filter(|(_, given)| !given);
         let exports: Vec<String> = missing.map(|(name, _)| (*name).to_owned()).collect();
-        other_world(self.foreign.into_iter().collect(), exports)
+        other_world(self.foreign.into_iter().collect(), exports, self.loads)
     }
 
     /// # Errors
     /// [`SandboxError::OtherWorld`] where an import is foreign.
     pub(crate) fn check_imports(self) -> Result<(), SandboxError> {
-        other_world(self.foreign.into_iter().collect(), Vec::new())
+        other_world(self.foreign.into_iter().collect(), Vec::new(), self.loads)
     }
 }
 
-fn other_world(imports: Vec<String>, exports: Vec<String>) -> Result<(), SandboxError> {
+fn other_world(imports: Vec<String>, exports: Vec<String>, loads: bool) -> Result<(), SandboxError> {
     if imports.is_empty() && exports.is_empty() {
         return Ok(());
     }
     let other_version = imports
         .iter()
         .any(|name| NEAR.iter().any(|near| name.starts_with(near)));
-    let detail = if other_version {
-        format!("this host offers {}", IMPORTS.join(", "))
-    } else {
-        String::new()
-    };
+    let mut detail = Vec::new();
+    if other_version {
+        detail.push(format!("this host offers {}", IMPORTS.join(", ")));
+    }
+    if loads {
+        detail.push(NO_LOAD.to_owned());
+    }
+    let detail = detail.join("; ");
     Err(SandboxError::OtherWorld {
         imports,
         exports,

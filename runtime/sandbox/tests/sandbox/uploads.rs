@@ -33,6 +33,29 @@ async fn a_component_of_another_world_is_told_what_is_too_much_and_what_is_missi
     };
     assert_eq!(imports, &["other:place/sockets@1.2.3"]);
     assert_eq!(exports, &["describe", "extract"]);
+    let text = error.to_string();
+    assert!(text.contains("frostline guest new"), "{text}");
+}
+
+#[tokio::test]
+async fn a_guest_that_would_load_model_bytes_is_told_that_hosts_take_none() {
+    let guest = sandbox().prepare(component_or_skip!("load-bytes")).await.unwrap();
+    assert!(guest.refused_import().unwrap().contains("load-by-name"));
+    let guest = sandbox().prepare(component_or_skip!("prefix")).await.unwrap();
+    assert_eq!(guest.refused_import(), None);
+}
+
+/// A core module that imports `load`, as those do that were written for other hosts.
+#[tokio::test]
+async fn a_module_of_another_wasi_nn_is_told_what_it_cannot_have() {
+    let module = b"\0asm\x01\0\0\0\x01\x04\x01\x60\0\0\x02\x1a\x01\x11wasi_ephemeral_nn\x04load\0\0";
+    let text = refused(module).await.to_string();
+    assert!(
+        text.contains("wasi_ephemeral_nn.load")
+            && text.contains("load-by-name")
+            && text.contains("guest new"),
+        "{text}"
+    );
 }
 
 #[tokio::test]
