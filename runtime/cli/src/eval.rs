@@ -33,7 +33,7 @@ pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Re
         "cpu"
     };
     let connection = Connection::open(flags.host.access(), &job.root, device).await?;
-    let events = Arc::new(|event| warn(&event));
+    let events = Arc::new(move |event| warn(&event, json));
     let result = evaluate(job, connection.hosts()?, events, stop.clone()).await;
     connection.close().await;
     let evaluation = result?;

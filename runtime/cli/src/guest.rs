@@ -2,7 +2,7 @@
 
 use crate::arguments::{Guest, RemoteHost};
 use crate::authoring;
-use crate::output::{bytes, print_json, print_table};
+use crate::output::{bytes, meant, print_each, print_json, print_table};
 use anyhow::{Context, Result, bail};
 use frostline_wire::GuestInfo;
 
@@ -34,7 +34,7 @@ pub(crate) async fn run(command: Guest, json: bool) -> Result<()> {
         Guest::List { host } => show(&host.access().client()?.guests().await?, json)?,
         Guest::Remove { name, host } => {
             if !host.access().client()?.remove_guest(&name).await? {
-                bail!(absent(&name, &host));
+                bail!(absent(&name, &host).await?);
             }
             if json {
                 print_json(&serde_json::json!({ "name": name, "removed": true }))?;
@@ -45,22 +45,25 @@ pub(crate) async fn run(command: Guest, json: bool) -> Result<()> {
         Guest::Show { name, host } => match host.access().client()?.guest(&name).await? {
             Some(guest) if json => print_json(&guest)?,
             Some(guest) => show(&[guest], false)?,
-            None => bail!(absent(&name, &host)),
+            None => bail!(absent(&name, &host).await?),
         },
     }
     Ok(())
 }
 
-fn absent(name: &str, host: &RemoteHost) -> String {
-    format!(
-        "there is no guest '{name}' on {}; `frostline guest list` shows those there are",
-        host.host
-    )
+async fn absent(name: &str, host: &RemoteHost) -> Result<String> {
+    let guests = host.access().client()?.guests().await?;
+    let known: Vec<String> = guests.into_iter().map(|guest| guest.name).collect();
+    Ok(format!(
+        "there is no guest '{name}' on {}{}; `frostline guest list` shows those there are",
+        host.host,
+        meant(name, &known)
+    ))
 }
 
 fn show(guests: &[GuestInfo], json: bool) -> Result<()> {
     if json {
-        return Ok(print_json(&guests)?);
+        return Ok(print_each(guests)?);
     }
     let row = |guest: &GuestInfo| {
         vec![

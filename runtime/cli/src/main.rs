@@ -5,6 +5,7 @@ mod arenas;
 mod arguments;
 mod authoring;
 mod eval;
+mod failure;
 mod guest;
 mod host;
 mod man;
@@ -18,15 +19,17 @@ mod train;
 
 use arguments::{Arguments, Authoring, Command, Guest};
 use clap::{CommandFactory, Parser};
+use failure::INTERRUPTED;
 use std::process::ExitCode;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
-/// What a shell shows for a command ended by Ctrl-C: 128 plus the signal's number.
-const INTERRUPTED: u8 = 130;
-
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return failure::not_understood(&error),
+    };
+    let json = arguments.json;
     // Before anything else is started in a process that is to do only this.
     if let Command::CompileGuest(flags) = &arguments.command {
         return flags.compiler().run();
@@ -37,10 +40,7 @@ fn main() -> ExitCode {
     start_log(&arguments);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("error: cannot start: {error}");
-            return ExitCode::FAILURE;
-        }
+        Err(error) => return failure::ended(&anyhow::Error::new(error).context("cannot start"), false, json),
     };
     let stop = CancellationToken::new();
     let result = runtime.block_on(async {
@@ -51,19 +51,13 @@ fn main() -> ExitCode {
     runtime.shutdown_background();
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {}", one_line(&error));
-            if stop.is_cancelled() {
-                ExitCode::from(INTERRUPTED)
-            } else {
-                ExitCode::FAILURE
-            }
-        }
+        Err(error) => failure::ended(&error, stop.is_cancelled(), json),
     }
 }
 
 async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<()> {
     let json = arguments.json;
+    tracing::debug!(version = env!("CARGO_PKG_VERSION"), "started");
     match arguments.command {
         Command::Train(flags) => train::run(flags, json, stop).await,
         Command::Plan(flags) => plan::run(flags, json, stop).await,
@@ -92,7 +86,7 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
     }
 }
 
-/// Logs go to standard error: warnings by default, JSON lines with `--json` on a host.
+/// Logs go to standard error: warnings by default, JSON lines with `--json`, in colours only on a terminal.
 fn start_log(arguments: &Arguments) {
     let level = match (arguments.verbose, &arguments.command) {
         (0, Command::Serve(_)) => "warn,frostline_server=info",
@@ -105,6 +99,7 @@ fn start_log(arguments: &Arguments) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_ansi(output::colours())
         .with_writer(std::io::stderr);
     if arguments.json {
         log.json().init()
@@ -130,34 +125,5 @@ async fn stop_on_signal(stop: CancellationToken) {
             std::process::exit(i32::from(INTERRUPTED));
         }
         stop.cancel();
-    }
-}
-
-/// An error and its causes in one line, each said once.
-fn one_line(error: &anyhow::Error) -> String {
-    let mut line = String::new();
-    for cause in error.chain() {
-        let text = cause.to_string().replace('\n', " ");
-        if line.contains(&text) {
-            continue;
-        }
-        if !line.is_empty() {
-            line.push_str(": ");
-        }
-        line.push_str(&text);
-    }
-    line
-}
-
-#[cfg(test)]
-mod tests {
-    use anyhow::Context;
-
-    #[test]
-    fn errors_fit_a_line_and_say_nothing_twice() {
-        let error = Err::<(), _>(anyhow::anyhow!("disk\nfull"))
-            .context("cannot write: disk full")
-            .unwrap_err();
-        assert_eq!(super::one_line(&error), "cannot write: disk full");
     }
 }

@@ -1,18 +1,23 @@
 //! `frostline model`.
 
 use crate::arguments::{HostFlags, Model as Command};
-use crate::output::{bytes, print_json, print_table};
+use crate::output::{bytes, meant, print_each, print_json, print_table};
 use crate::train::read_model;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use frostline_wire::{CutInfo, ModelInfo};
 use serde::Serialize;
+use sha2::{Digest, Sha256};
 use std::path::Path;
 
 /// What is shown of a model, wherever it lies.
 #[derive(Serialize)]
 struct Shown {
     name: String,
+    /// Of the file, or of what the host holds.
     sha256: String,
+    /// Of a file: what a host shows it by. A model is held as one file written our way, which another exporter's file is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host_sha256: Option<String>,
     input: String,
     input_shape: Vec<usize>,
     cuts: Vec<CutInfo>,
@@ -31,6 +36,9 @@ pub(crate) async fn run(command: Command, json: bool) -> Result<()> {
         return Ok(print_json(&shown)?);
     }
     println!("{}  sha256:{}", shown.name, shown.sha256);
+    if let Some(held) = shown.host_sha256.filter(|held| *held != shown.sha256) {
+        println!("where a host holds it  sha256:{held}");
+    }
     println!("input {} {:?}\n", shown.input, shown.input_shape);
     let row = |cut: &CutInfo| {
         let shape = cut
@@ -57,7 +65,7 @@ pub(crate) async fn run(command: Command, json: bool) -> Result<()> {
 
 fn list(models: &[ModelInfo], json: bool) -> Result<()> {
     if json {
-        return Ok(print_json(&models)?);
+        return Ok(print_each(models)?);
     }
     let row = |model: &ModelInfo| {
         vec![
@@ -78,6 +86,7 @@ fn list(models: &[ModelInfo], json: bool) -> Result<()> {
 
 fn read(file: &Path) -> Result<Shown> {
     let model = read_model(file)?;
+    let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let network = model.network()?;
     let cut = |cut: &frostline_graph::Cut| CutInfo {
         name: cut.name.clone(),
@@ -87,7 +96,8 @@ fn read(file: &Path) -> Result<Shown> {
     };
     Ok(Shown {
         name: file.display().to_string(),
-        sha256: model.sha256()?,
+        sha256: hex::encode(Sha256::digest(&bytes)),
+        host_sha256: Some(model.sha256()?),
         input: network.input.name.clone(),
         input_shape: network.input.shape.dims().to_vec(),
         cuts: network.cuts.iter().map(cut).collect(),
@@ -95,12 +105,23 @@ fn read(file: &Path) -> Result<Shown> {
 }
 
 async fn ask(url: &str, flags: &HostFlags, name: &str) -> Result<Shown> {
-    let Some(model) = flags.access().client()?.model(name).await? else {
-        bail!("there is no model '{name}' on {url}; `train` uploads one under the file's name");
+    let client = flags.access().client()?;
+    let Some(model) = client.model(name).await? else {
+        let known: Vec<String> = client
+            .models()
+            .await?
+            .into_iter()
+            .map(|model| model.name)
+            .collect();
+        bail!(
+            "there is no model '{name}' on {url}{}; `frostline model list` shows those there are",
+            meant(name, &known)
+        );
     };
     Ok(Shown {
         name: model.name,
         sha256: model.sha256,
+        host_sha256: None,
         input: model.input,
         input_shape: model.input_shape,
         cuts: model.cuts,

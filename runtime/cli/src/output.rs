@@ -18,6 +18,34 @@ pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
     stdout.flush()
 }
 
+/// Prints a JSON object a line for each of `values`.
+pub(crate) fn print_each(values: &[impl Serialize]) -> io::Result<()> {
+    values.iter().try_for_each(print_json)
+}
+
+/// Whether standard error is to be in colours: for people who look at it, unless they ask for none (no-color.org).
+pub(crate) fn colours() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// A time for people, in UTC; JSON has the seconds since 1970 as they are.
+pub(crate) fn time(seconds: u64) -> String {
+    let at = i64::try_from(seconds).ok();
+    let at = at.and_then(|seconds| chrono::DateTime::from_timestamp(seconds, 0));
+    at.map_or_else(
+        || seconds.to_string(),
+        |at| at.format("%Y-%m-%d %H:%M:%S").to_string(),
+    )
+}
+
+/// What somebody who wrote `name` may have meant of `known`, as the part of a sentence.
+pub(crate) fn meant(name: &str, known: &[String]) -> String {
+    match frostline_graph::similar(name, known.iter().map(String::as_str)).as_slice() {
+        [] => String::new(),
+        similar => format!(" (did you mean {}?)", similar.join(" or ")),
+    }
+}
+
 /// Prints rows as a table with aligned columns; numbers, as told by `right`, are aligned right.
 pub(crate) fn print_table(header: &[&str], right: &[bool], rows: &[Vec<String>]) -> io::Result<()> {
     let width = |column: usize| {
@@ -70,7 +98,7 @@ pub(crate) fn bytes(count: u64) -> String {
 }
 
 /// Says on standard error what may matter, for commands that show no other events.
-pub(crate) fn warn(event: &Event) {
+pub(crate) fn warn(event: &Event, json: bool) {
     let matters = matches!(
         event,
         Event::Host { .. }
@@ -79,7 +107,12 @@ pub(crate) fn warn(event: &Event) {
             | Event::Warning { .. }
             | Event::BadSample { .. }
     );
-    if let Some(line) = text(event).filter(|_| matters) {
+    if !matters {
+        return;
+    }
+    if json {
+        eprintln!("{}", serde_json::to_string(event).unwrap_or_default());
+    } else if let Some(line) = text(event) {
         eprintln!("{line}");
     }
 }
@@ -183,7 +216,7 @@ impl Reporter {
     /// Shows one event. Output that cannot be written is dropped: the job's result does not depend on it.
     pub(crate) fn show(&self, event: &Event) {
         if self.json && self.beside {
-            return warn(event);
+            return warn(event, true);
         }
         if self.json {
             if !matches!(event, Event::Uploading { .. }) {
@@ -196,7 +229,7 @@ impl Reporter {
             bar.follow(event);
         }
         if self.beside {
-            bar.shown.suspend(|| warn(event));
+            bar.shown.suspend(|| warn(event, false));
         } else if let Some(line) = text(event) {
             bar.shown.suspend(|| println!("{line}"));
         }
@@ -381,7 +414,13 @@ fn by_use(received: &Received) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::bytes;
+    use super::{bytes, time};
+
+    #[test]
+    fn times_read_well() {
+        assert_eq!(time(1_795_324_200), "2026-11-22 05:10:00");
+        assert_eq!(time(u64::MAX), u64::MAX.to_string());
+    }
 
     #[test]
     fn bytes_read_well() {

@@ -3,24 +3,24 @@
 use crate::arguments::Plan as Flags;
 use crate::host::{Connection, data_url};
 use crate::output::{Reporter, bytes, print_json, print_table};
+use crate::plot;
 use crate::train::{last_cut_before_head, read_model};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use frostline_trainer::{
-    Explanation, Flow, Guest, Job, Link, Planned, Policy, Simulation, Summary, SummaryRow,
+    Explanation, Flow, Guest, Job, Link, LinkPoint, Planned, Simulation, Summary, SummaryRow,
 };
 use frostline_wire::Split;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> Result<()> {
-    let policy: Policy = flags.policy.parse()?;
     if let Some(file) = &flags.simulate {
-        return simulate(file, &policy, json);
+        return simulate(file, &flags, json);
     }
     let mut job = job(&flags)?;
-    job.split = policy;
+    let name = job.model_name.clone();
     let connection = Connection::open(flags.host.access(), &job.root, &flags.compute.device).await?;
     job.shared_cores = connection.is_embedded();
     let reporter = Arc::new(Reporter::beside(json));
@@ -36,7 +36,41 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     };
     reporter.finish();
     connection.close().await;
-    show(&planned?, json)
+    let planned = planned?;
+    show(&planned, json)?;
+    draw(&flags, &name, &planned.summary, &planned.over_links, json)
+}
+
+/// Draws what the best split is worth over links of any speed, where a figure is asked for.
+fn draw(flags: &Flags, name: &str, summary: &Summary, points: &[LinkPoint], json: bool) -> Result<()> {
+    let Some(file) = &flags.plot else {
+        return Ok(());
+    };
+    if points.is_empty() {
+        bail!(
+            "there is no speed-up to draw: the split 'none', which it is over, is not among the candidates"
+        );
+    }
+    let place = if summary.shared_cores {
+        ", host and trainer on the same cores"
+    } else {
+        ""
+    };
+    let subtitle = format!(
+        "batches of {}{place}; measured once, planned anew for every link",
+        summary.batch
+    );
+    let figure = plot::links(
+        &format!("{name}: what pushdown is worth by the link's speed"),
+        &subtitle,
+        points,
+        summary.link_bytes_per_second,
+    );
+    std::fs::write(file, figure).with_context(|| format!("cannot write the figure to {}", file.display()))?;
+    if !json {
+        println!("figure written to {}", file.display());
+    }
+    Ok(())
 }
 
 /// A plan with the link it was made for, and how long choosing took once everything was measured.
@@ -67,36 +101,45 @@ impl From<Link> for PrintedLink {
     }
 }
 
-/// Plans on published measurements, without host or data.
-fn simulate(file: &Path, policy: &Policy, json: bool) -> Result<()> {
+/// Plans on measurements from a file, without host or data.
+fn simulate(file: &Path, flags: &Flags, json: bool) -> Result<()> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let simulation = Simulation::parse(&text).with_context(|| format!("cannot use {}", file.display()))?;
-    let plan = simulation.plan(policy)?;
-    let explanation = plan.explain(&simulation.workload());
+    let cannot = || format!("cannot use {}", file.display());
+    let mut simulation = Simulation::parse(&text).with_context(cannot)?;
+    if let Some(link) = flags.link_bytes_per_second {
+        simulation = simulation.over(link);
+    }
+    if let Some(candidates) = candidates(flags) {
+        simulation = simulation.among(&candidates).with_context(cannot)?;
+    }
+    let plan = simulation.plan(&flags.policy).with_context(cannot)?;
+    let workload = simulation.workload();
     let flow = Flow {
-        request_samples: simulation.batch,
+        request_samples: (workload.batch as f64 * workload.request_share).round() as usize,
         window: 1,
         ahead: 1,
     };
-    let summary = plan
-        .summary(flow, &simulation.workload())
-        .context("there are no candidates")?;
+    let summary = plan.summary(flow, &workload).context("there are no candidates")?;
     if json {
-        return Ok(print_json(&summary)?);
+        print_json(&summary)?;
+    } else {
+        print_plan(&summary, &plan.explain(&workload))?;
+        println!();
     }
-    print_plan(&summary, &explanation)
+    let name = file.file_stem().unwrap_or_default().to_string_lossy();
+    draw(flags, &name, &summary, &simulation.over_links(), json)
+}
+
+fn candidates(flags: &Flags) -> Option<Vec<Split>> {
+    let named = || flags.candidates.iter().map(|name| Split::from(name.as_str()));
+    (!flags.candidates.is_empty()).then(|| named().collect())
 }
 
 fn job(flags: &Flags) -> Result<Job> {
-    let needed = |value: Option<PathBuf>, flag: &str| {
-        value.with_context(|| format!("{flag} is needed, unless --simulate is there"))
+    let (Some(file), Some(data)) = (&flags.model, &flags.data) else {
+        bail!("--model and --data are needed, unless --simulate is there");
     };
-    let file = needed(flags.model.clone(), "--model")?;
-    let data = flags
-        .data
-        .as_deref()
-        .context("--data is needed, unless --simulate is there")?;
-    let model = read_model(&file)?;
+    let model = read_model(file)?;
     let freeze = match &flags.training.freeze {
         Some(cut) => cut.clone(),
         None => last_cut_before_head(&model)?,
@@ -115,12 +158,8 @@ fn job(flags: &Flags) -> Result<Job> {
     job.device = flags.compute.device.parse()?;
     job.threads = flags.compute.threads;
     job.link_bytes_per_second = flags.link_bytes_per_second;
-    let candidates: Vec<Split> = flags
-        .candidates
-        .iter()
-        .map(|name| Split::from(name.as_str()))
-        .collect();
-    job.candidates = (!candidates.is_empty()).then_some(candidates);
+    job.candidates = candidates(flags);
+    job.split = flags.policy.clone();
     Ok(job)
 }
 
@@ -150,6 +189,15 @@ fn show(planned: &Planned, json: bool) -> Result<()> {
         planned.workload.iterations,
         planned.workload.batch,
         planned.seconds * 1e3
+    );
+    let Summary {
+        request_samples,
+        window,
+        batches_ahead,
+        ..
+    } = &planned.summary;
+    println!(
+        "requests of {request_samples} images, {window} open at once; {batches_ahead} batches extracted ahead"
     );
     Ok(())
 }
@@ -193,9 +241,5 @@ fn print_plan(summary: &Summary, explanation: &Explanation) -> Result<()> {
         &[false, false, true, true, true, true, true, false, true, false],
         &rows,
     )?;
-    println!(
-        "\nrequests of {} images, {} open at once; {} batches extracted ahead",
-        summary.request_samples, summary.window, summary.batches_ahead
-    );
     Ok(())
 }

@@ -43,7 +43,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     connection.close().await;
     let studied = studied?;
     if let Some(file) = &flags.plot {
-        std::fs::write(file, plot::svg(&name, &studied))
+        std::fs::write(file, plot::cuts(&name, &studied))
             .with_context(|| format!("cannot write the figure to {}", file.display()))?;
     }
     if json {
@@ -67,7 +67,7 @@ fn show(name: &str, study: &HostStudy) -> Result<()> {
         ..
     } = &profile.place;
     println!("{name} up to {}", study.freeze);
-    println!("on {machine}, {device}, {library}, {lanes} lanes of {threads_per_lane} threads");
+    println!("on {machine}, {device}, {library}; lanes: {lanes}, threads of each: {threads_per_lane}");
     println!(
         "an object: {} (mean of {}), read in {:.1} ms, decoded in {:.1} ms on one thread; its pixels: {}",
         bytes(study.object_bytes),
@@ -105,8 +105,16 @@ fn table(study: &HostStudy, encodings: &[String]) -> io::Result<()> {
     let alone = |cut: &CutProfile| cut.compute.at(BATCH) / BATCH;
     let all = study.profile.cuts.last().map_or(1.0, alone);
     let mut header = vec!["CUT", "SHAPE", "KB"];
-    header.extend(encodings.iter().map(String::as_str));
-    header.extend(["MS AN IMAGE", "OWN", "SHARE", "ALL BUSY", "MB", "MB AN IMAGE"]);
+    let encoded: Vec<String> = encodings.iter().map(|name| format!("KB AS {name}")).collect();
+    header.extend(encoded.iter().map(String::as_str));
+    header.extend([
+        "MS AN IMAGE",
+        "OWN MS",
+        "SHARE",
+        "ALL BUSY",
+        "MEMORY MB",
+        "AND AN IMAGE",
+    ]);
     let right: Vec<bool> = (0..header.len()).map(|column| column > 1).collect();
     let mut before = 0.0;
     let mut rows = Vec::new();

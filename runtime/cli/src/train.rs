@@ -45,7 +45,7 @@ fn job(flags: &Train) -> Result<Job> {
         guest(flags.guest.as_deref(), flags.parameters.as_deref())?,
         flags.out.clone(),
     );
-    job.split = flags.split.parse()?;
+    job.split = flags.split.clone();
     job.encoding = flags.training.encoding.fixed();
     job.layout = flags.inputs.layout.into();
     job.validation_share = flags.training.validation;

@@ -7,6 +7,9 @@
     clippy::indexing_slicing
 )]
 
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 fn frostline(arguments: &[&str]) -> Output {
@@ -116,4 +119,194 @@ fn every_command_has_a_manual_page_of_its_own() {
         page("frostline-lanes.1").is_err(),
         "what nobody types has no page"
     );
+}
+
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+fn backbone() -> String {
+    repository("models/zoo/demo/backbone.onnx")
+        .to_str()
+        .unwrap()
+        .to_owned()
+}
+
+/// The object on standard error of a command that failed.
+fn failure(output: &Output) -> Value {
+    serde_json::from_slice(&output.stderr).unwrap_or_else(|_| panic!("{output:?}"))
+}
+
+#[test]
+fn with_json_errors_are_objects_too() {
+    let failed = frostline(&["eval", "--json", "--model", "nowhere.onnx", "--data", "."]);
+    assert_eq!(failed.status.code(), Some(1));
+    let said = failure(&failed);
+    assert_eq!((&said["kind"], &said["code"]), (&"failed".into(), &1.into()));
+    assert!(said["error"].as_str().unwrap().contains("nowhere.onnx"), "{said}");
+
+    let typed = frostline(&["train", "--json", "--modle", "x"]);
+    assert_eq!(typed.status.code(), Some(2));
+    let said = failure(&typed);
+    assert_eq!((&said["kind"], &said["code"]), (&"usage".into(), &2.into()));
+    assert!(said["error"].as_str().unwrap().contains("--modle"), "{said}");
+    assert!(said["hint"].as_str().unwrap().contains("--model"), "{said}");
+    assert!(frostline(&["--json", "--help"]).status.success());
+}
+
+#[test]
+fn the_exit_codes_are_documented() {
+    let help = String::from_utf8(frostline(&["--help"]).stdout).unwrap();
+    for line in ["  1    it failed", "  2    the command line", "  130  it was"] {
+        assert!(help.contains(line), "{help}");
+    }
+}
+
+#[test]
+fn a_models_sha256_is_the_files() {
+    let file = backbone();
+    let hash = hex::encode(Sha256::digest(std::fs::read(&file).unwrap()));
+    let shown = frostline(&["model", "show", &file]);
+    let text = String::from_utf8(shown.stdout).unwrap();
+    assert!(text.starts_with(&format!("{file}  sha256:{hash}\n")), "{text}");
+    let shown = frostline(&["model", "show", "--json", &file]);
+    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!(shown["sha256"], hash);
+    assert_eq!(shown["host_sha256"].as_str().unwrap().len(), 64);
+}
+
+#[test]
+fn a_log_that_no_terminal_shows_has_no_colours() {
+    let logged = frostline(&["-vv", "model", "show", &backbone()]);
+    let log = String::from_utf8(logged.stderr).unwrap();
+    assert!(log.contains("started") && !log.contains('\x1b'), "{log:?}");
+}
+
+#[test]
+fn a_compiler_without_the_target_is_found_before_anything_is_compiled() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let script = |name: &str, text: &str| {
+        std::fs::write(path(name), format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(path(name), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    };
+    // As rustc answers where the target is not installed: with the folder it would be in.
+    script("rustc", "echo /nowhere/wasm32-unknown-unknown/lib");
+    script("cargo", &format!("touch {}", path("compiled").display()));
+    std::fs::write(path("Cargo.toml"), "").unwrap();
+    let built = Command::new(env!("CARGO_BIN_EXE_frostline"))
+        .args(["guest", "build"])
+        .arg(folder.path())
+        .env("RUSTC", path("rustc"))
+        .env("CARGO", path("cargo"))
+        .output()
+        .unwrap();
+    assert_eq!(built.status.code(), Some(1));
+    let error = String::from_utf8(built.stderr).unwrap();
+    assert!(
+        error.contains("rustup target add wasm32-unknown-unknown"),
+        "{error}"
+    );
+    assert!(!path("compiled").exists());
+}
+
+#[test]
+fn a_guest_that_made_nothing_of_any_sample_has_failed() {
+    let (guest, photos) = (
+        repository("guest/prefix/prefix.wasm"),
+        repository("models/zoo/demo/photos"),
+    );
+    let run = |keys: &str| {
+        let (guest, photos, model) = (guest.to_str().unwrap(), photos.to_str().unwrap(), backbone());
+        frostline(&[
+            "guest", "run", guest, "--data", photos, "--keys", keys, "--model", &model, "--json",
+        ])
+    };
+    let none = run("no/such.jpg,nor/this.jpg");
+    assert_eq!(none.status.code(), Some(1), "{none:?}");
+    assert!(
+        failure(&none)["error"]
+            .as_str()
+            .unwrap()
+            .contains("not one of the 2 samples")
+    );
+    let report: Value = serde_json::from_slice(&none.stdout).unwrap();
+    assert_eq!(report["failed"].as_array().unwrap().len(), 2);
+    assert_eq!(run("no/such.jpg,train/cat/00.jpg").status.code(), Some(0));
+}
+
+/// Two splits of a job: on 8 Mbit/s the cut is the better one, on 8 Gbit/s none is.
+const MEASURED: &str = r#"{"link_bytes_per_second":1e6,"batch":10,"iterations":8,"candidates":[
+    {"split":"none","host_seconds":0.1,"trainer_seconds":1,"bytes":9e6},
+    {"split":"features","host_seconds":1.5,"trainer_seconds":0.5,"bytes":1e6}]}"#;
+
+#[test]
+fn a_simulation_takes_every_flag_or_refuses_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("measured.json");
+    std::fs::write(&file, MEASURED).unwrap();
+    let plan = |flags: &[&str]| {
+        frostline(&[&["plan", "--json", "--simulate", file.to_str().unwrap()], flags].concat())
+    };
+    let split = |flags: &[&str]| {
+        let planned = plan(flags);
+        let object: Value = serde_json::from_slice(&planned.stdout).unwrap_or_else(|_| panic!("{planned:?}"));
+        object["split"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(split(&[]), "features");
+    assert_eq!(split(&["--link-bytes-per-second", "1e9"]), "none");
+    assert_eq!(split(&["--candidates", "none"]), "none");
+    for flags in [
+        &["--batch", "64"][..],
+        &["--epochs", "2"],
+        &["--encoding", "f16"],
+        &["--freeze", "features"],
+        &["--validation", "0.2"],
+        &["--layout", "objects"],
+        &["--device", "cpu"],
+        &["--threads", "2"],
+        &["--link-bytes-per-second", "0"],
+    ] {
+        let refused = plan(flags);
+        assert_eq!(refused.status.code(), Some(2), "{flags:?}: {refused:?}");
+        assert!(failure(&refused)["error"].as_str().unwrap().contains(flags[0]));
+    }
+    for (flags, meant) in [
+        (["--policy", "hapi-sise"], "did you mean hapi-size"),
+        (["--candidates", "Features"], "did you mean features"),
+    ] {
+        let mistyped = plan(&flags);
+        assert_eq!(mistyped.status.code(), Some(1));
+        let said = failure(&mistyped);
+        assert!(said["error"].as_str().unwrap().contains(meant), "{said}");
+    }
+    let figure = folder.path().join("links.svg");
+    assert_eq!(split(&["--plot", figure.to_str().unwrap()]), "features");
+    let figure = std::fs::read_to_string(figure).unwrap();
+    assert!(figure.contains("best split: features") && figure.contains("best split: none"));
+    let alone = plan(&["--candidates", "features", "--plot", "unused.svg"]);
+    assert!(failure(&alone)["error"].as_str().unwrap().contains("'none'"));
+    assert_eq!(
+        plan(&["--candidates", "features", "--policy", "hapi-size"])
+            .status
+            .code(),
+        Some(1)
+    );
+}
+
+#[test]
+fn a_name_in_other_letters_is_suggested() {
+    for (arguments, code, meant) in [
+        (&["train", "--encoding", "F16"][..], 2, "did you mean f16"),
+        (
+            &["admin", "quota", "set", "acme", "runing=2"],
+            2,
+            "did you mean running",
+        ),
+    ] {
+        let refused = frostline(arguments);
+        let text = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(code), "{text}");
+        assert!(text.contains(meant), "{text}");
+    }
 }

@@ -1,3 +1,4 @@
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -26,6 +27,27 @@ pub struct Finished {
     pub stdout: String,
     /// What it printed on standard error.
     pub stderr: String,
+}
+
+impl Finished {
+    /// The objects it printed, one a line.
+    ///
+    /// # Errors
+    /// When a line is no JSON.
+    pub fn objects(&self) -> serde_json::Result<Vec<Value>> {
+        self.stdout.lines().map(serde_json::from_str).collect()
+    }
+
+    /// What a command with `--json` says went wrong: the object on standard error that has an `error`.
+    pub fn failure(&self) -> Option<Value> {
+        let objects = self
+            .stderr
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok());
+        objects
+            .filter(|object: &Value| object.get("error").is_some())
+            .last()
+    }
 }
 
 impl From<Output> for Finished {

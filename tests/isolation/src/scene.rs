@@ -69,7 +69,7 @@ impl Scene {
         Ok(scene)
     }
 
-    /// What `frostline admin <arguments>` answers.
+    /// What `frostline admin <arguments>` answers: the first of its objects.
     ///
     /// # Errors
     /// When it fails, with its own words.
@@ -84,7 +84,8 @@ impl Scene {
         if run.code != Some(0) {
             bail!("frostline admin {}: {}", arguments.join(" "), run.stderr);
         }
-        serde_json::from_str(&run.stdout).context(run.stdout)
+        let objects = run.objects().with_context(|| run.stdout.clone())?;
+        objects.into_iter().next().context("no answer")
     }
 
     /// A tenant's client, with connections of its own.

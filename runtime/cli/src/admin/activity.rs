@@ -2,7 +2,7 @@
 
 use super::client::AdminClient;
 use super::confirm;
-use crate::output::{bytes, print_json, print_table};
+use crate::output::{bytes, print_each, print_json, print_table, time};
 use anyhow::Result;
 use frostline_wire::{Activity, AuditEntry, TenantActivity};
 use std::io::{IsTerminal, Write};
@@ -64,7 +64,7 @@ pub(super) async fn audit(
         .unwrap_or_default();
     let entries: Vec<AuditEntry> = client.get(&format!("/v1/audit?limit={limit}{tenant}")).await?;
     if json {
-        return Ok(entries.iter().try_for_each(print_json)?);
+        return Ok(print_each(&entries)?);
     }
     let row = |entry: &AuditEntry| {
         let AuditEntry {
@@ -75,7 +75,7 @@ pub(super) async fn audit(
             detail,
         } = entry;
         vec![
-            at.to_string(),
+            time(*at),
             who.clone(),
             what.clone(),
             tenant.clone(),
@@ -84,8 +84,8 @@ pub(super) async fn audit(
     };
     let rows: Vec<Vec<String>> = entries.iter().map(row).collect();
     print_table(
-        &["AT", "WHO", "WHAT", "TENANT", "DETAIL"],
-        &[true, false, false, false, false],
+        &["AT (UTC)", "WHO", "WHAT", "TENANT", "DETAIL"],
+        &[false; 5],
         &rows,
     )?;
     Ok(())

@@ -98,7 +98,7 @@ impl AdminClient {
             return Ok(answer);
         }
         match serde_json::from_slice::<ErrorBody>(&answer) {
-            Ok(error) => bail!("{error}"),
+            Ok(error) => Err(error.into()),
             Err(_) => bail!("the host answered {status}"),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::client::AdminClient;
 use crate::arguments::Quota;
-use crate::output::{print_json, print_table};
+use crate::output::{print_each, print_table};
 use anyhow::Result;
 use frostline_wire::{QuotaChange, QuotaInfo, QuotaUnit};
 
@@ -16,7 +16,7 @@ pub(super) async fn run(client: &AdminClient, command: Quota, json: bool) -> Res
         }
     };
     if json {
-        return Ok(print_json(&quota)?);
+        return Ok(print_each(&quota)?);
     }
     let row = |info: &QuotaInfo| {
         let shown = |value: u64| match info.key.unit() {

@@ -4,7 +4,7 @@ use super::client::AdminClient;
 use super::{confirm, done};
 use crate::arguments::Tenant;
 use crate::host::data_url;
-use crate::output::{print_json, print_table};
+use crate::output::{print_each, print_json, print_table, time};
 use anyhow::Result;
 use frostline_wire::{GivenToken, NewTenant, NewToken, TenantChange, TenantInfo};
 
@@ -21,7 +21,7 @@ pub(super) async fn run(client: &AdminClient, command: Tenant, json: bool) -> Re
         Tenant::List => {
             let tenants: Vec<TenantInfo> = client.get("/v1/tenants").await?;
             if json {
-                return Ok(print_json(&tenants)?);
+                return Ok(print_each(&tenants)?);
             }
             table(&tenants)
         }
@@ -103,14 +103,10 @@ fn show(tenant: &TenantInfo, json: bool) -> Result<()> {
         println!("  reads {root}");
     }
     let row = |token: &frostline_wire::TokenInfo| {
-        vec![
-            token.id.clone(),
-            token.created_at.to_string(),
-            expiry(token.expires_at),
-        ]
+        vec![token.id.clone(), time(token.created_at), expiry(token.expires_at)]
     };
     let rows: Vec<Vec<String>> = tenant.tokens.iter().map(row).collect();
-    print_table(&["TOKEN", "MADE AT", "ENDS AT"], &[false, true, true], &rows)?;
+    print_table(&["TOKEN", "MADE (UTC)", "ENDS (UTC)"], &[false; 3], &rows)?;
     Ok(())
 }
 
@@ -133,5 +129,5 @@ fn table(tenants: &[TenantInfo]) -> Result<()> {
 }
 
 fn expiry(at: Option<u64>) -> String {
-    at.map_or_else(|| "never".to_owned(), |at| at.to_string())
+    at.map_or_else(|| "never".to_owned(), time)
 }

@@ -4,7 +4,7 @@ use super::client::AdminClient;
 use super::publish::publish;
 use super::{confirm, done};
 use crate::arguments::{GuestAdmin, ModelAdmin, OwnUpload, Upload};
-use crate::output::{bytes, print_json, print_table};
+use crate::output::{bytes, print_each, print_json, print_table, time};
 use anyhow::Result;
 use frostline_wire::{GuestChange, UploadInfo, UploadVersion};
 
@@ -60,7 +60,7 @@ async fn list(client: &AdminClient, what: &str, tenant: Option<String>, json: bo
         .unwrap_or_default();
     let uploads: Vec<UploadInfo> = client.get(&format!("/v1/{what}s{of}")).await?;
     if json {
-        return Ok(print_json(&uploads)?);
+        return Ok(print_each(&uploads)?);
     }
     let row = |info: &UploadInfo| {
         let newest = info.versions.first();
@@ -71,9 +71,7 @@ async fn list(client: &AdminClient, what: &str, tenant: Option<String>, json: bo
             info.versions.len().to_string(),
             newest.map(|newest| newest.sha256.clone()).unwrap_or_default(),
             newest.map(|newest| bytes(newest.bytes)).unwrap_or_default(),
-            newest
-                .map(|newest| newest.uploaded_at.to_string())
-                .unwrap_or_default(),
+            newest.map(|newest| time(newest.uploaded_at)).unwrap_or_default(),
         ]
     };
     let rows: Vec<Vec<String>> = uploads.iter().map(row).collect();
@@ -85,9 +83,9 @@ async fn list(client: &AdminClient, what: &str, tenant: Option<String>, json: bo
             "VERSIONS",
             "NEWEST SHA-256",
             "SIZE",
-            "UPLOADED AT",
+            "UPLOADED (UTC)",
         ],
-        &[false, false, false, true, false, true, true],
+        &[false, false, false, true, false, true, false],
         &rows,
     )?;
     Ok(())
@@ -106,11 +104,15 @@ fn show(upload: &UploadInfo, json: bool) -> Result<()> {
         vec![
             version.sha256.clone(),
             bytes(version.bytes),
-            version.uploaded_at.to_string(),
+            time(version.uploaded_at),
         ]
     };
     let rows: Vec<Vec<String>> = upload.versions.iter().map(row).collect();
-    print_table(&["SHA-256", "SIZE", "UPLOADED AT"], &[false, true, true], &rows)?;
+    print_table(
+        &["SHA-256", "SIZE", "UPLOADED (UTC)"],
+        &[false, true, false],
+        &rows,
+    )?;
     Ok(())
 }
 

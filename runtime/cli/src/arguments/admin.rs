@@ -1,6 +1,7 @@
 //! Commands of whoever runs a host.
 
 use super::upload::{OwnUpload, Upload, upload_name};
+use super::value::similar;
 use clap::{Args, Subcommand};
 use frostline_wire::{QuotaKey, QuotaUnit, UnknownQuota};
 use std::path::PathBuf;
@@ -61,7 +62,7 @@ pub(crate) enum AdminCommand {
         #[arg(long)]
         yes: bool,
     },
-    /// Show who did what when at this host, a line of JSON each with --json
+    /// Show who did what when at this host
     #[command(after_help = "Example:\n  frostline admin audit --tenant acme --limit 20")]
     Audit {
         /// Only what concerns this tenant
@@ -248,7 +249,14 @@ fn quota(text: &str) -> Result<(QuotaKey, Option<u64>), String> {
     let (key, value) = text
         .split_once('=')
         .ok_or_else(|| format!("{text:?} is no KEY=VALUE, such as running=4"))?;
-    let key: QuotaKey = key.parse().map_err(|unknown: UnknownQuota| unknown.to_string())?;
+    let unknown = |unknown: UnknownQuota| {
+        let known: Vec<String> = QuotaKey::all().map(|key| key.to_string()).collect();
+        match similar(key, &known) {
+            Some(meant) => format!("did you mean {meant}? {unknown}"),
+            None => unknown.to_string(),
+        }
+    };
+    let key: QuotaKey = key.parse().map_err(unknown)?;
     if value == "default" {
         return Ok((key, None));
     }

@@ -1,8 +1,9 @@
 //! Commands on a network and images, and the flags they share.
 
 use super::host::{HostFlags, HostsFlags};
-use super::value::{BadSample, EncodingChoice, LayoutName, OptimizerName, encoding, positive};
+use super::value::{BadSample, EncodingChoice, LayoutName, OptimizerName, above_zero, encoding, positive};
 use clap::Args;
+use frostline_trainer::Policy;
 use std::path::PathBuf;
 
 /// Fine-tune a model on a folder or bucket of labelled images
@@ -26,7 +27,7 @@ pub(crate) struct Train {
     /// Where to divide the network between host and trainer: auto, none, input, a cut at or before the freeze cut, or a rule as for
     /// `frostline plan --policy`
     #[arg(long, value_name = "CUT", default_value = "auto")]
-    pub(crate) split: String,
+    pub(crate) split: Policy,
     /// Where the tuned model is written
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
@@ -66,6 +67,22 @@ pub(crate) struct Train {
     pub(crate) host: HostsFlags,
 }
 
+/// Flags of `plan` that say what is measured and how, which a file of measurements says itself.
+const MEASURED: [&str; 12] = [
+    "model",
+    "data",
+    "layout",
+    "freeze",
+    "epochs",
+    "batch",
+    "encoding",
+    "validation",
+    "device",
+    "threads",
+    "host",
+    "token_file",
+];
+
 /// Show where a job would divide the network, and why
 ///
 /// Measures host, trainer and link unless that was done before, and predicts the time of an iteration at every split.
@@ -73,13 +90,14 @@ pub(crate) struct Train {
 #[command(after_help = "\
 Examples:
   frostline plan --model resnet18.onnx --freeze layer4.0 --data s3://photos/clothing --host http://store:8080 --token-file token
-  frostline plan --simulate measured.json --policy hapi-time --json")]
+  frostline plan --model resnet18.onnx --data ./photos --json > measured.json
+  frostline plan --simulate measured.json --policy hapi-time --link-bytes-per-second 12500000 --plot speed-up.svg")]
 pub(crate) struct Plan {
     /// The pretrained network, an ONNX classifier
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", required_unless_present = "simulate")]
     pub(crate) model: Option<PathBuf>,
     /// Where the images are: a path, file://, s3://bucket/prefix, gs://, az:// or https://
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", required_unless_present = "simulate")]
     pub(crate) data: Option<String>,
     /// How they lie there: auto finds out
     #[arg(long, value_enum, default_value_t = LayoutName::Auto)]
@@ -88,16 +106,20 @@ pub(crate) struct Plan {
     pub(crate) training: Training,
     /// The rule that chooses: auto, freeze, none, hapi-size, hapi-time, or a split
     #[arg(long, value_name = "RULE", default_value = "auto")]
-    pub(crate) policy: String,
-    /// Plan on measurements from a JSON file, without host or data
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["model", "data", "host"])]
+    pub(crate) policy: Policy,
+    /// Plan on measurements from a JSON file, such as this command prints with --json, without host or data; what the file says, such
+    /// as the batch, cannot be said by flags
+    #[arg(long, value_name = "FILE", conflicts_with_all = MEASURED)]
     pub(crate) simulate: Option<PathBuf>,
     /// Consider only these splits
     #[arg(long, value_name = "CUTS", value_delimiter = ',')]
     pub(crate) candidates: Vec<String>,
-    /// Take this for the link instead of measuring it
-    #[arg(long, value_name = "NUMBER")]
+    /// Take this for the link instead of what was measured
+    #[arg(long, value_name = "NUMBER", value_parser = above_zero)]
     pub(crate) link_bytes_per_second: Option<f64>,
+    /// Draw the best split's speed-up over the split none, for links of 1 Mbit/s to 10 Gbit/s, into this SVG file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) plot: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) compute: Compute,
     #[command(flatten)]
@@ -148,7 +170,7 @@ pub(crate) struct Profile {
     /// The last cut to measure; by default the last cut before the classifier
     #[arg(long, value_name = "CUT")]
     pub(crate) freeze: Option<String>,
-    /// Draw sizes and compute into this SVG file
+    /// Draw the bytes and the compute up to each cut into this SVG file
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
     /// Where the embedded host computes: cpu or cuda:0

@@ -19,18 +19,26 @@ pub(crate) use value::{BadSample, OptimizerName};
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    what was asked for was done
+  1    it failed; standard error says why, with --json as {\"error\", \"kind\", \"code\"}
+  2    the command line was not understood
+  130  it was interrupted";
+
 /// Fine-tune vision models on images in an object store, with the frozen layers run beside the data.
 #[derive(Debug, Parser)]
 #[command(
     name = "frostline",
     version,
     propagate_version = true,
-    arg_required_else_help = true
+    arg_required_else_help = true,
+    after_help = EXIT_CODES
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
-    /// Print JSON, one object a line, instead of text for people
+    /// Print JSON, one object a line, instead of text for people; errors are such an object on standard error
     #[arg(long, global = true)]
     pub(crate) json: bool,
     /// Log more: -v for what happens, -vv for details (RUST_LOG overrides)

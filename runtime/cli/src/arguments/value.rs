@@ -1,7 +1,7 @@
 //! Values that flags take.
 
 use clap::ValueEnum;
-use frostline_wire::{Encoding, Layout, UnknownEncoding};
+use frostline_wire::{Compression, Encoding, Layout, UnknownEncoding, Values};
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum OptimizerName {
@@ -46,10 +46,37 @@ impl EncodingChoice {
     }
 }
 
-pub(super) fn encoding(word: &str) -> Result<EncodingChoice, UnknownEncoding> {
-    match word {
-        "auto" => Ok(EncodingChoice::Auto),
-        word => word.parse().map(EncodingChoice::Fixed),
+pub(super) fn encoding(word: &str) -> Result<EncodingChoice, String> {
+    if word == "auto" {
+        return Ok(EncodingChoice::Auto);
+    }
+    let unknown = |error: UnknownEncoding| match similar(word, &encodings()) {
+        Some(meant) => format!("did you mean {meant}? {error}"),
+        None => error.to_string(),
+    };
+    word.parse().map(EncodingChoice::Fixed).map_err(unknown)
+}
+
+/// All that can be asked for.
+fn encodings() -> Vec<String> {
+    let of =
+        |values| Compression::ALL.map(|compression| Encoding::plain(values).with(compression).to_string());
+    let fixed = Values::ALL.into_iter().flat_map(of);
+    fixed.chain(["auto".to_owned()]).collect()
+}
+
+/// What somebody who wrote `word` probably meant of `known`.
+pub(super) fn similar(word: &str, known: &[String]) -> Option<String> {
+    let known = known.iter().map(String::as_str);
+    frostline_graph::similar(word, known)
+        .first()
+        .map(|&meant| meant.to_owned())
+}
+
+pub(super) fn above_zero(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(number) if number > 0.0 && f64::is_finite(number) => Ok(number),
+        _ => Err("must be a number above 0".to_owned()),
     }
 }
 

@@ -47,11 +47,13 @@ pub(super) fn run(flags: &BuildGuest, json: bool) -> Result<()> {
         )?);
     }
     println!("{} ({})", path.display(), bytes(size));
+    println!("next: frostline guest check {}", path.display());
     Ok(())
 }
 
 /// Builds with cargo and the compiler that cargo finds; both take their settings from the environment as ever.
 fn cargo(folder: &Path) -> Result<Core> {
+    check_target(folder)?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
         .args(["build", "--release", "--target", TARGET])
@@ -62,10 +64,7 @@ fn cargo(folder: &Path) -> Result<Core> {
         .output()
         .context("cannot run cargo: install Rust from rustup.rs")?;
     if !built.status.success() {
-        bail!(
-            "the guest does not compile: see the messages above{}",
-            target_hint()
-        );
+        bail!("the guest does not compile: see the messages above");
     }
     let mut modules: Vec<Core> = built
         .stdout
@@ -81,21 +80,28 @@ fn cargo(folder: &Path) -> Result<Core> {
     }
 }
 
-/// What to do where the compiler lacks the target, which its own messages bury.
-fn target_hint() -> String {
-    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let asked = Command::new(rustc)
+/// Refuses a compiler without the target, which cargo would say only after it has compiled what runs while building.
+fn check_target(folder: &Path) -> Result<()> {
+    let named = ["RUSTC", "CARGO_BUILD_RUSTC"].iter().find_map(std::env::var_os);
+    let rustc = named.unwrap_or_else(|| "rustc".into());
+    // In the project's folder, where rustup finds the toolchain that the project asks for.
+    let asked = Command::new(&rustc)
         .args(["--print", "target-libdir", "--target", TARGET])
-        .output();
-    let there = asked.is_ok_and(|asked| {
-        let folder = String::from_utf8_lossy(&asked.stdout).trim().to_owned();
-        asked.status.success() && Path::new(&folder).is_dir()
-    });
-    if there {
-        String::new()
-    } else {
-        format!("; the compiler has no {TARGET} here, run `rustup target add {TARGET}`")
+        .current_dir(folder)
+        .output()
+        .with_context(|| {
+            format!(
+                "cannot run the compiler {}: install Rust from rustup.rs",
+                rustc.to_string_lossy()
+            )
+        })?;
+    let library = String::from_utf8_lossy(&asked.stdout).trim().to_owned();
+    if asked.status.success() && Path::new(&library).is_dir() {
+        return Ok(());
     }
+    bail!(
+        "the compiler has no {TARGET}, which guests are compiled for: run `rustup target add {TARGET}`, or name a compiler that has it in RUSTC"
+    );
 }
 
 /// The modules that one line of cargo's messages names.

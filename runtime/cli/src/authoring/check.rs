@@ -27,6 +27,8 @@ struct Verdict {
     sha256: Option<String>,
     imports: Vec<String>,
     description: Option<Description>,
+    /// What no host refuses at an upload, but will while the guest runs.
+    warning: Option<&'static str>,
     checks: Vec<Check>,
 }
 
@@ -37,15 +39,9 @@ pub(super) async fn run(flags: &CheckGuest, json: bool) -> Result<()> {
     let verdict = judge(bytes, model.as_ref(), &flags.parameters).await?;
     show(&verdict, &flags.file, json)?;
     match verdict.checks.iter().find(|check| !check.ok) {
-        Some(failed) => bail!(
-            "a host would refuse this {}: {}",
-            if failed.check == MODEL {
-                MODEL.to_owned()
-            } else {
-                format!("guest ({})", failed.check)
-            },
-            failed.detail
-        ),
+        // Why stands in the verdict, and once is enough.
+        Some(failed) if failed.check == MODEL => bail!("a host would refuse this model"),
+        Some(failed) => bail!("a host would refuse this guest for its {}", failed.check),
         None => Ok(()),
     }
 }
@@ -77,6 +73,7 @@ async fn judge(guest: Vec<u8>, model: Option<&LocalModel>, parameters: &str) -> 
     if let Ok(guest) = &prepared {
         verdict.sha256 = Some(guest.sha256().to_owned());
         verdict.imports = guest.imports();
+        verdict.warning = guest.refused_import();
     }
     let imports = match verdict.imports.as_slice() {
         [] => "none but what guests get".to_owned(),
@@ -190,6 +187,12 @@ fn show(verdict: &Verdict, file: &Path, json: bool) -> Result<()> {
     };
     let rows: Vec<Vec<String>> = verdict.checks.iter().map(row).collect();
     print_table(&["CHECK", "RESULT", "DETAIL"], &[false, false, false], &rows)?;
+    if let Some(warning) = verdict.warning {
+        println!("\nwarning: {warning}");
+    }
+    if verdict.checks.iter().all(|check| check.ok) {
+        println!("\na host would take this guest");
+    }
     Ok(())
 }
 

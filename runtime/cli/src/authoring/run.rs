@@ -2,7 +2,7 @@ use super::read_guest;
 use super::workbench::{LocalModel, Workbench};
 use crate::arguments::RunGuest;
 use crate::output::{bytes, print_json, print_table};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use frostline_engine::Device;
 use frostline_sandbox::{Extracted, Job, Limits, Sandbox, SandboxConfig, Usage};
 use frostline_tensor::SampleRef;
@@ -61,9 +61,20 @@ enum Unit {
 pub(super) async fn run(flags: &RunGuest, json: bool) -> Result<()> {
     let (report, _) = extract(flags).await?;
     if json {
-        return Ok(print_json(&report)?);
+        print_json(&report)?;
+    } else {
+        show(&report)?;
     }
-    show(&report)
+    let rows = report.shape.first().copied().unwrap_or_default();
+    match report.failed.first() {
+        Some(first) if rows == 0 => bail!(
+            "not one of the {} samples became a row; the first, '{}', failed ({})",
+            flags.keys.len(),
+            first.key,
+            first.code
+        ),
+        _ => Ok(()),
+    }
 }
 
 /// Runs one call as a host would, in the sandbox with the engine.

@@ -217,8 +217,6 @@ async fn a_network_that_no_host_takes_is_refused_when_a_guest_is_checked() {
     };
     check::run(&check(backbone()), true).await.unwrap();
     let refused = check::run(&check(foreign), true).await.unwrap_err().to_string();
-    assert!(
-        refused.contains("refuse this model") && refused.contains("com.example"),
-        "{refused}"
-    );
+    // Why it does stands in the verdict.
+    assert_eq!(refused, "a host would refuse this model");
 }

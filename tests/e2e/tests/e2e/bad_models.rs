@@ -14,7 +14,15 @@ fn an_unknown_cut_is_named() {
         &scratch.train(&["--freeze", "featurez"]),
         &["featurez", "features"],
     );
-    scratch.assert_failed(&scratch.train(&["--split", "stagee"]), &["stagee"]);
+    scratch.assert_failed(
+        &scratch.train(&["--freeze", "Features"]),
+        &["did you mean `features`?"],
+    );
+    scratch.assert_failed(
+        &scratch.train(&["--split", "stagee"]),
+        &["stagee", "the rules are auto"],
+    );
+    scratch.assert_failed(&scratch.train(&["--split", "Auto"]), &["did you mean auto"]);
 }
 
 #[test]

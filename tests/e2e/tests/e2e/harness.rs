@@ -98,19 +98,19 @@ impl Scratch {
     /// Asserts that a run failed with one line that says `words`, and left nothing at `--out` nor beside it.
     pub(crate) fn assert_failed(&self, run: &Finished, words: &[&str]) {
         assert_eq!(run.code, Some(1), "{run:?}");
-        let errors: Vec<&str> = run
-            .stderr
-            .lines()
-            .filter(|line| line.starts_with("error: "))
-            .collect();
-        assert_eq!(errors.len(), 1, "{}", run.stderr);
+        let failure = run
+            .failure()
+            .unwrap_or_else(|| panic!("no error: {}", run.stderr));
+        assert_eq!(failure["code"], 1, "{failure}");
+        let error = failure["error"].as_str().unwrap();
+        assert!(!error.contains('\n'), "{error}");
         assert!(
             !run.stderr.lines().any(|line| line.starts_with("thread '")),
             "a panic: {}",
             run.stderr
         );
         for word in words {
-            assert!(errors[0].contains(word), "no {word:?} in: {}", errors[0]);
+            assert!(error.contains(word), "no {word:?} in: {error}");
         }
         self.assert_nothing_written();
     }

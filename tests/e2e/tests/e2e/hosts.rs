@@ -38,10 +38,10 @@ fn a_running_host_serves_and_keeps_what_it_has() {
     );
     assert_eq!(series(&first, "step", "loss"), series(&second, "step", "loss"));
     let run = finish(frostline().args(["guest", "list", "--json"]).args(flags)).unwrap();
-    let guests: serde_json::Value = serde_json::from_str(&run.stdout).expect(&run.stderr);
+    let guests = run.objects().expect(&run.stderr);
     assert!(
         guests[0]["name"].as_str().unwrap().starts_with("prefix-"),
-        "{guests}"
+        "{guests:?}"
     );
 }
 

@@ -36,6 +36,13 @@ impl Place {
         serde_json::from_str(&run.stdout).expect(&run.stdout)
     }
 
+    /// The objects of an answer that has one a line.
+    pub(crate) fn answers(&self, arguments: &[&str]) -> Vec<Value> {
+        let run = self.admin(arguments);
+        assert_eq!(run.code, Some(0), "{run:?}");
+        run.objects().expect(&run.stdout)
+    }
+
     /// Adds a tenant that may read the photos, and writes its token down.
     pub(crate) fn add(&self, name: &str) -> PathBuf {
         let photos = self.scratch.path("photos");

@@ -102,10 +102,10 @@ fn a_host_that_is_down_at_first_joins_when_it_is_there() {
     let listed =
         finish(frostline().args(["guest", "list", "--json", "--host", &late, "--token-file", token]))
             .unwrap();
-    let guests: serde_json::Value = serde_json::from_str(&listed.stdout).expect(&listed.stderr);
+    let guests = listed.objects().expect(&listed.stderr);
     assert!(
         guests[0]["name"].as_str().unwrap().starts_with("prefix-"),
-        "{guests}"
+        "{guests:?}"
     );
     finish(Command::new("kill").args(["-INT", &child.id().to_string()])).unwrap();
     child.wait().unwrap();

@@ -21,7 +21,7 @@ impl Place {
     fn models(&self, token: &Path) -> Vec<Value> {
         let run = self.tenant(token, &["model", "list", "--json"]);
         assert_eq!(run.code, Some(0), "{run:?}");
-        serde_json::from_str(&run.stdout).unwrap()
+        run.objects().unwrap()
     }
 }
 
@@ -56,14 +56,9 @@ fn a_shared_model_serves_every_tenant_until_it_is_removed() {
         (1, None),
         "its own comes first"
     );
-    assert_eq!(place.answer(&["model", "list", "other"]), serde_json::json!([]));
-    let all = place.answer(&["model", "list"]);
-    let tenants: Vec<&Value> = all
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|model| &model["tenant"])
-        .collect();
+    assert!(place.answers(&["model", "list", "other"]).is_empty());
+    let all = place.answers(&["model", "list"]);
+    let tenants: Vec<&Value> = all.iter().map(|model| &model["tenant"]).collect();
     assert_eq!(tenants, [&Value::Null, &"acme".into()]);
 
     assert_eq!(
@@ -102,7 +97,7 @@ fn a_shared_model_is_checked_and_named_like_any_other() {
         assert_ne!(run.code, Some(0), "{run:?}");
         assert!(run.stderr.contains(word), "{}", run.stderr);
     }
-    assert_eq!(place.answer(&["model", "list"]), serde_json::json!([]));
+    assert!(place.answers(&["model", "list"]).is_empty());
     let backbone = demo("backbone.onnx");
     for _ in 0..2 {
         let published = place.answer(&["model", "publish", "backbone", backbone.to_str().unwrap()]);
@@ -116,7 +111,7 @@ fn a_disabled_guest_is_refused_until_it_is_enabled() {
     let acme = place.add("acme");
     events(&place.train(&acme));
     fs::remove_file(place.scratch.path("tuned.onnx")).unwrap();
-    let guests = place.answer(&["guest", "list"]);
+    let guests = place.answers(&["guest", "list"]);
     assert_eq!(guests[0]["tenant"], "acme");
     let guest = guests[0]["name"].as_str().unwrap();
     let named = format!("acme/{guest}");
@@ -126,7 +121,7 @@ fn a_disabled_guest_is_refused_until_it_is_enabled() {
         &place.train(&acme),
         &[guest, "is disabled", &format!("admin guest enable {named}")],
     );
-    let seen: Value = serde_json::from_str(&place.guests(&acme).stdout).unwrap();
+    let seen = place.guests(&acme).objects().unwrap();
     assert_eq!(seen[0]["disabled"], true);
     let removed = place.tenant(&acme, &["guest", "remove", guest]);
     assert_eq!(
@@ -163,7 +158,7 @@ fn an_extraction_of_a_guest_that_is_disabled_does_not_end_well() {
     let place = Place::new();
     let acme = place.add("acme");
     events(&place.train(&acme));
-    let guests = place.answer(&["guest", "list", "acme"]);
+    let guests = place.answers(&["guest", "list", "acme"]);
     let named = format!("acme/{}", guests[0]["name"].as_str().unwrap());
     let asker = Asker::new(place.host.address(), &acme);
     let root = format!("file://{}", place.scratch.path("photos").display());
@@ -196,6 +191,6 @@ fn a_trainer_sends_nothing_of_a_network_that_is_shared() {
     let shared = events(&place.train(&other));
     assert_eq!(layers(&shared)["name"], "backbone");
     assert_eq!(layers(&shared)["skipped"], true);
-    assert_eq!(place.answer(&["model", "list", "other"]), serde_json::json!([]));
+    assert!(place.answers(&["model", "list", "other"]).is_empty());
     assert_eq!(series(&shared, "step", "loss"), series(&own, "step", "loss"));
 }

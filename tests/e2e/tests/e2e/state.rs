@@ -30,7 +30,7 @@ fn guests(host: &HostProcess) -> Vec<String> {
             .args(flags(host, &url)),
     )
     .unwrap();
-    let guests: Vec<Value> = serde_json::from_str(&run.stdout).expect(&run.stderr);
+    let guests = run.objects().expect(&run.stderr);
     let name = |guest: &Value| guest["name"].as_str().unwrap().to_owned();
     guests.iter().map(name).collect()
 }

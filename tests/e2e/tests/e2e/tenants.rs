@@ -3,7 +3,6 @@
 use crate::harness::{events, frostline};
 use crate::place::Place;
 use frostline_e2e::finish;
-use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
@@ -21,9 +20,9 @@ fn tenants_train_side_by_side_and_see_nothing_of_each_other() {
         "features",
     ];
     assert!(!events(&place.scratch.train(&flags)).is_empty());
-    let seen: Vec<Value> = serde_json::from_str(&place.guests(&acme).stdout).unwrap();
+    let seen = place.guests(&acme).objects().unwrap();
     let guest = seen[0]["name"].as_str().unwrap();
-    assert_eq!(place.guests(&other).stdout.trim(), "[]");
+    assert_eq!(place.guests(&other).stdout, "");
     let shown = place.tenant(&other, &["guest", "show", guest]);
     assert_eq!(shown.code, Some(1));
     assert!(shown.stderr.contains("no guest"), "{}", shown.stderr);
@@ -100,7 +99,7 @@ fn tokens_are_rotated_revoked_and_disabled() {
         "nobody said yes"
     );
     place.answer(&["tenant", "remove", "acme", "--yes"]);
-    assert_eq!(place.answer(&["tenant", "list"]), serde_json::json!([]));
+    assert!(place.answers(&["tenant", "list"]).is_empty());
 }
 
 #[test]

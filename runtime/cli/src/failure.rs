@@ -1,0 +1,151 @@
+//! How a command says that it failed: in a line for people, with `--json` in an object for scripts; and its exit code.
+
+use frostline_trainer::{ClientError, TrainerError};
+use frostline_wire::{ErrorBody, ErrorClass};
+use serde::Serialize;
+use std::process::ExitCode;
+
+/// What was asked for was not done.
+const FAILED: u8 = 1;
+/// What a shell shows for a command ended by Ctrl-C: 128 plus the signal's number.
+pub(crate) const INTERRUPTED: u8 = 130;
+
+/// The object on standard error.
+#[derive(Debug, PartialEq, Serialize)]
+struct Failure {
+    error: String,
+    /// `usage`, `interrupted`, what a host says of it (see [`ErrorClass`]), or `failed`.
+    kind: Kind,
+    code: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+enum Kind {
+    Ours(&'static str),
+    Hosts(ErrorClass),
+}
+
+/// Says why a command ended; `interrupted` when somebody ended it.
+pub(crate) fn ended(error: &anyhow::Error, interrupted: bool, json: bool) -> ExitCode {
+    let (kind, code) = if interrupted {
+        (Kind::Ours("interrupted"), INTERRUPTED)
+    } else {
+        (class(error).map_or(Kind::Ours("failed"), Kind::Hosts), FAILED)
+    };
+    say(
+        &Failure {
+            error: one_line(error),
+            kind,
+            code,
+            hint: None,
+        },
+        json,
+    )
+}
+
+/// Says what is wrong with what was typed; help and versions, which were asked for, are printed.
+pub(crate) fn not_understood(error: &clap::Error) -> ExitCode {
+    let code = u8::try_from(error.exit_code()).unwrap_or(FAILED);
+    let json = std::env::args_os().any(|argument| argument == "--json");
+    if !json || !error.use_stderr() {
+        // Nobody is left to tell that standard error is closed.
+        let _ = error.print();
+        return ExitCode::from(code);
+    }
+    say(&usage(&error.render().to_string(), code), json)
+}
+
+/// What clap says, in which the first paragraph is the error and the others are what to do.
+fn usage(text: &str, code: u8) -> Failure {
+    let lines = |paragraph: &str| paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (error, rest) = text.split_once("\n\n").unwrap_or((text, ""));
+    Failure {
+        error: lines(error.trim_start_matches("error: ")),
+        kind: Kind::Ours("usage"),
+        code,
+        hint: Some(lines(rest)).filter(|hint| !hint.is_empty()),
+    }
+}
+
+fn say(failure: &Failure, json: bool) -> ExitCode {
+    if json {
+        eprintln!("{}", serde_json::to_string(failure).unwrap_or_default());
+    } else {
+        eprintln!("error: {}", failure.error);
+    }
+    ExitCode::from(failure.code)
+}
+
+/// What a host said can be done about it, where one refused.
+fn class(error: &anyhow::Error) -> Option<ErrorClass> {
+    error.chain().find_map(|cause| {
+        if let Some(body) = cause.downcast_ref::<ErrorBody>() {
+            return Some(body.class);
+        }
+        let client = match cause.downcast_ref::<TrainerError>() {
+            Some(TrainerError::Client(client)) => Some(client),
+            _ => cause.downcast_ref::<ClientError>(),
+        };
+        match client {
+            Some(ClientError::Refused { class, .. }) => Some(*class),
+            _ => None,
+        }
+    })
+}
+
+/// An error and its causes in one line, each said once.
+fn one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain() {
+        let text = cause.to_string().replace('\n', " ");
+        if line.contains(&text) {
+            continue;
+        }
+        if !line.is_empty() {
+            line.push_str(": ");
+        }
+        line.push_str(&text);
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    #[test]
+    fn errors_fit_a_line_and_say_nothing_twice() {
+        let error = Err::<(), _>(anyhow::anyhow!("disk\nfull"))
+            .context("cannot write: disk full")
+            .unwrap_err();
+        assert_eq!(one_line(&error), "cannot write: disk full");
+    }
+
+    #[test]
+    fn a_hosts_refusal_keeps_its_class() {
+        let refused = ErrorBody {
+            class: ErrorClass::NotFound,
+            message: "there is no tenant".to_owned(),
+        };
+        let error = anyhow::Error::from(refused).context("cannot show it");
+        assert_eq!(class(&error), Some(ErrorClass::NotFound));
+        let kind = serde_json::to_string(&Kind::Hosts(ErrorClass::NotFound)).unwrap();
+        assert_eq!(kind, "\"not-found\"");
+        assert_eq!(class(&anyhow::anyhow!("other")), None);
+    }
+
+    #[test]
+    fn what_clap_says_is_an_error_and_a_hint() {
+        let text = "error: unexpected argument '--modle' found\n\n  tip: a similar argument exists: '--model'\n\nUsage: frostline train\n";
+        let failure = usage(text, 2);
+        assert_eq!(failure.error, "unexpected argument '--modle' found");
+        assert_eq!(
+            failure.hint.unwrap(),
+            "tip: a similar argument exists: '--model' Usage: frostline train"
+        );
+    }
+}
