@@ -43,7 +43,7 @@ pub struct Limits {
     /// How long a connection may take to shake hands, and to send a request line and headers; and how long one that has shown no token may
     /// do nothing.
     pub header_time: Duration,
-    /// How long an upload or a request may pause between two pieces, a client between two reads of an answer, and a tenant's connection
+    /// How long an upload or a request may bring next to nothing, a client between two reads of an answer, and a tenant's connection
     /// between two requests. Who lets it go by is disconnected, which ends all that was done for them there.
     pub stall: Duration,
     /// Descriptions kept, so that a guest is asked once for a model and parameters.

@@ -1,7 +1,7 @@
 //! Uploads as they come in: to a file, so that what came of one that breaks off is there to go on from.
 
 use super::Refusal;
-use super::receive::declared;
+use super::receive::{Pace, declared};
 use crate::caller::Caller;
 use crate::service::Service;
 use crate::state::{Claim, Unclaimed};
@@ -10,7 +10,6 @@ use axum::extract::Request;
 use bytes::Bytes;
 use frostline_wire::{ErrorClass, QuotaKey, REPR_DIGEST, UPLOAD_OFFSET, digest_of};
 use http::HeaderMap;
-use http_body_util::BodyExt;
 use sha2::{Digest, Sha256};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
@@ -260,7 +259,7 @@ impl Arrival {
 
     /// Writes down the body.
     async fn pour(&mut self, mut body: Body) -> Result<(), Refusal> {
-        let stall = self.service.config.limits.stall;
+        let mut pace = Pace::new(self.service.config.limits.stall);
         let caller = self.caller.clone();
         let dismissed = async {
             match &caller {
@@ -277,9 +276,7 @@ impl Arrival {
                 }
             };
             let frame = tokio::select! {
-                frame = tokio::time::timeout(stall, body.frame()) => frame.map_err(|_| Refusal::Stalled {
-                    seconds: stall.as_secs(),
-                })?,
+                frame = pace.frame(&mut body) => frame?,
                 () = stop => return Err(taken("another upload of the same bytes took this one's place")),
                 () = self.service.end.cancelled() => return Err(Refusal::Stopping),
                 refusal = dismissed.as_mut() => return Err(refusal),

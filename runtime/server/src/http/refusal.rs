@@ -66,7 +66,9 @@ pub(crate) enum Refusal {
         limit: u64,
     },
     /// A body that stalled.
-    #[error("nothing of the request's body came for {seconds} s")]
+    #[error(
+        "nothing, or next to nothing, of the request's body came for {seconds} s; an upload can go on where it broke off"
+    )]
     Stalled { seconds: u64 },
     /// All places are taken.
     #[error("{message}")]
