@@ -79,8 +79,12 @@ impl Log {
             match self.store.put_new(&key, json.clone()).await {
                 Ok(()) => return Ok(true),
                 Err(error) if error.is_already_there() => {
-                    let there = self.read(number).await.map_err(unsure)?;
-                    return Ok(there.is_some_and(|there| there.mark == change.mark));
+                    return match (self.read(number).await.map_err(unsure)?, lost) {
+                        (Some(there), _) => Ok(there.mark == change.mark),
+                        // Something is on its way there, which may be what was sent before.
+                        (None, Some(error)) => Err(StateError::Unsure { error }),
+                        (None, None) => Ok(false),
+                    };
                 }
                 Err(error) if may_have_been_done(&error) => lost = Some(error),
                 Err(error) if lost.is_none() => return Err(error.into()),
