@@ -3,6 +3,7 @@
 use frostline_trainer::{ClientError, TrainerError};
 use frostline_wire::{ErrorBody, ErrorClass};
 use serde::Serialize;
+use std::io;
 use std::process::ExitCode;
 
 /// What was asked for was not done.
@@ -30,6 +31,9 @@ enum Kind {
 
 /// Says why a command ended; `interrupted` when somebody ended it.
 pub(crate) fn ended(error: &anyhow::Error, interrupted: bool, json: bool) -> ExitCode {
+    if reader_left(error) {
+        return ExitCode::from(FAILED);
+    }
     let (kind, code) = if interrupted {
         (Kind::Ours("interrupted"), INTERRUPTED)
     } else {
@@ -44,6 +48,12 @@ pub(crate) fn ended(error: &anyhow::Error, interrupted: bool, json: bool) -> Exi
         },
         json,
     )
+}
+
+/// Whether whoever read our output went away (`| head`), which is not worth a word. Broken connections have more causes to tell.
+fn reader_left(error: &anyhow::Error) -> bool {
+    let broken = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+    error.chain().len() == 1 && error.downcast_ref().is_some_and(broken)
 }
 
 /// Says what is wrong with what was typed; help and versions, which were asked for, are printed.

@@ -56,10 +56,12 @@ fn draw(flags: &Flags, name: &str, summary: &Summary, points: &[LinkPoint], json
     } else {
         ""
     };
-    let subtitle = format!(
-        "batches of {}{place}; measured once, planned anew for every link",
-        summary.batch
-    );
+    let how = if flags.simulate.is_some() {
+        "encodings as in the file"
+    } else {
+        "measured once, planned anew for every link"
+    };
+    let subtitle = format!("batches of {}{place}; {how}", summary.batch);
     let figure = plot::links(
         &format!("{name}: what pushdown is worth by the link's speed"),
         &subtitle,

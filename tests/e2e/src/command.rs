@@ -40,13 +40,10 @@ impl Finished {
 
     /// What a command with `--json` says went wrong: the object on standard error that has an `error`.
     pub fn failure(&self) -> Option<Value> {
-        let objects = self
-            .stderr
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok());
+        let objects = self.stderr.lines().rev();
         objects
-            .filter(|object: &Value| object.get("error").is_some())
-            .last()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .find(|object: &Value| object.get("error").is_some())
     }
 }
 
