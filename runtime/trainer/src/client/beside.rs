@@ -20,8 +20,8 @@ mod tests {
 
     #[tokio::test]
     async fn work_that_ends_here_is_no_hosts_fault() {
-        let error = beside("hashing", || panic!("on purpose")).await;
-        let error = error.map(|()| ()).unwrap_err();
+        let fails = || -> () { panic!("on purpose") };
+        let error = beside("hashing", fails).await.unwrap_err();
         assert_eq!(error, ClientError::Ended { part: "hashing" });
         let text = error.to_string();
         assert!(text.contains("hashing") && !text.contains("host"), "{text}");
