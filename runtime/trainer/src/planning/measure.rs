@@ -32,7 +32,10 @@ pub(super) struct Measured {
 ///
 /// # Errors
 /// [`Unmeasured`] when the link or this machine cannot be measured: then there is nothing to plan by.
-#[expect(clippy::too_many_arguments, reason = "everything a plan rests on meets here, once")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "everything a plan rests on meets here, once"
+)]
 pub(super) async fn measure(
     job: &Job,
     hosts: &Hosts,
