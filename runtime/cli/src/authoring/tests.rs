@@ -38,18 +38,16 @@ fn photos() -> PathBuf {
     repository("models/zoo/demo/photos")
 }
 
-/// A guest as `cargo xtask guests` builds it, else as committed; `None`, with a word on stderr, where there is neither.
-fn component(name: &str) -> Option<PathBuf> {
+/// A guest as `cargo xtask guests` builds it, else as committed. Of those that are not committed only tests in a module `needs_guests`
+/// may ask.
+fn component(name: &str) -> PathBuf {
     let built =
         std::env::var_os("FROSTLINE_GUESTS_DIR").map_or_else(|| repository("target/guests"), PathBuf::from);
     let file = format!("{name}.wasm");
     let found = [built.join(&file), repository("guest").join(name).join(&file)]
         .into_iter()
         .find(|path| path.is_file());
-    if found.is_none() {
-        eprintln!("skipped: there is no guest {name}, run `cargo xtask guests`");
-    }
-    found
+    found.unwrap_or_else(|| panic!("there is no guest {name}: cargo xtask guests builds it"))
 }
 
 fn flags(guest: PathBuf, data: &Path, keys: &[&str], parameters: &str) -> RunGuest {
@@ -98,34 +96,17 @@ fn assert_close(activations: &Tensor, expected: &[f32]) {
     }
 }
 
-#[tokio::test]
-async fn guests_that_let_the_host_load_photos_give_the_networks_own_activations() {
-    let imagenet = PixelSpec::imagenet(SIDE, SIDE);
-    for (guest, spec, parameters) in [
-        ("prefix", imagenet, ""),
-        ("starter", imagenet, ""),
-        ("c-prefix", imagenet, ""),
-        ("two-stage", HALVES, "stem"),
-    ] {
-        let Some(file) = component(guest) else { continue };
-        let (_, extracted) = extract(&flags(file, &photos(), &PHOTOS, parameters))
-            .await
-            .unwrap();
-        assert!(extracted.failed.is_empty(), "{guest}: {:?}", extracted.failed);
-        assert_close(&extracted.activations, &directly(&network_input(&PHOTOS, &spec)));
-    }
+/// The guest lets the host load photos, and gives the network's own activations.
+async fn gives_the_networks_own(guest: &str, spec: &PixelSpec, parameters: &str) {
+    let flags = flags(component(guest), &photos(), &PHOTOS, parameters);
+    let (_, extracted) = extract(&flags).await.unwrap();
+    assert!(extracted.failed.is_empty(), "{guest}: {:?}", extracted.failed);
+    assert_close(&extracted.activations, &directly(&network_input(&PHOTOS, spec)));
 }
 
 #[tokio::test]
-async fn a_guest_in_c_does_what_the_stock_guest_does_and_names_what_fails() {
-    let (Some(ours), Some(stock)) = (component("c-prefix"), component("prefix")) else {
-        return;
-    };
-    let keys = ["train/cat/00.jpg", "no/such.jpg", "train/grass/03.jpg"];
-    let (_, ours) = extract(&flags(ours, &photos(), &keys, "")).await.unwrap();
-    let (_, stock) = extract(&flags(stock, &photos(), &keys, "")).await.unwrap();
-    assert_eq!(ours, stock);
-    assert_eq!(ours.failed.len(), 1);
+async fn the_stock_guest_gives_the_networks_own_activations() {
+    gives_the_networks_own("prefix", &PixelSpec::imagenet(SIDE, SIDE), "").await;
 }
 
 /// Interleaved RGB as a binary PPM picture.
@@ -136,75 +117,8 @@ fn ppm(side: usize, pixels: &[[u8; 3]]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_guest_that_decodes_and_scales_itself_agrees_with_the_network() {
-    let Some(guest) = component("own-pixels") else {
-        return;
-    };
-    let side = SIDE as usize;
-    // At twice the size, every pixel of the network's input is the mean of four.
-    let large: Vec<[u8; 3]> = (0..4 * side * side)
-        .map(|i| [(i * 7 % 256) as u8, (i * i % 251) as u8, (i / 97 % 256) as u8])
-        .collect();
-    let same = &large[..side * side];
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("same.ppm"), ppm(side, same)).unwrap();
-    std::fs::write(folder.path().join("large.ppm"), ppm(2 * side, &large)).unwrap();
-    std::fs::write(folder.path().join("short.ppm"), ppm(side, &same[1..])).unwrap();
-    let keys = ["same.ppm", "short.ppm", "large.ppm", "missing.ppm"];
-    let (report, extracted) = extract(&flags(guest, folder.path(), &keys, "")).await.unwrap();
-
-    let mut input = Vec::new();
-    for channel in [0, 1, 2] {
-        input.extend(same.iter().map(|pixel| f32::from(pixel[channel]) / 127.5 - 1.0));
-    }
-    for channel in [0, 1, 2] {
-        for (y, x) in (0..side).flat_map(|y| (0..side).map(move |x| (y, x))) {
-            let at = |dy: usize, dx: usize| f32::from(large[(2 * y + dy) * 2 * side + 2 * x + dx][channel]);
-            input.push((at(0, 0) + at(0, 1) + at(1, 0) + at(1, 1)) / 4.0 / 127.5 - 1.0);
-        }
-    }
-    let input = Tensor::f32([2, 3, side, side], input).unwrap();
-    assert_close(&extracted.activations, &directly(&input));
-    let failed: Vec<usize> = extracted.failed.iter().map(|failure| failure.index).collect();
-    assert_eq!(failed, [1, 3]);
-    let report = serde_json::to_value(&report).unwrap();
-    assert_eq!(report["failed"][0]["code"], "invalid-encoding");
-    assert_eq!(report["failed"][1]["code"], "not-found");
-}
-
-#[tokio::test]
-async fn a_guest_of_plain_wasi_nn_computes_on_stored_tensors() {
-    let Some(guest) = component("plain-nn") else {
-        return;
-    };
-    let input = network_input(&PHOTOS, &HALVES);
-    let folder = tempfile::tempdir().unwrap();
-    let keys = ["a.f32", "b.f32", "c.f32"];
-    for (key, row) in keys.iter().zip(input.as_bytes().chunks(input.byte_len() / 3)) {
-        std::fs::write(folder.path().join(key), row).unwrap();
-    }
-    let (report, extracted) = extract(&flags(guest, folder.path(), &keys, "")).await.unwrap();
-    assert_close(&extracted.activations, &directly(&input));
-
-    // What it took is what it says: three inputs were read, and lay in its memory as well as in a tensor.
-    let report = serde_json::to_value(&report).unwrap();
-    let used = |limit: &str| {
-        let limits = report["limits"].as_array().unwrap();
-        let found = limits.iter().find(|used| used["limit"] == limit).unwrap();
-        found["used"].as_u64().unwrap()
-    };
-    let bytes = input.byte_len() as u64;
-    assert_eq!((used("object bytes"), used("object reads")), (bytes, 6));
-    assert!(used("guest memory") > bytes && used("tensors at once") >= bytes);
-    assert_eq!(used("output bytes"), extracted.activations.byte_len() as u64);
-    let cpu = used("guest CPU time");
-    assert!((1..=300_000).contains(&cpu), "{cpu} ms");
-    assert_eq!(report["shape"][0], 3);
-}
-
-#[tokio::test]
 async fn a_network_that_no_host_takes_is_refused_when_a_guest_is_checked() {
-    let Some(file) = component("prefix") else { return };
+    let file = component("prefix");
     let folder = tempfile::tempdir().unwrap();
     let foreign = folder.path().join("foreign.onnx");
     let mut proto = Model::read(backbone()).unwrap().into_proto();
@@ -219,4 +133,93 @@ async fn a_network_that_no_host_takes_is_refused_when_a_guest_is_checked() {
     let refused = check::run(&check(foreign), true).await.unwrap_err().to_string();
     // Why it does stands in the verdict.
     assert_eq!(refused, "a host would refuse this model");
+}
+
+mod needs_clang {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_guest_in_c_does_what_the_stock_guest_does_and_names_what_fails() {
+        gives_the_networks_own("c-prefix", &PixelSpec::imagenet(SIDE, SIDE), "").await;
+        let (ours, stock) = (component("c-prefix"), component("prefix"));
+        let keys = ["train/cat/00.jpg", "no/such.jpg", "train/grass/03.jpg"];
+        let (_, ours) = extract(&flags(ours, &photos(), &keys, "")).await.unwrap();
+        let (_, stock) = extract(&flags(stock, &photos(), &keys, "")).await.unwrap();
+        assert_eq!(ours, stock);
+        assert_eq!(ours.failed.len(), 1);
+    }
+}
+
+mod needs_guests {
+    use super::*;
+
+    #[tokio::test]
+    async fn guests_of_authors_give_the_networks_own_activations() {
+        gives_the_networks_own("starter", &PixelSpec::imagenet(SIDE, SIDE), "").await;
+        gives_the_networks_own("two-stage", &HALVES, "stem").await;
+    }
+
+    #[tokio::test]
+    async fn a_guest_that_decodes_and_scales_itself_agrees_with_the_network() {
+        let guest = component("own-pixels");
+        let side = SIDE as usize;
+        // At twice the size, every pixel of the network's input is the mean of four.
+        let large: Vec<[u8; 3]> = (0..4 * side * side)
+            .map(|i| [(i * 7 % 256) as u8, (i * i % 251) as u8, (i / 97 % 256) as u8])
+            .collect();
+        let same = &large[..side * side];
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("same.ppm"), ppm(side, same)).unwrap();
+        std::fs::write(folder.path().join("large.ppm"), ppm(2 * side, &large)).unwrap();
+        std::fs::write(folder.path().join("short.ppm"), ppm(side, &same[1..])).unwrap();
+        let keys = ["same.ppm", "short.ppm", "large.ppm", "missing.ppm"];
+        let (report, extracted) = extract(&flags(guest, folder.path(), &keys, "")).await.unwrap();
+
+        let mut input = Vec::new();
+        for channel in [0, 1, 2] {
+            input.extend(same.iter().map(|pixel| f32::from(pixel[channel]) / 127.5 - 1.0));
+        }
+        for channel in [0, 1, 2] {
+            for (y, x) in (0..side).flat_map(|y| (0..side).map(move |x| (y, x))) {
+                let at =
+                    |dy: usize, dx: usize| f32::from(large[(2 * y + dy) * 2 * side + 2 * x + dx][channel]);
+                input.push((at(0, 0) + at(0, 1) + at(1, 0) + at(1, 1)) / 4.0 / 127.5 - 1.0);
+            }
+        }
+        let input = Tensor::f32([2, 3, side, side], input).unwrap();
+        assert_close(&extracted.activations, &directly(&input));
+        let failed: Vec<usize> = extracted.failed.iter().map(|failure| failure.index).collect();
+        assert_eq!(failed, [1, 3]);
+        let report = serde_json::to_value(&report).unwrap();
+        assert_eq!(report["failed"][0]["code"], "invalid-encoding");
+        assert_eq!(report["failed"][1]["code"], "not-found");
+    }
+
+    #[tokio::test]
+    async fn a_guest_of_plain_wasi_nn_computes_on_stored_tensors() {
+        let guest = component("plain-nn");
+        let input = network_input(&PHOTOS, &HALVES);
+        let folder = tempfile::tempdir().unwrap();
+        let keys = ["a.f32", "b.f32", "c.f32"];
+        for (key, row) in keys.iter().zip(input.as_bytes().chunks(input.byte_len() / 3)) {
+            std::fs::write(folder.path().join(key), row).unwrap();
+        }
+        let (report, extracted) = extract(&flags(guest, folder.path(), &keys, "")).await.unwrap();
+        assert_close(&extracted.activations, &directly(&input));
+
+        // What it took is what it says: three inputs were read, and lay in its memory as well as in a tensor.
+        let report = serde_json::to_value(&report).unwrap();
+        let used = |limit: &str| {
+            let limits = report["limits"].as_array().unwrap();
+            let found = limits.iter().find(|used| used["limit"] == limit).unwrap();
+            found["used"].as_u64().unwrap()
+        };
+        let bytes = input.byte_len() as u64;
+        assert_eq!((used("object bytes"), used("object reads")), (bytes, 6));
+        assert!(used("guest memory") > bytes && used("tensors at once") >= bytes);
+        assert_eq!(used("output bytes"), extracted.activations.byte_len() as u64);
+        let cpu = used("guest CPU time");
+        assert!(cpu <= 300_000, "{cpu} ms");
+        assert_eq!(report["shape"][0], 3);
+    }
 }

@@ -1,5 +1,5 @@
 use crate::fakes::{model, small};
-use crate::files::component_or_skip;
+use crate::files::component;
 use frostline_sandbox::{Sandbox, SandboxConfig, SandboxError};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -27,7 +27,7 @@ fn compiled(directory: &Path) -> Vec<PathBuf> {
 
 #[tokio::test]
 async fn a_compiled_guest_is_kept_and_runs_after_a_restart() {
-    let bytes = component_or_skip!("prefix");
+    let bytes = component("prefix");
     let directory = tempfile::tempdir().unwrap();
     let home = directory.path().join("artefacts");
     sandbox(&home).prepare(bytes.clone()).await.unwrap();
@@ -46,7 +46,7 @@ async fn a_compiled_guest_is_kept_and_runs_after_a_restart() {
 
 #[tokio::test]
 async fn an_altered_artefact_is_not_run_but_compiled_again() {
-    let bytes = component_or_skip!("prefix");
+    let bytes = component("prefix");
     let directory = tempfile::tempdir().unwrap();
     sandbox(directory.path()).prepare(bytes.clone()).await.unwrap();
     let [file] = compiled(directory.path()).try_into().unwrap();
@@ -70,38 +70,6 @@ fn flipped(bytes: &[u8], at: usize) -> Vec<u8> {
     bytes
 }
 
-#[tokio::test]
-async fn an_artefact_of_another_guest_is_not_taken_for_this_one() {
-    let (honest, other) = (component_or_skip!("prefix"), component_or_skip!("trap"));
-    let directory = tempfile::tempdir().unwrap();
-    let first = sandbox(directory.path());
-    first.prepare(other).await.unwrap();
-    let [stolen] = compiled(directory.path()).try_into().unwrap();
-    first.prepare(honest.clone()).await.unwrap();
-    let target = compiled(directory.path())
-        .into_iter()
-        .find(|path| *path != stolen)
-        .unwrap();
-    fs::copy(&stolen, &target).unwrap();
-    let guest = sandbox(directory.path()).prepare(honest).await.unwrap();
-    assert_eq!(guest.describe(&model(), "").await.unwrap().name, "prefix");
-}
-
-#[tokio::test]
-async fn room_is_made_by_removing_what_was_used_longest_ago() {
-    let (first, second) = (component_or_skip!("prefix"), component_or_skip!("trap"));
-    let directory = tempfile::tempdir().unwrap();
-    let sandbox = Sandbox::new(SandboxConfig {
-        artefacts: Some(directory.path().to_owned()),
-        artefact_bytes: 1,
-        ..small()
-    });
-    let sandbox = sandbox.unwrap();
-    sandbox.prepare(first).await.unwrap();
-    sandbox.prepare(second).await.unwrap();
-    assert_eq!(compiled(directory.path()), Vec::<PathBuf>::new());
-}
-
 #[test]
 fn a_directory_open_to_others_is_refused() {
     let directory = tempfile::tempdir().unwrap();
@@ -114,4 +82,40 @@ fn a_directory_open_to_others_is_refused() {
     let key = directory.path().join("key");
     fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
     assert!(open(directory.path()).err().unwrap().to_string().contains("key"));
+}
+
+mod needs_guests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_artefact_of_another_guest_is_not_taken_for_this_one() {
+        let (honest, other) = (component("prefix"), component("trap"));
+        let directory = tempfile::tempdir().unwrap();
+        let first = sandbox(directory.path());
+        first.prepare(other).await.unwrap();
+        let [stolen] = compiled(directory.path()).try_into().unwrap();
+        first.prepare(honest.clone()).await.unwrap();
+        let target = compiled(directory.path())
+            .into_iter()
+            .find(|path| *path != stolen)
+            .unwrap();
+        fs::copy(&stolen, &target).unwrap();
+        let guest = sandbox(directory.path()).prepare(honest).await.unwrap();
+        assert_eq!(guest.describe(&model(), "").await.unwrap().name, "prefix");
+    }
+
+    #[tokio::test]
+    async fn room_is_made_by_removing_what_was_used_longest_ago() {
+        let (first, second) = (component("prefix"), component("trap"));
+        let directory = tempfile::tempdir().unwrap();
+        let sandbox = Sandbox::new(SandboxConfig {
+            artefacts: Some(directory.path().to_owned()),
+            artefact_bytes: 1,
+            ..small()
+        });
+        let sandbox = sandbox.unwrap();
+        sandbox.prepare(first).await.unwrap();
+        sandbox.prepare(second).await.unwrap();
+        assert_eq!(compiled(directory.path()), Vec::<PathBuf>::new());
+    }
 }

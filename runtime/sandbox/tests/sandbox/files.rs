@@ -1,8 +1,8 @@
 use std::path::{Path, PathBuf};
 
-/// The component of a guest: from `FROSTLINE_GUESTS_DIR`, else as `cargo xtask guests` built it, else as committed.
-/// `None`, with a word on stderr, where there is none of these.
-pub(crate) fn component(name: &str) -> Option<Vec<u8>> {
+/// The component of a guest: from `FROSTLINE_GUESTS_DIR`, else as `cargo xtask guests` built it, else as committed. Of those that are
+/// not committed only tests in a module `needs_guests` may ask.
+pub(crate) fn component(name: &str) -> Vec<u8> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let built =
         std::env::var_os("FROSTLINE_GUESTS_DIR").map_or_else(|| root.join("target/guests"), PathBuf::from);
@@ -10,19 +10,5 @@ pub(crate) fn component(name: &str) -> Option<Vec<u8>> {
     let found = [built, committed]
         .iter()
         .find_map(|folder| std::fs::read(folder.join(format!("{name}.wasm"))).ok());
-    if found.is_none() {
-        eprintln!("skipped: there is no guest {name}, run `cargo xtask guests`");
-    }
-    found
+    found.unwrap_or_else(|| panic!("there is no guest {name}: cargo xtask guests builds it"))
 }
-
-/// The component of a guest, or the end of the test.
-macro_rules! component_or_skip {
-    ($name:expr) => {
-        match crate::files::component($name) {
-            Some(bytes) => bytes,
-            None => return,
-        }
-    };
-}
-pub(crate) use component_or_skip;

@@ -1,5 +1,5 @@
 use crate::fakes::{Failing, Stuck, Summing, Together, context, model, samples, sandbox, small};
-use crate::files::component_or_skip;
+use crate::files::component;
 use frostline_sandbox::{Job, Limits, Sandbox, SandboxError};
 use frostline_tensor::{OpErrorCode, PixelSpec};
 use frostline_wire::{Activation, Pixels};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 #[tokio::test]
 async fn the_stock_guest_serves_every_cut_faithfully_on_imagenet_pixels() {
-    let bytes = component_or_skip!("prefix");
+    let bytes = component("prefix");
     let guest = sandbox().prepare(bytes).await.unwrap();
     let described = guest.describe(&model(), "").await.unwrap();
     assert_eq!(described.name, "prefix");
@@ -26,7 +26,7 @@ async fn the_stock_guest_serves_every_cut_faithfully_on_imagenet_pixels() {
 
 #[tokio::test]
 async fn the_stock_guest_takes_a_recipe_and_says_what_is_wrong_with_one() {
-    let bytes = component_or_skip!("prefix");
+    let bytes = component("prefix");
     let guest = sandbox().prepare(bytes).await.unwrap();
     let recipe = r#"{"resize":5,"crop_height":2,"crop_width":2,"mean":[0.1,0.2,0.3],"std":[1,1,2]}"#;
     let described = guest.describe(&model(), recipe).await.unwrap();
@@ -64,7 +64,7 @@ async fn the_stock_guest_takes_a_recipe_and_says_what_is_wrong_with_one() {
 
 #[tokio::test]
 async fn rows_come_in_order_and_broken_samples_are_named() {
-    let bytes = component_or_skip!("prefix");
+    let bytes = component("prefix");
     let guest = sandbox().prepare(bytes).await.unwrap();
     let job = Job::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
     let executor = Arc::new(Summing::default());
@@ -93,7 +93,7 @@ async fn rows_come_in_order_and_broken_samples_are_named() {
 
 #[tokio::test]
 async fn a_call_without_one_good_sample_asks_no_engine() {
-    let bytes = component_or_skip!("prefix");
+    let bytes = component("prefix");
     let guest = sandbox().prepare(bytes).await.unwrap();
     let job = Job::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
     let extracted = guest
@@ -109,28 +109,8 @@ async fn a_call_without_one_good_sample_asks_no_engine() {
 }
 
 #[tokio::test]
-async fn a_guest_may_run_a_model_in_stages() {
-    let bytes = component_or_skip!("two-stage");
-    let guest = sandbox().prepare(bytes).await.unwrap();
-    let first = "/first/Relu";
-    let job = Job::new(
-        model(),
-        &guest.describe(&model(), first).await.unwrap(),
-        "last",
-        first,
-    )
-    .unwrap();
-    let executor = Arc::new(Summing::default());
-    let context = context(executor.clone(), Limits::default());
-    let extracted = guest.extract(&samples(&["1"]), &job, context).await.unwrap();
-    assert_eq!(extracted.activations.as_f32().unwrap(), [24.0; 4]);
-    let stages = [("data", first), (first, "last")].map(|(from, to)| (from.to_owned(), to.to_owned()));
-    assert_eq!(*executor.stages.lock().unwrap(), stages);
-}
-
-#[tokio::test]
 async fn an_engines_own_words_reach_the_caller() {
-    let bytes = component_or_skip!("prefix");
+    let bytes = component("prefix");
     let guest = sandbox().prepare(bytes).await.unwrap();
     let job = Job::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
     let failed = guest
@@ -149,7 +129,7 @@ async fn an_engines_own_words_reach_the_caller() {
 
 #[tokio::test]
 async fn calls_of_one_extraction_run_at_once() {
-    let bytes = component_or_skip!("prefix");
+    let bytes = component("prefix");
     let guest = sandbox().prepare(bytes).await.unwrap();
     let job = Job::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
     let barrier = Arc::new(tokio::sync::Barrier::new(3));
@@ -162,7 +142,7 @@ async fn calls_of_one_extraction_run_at_once() {
 
 #[tokio::test]
 async fn dropping_a_call_removes_its_work_and_frees_its_place() {
-    let bytes = component_or_skip!("prefix");
+    let bytes = component("prefix");
     let sandbox = Sandbox::new(frostline_sandbox::SandboxConfig {
         instances: 1,
         ..small()
@@ -197,7 +177,7 @@ async fn dropping_a_call_removes_its_work_and_frees_its_place() {
 
 #[tokio::test]
 async fn a_call_that_waits_too_long_ends() {
-    let bytes = component_or_skip!("prefix");
+    let bytes = component("prefix");
     let guest = sandbox().prepare(bytes).await.unwrap();
     let job = Job::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
     let after = Duration::from_millis(50);
@@ -216,7 +196,7 @@ async fn a_call_that_waits_too_long_ends() {
 
 #[tokio::test]
 async fn a_call_without_a_place_is_told_so() {
-    let bytes = component_or_skip!("prefix");
+    let bytes = component("prefix");
     let after = Duration::from_millis(50);
     let config = frostline_sandbox::SandboxConfig {
         instances: 1,
@@ -234,4 +214,28 @@ async fn a_call_without_a_place_is_told_so() {
         ended = second => ended,
     };
     assert_eq!(ended, Err(SandboxError::Busy { after }));
+}
+
+mod needs_guests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_guest_may_run_a_model_in_stages() {
+        let bytes = component("two-stage");
+        let guest = sandbox().prepare(bytes).await.unwrap();
+        let first = "/first/Relu";
+        let job = Job::new(
+            model(),
+            &guest.describe(&model(), first).await.unwrap(),
+            "last",
+            first,
+        )
+        .unwrap();
+        let executor = Arc::new(Summing::default());
+        let context = context(executor.clone(), Limits::default());
+        let extracted = guest.extract(&samples(&["1"]), &job, context).await.unwrap();
+        assert_eq!(extracted.activations.as_f32().unwrap(), [24.0; 4]);
+        let stages = [("data", first), (first, "last")].map(|(from, to)| (from.to_owned(), to.to_owned()));
+        assert_eq!(*executor.stages.lock().unwrap(), stages);
+    }
 }

@@ -1,5 +1,5 @@
 use crate::fakes::{Summing, context, model, samples, sandbox};
-use crate::files::component_or_skip;
+use crate::files::component;
 use frostline_sandbox::{Allowance, CallContext, Extracted, Job, Limits, Resource, Sandbox, SandboxError};
 use frostline_tensor::OpErrorCode;
 use std::sync::Arc;
@@ -35,195 +35,181 @@ async fn limit_passed(bytes: Vec<u8>, limits: Limits) -> Resource {
 }
 
 #[tokio::test]
-async fn a_panic_reaches_the_caller_with_its_text() {
-    let ended = extract(component_or_skip!("trap"), &["1", "2"], within(Limits::default())).await;
-    let Err(error @ SandboxError::Trapped { .. }) = ended else {
-        panic!("{ended:?}")
-    };
-    let text = error.to_string();
-    assert!(text.contains("no activations for 2 samples at last"), "{text}");
-}
-
-#[tokio::test]
-async fn a_guest_that_spins_ends_at_its_deadline_and_delays_nobody_for_longer() {
-    let (spin, honest) = (component_or_skip!("spin"), component_or_skip!("prefix"));
-    let sandbox: Sandbox = sandbox();
-    let (spin, honest) = (
-        sandbox.prepare(spin).await.unwrap(),
-        sandbox.prepare(honest).await.unwrap(),
-    );
-    let job = Job::new(model(), &honest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
-    let after = Duration::from_secs(2);
-    let keys = samples(&["1"]);
-    let spinning = spin.extract(
-        &keys,
-        &job,
-        within(Limits {
-            call_deadline: after,
-            ..Limits::default()
-        }),
-    );
-    let mut spinning = std::pin::pin!(spinning);
-    // One thread for both: the honest guest's calls are answered while the other spins.
-    let neighbours = async {
-        for _ in 0..3 {
-            honest
-                .extract(&keys, &job, within(Limits::default()))
-                .await
-                .unwrap();
-        }
-    };
-    tokio::select! {
-        biased;
-        ended = &mut spinning => panic!("it ended first: {ended:?}"),
-        () = neighbours => {}
-    }
-    assert_eq!(spinning.await, Err(SandboxError::Deadline { after }));
-}
-
-#[tokio::test]
-async fn a_guest_gets_no_more_memory_than_its_cap() {
-    assert_eq!(
-        limit_passed(component_or_skip!("grow"), Limits::default()).await,
-        Resource::Memory
-    );
-}
-
-#[tokio::test]
-async fn tensors_on_the_host_are_counted() {
-    let limits = Limits {
-        tensor_bytes: 8 << 20,
-        ..Limits::default()
-    };
-    assert_eq!(
-        limit_passed(component_or_skip!("leak"), limits).await,
-        Resource::TensorBytes
-    );
-}
-
-#[tokio::test]
-async fn handles_are_counted_even_of_empty_tensors() {
-    assert_eq!(
-        limit_passed(component_or_skip!("leak-small"), Limits::default()).await,
-        Resource::Handles
-    );
-}
-
-#[tokio::test]
-async fn reads_are_counted() {
-    let limits = Limits {
-        object_reads: 10,
-        ..Limits::default()
-    };
-    assert_eq!(
-        limit_passed(component_or_skip!("read-too-much"), limits).await,
-        Resource::ObjectReads
-    );
-}
-
-#[tokio::test]
-async fn bytes_read_are_counted() {
-    let limits = Limits {
-        object_bytes: 2_500_000,
-        ..Limits::default()
-    };
-    assert_eq!(
-        limit_passed(component_or_skip!("read-too-much"), limits).await,
-        Resource::ObjectBytes
-    );
-}
-
-#[tokio::test]
 async fn pixels_beyond_the_budget_are_not_even_loaded() {
     let limits = Limits {
         tensor_bytes: 2 * 3 * 2 * 2 * 4 - 1,
         ..Limits::default()
     };
     assert_eq!(
-        limit_passed(component_or_skip!("prefix"), limits).await,
+        limit_passed(component("prefix"), limits).await,
         Resource::TensorBytes
     );
 }
 
-#[tokio::test]
-async fn model_bytes_from_a_guest_are_refused() {
-    let ended = extract(
-        component_or_skip!("load-bytes"),
-        &["1"],
-        within(Limits::default()),
-    )
-    .await;
-    let Err(SandboxError::Failed(error)) = ended else {
-        panic!("{ended:?}")
-    };
-    assert_eq!(error.code, OpErrorCode::Security);
-}
+mod needs_guests {
+    use super::*;
 
-#[tokio::test]
-async fn a_wrong_count_of_rows_is_noticed() {
-    let ended = extract(
-        component_or_skip!("too-many-rows"),
-        &["1", "2"],
-        within(Limits::default()),
-    )
-    .await;
-    let reason = "3 rows and 0 failed samples for 2 samples".to_owned();
-    assert_eq!(ended, Err(SandboxError::BadAnswer { reason }));
-}
+    #[tokio::test]
+    async fn a_panic_reaches_the_caller_with_its_text() {
+        let ended = extract(component("trap"), &["1", "2"], within(Limits::default())).await;
+        let Err(error @ SandboxError::Trapped { .. }) = ended else {
+            panic!("{ended:?}")
+        };
+        let text = error.to_string();
+        assert!(text.contains("no activations for 2 samples at last"), "{text}");
+    }
 
-#[tokio::test]
-async fn failures_of_samples_nobody_asked_for_are_noticed() {
-    let ended = extract(
-        component_or_skip!("lie-about-failures"),
-        &["1", "2"],
-        within(Limits::default()),
-    )
-    .await;
-    let Err(SandboxError::BadAnswer { reason }) = ended else {
-        panic!("{ended:?}")
-    };
-    assert!(reason.contains("sample 1000000 of 2"), "{reason}");
-}
+    #[tokio::test]
+    async fn a_guest_that_spins_ends_at_its_deadline_and_delays_nobody_for_longer() {
+        let (spin, honest) = (component("spin"), component("prefix"));
+        let sandbox: Sandbox = sandbox();
+        let (spin, honest) = (
+            sandbox.prepare(spin).await.unwrap(),
+            sandbox.prepare(honest).await.unwrap(),
+        );
+        let job = Job::new(model(), &honest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
+        let after = Duration::from_secs(2);
+        let keys = samples(&["1"]);
+        let spinning = spin.extract(
+            &keys,
+            &job,
+            within(Limits {
+                call_deadline: after,
+                ..Limits::default()
+            }),
+        );
+        let mut spinning = std::pin::pin!(spinning);
+        // One thread for both: the honest guest's calls are answered while the other spins.
+        let neighbours = async {
+            for _ in 0..3 {
+                honest
+                    .extract(&keys, &job, within(Limits::default()))
+                    .await
+                    .unwrap();
+            }
+        };
+        tokio::select! {
+            biased;
+            ended = &mut spinning => panic!("it ended first: {ended:?}"),
+            () = neighbours => {}
+        }
+        assert_eq!(spinning.await, Err(SandboxError::Deadline { after }));
+    }
 
-#[tokio::test]
-async fn a_flood_of_log_lines_is_cut_off_and_harms_nothing() {
-    let done = extract(
-        component_or_skip!("flood-log"),
-        &["1", "2"],
-        within(Limits::default()),
-    )
-    .await;
-    assert_eq!(done.unwrap().activations.shape().dims(), [2, 4]);
-}
+    #[tokio::test]
+    async fn a_guest_gets_no_more_memory_than_its_cap() {
+        assert_eq!(
+            limit_passed(component("grow"), Limits::default()).await,
+            Resource::Memory
+        );
+    }
 
-#[tokio::test]
-async fn a_split_that_describe_leaves_out_is_refused_by_name() {
-    let guest = sandbox()
-        .prepare(component_or_skip!("refuse-split"))
-        .await
-        .unwrap();
-    let described = guest.describe(&model(), "").await.unwrap();
-    let refused = Job::new(model(), &described, "/first/Relu", "").unwrap_err();
-    let text = refused.to_string();
-    assert!(
-        text.contains("refuse_split") && text.contains("it serves last"),
-        "{text}"
-    );
-    assert!(
-        Job::new(model(), &described, "nowhere", "")
-            .unwrap_err()
-            .to_string()
-            .contains("no such cut")
-    );
+    #[tokio::test]
+    async fn tensors_on_the_host_are_counted() {
+        let limits = Limits {
+            tensor_bytes: 8 << 20,
+            ..Limits::default()
+        };
+        assert_eq!(
+            limit_passed(component("leak"), limits).await,
+            Resource::TensorBytes
+        );
+    }
 
-    // Activations of the guest's own have the shape it says, not the model's.
-    let job = Job::new(model(), &described, "last", "").unwrap();
-    let extracted = guest
-        .extract(&samples(&["1"]), &job, within(Limits::default()))
-        .await
-        .unwrap();
-    assert_eq!(extracted.activations.shape().dims(), [1, 7]);
+    #[tokio::test]
+    async fn handles_are_counted_even_of_empty_tensors() {
+        assert_eq!(
+            limit_passed(component("leak-small"), Limits::default()).await,
+            Resource::Handles
+        );
+    }
 
-    let refused = guest.describe(&model(), "refuse").await;
-    assert!(matches!(refused, Err(SandboxError::Failed(error)) if error.message.contains("on Sundays")));
+    #[tokio::test]
+    async fn reads_are_counted() {
+        let limits = Limits {
+            object_reads: 10,
+            ..Limits::default()
+        };
+        assert_eq!(
+            limit_passed(component("read-too-much"), limits).await,
+            Resource::ObjectReads
+        );
+    }
+
+    #[tokio::test]
+    async fn bytes_read_are_counted() {
+        let limits = Limits {
+            object_bytes: 2_500_000,
+            ..Limits::default()
+        };
+        assert_eq!(
+            limit_passed(component("read-too-much"), limits).await,
+            Resource::ObjectBytes
+        );
+    }
+
+    #[tokio::test]
+    async fn model_bytes_from_a_guest_are_refused() {
+        let ended = extract(component("load-bytes"), &["1"], within(Limits::default())).await;
+        let Err(SandboxError::Failed(error)) = ended else {
+            panic!("{ended:?}")
+        };
+        assert_eq!(error.code, OpErrorCode::Security);
+    }
+
+    #[tokio::test]
+    async fn a_wrong_count_of_rows_is_noticed() {
+        let ended = extract(component("too-many-rows"), &["1", "2"], within(Limits::default())).await;
+        let reason = "3 rows and 0 failed samples for 2 samples".to_owned();
+        assert_eq!(ended, Err(SandboxError::BadAnswer { reason }));
+    }
+
+    #[tokio::test]
+    async fn failures_of_samples_nobody_asked_for_are_noticed() {
+        let ended = extract(
+            component("lie-about-failures"),
+            &["1", "2"],
+            within(Limits::default()),
+        )
+        .await;
+        let Err(SandboxError::BadAnswer { reason }) = ended else {
+            panic!("{ended:?}")
+        };
+        assert!(reason.contains("sample 1000000 of 2"), "{reason}");
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_log_lines_is_cut_off_and_harms_nothing() {
+        let done = extract(component("flood-log"), &["1", "2"], within(Limits::default())).await;
+        assert_eq!(done.unwrap().activations.shape().dims(), [2, 4]);
+    }
+
+    #[tokio::test]
+    async fn a_split_that_describe_leaves_out_is_refused_by_name() {
+        let guest = sandbox().prepare(component("refuse-split")).await.unwrap();
+        let described = guest.describe(&model(), "").await.unwrap();
+        let refused = Job::new(model(), &described, "/first/Relu", "").unwrap_err();
+        let text = refused.to_string();
+        assert!(
+            text.contains("refuse_split") && text.contains("it serves last"),
+            "{text}"
+        );
+        assert!(
+            Job::new(model(), &described, "nowhere", "")
+                .unwrap_err()
+                .to_string()
+                .contains("no such cut")
+        );
+
+        // Activations of the guest's own have the shape it says, not the model's.
+        let job = Job::new(model(), &described, "last", "").unwrap();
+        let extracted = guest
+            .extract(&samples(&["1"]), &job, within(Limits::default()))
+            .await
+            .unwrap();
+        assert_eq!(extracted.activations.shape().dims(), [1, 7]);
+
+        let refused = guest.describe(&model(), "refuse").await;
+        assert!(matches!(refused, Err(SandboxError::Failed(error)) if error.message.contains("on Sundays")));
+    }
 }

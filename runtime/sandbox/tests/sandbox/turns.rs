@@ -1,7 +1,7 @@
 //! Who is served when a tenant asks for all there is.
 
 use crate::fakes::model;
-use crate::files::component_or_skip;
+use crate::files::component;
 use frostline_sandbox::{Allowance, Limits, Sandbox, SandboxConfig};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,65 +31,66 @@ fn endless() -> Arc<Allowance> {
     })
 }
 
-#[tokio::test]
-async fn guests_that_describe_themselves_without_end_keep_no_neighbour_waiting() {
-    let (spin, honest) = (
-        component_or_skip!("spin-in-describe"),
-        component_or_skip!("prefix"),
-    );
-    let sandbox = sandbox();
-    let spin = sandbox.for_tenant("greedy").prepare(spin).await.unwrap();
-    let honest = sandbox.for_tenant("modest").prepare(honest).await.unwrap();
-    let (model, allowance) = (model(), endless());
-    let ask = || Box::pin(spin.describe_within(&model, "", &allowance));
-    let mut flood: Vec<_> = (0..2 * PLACES).map(|_| ask()).collect();
-    // Each takes its place, or waits for one, before it is polled again.
-    for call in &mut flood {
-        assert!(futures::poll!(call).is_pending());
-    }
-    let own = endless();
-    let described = honest.describe_within(&model, "", &own).await.unwrap();
-    assert_eq!(described.name, "prefix");
-    for call in &mut flood {
-        assert!(futures::poll!(call).is_pending(), "it never ends");
-    }
-    // Each pays for itself, whoever made the guest ready.
-    assert!(own.usage().cpu > Duration::ZERO);
-    drop(flood);
-    while Arc::strong_count(&allowance) > 1 {
-        tokio::task::yield_now().await;
-    }
-    assert!(allowance.usage().cpu > Duration::ZERO);
-}
+mod needs_guests {
+    use super::*;
 
-#[tokio::test]
-async fn a_guest_that_is_compiled_already_waits_for_no_compilation() {
-    let (other, honest) = (component_or_skip!("trap"), component_or_skip!("prefix"));
-    let home = tempfile::tempdir().unwrap();
-    // The compiler is this: it is asked for code and never gives any.
-    let sandbox = |compiler| {
-        Sandbox::new(SandboxConfig {
-            artefacts: Some(home.path().to_owned()),
-            prepare_deadline: FOREVER,
-            instances: 1,
-            compiler,
-            ..SandboxConfig::default()
-        })
-        .unwrap()
-    };
-    let compiles = sandbox(frostline_sandbox::Compiler::InProcess);
-    let used = Allowance::new(Limits::default());
-    compiles.prepare_within(honest.clone(), &used).await.unwrap();
-    assert!(used.usage().compiling > Duration::ZERO);
-    let stuck = sandbox(frostline_sandbox::Compiler::Child {
-        program: "/bin/sh".into(),
-        arguments: ["-c", "exec sleep 86400"].map(Into::into).to_vec(),
-    });
-    let (greedy, modest) = (stuck.for_tenant("greedy"), stuck.for_tenant("modest"));
-    let mut compiling = Box::pin(greedy.prepare(other));
-    tokio::select! {
-        biased;
-        _ = &mut compiling => panic!("it never ends"),
-        ready = modest.prepare(honest) => assert!(ready.is_ok()),
+    #[tokio::test]
+    async fn guests_that_describe_themselves_without_end_keep_no_neighbour_waiting() {
+        let (spin, honest) = (component("spin-in-describe"), component("prefix"));
+        let sandbox = sandbox();
+        let spin = sandbox.for_tenant("greedy").prepare(spin).await.unwrap();
+        let honest = sandbox.for_tenant("modest").prepare(honest).await.unwrap();
+        let (model, allowance) = (model(), endless());
+        let ask = || Box::pin(spin.describe_within(&model, "", &allowance));
+        let mut flood: Vec<_> = (0..2 * PLACES).map(|_| ask()).collect();
+        // Each takes its place, or waits for one, before it is polled again.
+        for call in &mut flood {
+            assert!(futures::poll!(call).is_pending());
+        }
+        let own = endless();
+        let described = honest.describe_within(&model, "", &own).await.unwrap();
+        assert_eq!(described.name, "prefix");
+        for call in &mut flood {
+            assert!(futures::poll!(call).is_pending(), "it never ends");
+        }
+        // Each pays for itself, whoever made the guest ready.
+        assert!(own.usage().cpu > Duration::ZERO);
+        drop(flood);
+        while Arc::strong_count(&allowance) > 1 {
+            tokio::task::yield_now().await;
+        }
+        assert!(allowance.usage().cpu > Duration::ZERO);
+    }
+
+    #[tokio::test]
+    async fn a_guest_that_is_compiled_already_waits_for_no_compilation() {
+        let (other, honest) = (component("trap"), component("prefix"));
+        let home = tempfile::tempdir().unwrap();
+        // The compiler is this: it is asked for code and never gives any.
+        let sandbox = |compiler| {
+            Sandbox::new(SandboxConfig {
+                artefacts: Some(home.path().to_owned()),
+                prepare_deadline: FOREVER,
+                instances: 1,
+                compiler,
+                ..SandboxConfig::default()
+            })
+            .unwrap()
+        };
+        let compiles = sandbox(frostline_sandbox::Compiler::InProcess);
+        let used = Allowance::new(Limits::default());
+        compiles.prepare_within(honest.clone(), &used).await.unwrap();
+        assert!(used.usage().compiling > Duration::ZERO);
+        let stuck = sandbox(frostline_sandbox::Compiler::Child {
+            program: "/bin/sh".into(),
+            arguments: ["-c", "exec sleep 86400"].map(Into::into).to_vec(),
+        });
+        let (greedy, modest) = (stuck.for_tenant("greedy"), stuck.for_tenant("modest"));
+        let mut compiling = Box::pin(greedy.prepare(other));
+        tokio::select! {
+            biased;
+            _ = &mut compiling => panic!("it never ends"),
+            ready = modest.prepare(honest) => assert!(ready.is_ok()),
+        }
     }
 }

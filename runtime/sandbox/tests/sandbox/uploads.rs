@@ -1,5 +1,5 @@
 use crate::fakes::{sandbox, small};
-use crate::files::component_or_skip;
+use crate::files::component;
 use frostline_sandbox::{Sandbox, SandboxConfig, SandboxError};
 
 async fn refused(bytes: &[u8]) -> SandboxError {
@@ -23,26 +23,6 @@ async fn what_is_no_guest_is_said_in_its_own_words() {
         assert!(matches!(error, SandboxError::NotAGuest { .. }), "{error:?}");
         assert!(error.to_string().contains(words), "{error}");
     }
-}
-
-#[tokio::test]
-async fn a_component_of_another_world_is_told_what_is_too_much_and_what_is_missing() {
-    let error = refused(&component_or_skip!("other-world")).await;
-    let SandboxError::OtherWorld { imports, exports, .. } = &error else {
-        panic!("{error:?}")
-    };
-    assert_eq!(imports, &["other:place/sockets@1.2.3"]);
-    assert_eq!(exports, &["describe", "extract"]);
-    let text = error.to_string();
-    assert!(text.contains("frostline guest new"), "{text}");
-}
-
-#[tokio::test]
-async fn a_guest_that_would_load_model_bytes_is_told_that_hosts_take_none() {
-    let guest = sandbox().prepare(component_or_skip!("load-bytes")).await.unwrap();
-    assert!(guest.refused_import().unwrap().contains("load-by-name"));
-    let guest = sandbox().prepare(component_or_skip!("prefix")).await.unwrap();
-    assert_eq!(guest.refused_import(), None);
 }
 
 /// A core module that imports `load`, as those do that were written for other hosts.
@@ -69,18 +49,42 @@ async fn an_empty_component_lacks_the_exports() {
     }
 }
 
-#[tokio::test]
-async fn damaged_guests_never_harm_the_host() {
-    let bytes = component_or_skip!("trap");
-    let sandbox = Sandbox::new(SandboxConfig {
-        upload_bytes: 1 << 20,
-        ..small()
-    })
-    .unwrap();
-    let step = bytes.len() / 40;
-    for cut in 1..40 {
-        assert!(sandbox.prepare(bytes[..cut * step].to_vec()).await.is_err());
+mod needs_guests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_component_of_another_world_is_told_what_is_too_much_and_what_is_missing() {
+        let error = refused(&component("other-world")).await;
+        let SandboxError::OtherWorld { imports, exports, .. } = &error else {
+            panic!("{error:?}")
+        };
+        assert_eq!(imports, &["other:place/sockets@1.2.3"]);
+        assert_eq!(exports, &["describe", "extract"]);
+        let text = error.to_string();
+        assert!(text.contains("frostline guest new"), "{text}");
     }
-    let large = sandbox.prepare(vec![0; (1 << 20) + 1]).await;
-    assert!(matches!(large, Err(SandboxError::GuestTooLarge { .. })));
+
+    #[tokio::test]
+    async fn a_guest_that_would_load_model_bytes_is_told_that_hosts_take_none() {
+        let guest = sandbox().prepare(component("load-bytes")).await.unwrap();
+        assert!(guest.refused_import().unwrap().contains("load-by-name"));
+        let guest = sandbox().prepare(component("prefix")).await.unwrap();
+        assert_eq!(guest.refused_import(), None);
+    }
+
+    #[tokio::test]
+    async fn damaged_guests_never_harm_the_host() {
+        let bytes = component("trap");
+        let sandbox = Sandbox::new(SandboxConfig {
+            upload_bytes: 1 << 20,
+            ..small()
+        })
+        .unwrap();
+        let step = bytes.len() / 40;
+        for cut in 1..40 {
+            assert!(sandbox.prepare(bytes[..cut * step].to_vec()).await.is_err());
+        }
+        let large = sandbox.prepare(vec![0; (1 << 20) + 1]).await;
+        assert!(matches!(large, Err(SandboxError::GuestTooLarge { .. })));
+    }
 }

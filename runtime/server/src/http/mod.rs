@@ -4,6 +4,7 @@ mod admin;
 mod connections;
 mod envelope;
 mod intake;
+mod linger;
 mod network;
 mod places;
 mod probe;
@@ -75,6 +76,7 @@ pub(crate) fn routes(service: Arc<Service>) -> Router {
                 method: method.to_string(),
             }
         })
+        .layer(from_fn(linger::linger))
         .layer(from_fn_with_state(Arc::clone(&service), envelope::observe))
         .layer(from_fn(envelope::span))
         // Every handler that takes a body bounds it itself, by what it is.

@@ -61,29 +61,30 @@ async fn whoever_asks_pays_and_only_the_hosts_own_port_names_them() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_guest_that_describes_itself_without_end_uses_up_its_tenants_quota() {
-    let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/guests");
-    let guests = std::env::var_os("FROSTLINE_GUESTS_DIR").map_or(guests, Into::into);
-    let Ok(spin) = std::fs::read(guests.join("spin-in-describe.wasm")) else {
-        eprintln!("skipped: there is no guest spin-in-describe, run `cargo xtask guests`");
-        return;
-    };
-    let test = TestHost::start().await;
-    let tenant = test.tenant("greedy", &[(QuotaKey::CpuSeconds, 0)]).await;
-    let (_, model) = tenant.upload().await;
-    let answer = tenant.send(Method::PUT, "/v1/guests/spin", spin.clone()).await;
-    assert_eq!(answer.status(), StatusCode::CREATED);
-    let request = DescriptionRequest {
-        guest: pin("spin", &spin),
-        model,
-        parameters: String::new(),
-    };
-    let body = serde_json::to_vec(&request).unwrap();
-    let (status, error) = tenant.refused(Method::POST, "/v1/descriptions", body).await;
-    assert_eq!(
-        (status, error.class),
-        (StatusCode::UNPROCESSABLE_ENTITY, ErrorClass::Guest)
-    );
-    assert!(error.message.contains("quota set greedy cpu_seconds="), "{error}");
+mod needs_guests {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_guest_that_describes_itself_without_end_uses_up_its_tenants_quota() {
+        let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/guests");
+        let guests = std::env::var_os("FROSTLINE_GUESTS_DIR").map_or(guests, Into::into);
+        let spin = std::fs::read(guests.join("spin-in-describe.wasm")).expect("cargo xtask guests builds it");
+        let test = TestHost::start().await;
+        let tenant = test.tenant("greedy", &[(QuotaKey::CpuSeconds, 0)]).await;
+        let (_, model) = tenant.upload().await;
+        let answer = tenant.send(Method::PUT, "/v1/guests/spin", spin.clone()).await;
+        assert_eq!(answer.status(), StatusCode::CREATED);
+        let request = DescriptionRequest {
+            guest: pin("spin", &spin),
+            model,
+            parameters: String::new(),
+        };
+        let body = serde_json::to_vec(&request).unwrap();
+        let (status, error) = tenant.refused(Method::POST, "/v1/descriptions", body).await;
+        assert_eq!(
+            (status, error.class),
+            (StatusCode::UNPROCESSABLE_ENTITY, ErrorClass::Guest)
+        );
+        assert!(error.message.contains("quota set greedy cpu_seconds="), "{error}");
+    }
 }

@@ -101,37 +101,6 @@ fn an_unknown_device_is_an_error() {
 }
 
 #[test]
-fn a_guest_that_traps_fails_clearly() {
-    let Some(file) = guest("trap") else { return };
-    let scratch = Scratch::with_photos(4, 2);
-    scratch.assert_failed(
-        &scratch.train(&["--guest", file.to_str().unwrap(), "--split", "features"]),
-        &["trap"],
-    );
-}
-
-#[test]
-fn a_guest_of_another_world_is_refused() {
-    let Some(file) = guest("other-world") else { return };
-    let scratch = Scratch::with_photos(4, 2);
-    scratch.assert_failed(
-        &scratch.train(&["--guest", file.to_str().unwrap()]),
-        &["other-world", "frozen-prefix"],
-    );
-}
-
-#[test]
-fn a_split_the_guest_rules_out_is_refused() {
-    let Some(file) = guest("refuse-split") else { return };
-    let scratch = Scratch::with_photos(4, 2);
-    let split = first_cut();
-    scratch.assert_failed(
-        &scratch.train(&["--guest", file.to_str().unwrap(), "--split", &split]),
-        &[&split, "refuse_split", "the cuts it serves are"],
-    );
-}
-
-#[test]
 fn a_model_with_two_inputs_is_refused() {
     let inputs = vec![batched("left", &[3, 8, 8]), batched("right", &[3, 8, 8])];
     refused(
@@ -172,4 +141,39 @@ fn refused(network: ModelProto, words: &[&str]) {
         &scratch.train(&["--model", file.to_str().unwrap(), "--freeze", "x"]),
         words,
     );
+}
+
+mod needs_guests {
+    use super::*;
+
+    #[test]
+    fn a_guest_that_traps_fails_clearly() {
+        let file = guest("trap");
+        let scratch = Scratch::with_photos(4, 2);
+        scratch.assert_failed(
+            &scratch.train(&["--guest", file.to_str().unwrap(), "--split", "features"]),
+            &["trap"],
+        );
+    }
+
+    #[test]
+    fn a_guest_of_another_world_is_refused() {
+        let file = guest("other-world");
+        let scratch = Scratch::with_photos(4, 2);
+        scratch.assert_failed(
+            &scratch.train(&["--guest", file.to_str().unwrap()]),
+            &["other-world", "frozen-prefix"],
+        );
+    }
+
+    #[test]
+    fn a_split_the_guest_rules_out_is_refused() {
+        let file = guest("refuse-split");
+        let scratch = Scratch::with_photos(4, 2);
+        let split = first_cut();
+        scratch.assert_failed(
+            &scratch.train(&["--guest", file.to_str().unwrap(), "--split", &split]),
+            &[&split, "refuse_split", "the cuts it serves are"],
+        );
+    }
 }

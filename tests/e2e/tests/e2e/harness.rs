@@ -155,25 +155,23 @@ pub(crate) fn demo(name: &str) -> PathBuf {
     repository().join("models/zoo/demo").join(name)
 }
 
-/// The shared real data, or a line that says why the test is skipped.
-pub(crate) fn shared(name: &str) -> Option<PathBuf> {
+/// Something of the shared real data. Only tests in a module `needs_shared` may ask for it.
+pub(crate) fn shared(name: &str) -> PathBuf {
     let folder = std::env::var_os("FROSTLINE_SHARED");
-    if folder.is_none() {
-        eprintln!("skipped: FROSTLINE_SHARED is not set");
-    }
-    folder.map(|folder| PathBuf::from(folder).join(name))
+    PathBuf::from(folder.expect("FROSTLINE_SHARED is not set: cargo xtask test leaves out what needs it"))
+        .join(name)
 }
 
-/// A guest built from source by `cargo xtask guests`, or a line that says why the test is skipped.
-pub(crate) fn guest(name: &str) -> Option<PathBuf> {
-    let folder = std::env::var_os("FROSTLINE_GUESTS_DIR").map(PathBuf::from);
-    let found = folder
-        .map(|folder| folder.join(format!("{name}.wasm")))
-        .filter(|file| file.is_file());
-    if found.is_none() {
-        eprintln!("skipped: guest {name} is not built (cargo xtask guests)");
-    }
-    found
+/// A guest built from source. Only tests in a module `needs_guests` may ask for it.
+pub(crate) fn guest(name: &str) -> PathBuf {
+    let folder = std::env::var_os("FROSTLINE_GUESTS_DIR")
+        .map_or_else(|| repository().join("target/guests"), PathBuf::from);
+    let file = folder.join(format!("{name}.wasm"));
+    assert!(
+        file.is_file(),
+        "there is no guest {name}: cargo xtask guests builds it"
+    );
+    file
 }
 
 /// The objects a `--json` run printed.

@@ -109,19 +109,21 @@ fn lines_of_an_extraction_say_whose_it_is() {
     }
 }
 
-#[test]
-fn what_a_guest_logs_is_part_of_its_extraction() {
-    let Some(two_stage) = guest("two-stage") else {
-        return;
-    };
-    let logging = Logging::start();
-    logging.train(&["--guest", two_stage.to_str().unwrap(), "--parameters", "stem"]);
-    logging.extract("stem");
-    let lines = logging.lines();
-    assert_labelled(&lines, "two-stage-");
-    let own = |line: &&Value| line["target"] == "frostline::guest";
-    let logged: Vec<&Value> = lines.iter().filter(own).collect();
-    assert_eq!(logged.len(), 1, "{lines:?}");
-    assert!(message(logged[0]).contains("strongest activation"), "{logged:?}");
-    assert_eq!(logged[0]["fields"]["extraction"], logged[0]["span"]["extraction"]);
+mod needs_guests {
+    use super::*;
+
+    #[test]
+    fn what_a_guest_logs_is_part_of_its_extraction() {
+        let two_stage = guest("two-stage");
+        let logging = Logging::start();
+        logging.train(&["--guest", two_stage.to_str().unwrap(), "--parameters", "stem"]);
+        logging.extract("stem");
+        let lines = logging.lines();
+        assert_labelled(&lines, "two-stage-");
+        let own = |line: &&Value| line["target"] == "frostline::guest";
+        let logged: Vec<&Value> = lines.iter().filter(own).collect();
+        assert_eq!(logged.len(), 1, "{lines:?}");
+        assert!(message(logged[0]).contains("strongest activation"), "{logged:?}");
+        assert_eq!(logged[0]["fields"]["extraction"], logged[0]["span"]["extraction"]);
+    }
 }

@@ -34,12 +34,12 @@ pub(crate) struct Moto {
 }
 
 impl Moto {
-    pub(crate) fn start(scratch: &Scratch) -> Option<Self> {
+    pub(crate) fn start(scratch: &Scratch) -> Self {
         Self::with_files(&scratch.path("photos"))
     }
 
     /// With the files of a folder below `s3://photos/shop`.
-    pub(crate) fn with_files(folder: &Path) -> Option<Self> {
+    pub(crate) fn with_files(folder: &Path) -> Self {
         let mut child = Command::new("python3")
             .args(["-c", SERVER])
             .arg(folder)
@@ -47,16 +47,18 @@ impl Moto {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
-            .ok()?;
+            .unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take()?).read_line(&mut line).ok()?;
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
         let url = line.trim().to_owned();
         let moto = Self { child, url };
-        if moto.url.starts_with("http://") {
-            return Some(moto);
-        }
-        eprintln!("skipped: Python has no moto (cargo xtask test installs it)");
-        None
+        assert!(
+            moto.url.starts_with("http://"),
+            "Python has no moto: cargo xtask test installs it"
+        );
+        moto
     }
 }
 
@@ -70,7 +72,7 @@ impl Drop for Moto {
 #[test]
 fn photos_in_a_bucket_train_like_photos_in_a_folder() {
     let scratch = Scratch::with_photos(6, 2);
-    let Some(moto) = Moto::start(&scratch) else { return };
+    let moto = Moto::start(&scratch);
     let local = series(&events(&scratch.train(&["--split", "features"])), "step", "loss");
     let mut train = scratch.train_command(&["--split", "features", "--data", "s3://photos/shop"]);
     let run = finish(with_credentials(&mut train, &moto.url)).unwrap();
@@ -80,7 +82,7 @@ fn photos_in_a_bucket_train_like_photos_in_a_folder() {
 #[test]
 fn a_bucket_that_is_not_there_is_named() {
     let scratch = Scratch::with_photos(2, 1);
-    let Some(moto) = Moto::start(&scratch) else { return };
+    let moto = Moto::start(&scratch);
     let mut train = scratch.train_command(&["--data", "s3://nowhere/shop"]);
     let run = finish(with_credentials(&mut train, &moto.url)).unwrap();
     scratch.assert_failed(&run, &["nowhere"]);
