@@ -77,6 +77,8 @@ pub(super) async fn serve(names: Names) -> Result<Listed> {
     let url = format!("http://{}", listener.local_addr()?);
     let accepting = tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
+            // As hosts do: the end of an answer does not wait for the acknowledgement of what came before.
+            let _ = stream.set_nodelay(true);
             tokio::spawn(connection(stream, Arc::clone(&pages)));
         }
     });
