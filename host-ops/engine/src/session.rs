@@ -4,6 +4,7 @@ use frostline_tensor::Tensor;
 use ort::ep::{CUDA, ExecutionProvider};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::session::{RunOptions, SessionInputValue, SessionOutputs};
+use ort::value::DynValue;
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -151,6 +152,25 @@ impl Session {
         })
     }
 
+    /// [`Session::run_until`], but shows `take` the output `name` where it lies instead of copying all of them.
+    ///
+    /// # Errors
+    /// As [`Session::run_until`]; [`EngineError::UnknownOutput`], before anything is run.
+    pub(crate) fn run_for<T>(
+        &mut self,
+        name: &str,
+        inputs: &[(&str, &Tensor)],
+        interrupt: &Interrupt,
+        take: impl FnOnce(values::View<'_>) -> T,
+    ) -> Result<T, EngineError> {
+        self.output(name)?;
+        self.check_inputs(inputs, &[])?;
+        let bound = borrow_all(inputs)?;
+        self.run_values(bound, interrupt, |outputs| {
+            values::view(name, find_output(outputs, name)?, take)
+        })
+    }
+
     /// Runs on ONNX Runtime's own values and lets `take` have the outputs.
     pub(crate) fn run_values<T>(
         &mut self,
@@ -232,11 +252,14 @@ pub(crate) fn borrow_all<'a>(
 
 /// The output `name`, which the session is known to have.
 pub(crate) fn extract_output(outputs: &SessionOutputs<'_>, name: &str) -> Result<Tensor, EngineError> {
-    let value = outputs.get(name).ok_or_else(|| EngineError::UnknownOutput {
+    values::extract(name, find_output(outputs, name)?)
+}
+
+fn find_output<'a>(outputs: &'a SessionOutputs<'_>, name: &str) -> Result<&'a DynValue, EngineError> {
+    outputs.get(name).ok_or_else(|| EngineError::UnknownOutput {
         name: name.to_owned(),
         known: outputs.keys().collect::<Vec<_>>().join(", "),
-    })?;
-    values::extract(name, value)
+    })
 }
 
 /// Whether sessions could be opened on `device`, without a model.

@@ -1,7 +1,9 @@
 //! Tensors of this project to values of ONNX Runtime and back.
 
 use crate::EngineError;
-use frostline_tensor::{DType, Data, Shape, Tensor};
+use bytemuck::NoUninit;
+use frostline_tensor::{DType, Data, OpError, Shape, Tensor};
+use half::{bf16, f16};
 use ort::memory::AllocationDevice;
 use ort::session::SessionInputValue;
 use ort::value::{
@@ -65,11 +67,42 @@ pub(crate) fn own(tensor: Tensor) -> Result<DynValue, EngineError> {
     value.map_err(EngineError::internal("take a tensor"))
 }
 
+/// A tensor where ONNX Runtime keeps it.
+pub(crate) struct View<'a> {
+    pub(crate) dtype: DType,
+    pub(crate) shape: Shape,
+    /// The elements, little-endian.
+    pub(crate) bytes: &'a [u8],
+}
+
+impl View<'_> {
+    /// A copy.
+    pub(crate) fn tensor(&self) -> Result<Tensor, OpError> {
+        let data = Data::from_bytes(self.dtype, self.bytes);
+        let data = data.ok_or_else(|| OpError::runtime("the engine made a part of an element"))?;
+        Ok(Tensor::new(self.shape.clone(), data)?)
+    }
+
+    /// Shape and type for messages, as [`Tensor::describe`].
+    pub(crate) fn describe(&self) -> String {
+        format!("{}{}", self.dtype, self.shape)
+    }
+}
+
 /// The output `name` as a tensor: one copy out of ONNX Runtime's memory, two when that is a device's.
 pub(crate) fn extract(name: &str, value: &DynValue) -> Result<Tensor, EngineError> {
+    view(name, value, |view| view.tensor())?.map_err(|_| unsupported(name, value))
+}
+
+/// Shows `take` the output `name`, without a copy unless it lies on a device.
+pub(crate) fn view<T>(
+    name: &str,
+    value: &DynValue,
+    take: impl FnOnce(View<'_>) -> T,
+) -> Result<T, EngineError> {
     match on_cpu(value).map_err(EngineError::internal("read a tensor from its device"))? {
-        Some(copy) => extract_from_cpu(name, &copy),
-        None => extract_from_cpu(name, value),
+        Some(copy) => view_on_cpu(name, &copy).map(take),
+        None => view_on_cpu(name, value).map(take),
     }
 }
 
@@ -84,28 +117,38 @@ fn on_cpu(value: &DynValue) -> ort::Result<Option<DynValue>> {
     Ok(Some(tensor.to(AllocationDevice::CPU, 0)?.into_dyn()))
 }
 
-fn extract_from_cpu(name: &str, value: &DynValue) -> Result<Tensor, EngineError> {
-    let unsupported = || EngineError::OutputType {
-        name: name.to_owned(),
-        actual: value.dtype().to_string(),
-    };
+fn view_on_cpu<'a>(name: &str, value: &'a DynValue) -> Result<View<'a>, EngineError> {
+    let unsupported = || unsupported(name, value);
     let ValueType::Tensor { ty, shape, .. } = value.dtype() else {
         return Err(unsupported());
     };
     let dims: Option<Vec<usize>> = shape.iter().map(|&dim| usize::try_from(dim).ok()).collect();
-    let data = match dtype(*ty).ok_or_else(unsupported)? {
-        DType::U8 => elements(value).map(Data::U8),
-        DType::F16 => elements(value).map(Data::F16),
-        DType::Bf16 => elements(value).map(Data::Bf16),
-        DType::F32 => elements(value).map(Data::F32),
-        DType::F64 => elements(value).map(Data::F64),
-        DType::I32 => elements(value).map(Data::I32),
-        DType::I64 => elements(value).map(Data::I64),
+    let dtype = dtype(*ty).ok_or_else(unsupported)?;
+    let bytes = match dtype {
+        DType::U8 => bytes::<u8>(value),
+        DType::F16 => bytes::<f16>(value),
+        DType::Bf16 => bytes::<bf16>(value),
+        DType::F32 => bytes::<f32>(value),
+        DType::F64 => bytes::<f64>(value),
+        DType::I32 => bytes::<i32>(value),
+        DType::I64 => bytes::<i64>(value),
     };
-    let data = data.map_err(EngineError::internal("hand out a tensor"))?;
-    Tensor::new(dims.ok_or_else(unsupported)?, data).map_err(|_| unsupported())
+    let bytes = bytes.map_err(EngineError::internal("hand out a tensor"))?;
+    let shape = Shape::new(dims.ok_or_else(unsupported)?);
+    // Whoever is told the shape reads as many bytes.
+    if shape.bytes(dtype.size()) != Ok(bytes.len()) {
+        return Err(unsupported());
+    }
+    Ok(View { dtype, shape, bytes })
 }
 
-fn elements<T: PrimitiveTensorElementType + Clone>(value: &DynValue) -> ort::Result<Vec<T>> {
-    Ok(value.try_extract_tensor::<T>()?.1.to_vec())
+fn bytes<T: PrimitiveTensorElementType + NoUninit>(value: &DynValue) -> ort::Result<&[u8]> {
+    Ok(bytemuck::cast_slice(value.try_extract_tensor::<T>()?.1))
+}
+
+fn unsupported(name: &str, value: &DynValue) -> EngineError {
+    EngineError::OutputType {
+        name: name.to_owned(),
+        actual: value.dtype().to_string(),
+    }
 }

@@ -83,14 +83,20 @@ impl Data {
         }
         Some(match dtype {
             DType::U8 => Self::U8(bytes.to_vec()),
-            DType::F16 => Self::F16(bytemuck::pod_collect_to_vec(bytes)),
-            DType::Bf16 => Self::Bf16(bytemuck::pod_collect_to_vec(bytes)),
-            DType::F32 => Self::F32(bytemuck::pod_collect_to_vec(bytes)),
-            DType::F64 => Self::F64(bytemuck::pod_collect_to_vec(bytes)),
-            DType::I32 => Self::I32(bytemuck::pod_collect_to_vec(bytes)),
-            DType::I64 => Self::I64(bytemuck::pod_collect_to_vec(bytes)),
+            DType::F16 => Self::F16(collect(bytes)),
+            DType::Bf16 => Self::Bf16(collect(bytes)),
+            DType::F32 => Self::F32(collect(bytes)),
+            DType::F64 => Self::F64(collect(bytes)),
+            DType::I32 => Self::I32(collect(bytes)),
+            DType::I64 => Self::I64(collect(bytes)),
         })
     }
+}
+
+/// A copy, without writing zeros first where the bytes are aligned.
+fn collect<T: bytemuck::AnyBitPattern + bytemuck::NoUninit>(bytes: &[u8]) -> Vec<T> {
+    let aligned = bytemuck::try_cast_slice(bytes).map(<[T]>::to_vec);
+    aligned.unwrap_or_else(|_| bytemuck::pod_collect_to_vec(bytes))
 }
 
 /// An owned, dense, row-major tensor; shape and data always agree.
@@ -125,6 +131,22 @@ impl Tensor {
     pub fn zeros(dtype: DType, shape: impl Into<Shape>) -> Result<Self, ShapeError> {
         let shape = shape.into();
         let data = Data::zeros(dtype, shape.elements()?);
+        Ok(Self { shape, data })
+    }
+
+    /// A tensor to be written in place, in the memory of `spare` where that is of this type. What it holds until then is unspecified;
+    /// memory is reserved as by [`Tensor::zeros`].
+    ///
+    /// # Errors
+    /// [`ShapeError::Overflow`].
+    pub fn in_memory_of(spare: Self, dtype: DType, shape: impl Into<Shape>) -> Result<Self, ShapeError> {
+        let shape = shape.into();
+        let count = shape.elements()?;
+        let mut data = spare.data;
+        if data.dtype() != dtype {
+            return Self::zeros(dtype, shape);
+        }
+        each!(&mut data, values => values.resize(count, bytemuck::Zeroable::zeroed()));
         Ok(Self { shape, data })
     }
 

@@ -49,10 +49,23 @@ impl Engine {
         true
     }
 
+    /// Gives memory back that only the next job would need: none comes for now.
+    pub(super) fn rest(&mut self) {
+        match self {
+            Self::Here(_) => {}
+            Self::Child(lane) => lane.rest(),
+        }
+    }
+
     /// Runs `job` as lane `index`.
     pub(super) fn execute(&mut self, shared: &Shared, index: usize, job: &Job) -> Outcome {
         match self {
-            Self::Here(sessions) => sessions.execute(shared.source(), job, || shared.opened(index)),
+            Self::Here(sessions) => sessions.execute(
+                shared.source(),
+                job,
+                || shared.opened(index),
+                |output| output.tensor(),
+            ),
             Self::Child(lane) => lane.execute(shared, job),
         }
     }

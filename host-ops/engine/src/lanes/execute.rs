@@ -2,8 +2,9 @@
 
 use super::shared::Job;
 use super::{LanesConfig, StageSource};
+use crate::values::View;
 use crate::{Interrupt, Session, SessionOptions};
-use frostline_tensor::{OpError, Stage, Tensor};
+use frostline_tensor::{OpError, Stage};
 
 /// The sessions of one lane, the one used last at the end.
 pub(super) struct Sessions {
@@ -33,31 +34,32 @@ impl Sessions {
         }
     }
 
-    /// Runs `job` and returns the batch of its stage's output. Says `opened` when the session is there.
-    pub(super) fn execute(
+    /// Runs `job` and shows `take` the batch of its stage's output. Says `opened` when the session is there.
+    pub(super) fn execute<T>(
         &mut self,
         source: &dyn StageSource,
         job: &Job,
         opened: impl FnOnce(),
-    ) -> Result<Tensor, OpError> {
+        take: impl FnOnce(View<'_>) -> Result<T, OpError>,
+    ) -> Result<T, OpError> {
         let session = self.session(source, &job.stage, &job.interrupt)?;
         opened();
-        let outputs = session
-            .run_until(&[(job.stage.from.as_str(), &job.batch)], &job.interrupt)
-            .map_err(|error| OpError::new(error.code(), format!("{}: {error}", describe(&job.stage))))?;
-        let output = outputs
-            .into_iter()
-            .find(|(name, _)| *name == job.stage.to)
-            .map(|(_, tensor)| tensor);
-        let output = output.ok_or_else(|| lacks_output(&job.stage))?;
-        if output.rows()? == job.batch.rows()? {
-            return Ok(output);
+        if session.output(&job.stage.to).is_err() {
+            return Err(lacks_output(&job.stage));
         }
-        let (given, made) = (job.batch.describe(), output.describe());
-        Err(OpError::runtime(format!(
-            "{}: made {made} from {given}, the rows differ",
-            describe(&job.stage)
-        )))
+        let inputs = [(job.stage.from.as_str(), &job.batch)];
+        let taken = session.run_for(&job.stage.to, &inputs, &job.interrupt, |output| {
+            if output.shape.rows()? == job.batch.rows()? {
+                return take(output);
+            }
+            Err(OpError::runtime(format!(
+                "{}: made {} from {}, the rows differ",
+                describe(&job.stage),
+                output.describe(),
+                job.batch.describe()
+            )))
+        });
+        taken.map_err(|error| OpError::new(error.code(), format!("{}: {error}", describe(&job.stage))))?
     }
 
     fn session(

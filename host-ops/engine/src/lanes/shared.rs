@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tracing::Span;
 
+/// Without a job for so long, a lane gives memory back: touching it again costs some ten milliseconds, a hundredth of this.
+const IDLE: Duration = Duration::from_secs(1);
+
 pub(super) type Outcome = Result<Tensor, OpError>;
 pub(super) type Reply = oneshot::Sender<Outcome>;
 
@@ -125,17 +128,36 @@ impl Shared {
         drop(state);
     }
 
-    /// The next job for lane `index`, waiting for one; `None` when there will be no more.
-    pub(super) fn next_job(&self, index: usize) -> Option<Job> {
+    /// The next job for lane `index`, waiting for one; `None` when there will be no more. When none comes for [`IDLE`], `rest` is called
+    /// once.
+    pub(super) fn next_job(&self, index: usize, rest: impl FnOnce()) -> Option<Job> {
+        if let Some(next) = self.next_within(index, Some(IDLE)) {
+            return next;
+        }
+        rest();
+        self.next_within(index, None).flatten()
+    }
+
+    /// The same within `limit`; `None` when that is over.
+    fn next_within(&self, index: usize, limit: Option<Duration>) -> Option<Option<Job>> {
+        let until = limit.map(|limit| Instant::now() + limit);
         let mut state = self.lock();
         loop {
             if let Some((_, waiting)) = state.queue.pop() {
-                return Some(self.begin(&mut state, index, waiting));
+                return Some(Some(self.begin(&mut state, index, waiting)));
             }
             if state.phase != Phase::Open {
-                return None;
+                return Some(None);
             }
-            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            state = match left {
+                Some(Duration::ZERO) => return None,
+                Some(left) => {
+                    let waited = self.work.wait_timeout(state, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.work.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
         }
     }
 

@@ -18,7 +18,7 @@ pub(super) fn lane(shared: &Shared, index: usize, started: Sender<Result<(), Eng
     drop(started);
     while works
         && engine.recover(shared)
-        && let Some(job) = shared.next_job(index)
+        && let Some(job) = shared.next_job(index, || engine.rest())
     {
         let run = AssertUnwindSafe(|| job.span.in_scope(|| engine.execute(shared, index, &job)));
         let outcome = catch_unwind(run).unwrap_or_else(|panic| {

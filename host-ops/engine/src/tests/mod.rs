@@ -3,6 +3,8 @@
 mod crashes;
 mod lane_process;
 mod lanes;
+#[cfg(target_os = "linux")]
+mod memory;
 mod networks;
 mod resident;
 mod session;

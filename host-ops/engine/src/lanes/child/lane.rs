@@ -34,6 +34,13 @@ impl ChildLane {
         Ok(())
     }
 
+    /// Keeps no memory for the next job: none comes for now.
+    pub(in crate::lanes) fn rest(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.rest();
+        }
+    }
+
     /// Runs `job`, on another process when it crashes the first.
     pub(in crate::lanes) fn execute(&mut self, shared: &Shared, job: &Job) -> Outcome {
         let index = self.index;

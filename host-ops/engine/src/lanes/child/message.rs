@@ -15,6 +15,8 @@ pub(super) enum Request {
     Network { bytes: usize },
     /// There is no such network.
     NoNetwork,
+    /// No run follows for now: keep no memory for it.
+    Rest,
     /// End the run.
     End,
 }

@@ -134,6 +134,13 @@ impl LaneProcess {
         matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// Keeps no memory for the next job, here or there. Only between two jobs: this empties the window.
+    pub(super) fn rest(&mut self) {
+        // What fails shows with the next job.
+        drop(self.window.clear());
+        drop(self.channel.send(&Request::Rest));
+    }
+
     /// Runs `job`: the network comes from `source` when the process has no session, `opened` is told when it has one.
     ///
     /// # Errors
@@ -160,7 +167,7 @@ impl LaneProcess {
                     run.refusal = self.provide(source, job)?;
                 }
                 Answer::Opened => opened(),
-                Answer::Done { output } => return Ok(Ok(self.window.read_tensor(&output)?)),
+                Answer::Done { output } => return Ok(Ok(self.window.read_tensor(&output, None)?)),
                 Answer::Failed { error } => return Ok(Err(explain(job, run.refusal.unwrap_or(error)))),
                 _ => return Err(Error::new(ErrorKind::InvalidData, "it answered out of turn").into()),
             }

@@ -2,14 +2,15 @@
 
 use super::super::LanesConfig;
 use super::super::execute::{Sessions, describe};
-use super::super::shared::{Job, Outcome};
+use super::super::shared::Job;
 use super::super::threads::text_of;
 use super::channel::{Channel, MESSAGE_BYTES};
 use super::message::{Answer, Layout, Request, Start};
-use super::window::{TENSOR_BYTES, Window};
+use super::window::{KEPT_BYTES, TENSOR_BYTES, Window};
+use crate::values::View;
 use crate::{EngineError, Interrupt, InterruptCause, StageSource, library};
 use bytes::Bytes;
-use frostline_tensor::{OpError, Stage};
+use frostline_tensor::{OpError, Stage, Tensor};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
@@ -83,8 +84,9 @@ fn serve(mut requests: Channel, window: Window) -> Result<()> {
                     batch,
                     interrupt,
                 };
-                runs.send(run).map_err(|_| out_of_turn())?;
+                runs.send(Work::Run(run)).map_err(|_| out_of_turn())?;
             }
+            Request::Rest => runs.send(Work::Rest).map_err(|_| out_of_turn())?,
             Request::Network { bytes } => networks.send(Some(bytes)).map_err(|_| out_of_turn())?,
             Request::NoNetwork => networks.send(None).map_err(|_| out_of_turn())?,
             Request::End => current.trigger(InterruptCause::Cancelled),
@@ -112,31 +114,39 @@ struct Run {
     interrupt: Interrupt,
 }
 
+/// What the thread of the sessions is asked for.
+enum Work {
+    Run(Run),
+    /// Keep no memory for the next run.
+    Rest,
+}
+
 /// The thread that owns the sessions, so that this one is free to hear that a run must end.
 fn spawn_worker(
     start: Start,
     answers: Answers,
     window: Arc<Window>,
-) -> Result<(Sender<Run>, Sender<Option<usize>>)> {
-    let (runs, incoming) = channel::<Run>();
+) -> Result<(Sender<Work>, Sender<Option<usize>>)> {
+    let (runs, incoming) = channel();
     let (networks, given) = channel();
     let source = Remote {
         answers: answers.clone(),
         window: Arc::clone(&window),
         given: Mutex::new(given),
     };
-    let worker = move || {
-        let mut sessions = sessions(&start);
-        while let Ok(run) = incoming.recv() {
-            let answer = work(&mut sessions, &start, &source, run);
-            if let Err(error) = answers.send(&answer) {
+    let body = move || {
+        let mut worker = Worker::new(start, source);
+        while let Ok(work) = incoming.recv() {
+            let Work::Run(run) = work else {
+                worker.spare = None;
+                continue;
+            };
+            if let Err(error) = answers.send(&worker.work(run)) {
                 tracing::debug!(%error, "the lane went away during a run");
             }
         }
     };
-    std::thread::Builder::new()
-        .name("lane".to_owned())
-        .spawn(worker)?;
+    std::thread::Builder::new().name("lane".to_owned()).spawn(body)?;
     Ok((runs, networks))
 }
 
@@ -149,53 +159,81 @@ fn sessions(start: &Start) -> Sessions {
     })
 }
 
-fn work(sessions: &mut Sessions, start: &Start, source: &Remote, run: Run) -> Answer {
-    let done = AssertUnwindSafe(|| execute(sessions, source, run));
-    let done = catch_unwind(done).unwrap_or_else(|panic| {
-        *sessions = self::sessions(start);
-        let reason = text_of(&*panic);
-        Err(OpError::runtime(format!(
-            "the engine failed on this batch: {reason}"
-        )))
-    });
-    match done {
-        Ok(output) => Answer::Done { output },
-        Err(error) => Answer::Failed {
-            error: OpError::new(
-                error.code,
-                error.message.chars().take(TEXT_CHARACTERS).collect::<String>(),
-            ),
-        },
+/// What runs go through, one after the other.
+struct Worker {
+    start: Start,
+    source: Remote,
+    sessions: Sessions,
+    /// The memory of the last batch, for the next one.
+    spare: Option<Tensor>,
+}
+
+impl Worker {
+    fn new(start: Start, source: Remote) -> Self {
+        Self {
+            sessions: sessions(&start),
+            start,
+            source,
+            spare: None,
+        }
+    }
+
+    fn work(&mut self, run: Run) -> Answer {
+        let done = catch_unwind(AssertUnwindSafe(|| self.execute(run))).unwrap_or_else(|panic| {
+            self.sessions = sessions(&self.start);
+            let reason = text_of(&*panic);
+            Err(OpError::runtime(format!(
+                "the engine failed on this batch: {reason}"
+            )))
+        });
+        match done {
+            Ok(output) => Answer::Done { output },
+            Err(error) => Answer::Failed {
+                error: OpError::new(
+                    error.code,
+                    error.message.chars().take(TEXT_CHARACTERS).collect::<String>(),
+                ),
+            },
+        }
+    }
+
+    /// Runs one job and leaves its output in the window.
+    fn execute(&mut self, run: Run) -> std::result::Result<Layout, OpError> {
+        let Self { source, sessions, .. } = self;
+        let batch = source.window.read_tensor(&run.batch, self.spare.take());
+        let job = Job {
+            tenant: Arc::from(""),
+            batch: batch.map_err(|error| failed(&run.stage, "take the batch", &error))?,
+            stage: run.stage,
+            interrupt: run.interrupt,
+            span: Span::none(),
+        };
+        // When it cannot be said, the lane is gone and the run has no reader.
+        let opened = || drop(source.answers.send(&Answer::Opened));
+        let output = sessions.execute(source, &job, opened, |output| {
+            hand_on(&source.window, &job, &output)
+        });
+        self.spare = Some(job.batch).filter(|batch| batch.byte_len() <= KEPT_BYTES);
+        output
     }
 }
 
-/// Runs one job and leaves its output in the window.
-fn execute(sessions: &mut Sessions, source: &Remote, run: Run) -> std::result::Result<Layout, OpError> {
-    let batch = source.window.read_tensor(&run.batch);
-    let batch = batch.map_err(|error| failed(&run.stage, "take the batch", &error))?;
-    let job = Job {
-        tenant: Arc::from(""),
-        stage: run.stage,
-        batch,
-        interrupt: run.interrupt,
-        span: Span::none(),
-    };
-    let output: Outcome = sessions.execute(source, &job, || {
-        // When it cannot be said, the lane is gone and the run has no reader.
-        drop(source.answers.send(&Answer::Opened));
-    });
-    let output = output?;
-    if output.byte_len() > TENSOR_BYTES {
+/// Leaves what `job` made in the window, straight from where the engine made it.
+fn hand_on(window: &Window, job: &Job, output: &View<'_>) -> std::result::Result<Layout, OpError> {
+    if output.bytes.len() > TENSOR_BYTES {
         return Err(OpError::too_large(format!(
             "{}: made {}, {} bytes are beyond the {TENSOR_BYTES} that a lane hands on; send a smaller batch",
             describe(&job.stage),
             output.describe(),
-            output.byte_len()
+            output.bytes.len()
         )));
     }
-    let written = source.window.write(output.as_bytes());
+    let written = window.write(output.bytes);
     written.map_err(|error| failed(&job.stage, "hand on its output", &error))?;
-    Ok(Layout::of(&output))
+    Ok(Layout {
+        dtype: output.dtype,
+        shape: output.shape.clone(),
+    })
 }
 
 fn failed(stage: &Stage, doing: &str, error: &Error) -> OpError {

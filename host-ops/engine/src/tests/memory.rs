@@ -1,0 +1,65 @@
+//! What a lane's process touches and keeps of memory.
+
+use super::lane_process::place;
+use super::setup::{batch, one_lane, stage, start};
+use frostline_tensor::{GraphExecutor, Tensor};
+use std::fs::{metadata, read_dir, read_link, read_to_string};
+
+/// 16 MB, in and out.
+fn wide() -> Tensor {
+    batch(1 << 20, 1.0)
+}
+
+/// Pages that the process touched for the first time, since it started.
+fn faults(process: u32) -> usize {
+    let text = read_to_string(format!("/proc/{process}/stat")).unwrap();
+    // The name in brackets may hold spaces.
+    let (_, fields) = text.rsplit_once(") ").unwrap();
+    fields.split(' ').nth(7).unwrap().parse().unwrap()
+}
+
+/// Pages of its own memory.
+fn resident(process: u32) -> usize {
+    let text = read_to_string(format!("/proc/{process}/statm")).unwrap();
+    text.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+/// Bytes in the window of the process.
+fn in_window(process: u32) -> u64 {
+    let files = read_dir(format!("/proc/{process}/fd")).unwrap();
+    let window = files.map(|file| file.unwrap().path()).find(|file| {
+        let target = read_link(file).unwrap_or_default();
+        target.to_string_lossy().contains("frostline-lane")
+    });
+    metadata(window.unwrap()).unwrap().len()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_after_another_touches_no_new_memory() {
+    let (_, lanes) = start(one_lane(place()));
+    let process = lanes.stats().processes[0];
+    let mut before = 0;
+    for _ in 0..4 {
+        before = faults(process);
+        assert_eq!(lanes.submit(&stage("relu"), wide()).await, Ok(wide()));
+    }
+    let pages = wide().byte_len() / rustix::param::page_size();
+    let touched = faults(process) - before;
+    assert!(touched < pages / 8, "{touched} pages for a batch of {pages}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lane_without_work_gives_its_memory_back() {
+    let (_, lanes) = start(one_lane(place()));
+    let process = lanes.stats().processes[0];
+    lanes.submit(&stage("relu"), wide()).await.unwrap();
+    let (kept, half) = (
+        resident(process),
+        wide().byte_len() / rustix::param::page_size() / 2,
+    );
+    // Until then: a lane that keeps it makes this wait for ever.
+    while in_window(process) > 0 || resident(process) > kept - half {
+        std::thread::yield_now();
+    }
+    assert_eq!(lanes.submit(&stage("relu"), wide()).await, Ok(wide()));
+}
