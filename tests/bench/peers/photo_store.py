@@ -3,11 +3,13 @@
     python3 tests/bench/peers/photo_store.py --photos FOLDER --cache FOLDER --train 256 --validation 20
 
 Listens on every address of the network namespace it is started in, on a free port; prints one JSON line when the bucket is full, and
-ends with its standard input. The photos lie under s3://photos/set as train/<class>/*.jpg and validation/<class>/*.jpg. Resized photos
-are kept in the cache folder, so only the first run pays for them.
+ends with its standard input. FOLDER holds train/<class>/ and validation/<class>/, or <class>/ alone, of which a tenth is kept to validate.
+The photos lie under s3://photos/set as train/<class>/*.jpg and validation/<class>/*.jpg. Resized photos are kept in the cache folder, so
+only the first run pays for them.
 """
 
 import argparse
+import hashlib
 import io
 import json
 import logging
@@ -23,6 +25,9 @@ TARGET_BYTES = 110_000
 # The photos at hand are 400 pixels wide; the mean ImageNet photo is 469 x 387.
 SHORT_SIDES = [round(400 * 1.07**step) for step in range(16)]
 QUALITY = 98
+SUFFIXES = (".jpg", ".jpeg", ".png")
+# Of photos that are not divided, every tenth of a class, and one at least.
+VALIDATION_STEP = 10
 
 
 def resized(file):
@@ -40,9 +45,28 @@ def resized(file):
     return min(tried, key=lambda data: abs(len(data) - TARGET_BYTES))
 
 
-def chosen(folder, count):
-    """`count` photos of a folder of classes, as evenly over the classes as they go, always the same ones."""
-    classes = [sorted(entry.glob("*.jpg")) for entry in sorted(folder.iterdir()) if entry.is_dir()]
+def divided(photos):
+    """The photos of each class: {"train": [[path, ..], ..], "validation": [[path, ..], ..]}."""
+
+    def classes(folder):
+        folders = sorted(entry for entry in folder.iterdir() if entry.is_dir())
+        return [sorted(file for file in entry.iterdir() if file.suffix.lower() in SUFFIXES) for entry in folders]
+
+    if (photos / "train").is_dir() and (photos / "validation").is_dir():
+        parts = {part: classes(photos / part) for part in ("train", "validation")}
+    else:
+        every = classes(photos)
+        parts = {
+            "train": [[file for place, file in enumerate(files) if place % VALIDATION_STEP] for files in every],
+            "validation": [files[::VALIDATION_STEP] for files in every],
+        }
+    if any(sum(map(bool, part)) < 2 for part in parts.values()):
+        sys.exit(f"{photos} holds no two classes of photos: they belong into train/<class>/ and validation/<class>/, or into <class>/")
+    return parts
+
+
+def chosen(classes, count):
+    """`count` photos, as evenly over the classes as they go, always the same ones."""
     turns = max(len(files) for files in classes)
     in_turn = [files[turn] for turn in range(turns) for files in classes if turn < len(files)]
     return in_turn[:count]
@@ -51,13 +75,16 @@ def chosen(folder, count):
 def prepare(photos, cache, counts):
     """Resizes what the cache lacks; returns (key, path) of each photo."""
     prepared = []
+    parts = divided(photos)
+    # Of one folder's photos each has a place of its own.
+    folder = cache / f"jpeg{QUALITY}-{TARGET_BYTES}-{hashlib.sha256(str(photos.resolve()).encode()).hexdigest()[:12]}"
     for part, count in counts.items():
-        for file in chosen(photos / part, count):
-            key = file.relative_to(photos).as_posix()
-            target = cache / f"jpeg{QUALITY}-{TARGET_BYTES}" / key
+        for file in chosen(parts[part], count):
+            key = f"{part}/{file.parent.name}/{file.name}"
+            target = folder / key
             if not target.exists():
                 target.parent.mkdir(parents=True, exist_ok=True)
-                unfinished = target.with_suffix(".part")
+                unfinished = target.with_name(target.name + ".part")
                 unfinished.write_bytes(resized(file))
                 unfinished.rename(target)
             prepared.append((key, target))

@@ -1,31 +1,32 @@
-//! What fine-tuning SqueezeNet 1.1 on the real photos reaches, and whether the exported model gives the same in Python.
+//! What fine-tuning a trained network on photos reaches, and whether the exported model gives the same in Python.
 
+use crate::photos::Pretrained;
 use crate::report::Report;
 use crate::run::{frostline, json_lines, series, shared, text};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::process::Command;
 
-/// Model file and freeze cut: a Gemm head on pooled features, and the original with its Conv head.
-const JOBS: [(&str, &str); 2] = [("squeezenet1_1_pooled", "features"), ("squeezenet1_1", "52")];
-
 pub(crate) fn run(report: &mut Report) -> Result<()> {
     let epochs = if report.quick() { "5" } else { "20" };
-    let data = shared("data/clothing")?;
+    let (photos, pretrained) = (report.photos(), Pretrained::find());
+    let data = photos.root();
+    // Beside a Gemm head on pooled features, the original with its Conv head.
+    let original = shared("data/squeezenet1_1.onnx").map(|file| ("squeezenet1_1", file, "52"));
+    let jobs = [(pretrained.name, pretrained.file, pretrained.freeze)];
     println!(
         "{:<22} {:<10} {:>8} {:>8} {:>8} {:>14} {:>8}",
         "model", "freeze", "before", "after", "eval", "Python differs", "seconds"
     );
-    for (model, freeze) in JOBS {
+    for (model, file, freeze) in jobs.into_iter().chain(original) {
         let folder = tempfile::tempdir()?;
         let out = folder.path().join("tuned.onnx");
-        let file = shared(&format!("data/{model}.onnx"))?;
         let events = frostline(&[
             "train",
             "--model",
             text(&file)?,
             "--data",
-            text(&data)?,
+            text(data)?,
             "--freeze",
             freeze,
             "--epochs",
@@ -34,12 +35,12 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
             text(&out)?,
         ])?;
         let last = |event: &str, key: &str| series(&events, event, key).last().copied().unwrap_or(f64::NAN);
-        let evaluated = frostline(&["eval", "--model", text(&out)?, "--data", text(&data)?])?;
+        let evaluated = frostline(&["eval", "--model", text(&out)?, "--data", text(data)?])?;
         let evaluated = evaluated
             .last()
             .and_then(|value| value.get("accuracy")?.as_f64())
             .context("eval printed no accuracy")?;
-        let python = python(text(&out)?, text(&data)?)?;
+        let python = python(text(&out)?, text(data)?)?;
         let (accuracy, seconds) = (last("done", "validation_accuracy"), last("done", "seconds"));
         let samples = number(&python, "samples")?;
         let differs = ((number(&python, "accuracy")? - accuracy) * samples)

@@ -1,32 +1,17 @@
 //! What each encoding costs and keeps: bytes, speed and error on activations of real photos at up to eight cuts a network, and what
-//! it does to the accuracy of a fine-tuned SqueezeNet.
+//! it does to the accuracy of a fine-tuned network.
 
 mod activations;
 
+use crate::networks::{NETWORKS, QUICK, exported};
+use crate::photos::{Photos, Pretrained};
 use crate::report::{Report, median};
-use crate::run::{frostline, series, shared, text};
+use crate::run::{frostline, series, text};
 use activations::{Activations, each_cut};
 use anyhow::{Context, Result, bail};
 use frostline_tensor::Tensor;
 use frostline_wire::{ActivationReader, ActivationWriter, Compression, Encoding, Values, measure};
 use std::collections::BTreeMap;
-
-/// The real network, whose activations are those of trained weights, and the seven of the paper with random ones.
-const REAL: &str = "squeezenet1_1_pooled";
-const NETWORKS: [&str; 7] = [
-    "alexnet",
-    "resnet18",
-    "densenet121",
-    "resnet50",
-    "vgg11",
-    "vgg19",
-    "vit_b_16",
-];
-const QUICK: usize = 3;
-
-/// Freeze cut of the accuracy jobs, and their splits: the freeze cut and one inner cut (after the fifth fire module).
-const FREEZE: &str = "features";
-const SPLITS: [&str; 2] = ["features", "34"];
 
 /// What every network and cut came to, by encoding.
 #[derive(Default)]
@@ -45,22 +30,28 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         NETWORKS.as_slice()
     };
     let photos = if report.quick() { 4 } else { 8 };
+    let (pretrained, folder) = (Pretrained::find(), report.photos());
     let mut totals = BTreeMap::new();
     println!(
         "MB/s are of f32 activations on one core; errors are shares of a sample's largest (worst) and mean size"
     );
-    for network in std::iter::once(&REAL).chain(networks) {
+    for network in std::iter::once(&pretrained.name).chain(networks) {
+        let file = if *network == pretrained.name {
+            pretrained.file.clone()
+        } else {
+            exported(network)?
+        };
         println!(
             "\n{network:<44} {:<10} {:>11} {:>6} {:>8} {:>8} {:>9} {:>9}",
             "encoding", "bytes", "share", "enc MB/s", "dec MB/s", "worst", "mean"
         );
-        each_cut(network, photos, |at| cut(report, network, &at, &mut totals))?;
+        each_cut(&file, &folder, photos, |at| cut(report, network, &at, &mut totals))?;
     }
     println!("\nall cuts, medians");
     for (encoding, total) in &totals {
         summary(report, encoding, total);
     }
-    accuracy(report)
+    accuracy(report, &pretrained, &folder)
 }
 
 /// Measures one cut in every encoding.
@@ -172,18 +163,25 @@ fn round_trip(rows: &Tensor, encoding: Encoding) -> Result<Vec<f32>> {
     Ok(after)
 }
 
-/// Fine-tunes the real network on the real photos in each encoding: its accuracy, and how far its losses are from those of f32.
-fn accuracy(report: &mut Report) -> Result<()> {
+/// Fine-tunes the trained network on the photos in each encoding, split at its freeze cut and at one before: its accuracy, and how far its
+/// losses are from those of f32.
+fn accuracy(report: &mut Report, pretrained: &Pretrained, photos: &Photos) -> Result<()> {
     let epochs = if report.quick() { "2" } else { "20" };
-    println!("\n{REAL} frozen at {FREEZE}, 400 training and 120 validation photos, {epochs} epochs");
+    println!(
+        "\n{} frozen at {}, {}, {epochs} epochs",
+        pretrained.name,
+        pretrained.freeze,
+        photos.root().display()
+    );
     println!(
         "{:<10} {:<10} {:>10} {:>14} {:>14}",
         "split", "encoding", "accuracy", "loss differs", "MB an epoch"
     );
-    for split in SPLITS {
+    let [inner, _] = pretrained.inner;
+    for split in [pretrained.freeze, inner] {
         let mut reference = Vec::new();
         for encoding in ["f32", "f16", "int8"] {
-            let events = train(split, encoding, epochs)?;
+            let events = train(pretrained, photos, split, encoding, epochs)?;
             let losses = series(&events, "step", "loss");
             if encoding == "f32" {
                 reference.clone_from(&losses);
@@ -205,17 +203,22 @@ fn accuracy(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-fn train(split: &str, encoding: &str, epochs: &str) -> Result<Vec<serde_json::Value>> {
+fn train(
+    pretrained: &Pretrained,
+    photos: &Photos,
+    split: &str,
+    encoding: &str,
+    epochs: &str,
+) -> Result<Vec<serde_json::Value>> {
     let folder = tempfile::tempdir()?;
-    let (model, data) = (shared(&format!("data/{REAL}.onnx"))?, shared("data/clothing")?);
     frostline(&[
         "train",
         "--model",
-        text(&model)?,
+        text(&pretrained.file)?,
         "--data",
-        text(&data)?,
+        text(photos.root())?,
         "--freeze",
-        FREEZE,
+        pretrained.freeze,
         "--split",
         split,
         "--encoding",

@@ -11,6 +11,7 @@ mod networks;
 mod overhead;
 mod overlap;
 mod peers;
+mod photos;
 mod planner;
 mod reader;
 mod replan;
@@ -25,14 +26,16 @@ mod transfer;
 
 use anyhow::{Result, bail};
 use clap::Parser;
+use clap::builder::PossibleValuesParser;
 use report::Report;
+use std::path::PathBuf;
 
 type Benchmark = fn(&mut Report) -> Result<()>;
 
 const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
     (
         "accuracy",
-        "SqueezeNet on real photos: what fine-tuning reaches, and whether Python agrees",
+        "a trained network on real photos: what fine-tuning reaches, and whether Python agrees",
         accuracy::run,
     ),
     (
@@ -57,7 +60,7 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
     ),
     (
         "overhead",
-        "what the sandbox and the path by HTTP and Arrow cost",
+        "what the sandbox, the path by HTTP and Arrow, and lanes in processes of their own cost",
         overhead::run,
     ),
     (
@@ -102,6 +105,10 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
     ),
 ];
 
+/// Those whose networks can be named, and whose links.
+const TAKE_NETWORKS: &[&str] = &["grid", "peers", "splits"];
+const TAKE_LINKS: &[&str] = &["grid"];
+
 /// Benchmarks of Frostline; without a name, those there are get listed
 #[derive(Debug, Parser)]
 #[command(name = "frostline-bench")]
@@ -111,15 +118,45 @@ pub(crate) struct Arguments {
     /// Be done within five minutes; grid and replan within ten
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Of the grid, these networks only
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    /// Photos to measure with: a folder `DIR/train/<class>/` and `DIR/validation/<class>/`, or `DIR/<class>/`; by default those of
+    /// the demo, or those that FROSTLINE_SHARED names
+    #[arg(long, value_name = "DIR", value_parser = folder)]
+    pub(crate) photos: Option<PathBuf>,
+    /// Networks that grid, splits and peers measure instead of the usual ones
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PossibleValuesParser::new(networks::NETWORKS))]
     pub(crate) networks: Vec<String>,
-    /// Of the grid, these links only, in Mbit/s
-    #[arg(long, value_name = "RATES", value_delimiter = ',')]
+    /// Links that grid measures instead of the usual ones, in Mbit/s
+    #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = rate)]
     pub(crate) links: Vec<f64>,
     /// Be the trainer of the benchmark dataset, on the listing at this address
     #[arg(long, value_name = "URL", hide = true)]
     pub(crate) listing: Option<String>,
+}
+
+fn folder(text: &str) -> Result<PathBuf, String> {
+    let folder = PathBuf::from(text);
+    if folder.is_dir() {
+        return Ok(folder);
+    }
+    Err("it is no folder".to_owned())
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate: &f64| rate.is_normal() && *rate > 0.0);
+    rate.ok_or_else(|| "a rate is a positive number of Mbit/s".to_owned())
+}
+
+/// What is named to be measured must be what the benchmark measures.
+fn check(name: &str, arguments: &Arguments) -> Result<()> {
+    for (flag, given, takers) in [
+        ("--networks", !arguments.networks.is_empty(), TAKE_NETWORKS),
+        ("--links", !arguments.links.is_empty(), TAKE_LINKS),
+    ] {
+        if given && !takers.contains(&name) {
+            bail!("{name} takes no {flag}; {} does", takers.join(", "));
+        }
+    }
+    Ok(())
 }
 
 fn main() -> Result<()> {
@@ -133,6 +170,7 @@ fn main() -> Result<()> {
     let Some((name, _, benchmark)) = BENCHMARKS.iter().find(|(known, ..)| known == name) else {
         bail!("there is no benchmark {name:?}; without a name, those there are get listed");
     };
+    check(name, &arguments)?;
     let mut report = Report::new(name, arguments);
     benchmark(&mut report)?;
     report.write()

@@ -1,10 +1,25 @@
-//! The networks that are measured, as `grid.toml` names them, filled with weights.
+//! The networks that are measured, torchvision's with random weights: those change neither shapes nor times.
 
-use crate::report::folder;
-use crate::study::fill;
-use anyhow::{Context, Result};
+use crate::report::{Report, folder};
+use crate::trainer::cannot_train;
+use crate::training::torch;
+use anyhow::{Context, Result, bail};
 use serde::Deserialize;
+use std::io::stderr;
 use std::path::PathBuf;
+use std::process::Command;
+
+/// The paper's seven, as torchvision calls them; of a quick run, the first three.
+pub(crate) const NETWORKS: [&str; 7] = [
+    "alexnet",
+    "resnet18",
+    "densenet121",
+    "resnet50",
+    "vgg11",
+    "vgg19",
+    "vit_b_16",
+];
+pub(crate) const QUICK: usize = 3;
 
 /// Everything in `grid.toml`.
 #[derive(Debug, Deserialize)]
@@ -51,8 +66,17 @@ impl Grid {
         toml::from_str(include_str!("../grid.toml")).context("tests/bench/grid.toml")
     }
 
-    pub(crate) fn extent(&self, quick: bool) -> &Extent {
-        if quick { &self.quick } else { &self.full }
+    /// What `report` is to measure: networks and links that were named take the place of the usual ones.
+    pub(crate) fn extent(&self, report: &Report) -> Extent {
+        let mut extent = if report.quick() { &self.quick } else { &self.full }.clone();
+        let (networks, links) = report.named();
+        if !networks.is_empty() {
+            extent.networks = networks.to_vec();
+        }
+        if !links.is_empty() {
+            extent.links_mbit = links.to_vec();
+        }
+        extent
     }
 
     /// The network called `name`.
@@ -73,19 +97,40 @@ impl Network {
         if quick { &self.quick_cuts } else { &self.cuts }
     }
 
-    /// Its file, with random weights; made on the first call.
-    pub(crate) fn file(&self) -> Result<PathBuf> {
-        let models = folder()?.join("models");
-        let file = models.join(format!("{}.onnx", self.name));
-        if file.is_file() {
-            return Ok(file);
+}
+
+/// Notes that the network `name` was not measured where `measured` says that it cannot be trained, so that others go on.
+pub(crate) fn noted(report: &mut Report, name: &str, measured: Result<()>) -> Result<()> {
+    match measured {
+        Err(error) if cannot_train(&error) => {
+            println!("{name}: not measured: {error:#}");
+            report.set(&format!("{name}_not_measured"), format!("{error:#}"));
+            Ok(())
         }
-        std::fs::create_dir_all(&models)?;
-        let unfinished = models.join(format!("{}.part", self.name));
-        fill(&self.name, &unfinished)?;
-        std::fs::rename(&unfinished, &file)?;
-        Ok(file)
+        measured => measured.with_context(|| format!("measuring {name}")),
     }
+}
+
+/// The file of a network that models/zoo/export.py knows. The first call exports it, and sets PyTorch up where it is missing.
+pub(crate) fn exported(name: &str) -> Result<PathBuf> {
+    let networks = folder()?.join("networks");
+    let file = networks.join(format!("{name}.onnx"));
+    if file.is_file() {
+        return Ok(file);
+    }
+    let unfinished = networks.join("unfinished");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/zoo/export.py");
+    let status = Command::new(torch(&["--vision"])?)
+        .args([script, name, "--exporter", "legacy", "--out"])
+        .arg(&unfinished)
+        .stdout(stderr())
+        .status()
+        .context("cannot start PyTorch's interpreter")?;
+    if !status.success() {
+        bail!("{name} could not be exported from torchvision ({status}); Python's own words are above");
+    }
+    std::fs::rename(unfinished.join(format!("{name}.onnx")), &file)?;
+    Ok(file)
 }
 
 /// A split's name without what every name has.
@@ -97,11 +142,54 @@ pub(crate) fn short(split: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Arguments;
+    use anyhow::anyhow;
+    use clap::Parser;
+    use frostline_trainer::TrainerError;
+
+    fn report(arguments: &[&str]) -> Report {
+        let words = ["bench", "grid"].iter().chain(arguments);
+        Report::new("grid", Arguments::try_parse_from(words).unwrap())
+    }
+
+    #[test]
+    fn a_network_that_cannot_be_trained_is_noted_and_others_go_on() {
+        let mut report = report(&[]);
+        let refused = TrainerError::LayersTooLarge {
+            end: "encoder".to_owned(),
+            bytes: 3 << 30,
+            limit: 2 << 30,
+        };
+        noted(&mut report, "vit_b_16", Err(refused.into())).unwrap();
+        assert!(report.figures().contains_key("vit_b_16_not_measured"));
+        assert!(noted(&mut report, "alexnet", Err(anyhow!("interrupted"))).is_err());
+        assert!(!report.figures().contains_key("alexnet_not_measured"));
+    }
+
+    #[test]
+    fn an_unknown_network_is_refused_with_those_there_are() {
+        let words = ["bench", "grid", "--networks", "alexnet,resnet81"];
+        let refused = Arguments::try_parse_from(words).unwrap_err().to_string();
+        assert!(refused.contains("resnet81"), "{refused}");
+        assert!(refused.contains("similar value exists: 'resnet18'"), "{refused}");
+        assert!(NETWORKS.iter().all(|name| refused.contains(name)), "{refused}");
+    }
+
+    #[test]
+    fn what_is_named_is_measured_though_a_quick_run_has_others() {
+        let report = report(&["--quick", "--networks", "resnet50", "--links", "20"]);
+        let extent = Grid::read().unwrap().extent(&report);
+        assert_eq!((extent.networks, extent.links_mbit), (vec!["resnet50".to_owned()], vec![20.0]));
+    }
 
     #[test]
     fn every_network_ends_at_its_freeze_cut_and_has_eight_cuts_at_most() {
         let grid = Grid::read().unwrap();
-        assert_eq!(grid.network.len(), 7);
+        let mut names: Vec<&str> = grid.network.iter().map(|network| network.name.as_str()).collect();
+        names.sort_unstable();
+        let mut known = NETWORKS;
+        known.sort_unstable();
+        assert_eq!(names, known);
         for network in &grid.network {
             for quick in [false, true] {
                 let cuts = network.cuts(quick);

@@ -28,7 +28,7 @@ const LEARNING_RATE: f32 = 1e-3;
 pub(crate) fn run(report: &mut Report) -> Result<()> {
     let grid = Grid::read()?;
     let steps = if report.quick() { 14 } else { 32 };
-    let tiers = Tiers::open()?;
+    let tiers = Tiers::open(&report.photos())?;
     describe(&tiers);
     println!("{steps} steps a job, those at its ends left out\n");
     print_header();

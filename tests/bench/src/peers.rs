@@ -3,7 +3,7 @@
 
 use crate::grid::describe;
 use crate::legs::leg;
-use crate::networks::{Grid, Network, short};
+use crate::networks::{Grid, Network, noted, short};
 use crate::planner::Plan;
 use crate::report::{Report, geometric_mean, quantile};
 use crate::run::{json_lines, text};
@@ -56,7 +56,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     let grid = Grid::read()?;
     let extent = if report.quick() { QUICK } else { FULL };
     let python = torch(&["--vision"])?;
-    let tiers = Tiers::open()?;
+    let tiers = Tiers::open(&report.photos())?;
     describe(&tiers);
     println!(
         "PyTorch: one thread, 1 or 2 data workers, whichever is faster; features extracted once: {} batches, then {EPOCHS} epochs\n",
@@ -67,8 +67,10 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         "network", "Mbit/s", "batch", "split", "s", "PyTorch s", "ratio", "extract once", "ratio"
     );
     let mut all = Vec::new();
-    for name in &grid.extent(report.quick()).networks {
-        all.extend(network(report, &tiers, grid.network(name)?, &extent, &python)?);
+    for name in &grid.extent(report).networks {
+        let measured = network(report, &tiers, grid.network(name)?, &extent, &python);
+        let measured = measured.map(|compared| all.extend(compared));
+        noted(report, name, measured)?;
     }
     let loader: Vec<f64> = all.iter().map(|one| one.loader / one.ours).collect();
     let extracted: Vec<f64> = all.iter().map(|one| one.extracted / one.ours).collect();

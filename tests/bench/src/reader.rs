@@ -36,7 +36,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
 }
 
 async fn measure(report: &mut Report) -> Result<()> {
-    let server = PhotoStore::start_here()?;
+    let server = PhotoStore::start_here(&report.photos())?;
     let url = server.url_beside();
     let open = |prefix: &str| {
         let settings = access(&url).into_iter();

@@ -67,7 +67,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     let grid = Grid::read()?;
     let network = grid.network(NETWORK)?;
     let Extent { epochs, batch, steps } = Extent::of(report.quick(), network);
-    let tiers = Tiers::open()?;
+    let tiers = Tiers::open(&report.photos())?;
     describe(&tiers);
     let folder = tempfile::tempdir()?;
     let host = tiers.host(folder.path())?;

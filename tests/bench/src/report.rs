@@ -1,6 +1,7 @@
 //! A benchmark's figures: a table for people, flat JSON for scripts.
 
 use crate::Arguments;
+use crate::photos::Photos;
 use anyhow::{Context, Result};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
@@ -32,16 +33,24 @@ impl Report {
         self.arguments.listing.as_deref()
     }
 
-    /// Whether a cell of the grid is asked for: all are, unless some are named.
-    pub(crate) fn includes(&self, network: &str, mbit: f64) -> bool {
-        let Arguments { networks, links, .. } = &self.arguments;
-        (networks.is_empty() || networks.iter().any(|name| name == network))
-            && (links.is_empty() || links.contains(&mbit))
+    /// The networks, and the links in Mbit/s, that were named to be measured.
+    pub(crate) fn named(&self) -> (&[String], &[f64]) {
+        (&self.arguments.networks, &self.arguments.links)
+    }
+
+    /// The photos to measure with.
+    pub(crate) fn photos(&self) -> Photos {
+        Photos::of(self.arguments.photos.as_deref())
     }
 
     /// Notes a figure under a flat key.
     pub(crate) fn set(&mut self, key: &str, value: impl Into<Value>) {
         self.figures.insert(key.to_owned(), value.into());
+    }
+
+    #[cfg(test)]
+    pub(crate) fn figures(&self) -> &Map<String, Value> {
+        &self.figures
     }
 
     /// Writes `<name>.json` into the folder named by `FROSTLINE_BENCH_OUT`.

@@ -21,12 +21,10 @@ pub(crate) fn binary() -> Result<PathBuf> {
     Ok(binary)
 }
 
-/// The shared real data, named by `FROSTLINE_SHARED`.
-pub(crate) fn shared(path: &str) -> Result<PathBuf> {
-    let folder = std::env::var_os("FROSTLINE_SHARED").context(
-        "FROSTLINE_SHARED is not set: this benchmark needs the folder with the real photos and models",
-    )?;
-    Ok(PathBuf::from(folder).join(path))
+/// A file or folder of the shared real data, where `FROSTLINE_SHARED` names some.
+pub(crate) fn shared(path: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os("FROSTLINE_SHARED")?;
+    Some(PathBuf::from(folder).join(path)).filter(|path| path.exists())
 }
 
 /// Runs `frostline <arguments> --json` and returns the objects it printed.

@@ -2,7 +2,7 @@
 
 use crate::grid::describe;
 use crate::legs::{LegTimes, leg};
-use crate::networks::{Grid, Network, short};
+use crate::networks::{Grid, Network, noted, short};
 use crate::planner::Plan;
 use crate::report::Report;
 use crate::tiers::Tiers;
@@ -16,14 +16,15 @@ const LINKS: [f64; 2] = [50.0, 500.0];
 
 pub(crate) fn run(report: &mut Report) -> Result<()> {
     let grid = Grid::read()?;
-    let tiers = Tiers::open()?;
+    let tiers = Tiers::open(&report.photos())?;
     describe(&tiers);
     println!(
         "\n{:<12} {:>6}  {:<44} {:>9} {:>10} {:>10}",
         "network", "Mbit/s", "split", "s", "of freeze", "KB"
     );
-    for name in &grid.extent(report.quick()).networks {
-        network(report, &tiers, grid.network(name)?)?;
+    for name in &grid.extent(report).networks {
+        let measured = network(report, &tiers, grid.network(name)?);
+        noted(report, name, measured)?;
     }
     Ok(())
 }

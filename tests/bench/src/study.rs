@@ -1,33 +1,18 @@
 //! The per-layer study of the seven networks, by `frostline profile` on real photos, and how far what a profile predicts lies from
 //! what the real prefixes take. Weights are random: they change neither shapes nor times.
 
-use crate::report::{Report, median};
-use crate::run::{frostline, shared, text};
-use anyhow::{Context, Result, bail};
+use crate::networks::{NETWORKS, QUICK, exported};
+use crate::photos::Photos;
+use crate::report::{Report, folder, median};
+use crate::run::{frostline, text};
+use anyhow::{Context, Result};
 use frostline_engine::{Device, Session, SessionOptions};
 use frostline_graph::Model;
 use frostline_tensor::Tensor;
 use frostline_wire::{CutProfile, Profile};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::Instant;
-
-const NETWORKS: [&str; 7] = [
-    "alexnet",
-    "resnet18",
-    "densenet121",
-    "resnet50",
-    "vgg11",
-    "vgg19",
-    "vit_b_16",
-];
-
-/// The first of them, for a quick run.
-const QUICK: usize = 3;
-
-/// The exporter whose tensors have the more telling names.
-const EXPORT: &str = "opset17";
 
 /// Cuts of each network whose prefix is run in earnest.
 const CHECKED: usize = 5;
@@ -39,16 +24,14 @@ const BATCH: usize = 16;
 const ROUNDS: usize = 2;
 
 pub(crate) fn run(report: &mut Report) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let figures = out()?.join("study");
+    let figures = std::path::absolute(folder()?)?.join("study");
     std::fs::create_dir_all(&figures)?;
     let count = if report.quick() { QUICK } else { NETWORKS.len() };
     let (mut errors, mut seconds) = (Vec::new(), Vec::new());
     for name in NETWORKS.iter().take(count) {
-        let model = folder.path().join(format!("{name}.onnx"));
-        fill(name, &model)?;
+        let model = exported(name)?;
         let figure = figures.join(format!("{name}.svg"));
-        let (profile, checked) = compare(&model, &figure)?;
+        let (profile, checked) = compare(&model, &report.photos(), &figure)?;
         println!(
             "\n{name}: profiled in {:.1} s, figure in {}",
             profile.measured_in_seconds,
@@ -62,7 +45,6 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         report.set(&format!("{name}_cuts"), profile.cuts.len());
         errors.extend(own);
         seconds.push(profile.measured_in_seconds);
-        std::fs::remove_file(&model)?;
     }
     println!(
         "\npredicted against run in earnest, {} prefixes at batch {BATCH}: median {:.1} % apart, worst {:.1} %",
@@ -78,28 +60,8 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-fn out() -> Result<PathBuf> {
-    let folder = std::env::var_os("FROSTLINE_BENCH_OUT").unwrap_or_else(|| "target/bench".into());
-    Ok(std::path::absolute(PathBuf::from(folder))?)
-}
-
-/// The network with random weights.
-pub(crate) fn fill(name: &str, target: &Path) -> Result<()> {
-    let status = Command::new("python3")
-        .arg(shared("models/fill.py")?)
-        .arg(shared(&format!("models/skeletons/{name}.{EXPORT}.onnx"))?)
-        .arg(target)
-        .stdout(std::process::Stdio::null())
-        .status()
-        .context("cannot run python3")?;
-    if !status.success() {
-        bail!("fill.py failed for {name} ({status}); it needs numpy and onnx");
-    }
-    Ok(())
-}
-
-fn study(model: &Path, figure: &Path) -> Result<Profile> {
-    let data = shared("data/clothing/train")?;
+fn study(model: &Path, photos: &Photos, figure: &Path) -> Result<Profile> {
+    let data = photos.part("train");
     let lines = frostline(&[
         "profile",
         "--model",
@@ -117,11 +79,11 @@ fn study(model: &Path, figure: &Path) -> Result<Profile> {
 
 /// The first of two profiles, and how far off the prediction is for some of its cuts: the cut's place, and the error relative to what the
 /// prefix really took. Both are the least of two rounds, in turns: whatever else goes on in a machine only adds to either.
-fn compare(model: &Path, figure: &Path) -> Result<(Profile, Vec<(usize, f64)>)> {
+fn compare(model: &Path, photos: &Photos, figure: &Path) -> Result<(Profile, Vec<(usize, f64)>)> {
     let mut first = None;
     let mut least: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
     for _ in 0..ROUNDS {
-        let profile = study(model, figure)?;
+        let profile = study(model, photos, figure)?;
         for (index, real) in check(model, &profile)? {
             let predicted = profile
                 .cuts

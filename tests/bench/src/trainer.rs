@@ -1,7 +1,7 @@
 //! The trainer's side of the two tiers: runs jobs in this process and notes when each step ended.
 
 use crate::legs::{LegTimes, Tick, framing};
-use crate::networks::Network;
+use crate::networks::{Network, exported};
 use crate::tiers::Tiers;
 use anyhow::{Context, Result, bail};
 use frostline_e2e::HostProcess;
@@ -34,6 +34,14 @@ pub(crate) struct Trainer<'a> {
     rehearsal: Option<Rehearsal>,
 }
 
+/// Whether `error` says that a network cannot be trained as it was asked for: no fault of the machine, the host or the link.
+pub(crate) fn cannot_train(error: &anyhow::Error) -> bool {
+    matches!(
+        error.downcast_ref(),
+        Some(TrainerError::Training { .. } | TrainerError::Graph(_) | TrainerError::LayersTooLarge { .. })
+    )
+}
+
 /// A step as the trainer tells it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Step {
@@ -58,13 +66,13 @@ impl<'a> Trainer<'a> {
         network: &Network,
         batch: usize,
     ) -> Result<Self> {
-        let file = network.file()?;
+        let file = exported(&network.name)?;
         Ok(Self {
             tiers,
             host,
             runtime: tokio::runtime::Builder::new_multi_thread().enable_all().build()?,
             network: network.clone(),
-            model: Model::read(&file)?,
+            model: Model::read(&file).map_err(TrainerError::from)?,
             file,
             batch,
             scratch: tempfile::tempdir()?,

@@ -1,31 +1,36 @@
 //! What each split costs: the same job with the split at the raw objects, the pixels, two inner cuts and the freeze cut.
 
+use crate::photos::{Photos, Pretrained};
 use crate::report::{Report, median};
-use crate::run::{binary, frostline, series, shared, text};
+use crate::run::{binary, frostline, series, text};
 use anyhow::{Context, Result};
 use frostline_e2e::{HostProcess, Link};
 use serde_json::Value;
 
-/// Inner cuts of SqueezeNet 1.1 (after the fifth and the last fire module), and `features`, the freeze cut.
-const SPLITS: [&str; 5] = ["none", "input", "34", "52", "features"];
-const FREEZE: &str = "features";
 const SLOW_MBIT: u64 = 20;
 
 pub(crate) fn run(report: &mut Report) -> Result<()> {
     let epochs = if report.quick() { 1 } else { 3 };
-    let free = SPLITS
+    let (pretrained, photos) = (Pretrained::find(), report.photos());
+    let [first, second] = pretrained.inner;
+    let splits = ["none", "input", first, second, pretrained.freeze];
+    let train = |split: &&str, epochs, mbit| train(&pretrained, &photos, split, epochs, mbit);
+    let free = splits
         .iter()
         .map(|split| train(split, epochs, None))
         .collect::<Result<Vec<_>>>()?;
     let slow_epochs = if report.quick() { 1 } else { 2 };
-    let slow = SPLITS
+    let slow = splits
         .iter()
         .map(|split| train(split, slow_epochs, Some(SLOW_MBIT)))
         .collect::<Result<Vec<_>>>()?;
     let reference = series(free.last().context("no split was run")?, "step", "loss");
 
     println!(
-        "squeezenet1_1_pooled frozen at {FREEZE}: 400 training and 120 validation photos an epoch, batch 64"
+        "{} frozen at {}, {}, batch 64",
+        pretrained.name,
+        pretrained.freeze,
+        photos.root().display()
     );
     println!(
         "{:<10} {:>14} {:>12} {:>16} {:>14}",
@@ -36,7 +41,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         "loss differs"
     );
     let mut largest: f64 = 0.0;
-    for ((split, free), slow) in SPLITS.iter().zip(&free).zip(&slow) {
+    for ((split, free), slow) in splits.iter().zip(&free).zip(&slow) {
         let bytes = median(&series(free, "epoch", "bytes_received"));
         let seconds = median(&series(free, "epoch", "seconds"));
         let slow_seconds = median(&series(slow, "epoch", "seconds"));
@@ -56,21 +61,26 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
 }
 
 /// The events of one job against a host of its own, over a link of `mbit` or as fast as it goes.
-fn train(split: &str, epochs: u32, mbit: Option<u64>) -> Result<Vec<Value>> {
+fn train(
+    pretrained: &Pretrained,
+    photos: &Photos,
+    split: &str,
+    epochs: u32,
+    mbit: Option<u64>,
+) -> Result<Vec<Value>> {
     let folder = tempfile::tempdir()?;
-    let data = shared("data/clothing")?;
-    let model = shared("data/squeezenet1_1_pooled.onnx")?;
-    let host = HostProcess::start(&binary()?, folder.path(), text(&data)?, &[])?;
+    let data = text(photos.root())?;
+    let host = HostProcess::start(&binary()?, folder.path(), data, &[])?;
     let link = Link::open(host.address(), mbit.map(|mbit| mbit * 1_000_000))?;
     let out = folder.path().join("tuned.onnx");
     frostline(&[
         "train",
         "--model",
-        text(&model)?,
+        text(&pretrained.file)?,
         "--data",
-        text(&data)?,
+        data,
         "--freeze",
-        FREEZE,
+        pretrained.freeze,
         "--split",
         split,
         "--epochs",

@@ -1,13 +1,13 @@
-//! Activations of real photos at cuts of the shared networks.
+//! Activations of photos at the cuts of networks.
 
-use crate::run::{shared, text};
+use crate::networks::short;
+use crate::photos::Photos;
 use anyhow::{Context, Result, bail};
 use frostline_engine::{Session, SessionOptions};
 use frostline_graph::{Cut, Model};
 use frostline_images::{DecodeLimits, load, normalise};
 use frostline_tensor::{DType, Data, PixelSpec, Tensor};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 /// Candidates looked at in one network.
 const CUTS: usize = 8;
@@ -29,19 +29,20 @@ impl Activations {
     }
 }
 
-/// Runs `photos` photos through a network, part by part, and shows `look` the pixels and what comes out at each of its cuts.
+/// Runs `count` photos through a network, part by part, and shows `look` the pixels and what comes out at each of its cuts.
 pub(super) fn each_cut(
-    network: &str,
-    photos: usize,
+    file: &Path,
+    photos: &Photos,
+    count: usize,
     mut look: impl FnMut(Activations) -> Result<()>,
 ) -> Result<()> {
-    let model = model(network)?;
+    let model = Model::read(file)?;
     let described = model.network()?;
     let &[3, height, width] = described.input.shape.dims() else {
-        bail!("{network} takes no image");
+        bail!("{} takes no image", file.display());
     };
     let spec = PixelSpec::imagenet(u32::try_from(height)?, u32::try_from(width)?);
-    let pixels = pixels(photos, &spec)?;
+    let pixels = pixels(&photos.part("validation"), count, &spec)?;
     let mut rows = normalise(&pixels, &spec)?;
     look(Activations {
         name: "input".to_owned(),
@@ -91,50 +92,11 @@ fn candidates(cuts: &[Cut]) -> Vec<&Cut> {
         .collect()
 }
 
-/// A cut's name without what every name has.
-fn short(name: &str) -> &str {
-    let name = name.strip_suffix("_output_0").unwrap_or(name);
-    name.strip_prefix('/').unwrap_or(name)
-}
-
-/// The real network, or a skeleton filled with random weights.
-fn model(network: &str) -> Result<Model> {
-    let real = shared(&format!("data/{network}.onnx"))?;
-    if real.is_file() {
-        return Ok(Model::read(real)?);
-    }
-    let skeleton = shared(&format!("models/skeletons/{network}.opset17.onnx"))?;
-    let folder = tempfile::tempdir()?;
-    let filled = folder.path().join("filled.onnx");
-    fill(&skeleton, &filled)?;
-    Ok(Model::read(filled)?)
-}
-
-fn fill(skeleton: &Path, filled: &Path) -> Result<()> {
-    let script = shared("models/fill.py")?;
-    let status = Command::new("python3")
-        .args([text(&script)?, text(skeleton)?, text(filled)?])
-        .stdout(Stdio::null())
-        .status()
-        .context("cannot start python3")?;
-    if !status.success() {
-        bail!(
-            "{} could not be filled with weights; Python's own words are above",
-            skeleton.display()
-        );
-    }
-    Ok(())
-}
-
 /// The first photo of each class in turn, decoded and cropped, before normalisation.
-fn pixels(count: usize, spec: &PixelSpec) -> Result<Tensor> {
+fn pixels(folder: &Path, count: usize, spec: &PixelSpec) -> Result<Tensor> {
     let mut bytes = Vec::new();
     let mut found = 0;
-    for class in sorted(&shared("data/clothing/validation")?)?
-        .iter()
-        .cycle()
-        .take(count)
-    {
+    for class in sorted(folder)?.iter().cycle().take(count) {
         let photos = sorted(class)?;
         let photo = photos
             .get(found / 10)

@@ -3,7 +3,7 @@
 mod cell;
 mod summary;
 
-use crate::networks::{Extent, Grid, Network, short};
+use crate::networks::{Extent, Grid, Network, noted, short};
 use crate::report::{Report, commit, folder};
 use crate::tiers::Tiers;
 use crate::trainer::Trainer;
@@ -19,7 +19,7 @@ const START: Duration = Duration::from_secs(40);
 pub(crate) fn run(report: &mut Report) -> Result<()> {
     let grid = Grid::read()?;
     let quick = report.quick();
-    let extent = grid.extent(quick);
+    let extent = grid.extent(report);
     let records = Records::open(quick)?;
     let (mut cells, mut missing) = (Vec::new(), Vec::new());
     let mut wanted: Vec<Wanted> = Vec::new();
@@ -30,27 +30,26 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
             let key = format!("{name} {mbit} Mbit/s batch {batch}");
             match records.find(&key) {
                 Some(cell) => cells.push(cell.clone()),
-                None if report.includes(name, *mbit) => wanted.push(Wanted {
+                None => wanted.push(Wanted {
                     network: network.clone(),
                     mbit: *mbit,
                     batch,
                     key,
                 }),
-                None => (),
             }
         }
     }
     if !wanted.is_empty() {
-        let tiers = Tiers::open()?;
+        let tiers = Tiers::open(&report.photos())?;
         describe(&tiers);
         let all = extent.networks.len() * extent.links_mbit.len();
         let share = wanted.len() as f64 / all as f64;
         let mut work = Work {
             tiers: &tiers,
-            extent,
+            extent: &extent,
             quick,
             ends: Instant::now() + Duration::from_secs_f64(extent.minutes * 60.0 * share),
-            cells_left: wanted.len(),
+            cells_left: 0,
             networks_left: 0,
             records: &records,
             report,
@@ -60,7 +59,10 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
             .collect();
         for (index, network) in networks.iter().enumerate() {
             work.networks_left = networks.len() - index - 1;
-            work.network(network, &mut cells, &mut missing)?;
+            work.cells_left = networks.iter().skip(index).map(|network| network.len()).sum();
+            let Some(first) = network.first() else { continue };
+            let measured = work.network(network, &mut cells, &mut missing);
+            noted(work.report, &first.network.name, measured)?;
         }
     }
     summary::show(report, &cells)?;
@@ -74,7 +76,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
 pub(crate) fn describe(tiers: &Tiers) {
     let photos = tiers.photos();
     println!(
-        "one core a tier, S3 server and {} + {} real photos beside the host; resized so that a JPEG weighs {:.0} KB ({:.0} to {:.0}), \
+        "one core a tier, S3 server and {} + {} photos beside the host; resized so that a JPEG weighs {:.0} KB ({:.0} to {:.0}), \
          as ImageNet's do",
         photos.train,
         photos.validation,

@@ -71,7 +71,7 @@ struct Told {
 }
 
 pub(super) fn run(report: &mut Report) -> Result<()> {
-    let server = PhotoStore::start_here()?;
+    let server = PhotoStore::start_here(&report.photos())?;
     let folder = tempfile::tempdir()?;
     let place = Place {
         folder: folder.path().to_owned(),

@@ -12,6 +12,7 @@ pub(crate) use link::Link;
 pub(crate) use meter::{Meter, Used};
 pub(crate) use store::{PhotoStore, Photos, access};
 
+use crate::photos::Photos as FolderOfPhotos;
 use crate::run::{binary, text};
 use anyhow::{Context, Result, bail};
 use frostline_e2e::HostProcess;
@@ -40,11 +41,11 @@ impl Tiers {
     ///
     /// # Errors
     /// One sentence about what the machine lacks, or what failed to start.
-    pub(crate) fn open() -> Result<Self> {
+    pub(crate) fn open(photos: &FolderOfPhotos) -> Result<Self> {
         check_machine()?;
         let namespace = Namespace::open()?;
         let link = Link::open(&namespace)?;
-        let store = PhotoStore::start(&namespace)?;
+        let store = PhotoStore::start(&namespace, photos)?;
         pin_this_process()?;
         Ok(Self {
             store,

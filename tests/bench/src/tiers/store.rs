@@ -1,13 +1,14 @@
 use super::namespace::Namespace;
 use crate::report::folder;
-use crate::run::{shared, text};
+use crate::photos::Photos as FolderOfPhotos;
+use crate::run::text;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
 use std::process::{Child, Command, Stdio};
 
-/// 10 classes. Enough that 16 batches of 16 make an epoch; two validation photos a class, for validation only costs time here.
+/// At most: enough that 16 batches of 16 make an epoch. Few to validate with, for that only costs time here.
 const TRAIN: &str = "256";
 const VALIDATION: &str = "20";
 
@@ -33,20 +34,20 @@ pub(crate) struct PhotoStore {
 
 impl PhotoStore {
     /// In the namespace of two tiers.
-    pub(super) fn start(namespace: &Namespace) -> Result<Self> {
-        Self::launch(namespace.command("python3"))
+    pub(super) fn start(namespace: &Namespace, photos: &FolderOfPhotos) -> Result<Self> {
+        Self::launch(namespace.command("python3"), photos)
     }
 
     /// Beside this process.
-    pub(crate) fn start_here() -> Result<Self> {
-        Self::launch(Command::new("python3"))
+    pub(crate) fn start_here(photos: &FolderOfPhotos) -> Result<Self> {
+        Self::launch(Command::new("python3"), photos)
     }
 
-    fn launch(mut python: Command) -> Result<Self> {
+    fn launch(mut python: Command, photos: &FolderOfPhotos) -> Result<Self> {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/photo_store.py");
         let mut server = python
             .args([script, "--train", TRAIN, "--validation", VALIDATION])
-            .args(["--photos", text(&shared("data/clothing")?)?])
+            .args(["--photos", text(photos.root())?])
             .args(["--cache", text(&folder()?.join("photos"))?])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
