@@ -45,7 +45,9 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
             "\n{network:<44} {:<10} {:>11} {:>6} {:>8} {:>8} {:>9} {:>9}",
             "encoding", "bytes", "share", "enc MB/s", "dec MB/s", "worst", "mean"
         );
-        each_cut(&file, &folder, photos, |at| cut(report, network, &at, &mut totals))?;
+        each_cut(&file, &folder, photos, |at| {
+            cut(report, network, &at, &mut totals)
+        })?;
     }
     println!("\nall cuts, medians");
     for (encoding, total) in &totals {

@@ -142,7 +142,10 @@ fn folder(text: &str) -> Result<PathBuf, String> {
 }
 
 fn rate(text: &str) -> Result<f64, String> {
-    let rate = text.parse().ok().filter(|rate: &f64| rate.is_normal() && *rate > 0.0);
+    let rate = text
+        .parse()
+        .ok()
+        .filter(|rate: &f64| rate.is_normal() && *rate > 0.0);
     rate.ok_or_else(|| "a rate is a positive number of Mbit/s".to_owned())
 }
 

@@ -96,7 +96,6 @@ impl Network {
     pub(crate) fn cuts(&self, quick: bool) -> &[String] {
         if quick { &self.quick_cuts } else { &self.cuts }
     }
-
 }
 
 /// Notes that the network `name` was not measured where `measured` says that it cannot be trained, so that others go on.
@@ -179,7 +178,10 @@ mod tests {
     fn what_is_named_is_measured_though_a_quick_run_has_others() {
         let report = report(&["--quick", "--networks", "resnet50", "--links", "20"]);
         let extent = Grid::read().unwrap().extent(&report);
-        assert_eq!((extent.networks, extent.links_mbit), (vec!["resnet50".to_owned()], vec![20.0]));
+        assert_eq!(
+            (extent.networks, extent.links_mbit),
+            (vec!["resnet50".to_owned()], vec![20.0])
+        );
     }
 
     #[test]

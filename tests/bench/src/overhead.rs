@@ -60,7 +60,11 @@ fn show(report: &mut Report, subject: &Subject, rates: &[Vec<f64>; WAYS.len()]) 
     let [direct, ..] = rates;
     println!("{:<44} {:>10} {:>8}", "", "images/s", "ratio");
     for (way, rates) in WAYS.iter().zip(rates) {
-        let ratios: Vec<f64> = rates.iter().zip(direct).map(|(rate, direct)| rate / direct).collect();
+        let ratios: Vec<f64> = rates
+            .iter()
+            .zip(direct)
+            .map(|(rate, direct)| rate / direct)
+            .collect();
         let (rate, ratio) = (median(rates), median(&ratios));
         println!("{:<44} {rate:>10.1} {ratio:>8.3}", way.title());
         let (name, suffix) = (way.name(), subject.suffix);

@@ -58,9 +58,9 @@ impl Pretrained {
 }
 
 fn demo(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../models/zoo/demo")
-        .join(path)
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = here.ancestors().nth(2).unwrap_or(here);
+    root.join("models/zoo/demo").join(path)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 use super::namespace::Namespace;
-use crate::report::folder;
 use crate::photos::Photos as FolderOfPhotos;
+use crate::report::folder;
 use crate::run::text;
 use anyhow::{Context, Result};
 use serde::Deserialize;
