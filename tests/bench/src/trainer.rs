@@ -3,6 +3,7 @@
 use crate::legs::{LegTimes, Tick, framing};
 use crate::networks::{Network, exported};
 use crate::tiers::Tiers;
+use crate::training::OPTIMIZER;
 use anyhow::{Context, Result, bail};
 use frostline_e2e::HostProcess;
 use frostline_graph::Model;
@@ -10,6 +11,7 @@ use frostline_trainer::{
     Event, Events, Flow, Guest, HostClient, Job, Leg, Policy, ProfileCache, Rehearsal, Token, TrainerError,
     UploadKind, train,
 };
+use frostline_training::TrainingGraph;
 use frostline_wire::{Encoding, Split};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -32,6 +34,16 @@ pub(crate) struct Trainer<'a> {
     scratch: TempDir,
     /// Once the layers are sent.
     rehearsal: Option<Rehearsal>,
+}
+
+/// That the layers after `freeze` can be trained, before anything is sent or measured.
+fn check_suffix(model: &Model, freeze: &str, batch: usize) -> Result<(), TrainerError> {
+    let suffix = model.slice(Some(freeze), None)?;
+    let built = TrainingGraph::build(&suffix, batch, &OPTIMIZER);
+    built.map(drop).map_err(|source| TrainerError::Training {
+        freeze: freeze.to_owned(),
+        source,
+    })
 }
 
 /// Whether `error` says that a network cannot be trained as it was asked for: no fault of the machine, the host or the link.
@@ -67,12 +79,14 @@ impl<'a> Trainer<'a> {
         batch: usize,
     ) -> Result<Self> {
         let file = exported(&network.name)?;
+        let model = Model::read(&file).map_err(TrainerError::from)?;
+        check_suffix(&model, &network.freeze, batch)?;
         Ok(Self {
             tiers,
             host,
             runtime: tokio::runtime::Builder::new_multi_thread().enable_all().build()?,
             network: network.clone(),
-            model: Model::read(&file).map_err(TrainerError::from)?,
+            model,
             file,
             batch,
             scratch: tempfile::tempdir()?,
@@ -301,5 +315,49 @@ impl<'a> Trainer<'a> {
         job.threads = 1;
         job.cache = Some(ProfileCache::at(self.cache().join("frostline")));
         job
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{cannot_train, check_suffix};
+    use frostline_graph::Model;
+    use frostline_graph::build::{Axis, batched, initializer, model, node, value};
+    use frostline_graph::onnx::{GraphProto, NodeProto, data_type};
+    use frostline_tensor::Tensor;
+
+    fn network(nodes: Vec<NodeProto>) -> Model {
+        let weights = [("ones", vec![4], 4), ("fc.weight", vec![4, 3], 12)];
+        let weights = weights
+            .map(|(name, dims, count)| initializer(name, &Tensor::f32(dims, vec![1.0; count]).unwrap()));
+        let graph = GraphProto {
+            name: "head".to_owned(),
+            node: nodes,
+            initializer: weights.to_vec(),
+            input: vec![batched("x", &[4])],
+            output: vec![value(
+                "logits",
+                data_type::FLOAT,
+                &[Axis::batch(), Axis::Fixed(3)],
+            )],
+            ..GraphProto::default()
+        };
+        Model::from_proto(model(17, graph)).unwrap()
+    }
+
+    #[test]
+    fn a_suffix_without_gradients_is_told_before_anything_is_sent() {
+        let first = node("Relu", &["x"], &["cut"]);
+        let head = |input| node("MatMul", &[input, "fc.weight"], &["logits"]);
+        let plain = network(vec![first.clone(), head("cut")]);
+        check_suffix(&plain, "cut", 2).unwrap();
+        let normed = node("LayerNormalization", &["cut", "ones"], &["normed"]);
+        let refused = check_suffix(&network(vec![first, normed, head("normed")]), "cut", 2);
+        let refused = anyhow::Error::from(refused.unwrap_err());
+        assert!(cannot_train(&refused), "{refused:#}");
+        assert!(
+            format!("{refused:#}").contains("LayerNormalization"),
+            "{refused:#}"
+        );
     }
 }

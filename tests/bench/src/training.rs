@@ -17,7 +17,7 @@ const THREADS: usize = 2;
 const CLASSES: usize = 1000;
 const CHANNELS: usize = 512;
 const LEARNING_RATE: f32 = 0.001;
-const OPTIMIZER: Optimizer = Optimizer::Sgd {
+pub(crate) const OPTIMIZER: Optimizer = Optimizer::Sgd {
     momentum: 0.9,
     weight_decay: 0.0,
 };
