@@ -102,8 +102,8 @@ impl Network {
 pub(crate) fn noted(report: &mut Report, name: &str, measured: Result<()>) -> Result<()> {
     match measured {
         Err(error) if cannot_train(&error) => {
-            println!("{name}: not measured: {error:#}");
-            report.set(&format!("{name}_not_measured"), format!("{error:#}"));
+            println!("{name}: not measured: {error}");
+            report.set(&format!("{name}_not_measured"), error.to_string());
             Ok(())
         }
         measured => measured.with_context(|| format!("measuring {name}")),

@@ -39,7 +39,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
 }
 
 async fn measure(report: &mut Report, subject: &Subject) -> Result<()> {
-    let rounds = if report.quick() { 5 } else { 15 };
+    let rounds = if report.quick() { 9 } else { 21 };
     let rig = Rig::start(subject.network, subject.cut, &report.photos()).await?;
     println!("\n{}, {rounds} rounds", rig.describe());
     rig.round(0).await?;
