@@ -21,14 +21,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
             need.module, need.otherwise
         );
     }
+    let mut modules: Vec<&str> = missing.iter().map(|need| need.module).collect();
     if !quick.is_empty() {
-        missing.extend(SLOW.iter().map(|module| Need {
-            module,
-            otherwise: "",
-        }));
+        modules.push("needs_shared");
     }
-    let modules: Vec<&str> = missing.iter().map(|need| need.module).collect();
-    let mut command = runner(&modules);
+    let mut command = runner(&modules, !quick.is_empty());
     command
         .args(arguments)
         .env("ORT_DYLIB_PATH", library)
@@ -73,7 +70,11 @@ fn missing() -> Vec<Need> {
 fn runner(modules: &[&str], quick: bool) -> Command {
     let mut command = cargo();
     if has_cargo_command("nextest") {
-        command.args(["nextest", "run", "--workspace"]);
+        // Some tests wait, for a host to be given up or a certificate to be read again: others run meanwhile.
+        let threads = std::thread::available_parallelism().map_or(1, usize::from) + 2;
+        command
+            .args(["nextest", "run", "--workspace"])
+            .env("NEXTEST_TEST_THREADS", threads.to_string());
         let mut filters = Vec::new();
         filters.extend((!modules.is_empty()).then(|| format!("not test(/(^|::)({})::/)", modules.join("|"))));
         filters.extend(

@@ -460,7 +460,6 @@ async fn events_tell_the_whole_story() {
         .iter()
         .map(|event| match event {
             Event::Dataset { .. } => "dataset",
-            Event::LeftOut { .. } => panic!("nothing odd lies there"),
             Event::Upload { .. } => "upload",
             Event::Split { .. } => "split",
             Event::Baseline { .. } => "baseline",

@@ -4,7 +4,7 @@ use crate::harness::{Scratch, demo, events, frostline, guest, series};
 use frostline_e2e::{Finished, finish, repository};
 use serde_json::Value;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 const TARGET: &str = "wasm32-unknown-unknown";

@@ -14,7 +14,7 @@ try:
     import boto3
 except ImportError:
     print("missing"); sys.exit()
-server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
 server.start()
 host, port = server.get_host_and_port()
 url = f"http://{host}:{port}"
