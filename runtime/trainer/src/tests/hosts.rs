@@ -282,7 +282,12 @@ async fn a_job_loses_nothing_when_one_of_its_three_hosts_dies() {
         outcome.validation_accuracy,
         expected.outcome.unwrap().validation_accuracy
     );
-    assert_eq!(states(&ran.events, &url), [HostState::Down]);
+    // What it answered just before it died may be read after it was found dead, and is a sign of life.
+    let told = states(&ran.events, &url);
+    assert!(
+        told.starts_with(&[HostState::Down]) && told.ends_with(&[HostState::Down]),
+        "{told:?}"
+    );
     for storage in [first, second, third] {
         assert_eq!(storage.uploaded().len(), 2);
     }
