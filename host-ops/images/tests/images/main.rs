@@ -1,7 +1,7 @@
 //! Images against Pillow, broken images, and whole batches.
 
 // Helpers outside `#[test]` functions count as production code to clippy.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
 mod batches;
 mod broken;
