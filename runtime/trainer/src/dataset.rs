@@ -217,7 +217,7 @@ impl Dataset {
         let (train, validation) = (label(train), label(validation));
         Ok(Self {
             classes,
-            left_out: LeftOut::of(&listing, [&train, &validation]),
+            left_out: LeftOut::below("", &listing, [&train, &validation]),
             train: Arc::new(Samples::new(Arc::clone(&listing), train)),
             validation: Arc::new(Samples::new(Arc::clone(&listing), validation)),
         })
@@ -264,14 +264,15 @@ impl Dataset {
             rows.extend(objects.samples.into_iter().map(|object| Row { object, label }));
         }
         rows.sort_by_key(|row| listing.get(row.object).map(|object| object.key));
-        let left_out = LeftOut::of(&listing, [&rows]);
+        // Those in other folders were not asked for.
+        let left_out = LeftOut::below(folder, &listing, [&rows]);
         Ok((Samples::new(listing, rows), left_out))
     }
 }
 
 impl LeftOut {
-    /// The visible objects that are in none of `parts`.
-    fn of<const PARTS: usize>(listing: &Listing, parts: [&Vec<Row>; PARTS]) -> Self {
+    /// The visible objects in `folder` that are in none of `parts`.
+    fn below<const PARTS: usize>(folder: &str, listing: &Listing, parts: [&Vec<Row>; PARTS]) -> Self {
         let mut used = vec![false; listing.len()];
         for row in parts.into_iter().flatten() {
             if let Some(used) = used.get_mut(row.object as usize) {
@@ -280,7 +281,7 @@ impl LeftOut {
         }
         let mut left_out = Self::default();
         for ((_, object), used) in listing.iter().zip(used) {
-            if used || is_hidden(object.key) {
+            if used || is_hidden(object.key) || !object.key.starts_with(folder) {
                 continue;
             }
             left_out.objects += 1;

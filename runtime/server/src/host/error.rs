@@ -19,7 +19,7 @@ pub enum StartError {
         source: std::io::Error,
     },
     /// A folder with data is not there.
-    #[error("the data folder {}: {reason}; create it, or name another with data", path.display())]
+    #[error("the data folder {}: {reason}; create it, or name another with --data", path.display())]
     Data {
         /// The folder.
         path: PathBuf,

@@ -216,6 +216,22 @@ fn evaluation_takes_the_models_own_labels() {
 }
 
 #[test]
+fn an_evaluation_leaves_out_nothing_of_folders_it_was_not_asked_for() {
+    let keys = [
+        "train/cat/1.jpg",
+        "train/cat/a.txt",
+        "validation/cat/1.jpg",
+        "validation/cat/b.txt",
+    ];
+    let listing = Listing::from_iter(listing(&keys));
+    let (samples, left_out) = Dataset::to_evaluate("d", listing, &["cat".to_owned()], Taken::Images).unwrap();
+    assert_eq!(
+        (samples.len(), left_out.first),
+        (1, vec!["validation/cat/b.txt".to_owned()])
+    );
+}
+
+#[test]
 fn what_is_no_image_is_left_out_and_named() {
     let data = divided(
         &[
