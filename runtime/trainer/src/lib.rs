@@ -19,6 +19,7 @@ mod error;
 mod evaluate;
 mod event;
 mod export;
+mod folders;
 mod guest;
 mod job;
 mod listing;

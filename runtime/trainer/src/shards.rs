@@ -1,6 +1,6 @@
 //! Samples inside tar shards: their class and their part of the data.
 
-use crate::dataset::{TEST, TRAIN, VALIDATION};
+use crate::folders::{TEST, TRAIN, VALIDATION};
 use crate::listing::Listed;
 use frostline_wire::listing_order;
 
