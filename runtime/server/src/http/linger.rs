@@ -76,3 +76,40 @@ impl HttpBody for Shared {
         self.body().size_hint()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::Router;
+    use axum::middleware::from_fn;
+    use axum::routing::put;
+    use futures::stream;
+    use http::StatusCode;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use tower::ServiceExt;
+
+    /// How much of a body of 64 pieces of 1 MiB is read when its request is answered with `status` at once.
+    async fn read_before(status: StatusCode, version: Version) -> u64 {
+        let read = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&read);
+        let pieces = stream::iter((0..64).map(move |_| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            Ok::<_, std::io::Error>(Bytes::from(vec![0; 1 << 20]))
+        }));
+        let mut request = Request::put("/").body(Body::from_stream(pieces)).unwrap();
+        *request.version_mut() = version;
+        let router = Router::new()
+            .route("/", put(move || async move { status }))
+            .layer(from_fn(linger));
+        assert_eq!(router.oneshot(request).await.unwrap().status(), status);
+        read.load(Ordering::SeqCst)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_waits_for_a_body_that_is_not_too_large_and_nothing_else_does() {
+        let refused = StatusCode::PAYLOAD_TOO_LARGE;
+        assert_eq!(read_before(refused, Version::HTTP_11).await, 16);
+        assert_eq!(read_before(refused, Version::HTTP_2).await, 0);
+        assert_eq!(read_before(StatusCode::OK, Version::HTTP_11).await, 0);
+    }
+}
