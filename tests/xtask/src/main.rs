@@ -6,6 +6,7 @@ mod fuzz;
 mod lint;
 mod ort;
 mod python;
+mod structure;
 mod test;
 mod workspace;
 
@@ -18,6 +19,7 @@ Usage: cargo xtask <command>
   demo     set everything up and run the main job on the bundled photos
   test     set everything up and run the tests (--quick: without whole systems and large networks; other arguments go to the runner)
   lint     formatting, clippy, the rules of the dependency graph, cargo-deny where installed
+  structure  lines, functions, circles and public names of the product's crates; another copy's by its folder
   fuzz     run the fuzz targets, 30 s each: cargo xtask fuzz [--seconds N] [target..]
   guests   build the guests from source (--check: fail when the committed component is stale)
   ort      put the ONNX Runtime library under target/
@@ -32,6 +34,7 @@ fn main() -> Result<()> {
         "test" => test::run(&rest),
         "fuzz" => fuzz::run(&rest),
         "lint" => lint::run(),
+        "structure" => structure::run(&rest),
         "guests" => workspace::run(Command::new(workspace::program("guest-builder")?).args(&rest)),
         "ort" => ort::ensure().map(|library| println!("{}", library.display())),
         "bench" => bench::run(&rest),

@@ -1,0 +1,86 @@
+//! Lines of files and functions.
+
+use super::source::{Crate, attributes, is_test};
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+use syn::{ImplItemFn, Item, ItemFn, TraitItemFn};
+
+#[derive(Default)]
+pub(crate) struct Lines {
+    /// Of each file, its tests left out.
+    pub(crate) files: Vec<usize>,
+    /// Of each function outside of tests.
+    pub(crate) functions: Vec<usize>,
+    pub(crate) tests: usize,
+}
+
+impl Lines {
+    pub(crate) fn of(of: &Crate) -> Self {
+        let mut lines = Self {
+            tests: of.test_files,
+            ..Self::default()
+        };
+        for file in of.files.values() {
+            let tests: usize = file
+                .syntax
+                .items
+                .iter()
+                .filter(|item| is_test(attributes(item)))
+                .map(span)
+                .sum();
+            lines.files.push(file.text.lines().count().saturating_sub(tests));
+            lines.tests += tests;
+            lines.visit_file(&file.syntax);
+        }
+        lines
+    }
+
+    pub(crate) fn product(&self) -> usize {
+        self.files.iter().sum()
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.files.extend(other.files);
+        self.functions.extend(other.functions);
+        self.tests += other.tests;
+    }
+}
+
+fn span(spanned: &impl Spanned) -> usize {
+    let span = spanned.span();
+    span.end().line + 1 - span.start().line
+}
+
+impl<'a> Visit<'a> for Lines {
+    fn visit_item(&mut self, item: &'a Item) {
+        if !is_test(attributes(item)) {
+            visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_item_fn(&mut self, function: &'a ItemFn) {
+        self.functions
+            .push(span(&function.sig) + span(&function.block) - 1);
+        visit::visit_item_fn(self, function);
+    }
+
+    fn visit_impl_item_fn(&mut self, function: &'a ImplItemFn) {
+        self.functions
+            .push(span(&function.sig) + span(&function.block) - 1);
+        visit::visit_impl_item_fn(self, function);
+    }
+
+    fn visit_trait_item_fn(&mut self, function: &'a TraitItemFn) {
+        if let Some(body) = &function.default {
+            self.functions.push(span(&function.sig) + span(body) - 1);
+        }
+    }
+}
+
+/// The value below which `percent` of them lie.
+pub(crate) fn percentile(values: &[usize], percent: usize) -> usize {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable();
+    let last = sorted.len().saturating_sub(1);
+    sorted.get(last * percent / 100).copied().unwrap_or_default()
+}

@@ -1,0 +1,79 @@
+//! What the code is like from outside: lines, files, functions, names that are public, and files that import each other in a circle.
+
+mod circles;
+mod imports;
+mod measures;
+mod source;
+
+use crate::workspace::root;
+use anyhow::Result;
+use measures::{Lines, percentile};
+use source::Crate;
+use std::path::{Path, PathBuf};
+
+/// Lines of a function that is read at one glance.
+const LONG: usize = 40;
+
+/// Folders that hold the product's crates.
+const ROOMS: [&str; 3] = ["host-ops", "models", "runtime"];
+
+/// Prints the figures of the workspace, or of another copy of it.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let folder = arguments.first().map_or_else(root, PathBuf::from);
+    let crates = crates(&folder)?;
+    println!(
+        "| crate | files | lines | tests' | longest file | functions over {LONG} | circles | public names |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
+    let mut whole = Lines::default();
+    for each in &crates {
+        let (lines, circles) = (Lines::of(each), circles::of(each));
+        let sizes: Vec<String> = circles.iter().map(|circle| circle.len().to_string()).collect();
+        println!(
+            "| {} | {} | {} | {} | {} | {} | {} | {} |",
+            each.name,
+            lines.files.len(),
+            lines.product(),
+            lines.tests,
+            lines.files.iter().max().copied().unwrap_or_default(),
+            lines.functions.iter().filter(|lines| **lines > LONG).count(),
+            if sizes.is_empty() {
+                "none".to_owned()
+            } else {
+                sizes.join(", ")
+            },
+            each.public_names(),
+        );
+        whole.add(lines);
+    }
+    let Lines { files, functions, .. } = &whole;
+    println!();
+    println!("product {} lines, tests in src {}", whole.product(), whole.tests);
+    println!(
+        "files: p50 {}, p90 {}",
+        percentile(files, 50),
+        percentile(files, 90)
+    );
+    println!(
+        "functions: {}, p50 {}, p90 {}",
+        functions.len(),
+        percentile(functions, 50),
+        percentile(functions, 90)
+    );
+    Ok(())
+}
+
+fn crates(folder: &Path) -> Result<Vec<Crate>> {
+    let mut found = Vec::new();
+    for room in ROOMS {
+        for entry in std::fs::read_dir(folder.join(room))? {
+            let path = entry?.path();
+            if path.join("src/lib.rs").is_file() || path.join("src/main.rs").is_file() {
+                let name = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
+                found.push(Crate::read(name, &path.join("src"))?);
+            }
+        }
+    }
+    found.sort_by(|left, right| left.name.cmp(&right.name));
+    Ok(found)
+}
