@@ -1,8 +1,8 @@
 //! Real rows on the wire: their bytes, and what encoding and decoding them takes.
 
-use crate::ProfileError;
+use crate::{ProfileError, codec};
 use frostline_tensor::Tensor;
-use frostline_wire::{Compression, Encoded, Encoding, measure};
+use frostline_wire::{Compression, Encoded, Encoding};
 use std::collections::BTreeMap;
 
 /// The encodings that activations may travel in.
@@ -31,7 +31,7 @@ pub fn encoded_activations(rows: &Tensor) -> Result<BTreeMap<String, Encoded>, P
     let rows = some_rows(rows)?;
     let measured = OF_ACTIVATIONS
         .iter()
-        .map(|&encoding| Ok((encoding.to_string(), measure(&rows, encoding)?)));
+        .map(|&encoding| Ok((encoding.to_string(), codec(&rows, encoding)?)));
     measured.collect()
 }
 
@@ -46,7 +46,7 @@ pub fn encoded_pixels(
     let pixels = [(Encoding::U8, bytes), (Encoding::F32, normalised)];
     let measured = pixels
         .into_iter()
-        .map(|(encoding, rows)| Ok((encoding.to_string(), measure(&some_rows(rows)?, encoding)?)));
+        .map(|(encoding, rows)| Ok((encoding.to_string(), codec(&some_rows(rows)?, encoding)?)));
     measured.collect()
 }
 

@@ -199,6 +199,16 @@ mod tests {
     }
 
     #[test]
+    fn what_an_older_version_wrote_differently_is_as_good_as_none() {
+        let (_parent, folder) = folder();
+        folder
+            .put("model", &1, &serde_json::json!({"place": {}}))
+            .unwrap();
+        assert_eq!(folder.get::<frostline_wire::Profile>("model", &1), None);
+        assert_eq!(folder.newest::<frostline_wire::Profile>("model"), None);
+    }
+
+    #[test]
     fn the_oldest_go_when_there_are_too_many() {
         let (_parent, folder) = folder();
         for key in 0..MOST_FILES + 5 {

@@ -5,12 +5,13 @@
 //! * [`memory`]: what an engine holds to get to a cut, told from the graph
 //! * [`measure`]: seconds and encoded sizes at cuts, through a [`GraphExecutor`](frostline_tensor::GraphExecutor), so on
 //!   any device
-//! * [`encoded_pixels`], [`encoded_activations`]: real rows in every encoding
+//! * [`codec`]: real rows in one encoding; [`encoded_pixels`], [`encoded_activations`]: in every one
 //! * [`timed`]: work that is measured outside of this crate
 //! * [`machine`]: what to call this machine
 //! * [`Folder`]: profiles on disk, bounded, with an age limit
 
 mod candidates;
+mod codec;
 mod encoded;
 mod error;
 mod fit;
@@ -23,6 +24,7 @@ mod memory;
 mod tests;
 
 pub use candidates::{MOST_CANDIDATES, candidates};
+pub use codec::codec;
 pub use encoded::{encoded_activations, encoded_pixels};
 pub use error::ProfileError;
 pub use folder::{Folder, FolderError};

@@ -7,7 +7,7 @@ use crate::plot;
 use crate::train::{last_cut_before_head, read_model};
 use anyhow::{Context, Result, bail};
 use frostline_trainer::{Guest, HostStudy, StudyJob, study};
-use frostline_wire::{CutProfile, Place};
+use frostline_wire::{CutProfile, Platform};
 use std::io;
 use tokio_util::sync::CancellationToken;
 
@@ -58,14 +58,14 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
 
 fn show(name: &str, study: &HostStudy) -> Result<()> {
     let profile = &study.profile;
-    let Place {
+    let Platform {
         machine,
         device,
         library,
         lanes,
         threads_per_lane,
         ..
-    } = &profile.place;
+    } = &profile.platform;
     println!("{name} up to {}", study.freeze);
     println!("on {machine}, {device}, {library}; lanes: {lanes}, threads of each: {threads_per_lane}");
     println!(

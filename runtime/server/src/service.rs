@@ -11,7 +11,7 @@ use frostline_images::DecodePool;
 use frostline_objects::Store;
 use frostline_profile::Folder;
 use frostline_sandbox::{Guest, Sandbox};
-use frostline_wire::{Activity, Description, Load, Place, TenantActivity};
+use frostline_wire::{Activity, Description, Load, Platform, TenantActivity};
 use quick_cache::sync::Cache;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -81,9 +81,9 @@ pub(crate) struct Service {
 
 impl Service {
     /// What profiles measured on this host depend on.
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn platform(&self) -> Platform {
         let lanes = self.lanes.config();
-        Place {
+        Platform {
             machine: self.machine.clone(),
             device: lanes.device.to_string(),
             library: self.library.clone(),

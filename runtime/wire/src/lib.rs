@@ -10,7 +10,6 @@ mod encoding;
 mod error;
 mod frame_error;
 mod frames;
-mod measure;
 mod messages;
 mod profile;
 mod quota;
@@ -34,12 +33,11 @@ pub use description::{Activation, Description, Pixels, ServedCut};
 pub use encoding::{Compression, Encoding, UnknownEncoding, Values};
 pub use error::{ErrorBody, ErrorClass};
 pub use frame_error::FrameError;
-pub use measure::measure;
 pub use messages::{
     CutInfo, DescriptionRequest, ExtractionRequest, GuestInfo, Layout, LeftOut, Load, ModelInfo, ObjectInfo,
     ObjectPage, Pin, RequestedSample, listing_order,
 };
-pub use profile::{CutProfile, Encoded, Linear, Place, Profile, ProfileRequest};
+pub use profile::{CutProfile, Encoded, Linear, Platform, Profile, ProfileRequest};
 pub use quota::{Quota, QuotaChange, QuotaInfo, QuotaKey, QuotaUnit, UnknownQuota};
 pub use reader::ActivationReader;
 pub use row_value::RowValue;

@@ -31,7 +31,7 @@ pub struct ProfileRequest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
     /// What the figures hold for.
-    pub place: Place,
+    pub platform: Platform,
     /// Fetching an object from its store, one after the other.
     pub read_seconds_per_sample: f64,
     /// What reading an object takes from the computing beside it, with eight read at once: seconds of the whole machine.
@@ -52,9 +52,9 @@ pub struct Profile {
     pub disturbed: bool,
 }
 
-/// What measurements depend on. A profile of another place says nothing.
+/// What measurements depend on. A profile of another platform says nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Place {
+pub struct Platform {
     /// Processor and number of cores, or the accelerator's name.
     pub machine: String,
     /// `cpu` or `cuda:<n>`.

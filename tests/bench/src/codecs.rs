@@ -9,8 +9,9 @@ use crate::report::{Report, median};
 use crate::run::{frostline, series, text};
 use activations::{Activations, each_cut};
 use anyhow::{Context, Result, bail};
+use frostline_profile::codec;
 use frostline_tensor::Tensor;
-use frostline_wire::{ActivationReader, ActivationWriter, Compression, Encoding, Values, measure};
+use frostline_wire::{ActivationReader, ActivationWriter, Compression, Encoding, Values};
 use std::collections::BTreeMap;
 
 /// What every network and cut came to, by encoding.
@@ -77,7 +78,7 @@ fn cut(
         };
         for compression in Compression::ALL {
             let encoding = Encoding { values, compression };
-            let encoded = measure(&at.rows, encoding)?;
+            let encoded = codec(&at.rows, encoding)?;
             let raw = at.f32_bytes()?;
             let rate = |seconds: f64| raw / 1e6 / seconds;
             let (encode, decode) = (

@@ -114,7 +114,7 @@ fn check(file: &Path, profile: &Profile) -> Result<Vec<(usize, f64)>> {
         };
         let options = SessionOptions {
             device: Device::Cpu,
-            threads: profile.place.threads_per_lane,
+            threads: profile.platform.threads_per_lane,
         };
         let part = model.slice(None, Some(&cut.name))?.to_bytes()?;
         let mut session = Session::open(&part, &options)?;

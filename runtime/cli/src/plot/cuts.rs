@@ -94,14 +94,14 @@ fn milliseconds(cut: &CutProfile) -> f64 {
 
 fn draw(out: &mut String, name: &str, study: &HostStudy) -> std::fmt::Result {
     let scale = Scale::of(study);
-    let place = &study.profile.place;
+    let platform = &study.profile.platform;
     begin(
         out,
         BASE + below(study),
         &format!("{name}: bytes and compute up to each cut"),
         &format!(
             "measured on {}, threads of a lane: {}, batches of {BATCH:.0}",
-            place.machine, place.threads_per_lane
+            platform.machine, platform.threads_per_lane
         ),
     )?;
     let weight = crate::output::bytes;
@@ -236,7 +236,7 @@ fn shortened(name: &str) -> String {
 mod tests {
     use super::super::attribute;
     use super::*;
-    use frostline_wire::{Linear, Place, Profile};
+    use frostline_wire::{Linear, Platform, Profile};
 
     fn study() -> HostStudy {
         let cut = |name: &str, bytes: u64, seconds: f64| CutProfile {
@@ -257,7 +257,7 @@ mod tests {
             objects: 9,
             input_bytes: 150_528,
             profile: Profile {
-                place: Place {
+                platform: Platform {
                     machine: "A & B <processor>".to_owned(),
                     device: "cpu".to_owned(),
                     library: "onnxruntime".to_owned(),

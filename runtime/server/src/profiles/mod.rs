@@ -37,11 +37,11 @@ pub(crate) async fn show(caller: Caller, Path(name): Path<String>) -> Result<Jso
     let (Found::Version(model), _) = caller.find_model(&name, None) else {
         return Err(Refusal::not_found(format!("this host has no model {name:?}")));
     };
-    let place = caller.place();
+    let platform = caller.platform();
     let folder = caller.profiles.clone();
     let stored = blocking(move || folder.newest::<Profile>(&model.sha256)).await?;
     stored
-        .filter(|profile| profile.place == place)
+        .filter(|profile| profile.platform == platform)
         .map(Json)
         .ok_or_else(|| {
             Refusal::not_found(format!(

@@ -13,7 +13,7 @@ use frostline_objects::Store;
 use frostline_profile::{ProfileError, Rules, Subject, encoded_pixels, measure, memory, now};
 use frostline_sandbox::ModelView;
 use frostline_tensor::{DType, GraphExecutor, PixelSpec, Stage};
-use frostline_wire::{Activation, Description, Linear, Pin, Pixels, Place, Profile, ProfileRequest};
+use frostline_wire::{Activation, Description, Linear, Pin, Pixels, Platform, Profile, ProfileRequest};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Instant;
@@ -35,7 +35,7 @@ pub(super) struct Task {
 /// What a stored profile depends on beside the model.
 #[derive(Serialize)]
 struct Key<'a> {
-    place: &'a Place,
+    platform: &'a Platform,
     root: &'a str,
     guest: &'a Pin,
     parameters: &'a str,
@@ -90,23 +90,23 @@ impl Task {
     /// What was measured for the same before, if it still holds.
     pub(super) async fn stored(&self, service: &Service) -> Result<Option<Profile>, Refusal> {
         let (folder, sha256) = (service.profiles.clone(), self.view.sha256.clone());
-        let key = self.key(&service.place())?;
+        let key = self.key(&service.platform())?;
         blocking(move || folder.get(&sha256, &key)).await
     }
 
     /// Keeps a profile. One that cannot be kept is measured again next time.
     pub(super) async fn store(&self, service: &Service, profile: &Profile) -> Result<(), Refusal> {
         let (folder, sha256) = (service.profiles.clone(), self.view.sha256.clone());
-        let (key, profile) = (self.key(&profile.place)?, profile.clone());
+        let (key, profile) = (self.key(&profile.platform)?, profile.clone());
         let kept = blocking(move || folder.put(&sha256, &key, &profile)).await?;
         kept.inspect_err(|error| tracing::warn!(%error, "a profile was not kept"))
             .ok();
         Ok(())
     }
 
-    fn key(&self, place: &Place) -> Result<serde_json::Value, Refusal> {
+    fn key(&self, platform: &Platform) -> Result<serde_json::Value, Refusal> {
         let key = Key {
-            place,
+            platform,
             root: &self.request.root,
             guest: &self.request.guest,
             parameters: &self.request.parameters,
@@ -157,7 +157,7 @@ impl Task {
         };
         let object_bytes = caller.config.limits.object_bytes;
         Ok(Profile {
-            place: caller.place(),
+            platform: caller.platform(),
             read_seconds_per_sample: samples.read_seconds,
             read_busy_seconds_per_sample: beside
                 .cost(&self.store, &self.request.samples, object_bytes)

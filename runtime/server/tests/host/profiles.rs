@@ -77,11 +77,14 @@ async fn a_model_is_measured_once_and_kept_over_a_restart() {
     );
     assert!(measured.input["u8"].bytes_per_sample < measured.input["f32"].bytes_per_sample);
     assert!(measured.read_seconds_per_sample > 0.0 && measured.decode_seconds_per_sample > 0.0);
-    assert_eq!((measured.place.lanes, measured.place.device.as_str()), (2, "cpu"));
+    assert_eq!(
+        (measured.platform.lanes, measured.platform.device.as_str()),
+        (2, "cpu")
+    );
     assert!(
-        measured.place.library.starts_with("onnxruntime 1."),
+        measured.platform.library.starts_with("onnxruntime 1."),
         "{:?}",
-        measured.place
+        measured.platform
     );
 
     assert!(same(&profile(&test, &request).await, &measured));
@@ -98,7 +101,7 @@ async fn a_model_is_measured_once_and_kept_over_a_restart() {
     assert!(same(&profile(&test, &request).await, &measured));
     let (status, shown): (_, Profile) = test.client.get("/v1/profiles/tiny").await;
     assert_eq!(status, StatusCode::OK);
-    assert!(shown.place == measured.place && !shown.cuts.is_empty());
+    assert!(shown.platform == measured.platform && !shown.cuts.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -115,7 +118,7 @@ async fn a_profile_of_another_place_says_nothing() {
         .await
         .status();
     assert_eq!(status, StatusCode::NOT_FOUND);
-    assert_ne!(profile(&test, &request).await.place, measured.place);
+    assert_ne!(profile(&test, &request).await.platform, measured.platform);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -103,7 +103,7 @@ impl Survey {
         let host = host + self.host.read_busy_seconds_per_sample;
         let share = batch / self.hosts.max(1) as f64;
         let host = host.max(reading) * share * self.seen.host * (1 + self.neighbours) as f64;
-        let decoding = decoding / self.trainer.place.decode_threads.max(1) as f64;
+        let decoding = decoding / self.trainer.platform.decode_threads.max(1) as f64;
         let trainer = ((decoding + middle) * batch + self.step(workload.batch)) * self.seen.trainer;
         Some(Candidate {
             split: split.clone(),
@@ -167,7 +167,7 @@ impl Survey {
     fn prefix_on_host(&self, cut: &CutProfile, wire: Encoded, batch: usize) -> f64 {
         let pixels = self.decode_on_host() + self.encode_on_host(wire);
         let compute = busy(cut, batch);
-        if self.host.place.device == "cpu" {
+        if self.host.platform.device == "cpu" {
             pixels + compute
         } else {
             pixels.max(compute)
@@ -190,7 +190,7 @@ impl Survey {
     }
 
     fn host_threads(&self) -> f64 {
-        self.host.place.decode_threads.max(1) as f64
+        self.host.platform.decode_threads.max(1) as f64
     }
 }
 

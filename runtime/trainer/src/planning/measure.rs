@@ -8,7 +8,7 @@ use crate::profile::{Together, TrainerTask, reach, read_objects, requested, slow
 use crate::setup::{Divided, session_options};
 use crate::sources::Sources;
 use crate::{ClientError, Event, Hosts, Job, Measuring, Possible, TrainerError, TrainerProfile};
-use frostline_wire::{Pin, Place, Profile, ProfileRequest, Split};
+use frostline_wire::{Pin, Platform, Profile, ProfileRequest, Split};
 
 /// Real samples whose sizes and decoding are measured: their mean is within a few percent of all, and they take a second.
 const SAMPLES: usize = 8;
@@ -62,7 +62,7 @@ pub(super) async fn measure(
     };
     let profiled = profile.is_some();
     let host = profile.unwrap_or_else(|| like(&trainer));
-    let shared_cores = job.shared_cores || same_machine(hosts, &host.place, &trainer.place);
+    let shared_cores = job.shared_cores || same_machine(hosts, &host.platform, &trainer.platform);
     let survey = Survey {
         host,
         trainer,
@@ -118,7 +118,7 @@ pub(super) fn request(
 /// A host that nothing was measured on, taken to be like this machine; a running job corrects what it sees.
 pub(crate) fn like(trainer: &TrainerProfile) -> Profile {
     Profile {
-        place: trainer.place.clone(),
+        platform: trainer.platform.clone(),
         read_seconds_per_sample: 0.0,
         read_busy_seconds_per_sample: 0.0,
         decode_seconds_per_sample: trainer.decode_seconds_per_sample,
@@ -203,7 +203,7 @@ pub(crate) fn workload(job: &Job, feed: &FeedPlan, link: &Link, shared_cores: bo
 }
 
 /// Whether hosts and trainer most likely compute on the same cores: on one machine, on the processor, over loopback.
-fn same_machine(hosts: &Hosts, host: &Place, trainer: &Place) -> bool {
+fn same_machine(hosts: &Hosts, host: &Platform, trainer: &Platform) -> bool {
     let loopback = hosts.are_loopback();
     loopback && host.machine == trainer.machine && host.device == "cpu" && trainer.device == "cpu"
 }

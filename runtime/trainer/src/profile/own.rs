@@ -13,7 +13,7 @@ use frostline_images::{DecodeLimits, load, normalise};
 use frostline_profile::{ProfileError, Rules, Subject, encoded_pixels, machine, measure, memory, now, timed};
 use frostline_tensor::{Data, GraphExecutor, OpError, PixelSpec, Shape, Stage, Tensor};
 use frostline_training::Optimizer;
-use frostline_wire::{CutProfile, Encoded, Place, Split};
+use frostline_wire::{CutProfile, Encoded, Platform, Split};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use std::time::Instant;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrainerProfile {
     /// What the figures hold for: one lane, the engine.
-    pub place: Place,
+    pub platform: Platform,
     /// Decoding and preprocessing one object on one thread, up to pixels before normalisation.
     pub decode_seconds_per_sample: f64,
     /// Normalising the pixels of one sample on one thread.
@@ -67,7 +67,7 @@ pub struct TrainerTask {
 /// What a stored profile depends on beside the frozen layers.
 #[derive(Serialize)]
 struct Key<'a> {
-    place: &'a Place,
+    platform: &'a Platform,
     freeze: &'a str,
     cuts: &'a [String],
     pixels: &'a PixelSpec,
@@ -88,10 +88,10 @@ pub async fn trainer_profile(
     cache: Option<&ProfileCache>,
     samples: impl Future<Output = Result<Vec<Bytes>, TrainerError>>,
 ) -> Result<TrainerProfile, TrainerError> {
-    let place = place(&task.options)?;
+    let platform = platform(&task.options)?;
     let key = {
-        let (task, place) = (task.clone(), place.clone());
-        blocking(move || key(&task, &place)).await?
+        let (task, platform) = (task.clone(), platform.clone());
+        blocking(move || key(&task, &platform)).await?
     };
     if let Some(cache) = cache {
         let (cache, model, key) = (cache.clone(), task.frozen_sha256.clone(), key.clone());
@@ -100,7 +100,7 @@ pub async fn trainer_profile(
         }
     }
     let model = task.frozen_sha256.clone();
-    let profile = measured(task, place, samples.await?).await?;
+    let profile = measured(task, platform, samples.await?).await?;
     if let Some(cache) = cache {
         let (cache, profile) = (cache.clone(), profile.clone());
         // Without it, the next job measures again.
@@ -109,7 +109,7 @@ pub async fn trainer_profile(
     Ok(profile)
 }
 
-fn place(options: &SessionOptions) -> Result<Place, TrainerError> {
+fn platform(options: &SessionOptions) -> Result<Platform, TrainerError> {
     let gpu = match options.device {
         Device::Cpu => None,
         Device::Cuda(index) => Some(index),
@@ -118,7 +118,7 @@ fn place(options: &SessionOptions) -> Result<Place, TrainerError> {
         doing: "measuring",
         source,
     })?;
-    Ok(Place {
+    Ok(Platform {
         machine: machine(gpu),
         device: options.device.to_string(),
         library: format!("onnxruntime {library}"),
@@ -128,7 +128,7 @@ fn place(options: &SessionOptions) -> Result<Place, TrainerError> {
     })
 }
 
-fn key(task: &TrainerTask, place: &Place) -> Result<serde_json::Value, TrainerError> {
+fn key(task: &TrainerTask, platform: &Platform) -> Result<serde_json::Value, TrainerError> {
     let suffix = task.model.slice(Some(&task.freeze), None)?;
     let mut hash = Sha256::new();
     for node in suffix.nodes() {
@@ -138,7 +138,7 @@ fn key(task: &TrainerTask, place: &Place) -> Result<serde_json::Value, TrainerEr
         hash.update(format!("{:?} ", parameter.dims));
     }
     let key = Key {
-        place,
+        platform,
         freeze: &task.freeze,
         cuts: &task.cuts,
         pixels: &task.pixels,
@@ -151,7 +151,7 @@ fn key(task: &TrainerTask, place: &Place) -> Result<serde_json::Value, TrainerEr
 
 async fn measured(
     task: TrainerTask,
-    place: Place,
+    platform: Platform,
     objects: Vec<Bytes>,
 ) -> Result<TrainerProfile, TrainerError> {
     let started = Instant::now();
@@ -165,7 +165,7 @@ async fn measured(
     let batch = task.batch;
     let step_seconds = step(task).await?;
     Ok(TrainerProfile {
-        place,
+        platform,
         decode_seconds_per_sample: pixels.decode_seconds,
         normalise_seconds_per_sample: pixels.normalise_seconds,
         input: pixels.encoded,

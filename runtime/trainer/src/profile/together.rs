@@ -52,7 +52,7 @@ pub(crate) fn slowest(profiles: impl IntoIterator<Item = Profile>) -> Option<Pro
 
 /// Seconds of one sample up to the freeze cut.
 fn whole(profile: &Profile) -> f64 {
-    let decoding = profile.decode_seconds_per_sample / profile.place.decode_threads.max(1) as f64;
+    let decoding = profile.decode_seconds_per_sample / profile.platform.decode_threads.max(1) as f64;
     let prefix = profile.cuts.last().map_or(0.0, |cut| cut.busy_seconds_per_sample);
     decoding + prefix
 }
@@ -60,7 +60,7 @@ fn whole(profile: &Profile) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use frostline_wire::Place;
+    use frostline_wire::Platform;
     use std::time::Duration;
 
     fn reached(megabytes: f64, milliseconds: u64, running: u64) -> Reached {
@@ -78,7 +78,7 @@ mod tests {
 
     fn profile(decode: f64) -> Profile {
         Profile {
-            place: Place {
+            platform: Platform {
                 machine: String::new(),
                 device: "cpu".to_owned(),
                 library: String::new(),

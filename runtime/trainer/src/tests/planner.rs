@@ -268,7 +268,7 @@ fn decoding_and_the_prefix_add_up_only_on_the_same_processor() {
     .workload();
     let seconds = |device: &str| {
         let mut survey = survey();
-        survey.host.place.device = device.to_owned();
+        survey.host.platform.device = device.to_owned();
         let candidates = survey.candidates(&possible(), &workload);
         let freeze = candidates
             .iter()

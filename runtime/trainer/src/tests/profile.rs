@@ -49,7 +49,7 @@ async fn a_trainer_measures_itself_once() {
     assert!(first.step_seconds > 0.0 && first.decode_seconds_per_sample > 0.0);
     assert!(first.normalise_seconds_per_sample > 0.0 && first.input.contains_key("u8"));
     assert_eq!(
-        (first.batch, first.place.lanes, first.place.threads_per_lane),
+        (first.batch, first.platform.lanes, first.platform.threads_per_lane),
         (6, 1, 1)
     );
 

@@ -3,7 +3,7 @@
 use crate::plan::{Policy, Seen, Survey, Workload};
 use crate::planner::{Iteration, Planner};
 use crate::{Flow, Link, Possible, TrainerProfile};
-use frostline_wire::{CutProfile, Encoded, Encoding, Linear, Place, Profile, Split};
+use frostline_wire::{CutProfile, Encoded, Encoding, Linear, Platform, Profile, Split};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ const CUTS: [(&str, f64, f64); 3] = [
 const OBJECT: f64 = 110e3;
 const STEP: f64 = 0.5;
 
-fn place() -> Place {
-    Place {
+fn platform() -> Platform {
+    Platform {
         machine: "test".to_owned(),
         device: "cpu".to_owned(),
         library: "none".to_owned(),
@@ -60,7 +60,7 @@ fn cuts() -> Vec<CutProfile> {
 pub(super) fn survey() -> Survey {
     Survey {
         host: Profile {
-            place: place(),
+            platform: platform(),
             read_seconds_per_sample: 0.0,
             read_busy_seconds_per_sample: 0.0,
             decode_seconds_per_sample: 0.005,
@@ -71,7 +71,7 @@ pub(super) fn survey() -> Survey {
             disturbed: false,
         },
         trainer: TrainerProfile {
-            place: place(),
+            platform: platform(),
             decode_seconds_per_sample: 0.005,
             normalise_seconds_per_sample: 0.0,
             input: wire(150e3),

@@ -1,6 +1,11 @@
-use crate::{ActivationReader, ActivationWriter, Encoded, Encoding, FrameError, RowFormat, RowValue};
+//! What one batch weighs and takes in one encoding.
+
+use crate::ProfileError;
 use bytes::Bytes;
 use frostline_tensor::Tensor;
+use frostline_wire::{
+    ActivationReader, ActivationWriter, Encoded, Encoding, FrameError, RowFormat, RowValue,
+};
 use std::time::{Duration, Instant};
 
 /// Repetitions stop after this long, so that profiling many cuts stays short; the fastest one counts.
@@ -11,21 +16,18 @@ const REPETITIONS: usize = 5;
 /// thread. `rows` is a batch: `u8` pixels for the values `u8`, activations as computed (`f32`) for all others.
 ///
 /// # Errors
-/// [`FrameError::Rows`] for rows of another type, or none at all; [`FrameError::Format`] for a shape Arrow cannot hold.
-pub fn measure(rows: &Tensor, encoding: Encoding) -> Result<Encoded, FrameError> {
-    let shape = rows.shape().row().map_err(FrameError::encode)?;
+/// [`ProfileError::Frame`] for rows of another type or a shape Arrow cannot hold, [`ProfileError::Nothing`] for no rows at all.
+pub fn codec(rows: &Tensor, encoding: Encoding) -> Result<Encoded, ProfileError> {
+    let shape = rows.shape().row()?;
     let format = encoding.values.rows(shape.dims().to_vec());
-    let count = rows.rows().map_err(FrameError::encode)?;
+    let count = rows.rows()?;
     if count == 0 {
-        return Err(FrameError::Rows {
-            expected: format,
-            actual: rows.describe(),
-        });
+        return Err(ProfileError::Nothing { what: "sample" });
     }
-    let positions: Vec<u32> = (0..u32::try_from(count).map_err(FrameError::encode)?).collect();
+    let positions: Vec<u32> = (0..).take(count).collect();
     let largest = format.largest_row_bytes()?.unwrap_or(0).saturating_add(1 << 10);
     let limit = usize::try_from(largest.saturating_mul(count as u64)).unwrap_or(usize::MAX);
-    let mut place = Place::of(&format)?;
+    let mut decoded = Decoded::of(&format)?;
 
     let started = Instant::now();
     let (mut encode, mut decode, mut bytes) = (f64::INFINITY, f64::INFINITY, 0);
@@ -44,7 +46,7 @@ pub fn measure(rows: &Tensor, encoding: Encoding) -> Result<Encoded, FrameError>
             positions.iter().copied(),
             limit.saturating_add(1 << 16),
         );
-        read(reader.compressed(encoding.compression), pieces, &mut place)?;
+        read(reader.compressed(encoding.compression), pieces, &mut decoded)?;
         decode = decode.min(before.elapsed().as_secs_f64());
         if started.elapsed() > LONGEST {
             break;
@@ -58,12 +60,12 @@ pub fn measure(rows: &Tensor, encoding: Encoding) -> Result<Encoded, FrameError>
 }
 
 /// Where a decoded row goes.
-enum Place {
+enum Decoded {
     F32(Vec<f32>),
     U8(Vec<u8>),
 }
 
-impl Place {
+impl Decoded {
     fn of(format: &RowFormat) -> Result<Self, FrameError> {
         let width = format.width()?.unwrap_or(0);
         Ok(match format {
@@ -74,9 +76,9 @@ impl Place {
 
     fn take(&mut self, value: RowValue<'_>) -> bool {
         match (self, value) {
-            (Self::F32(place), value) => value.read_into(place),
-            (Self::U8(place), RowValue::U8(bytes)) if place.len() == bytes.len() => {
-                place.copy_from_slice(bytes);
+            (Self::F32(row), value) => value.read_into(row),
+            (Self::U8(row), RowValue::U8(bytes)) if row.len() == bytes.len() => {
+                row.copy_from_slice(bytes);
                 true
             }
             _ => false,
@@ -84,13 +86,14 @@ impl Place {
     }
 }
 
-fn read(mut reader: ActivationReader, pieces: Vec<Bytes>, place: &mut Place) -> Result<(), FrameError> {
+fn read(mut reader: ActivationReader, pieces: Vec<Bytes>, decoded: &mut Decoded) -> Result<(), FrameError> {
     for piece in pieces {
         for batch in reader.push(piece)? {
             for row in batch.rows() {
-                let taken = row?.outcome.is_ok_and(|value| place.take(value));
+                let taken = row?.outcome.is_ok_and(|value| decoded.take(value));
                 if !taken {
-                    return Err(FrameError::malformed("a row did not come back as it was sent"));
+                    let detail = "a row did not come back as it was sent".to_owned();
+                    return Err(FrameError::Malformed { detail });
                 }
             }
         }
@@ -101,8 +104,8 @@ fn read(mut reader: ActivationReader, pieces: Vec<Bytes>, place: &mut Place) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Compression, Values};
     use frostline_tensor::Data;
+    use frostline_wire::{Compression, Values};
 
     #[test]
     fn every_encoding_is_measured_and_smaller_ones_are() {
@@ -111,7 +114,7 @@ mod tests {
             .collect();
         let rows = Tensor::f32([4, 16, 256], values).unwrap();
         let bytes = |encoding: Encoding| {
-            let encoded = measure(&rows, encoding).unwrap();
+            let encoded = codec(&rows, encoding).unwrap();
             assert!(encoded.encode_seconds_per_sample > 0.0 && encoded.decode_seconds_per_sample > 0.0);
             encoded.bytes_per_sample
         };
@@ -129,9 +132,9 @@ mod tests {
     #[test]
     fn rows_of_another_type_are_refused() {
         let pixels = Tensor::new([1, 4], Data::U8(vec![0; 4])).unwrap();
-        assert!(measure(&pixels, Encoding::U8).is_ok());
-        assert!(measure(&pixels, Encoding::F16).is_err());
-        assert!(measure(&Tensor::f32([0, 4], vec![]).unwrap(), Encoding::F32).is_err());
-        assert!(measure(&Tensor::f32([1, 4], vec![0.0; 4]).unwrap(), Encoding::U8).is_err());
+        assert!(codec(&pixels, Encoding::U8).is_ok());
+        assert!(codec(&pixels, Encoding::F16).is_err());
+        assert!(codec(&Tensor::f32([0, 4], vec![]).unwrap(), Encoding::F32).is_err());
+        assert!(codec(&Tensor::f32([1, 4], vec![0.0; 4]).unwrap(), Encoding::U8).is_err());
     }
 }
