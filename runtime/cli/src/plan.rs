@@ -6,9 +6,7 @@ use crate::output::{Reporter, bytes, print_json, print_table};
 use crate::plot;
 use crate::train::{last_cut_before_head, read_model};
 use anyhow::{Context, Result, bail};
-use frostline_trainer::{
-    Explanation, Flow, Guest, Job, Link, LinkPoint, Planned, Simulation, Summary, SummaryRow,
-};
+use frostline_trainer::{Explanation, Guest, Job, Link, LinkPoint, Planned, Simulation, Summary, SummaryRow};
 use frostline_wire::Split;
 use serde::Serialize;
 use std::path::Path;
@@ -114,18 +112,11 @@ fn simulate(file: &Path, flags: &Flags, json: bool) -> Result<()> {
     if let Some(candidates) = candidates(flags) {
         simulation = simulation.among(&candidates).with_context(cannot)?;
     }
-    let plan = simulation.plan(&flags.policy).with_context(cannot)?;
-    let workload = simulation.workload();
-    let flow = Flow {
-        request_samples: (workload.batch as f64 * workload.request_share).round() as usize,
-        window: 1,
-        ahead: 1,
-    };
-    let summary = plan.summary(flow, &workload).context("there are no candidates")?;
+    let (summary, explanation) = simulation.plan(&flags.policy).with_context(cannot)?;
     if json {
         print_json(&summary)?;
     } else {
-        print_plan(&summary, &plan.explain(&workload))?;
+        print_plan(&summary, &explanation)?;
         println!();
     }
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
@@ -182,14 +173,14 @@ fn show(planned: &Planned, json: bool) -> Result<()> {
     } = planned.link;
     println!(
         "\nlink {:.1} Mbit/s over {connections} connections ({:.1} Mbit/s over one alone), {:.1} ms there and back",
-        megabits(planned.workload.link_bytes_per_second),
+        megabits(planned.summary.link_bytes_per_second),
         megabits(connection_bytes_per_second),
         planned.link.round_trip.as_secs_f64() * 1e3,
     );
     println!(
         "{} iterations of {} images; chosen in {:.1} ms",
-        planned.workload.iterations,
-        planned.workload.batch,
+        planned.summary.iterations,
+        planned.summary.batch,
         planned.seconds * 1e3
     );
     let Summary {

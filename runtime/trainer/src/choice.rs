@@ -1,3 +1,4 @@
+use crate::plan::{Chosen, UsableSplit, few};
 use crate::{Flow, Policy, TrainerError};
 use frostline_graph::{Cut, Network};
 use frostline_tensor::{DType, PixelSpec};
@@ -24,27 +25,6 @@ pub(crate) struct Offer<'a> {
     pub(crate) flow: Flow,
 }
 
-/// A split that can be used, and how its rows may travel, the exact encoding first.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Possible {
-    /// The split.
-    pub split: Split,
-    /// Its encodings.
-    pub encodings: Vec<Encoding>,
-    /// Payload bytes of one sample in the first of them; for `none` the mean size of the objects.
-    pub bytes_per_sample: u64,
-}
-
-/// The split a job uses.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Chosen {
-    pub(crate) split: Split,
-    pub(crate) encoding: Encoding,
-    pub(crate) bytes_per_sample: f64,
-    pub(crate) reason: String,
-    pub(crate) flow: Flow,
-}
-
 impl Offer<'_> {
     /// The split asked for, if it is possible.
     pub(crate) fn fixed(&self, split: &Split) -> Result<Chosen, TrainerError> {
@@ -63,22 +43,22 @@ impl Offer<'_> {
     pub(crate) fn by_bytes(
         &self,
         policy: &Policy,
-        possible: &[Possible],
+        splits: &[UsableSplit],
         why: &str,
     ) -> Result<Chosen, TrainerError> {
-        let smaller = |possible: &&Possible| {
-            matches!(possible.split, Split::Cut(_)) && possible.bytes_per_sample < self.object_bytes
+        let smaller = |usable: &&UsableSplit| {
+            matches!(usable.split, Split::Cut(_)) && usable.bytes_per_sample < self.object_bytes
         };
         let (split, rule) = match policy {
             Policy::Fixed(split) => (split.clone(), "as asked for"),
             Policy::Freeze => (Split::Cut(self.freeze.to_owned()), "everything that is frozen"),
-            _ => match possible.iter().find(smaller) {
+            _ => match splits.iter().find(smaller) {
                 Some(cut) => (
                     cut.split.clone(),
                     "by the rule of bytes: the earliest cut that is smaller than the stored images",
                 ),
                 None => {
-                    let least = possible.iter().min_by_key(|possible| possible.bytes_per_sample);
+                    let least = splits.iter().min_by_key(|usable| usable.bytes_per_sample);
                     let least = least.ok_or(TrainerError::Ended { part: "plan" })?;
                     (
                         least.split.clone(),
@@ -103,14 +83,14 @@ impl Offer<'_> {
     ///
     /// # Errors
     /// The last refusal when none can.
-    pub(crate) fn possible(&self) -> Result<Vec<Possible>, TrainerError> {
+    pub(crate) fn usable(&self) -> Result<Vec<UsableSplit>, TrainerError> {
         let splits = [Split::None, Split::Input].into_iter();
         let splits = splits.chain(self.cuts()?.iter().map(|cut| Split::Cut(cut.name.clone())));
         let mut refusal = None;
-        let mut possible = Vec::new();
+        let mut usable = Vec::new();
         for split in splits {
             match self.bytes_per_sample(&split) {
-                Ok(bytes_per_sample) => possible.push(Possible {
+                Ok(bytes_per_sample) => usable.push(UsableSplit {
                     encodings: self.encodings(&split),
                     split,
                     bytes_per_sample,
@@ -119,8 +99,8 @@ impl Offer<'_> {
             }
         }
         match refusal {
-            Some(error) if possible.is_empty() => Err(error),
-            _ => Ok(possible),
+            Some(error) if usable.is_empty() => Err(error),
+            _ => Ok(usable),
         }
     }
 
@@ -268,14 +248,5 @@ impl Offer<'_> {
             freeze: self.freeze.to_owned(),
             allowed: few(&names),
         }
-    }
-}
-
-/// Names for a message, at most a dozen of them.
-pub(crate) fn few(names: &[&str]) -> String {
-    const MOST: usize = 12;
-    match names.get(..MOST) {
-        Some(first) if names.len() > MOST => format!("{} and {} more", first.join(", "), names.len() - MOST),
-        _ => names.join(", "),
     }
 }

@@ -3,9 +3,9 @@
 //!
 //! * [`train`]: a [`Job`] to a tuned model and an [`Outcome`]; what happens on the way is told as [`Event`]s.
 //! * [`evaluate`]: an [`EvaluationJob`] to an accuracy.
-//! * [`study`]: what a network takes on a host; [`trainer_profile`]: what it takes here.
+//! * [`study`]: what a network takes on a host.
 //! * [`HostClient`]: one host, as a tenant uses it; [`Hosts`]: several that serve the same data.
-//! * [`Plan`], [`Policy`], [`Simulation`]: where a network is divided, and why.
+//! * [`plan`], [`Policy`], [`Simulation`]: where a network is divided, and why.
 //! * [`Rehearsal`]: training steps at given splits, to see what each takes.
 //! * [`Dataset`]: how a listing becomes a task.
 //!
@@ -23,13 +23,13 @@ mod folders;
 mod guest;
 mod job;
 mod listing;
+mod measure;
 mod notes;
 mod pipeline;
 mod plan;
-mod planner;
 mod planning;
-mod profile;
 mod rehearsal;
+mod replan;
 mod retry;
 mod run;
 mod samples;
@@ -42,7 +42,6 @@ mod tests;
 mod train;
 mod uploading;
 
-pub use choice::Possible;
 pub use client::{
     ByteMeter, ClientError, Deadlines, ExtractionStream, HostClient, Hosts, Link, Token, Trust, Uploaded,
 };
@@ -55,17 +54,14 @@ pub use event::{
 pub use guest::Guest;
 pub use job::{EvaluationJob, Job, OnBadSample};
 pub use listing::{Listed, Listing};
+pub use measure::{HostStudy, ProfileCache, StudyJob, study};
 pub use notes::{CLASSES_KEY, PIXELS_KEY};
 pub use pipeline::Flow;
 pub use plan::{
-    Bottleneck, Candidate, Explanation, LinkPoint, ParsePolicyError, Plan, Policy, Prediction, Ranked, Rival,
-    Simulation, SimulationError, Stages, Summary, SummaryRow, Workload,
+    Bottleneck, Explanation, LinkPoint, ParsePolicyError, Policy, Rival, Simulation, SimulationError, Stages,
+    Summary, SummaryRow,
 };
 pub use planning::{Planned, plan};
-pub use profile::{
-    HostStudy, ProfileCache, StudyJob, TrainerProfile, TrainerTask, fetch_objects, spread, study,
-    trainer_profile,
-};
 pub use rehearsal::{Leg, Rehearsal};
 pub use samples::{Sample, Samples};
 pub use train::train;

@@ -2,8 +2,7 @@
 
 use crate::compute::{Dedicated, Suffix, SuffixParts};
 use crate::pipeline::{BadSamples, Feed, FeedPlan, Fetcher, Flow, Part, Source, Steering};
-use crate::planner::Iteration;
-use crate::planning::Watch;
+use crate::replan::{Iteration, Watch};
 use crate::retry::RetryPolicy;
 use crate::setup::blocking;
 use crate::sources::Sources;

@@ -1,8 +1,9 @@
-use crate::choice::{Chosen, Offer};
+use crate::choice::Offer;
 use crate::compute::{KEPT_MIDDLES, SuffixParts};
 use crate::pipeline::FeedPlan;
-use crate::plan::Layers;
-use crate::planning::{self, Known, Watch};
+use crate::plan::{Chosen, Layers};
+use crate::planning::{self, Known};
+use crate::replan::Watch;
 use crate::retry::may_pass_later;
 use crate::sources::Sources;
 use crate::uploading::{self, Look, Parcel};
@@ -126,7 +127,7 @@ pub(crate) async fn prepare(
     };
     let (chosen, watch) = match (&job.split, look.stay, look.refused) {
         (_, None, Some(why)) => (offer.here(&why)?, None),
-        (policy, Some(stay), _) => stay.begin(policy, events)?,
+        (_, Some(stay), _) => stay.begin(events)?,
         (Policy::Fixed(split), None, _) if !measure => (offer.fixed(split)?, None),
         (policy, None, None) => {
             let known = Known {
@@ -272,7 +273,7 @@ impl Served {
             guest,
             model,
             description: stock_description(divided),
-            layers: Layers::There,
+            layers: Layers::OnHosts,
         }
     }
 }

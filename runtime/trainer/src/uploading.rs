@@ -1,14 +1,14 @@
 //! What a host needs for a job, sent to it; and, before that, whether the frozen layers are worth sending.
 
-use crate::choice::{Chosen, Offer};
+use crate::choice::Offer;
 use crate::guest::content_name;
 use crate::pipeline::FeedPlan;
-use crate::plan::{Layers, Plan, Policy, Seen, Survey};
-use crate::planner::Planner;
-use crate::planning::{self, Here, Watch};
+use crate::plan::{Chosen, Layers, Plan, Planner, Policy, Slowdown, Survey, UsableSplit};
+use crate::planning::{self, Here};
+use crate::replan::Watch;
 use crate::setup::{Divided, blocking, stock_description};
 use crate::sources::Sources;
-use crate::{Event, Events, Guest, Hosts, Job, Possible, TrainerError, UploadKind, Uploaded};
+use crate::{Event, Events, Guest, Hosts, Job, TrainerError, UploadKind, Uploaded};
 use bytes::Bytes;
 use frostline_graph::{GraphError, Model};
 use frostline_wire::{ModelInfo, Pin, Split};
@@ -84,7 +84,7 @@ impl Parcel {
                 seconds: 0.0,
                 resumed_at: None,
             });
-            return Ok((pin.clone(), Layers::There));
+            return Ok((pin.clone(), Layers::OnHosts));
         }
         let Uploaded {
             sha256,
@@ -104,7 +104,7 @@ impl Parcel {
             resumed_at,
         });
         let layers = if skipped {
-            Layers::There
+            Layers::OnHosts
         } else {
             Layers::Sent { bytes, seconds }
         };
@@ -176,12 +176,8 @@ impl Stay {
     ///
     /// # Errors
     /// [`TrainerError::Policy`].
-    pub(crate) fn begin(
-        self,
-        policy: &Policy,
-        events: &Events,
-    ) -> Result<(Chosen, Option<Watch>), TrainerError> {
-        planning::started(self.planner, policy, events)
+    pub(crate) fn begin(self, events: &Events) -> Result<(Chosen, Option<Watch>), TrainerError> {
+        planning::started(self.planner, events)
     }
 }
 
@@ -252,18 +248,18 @@ async fn stay(
     object_bytes: u64,
     feed: &FeedPlan,
     here: &Here,
-    possible: Vec<Possible>,
+    possible: Vec<UsableSplit>,
 ) -> Result<Option<Stay>, TrainerError> {
     let workload = planning::workload(job, feed, &here.link, job.shared_cores);
     let survey = Survey {
-        host: planning::like(&here.trainer),
+        host: here.trainer.as_host(),
         trainer: here.trainer.clone(),
         object_bytes: object_bytes as f64,
         hosts: 1,
         neighbours: 0,
-        seen: Seen::default(),
+        slowdown: Slowdown::default(),
     };
-    let without: Vec<Possible> = possible
+    let without: Vec<UsableSplit> = possible
         .into_iter()
         .filter(|possible| !matches!(possible.split, Split::Cut(_)))
         .collect();
@@ -290,11 +286,16 @@ async fn stay(
         let only = without.into_iter().filter(|possible| possible.split == *split);
         (None, only.collect())
     };
-    let planner = Planner::new(survey, possible, workload, here.link, job.split.clone(), job.flow);
-    Ok(Some(Stay {
-        planner: planner.with_layers(stays),
-        first,
-    }))
+    let planner = Planner {
+        survey,
+        splits: possible,
+        workload,
+        link: here.link,
+        policy: job.split.clone(),
+        most: job.flow,
+        layers: stays,
+    };
+    Ok(Some(Stay { planner, first }))
 }
 
 /// The layers up to the first cut: the least that is a model.

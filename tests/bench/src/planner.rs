@@ -92,9 +92,8 @@ impl Plan {
 
     /// The split that another rule chooses by the same measurements.
     pub(crate) fn by(&self, policy: &Policy) -> Result<Split> {
-        let plan = Simulation::parse(&self.printed)?.plan(policy)?;
-        let chosen = plan.chosen().context("a plan without a choice")?;
-        Ok(chosen.candidate.split.clone())
+        let (summary, _) = Simulation::parse(&self.printed)?.plan(policy)?;
+        Ok(summary.split)
     }
 
     /// What it says about `split`.

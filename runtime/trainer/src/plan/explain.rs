@@ -1,5 +1,6 @@
 //! Why a plan is as it is, for people: the bottleneck, what the others cost, and what would have to change for one of them to win.
 
+use super::text::{amount, rate, seconds};
 use super::{Bottleneck, Candidate, Plan, Ranked, Stages, Workload};
 use frostline_wire::Split;
 
@@ -35,7 +36,7 @@ enum Knob {
 
 impl Plan {
     /// Explains the plan for the job it was made for.
-    pub fn explain(&self, workload: &Workload) -> Explanation {
+    pub(crate) fn explain(&self, workload: &Workload) -> Explanation {
         let Some(chosen) = self.chosen() else {
             return Explanation {
                 headline: "there is nothing to choose from".to_owned(),
@@ -140,36 +141,5 @@ fn change(knob: Knob, factor: f64, workload: &Workload) -> String {
         ),
         Knob::Host => format!("the host were {times:.1} times {word}"),
         Knob::Trainer => format!("the trainer were {times:.1} times {word}"),
-    }
-}
-
-/// A link's rate for people, in bits as links are sold.
-pub(crate) fn rate(bytes_per_second: f64) -> String {
-    let megabits = bytes_per_second * 8.0 / 1e6;
-    if megabits >= 1000.0 {
-        format!("{:.1} Gbit/s", megabits / 1000.0)
-    } else if megabits >= 10.0 {
-        format!("{megabits:.0} Mbit/s")
-    } else {
-        format!("{megabits:.1} Mbit/s")
-    }
-}
-
-/// Bytes for people, with three figures.
-pub(super) fn amount(bytes: f64) -> String {
-    if bytes >= 1e6 {
-        format!("{:.2} MB", bytes / 1e6)
-    } else if bytes >= 1e3 {
-        format!("{:.1} KB", bytes / 1e3)
-    } else {
-        format!("{bytes:.0} B")
-    }
-}
-
-pub(super) fn seconds(seconds: f64) -> String {
-    if seconds >= 1.0 {
-        format!("{seconds:.2} s")
-    } else {
-        format!("{:.1} ms", seconds * 1e3)
     }
 }

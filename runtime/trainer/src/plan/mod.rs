@@ -1,180 +1,33 @@
 //! Choosing where to divide the network: what an iteration takes at every split, and which split to use.
 //!
-//! Everything here computes on numbers it is given; `planning.rs` gathers them and `planner` keeps them true while a job runs.
+//! Everything here computes on numbers it is given; `planning` gathers them, and `replan` keeps them true while a job runs.
 
+mod candidate;
+mod choice;
 mod explain;
+mod layers;
 mod links;
 mod pipeline;
+mod planner;
 mod policy;
 mod simulate;
+mod summary;
 mod survey;
-mod worth;
-
-pub(crate) use explain::rate;
-pub use explain::{Explanation, Rival};
-pub use links::LinkPoint;
-pub(crate) use links::over_links;
-pub use pipeline::{Bottleneck, Prediction, Stages, Workload};
-pub(crate) use policy::unfit;
-pub use policy::{ParsePolicyError, Policy};
-pub use simulate::{Simulation, SimulationError};
-pub(crate) use survey::{Seen, Survey};
-pub(crate) use worth::Layers;
-
-use crate::Flow;
-use frostline_wire::{Encoding, Split};
-use serde::Serialize;
-
-/// A split that could be used, and what one batch takes there.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Candidate {
-    /// The split.
-    pub split: Split,
-    /// How its activations travel.
-    pub encoding: Encoding,
-    /// Seconds of one batch on each tier.
-    pub stages: Stages,
-    /// Bytes of one sample on the link.
-    pub bytes_per_sample: f64,
-}
-
-/// A candidate with its predicted time.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Ranked {
-    /// The candidate.
-    pub candidate: Candidate,
-    /// What the job would take with it.
-    pub prediction: Prediction,
-}
-
-/// A choice among candidates.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
-    /// All candidates, in the order of execution.
-    pub candidates: Vec<Ranked>,
-    /// The index of the chosen one.
-    pub chosen: usize,
-    /// The rule that chose.
-    pub policy: Policy,
-}
-
-impl Plan {
-    /// Predicts every candidate and chooses by `policy`. `None` without candidates, or when the policy names one that is not there.
-    ///
-    /// `candidates` are in the order of execution, the freeze cut last.
-    pub fn choose(candidates: Vec<Candidate>, workload: &Workload, policy: &Policy) -> Option<Self> {
-        let ranked: Vec<Ranked> = candidates
-            .into_iter()
-            .map(|candidate| Ranked {
-                prediction: workload.predict(&candidate.stages),
-                candidate,
-            })
-            .collect();
-        let chosen = policy.choose(&ranked, workload)?;
-        Some(Self {
-            candidates: ranked,
-            chosen,
-            policy: policy.clone(),
-        })
-    }
-
-    /// The chosen candidate.
-    pub fn chosen(&self) -> Option<&Ranked> {
-        self.candidates.get(self.chosen)
-    }
-
-    /// The plan as scripts read it.
-    pub fn summary(&self, flow: Flow, workload: &Workload) -> Option<Summary> {
-        let chosen = self.chosen()?;
-        let row = |ranked: &Ranked| SummaryRow {
-            split: ranked.candidate.split.clone(),
-            encoding: ranked.candidate.encoding,
-            iteration_seconds: ranked.prediction.iteration_seconds,
-            bottleneck: ranked.prediction.bottleneck,
-            bytes_per_sample: ranked.candidate.bytes_per_sample,
-            stages: ranked.candidate.stages,
-            total_seconds: ranked.prediction.total_seconds,
-        };
-        Some(Summary {
-            split: chosen.candidate.split.clone(),
-            encoding: chosen.candidate.encoding,
-            policy: self.policy.to_string(),
-            request_samples: flow.request_samples,
-            window: flow.window,
-            batches_ahead: flow.ahead,
-            batch: workload.batch,
-            iterations: workload.iterations,
-            link_bytes_per_second: workload.link_bytes_per_second,
-            shared_cores: workload.shared_cores,
-            request_share: workload.request_share,
-            iteration_seconds: chosen.prediction.iteration_seconds,
-            bottleneck: chosen.prediction.bottleneck,
-            upload_bytes: 0,
-            upload_seconds: 0.0,
-            upload_reason: None,
-            candidates: self.candidates.iter().map(row).collect(),
-        })
-    }
-}
-
-/// What `frostline plan --json` prints.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Summary {
-    /// The chosen split.
-    pub split: Split,
-    /// Its encoding.
-    pub encoding: Encoding,
-    /// The rule that chose it.
-    pub policy: String,
-    /// Samples of one request.
-    pub request_samples: usize,
-    /// Requests open at once.
-    pub window: usize,
-    /// Batches extracted while one trains.
-    pub batches_ahead: usize,
-    /// Samples of an iteration.
-    pub batch: usize,
-    /// Iterations of the job.
-    pub iterations: u64,
-    /// What the link moves.
-    pub link_bytes_per_second: f64,
-    /// Whether host and trainer compute on the same cores.
-    pub shared_cores: bool,
-    /// Share of a batch that one request is.
-    pub request_share: f64,
-    /// Predicted seconds of an iteration.
-    pub iteration_seconds: f64,
-    /// The stage that bounds it.
-    pub bottleneck: Bottleneck,
-    /// Bytes of frozen layers that were sent to the host for this plan; 0 when it had them or they stay here.
-    pub upload_bytes: u64,
-    /// What sending them took. It is behind us when the split is chosen, so no candidate's time contains it.
-    pub upload_seconds: f64,
-    /// For people: when the sent layers are paid back, or why they stay here.
-    pub upload_reason: Option<String>,
-    /// All candidates, in the order of execution.
-    pub candidates: Vec<SummaryRow>,
-}
-
-/// One candidate of a [`Summary`].
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct SummaryRow {
-    /// The split.
-    pub split: Split,
-    /// Its encoding.
-    pub encoding: Encoding,
-    /// Predicted seconds of an iteration, the job's start and end spread over all of them.
-    pub iteration_seconds: f64,
-    /// The stage that bounds it.
-    pub bottleneck: Bottleneck,
-    /// Bytes of one sample on the link.
-    pub bytes_per_sample: f64,
-    /// Seconds of one batch on each tier.
-    #[serde(flatten)]
-    pub stages: Stages,
-    /// Predicted seconds of the whole job.
-    pub total_seconds: f64,
-}
-
 #[cfg(test)]
 mod tests;
+mod text;
+
+pub(crate) use candidate::{Candidate, Ranked, UsableSplit};
+pub(crate) use choice::{Chosen, Plan};
+pub use explain::{Explanation, Rival};
+pub(crate) use layers::Layers;
+pub use links::LinkPoint;
+pub(crate) use links::over_links;
+pub use pipeline::{Bottleneck, Stages};
+pub(crate) use pipeline::{Prediction, Workload};
+pub(crate) use planner::Planner;
+pub use policy::{ParsePolicyError, Policy};
+pub use simulate::{Simulation, SimulationError};
+pub use summary::{Summary, SummaryRow};
+pub(crate) use survey::{Slowdown, Survey};
+pub(crate) use text::{few, rate};

@@ -41,30 +41,30 @@ impl std::fmt::Display for Bottleneck {
 
 /// The job the times are for.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Workload {
+pub(crate) struct Workload {
     /// Samples of a training step.
-    pub batch: usize,
+    pub(crate) batch: usize,
     /// Batches of the whole job, those of validation included.
-    pub iterations: u64,
+    pub(crate) iterations: u64,
     /// What the link moves, in bytes per second.
-    pub link_bytes_per_second: f64,
+    pub(crate) link_bytes_per_second: f64,
     /// Whether host and trainer compute on the same cores, as in the embedded default: their times add up then.
-    pub shared_cores: bool,
+    pub(crate) shared_cores: bool,
     /// Share of a batch that one request is, above 0 and at most 1: while a batch is extracted its first requests travel already.
-    pub request_share: f64,
+    pub(crate) request_share: f64,
 }
 
 /// What a job takes with one split.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Prediction {
+pub(crate) struct Prediction {
     /// Seconds from one batch to the next once the pipeline is full.
-    pub steady_seconds: f64,
+    pub(crate) steady_seconds: f64,
     /// Seconds of the whole job.
-    pub total_seconds: f64,
+    pub(crate) total_seconds: f64,
     /// `total_seconds` over the iterations.
-    pub iteration_seconds: f64,
+    pub(crate) iteration_seconds: f64,
     /// What bounds the steady state.
-    pub bottleneck: Bottleneck,
+    pub(crate) bottleneck: Bottleneck,
 }
 
 impl Workload {
@@ -73,7 +73,7 @@ impl Workload {
     /// Fill: the first batch is extracted and travels, overlapped but for one request. Steady state: the slowest tier. Drain: the
     /// last batch is trained. HAPI (SoCC '24, section 5) has the same shape, but adds extraction and transfer up; here they
     /// overlap.
-    pub fn predict(&self, stages: &Stages) -> Prediction {
+    pub(crate) fn predict(&self, stages: &Stages) -> Prediction {
         let Stages {
             host_seconds: host,
             link_seconds: link,

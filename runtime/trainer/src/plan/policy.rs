@@ -1,8 +1,8 @@
 //! Rules that choose a split: ours, and those of others to compare with.
 
+use super::text::few;
 use super::{Ranked, Workload};
 use crate::TrainerError;
-use crate::choice::few;
 use frostline_graph::Network;
 use frostline_wire::Split;
 use std::cmp::Ordering;

@@ -1,8 +1,9 @@
 //! Planning on measurements from a file, without host or data: what `frostline plan --json` printed, or others published.
 
-use super::links::{LinkPoint, over_links};
 use super::policy::unfit;
-use super::{Candidate, Plan, Policy, Stages, Workload};
+use super::text::few;
+use super::{Candidate, Explanation, LinkPoint, Plan, Policy, Stages, Summary, Workload, over_links};
+use crate::Flow;
 use frostline_wire::{Encoding, Split};
 use serde::Deserialize;
 
@@ -125,7 +126,7 @@ impl Simulation {
             [] => String::new(),
             similar => format!("did you mean {}? ", similar.join(" or ")),
         };
-        format!("{meant}there are {}", crate::choice::few(&names))
+        format!("{meant}there are {}", few(&names))
     }
 
     fn check(&self) -> Result<(), SimulationError> {
@@ -171,8 +172,33 @@ impl Simulation {
         Ok(())
     }
 
+    /// The plan for it: for scripts, and in words.
+    ///
+    /// # Errors
+    /// [`SimulationError::NoCandidate`].
+    pub fn plan(&self, policy: &Policy) -> Result<(Summary, Explanation), SimulationError> {
+        let no_candidate = || SimulationError::NoCandidate {
+            policy: policy.to_string(),
+            why: unfit(policy, self.splits()),
+        };
+        let workload = self.workload();
+        let plan = self.choose(&workload, policy).ok_or_else(no_candidate)?;
+        let flow = Flow {
+            request_samples: (workload.batch as f64 * workload.request_share).round() as usize,
+            window: 1,
+            ahead: 1,
+        };
+        let summary = plan.summary(flow, &workload).ok_or_else(no_candidate)?;
+        Ok((summary, plan.explain(&workload)))
+    }
+
+    /// What the best split is worth over links of any speed.
+    pub fn over_links(&self) -> Vec<LinkPoint> {
+        over_links(&self.workload(), |workload| self.choose(workload, &Policy::Auto))
+    }
+
     /// The job described.
-    pub fn workload(&self) -> Workload {
+    pub(super) fn workload(&self) -> Workload {
         Workload {
             batch: self.batch,
             iterations: self.iterations,
@@ -180,23 +206,6 @@ impl Simulation {
             shared_cores: self.shared_cores,
             request_share: self.request_share,
         }
-    }
-
-    /// The plan for it.
-    ///
-    /// # Errors
-    /// [`SimulationError::NoCandidate`].
-    pub fn plan(&self, policy: &Policy) -> Result<Plan, SimulationError> {
-        let plan = self.choose(&self.workload(), policy);
-        plan.ok_or_else(|| SimulationError::NoCandidate {
-            policy: policy.to_string(),
-            why: unfit(policy, self.splits()),
-        })
-    }
-
-    /// What the best split is worth over links of any speed.
-    pub fn over_links(&self) -> Vec<LinkPoint> {
-        over_links(&self.workload(), |workload| self.choose(workload, &Policy::Auto))
     }
 
     fn choose(&self, workload: &Workload, policy: &Policy) -> Option<Plan> {

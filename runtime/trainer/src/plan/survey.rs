@@ -1,7 +1,7 @@
 //! From measurements to candidates: what a batch takes on each tier at every split.
 
-use super::{Candidate, Stages, Workload};
-use crate::{Possible, TrainerProfile};
+use super::{Candidate, Stages, UsableSplit, Workload};
+use crate::measure::TrainerProfile;
 use frostline_wire::{CutProfile, Encoded, Encoding, Profile, Split};
 use std::collections::BTreeMap;
 
@@ -26,12 +26,12 @@ pub(crate) struct Survey {
     /// Other extractions that run on the host, and so share its lanes.
     pub neighbours: u64,
     /// What was seen since, against what was measured before.
-    pub seen: Seen,
+    pub slowdown: Slowdown,
 }
 
 /// Factors by which a tier takes longer than its profile says.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Seen {
+pub(crate) struct Slowdown {
     /// The host.
     pub host: f64,
     /// The trainer.
@@ -39,7 +39,7 @@ pub(crate) struct Seen {
 }
 
 /// Bytes and seconds of one sample at one split.
-struct Rows {
+struct SampleCost {
     /// On the link.
     bytes: f64,
     /// Of the whole host.
@@ -50,7 +50,7 @@ struct Rows {
     middle: f64,
 }
 
-impl Default for Seen {
+impl Default for Slowdown {
     fn default() -> Self {
         Self {
             host: 1.0,
@@ -62,18 +62,18 @@ impl Default for Seen {
 impl Survey {
     /// The candidates for a job, one for each split that can be: in the encoding that makes the job shortest, the exact one where
     /// another saves less than 3 %.
-    pub(crate) fn candidates(&self, possible: &[Possible], workload: &Workload) -> Vec<Candidate> {
-        possible
+    pub(crate) fn candidates(&self, splits: &[UsableSplit], workload: &Workload) -> Vec<Candidate> {
+        splits
             .iter()
-            .filter_map(|possible| self.best(possible, workload))
+            .filter_map(|usable| self.best(usable, workload))
             .collect()
     }
 
-    fn best(&self, possible: &Possible, workload: &Workload) -> Option<Candidate> {
-        let all = possible
+    fn best(&self, usable: &UsableSplit, workload: &Workload) -> Option<Candidate> {
+        let all = usable
             .encodings
             .iter()
-            .filter_map(|&encoding| self.candidate(&possible.split, encoding, workload));
+            .filter_map(|&encoding| self.candidate(&usable.split, encoding, workload));
         // Encodings come with the exact one first.
         all.reduce(|best, other| {
             let seconds = |candidate: &Candidate| workload.predict(&candidate.stages).total_seconds;
@@ -93,18 +93,18 @@ impl Survey {
         workload: &Workload,
     ) -> Option<Candidate> {
         let batch = workload.batch as f64;
-        let Rows {
+        let SampleCost {
             bytes,
             host,
             decoding,
             middle,
-        } = self.rows(split, encoding, workload.batch)?;
+        } = self.sample(split, encoding, workload.batch)?;
         let reading = self.host.read_seconds_per_sample / READS_AT_ONCE;
         let host = host + self.host.read_busy_seconds_per_sample;
         let share = batch / self.hosts.max(1) as f64;
-        let host = host.max(reading) * share * self.seen.host * (1 + self.neighbours) as f64;
+        let host = host.max(reading) * share * self.slowdown.host * (1 + self.neighbours) as f64;
         let decoding = decoding / self.trainer.platform.decode_threads.max(1) as f64;
-        let trainer = ((decoding + middle) * batch + self.step(workload.batch)) * self.seen.trainer;
+        let trainer = ((decoding + middle) * batch + self.step(workload.batch)) * self.slowdown.trainer;
         Some(Candidate {
             split: split.clone(),
             encoding,
@@ -119,11 +119,11 @@ impl Survey {
     }
 
     /// What one sample of `batch` takes at `split` in `encoding`.
-    fn rows(&self, split: &Split, encoding: Encoding, batch: usize) -> Option<Rows> {
+    fn sample(&self, split: &Split, encoding: Encoding, batch: usize) -> Option<SampleCost> {
         let trainer = &self.trainer;
         let normalising = trainer.normalise_seconds_per_sample;
         Some(match split {
-            Split::None => Rows {
+            Split::None => SampleCost {
                 bytes: self.object_bytes,
                 host: 0.0,
                 decoding: trainer.decode_seconds_per_sample + normalising,
@@ -132,7 +132,7 @@ impl Survey {
             Split::Input => {
                 let wire = encoded(&self.host.input, encoding)?;
                 let here = encoded(&trainer.input, encoding)?.decode_seconds_per_sample;
-                Rows {
+                SampleCost {
                     bytes: wire.bytes_per_sample,
                     host: self.decode_on_host() + self.encode_on_host(wire),
                     decoding: here + normalising,
@@ -143,7 +143,7 @@ impl Survey {
                 let there = cut(&self.host.cuts, name)?;
                 let wire = encoded(&there.encoded, encoding)?;
                 let here = encoded(&cut(&trainer.cuts, name)?.encoded, encoding)?;
-                Rows {
+                SampleCost {
                     bytes: wire.bytes_per_sample,
                     host: self.prefix_on_host(there, wire, batch),
                     decoding: here.decode_seconds_per_sample,

@@ -2,13 +2,15 @@
 
 use super::{Here, Unmeasured};
 use crate::client::Link;
+use crate::measure::{
+    Together, TrainerProfile, TrainerTask, profiles, reach, read_objects, requested, trainer_profile,
+};
 use crate::pipeline::FeedPlan;
-use crate::plan::{Seen, Survey, Workload};
-use crate::profile::{Together, TrainerTask, reach, read_objects, requested, slowest, trainer_profile};
+use crate::plan::{Slowdown, Survey, UsableSplit, Workload};
 use crate::setup::{Divided, session_options};
 use crate::sources::Sources;
-use crate::{ClientError, Event, Hosts, Job, Measuring, Possible, TrainerError, TrainerProfile};
-use frostline_wire::{Pin, Platform, Profile, ProfileRequest, Split};
+use crate::{ClientError, Event, Events, Hosts, Job, Measuring, TrainerError};
+use frostline_wire::{Pin, Platform, ProfileRequest, Split};
 
 /// Real samples whose sizes and decoding are measured: their mean is within a few percent of all, and they take a second.
 const SAMPLES: usize = 8;
@@ -41,10 +43,11 @@ pub(super) async fn measure(
     hosts: &Hosts,
     divided: &Divided,
     feed: &FeedPlan,
-    possible: &[Possible],
+    possible: &[UsableSplit],
     request: &ProfileRequest,
     here: Option<Here>,
     object_bytes: u64,
+    events: &Events,
 ) -> Result<Measured, Unmeasured> {
     hosts.tell(Event::Measuring {
         what: Measuring::Link,
@@ -52,7 +55,7 @@ pub(super) async fn measure(
     let reached = hosts.each(|host| reach(hosts.client(&host))).await;
     let together = Together::of(&reached.map_err(Unmeasured::link)?);
     let together = together.ok_or_else(|| Unmeasured::link(TrainerError::Ended { part: "survey" }))?;
-    let (profile, lacking) = profiles(hosts, request).await;
+    let (profile, lacking) = profiles(hosts, request, events).await;
     let (link, trainer) = match here {
         Some(here) => (here.link, here.trainer),
         None => {
@@ -61,7 +64,7 @@ pub(super) async fn measure(
         }
     };
     let profiled = profile.is_some();
-    let host = profile.unwrap_or_else(|| like(&trainer));
+    let host = profile.unwrap_or_else(|| trainer.as_host());
     let shared_cores = job.shared_cores || same_machine(hosts, &host.platform, &trainer.platform);
     let survey = Survey {
         host,
@@ -70,7 +73,7 @@ pub(super) async fn measure(
         // On one machine they share its cores, and together do no more than one.
         hosts: if shared_cores { 1 } else { together.count },
         neighbours: together.neighbours,
-        seen: Seen::default(),
+        slowdown: Slowdown::default(),
     };
     Ok(Measured {
         survey,
@@ -81,28 +84,12 @@ pub(super) async fn measure(
     })
 }
 
-/// The profile of the slowest of the hosts that answer in time, and why others have none.
-pub(super) async fn profiles(hosts: &Hosts, request: &ProfileRequest) -> (Option<Profile>, Vec<ClientError>) {
-    hosts.tell(Event::Measuring {
-        what: Measuring::Host,
-    });
-    let answers = hosts.all(|client| async move { client.profile_soon(request).await });
-    let (mut profiles, mut lacking) = (Vec::new(), Vec::new());
-    for answer in answers.await {
-        match answer {
-            Ok(profile) => profiles.push(profile),
-            Err(error) => lacking.push(error),
-        }
-    }
-    (slowest(profiles), lacking)
-}
-
 /// What the hosts are asked to measure.
 pub(super) fn request(
     (guest, model): (&Pin, &Pin),
     sources: &Sources,
     feed: &FeedPlan,
-    possible: &[Possible],
+    possible: &[UsableSplit],
 ) -> ProfileRequest {
     ProfileRequest {
         root: sources.root.clone(),
@@ -115,24 +102,9 @@ pub(super) fn request(
     }
 }
 
-/// A host that nothing was measured on, taken to be like this machine; a running job corrects what it sees.
-pub(crate) fn like(trainer: &TrainerProfile) -> Profile {
-    Profile {
-        platform: trainer.platform.clone(),
-        read_seconds_per_sample: 0.0,
-        read_busy_seconds_per_sample: 0.0,
-        decode_seconds_per_sample: trainer.decode_seconds_per_sample,
-        input: trainer.input.clone(),
-        cuts: trainer.cuts.clone(),
-        measured_in_seconds: 0.0,
-        measured_at: trainer.measured_at,
-        disturbed: false,
-    }
-}
-
 /// The cuts among `possible`.
-fn cuts(possible: &[Possible]) -> Vec<String> {
-    let name = |possible: &Possible| match &possible.split {
+fn cuts(possible: &[UsableSplit]) -> Vec<String> {
+    let name = |possible: &UsableSplit| match &possible.split {
         Split::Cut(name) => Some(name.clone()),
         Split::None | Split::Input => None,
     };
@@ -167,7 +139,7 @@ pub(crate) async fn measure_trainer(
     job: &Job,
     hosts: &Hosts,
     divided: &Divided,
-    possible: &[Possible],
+    possible: &[UsableSplit],
     frozen: &str,
     feed: &FeedPlan,
 ) -> Result<TrainerProfile, TrainerError> {

@@ -1,20 +1,19 @@
 //! Gathers what a plan rests on: the host's profile, this machine's, the link.
 
 mod measure;
-mod watch;
 
-pub(crate) use measure::{like, measure_trainer, probe, workload};
-pub(crate) use watch::{Late, Watch};
+pub(crate) use measure::{measure_trainer, probe, workload};
 
-use crate::choice::{Chosen, Offer};
+use crate::choice::Offer;
 use crate::client::{Link, Waits};
+use crate::measure::TrainerProfile;
 use crate::pipeline::FeedPlan;
-use crate::plan::{Explanation, Layers, LinkPoint, Policy, Summary, Workload};
-use crate::planner::Planner;
+use crate::plan::{Chosen, Explanation, Layers, LinkPoint, Planner, Policy, Summary, UsableSplit};
+use crate::replan::{AwaitedProfile, Watch};
 use crate::retry::may_pass_later;
 use crate::setup::Divided;
 use crate::sources::Sources;
-use crate::{ClientError, Event, Events, Hosts, Job, Possible, ProfileState, TrainerError, TrainerProfile};
+use crate::{ClientError, Event, Events, Hosts, Job, ProfileState, TrainerError};
 use frostline_wire::{ErrorClass, Split};
 use measure::{Measured, measure, request};
 use std::collections::HashSet;
@@ -102,6 +101,7 @@ pub(crate) async fn choose(
         &request,
         here,
         offer.object_bytes,
+        events,
     )
     .await;
     let Measured {
@@ -119,21 +119,28 @@ pub(crate) async fn choose(
         }
     };
     let workload = workload(job, feed, &link, shared_cores);
-    let planner = Planner::new(survey, possible.clone(), workload, link, policy.clone(), job.flow);
-    let planner = planner.with_layers(known.layers);
+    let planner = Planner {
+        survey,
+        splits: possible,
+        workload,
+        link,
+        policy: policy.clone(),
+        most: job.flow,
+        layers: known.layers,
+    };
     let Some(error) = lacking.first() else {
-        return started(planner, policy, events);
+        return started(planner, events);
     };
     if profiled {
         let reason = format!("{error}; taken to be no slower than the slowest of the others");
         tell_missing(events, reason);
-        return started(planner, policy, events);
+        return started(planner, events);
     }
     if refuses_layers(error) && may_stay_here(job) {
         return Ok((offer.here(&error.to_string())?, None));
     }
     let again = lacking.iter().all(may_pass_later);
-    let late = again.then(|| Late::ask(hosts, request));
+    let awaited = again.then(|| AwaitedProfile::ask(hosts, request, events));
     let then = if again {
         "; they are asked again meanwhile"
     } else {
@@ -145,8 +152,12 @@ pub(crate) async fn choose(
             "the hosts have no profile ({error}): the job starts by the rule of bytes, and measures while it runs{then}"
         ),
     );
-    let chosen = offer.by_bytes(policy, &possible, &format!("the hosts have no profile: {error}"))?;
-    guessed(planner, chosen, late, events)
+    let chosen = offer.by_bytes(
+        policy,
+        &planner.splits,
+        &format!("the hosts have no profile: {error}"),
+    )?;
+    guessed(planner, chosen, awaited, events)
 }
 
 fn tell_missing(events: &Events, reason: String) {
@@ -158,22 +169,16 @@ fn tell_missing(events: &Events, reason: String) {
 
 /// The split `chosen` without the hosts' profile, as a planner asks for it that takes them to be like this machine.
 fn guessed(
-    mut planner: Planner,
+    planner: Planner,
     chosen: Chosen,
-    late: Option<Late>,
+    awaited: Option<AwaitedProfile>,
     events: &Events,
 ) -> Result<(Chosen, Option<Watch>), TrainerError> {
-    let Some(candidate) = planner.candidate(&chosen.split) else {
+    let Some(first) = planner.candidate(&chosen.split) else {
         return Ok((chosen, None));
     };
-    let chosen = Chosen {
-        encoding: candidate.encoding,
-        bytes_per_sample: candidate.bytes_per_sample,
-        flow: planner.flow(&candidate),
-        ..chosen
-    };
-    planner.start(candidate);
-    Ok((chosen, Some(Watch::guessed(planner, late, events))))
+    let chosen = planner.chosen(&first, chosen.reason);
+    Ok((chosen, Some(Watch::guessed(planner, first, awaited, events))))
 }
 
 /// Whether a host that refuses the frozen layers leaves a job that can do without it: the split is open, and with the stock guest
@@ -208,21 +213,17 @@ pub(crate) fn refuses_layers(error: &ClientError) -> bool {
 pub async fn plan(job: Job, hosts: impl Into<Hosts>, events: Events) -> Result<Planned, TrainerError> {
     let hosts = hosts.into().for_job(&events, Waits::default());
     let prepared = crate::setup::prepare(&job, true, &hosts, &events).await?;
-    let planner = prepared.watch.as_ref().and_then(Watch::plan);
+    let planner = prepared.watch.as_ref().and_then(Watch::planner);
     let planner = planner.ok_or_else(|| TrainerError::Unplannable {
         reason: format!("'{}', {}", prepared.chosen.split, prepared.chosen.reason),
     })?;
     let started = Instant::now();
-    let unfit = || planner.unfit(&job.split);
-    let plan = planner.plan().ok_or_else(unfit)?;
+    let plan = planner.plan().ok_or_else(|| planner.unfit())?;
     let took = started.elapsed();
-    let chosen = plan.chosen().ok_or_else(unfit)?;
-    let flow = planner.flow(&chosen.candidate);
     Ok(Planned {
-        summary: planner.summary(&plan, flow).ok_or_else(unfit)?,
+        summary: planner.summary(&plan).ok_or_else(|| planner.unfit())?,
         explanation: planner.explain(&plan),
-        workload: *planner.workload(),
-        link: planner.link(),
+        link: planner.link,
         over_links: planner.over_links(),
         seconds: took.as_secs_f64(),
     })
@@ -235,8 +236,6 @@ pub struct Planned {
     pub summary: Summary,
     /// The same in words.
     pub explanation: Explanation,
-    /// The job it is for.
-    pub workload: Workload,
     /// The link as it was measured; with several hosts, all links together.
     pub link: Link,
     /// What the best split would be worth over links of other speeds; nothing where `none` cannot be.
@@ -245,29 +244,10 @@ pub struct Planned {
     pub seconds: f64,
 }
 
-/// The planner's choice in words, and the planner on its way.
-pub(crate) fn started(
-    mut planner: Planner,
-    policy: &Policy,
-    events: &Events,
-) -> Result<(Chosen, Option<Watch>), TrainerError> {
-    let unfit = || planner.unfit(policy);
-    let plan = planner.plan().ok_or_else(unfit)?;
-    let candidate = plan.chosen().ok_or_else(unfit)?.candidate.clone();
-    let Explanation { headline, layers, .. } = planner.explain(&plan);
-    let chosen = Chosen {
-        split: candidate.split.clone(),
-        encoding: candidate.encoding,
-        bytes_per_sample: candidate.bytes_per_sample,
-        reason: [Some(headline), layers]
-            .into_iter()
-            .flatten()
-            .collect::<Vec<_>>()
-            .join("; "),
-        flow: planner.flow(&candidate),
-    };
-    planner.start(candidate);
-    Ok((chosen, Some(Watch::measured(planner, events))))
+/// The planner's choice in words, and what watches over it.
+pub(crate) fn started(planner: Planner, events: &Events) -> Result<(Chosen, Option<Watch>), TrainerError> {
+    let (first, chosen) = planner.choose()?;
+    Ok((chosen, Some(Watch::measured(planner, first, events))))
 }
 
 /// The possible splits of which two batches fit the job's memory: the candidates by their shape, all where there are few.
@@ -276,14 +256,14 @@ pub(crate) fn fitting(
     offer: &Offer<'_>,
     sources: &Sources,
     feed: &FeedPlan,
-) -> Result<Vec<Possible>, TrainerError> {
+) -> Result<Vec<UsableSplit>, TrainerError> {
     let mut fitting = Vec::new();
     let mut refusal = None;
-    let considered = |possible: &Possible| {
+    let considered = |possible: &UsableSplit| {
         let only = job.candidates.as_ref();
         only.is_none_or(|only| only.contains(&possible.split))
     };
-    for possible in offer.possible()?.into_iter().filter(considered) {
+    for possible in offer.usable()?.into_iter().filter(considered) {
         let encoding = possible.encodings.first().copied().unwrap_or_default();
         match feed.check_memory(&sources.at(&possible.split, encoding, job.flow.request_samples)?) {
             Ok(()) => fitting.push(possible),
@@ -300,11 +280,11 @@ pub(crate) fn fitting(
 pub(crate) fn worthwhile(
     job: &Job,
     divided: &Divided,
-    possible: Vec<Possible>,
-) -> Result<Vec<Possible>, TrainerError> {
+    possible: Vec<UsableSplit>,
+) -> Result<Vec<UsableSplit>, TrainerError> {
     let candidates = frostline_profile::candidates(&divided.headed, &divided.network, &job.freeze)?;
     let worthwhile: HashSet<&str> = candidates.iter().map(|cut| cut.name.as_str()).collect();
-    let wanted = |possible: &Possible| match &possible.split {
+    let wanted = |possible: &UsableSplit| match &possible.split {
         Split::Cut(name) => job.candidates.is_some() || worthwhile.contains(name.as_str()),
         Split::None | Split::Input => true,
     };

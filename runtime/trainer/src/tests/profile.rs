@@ -1,5 +1,6 @@
 use super::whole_job::{network, photos};
-use crate::{HostClient, ProfileCache, TrainerError, TrainerTask, fetch_objects, spread, trainer_profile};
+use crate::measure::{TrainerTask, read_objects, spread, trainer_profile};
+use crate::{HostClient, ProfileCache, TrainerError};
 use frostline_engine::SessionOptions;
 use frostline_tensor::PixelSpec;
 use frostline_training::Optimizer;
@@ -33,7 +34,7 @@ async fn a_trainer_measures_itself_once() {
     let samples = || async {
         fetched.fetch_add(1, Ordering::SeqCst);
         let objects = spread(&client.objects("photos", Layout::Auto).await?, 5);
-        fetch_objects(&client, "photos", &objects).await
+        Ok(read_objects(&client, "photos", &objects).await?)
     };
     let first = trainer_profile(task(), Some(&cache), samples()).await.unwrap();
     let names: Vec<&str> = first.cuts.iter().map(|cut| cut.name.as_str()).collect();
@@ -100,7 +101,7 @@ async fn layers_that_cannot_be_trained_are_an_error() {
     let (host, _storage) = photos().start().await;
     let client = HostClient::new(&host.url, None).unwrap();
     let objects = spread(&client.objects("photos", Layout::Auto).await.unwrap(), 2);
-    let samples = fetch_objects(&client, "photos", &objects);
+    let samples = async { Ok(read_objects(&client, "photos", &objects).await?) };
     let nothing_left = TrainerTask {
         freeze: "scores".to_owned(),
         ..task()

@@ -3,14 +3,12 @@
 use super::computing_host::Storage;
 use super::fake_host::{FakeHost, Reply};
 use super::hosts::run_with;
-use super::simulated_world::{BATCH, MBIT, MOST, STEPS, World, possible, survey};
+use super::simulated_world::{BATCH, MBIT, STEPS, World, survey};
 use super::whole_job::{Ran, job, photos};
-use crate::plan::Policy;
-use crate::planner::Planner;
-use crate::planning::{Late, Watch, like};
+use crate::plan::{Planner, Policy};
+use crate::replan::{AwaitedProfile, Iteration, Watch};
 use crate::{
-    Deadlines, Event, Events, HostClient, Hosts, Job, Link, OnBadSample, ProfileState, TrainerError, Trust,
-    plan,
+    Deadlines, Event, Events, HostClient, Hosts, Job, OnBadSample, ProfileState, TrainerError, Trust, plan,
 };
 use bytes::Bytes;
 use frostline_batching::Backoff;
@@ -215,9 +213,10 @@ fn request() -> ProfileRequest {
 }
 
 /// Asks without long pauses.
-fn late(host: &FakeHost) -> Late {
+fn awaited(host: &FakeHost) -> AwaitedProfile {
     let pauses = Backoff::seeded(Duration::from_millis(1), Duration::from_millis(5), 1);
-    Late::ask_after(pauses, &hosts(&[host]), request())
+    let told: Events = Arc::new(|_| ());
+    AwaitedProfile::ask_after(pauses, &hosts(&[host]), request(), &told)
 }
 
 #[tokio::test]
@@ -249,26 +248,22 @@ async fn a_profile_is_asked_for_again_once_nobody_waits_and_changes_the_plan() {
         cut.busy_seconds_per_sample /= 100.0;
         cut.compute.per_sample /= 100.0;
     }
-    guess.host = like(&guess.trainer);
-    let link = Link {
-        bytes_per_second: world.link,
-        round_trip: Duration::ZERO,
-        connections: 1,
-        connection_bytes_per_second: world.link,
+    guess.host = guess.trainer.as_host();
+    let planner = Planner {
+        survey: guess,
+        ..world.planner()
     };
-    let mut planner = Planner::new(guess, possible(), world.workload(), link, Policy::Auto, MOST);
     let start = planner.candidate(&Split::from("freeze")).unwrap();
-    planner.start(start);
     let events: Arc<Mutex<Vec<Event>>> = Arc::default();
     let log = Arc::clone(&events);
     let told: Events = Arc::new(move |event| log.lock().unwrap().push(event));
-    let mut watch = Watch::guessed(planner, Some(late(&host)), &told);
-    assert!(watch.plan().is_none(), "a guess is no plan");
+    let mut watch = Watch::guessed(planner, start, Some(awaited(&host)), &told);
+    assert!(watch.planner().is_none(), "a guess is no plan");
     // Nothing is seen of an iteration that does not count, but the profile comes in the end.
     let freeze = Split::from("freeze");
     let mut step = 0;
     while profile_events(&events.lock().unwrap()).is_empty() {
-        let nothing = crate::planner::Iteration {
+        let nothing = Iteration {
             waited: 0.0,
             computed: 1.0,
             samples: BATCH,
@@ -281,7 +276,7 @@ async fn a_profile_is_asked_for_again_once_nobody_waits_and_changes_the_plan() {
     }
     assert!(step > 0 && asked.load(Ordering::SeqCst) == 2);
     assert_eq!(profile_events(&events.lock().unwrap()), [ProfileState::Measured]);
-    let measured = watch.plan().unwrap();
+    let measured = watch.planner().unwrap();
     let believed = measured.candidate(&freeze).unwrap().stages.host_seconds;
     assert!((believed - 4.5).abs() < 1e-9, "as the profile says: {believed}");
 }

@@ -1,8 +1,9 @@
 //! A simulated world for the planner: a host and a link of a given speed, and jobs in which they change.
 
-use crate::plan::{Policy, Seen, Survey, Workload};
-use crate::planner::{Iteration, Planner};
-use crate::{Flow, Link, Possible, TrainerProfile};
+use crate::measure::TrainerProfile;
+use crate::plan::{Layers, Planner, Policy, Slowdown, Survey, UsableSplit, Workload};
+use crate::replan::{Iteration, Replanner};
+use crate::{Flow, Link};
 use frostline_wire::{CutProfile, Encoded, Encoding, Linear, Platform, Profile, Split};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -84,12 +85,12 @@ pub(super) fn survey() -> Survey {
         object_bytes: OBJECT,
         hosts: 1,
         neighbours: 0,
-        seen: Seen::default(),
+        slowdown: Slowdown::default(),
     }
 }
 
-pub(super) fn possible() -> Vec<Possible> {
-    let split = |name: &str, encoding| Possible {
+pub(super) fn possible() -> Vec<UsableSplit> {
+    let split = |name: &str, encoding| UsableSplit {
         split: Split::from(name),
         encodings: vec![encoding],
         bytes_per_sample: 1,
@@ -130,16 +131,32 @@ impl World {
             connections: 1,
             connection_bytes_per_second: self.link,
         };
-        let mut planner = Planner::new(survey(), possible(), self.workload(), link, Policy::Auto, MOST);
-        let plan = planner.plan().unwrap();
-        planner.start(plan.chosen().unwrap().candidate.clone());
-        planner
+        Planner {
+            survey: survey(),
+            splits: possible(),
+            workload: self.workload(),
+            link,
+            policy: Policy::Auto,
+            most: MOST,
+            layers: Layers::default(),
+        }
+    }
+
+    /// The split that is planned.
+    pub(super) fn split(&self) -> Split {
+        self.planner().choose().unwrap().1.split
+    }
+
+    pub(super) fn replanner(&self) -> Replanner {
+        let planner = self.planner();
+        let (first, _) = planner.choose().unwrap();
+        Replanner::new(planner, first)
     }
 
     /// The best split here, and seconds of an iteration at `split`: on the host, the link and the trainer.
     pub(super) fn stages(&self, split: &Split) -> (f64, f64, f64) {
         let survey = Survey {
-            seen: Seen {
+            slowdown: Slowdown {
                 host: self.host,
                 trainer: 1.0,
             },
@@ -180,14 +197,14 @@ impl World {
 
 /// Runs a job in which the world becomes `later` half way; returns the splits in use at a quarter, at the end, and all changes.
 pub(super) fn job(first: World, later: World, noise: impl Fn(u64) -> f64) -> (Split, Split, usize) {
-    let mut planner = first.planner();
-    let mut split = planner.plan().unwrap().chosen().unwrap().candidate.split.clone();
+    let mut replanner = first.replanner();
+    let mut split = first.split();
     let (mut quarter, mut changes) = (split.clone(), 0);
     for step in 0..STEPS {
         let world = if step < STEPS / 2 { first } else { later };
-        if let Some(change) = planner.saw(&world.iteration(&split, noise(step)), STEPS - step) {
+        if let Some(change) = replanner.saw(&world.iteration(&split, noise(step)), STEPS - step) {
             split = change.to.split.clone();
-            planner.start(change.to);
+            replanner.start(change.to);
             changes += 1;
         }
         if step == STEPS / 4 {

@@ -1,11 +1,9 @@
-//! The planner against a simulated world whose link and host change under it.
+//! Planning anew against a simulated world whose link and host change under it.
 
 use super::simulated_world::{BATCH, MBIT, MOST, STEPS, World, bunched, job, possible, survey};
-use crate::plan::{Policy, Survey, Workload};
-use crate::planner::{Iteration, Planner};
-use crate::{Link, Possible};
+use crate::plan::{Planner, Survey, UsableSplit, Workload};
+use crate::replan::{Iteration, Replanner};
 use frostline_wire::{Encoding, Split};
-use std::time::Duration;
 
 #[test]
 fn batches_that_come_together_make_the_link_no_faster() {
@@ -13,14 +11,14 @@ fn batches_that_come_together_make_the_link_no_faster() {
         link: 12.0 * MBIT,
         host: 1.0,
     };
-    let mut planner = world.planner();
-    let split = planner.plan().unwrap().chosen().unwrap().candidate.split.clone();
+    let mut replanner = world.replanner();
+    let split = world.split();
     let (host, link, trainer) = world.stages(&split);
     assert!(link > 1.3 * host.max(trainer), "the link bounds '{split}'");
     for step in 0..STEPS {
         let iteration = bunched(step, world.iteration(&split, 1.0));
-        assert_eq!(planner.saw(&iteration, STEPS - step), None);
-        let believed = planner.workload().link_bytes_per_second;
+        assert_eq!(replanner.saw(&iteration, STEPS - step), None);
+        let believed = replanner.planner().workload.link_bytes_per_second;
         assert!(
             (believed / world.link - 1.0).abs() < 0.05,
             "{believed} at step {step}"
@@ -47,16 +45,16 @@ fn a_link_that_recovers_is_seen_to() {
         host: 1.0,
     };
     let (slow, fast) = (world(12.0), world(100.0));
-    let mut planner = slow.planner();
-    let split = planner.plan().unwrap().chosen().unwrap().candidate.split.clone();
+    let mut replanner = slow.replanner();
+    let split = slow.split();
     for (world, steps) in [(slow, 30), (fast, 30)] {
         for _ in 0..steps {
-            planner.saw(&world.iteration(&split, 1.0), 1);
+            replanner.saw(&world.iteration(&split, 1.0), 1);
         }
     }
     // What an iteration moves now: the trainer bounds it, so the link does at least that.
     let moved = fast.stages(&split).1 * fast.link / fast.steady(&split);
-    let believed = planner.workload().link_bytes_per_second;
+    let believed = replanner.planner().workload.link_bytes_per_second;
     assert!((believed / moved - 1.0).abs() < 0.05, "{believed} for {moved}");
 }
 
@@ -188,14 +186,14 @@ fn requests_are_sized_to_travel_within_a_second() {
 }
 
 /// A survey in which f16 halves what f32 weighs, and the one split that there is.
-fn rounding() -> (Survey, [Possible; 1]) {
+fn rounding() -> (Survey, [UsableSplit; 1]) {
     let mut survey = survey();
     for cut in survey.host.cuts.iter_mut().chain(&mut survey.trainer.cuts) {
         let mut half = cut.encoded["f32"];
         half.bytes_per_sample /= 2.0;
         cut.encoded.insert("f16".to_owned(), half);
     }
-    let possible = Possible {
+    let possible = UsableSplit {
         split: Split::from("early"),
         encodings: vec![Encoding::F32, Encoding::F16],
         bytes_per_sample: 1,
@@ -210,23 +208,14 @@ fn a_link_that_drops_may_change_the_encoding_alone() {
         link: 500.0 * MBIT,
         host: 1.0,
     };
-    let link = Link {
-        bytes_per_second: fast.link,
-        round_trip: Duration::ZERO,
-        connections: 1,
-        connection_bytes_per_second: fast.link,
-    };
-    let mut planner = Planner::new(
+    let planner = Planner {
         survey,
-        possible.to_vec(),
-        fast.workload(),
-        link,
-        Policy::Auto,
-        MOST,
-    );
-    let first = planner.plan().unwrap().chosen().unwrap().candidate.clone();
+        splits: possible.to_vec(),
+        ..fast.planner()
+    };
+    let (first, _) = planner.choose().unwrap();
     assert_eq!(first.encoding, Encoding::F32);
-    planner.start(first.clone());
+    let mut replanner = Replanner::new(planner, first.clone());
     // What travels stays f32 until it is changed, so each step takes the link as long.
     let trainer = first.stages.trainer_seconds;
     let bytes = first.bytes_per_sample * BATCH as f64;
@@ -237,7 +226,7 @@ fn a_link_that_drops_may_change_the_encoding_alone() {
         bytes: bytes as u64,
         on_host: Some(0.1),
     };
-    let change = (0..30).find_map(|_| planner.saw(&step, 1000)).unwrap();
+    let change = (0..30).find_map(|_| replanner.saw(&step, 1000)).unwrap();
     assert_eq!(
         (change.to.split, change.to.encoding),
         (first.split, Encoding::F16)

@@ -1,7 +1,7 @@
 //! Several hosts as one.
 
-use crate::{ClientError, HostClient, Link};
-use frostline_wire::Profile;
+use crate::{ClientError, Event, Events, HostClient, Hosts, Link, Measuring};
+use frostline_wire::{Profile, ProfileRequest};
 
 /// How one host is reached, and how busy it is.
 #[derive(Clone, Copy)]
@@ -44,8 +44,28 @@ impl Together {
     }
 }
 
+/// The profile of the slowest of the hosts that answer in time, and why others have none.
+pub(crate) async fn profiles(
+    hosts: &Hosts,
+    request: &ProfileRequest,
+    events: &Events,
+) -> (Option<Profile>, Vec<ClientError>) {
+    events(Event::Measuring {
+        what: Measuring::Host,
+    });
+    let answers = hosts.all(|client| async move { client.profile_soon(request).await });
+    let (mut profiles, mut lacking) = (Vec::new(), Vec::new());
+    for answer in answers.await {
+        match answer {
+            Ok(profile) => profiles.push(profile),
+            Err(error) => lacking.push(error),
+        }
+    }
+    (slowest(profiles), lacking)
+}
+
 /// The profile of the slowest host.
-pub(crate) fn slowest(profiles: impl IntoIterator<Item = Profile>) -> Option<Profile> {
+fn slowest(profiles: impl IntoIterator<Item = Profile>) -> Option<Profile> {
     let all = profiles.into_iter();
     all.max_by(|one, other| whole(one).total_cmp(&whole(other)))
 }

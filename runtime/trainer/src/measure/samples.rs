@@ -1,6 +1,6 @@
 //! A handful of real samples to measure with.
 
-use crate::{ClientError, HostClient, TrainerError};
+use crate::{ClientError, HostClient};
 use bytes::Bytes;
 use frostline_images::is_image_name;
 use frostline_wire::{Encoding, ExtractionRequest, ObjectInfo, RequestedSample, RowFormat, RowValue, Split};
@@ -13,7 +13,7 @@ const MESSAGE_OVERHEAD: u64 = 64 << 10;
 
 /// `count` of the images among `objects`, or of all objects where none has an image's name, evenly spread over the listing so that
 /// all classes have their share.
-pub fn spread(objects: &[ObjectInfo], count: usize) -> Vec<ObjectInfo> {
+pub(crate) fn spread(objects: &[ObjectInfo], count: usize) -> Vec<ObjectInfo> {
     let images = objects.iter().filter(|object| is_image_name(&object.key));
     let images: Vec<&ObjectInfo> = images.collect();
     let all: Vec<&ObjectInfo> = if images.is_empty() {
@@ -39,15 +39,7 @@ pub(crate) fn requested(objects: &[ObjectInfo]) -> Vec<RequestedSample> {
 /// The bytes of `objects` under `root`, through the host; those that cannot be read are left out.
 ///
 /// # Errors
-/// [`TrainerError::Client`].
-pub async fn fetch_objects(
-    client: &HostClient,
-    root: &str,
-    objects: &[ObjectInfo],
-) -> Result<Vec<Bytes>, TrainerError> {
-    Ok(read_objects(client, root, objects).await?)
-}
-
+/// [`ClientError`].
 pub(crate) async fn read_objects(
     client: &HostClient,
     root: &str,

@@ -1,6 +1,6 @@
-use super::TrainerProfile;
 use frostline_profile::{Folder, FolderError};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::path::PathBuf;
 
 /// Profiles of trainers on this machine's disk: at most 256, stale after 30 days.
@@ -27,7 +27,7 @@ impl ProfileCache {
         }
     }
 
-    pub(super) fn get(&self, model: &str, key: &impl Serialize) -> Option<TrainerProfile> {
+    pub(super) fn get<T: DeserializeOwned>(&self, model: &str, key: &impl Serialize) -> Option<T> {
         self.folder.get(model, key)
     }
 
@@ -35,7 +35,7 @@ impl ProfileCache {
         &self,
         model: &str,
         key: &impl Serialize,
-        profile: &TrainerProfile,
+        profile: &impl Serialize,
     ) -> Result<(), FolderError> {
         self.folder.put(model, key, profile)
     }

@@ -13,7 +13,7 @@ use frostline_images::{DecodeLimits, load, normalise};
 use frostline_profile::{ProfileError, Rules, Subject, encoded_pixels, machine, measure, memory, now, timed};
 use frostline_tensor::{Data, GraphExecutor, OpError, PixelSpec, Shape, Stage, Tensor};
 use frostline_training::Optimizer;
-use frostline_wire::{CutProfile, Encoded, Platform, Split};
+use frostline_wire::{CutProfile, Encoded, Platform, Profile, Split};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -22,46 +22,63 @@ use std::time::Instant;
 
 /// What training a network takes on this machine. All seconds are wall time while nothing else runs here.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TrainerProfile {
+pub(crate) struct TrainerProfile {
     /// What the figures hold for: one lane, the engine.
-    pub platform: Platform,
+    pub(crate) platform: Platform,
     /// Decoding and preprocessing one object on one thread, up to pixels before normalisation.
-    pub decode_seconds_per_sample: f64,
+    pub(crate) decode_seconds_per_sample: f64,
     /// Normalising the pixels of one sample on one thread.
-    pub normalise_seconds_per_sample: f64,
+    pub(crate) normalise_seconds_per_sample: f64,
     /// Pixels on the wire, by encoding's name, encoded and decoded here.
-    pub input: BTreeMap<String, Encoded>,
+    pub(crate) input: BTreeMap<String, Encoded>,
     /// The cuts that were asked for, in the order of execution; `compute` is the time from the network's input on this trainer's engine.
-    pub cuts: Vec<CutProfile>,
+    pub(crate) cuts: Vec<CutProfile>,
     /// One training step of the layers after the freeze cut: forward, backward, update.
-    pub step_seconds: f64,
+    pub(crate) step_seconds: f64,
     /// Samples of that step.
-    pub batch: usize,
+    pub(crate) batch: usize,
     /// What measuring took.
-    pub measured_in_seconds: f64,
+    pub(crate) measured_in_seconds: f64,
     /// When it was measured, in seconds since 1970.
-    pub measured_at: u64,
+    pub(crate) measured_at: u64,
+}
+
+impl TrainerProfile {
+    /// A host that nothing was measured on, taken to be like this machine; a running job corrects what it sees.
+    pub(crate) fn as_host(&self) -> Profile {
+        Profile {
+            platform: self.platform.clone(),
+            read_seconds_per_sample: 0.0,
+            read_busy_seconds_per_sample: 0.0,
+            decode_seconds_per_sample: self.decode_seconds_per_sample,
+            input: self.input.clone(),
+            cuts: self.cuts.clone(),
+            measured_in_seconds: 0.0,
+            measured_at: self.measured_at,
+            disturbed: false,
+        }
+    }
 }
 
 /// What is measured on a trainer.
 #[derive(Debug, Clone)]
-pub struct TrainerTask {
+pub(crate) struct TrainerTask {
     /// The network with the head that is trained.
-    pub model: Model,
+    pub(crate) model: Model,
     /// SHA-256 of its frozen layers, as they are uploaded.
-    pub frozen_sha256: String,
+    pub(crate) frozen_sha256: String,
     /// The freeze cut.
-    pub freeze: String,
+    pub(crate) freeze: String,
     /// The cuts to measure, in the order of execution.
-    pub cuts: Vec<String>,
+    pub(crate) cuts: Vec<String>,
     /// How objects become the network's input.
-    pub pixels: PixelSpec,
+    pub(crate) pixels: PixelSpec,
     /// Samples of a training step.
-    pub batch: usize,
+    pub(crate) batch: usize,
     /// The optimiser.
-    pub optimizer: Optimizer,
+    pub(crate) optimizer: Optimizer,
     /// Where and with how many threads the trainer computes.
-    pub options: SessionOptions,
+    pub(crate) options: SessionOptions,
 }
 
 /// What a stored profile depends on beside the frozen layers.
@@ -83,7 +100,7 @@ struct Key<'a> {
 /// # Errors
 /// [`TrainerError::Profile`] when the frozen layers cannot be measured, [`TrainerError::Training`] when the others cannot be trained,
 /// and what `samples` fails with.
-pub async fn trainer_profile(
+pub(crate) async fn trainer_profile(
     task: TrainerTask,
     cache: Option<&ProfileCache>,
     samples: impl Future<Output = Result<Vec<Bytes>, TrainerError>>,

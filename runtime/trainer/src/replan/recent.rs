@@ -1,6 +1,6 @@
 //! What was seen last, in a form that one slow batch does not move.
 
-use super::Iteration;
+use super::observed::Iteration;
 use std::collections::VecDeque;
 
 /// Iterations whose batches were fetched at the same time. Such batches arrive together: after one long wait several come without any,

@@ -1,6 +1,6 @@
 //! Whether the frozen layers are worth sending to the host, and what sending them came to.
 
-use super::explain::{amount, rate, seconds};
+use super::text::{amount, rate, seconds};
 use super::{Plan, Prediction, Ranked, Workload};
 use frostline_wire::Split;
 
@@ -9,7 +9,7 @@ use frostline_wire::Split;
 pub(crate) enum Layers {
     /// The host had them, or nobody asked.
     #[default]
-    There,
+    OnHosts,
     /// They were sent for this job.
     Sent {
         /// Their size.
@@ -18,7 +18,7 @@ pub(crate) enum Layers {
         seconds: f64,
     },
     /// They stay on the trainer, because sending them takes longer than the job without them.
-    Here {
+    Kept {
         /// Their size.
         bytes: u64,
         /// What sending them would take.
@@ -31,12 +31,12 @@ pub(crate) enum Layers {
 }
 
 impl Layers {
-    /// [`Layers::Here`] when sending `bytes` of layers alone takes longer than the whole job `without` them: then no split that needs
+    /// [`Layers::Kept`] when sending `bytes` of layers alone takes longer than the whole job `without` them: then no split that needs
     /// them can end earlier, however little it takes itself.
     pub(crate) fn stay(bytes: u64, without: &Ranked, workload: &Workload) -> Option<Self> {
         let rate = workload.link_bytes_per_second;
         let (seconds, job_seconds) = (bytes as f64 / rate, without.prediction.total_seconds);
-        (seconds > job_seconds).then_some(Self::Here {
+        (seconds > job_seconds).then_some(Self::Kept {
             bytes,
             seconds,
             rate,
@@ -48,14 +48,14 @@ impl Layers {
     pub(crate) fn sent(&self) -> (u64, f64) {
         match *self {
             Self::Sent { bytes, seconds } => (bytes, seconds),
-            Self::There | Self::Here { .. } => (0, 0.0),
+            Self::OnHosts | Self::Kept { .. } => (0, 0.0),
         }
     }
 
     /// What this means for a plan, in one line; `None` where there is nothing to tell.
     pub(crate) fn explain(&self, plan: &Plan) -> Option<String> {
         match *self {
-            Self::There => None,
+            Self::OnHosts => None,
             Self::Sent { bytes, seconds: took } => {
                 let (size, took_text) = (amount(bytes as f64), seconds(took));
                 let sent = format!("the frozen layers, {size}, took {took_text} to send");
@@ -66,7 +66,7 @@ impl Layers {
                     None => sent,
                 })
             }
-            Self::Here {
+            Self::Kept {
                 bytes,
                 seconds: sending,
                 rate: link,
@@ -179,6 +179,6 @@ mod tests {
                 "the frozen layers, 42.10 MB, took 3.10 s to send"
             );
         }
-        assert_eq!(Layers::There.explain(&cut), None);
+        assert_eq!(Layers::OnHosts.explain(&cut), None);
     }
 }

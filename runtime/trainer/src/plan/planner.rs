@@ -1,0 +1,121 @@
+use super::{
+    Candidate, Chosen, Explanation, Layers, LinkPoint, Plan, Policy, Summary, Survey, UsableSplit, Workload,
+    over_links, policy,
+};
+use crate::client::Link;
+use crate::{Flow, TrainerError};
+use frostline_wire::Split;
+
+/// Fewer samples than this in a request leave the host's lanes with batches too small to be worth running.
+const SMALLEST_REQUEST: usize = 8;
+
+/// All that a job's plan rests on, and the plan that follows from it.
+pub(crate) struct Planner {
+    pub(crate) survey: Survey,
+    pub(crate) splits: Vec<UsableSplit>,
+    pub(crate) workload: Workload,
+    /// As it was measured; with several hosts, all links together.
+    pub(crate) link: Link,
+    pub(crate) policy: Policy,
+    /// The most the job allows.
+    pub(crate) most: Flow,
+    /// Where the frozen layers are.
+    pub(crate) layers: Layers,
+}
+
+impl Planner {
+    /// The plan by what is known now. `None` when nothing fits the policy.
+    pub(crate) fn plan(&self) -> Option<Plan> {
+        self.plan_by(&self.policy, &self.workload)
+    }
+
+    fn plan_by(&self, policy: &Policy, workload: &Workload) -> Option<Plan> {
+        let candidates = self.survey.candidates(&self.splits, workload);
+        Plan::choose(candidates, workload, policy)
+    }
+
+    /// Why there is no plan.
+    pub(crate) fn unfit(&self) -> TrainerError {
+        TrainerError::Policy {
+            policy: self.policy.to_string(),
+            why: policy::unfit(&self.policy, self.splits.iter().map(|usable| &usable.split)),
+        }
+    }
+
+    /// The candidate that the plan takes, and the choice in words.
+    ///
+    /// # Errors
+    /// [`TrainerError::Policy`].
+    pub(crate) fn choose(&self) -> Result<(Candidate, Chosen), TrainerError> {
+        let plan = self.plan().ok_or_else(|| self.unfit())?;
+        let best = plan.chosen().ok_or_else(|| self.unfit())?;
+        let Explanation { headline, layers, .. } = self.explain(&plan);
+        let reason = [Some(headline), layers].into_iter().flatten();
+        let reason = reason.collect::<Vec<_>>().join("; ");
+        Ok((best.candidate.clone(), self.chosen(&best.candidate, reason)))
+    }
+
+    /// The choice of `candidate`, for this `reason`.
+    pub(crate) fn chosen(&self, candidate: &Candidate, reason: String) -> Chosen {
+        Chosen {
+            split: candidate.split.clone(),
+            encoding: candidate.encoding,
+            bytes_per_sample: candidate.bytes_per_sample,
+            reason,
+            flow: self.flow(candidate),
+        }
+    }
+
+    /// `split` in the encoding that makes the job shortest.
+    pub(crate) fn candidate(&self, split: &Split) -> Option<Candidate> {
+        let mut candidates = self.survey.candidates(&self.splits, &self.workload).into_iter();
+        candidates.find(|candidate| candidate.split == *split)
+    }
+
+    /// A plan in words.
+    pub(crate) fn explain(&self, plan: &Plan) -> Explanation {
+        Explanation {
+            layers: self.layers.explain(plan),
+            ..plan.explain(&self.workload)
+        }
+    }
+
+    /// A plan as scripts read it.
+    pub(crate) fn summary(&self, plan: &Plan) -> Option<Summary> {
+        let (upload_bytes, upload_seconds) = self.layers.sent();
+        let flow = self.flow(&plan.chosen()?.candidate);
+        Some(Summary {
+            upload_bytes,
+            upload_seconds,
+            upload_reason: self.layers.explain(plan),
+            ..plan.summary(flow, &self.workload)?
+        })
+    }
+
+    /// What the best split is worth over links of any speed, by what is known now.
+    pub(crate) fn over_links(&self) -> Vec<LinkPoint> {
+        over_links(&self.workload, |workload| self.plan_by(&Policy::Auto, workload))
+    }
+
+    /// How to ask for batches at `candidate`. A request travels within a second, so that a lost one costs little and the next batch's first
+    /// rows come early. As many batches are extracted ahead as the stages before the trainer work on at once, and one more that
+    /// waits; as many requests are open as cover them.
+    pub(crate) fn flow(&self, candidate: &Candidate) -> Flow {
+        let (batch, most) = (self.workload.batch.max(1), self.most);
+        let second = self.workload.link_bytes_per_second / candidate.bytes_per_sample.max(1.0);
+        let smallest = SMALLEST_REQUEST.min(most.request_samples).min(batch).max(1);
+        let largest = most.request_samples.min(batch).max(smallest);
+        let request_samples = (second as usize).clamp(smallest, largest);
+        let stages = &candidate.stages;
+        let steady = self.workload.predict(stages).steady_seconds;
+        let before_trainer = stages.host_seconds + stages.link_seconds;
+        let at_work = (before_trainer / steady.max(f64::MIN_POSITIVE)).ceil() as usize;
+        let ahead = (at_work + 1).clamp(1, most.ahead.max(1));
+        let window = (batch.div_ceil(request_samples) * (ahead + 1)).clamp(1, most.window.max(1));
+        Flow {
+            request_samples,
+            window,
+            ahead,
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! A plan as scripts read it.
+
+use super::{Bottleneck, Plan, Ranked, Stages, Workload};
+use crate::Flow;
+use frostline_wire::{Encoding, Split};
+use serde::Serialize;
+
+/// What `frostline plan --json` prints.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    /// The chosen split.
+    pub split: Split,
+    /// Its encoding.
+    pub encoding: Encoding,
+    /// The rule that chose it.
+    pub policy: String,
+    /// Samples of one request.
+    pub request_samples: usize,
+    /// Requests open at once.
+    pub window: usize,
+    /// Batches extracted while one trains.
+    pub batches_ahead: usize,
+    /// Samples of an iteration.
+    pub batch: usize,
+    /// Iterations of the job.
+    pub iterations: u64,
+    /// What the link moves.
+    pub link_bytes_per_second: f64,
+    /// Whether host and trainer compute on the same cores.
+    pub shared_cores: bool,
+    /// Share of a batch that one request is.
+    pub request_share: f64,
+    /// Predicted seconds of an iteration.
+    pub iteration_seconds: f64,
+    /// The stage that bounds it.
+    pub bottleneck: Bottleneck,
+    /// Bytes of frozen layers that were sent to the host for this plan; 0 when it had them or they stay here.
+    pub upload_bytes: u64,
+    /// What sending them took. It is behind us when the split is chosen, so no candidate's time contains it.
+    pub upload_seconds: f64,
+    /// For people: when the sent layers are paid back, or why they stay here.
+    pub upload_reason: Option<String>,
+    /// All candidates, in the order of execution.
+    pub candidates: Vec<SummaryRow>,
+}
+
+/// One candidate of a [`Summary`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SummaryRow {
+    /// The split.
+    pub split: Split,
+    /// Its encoding.
+    pub encoding: Encoding,
+    /// Predicted seconds of an iteration, the job's start and end spread over all of them.
+    pub iteration_seconds: f64,
+    /// The stage that bounds it.
+    pub bottleneck: Bottleneck,
+    /// Bytes of one sample on the link.
+    pub bytes_per_sample: f64,
+    /// Seconds of one batch on each tier.
+    #[serde(flatten)]
+    pub stages: Stages,
+    /// Predicted seconds of the whole job.
+    pub total_seconds: f64,
+}
+
+impl Plan {
+    /// The plan as scripts read it.
+    pub(crate) fn summary(&self, flow: Flow, workload: &Workload) -> Option<Summary> {
+        let chosen = self.chosen()?;
+        let row = |ranked: &Ranked| SummaryRow {
+            split: ranked.candidate.split.clone(),
+            encoding: ranked.candidate.encoding,
+            iteration_seconds: ranked.prediction.iteration_seconds,
+            bottleneck: ranked.prediction.bottleneck,
+            bytes_per_sample: ranked.candidate.bytes_per_sample,
+            stages: ranked.candidate.stages,
+            total_seconds: ranked.prediction.total_seconds,
+        };
+        Some(Summary {
+            split: chosen.candidate.split.clone(),
+            encoding: chosen.candidate.encoding,
+            policy: self.policy.to_string(),
+            request_samples: flow.request_samples,
+            window: flow.window,
+            batches_ahead: flow.ahead,
+            batch: workload.batch,
+            iterations: workload.iterations,
+            link_bytes_per_second: workload.link_bytes_per_second,
+            shared_cores: workload.shared_cores,
+            request_share: workload.request_share,
+            iteration_seconds: chosen.prediction.iteration_seconds,
+            bottleneck: chosen.prediction.bottleneck,
+            upload_bytes: 0,
+            upload_seconds: 0.0,
+            upload_reason: None,
+            candidates: self.candidates.iter().map(row).collect(),
+        })
+    }
+}

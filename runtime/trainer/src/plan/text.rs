@@ -1,0 +1,41 @@
+//! Figures and names for people.
+
+/// A link's rate for people, in bits as links are sold.
+pub(crate) fn rate(bytes_per_second: f64) -> String {
+    let megabits = bytes_per_second * 8.0 / 1e6;
+    if megabits >= 1000.0 {
+        format!("{:.1} Gbit/s", megabits / 1000.0)
+    } else if megabits >= 10.0 {
+        format!("{megabits:.0} Mbit/s")
+    } else {
+        format!("{megabits:.1} Mbit/s")
+    }
+}
+
+/// Bytes for people, with three figures.
+pub(crate) fn amount(bytes: f64) -> String {
+    if bytes >= 1e6 {
+        format!("{:.2} MB", bytes / 1e6)
+    } else if bytes >= 1e3 {
+        format!("{:.1} KB", bytes / 1e3)
+    } else {
+        format!("{bytes:.0} B")
+    }
+}
+
+pub(crate) fn seconds(seconds: f64) -> String {
+    if seconds >= 1.0 {
+        format!("{seconds:.2} s")
+    } else {
+        format!("{:.1} ms", seconds * 1e3)
+    }
+}
+
+/// Names for a message, at most a dozen of them.
+pub(crate) fn few(names: &[&str]) -> String {
+    const MOST: usize = 12;
+    match names.get(..MOST) {
+        Some(first) if names.len() > MOST => format!("{} and {} more", first.join(", "), names.len() - MOST),
+        _ => names.join(", "),
+    }
+}
