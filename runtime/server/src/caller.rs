@@ -2,7 +2,7 @@
 
 use crate::Root;
 use crate::extraction::{Place, Standing};
-use crate::http::Refusal;
+use crate::refusal::Refusal;
 use crate::service::{ASKING, DescriptionKey, PreparedKey, Service};
 use crate::state::{Facts, Found, ModelFacts, Owned, SHARED, Stored};
 use crate::tenants::{Pass, Tenant};

@@ -16,6 +16,7 @@ mod http;
 mod meter;
 mod metrics;
 mod profiles;
+mod refusal;
 mod roots;
 mod service;
 mod stages;

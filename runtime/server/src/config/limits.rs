@@ -52,6 +52,14 @@ pub struct Limits {
     pub stage_bytes: u64,
 }
 
+/// The unit in which room for uploads is reserved, because a semaphore counts in 32 bits.
+const UPLOAD_UNIT: u64 = 64 << 10;
+
+/// How many units `bytes` of uploads take.
+pub(crate) fn upload_units(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(UPLOAD_UNIT)).unwrap_or(u32::MAX)
+}
+
 impl Limits {
     /// Bytes of uploads that one of several tenants may be sending: half of all, that nobody keeps the others from sending theirs; and
     /// never less than the largest upload.

@@ -4,6 +4,7 @@ mod limits;
 mod settings;
 
 pub use limits::Limits;
+pub(crate) use limits::upload_units;
 pub use settings::{EngineSettings, ExtractionSettings, HostSettings, LimitSettings, TlsFiles};
 
 use crate::GrantedRoots;

@@ -1,7 +1,7 @@
 //! Which extractions run, which wait, and who is sent away.
 
 use super::lines::{Line, Lines, Standing, Waiter};
-use crate::http::Refusal;
+use crate::refusal::Refusal;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

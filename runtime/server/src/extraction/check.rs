@@ -3,7 +3,7 @@
 use super::work::{LoaderSource, Work};
 use crate::caller::Caller;
 use crate::config::Limits;
-use crate::http::Refusal;
+use crate::refusal::Refusal;
 use frostline_images::{BatchLoader, LoaderOptions};
 use frostline_objects::Store;
 use frostline_sandbox::{Allowance, CallContext, Guest, Job, Labels, ModelView};

@@ -2,7 +2,7 @@
 
 use super::work::Rows;
 use crate::caller::Caller;
-use crate::http::Refusal;
+use crate::refusal::Refusal;
 use bytes::Bytes;
 use frostline_images::DecodePool;
 use frostline_wire::{ActivationWriter, Encoding, FrameError, QuotaKey, RowFormat};

@@ -15,8 +15,9 @@ pub(crate) use desk::GrantDesk;
 pub(crate) use lines::Standing;
 
 use crate::caller::Caller;
-use crate::http::{self, Refusal};
+use crate::http;
 use crate::metrics::{Outcome, SplitKind};
+use crate::refusal::Refusal;
 use axum::extract::Request;
 use axum::response::Response;
 use encoder::{Encoder, Output};

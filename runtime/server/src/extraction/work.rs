@@ -1,6 +1,6 @@
 //! What one grant's samples are turned into: objects, pixels or activations.
 
-use crate::http::Refusal;
+use crate::refusal::Refusal;
 use bytes::Bytes;
 use frostline_images::ByteSource;
 use frostline_objects::Store;

@@ -2,6 +2,7 @@
 
 use super::StartError;
 use crate::audit::Audit;
+use crate::config::upload_units;
 use crate::extraction::{Admission, GrantDesk};
 use crate::metrics::Metrics;
 use crate::service::{ASKING, Service};
@@ -9,7 +10,7 @@ use crate::stages::ModelStages;
 use crate::state::{PartialLimits, Partials, SharedState};
 use crate::tenants::{Bouncer, Tenants};
 use crate::token::TokenHash;
-use crate::{HostConfig, StatePlace, http};
+use crate::{HostConfig, StatePlace};
 use frostline_batching::{GrantRules, Grants};
 use frostline_engine::{Device, Lanes, LanesConfig, library_version};
 use frostline_images::DecodePool;
@@ -97,7 +98,7 @@ pub(super) async fn service(config: HostConfig) -> Result<Service, StartError> {
         library: format!("onnxruntime {}", library_version()?),
         machine: machine(gpu),
         partials: partials(&config)?,
-        uploads: Arc::new(Semaphore::new(http::upload_units(limits.upload_bytes) as usize)),
+        uploads: Arc::new(Semaphore::new(upload_units(limits.upload_bytes) as usize)),
         metrics: Arc::new(Metrics::default()),
         audit: audit(&config)?,
         work,

@@ -1,10 +1,10 @@
 //! What stands around every request: the token, the log, the counters.
 
-use super::Refusal;
 use super::connections::Peer;
 use super::network::Network;
 use crate::caller::Caller;
 use crate::metrics::RequestLabels;
+use crate::refusal::Refusal;
 use crate::service::Service;
 use axum::Extension;
 use axum::extract::{MatchedPath, Request, State};
@@ -51,10 +51,8 @@ pub(super) async fn authorize(
 pub(super) fn slowed_down(service: &Service, from: IpAddr) -> Result<(), Refusal> {
     let (now, bouncer, from) = (Instant::now(), &service.bouncer, Network::of(from).customer);
     if let Some(wait) = bouncer.wait(from, now) {
-        return Err(Refusal::Busy {
-            message: format!("too many bad tokens came from {from}; come back later, or with a good one"),
-            retry_after: wait,
-        });
+        let message = format!("too many bad tokens came from {from}; come back later, or with a good one");
+        return Err(Refusal::busy(message, wait));
     }
     bouncer.bad(from, now);
     Ok(())

@@ -1,8 +1,9 @@
 //! Uploads as they come in: to a file, so that what came of one that breaks off is there to go on from.
 
-use super::Refusal;
 use super::receive::{Pace, declared};
 use crate::caller::Caller;
+use crate::config::upload_units;
+use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::state::{Claim, Unclaimed};
 use axum::body::Body;
@@ -19,20 +20,11 @@ use tokio::io::{AsyncWriteExt, BufWriter};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::Instrument;
 
-/// The unit in which room for uploads is reserved, because a semaphore counts in 32 bits.
-const UNIT: u64 = 64 << 10;
-
 /// Bytes written at once: a quarter of an HTTP/2 window, so that a fast client is not held up by a write for each of its frames.
 const WRITE: usize = 256 << 10;
 
-/// When to come back to a host that has no room for an upload, or is receiving it already.
+/// When to come back to a host that has no room for an upload.
 const LATER: Duration = Duration::from_secs(5);
-const SOON: Duration = Duration::from_secs(1);
-
-/// How many units `bytes` take.
-pub(crate) fn upload_units(bytes: u64) -> u32 {
-    u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX)
-}
 
 /// A whole upload in memory, its hash, and the reservation of that memory.
 pub(super) struct Upload {
@@ -173,14 +165,14 @@ pub(super) async fn receive(
 /// One of the tenant's places for uploads.
 fn place(caller: &Caller) -> Result<OwnedSemaphorePermit, Refusal> {
     let tenant = caller.tenant();
-    Arc::clone(&tenant.uploads).try_acquire_owned().map_err(|_| Refusal::Busy {
-        message: format!(
+    Arc::clone(&tenant.uploads).try_acquire_owned().map_err(|_| {
+        let message = format!(
             "{name} is sending {} uploads, which is all it may at once here; come back when one is done, or ask whoever runs this host for \
              more (frostline admin quota set {name} uploads=<number>)",
             tenant.allowed.get(QuotaKey::Uploads),
             name = tenant.name
-        ),
-        retry_after: LATER,
+        );
+        Refusal::busy(message, LATER)
     })
 }
 
@@ -225,10 +217,8 @@ impl Reserved {
 async fn part(service: &Service, room: &Arc<Semaphore>, bytes: u64) -> Result<OwnedSemaphorePermit, Refusal> {
     let reserve = Arc::clone(room).acquire_many_owned(upload_units(bytes));
     let reserved = tokio::time::timeout(service.config.limits.stall, reserve).await;
-    let reserved = reserved.map_err(|_| Refusal::Busy {
-        message: "other uploads fill the room this host sets aside for them".to_owned(),
-        retry_after: LATER,
-    })?;
+    let full = |_| Refusal::busy("other uploads fill the room this host sets aside for them", LATER);
+    let reserved = reserved.map_err(full)?;
     reserved.map_err(|_| Refusal::Stopping)
 }
 
@@ -277,7 +267,7 @@ impl Arrival {
             };
             let frame = tokio::select! {
                 frame = pace.frame(&mut body) => frame?,
-                () = stop => return Err(taken("another upload of the same bytes took this one's place")),
+                () = stop => return Err(Unclaimed::GaveWay.into()),
                 () = self.service.end.cancelled() => return Err(Refusal::Stopping),
                 refusal = dismissed.as_mut() => return Err(refusal),
             };
@@ -358,21 +348,4 @@ fn hashed(mut file: std::fs::File, length: u64) -> io::Result<(Bytes, String)> {
 
 fn disk(error: io::Error) -> Refusal {
     Refusal::from(Unclaimed::Disk(error))
-}
-
-fn taken(message: &str) -> Refusal {
-    Refusal::Busy {
-        message: message.to_owned(),
-        retry_after: SOON,
-    }
-}
-
-impl From<Unclaimed> for Refusal {
-    fn from(error: Unclaimed) -> Self {
-        match error {
-            Unclaimed::Offset { has } => Self::Offset { has },
-            Unclaimed::Taken => taken(&error.to_string()),
-            Unclaimed::Disk(_) => Self::host(error),
-        }
-    }
 }

@@ -9,19 +9,18 @@ mod network;
 mod places;
 mod probe;
 mod receive;
-mod refusal;
+mod status;
 mod tenant_routes;
 mod traffic;
 mod uploads;
 
 pub(crate) use admin::{admin_routes, remote_admin_routes};
 pub(crate) use connections::{ADMINS, Port, serve, serve_admin};
-pub(crate) use intake::upload_units;
 pub(crate) use receive::json;
-pub(crate) use refusal::Refusal;
 
 use crate::extraction;
 use crate::profiles;
+use crate::refusal::Refusal;
 use crate::service::Service;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};

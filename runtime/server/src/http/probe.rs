@@ -1,6 +1,6 @@
 //! `GET /v1/probe?bytes=`: that many bytes of noise, to measure the link by.
 
-use super::Refusal;
+use crate::refusal::Refusal;
 use axum::body::Body;
 use axum::extract::{Query, Request};
 use axum::response::Response;

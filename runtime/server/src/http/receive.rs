@@ -1,7 +1,7 @@
 //! Bodies as they come in: bounded, and at a pace below which nobody waits for them.
 
-use super::Refusal;
 use crate::config::Limits;
+use crate::refusal::Refusal;
 use axum::Error;
 use axum::body::Body;
 use axum::extract::Request;

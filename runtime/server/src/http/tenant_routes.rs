@@ -1,7 +1,8 @@
 //! The short handlers under `/v1`: show, list, delete, describe.
 
-use super::{Refusal, json};
+use super::json;
 use crate::caller::Caller;
+use crate::refusal::Refusal;
 use crate::state::{Facts, Found, ModelFacts, Named, Owned, StateError, Stored};
 use axum::Json;
 use axum::extract::{Path, Query, Request};

@@ -1,10 +1,10 @@
 //! `PUT` and `HEAD` of `/v1/guests/{name}` and `/v1/models/{name}`: received, checked, and only then visible; and how much of an
 //! upload that broke off is here.
 
-use super::Refusal;
 use super::intake::{self, Upload};
 use super::tenant_routes::{checked_name, sha256, version};
 use crate::caller::Caller;
+use crate::refusal::Refusal;
 use crate::service::{PreparedKey, Service};
 use crate::state::{Facts, Found, ModelFacts, Owned, Stored};
 use axum::Json;

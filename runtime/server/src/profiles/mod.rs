@@ -6,7 +6,8 @@ mod task;
 mod turn;
 
 use crate::caller::Caller;
-use crate::http::{self, Refusal};
+use crate::http;
+use crate::refusal::Refusal;
 use crate::state::Found;
 use axum::Json;
 use axum::extract::{Path, Request};

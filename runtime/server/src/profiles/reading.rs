@@ -1,7 +1,7 @@
 //! What reading objects takes from the computing beside it: nothing where a store answers from afar and cores are many, up to a store's
 //! whole work where it runs on the host's own cores.
 
-use crate::http::Refusal;
+use crate::refusal::Refusal;
 use frostline_objects::Store;
 use frostline_tensor::{GraphExecutor, OpError, Stage, Tensor};
 use frostline_wire::RequestedSample;

@@ -1,6 +1,6 @@
 //! Real samples: read one after the other, decoded one after the other, both timed.
 
-use crate::http::Refusal;
+use crate::refusal::Refusal;
 use frostline_images::{DecodeLimits, DecodePool, load, normalise};
 use frostline_objects::Store;
 use frostline_profile::timed;

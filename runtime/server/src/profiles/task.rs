@@ -6,11 +6,11 @@ use super::samples::samples;
 use crate::caller::Caller;
 use crate::config::Limits;
 use crate::extraction::check_samples;
-use crate::http::Refusal;
+use crate::refusal::Refusal;
 use crate::service::Service;
 use frostline_graph::Model;
 use frostline_objects::Store;
-use frostline_profile::{ProfileError, Rules, Subject, encoded_pixels, measure, memory, now};
+use frostline_profile::{Rules, Subject, encoded_pixels, measure, memory, now};
 use frostline_sandbox::ModelView;
 use frostline_tensor::{DType, GraphExecutor, PixelSpec, Stage};
 use frostline_wire::{Activation, Description, Linear, Pin, Pixels, Platform, Profile, ProfileRequest};
@@ -222,20 +222,4 @@ fn check_cuts(cuts: &[String], model: &ModelView, description: &Description) -> 
         }
     }
     Ok(())
-}
-
-impl From<ProfileError> for Refusal {
-    fn from(error: ProfileError) -> Self {
-        let message = error.to_string();
-        match error {
-            ProfileError::Stage { source, .. } => match Self::from(source) {
-                Self::Request { .. } => Self::Request { message },
-                Self::NotFound { .. } => Self::NotFound { message },
-                _ => Self::Host { message },
-            },
-            ProfileError::Nothing { .. } => Self::Request { message },
-            ProfileError::Deadline { seconds } => Self::Deadline { seconds },
-            _ => Self::Host { message },
-        }
-    }
 }

@@ -2,7 +2,7 @@
 
 use crate::caller::Caller;
 use crate::extraction::{Admission, Place, Standing};
-use crate::http::Refusal;
+use crate::refusal::Refusal;
 use std::time::Duration;
 use tokio::sync::MutexGuard;
 
@@ -42,13 +42,11 @@ impl<'a> Turn<'a> {
 
     /// What is said to who would not wait longer.
     pub(super) fn too_late(caller: &Caller, waited: Duration) -> Refusal {
-        Refusal::Busy {
-            message: format!(
-                "this host was busy for {} s and has not begun to measure; come back later, or begin without a profile",
-                waited.as_secs()
-            ),
-            retry_after: caller.profile_lines.retry(),
-        }
+        let message = format!(
+            "this host was busy for {} s and has not begun to measure; come back later, or begin without a profile",
+            waited.as_secs()
+        );
+        Refusal::busy(message, caller.profile_lines.retry())
     }
 
     /// Whether anything else ran, or wanted to, since it began.

@@ -1,3 +1,4 @@
+use crate::refusal::Refusal;
 use frostline_objects::ObjectError;
 
 /// State that cannot be read or written.
@@ -133,5 +134,15 @@ impl StateError {
     /// Whether the store said that what was to be read is not there.
     pub(super) fn is_not_found(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_not_found())
+    }
+}
+
+impl From<StateError> for Refusal {
+    fn from(error: StateError) -> Self {
+        match error {
+            StateError::TooMany { .. } => Self::request(error.to_string()),
+            StateError::Gone { .. } => Self::not_found(error.to_string()),
+            _ => Self::host(error.told()),
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! hashes to and whose it is. One upload at a time writes such a file; what is left over is bounded by number, bytes and age.
 
 use super::leftovers::{Leftover, PartialLimits, file_name, owner, surplus};
+use crate::refusal::Refusal;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -31,9 +32,25 @@ pub(crate) enum Unclaimed {
         "the same bytes are being uploaded by another client; wait for that, or come back when it has broken off"
     )]
     Taken,
+    /// It was silent, and another upload of the same bytes came.
+    #[error("another upload of the same bytes took this one's place")]
+    GaveWay,
     /// The disk failed.
     #[error("the host's folder for uploads: {0}")]
     Disk(#[from] io::Error),
+}
+
+/// When to come back to a host that receives the same bytes from somebody else.
+const SOON: Duration = Duration::from_secs(1);
+
+impl From<Unclaimed> for Refusal {
+    fn from(error: Unclaimed) -> Self {
+        match error {
+            Unclaimed::Offset { has } => Self::Offset { has },
+            Unclaimed::Taken | Unclaimed::GaveWay => Self::busy(error.to_string(), SOON),
+            Unclaimed::Disk(_) => Self::host(error),
+        }
+    }
 }
 
 /// All uploads on their way to one host.

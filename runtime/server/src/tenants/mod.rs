@@ -12,8 +12,7 @@ pub(crate) use record::{Denied, MOST_TOKENS, TenantRecord};
 pub(crate) use token::{Fresh, KeptToken};
 
 use crate::GrantedRoots;
-use crate::config::HostConfig;
-use crate::http::upload_units;
+use crate::config::{HostConfig, upload_units};
 use crate::state::Documents;
 use crate::token::TokenHash;
 use frostline_engine::{Lanes, TenantLanes};

@@ -1,6 +1,7 @@
 //! What is kept of a tenant, and how it changes.
 
 use super::token::{KeptToken, Shown};
+use crate::refusal::Refusal;
 use frostline_wire::Quota;
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +34,16 @@ pub(crate) enum Denied {
     Expired(u64),
     /// The tenant is disabled.
     Disabled,
+}
+
+impl From<Denied> for Refusal {
+    fn from(denied: Denied) -> Self {
+        match denied {
+            Denied::Unknown => Self::Unauthorized,
+            Denied::Expired(at) => Self::Expired { at },
+            Denied::Disabled => Self::Disabled,
+        }
+    }
 }
 
 impl TenantRecord {

@@ -1,8 +1,8 @@
 //! What goes on, what went on, and the end of it.
 
 use super::Admin;
-use crate::http::Refusal;
 use crate::http::tenant_routes::query;
+use crate::refusal::Refusal;
 use crate::service::Service;
 use axum::Json;
 use axum::extract::State;

@@ -9,7 +9,7 @@ mod uploads;
 
 pub(crate) use remote::remote_admin_routes;
 
-use super::Refusal;
+use crate::refusal::Refusal;
 use crate::service::Service;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequestParts};

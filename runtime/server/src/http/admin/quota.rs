@@ -2,7 +2,8 @@
 
 use super::Admin;
 use super::tenants::{change_record, unknown};
-use crate::http::{Refusal, json};
+use crate::http::json;
+use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::tenants::CONFIGURED;
 use axum::Json;

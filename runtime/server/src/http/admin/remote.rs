@@ -1,9 +1,9 @@
 //! Admins from afar: by a token over TLS.
 
 use super::{Admin, admin_routes};
-use crate::http::Refusal;
 use crate::http::connections::Peer;
 use crate::http::envelope::{bearer, slowed_down};
+use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::token::AdminToken;
 use axum::extract::{Request, State};

@@ -2,8 +2,9 @@
 
 use super::Admin;
 use crate::GrantedRoots;
+use crate::http::json;
 use crate::http::tenant_routes::checked_name;
-use crate::http::{Refusal, json};
+use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::tenants::{CONFIGURED, Fresh, MOST_TOKENS, TenantRecord};
 use axum::Json;

@@ -2,11 +2,11 @@
 
 use super::Admin;
 use super::tenants::unknown;
-use crate::http::Refusal;
 use crate::http::intake::{self, Upload};
 use crate::http::json;
 use crate::http::tenant_routes::{checked_name, query, sha256};
 use crate::http::uploads::admitted;
+use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::state::{Facts, ModelFacts, Named, SHARED, Shelf, Stored};
 use axum::Json;

@@ -1,15 +1,11 @@
-//! Every answer that is not a success, and its HTTP status. Nowhere else does a failure become a status.
+//! Why a request is not carried out, whatever asked for it.
 
-use crate::state::StateError;
-use crate::tenants::Denied;
-use axum::response::{IntoResponse, Response};
 use frostline_graph::GraphError;
 use frostline_objects::ObjectError;
+use frostline_profile::ProfileError;
 use frostline_sandbox::{Resource, SandboxError};
 use frostline_tensor::{OpError, OpErrorCode};
-use frostline_wire::{ErrorBody, ErrorClass, FrameError, QuotaKey, UPLOAD_OFFSET};
-use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderValue, StatusCode};
+use frostline_wire::{ErrorClass, FrameError, QuotaKey};
 use std::time::Duration;
 
 /// Why a request is not carried out.
@@ -87,9 +83,6 @@ pub(crate) enum Refusal {
     Host { message: String },
 }
 
-/// How soon to come back to a host that is shutting down: about a restart.
-const RESTART: Duration = Duration::from_secs(5);
-
 impl Refusal {
     pub(crate) fn request(message: impl Into<String>) -> Self {
         Self::Request {
@@ -100,6 +93,13 @@ impl Refusal {
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Self::NotFound {
             message: message.into(),
+        }
+    }
+
+    pub(crate) fn busy(message: impl Into<String>, retry_after: Duration) -> Self {
+        Self::Busy {
+            message: message.into(),
+            retry_after,
         }
     }
 
@@ -130,24 +130,6 @@ impl Refusal {
         }
     }
 
-    fn status(&self) -> StatusCode {
-        match self {
-            Self::Unauthorized | Self::Expired { .. } => StatusCode::UNAUTHORIZED,
-            Self::Disabled | Self::GuestDisabled { .. } => StatusCode::FORBIDDEN,
-            Self::Request { .. } => StatusCode::BAD_REQUEST,
-            Self::Route { .. } | Self::NotFound { .. } => StatusCode::NOT_FOUND,
-            Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
-            Self::OtherVersion { .. } | Self::Offset { .. } => StatusCode::CONFLICT,
-            Self::TooLarge { .. } | Self::Quota { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Stalled { .. } => StatusCode::REQUEST_TIMEOUT,
-            Self::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Deadline { .. } => StatusCode::GATEWAY_TIMEOUT,
-            Self::Guest { .. } => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::Host { .. } => StatusCode::INTERNAL_SERVER_ERROR,
-        }
-    }
-
     /// What a client can do about it.
     pub(crate) fn class(&self) -> ErrorClass {
         match self {
@@ -164,41 +146,6 @@ impl Refusal {
             Self::Guest { .. } => ErrorClass::Guest,
             Self::Stalled { .. } | Self::Deadline { .. } | Self::Host { .. } => ErrorClass::Host,
         }
-    }
-
-    fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Self::Busy { retry_after, .. } => Some(*retry_after),
-            Self::Stopping => Some(RESTART),
-            _ => None,
-        }
-    }
-}
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        if self.class() == ErrorClass::Host {
-            tracing::error!(error = %self, "request failed");
-        }
-        let body = ErrorBody {
-            class: self.class(),
-            message: self.to_string(),
-        };
-        let json = serde_json::to_vec(&body).unwrap_or_default();
-        let mut response = (self.status(), json).into_response();
-        let unauthorized = response.status() == StatusCode::UNAUTHORIZED;
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(wait) = self.retry_after() {
-            headers.insert(RETRY_AFTER, HeaderValue::from(wait.as_secs_f64().ceil() as u64));
-        }
-        if let Self::Offset { has } = self {
-            headers.insert(UPLOAD_OFFSET, HeaderValue::from(has));
-        }
-        if unauthorized {
-            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        response
     }
 }
 
@@ -222,16 +169,6 @@ impl From<SandboxError> for Refusal {
             },
             SandboxError::Host { .. } => Self::Host { message },
             _ => Self::Guest { message },
-        }
-    }
-}
-
-impl From<Denied> for Refusal {
-    fn from(denied: Denied) -> Self {
-        match denied {
-            Denied::Unknown => Self::Unauthorized,
-            Denied::Expired(at) => Self::Expired { at },
-            Denied::Disabled => Self::Disabled,
         }
     }
 }
@@ -267,14 +204,18 @@ impl From<FrameError> for Refusal {
     }
 }
 
-impl From<StateError> for Refusal {
-    fn from(error: StateError) -> Self {
+impl From<ProfileError> for Refusal {
+    fn from(error: ProfileError) -> Self {
+        let message = error.to_string();
         match error {
-            StateError::TooMany { .. } => Self::Request {
-                message: error.to_string(),
+            ProfileError::Stage { source, .. } => match Self::from(source) {
+                Self::Request { .. } => Self::Request { message },
+                Self::NotFound { .. } => Self::NotFound { message },
+                _ => Self::Host { message },
             },
-            StateError::Gone { .. } => Self::not_found(error.to_string()),
-            _ => Self::host(error.told()),
+            ProfileError::Nothing { .. } => Self::Request { message },
+            ProfileError::Deadline { seconds } => Self::Deadline { seconds },
+            _ => Self::Host { message },
         }
     }
 }

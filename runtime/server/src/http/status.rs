@@ -1,0 +1,64 @@
+//! Every refusal's HTTP status. Nowhere else does a failure become a status.
+
+use crate::refusal::Refusal;
+use axum::response::{IntoResponse, Response};
+use frostline_wire::{ErrorBody, ErrorClass, UPLOAD_OFFSET};
+use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, StatusCode};
+use std::time::Duration;
+
+/// How soon to come back to a host that is shutting down: about a restart.
+const RESTART: Duration = Duration::from_secs(5);
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        if self.class() == ErrorClass::Host {
+            tracing::error!(error = %self, "request failed");
+        }
+        let body = ErrorBody {
+            class: self.class(),
+            message: self.to_string(),
+        };
+        let json = serde_json::to_vec(&body).unwrap_or_default();
+        let mut response = (status(&self), json).into_response();
+        let unauthorized = response.status() == StatusCode::UNAUTHORIZED;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(wait) = retry_after(&self) {
+            headers.insert(RETRY_AFTER, HeaderValue::from(wait.as_secs_f64().ceil() as u64));
+        }
+        if let Self::Offset { has } = self {
+            headers.insert(UPLOAD_OFFSET, HeaderValue::from(has));
+        }
+        if unauthorized {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+fn status(refusal: &Refusal) -> StatusCode {
+    match refusal {
+        Refusal::Unauthorized | Refusal::Expired { .. } => StatusCode::UNAUTHORIZED,
+        Refusal::Disabled | Refusal::GuestDisabled { .. } => StatusCode::FORBIDDEN,
+        Refusal::Request { .. } => StatusCode::BAD_REQUEST,
+        Refusal::Route { .. } | Refusal::NotFound { .. } => StatusCode::NOT_FOUND,
+        Refusal::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
+        Refusal::OtherVersion { .. } | Refusal::Offset { .. } => StatusCode::CONFLICT,
+        Refusal::TooLarge { .. } | Refusal::Quota { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        Refusal::Stalled { .. } => StatusCode::REQUEST_TIMEOUT,
+        Refusal::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
+        Refusal::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+        Refusal::Deadline { .. } => StatusCode::GATEWAY_TIMEOUT,
+        Refusal::Guest { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        Refusal::Host { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+fn retry_after(refusal: &Refusal) -> Option<Duration> {
+    match refusal {
+        Refusal::Busy { retry_after, .. } => Some(*retry_after),
+        Refusal::Stopping => Some(RESTART),
+        _ => None,
+    }
+}
