@@ -1,4 +1,4 @@
-//! Who asks, and what of this host is there for them: all that handlers of tenants' requests look at.
+//! Who asks, and what of this host is there for them: all that tenants' requests see.
 
 use crate::Root;
 use crate::extraction::{Place, Standing};
@@ -6,14 +6,13 @@ use crate::refusal::Refusal;
 use crate::service::{ASKING, DescriptionKey, PreparedKey, Service};
 use crate::state::{Facts, Found, ModelFacts, Owned, SHARED, Stored};
 use crate::tenants::{Pass, Tenant};
-use axum::extract::FromRequestParts;
 use frostline_objects::Store;
 use frostline_sandbox::{Allowance, CutView, Guest, ModelView};
 use frostline_wire::{Description, Pin, QuotaKey};
-use http::request::Parts;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::timeout;
 
 /// How often it is looked whether what runs may go on: who ends it waits a second.
 const LOOK: Duration = Duration::from_secs(1);
@@ -31,15 +30,6 @@ impl Deref for Caller {
 
     fn deref(&self) -> &Arc<Service> {
         &self.service
-    }
-}
-
-/// The tenant that the token was found to be of, before the handler was reached.
-impl FromRequestParts<Arc<Service>> for Caller {
-    type Rejection = Refusal;
-
-    async fn from_request_parts(parts: &mut Parts, _: &Arc<Service>) -> Result<Self, Refusal> {
-        parts.extensions.get().cloned().ok_or(Refusal::Unauthorized)
     }
 }
 
@@ -63,6 +53,22 @@ impl Caller {
                 tracing::info!(%refusal, "what ran was ended");
                 return refusal;
             }
+        }
+    }
+
+    /// Does `work` within the time that a request of the tenant's may take, and while the host runs.
+    ///
+    /// # Errors
+    /// Its own, [`Refusal::Deadline`] and [`Refusal::Stopping`].
+    pub(crate) async fn in_time<T>(
+        &self,
+        work: impl Future<Output = Result<T, Refusal>>,
+    ) -> Result<T, Refusal> {
+        let wall = self.tenant().allowed.wall();
+        let seconds = wall.as_secs();
+        tokio::select! {
+            outcome = timeout(wall, work) => outcome.map_err(|_| Refusal::Deadline { seconds })?,
+            () = self.service.end.cancelled() => Err(Refusal::Stopping),
         }
     }
 

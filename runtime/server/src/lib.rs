@@ -2,12 +2,13 @@
 //!
 //! [`HostSettings`] is a configuration as written, [`HostConfig`] one that was checked, [`Host::start`] makes a
 //! [`RunningHost`] of it. The interface is written down in `docs/http.md`. One request path is worth reading first:
-//! `extraction::extract`.
+//! `extraction::Extraction`.
 //!
 //! Nothing a client sends panics, everything that grows is bounded ([`Limits`]), and what fails after an answer has begun
 //! aborts its body instead of ending it.
 
 mod audit;
+mod blocking;
 mod caller;
 mod config;
 mod extraction;

@@ -54,6 +54,14 @@ pub(crate) struct TenantLabels {
     pub(crate) tenant: String,
 }
 
+impl TenantLabels {
+    fn of(tenant: &str) -> Self {
+        Self {
+            tenant: tenant.to_owned(),
+        }
+    }
+}
+
 impl Tally {
     /// Who extracted something, or had guest code run.
     pub(crate) fn names(&self) -> impl Iterator<Item = String> {
@@ -81,25 +89,19 @@ impl Tally {
     fn labels(&self, tenant: &str) -> TenantLabels {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.insert(tenant.to_owned());
-        TenantLabels {
-            tenant: tenant.to_owned(),
-        }
+        TenantLabels::of(tenant)
     }
 
     /// Extractions, samples and bytes of a tenant so far.
     pub(crate) fn of(&self, tenant: &str) -> [u64; 3] {
-        let labels = TenantLabels {
-            tenant: tenant.to_owned(),
-        };
+        let labels = TenantLabels::of(tenant);
         [&self.extractions, &self.samples, &self.answer_bytes]
             .map(|family| family.get(&labels).map_or(0, |counter| counter.get()))
     }
 
     /// CPU time of the guest code that ran for a tenant so far.
     pub(crate) fn cpu_seconds_of(&self, tenant: &str) -> f64 {
-        let labels = TenantLabels {
-            tenant: tenant.to_owned(),
-        };
+        let labels = TenantLabels::of(tenant);
         let counter = self.cpu_seconds.get(&labels);
         counter.map_or(0.0, |counter| counter.get())
     }
@@ -214,6 +216,24 @@ impl Metrics {
         self.extractions
             .get_or_create(&ExtractionLabels { split, outcome })
             .inc();
+    }
+
+    /// Counts samples that were answered, by `good` rows and by `bad` ones.
+    pub(crate) fn answered(&self, tenant: &str, split: SplitKind, good: u64, bad: u64) {
+        for (failed, samples) in [(false, good), (true, bad)] {
+            self.samples
+                .get_or_create(&SampleLabels { split, failed })
+                .inc_by(samples);
+        }
+        let labels = TenantLabels::of(tenant);
+        self.tenants.samples.get_or_create(&labels).inc_by(good + bad);
+        self.meter.count(good + bad);
+    }
+
+    /// What the bytes of a tenant's answer are counted in.
+    pub(crate) fn answer_bytes_of(&self, tenant: &str) -> [Counter; 2] {
+        let of_tenant = self.tenants.answer_bytes.get_or_create(&TenantLabels::of(tenant));
+        [self.answer_bytes.clone(), of_tenant.clone()]
     }
 
     /// Counts what a tenant's request used in the sandbox.

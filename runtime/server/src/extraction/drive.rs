@@ -1,121 +1,144 @@
-//! Drives an admitted extraction: grants, calls, encoding, sending.
+//! Drives an extraction: admission, grants, calls, encoding, sending.
 
 use super::admission::Place;
-use super::body::{AnswerBody, Piece};
-use super::encoder::Encoder;
-use super::work::{Rows, Work};
+use super::calls::{Calls, calls};
+use super::check;
+use super::encoder::{Encoder, Output};
 use crate::caller::Caller;
-use crate::metrics::{Outcome, SampleLabels, SplitKind, TenantLabels};
+use crate::metrics::{Outcome, SplitKind};
 use crate::refusal::Refusal;
-use crate::service::Service;
-use axum::body::Body;
-use axum::response::Response;
 use bytes::Bytes;
-use frostline_wire::{ARROW_STREAM, RequestedSample};
-use futures::stream::BoxStream;
-use futures::{StreamExt, stream};
-use http::HeaderValue;
-use http::header::CONTENT_TYPE;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use frostline_wire::{ExtractionRequest, Split};
+use futures::StreamExt;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
-use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
-/// Rows by call, in the order the calls end; dropping it cancels them all.
-pub(super) type Calls = BoxStream<'static, Result<Rows, Refusal>>;
+/// A piece of an answer.
+pub(crate) enum Piece {
+    /// More of the stream.
+    Rows(Vec<Bytes>),
+    /// The last of it, and how long the host worked on all of it. An answer that never gets this is aborted.
+    End(Vec<Bytes>, Duration),
+}
 
-/// What the calls of one extraction share.
-struct Shared {
+/// An extraction whose first rows are there.
+pub(crate) struct Extraction {
     caller: Caller,
-    work: Work,
+    /// The guest whose code it runs.
+    guest: Option<String>,
     kind: SplitKind,
-    left: Mutex<std::vec::IntoIter<RequestedSample>>,
+    first: Option<Vec<Bytes>>,
+    calls: Calls,
+    encoder: Encoder,
+    place: Place,
+    deadline: Instant,
+    /// How long the host worked for the first rows.
+    until_first: Duration,
 }
 
-/// The calls of an extraction: for every grant one, several at once, so that reading, computing and encoding overlap.
-/// Each is a task of its own, so it goes on and gives its grant back while the client is slow; no further one is started
-/// then, because nobody takes the results.
-pub(super) fn calls(caller: Caller, work: Work, kind: SplitKind, samples: Vec<RequestedSample>) -> Calls {
-    let at_once = caller.config.calls;
-    let shared = Arc::new(Shared {
-        caller,
-        work,
-        kind,
-        left: Mutex::new(samples.into_iter()),
-    });
-    let tasks = stream::unfold(shared, |shared| async move {
-        if shared.left().len() == 0 {
-            return None;
-        }
-        let task = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&shared).call().in_current_span()));
-        let task = async move {
-            task.await
-                .unwrap_or_else(|lost| Err(Refusal::host(format!("a call was lost: {lost}"))))
+impl Extraction {
+    /// Holds a request against what there is, waits for its turn and then for its first rows. Dropping this future cancels everything
+    /// that was started.
+    ///
+    /// # Errors
+    /// [`Refusal`] for all that fails until then.
+    pub(crate) async fn begin(
+        caller: Caller,
+        request: ExtractionRequest,
+        deadline: Instant,
+    ) -> Result<Self, Refusal> {
+        let id = id()?;
+        tracing::Span::current().record("extraction", &id);
+        check::precheck(&caller, &request)?;
+        let (tenant, kind) = (caller.tenant(), SplitKind::from(&request.split));
+        let guest = match &request.split {
+            Split::Cut(_) => request.guest.as_ref().map(|pin| pin.name.clone()),
+            Split::None | Split::Input => None,
         };
-        Some((task, shared))
-    });
-    tasks
-        .buffer_unordered(at_once)
-        .filter_map(|outcome| async move { outcome.transpose() })
-        .boxed()
-}
-
-impl Shared {
-    fn left(&self) -> MutexGuard<'_, std::vec::IntoIter<RequestedSample>> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits for a grant and calls with its samples; `None` when other calls took the last ones meanwhile.
-    async fn call(self: Arc<Self>) -> Result<Option<Rows>, Refusal> {
-        if let Some(guest) = self.work.guest() {
-            // An admin may have disabled it since the extraction began.
-            self.caller.may_run(guest)?;
-        }
-        let left = self.left().len();
-        let Some(grant) = self.caller.desk.next(&self.caller.tenant().name, left).await else {
-            return Ok(None);
+        let too_long = |_| Refusal::Deadline {
+            seconds: tenant.allowed.wall().as_secs(),
         };
-        let samples: Vec<RequestedSample> = self.left().by_ref().take(grant.samples).collect();
-        if samples.is_empty() {
-            return Ok(None);
-        }
         let started = Instant::now();
-        let outcome = timeout_at(Instant::from_std(grant.until), self.work.clone().call(samples)).await;
-        drop(grant);
-        let took = started.elapsed();
-        self.caller.metrics.call_seconds.0.observe(took.as_secs_f64());
-        let rows = outcome.map_err(|_| Refusal::Deadline {
-            seconds: took.as_secs(),
-        })??;
-        count(&self.caller, &self.caller.tenant().name, self.kind, &rows);
-        Ok(Some(rows))
+        let entering = caller.admission.enter(&tenant.name, tenant.allowed.places());
+        let place = timeout_at(deadline, entering).await.map_err(too_long)??;
+        let begin = async {
+            let checked = check::check(&caller, id, request).await?;
+            let encoder = Encoder::new(checked.rows, checked.encoding, Output::new(caller.clone()))?;
+            let mut calls = calls(caller.clone(), checked.work, kind, checked.samples);
+            let (first, encoder) = next(&mut calls, encoder).await?;
+            Ok((first, encoder, calls))
+        };
+        let begun = tokio::select! {
+            begun = timeout_at(deadline, begin) => begun.map_err(too_long).flatten(),
+            refusal = caller.dismissed(guest.as_deref()) => Err(refusal),
+        };
+        let refused = |_: &Refusal| caller.metrics.ended(&tenant.name, kind, Outcome::Refused);
+        let (first, encoder, calls) = begun.inspect_err(refused)?;
+        Ok(Self {
+            caller,
+            guest,
+            kind,
+            first,
+            calls,
+            encoder,
+            place,
+            deadline,
+            until_first: started.elapsed(),
+        })
+    }
+
+    /// Sends all rows in a task of its own, which ends when nobody receives them any more.
+    pub(crate) fn send(self, pieces: mpsc::Sender<Piece>) {
+        let work = self.caller.work.clone();
+        work.spawn(self.run(pieces).in_current_span());
+    }
+
+    async fn run(self, pieces: mpsc::Sender<Piece>) {
+        let Self {
+            caller,
+            guest,
+            kind,
+            first,
+            calls,
+            encoder,
+            place,
+            deadline,
+            until_first,
+        } = self;
+        let started = Instant::now();
+        let outcome = tokio::select! {
+            outcome = timeout_at(deadline, send(&pieces, first, until_first, calls, encoder)) => match outcome {
+                Ok(Ok(())) => Outcome::Done,
+                Ok(Err(error)) => {
+                    tracing::error!(%error, "an extraction failed after its answer had begun");
+                    Outcome::Failed
+                }
+                Err(_) => Outcome::Deadline,
+            },
+            () = pieces.closed() => Outcome::ClientGone,
+            () = caller.end.cancelled() => Outcome::HostStopped,
+            _ = caller.dismissed(guest.as_deref()) => Outcome::Dismissed,
+        };
+        drop(place);
+        let (metrics, seconds) = (&caller.metrics, started.elapsed().as_secs_f64());
+        metrics.extraction_seconds.0.observe(seconds);
+        metrics.ended(&caller.tenant().name, kind, outcome);
+        tracing::info!(?kind, ?outcome, seconds, "extraction ended");
     }
 }
 
-fn count(service: &Service, tenant: &str, split: SplitKind, rows: &Rows) {
-    let (good, bad) = rows.count();
-    for (failed, samples) in [(false, good), (true, bad)] {
-        service
-            .metrics
-            .samples
-            .get_or_create(&SampleLabels { split, failed })
-            .inc_by(samples);
-    }
-    let labels = TenantLabels {
-        tenant: tenant.to_owned(),
-    };
-    let tally = &service.metrics.tenants;
-    tally.samples.get_or_create(&labels).inc_by(good + bad);
-    service.metrics.meter.count(good + bad);
+/// What an extraction is called in the log, different on all hosts.
+fn id() -> Result<String, Refusal> {
+    let mut random = [0_u8; 8];
+    getrandom::fill(&mut random)
+        .map_err(|error| Refusal::host(format!("no random bytes to name an extraction: {error}")))?;
+    Ok(hex::encode(random))
 }
 
 /// The next rows, encoded; `None` after the last. Meanwhile the calls under way go on.
-pub(super) async fn next(
-    calls: &mut Calls,
-    encoder: Encoder,
-) -> Result<(Option<Vec<Bytes>>, Encoder), Refusal> {
+async fn next(calls: &mut Calls, encoder: Encoder) -> Result<(Option<Vec<Bytes>>, Encoder), Refusal> {
     match calls.next().await {
         Some(rows) => {
             let (pieces, encoder) = encoder.rows(rows?).await?;
@@ -125,106 +148,28 @@ pub(super) async fn next(
     }
 }
 
-/// An extraction whose first rows are there.
-pub(super) struct Answer {
-    pub(super) service: Arc<Service>,
-    pub(super) caller: Caller,
-    pub(super) tenant: String,
-    /// The guest whose code it runs.
-    pub(super) guest: Option<String>,
-    pub(super) kind: SplitKind,
-    pub(super) calls: Calls,
-    pub(super) encoder: Encoder,
-    pub(super) place: Place,
-    pub(super) deadline: Instant,
-    /// How long the host worked for the first rows.
-    pub(super) until_first: Duration,
-}
-
-impl Answer {
-    /// Sends the rest in a task of its own that ends when the body is dropped.
-    pub(super) fn stream(self, first: Option<Vec<Bytes>>) -> Response {
-        let (sender, coming) = mpsc::channel(1);
-        let labels = TenantLabels {
-            tenant: self.tenant.clone(),
-        };
-        let metrics = &self.service.metrics;
-        let sent = metrics.tenants.answer_bytes.get_or_create(&labels).clone();
-        let body = AnswerBody::new(coming, [metrics.answer_bytes.clone(), sent]);
-        let work = self.service.work.clone();
-        work.spawn(self.run(sender, first).in_current_span());
-        let mut response = Response::new(Body::new(body));
-        response
-            .headers_mut()
-            .insert(CONTENT_TYPE, HeaderValue::from_static(ARROW_STREAM));
-        response
-    }
-
-    async fn run(self, sender: mpsc::Sender<Piece>, first: Option<Vec<Bytes>>) {
-        let Self {
-            service,
-            caller,
-            tenant,
-            guest,
-            kind,
-            calls,
-            encoder,
-            place,
-            deadline,
-            until_first,
-        } = self;
-        let started = Instant::now();
-        let outcome = tokio::select! {
-            outcome = timeout_at(deadline, send(&sender, first, until_first, calls, encoder)) => match outcome {
-                Ok(Ok(())) => Outcome::Done,
-                Ok(Err(error)) => {
-                    tracing::error!(%error, "an extraction failed after its answer had begun");
-                    Outcome::Failed
-                }
-                Err(_) => Outcome::Deadline,
-            },
-            () = sender.closed() => Outcome::ClientGone,
-            () = service.end.cancelled() => Outcome::HostStopped,
-            _ = caller.dismissed(guest.as_deref()) => Outcome::Dismissed,
-        };
-        drop(place);
-        service
-            .metrics
-            .extraction_seconds
-            .0
-            .observe(started.elapsed().as_secs_f64());
-        service.metrics.ended(&tenant, kind, outcome);
-        tracing::info!(
-            ?kind,
-            ?outcome,
-            seconds = started.elapsed().as_secs_f64(),
-            "extraction ended"
-        );
-    }
-}
-
 /// Sends all rows and the end. While the client is slow this waits in `send`, and no further grant is asked for.
 async fn send(
-    sender: &mpsc::Sender<Piece>,
+    pieces: &mpsc::Sender<Piece>,
     first: Option<Vec<Bytes>>,
     until_first: Duration,
     mut calls: Calls,
     mut encoder: Encoder,
 ) -> Result<(), Refusal> {
     let gone = |_| Refusal::host("the client is gone");
-    if let Some(pieces) = first {
-        sender.send(Piece::Rows(pieces)).await.map_err(gone)?;
+    if let Some(rows) = first {
+        pieces.send(Piece::Rows(rows)).await.map_err(gone)?;
     }
     let mut work = until_first;
     loop {
         let started = Instant::now();
-        let (pieces, left) = next(&mut calls, encoder).await?;
+        let (rows, left) = next(&mut calls, encoder).await?;
         work += started.elapsed();
-        let Some(pieces) = pieces else {
+        let Some(rows) = rows else {
             let end = Piece::End(left.finish()?, work);
-            return sender.send(end).await.map_err(gone);
+            return pieces.send(end).await.map_err(gone);
         };
         encoder = left;
-        sender.send(Piece::Rows(pieces)).await.map_err(gone)?;
+        pieces.send(Piece::Rows(rows)).await.map_err(gone)?;
     }
 }

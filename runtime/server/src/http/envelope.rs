@@ -7,11 +7,12 @@ use crate::metrics::RequestLabels;
 use crate::refusal::Refusal;
 use crate::service::Service;
 use axum::Extension;
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use http::request::Parts;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -41,6 +42,15 @@ pub(super) async fn authorize(
             slowed_down(&service, peer.address)?;
             Err(denied.into())
         }
+    }
+}
+
+/// The tenant that the token was found to be of, before the handler was reached.
+impl FromRequestParts<Arc<Service>> for Caller {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Arc<Service>) -> Result<Self, Refusal> {
+        parts.extensions.get().cloned().ok_or(Refusal::Unauthorized)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Uploads as they come in: to a file, so that what came of one that breaks off is there to go on from.
 
 use super::receive::{Pace, declared};
+use crate::blocking::blocking;
 use crate::caller::Caller;
 use crate::config::upload_units;
 use crate::refusal::Refusal;
@@ -311,8 +312,8 @@ impl Arrival {
     /// Reads the file back and holds it against its digest: what is hashed is what is used, whenever its parts came.
     async fn whole(self, reserved: Reserved) -> Result<Upload, Refusal> {
         let (file, length) = (self.file.into_inner().into_std().await, self.bytes);
-        let read = tokio::task::spawn_blocking(move || hashed(file, length)).await;
-        let (bytes, sha256) = read.map_err(Refusal::host)?.map_err(disk)?;
+        let read = blocking(move || hashed(file, length)).await?;
+        let (bytes, sha256) = read.map_err(disk)?;
         let wanted = self.claim.as_ref().map(Claim::sha256);
         let other = wanted.filter(|wanted| **wanted != sha256).map(str::to_owned);
         let upload = Upload {

@@ -1,13 +1,16 @@
 //! The HTTP interface: routes, what comes in, what goes out.
 
 mod admin;
+mod answer_body;
 mod connections;
 mod envelope;
+mod extractions;
 mod intake;
 mod linger;
 mod network;
 mod places;
 mod probe;
+mod profiles;
 mod receive;
 mod status;
 mod tenant_routes;
@@ -16,10 +19,7 @@ mod uploads;
 
 pub(crate) use admin::{admin_routes, remote_admin_routes};
 pub(crate) use connections::{ADMINS, Port, serve, serve_admin};
-pub(crate) use receive::json;
 
-use crate::extraction;
-use crate::profiles;
 use crate::refusal::Refusal;
 use crate::service::Service;
 use axum::Router;
@@ -56,7 +56,7 @@ pub(crate) fn routes(service: Arc<Service>) -> Router {
         .route("/v1/descriptions", post(tenant_routes::describe))
         .route("/v1/load", get(tenant_routes::load))
         .route("/v1/probe", get(probe::probe))
-        .route("/v1/extractions", post(extraction::extract))
+        .route("/v1/extractions", post(extractions::extract))
         .route("/v1/profiles", post(profiles::measure))
         .route("/v1/profiles/{model}", get(profiles::show))
         .route_layer(from_fn_with_state(Arc::clone(&service), envelope::authorize));

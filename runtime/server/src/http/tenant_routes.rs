@@ -1,6 +1,6 @@
 //! The short handlers under `/v1`: show, list, delete, describe.
 
-use super::json;
+use super::receive::json;
 use crate::caller::Caller;
 use crate::refusal::Refusal;
 use crate::state::{Facts, Found, ModelFacts, Named, Owned, StateError, Stored};
@@ -14,7 +14,6 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tokio::time::timeout;
 
 /// `?sha256=`: this version, or none.
 #[derive(Deserialize)]
@@ -149,7 +148,6 @@ pub(super) async fn describe(caller: Caller, request: Request) -> Result<Json<De
     let request: DescriptionRequest = json(request, &caller.config.limits).await?;
     let model = caller.model(&request.model)?;
     caller.may_use(&request.guest)?;
-    let wall = caller.tenant().allowed.wall();
     let describe = async {
         let _place = caller.asking().await?;
         let allowance = caller.allowance();
@@ -158,10 +156,7 @@ pub(super) async fn describe(caller: Caller, request: Request) -> Result<Json<De
             .describe(&guest, &model, &request.parameters, &allowance)
             .await
     };
-    let description = tokio::select! {
-        described = timeout(wall, describe) => described.map_err(|_| Refusal::Deadline { seconds: wall.as_secs() })??,
-        () = caller.end.cancelled() => return Err(Refusal::Stopping),
-    };
+    let description = caller.in_time(describe).await?;
     Ok(Json(Description::clone(&description)))
 }
 

@@ -3,6 +3,7 @@
 
 use super::intake::{self, Upload};
 use super::tenant_routes::{checked_name, sha256, version};
+use crate::blocking::blocking;
 use crate::caller::Caller;
 use crate::refusal::Refusal;
 use crate::service::{PreparedKey, Service};
@@ -170,9 +171,7 @@ async fn offset<F: Facts>(
 /// What is to be known of a model that was uploaded, if it is one this host takes.
 pub(super) async fn admitted(service: &Service, upload: &Upload) -> Result<ModelFacts, Refusal> {
     let (bytes, limits) = (upload.bytes.clone(), service.config.limits.model);
-    tokio::task::spawn_blocking(move || facts(bytes, &limits))
-        .await
-        .map_err(Refusal::host)?
+    blocking(move || facts(bytes, &limits)).await?
 }
 
 /// Checks and reads the network; only cuts in f32 can travel.

@@ -5,53 +5,36 @@ mod samples;
 mod task;
 mod turn;
 
+use crate::blocking::blocking;
 use crate::caller::Caller;
-use crate::http;
 use crate::refusal::Refusal;
 use crate::state::Found;
-use axum::Json;
-use axum::extract::{Path, Request};
 use frostline_wire::{Profile, ProfileRequest};
 use std::time::Duration;
 use task::Task;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::timeout;
 use turn::Turn;
 
 /// The longest one may measure, reading its samples included: twice what the figures themselves may take.
 const MEASURING: Duration = Duration::from_secs(120);
 
-/// `POST /v1/profiles`: answered from store while nothing it depends on has changed. Dropping this future cancels what was started.
-pub(crate) async fn measure(caller: Caller, request: Request) -> Result<Json<Profile>, Refusal> {
-    let wall = caller.tenant().allowed.wall();
-    let deadline = Instant::now() + wall;
-    let request: ProfileRequest = http::json(request, &caller.config.limits).await?;
-    tokio::select! {
-        outcome = timeout_at(deadline, profile(&caller, request)) => outcome
-            .map_err(|_| Refusal::Deadline { seconds: wall.as_secs() })?
-            .map(Json),
-        () = caller.end.cancelled() => Err(Refusal::Stopping),
-    }
-}
-
-/// `GET /v1/profiles/{model}`: the newest profile of the newest model of that name.
-pub(crate) async fn show(caller: Caller, Path(name): Path<String>) -> Result<Json<Profile>, Refusal> {
-    let (Found::Version(model), _) = caller.find_model(&name, None) else {
+/// The newest profile of the newest model of that name.
+pub(crate) async fn newest(caller: &Caller, name: &str) -> Result<Profile, Refusal> {
+    let (Found::Version(model), _) = caller.find_model(name, None) else {
         return Err(Refusal::not_found(format!("this host has no model {name:?}")));
     };
-    let platform = caller.platform();
     let folder = caller.profiles.clone();
     let stored = blocking(move || folder.newest::<Profile>(&model.sha256)).await?;
-    stored
-        .filter(|profile| profile.platform == platform)
-        .map(Json)
-        .ok_or_else(|| {
-            Refusal::not_found(format!(
-                "the model {name:?} was not measured on this host in the last 30 days; measure it with POST /v1/profiles, or with frostline profile"
-            ))
-        })
+    let here = stored.filter(|profile| profile.platform == caller.platform());
+    here.ok_or_else(|| {
+        Refusal::not_found(format!(
+            "the model {name:?} was not measured on this host in the last 30 days; measure it with POST /v1/profiles, or with frostline profile"
+        ))
+    })
 }
 
-async fn profile(caller: &Caller, request: ProfileRequest) -> Result<Profile, Refusal> {
+/// Measures what a request asks for, unless it was measured before and nothing it depends on has changed.
+pub(crate) async fn profile(caller: &Caller, request: ProfileRequest) -> Result<Profile, Refusal> {
     let wait = request.wait_seconds.map(Duration::from_secs);
     let task = Task::check(caller, request).await?;
     if let Some(stored) = task.stored(caller).await? {
@@ -84,11 +67,4 @@ async fn profile(caller: &Caller, request: ProfileRequest) -> Result<Profile, Re
         task.store(caller, &profile).await?;
     }
     Ok(profile)
-}
-
-/// Runs work that reads files or counts, beside the network's tasks.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refusal> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|lost| Refusal::host(format!("work of a profile was lost: {lost}")))
 }

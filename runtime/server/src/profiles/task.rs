@@ -1,8 +1,8 @@
 //! From a request as sent to a profile.
 
-use super::blocking;
 use super::reading::Beside;
 use super::samples::samples;
+use crate::blocking::blocking;
 use crate::caller::Caller;
 use crate::config::Limits;
 use crate::extraction::check_samples;

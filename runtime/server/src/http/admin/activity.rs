@@ -1,6 +1,7 @@
 //! What goes on, what went on, and the end of it.
 
 use super::Admin;
+use crate::blocking::blocking;
 use crate::http::tenant_routes::query;
 use crate::refusal::Refusal;
 use crate::service::Service;
@@ -40,7 +41,7 @@ pub(super) async fn audit(
     let wanted: Wanted = query(&uri)?;
     let limit = wanted.limit.unwrap_or(ENTRIES).min(ENTRIES);
     let read = move || service.audit.last(wanted.tenant.as_deref(), limit);
-    let entries = tokio::task::spawn_blocking(read).await.map_err(Refusal::host)?;
+    let entries = blocking(read).await?;
     entries
         .map(Json)
         .map_err(|error| Refusal::host(format!("the audit cannot be read: {error}")))

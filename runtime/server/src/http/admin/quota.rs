@@ -2,7 +2,7 @@
 
 use super::Admin;
 use super::tenants::{change_record, unknown};
-use crate::http::json;
+use crate::http::receive::json;
 use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::tenants::CONFIGURED;

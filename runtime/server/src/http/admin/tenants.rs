@@ -2,7 +2,7 @@
 
 use super::Admin;
 use crate::GrantedRoots;
-use crate::http::json;
+use crate::http::receive::json;
 use crate::http::tenant_routes::checked_name;
 use crate::refusal::Refusal;
 use crate::service::Service;

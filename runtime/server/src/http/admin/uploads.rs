@@ -3,7 +3,7 @@
 use super::Admin;
 use super::tenants::unknown;
 use crate::http::intake::{self, Upload};
-use crate::http::json;
+use crate::http::receive::json;
 use crate::http::tenant_routes::{checked_name, query, sha256};
 use crate::http::uploads::admitted;
 use crate::refusal::Refusal;

@@ -1,5 +1,6 @@
 //! The body of an answer: pieces as they come, and a clean end only after all of them.
 
+use crate::extraction::Piece;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame};
@@ -18,18 +19,10 @@ const FRAME: usize = 256 << 10;
 
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
-/// What the extraction sends to its body.
-pub(super) enum Piece {
-    /// More of the stream.
-    Rows(Vec<Bytes>),
-    /// The last of it, and how long the host worked on all of it. A body that never gets this is aborted.
-    End(Vec<Bytes>, Duration),
-}
-
 /// The request failed after its answer had begun; the body ends with this instead of an end.
 #[derive(Debug, thiserror::Error)]
 #[error("the extraction failed after its answer had begun")]
-pub(crate) struct Aborted;
+pub(super) struct Aborted;
 
 /// See the module.
 pub(super) struct AnswerBody {

@@ -1,0 +1,27 @@
+//! `POST /v1/extractions`.
+
+use super::answer_body::AnswerBody;
+use super::receive::json;
+use crate::caller::Caller;
+use crate::extraction::Extraction;
+use crate::refusal::Refusal;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use frostline_wire::ARROW_STREAM;
+use http::header::CONTENT_TYPE;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// The status is decided by the first grant's outcome: what fails until then is a proper error, what fails later aborts
+/// the body. Dropping this future, or the body, cancels everything that was started.
+pub(super) async fn extract(caller: Caller, request: Request) -> Result<Response, Refusal> {
+    let deadline = Instant::now() + caller.tenant().allowed.wall();
+    let request = json(request, &caller.config.limits).await?;
+    let extraction = Extraction::begin(caller.clone(), request, deadline).await?;
+    let (sender, pieces) = mpsc::channel(1);
+    extraction.send(sender);
+    let sent = caller.metrics.answer_bytes_of(&caller.tenant().name);
+    let body = Body::new(AnswerBody::new(pieces, sent));
+    Ok(([(CONTENT_TYPE, ARROW_STREAM)], body).into_response())
+}
