@@ -1,8 +1,8 @@
 //! Who asks, and what of this host is there for them: all that tenants' requests see.
 
 use crate::Root;
-use crate::extraction::{Place, Standing};
 use crate::refusal::Refusal;
+use crate::scheduling::{Permit, Standing};
 use crate::service::{ASKING, DescriptionKey, PreparedKey, Service};
 use crate::state::{Facts, Found, ModelFacts, Owned, SHARED, Stored};
 use crate::tenants::{Pass, Tenant};
@@ -176,7 +176,7 @@ impl Caller {
     ///
     /// # Errors
     /// [`Refusal::Busy`] and [`Refusal::Stopping`].
-    pub(crate) async fn asking(&self) -> Result<Place, Refusal> {
+    pub(crate) async fn asking(&self) -> Result<Permit, Refusal> {
         if self.service.admission.stopped() {
             return Err(Refusal::Stopping);
         }

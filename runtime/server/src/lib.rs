@@ -19,6 +19,7 @@ mod metrics;
 mod profiles;
 mod refusal;
 mod roots;
+mod scheduling;
 mod service;
 mod stages;
 mod state;

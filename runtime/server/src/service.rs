@@ -1,8 +1,8 @@
 //! What the handlers of one host share.
 
 use crate::audit::Audit;
-use crate::extraction::{Admission, GrantDesk};
 use crate::metrics::{Metrics, Present};
+use crate::scheduling::{Admission, GrantDesk};
 use crate::state::{Partials, SharedState};
 use crate::tenants::{Bouncer, Tenants};
 use crate::{HostConfig, Root};

@@ -1,12 +1,12 @@
 //! Drives an extraction: admission, grants, calls, encoding, sending.
 
-use super::admission::Place;
 use super::calls::{Calls, calls};
 use super::check;
 use super::encoder::{Encoder, Output};
 use crate::caller::Caller;
 use crate::metrics::{Outcome, SplitKind};
 use crate::refusal::Refusal;
+use crate::scheduling::Permit;
 use bytes::Bytes;
 use frostline_wire::{ExtractionRequest, Split};
 use futures::StreamExt;
@@ -32,7 +32,7 @@ pub(crate) struct Extraction {
     first: Option<Vec<Bytes>>,
     calls: Calls,
     encoder: Encoder,
-    place: Place,
+    permit: Permit,
     deadline: Instant,
     /// How long the host worked for the first rows.
     until_first: Duration,
@@ -62,7 +62,7 @@ impl Extraction {
         };
         let started = Instant::now();
         let entering = caller.admission.enter(&tenant.name, tenant.allowed.places());
-        let place = timeout_at(deadline, entering).await.map_err(too_long)??;
+        let permit = timeout_at(deadline, entering).await.map_err(too_long)??;
         let begin = async {
             let checked = check::check(&caller, id, request).await?;
             let encoder = Encoder::new(checked.rows, checked.encoding, Output::new(caller.clone()))?;
@@ -83,7 +83,7 @@ impl Extraction {
             first,
             calls,
             encoder,
-            place,
+            permit,
             deadline,
             until_first: started.elapsed(),
         })
@@ -103,7 +103,7 @@ impl Extraction {
             first,
             calls,
             encoder,
-            place,
+            permit,
             deadline,
             until_first,
         } = self;
@@ -121,7 +121,7 @@ impl Extraction {
             () = caller.end.cancelled() => Outcome::HostStopped,
             _ = caller.dismissed(guest.as_deref()) => Outcome::Dismissed,
         };
-        drop(place);
+        drop(permit);
         let (metrics, seconds) = (&caller.metrics, started.elapsed().as_secs_f64());
         metrics.extraction_seconds.0.observe(seconds);
         metrics.ended(&caller.tenant().name, kind, outcome);

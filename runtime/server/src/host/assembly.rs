@@ -3,8 +3,8 @@
 use super::StartError;
 use crate::audit::Audit;
 use crate::config::upload_units;
-use crate::extraction::{Admission, GrantDesk};
 use crate::metrics::Metrics;
+use crate::scheduling::{Admission, GrantDesk};
 use crate::service::{ASKING, Service};
 use crate::stages::ModelStages;
 use crate::state::{PartialLimits, Partials, SharedState};

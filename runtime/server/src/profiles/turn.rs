@@ -1,8 +1,8 @@
 //! Who measures next.
 
 use crate::caller::Caller;
-use crate::extraction::{Admission, Place, Standing};
 use crate::refusal::Refusal;
+use crate::scheduling::{Admission, Permit, Standing};
 use std::time::Duration;
 use tokio::sync::MutexGuard;
 
@@ -11,8 +11,8 @@ use tokio::sync::MutexGuard;
 pub(super) struct Turn<'a> {
     // They end in this order: the next one measures, then places come free.
     _measuring: MutexGuard<'a, ()>,
-    _place: Place,
-    _line: Place,
+    _permit: Permit,
+    _line: Permit,
     admission: &'a Admission,
     /// How many had asked for a place when it began, where nobody else was at work.
     alone: Option<u64>,
@@ -28,12 +28,12 @@ impl<'a> Turn<'a> {
         let places = tenant.allowed.places();
         let one = Standing { running: 1, ..places };
         let line = caller.profile_lines.enter(&tenant.name, one).await?;
-        let place = caller.admission.enter(&tenant.name, places).await?;
+        let permit = caller.admission.enter(&tenant.name, places).await?;
         let measuring = caller.profiling.lock().await;
         let admission = &caller.admission;
         Ok(Self {
             _measuring: measuring,
-            _place: place,
+            _permit: permit,
             _line: line,
             admission,
             alone: (admission.running() <= 1).then(|| admission.asked()),

@@ -11,15 +11,15 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-/// What a client is told to wait at least and at most: less is a busy loop, more lets places stand empty.
+/// What a client is told to wait at least and at most: less is a busy loop, more lets permits lie idle.
 const RETRY: (u64, u64) = (1, 30);
 
-/// A bounded number of places, and a bounded queue before them. A free place goes to the tenant that has the fewest; among equals to the
+/// A bounded number of permits, and a bounded queue before them. A free permit goes to the tenant that has the fewest; among equals to the
 /// one whose extractions took the least time since it last had none here; within a tenant, first come, first served.
 pub(crate) struct Admission {
     /// What is admitted, in words: of many.
     what: &'static str,
-    places: usize,
+    permits: usize,
     queued_limit: usize,
     lines: Mutex<Lines>,
     /// How long extractions took lately, in milliseconds.
@@ -27,9 +27,9 @@ pub(crate) struct Admission {
     tracker: TaskTracker,
 }
 
-/// A running extraction's place; dropping it lets the next one in.
+/// A running extraction's permit; dropping it lets the next one in.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Permit {
     admission: Arc<Admission>,
     tenant: String,
     since: Instant,
@@ -37,16 +37,16 @@ pub(crate) struct Place {
 }
 
 impl Admission {
-    /// `places` for `what` (extractions) with `queued_limit` waiting for them. Whoever holds a place is counted in `tracker`.
+    /// `permits` for `what` (extractions) with `queued_limit` waiting for them. Whoever holds a permit is counted in `tracker`.
     pub(crate) fn new(
         what: &'static str,
-        places: usize,
+        permits: usize,
         queued_limit: usize,
         tracker: TaskTracker,
     ) -> Arc<Self> {
         Arc::new(Self {
             what,
-            places,
+            permits,
             queued_limit,
             lines: Mutex::default(),
             lately: AtomicU64::new(1000),
@@ -54,11 +54,11 @@ impl Admission {
         })
     }
 
-    /// Waits for a place, of which the tenant may have as many as it is allowed.
+    /// Waits for a permit, of which the tenant may have as many as it is allowed.
     ///
     /// # Errors
     /// [`Refusal::Busy`] when the tenant's queue or the host's is full, [`Refusal::Stopping`] when the host shuts down.
-    pub(crate) async fn enter(self: &Arc<Self>, tenant: &str, allowed: Standing) -> Result<Place, Refusal> {
+    pub(crate) async fn enter(self: &Arc<Self>, tenant: &str, allowed: Standing) -> Result<Permit, Refusal> {
         let (id, coming) = self.stand(tenant, allowed)?;
         let _leave = Leave {
             admission: self,
@@ -69,7 +69,7 @@ impl Admission {
         coming.await.map_err(|_| Refusal::Stopping)
     }
 
-    /// Lets nobody in any more, the queue included. Whoever has a place keeps it.
+    /// Lets nobody in any more, the queue included. Whoever has a permit keeps it.
     pub(crate) fn stop(&self) {
         let waiting = {
             let mut lines = self.lines();
@@ -93,7 +93,7 @@ impl Admission {
         self.lines().running
     }
 
-    /// How many have ever asked for a place.
+    /// How many have ever asked for a permit.
     pub(crate) fn asked(&self) -> u64 {
         self.lines().next
     }
@@ -114,13 +114,13 @@ impl Admission {
     }
 
     /// Joins the tenant's line.
-    fn stand(&self, tenant: &str, allowed: Standing) -> Result<(u64, oneshot::Receiver<Place>), Refusal> {
+    fn stand(&self, tenant: &str, allowed: Standing) -> Result<(u64, oneshot::Receiver<Permit>), Refusal> {
         let mut lines = self.lines();
         if lines.stopped {
             return Err(Refusal::Stopping);
         }
         let now = lines.tenants.get(tenant).map(Line::standing).unwrap_or_default();
-        let waits = lines.running >= self.places || now.running >= allowed.running;
+        let waits = lines.running >= self.permits || now.running >= allowed.running;
         if waits && now.queued >= allowed.queued {
             return Err(self.own_full(tenant, now));
         }
@@ -130,30 +130,30 @@ impl Admission {
         let newcomer = lines.newcomer();
         lines.next += 1;
         lines.queued += 1;
-        let (id, (place, coming)) = (lines.next, oneshot::channel());
+        let (id, (permit, coming)) = (lines.next, oneshot::channel());
         let line = lines.tenants.entry(tenant.to_owned()).or_insert(newcomer);
         line.allowed = allowed.running;
-        line.waiting.push_back(Waiter { id, place });
+        line.waiting.push_back(Waiter { id, permit });
         Ok((id, coming))
     }
 
-    /// Gives out all places that can be.
+    /// Gives out all permits that can be.
     fn let_in(self: &Arc<Self>) {
         let mut lost = Vec::new();
         let mut lines = self.lines();
-        while lines.running < self.places
+        while lines.running < self.permits
             && let Some((tenant, waiter)) = lines.first()
         {
-            let place = Place {
+            let permit = Permit {
                 admission: Arc::clone(self),
                 tenant,
                 since: Instant::now(),
                 _token: self.tracker.token(),
             };
-            lost.extend(waiter.place.send(place).err());
+            lost.extend(waiter.permit.send(permit).err());
         }
         drop(lines);
-        // Whoever left while the place was on its way gives it back, for which it needs the lock.
+        // Whoever left while the permit was on its way gives it back, for which it needs the lock.
         drop(lost);
     }
 
@@ -211,7 +211,7 @@ impl Admission {
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         let took = self.since.elapsed();
         self.admission.took(took);
@@ -244,7 +244,7 @@ impl Drop for Leave<'_> {
 impl std::fmt::Debug for Admission {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Admission")
-            .field("places", &self.places)
+            .field("permits", &self.permits)
             .finish_non_exhaustive()
     }
 }
@@ -260,7 +260,7 @@ mod tests {
     };
 
     #[tokio::test]
-    async fn places_then_queue_then_busy_and_places_come_free_in_order() {
+    async fn permits_then_queue_then_busy_and_permits_come_free_in_order() {
         let admission = Admission::new("extractions", 1, 1, TaskTracker::new());
         let first = admission.enter("a", MUCH).await.unwrap();
         let mut second = Box::pin(admission.enter("a", MUCH));
@@ -291,7 +291,7 @@ mod tests {
         let mut third = Box::pin(admission.enter("b", MUCH));
         assert!(poll!(&mut third).is_pending());
         drop(first);
-        // The place is on its way to somebody who leaves.
+        // The permit is on its way to somebody who leaves.
         drop(third);
         assert_eq!((admission.running(), admission.queued()), (0, 0));
     }
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_free_place_goes_to_who_has_the_fewest_and_then_to_who_used_the_least() {
+    async fn a_free_permit_goes_to_who_has_the_fewest_and_then_to_who_used_the_least() {
         let admission = Admission::new("extractions", 2, 10, TaskTracker::new());
         let (one, two) = (
             admission.enter("a", MUCH).await.unwrap(),
@@ -324,7 +324,7 @@ mod tests {
         drop(one);
         let other = other.await.unwrap();
         assert!(poll!(&mut more).is_pending());
-        // Both have one place now; a has used its two for a while.
+        // Both have one permit now; a has used its two for a while.
         let mut again = Box::pin(admission.enter("b", MUCH));
         assert!(poll!(&mut again).is_pending());
         let (a, b) = (admission.standings()["a"], admission.standings()["b"]);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_everybody_has_one_place_nobody_waits_for_another() {
+    async fn where_everybody_has_one_permit_nobody_waits_for_another() {
         let lines = Admission::new("profiles", usize::MAX, 10, TaskTracker::new());
         let one = Standing { running: 1, ..MUCH };
         let first = lines.enter("greedy", one).await.unwrap();

@@ -1,6 +1,6 @@
-//! Who has places and who waits for one, and who is next.
+//! Who has permits and who waits for one, and who is next.
 
-use super::admission::Place;
+use super::admission::Permit;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -25,7 +25,7 @@ pub(super) struct Line {
 
 pub(super) struct Waiter {
     pub(super) id: u64,
-    pub(super) place: oneshot::Sender<Place>,
+    pub(super) permit: oneshot::Sender<Permit>,
 }
 
 /// How many extractions of a tenant run and wait, or may.
