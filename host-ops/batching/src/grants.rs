@@ -1,4 +1,8 @@
+use crate::waiters::Policy;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What every grant looks like.
@@ -27,69 +31,14 @@ impl Default for GrantRules {
     }
 }
 
-/// An extraction that has samples left and could start another call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Waiting<'a> {
-    /// Which extraction; unique among those that wait.
-    pub extraction: u64,
-    /// Whose.
-    pub tenant: &'a str,
-    /// Samples not handed out yet; at 0 it is passed over.
+/// Samples that a call may hold, until a deadline.
+#[derive(Debug)]
+pub struct Granted {
+    /// How many; at least 1.
     pub samples: usize,
-    /// Since when it waits for this grant.
-    pub since: Instant,
-}
-
-/// A tenant whose calls hold samples.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Holder<'a> {
-    /// Who.
-    pub tenant: &'a str,
-    /// Samples its calls hold now.
-    pub samples: usize,
-    /// The most they have held at once since they last held none: what it makes use of, and may ask for again.
-    pub most: usize,
-}
-
-/// What may be granted on this host, and what is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Budget<'a> {
-    /// Samples that calls may hold at the same time, all tenants together.
-    pub samples: usize,
-    /// Who holds samples now. A tenant that is not listed holds none.
-    pub held: &'a [Holder<'a>],
-}
-
-impl Budget<'_> {
-    fn held_in_all(&self) -> usize {
-        self.held
-            .iter()
-            .fold(0, |sum, holder| sum.saturating_add(holder.samples))
-    }
-
-    fn held_by(&self, tenant: &str) -> usize {
-        self.held
-            .iter()
-            .filter(|holder| holder.tenant == tenant)
-            .map(|holder| holder.samples)
-            .sum()
-    }
-}
-
-/// What to do now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision {
-    /// Call the guest of this extraction with its next samples.
-    Grant {
-        /// Which extraction.
-        extraction: u64,
-        /// How many samples; at least 1.
-        samples: usize,
-        /// When the host takes the grant back.
-        until: Instant,
-    },
-    /// Nothing, until an extraction arrives or a call gives its grant back.
-    Wait,
+    /// When the host takes them back.
+    pub until: Instant,
+    tenant: Arc<str>,
 }
 
 /// Decides who gets samples next, and how many.
@@ -98,64 +47,86 @@ pub enum Decision {
 /// for much cannot keep out one that asks for little; within a tenant, and between equals, who waits longest. A tenant alone
 /// may hold all; beside others none gets more than its share by max-min fairness, so that one whose calls take long does not
 /// collect what others give back between two of theirs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug)]
 pub struct Grants {
     rules: GrantRules,
+    /// Samples that calls may hold at the same time, all tenants together.
+    budget: usize,
+    /// Extractions that could start another call.
+    pub(crate) waiting: BTreeMap<u64, Asking>,
+    /// Tenants whose calls hold samples.
+    held: BTreeMap<Arc<str>, Holding>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Asking {
+    tenant: Arc<str>,
+    /// Not handed out yet.
+    samples: usize,
+}
+
+#[derive(Debug, Default)]
+struct Holding {
+    samples: usize,
+    /// The most at once since it last held none: what it makes use of, and may ask for again.
+    most: usize,
 }
 
 impl Grants {
-    /// Grants by these rules.
-    pub fn new(rules: GrantRules) -> Self {
-        Self { rules }
+    /// Grants by these rules, of `budget` samples on this host. A grant that is larger than the whole budget is cut to it, so that
+    /// everybody gets on; otherwise a grant waits until it fits whole.
+    pub fn new(rules: GrantRules, budget: usize) -> Self {
+        Self {
+            rules,
+            budget,
+            waiting: BTreeMap::new(),
+            held: BTreeMap::new(),
+        }
     }
 
-    /// The decision for this moment. A grant that is larger than the whole budget is cut to it, so that everybody gets
-    /// on; otherwise a grant waits until it fits whole.
-    pub fn next(&self, now: Instant, waiting: &[Waiting<'_>], budget: &Budget<'_>) -> Decision {
-        let first = waiting
+    pub(crate) fn held_by(&self, tenant: &str) -> usize {
+        self.held.get(tenant).map_or(0, |holding| holding.samples)
+    }
+
+    /// Who is next, and with how many samples.
+    fn choose(&self) -> Option<(u64, usize)> {
+        let ranked = self
+            .waiting
             .iter()
-            .filter(|candidate| candidate.samples > 0)
-            .min_by_key(|candidate| {
-                (
-                    budget.held_by(candidate.tenant),
-                    candidate.since,
-                    candidate.extraction,
-                )
-            });
-        let Some(first) = first else { return Decision::Wait };
-        if budget.held_by(first.tenant) >= self.share(waiting, budget) {
-            return Decision::Wait;
+            .map(|(id, asking)| (self.held_by(&asking.tenant), *id, asking));
+        let (held, id, first) = ranked.min_by_key(|(held, id, _)| (*held, *id))?;
+        if held >= self.share() {
+            return None;
         }
-        let limit = budget.samples.max(1);
-        let samples = first.samples.min(self.rules.samples.max(1)).min(limit);
-        if samples > limit.saturating_sub(budget.held_in_all()) {
-            return Decision::Wait;
-        }
-        Decision::Grant {
-            extraction: first.extraction,
-            samples,
-            until: now + self.rules.hold,
-        }
+        let limit = self.budget.max(1);
+        let samples = self.grant(first).min(limit);
+        let in_all = self.held.values().map(|holding| holding.samples).sum();
+        (samples <= limit.saturating_sub(in_all)).then_some((id, samples))
+    }
+
+    /// What an extraction gets where there is room.
+    fn grant(&self, asking: &Asking) -> usize {
+        asking.samples.min(self.rules.samples.max(1))
     }
 
     /// How much a tenant may hold before it gets no more: the budget split evenly, where what some do not want is split among
     /// the others. Everybody wants what it holds or has held, and what it waits for. At least 1.
-    fn share(&self, waiting: &[Waiting<'_>], budget: &Budget<'_>) -> usize {
+    fn share(&self) -> usize {
         let mut wants: BTreeMap<&str, usize> = BTreeMap::new();
-        for holder in budget.held {
-            wants.insert(holder.tenant, holder.samples);
+        for (tenant, holding) in &self.held {
+            wants.insert(tenant, holding.samples);
         }
-        for asking in waiting {
-            let want = wants.entry(asking.tenant).or_default();
-            *want = want.saturating_add(asking.samples.min(self.rules.samples.max(1)));
+        for asking in self.waiting.values() {
+            let want = wants.entry(&asking.tenant).or_default();
+            *want = want.saturating_add(self.grant(asking));
         }
-        for holder in budget.held {
-            let want = wants.entry(holder.tenant).or_default();
-            *want = holder.most.max(*want);
+        for (tenant, holding) in &self.held {
+            let want = wants.entry(tenant).or_default();
+            *want = holding.most.max(*want);
         }
         let mut wants: Vec<usize> = wants.into_values().collect();
         wants.sort_unstable();
-        let (mut left, mut sharers) = (budget.samples, wants.len());
+        let (mut left, mut sharers) = (self.budget, wants.len());
         for want in wants {
             let even = left / sharers;
             if want > even {
@@ -164,7 +135,50 @@ impl Grants {
             left -= want;
             sharers -= 1;
         }
-        budget.samples.max(1)
+        self.budget.max(1)
+    }
+}
+
+impl Policy for Grants {
+    /// Samples that an extraction has left; at least 1.
+    type Request = NonZeroUsize;
+    type Share = Granted;
+    type Refused = Infallible;
+
+    fn ask(&mut self, id: u64, tenant: &str, samples: NonZeroUsize) -> Result<(), Infallible> {
+        let asking = Asking {
+            tenant: Arc::from(tenant),
+            samples: samples.get(),
+        };
+        self.waiting.insert(id, asking);
+        Ok(())
+    }
+
+    fn next(&mut self, now: Instant) -> Option<(u64, Granted)> {
+        let (id, samples) = self.choose()?;
+        let Asking { tenant, .. } = self.waiting.remove(&id)?;
+        let holding = self.held.entry(Arc::clone(&tenant)).or_default();
+        holding.samples += samples;
+        holding.most = holding.most.max(holding.samples);
+        let granted = Granted {
+            samples,
+            until: now + self.rules.hold,
+            tenant,
+        };
+        Some((id, granted))
+    }
+
+    fn leave(&mut self, id: u64) {
+        self.waiting.remove(&id);
+    }
+
+    fn give_back(&mut self, granted: &Granted, _time: Duration) {
+        if let Some(holding) = self.held.get_mut(&granted.tenant) {
+            holding.samples = holding.samples.saturating_sub(granted.samples);
+            if holding.samples == 0 {
+                self.held.remove(&granted.tenant);
+            }
+        }
     }
 }
 
@@ -174,166 +188,79 @@ mod tests {
 
     const HOLD: Duration = Duration::from_secs(7);
 
-    fn grants(samples: usize) -> Grants {
-        Grants::new(GrantRules { samples, hold: HOLD })
+    /// Grants of 16 samples where the tenants hold so many.
+    fn grants(budget: usize, held: &[(&str, usize)]) -> Grants {
+        of(16, budget, held)
     }
 
-    fn waiting(extraction: u64, tenant: &str, samples: usize, since: Instant) -> Waiting<'_> {
-        Waiting {
-            extraction,
-            tenant,
-            samples,
-            since,
+    fn of(samples: usize, budget: usize, held: &[(&str, usize)]) -> Grants {
+        let mut grants = Grants::new(GrantRules { samples, hold: HOLD }, budget);
+        for (tenant, samples) in held {
+            holds(&mut grants, tenant, *samples, *samples);
         }
+        grants
     }
 
-    fn holds(tenant: &str, samples: usize) -> Holder<'_> {
-        Holder {
-            tenant,
-            samples,
-            most: samples,
-        }
+    fn holds(grants: &mut Grants, tenant: &str, samples: usize, most: usize) {
+        grants.held.insert(Arc::from(tenant), Holding { samples, most });
     }
 
-    fn granted(decision: Decision) -> Option<(u64, usize)> {
-        match decision {
-            Decision::Grant {
-                extraction, samples, ..
-            } => Some((extraction, samples)),
-            Decision::Wait => None,
+    /// What the first grant is where these ask, as (extraction, tenant, samples).
+    fn granted(mut grants: Grants, asking: &[(u64, &str, usize)]) -> Option<(u64, usize)> {
+        for (id, tenant, samples) in asking {
+            let Ok(()) = grants.ask(*id, tenant, NonZeroUsize::new(*samples).unwrap());
         }
+        let (id, granted) = grants.next(Instant::now())?;
+        Some((id, granted.samples))
     }
 
     #[test]
     fn a_grant_is_fixed_but_for_the_rest() {
         let now = Instant::now();
-        let budget = Budget {
-            samples: 64,
-            held: &[],
-        };
-        let decision = grants(16).next(now, &[waiting(1, "a", 100, now)], &budget);
-        assert_eq!(
-            decision,
-            Decision::Grant {
-                extraction: 1,
-                samples: 16,
-                until: now + HOLD
-            }
-        );
-        assert_eq!(
-            granted(grants(16).next(now, &[waiting(1, "a", 5, now)], &budget)),
-            Some((1, 5))
-        );
-        assert_eq!(
-            granted(grants(16).next(now, &[waiting(1, "a", 0, now)], &budget)),
-            None
-        );
-        assert_eq!(granted(grants(16).next(now, &[], &budget)), None);
+        let mut fixed = grants(64, &[]);
+        let Ok(()) = fixed.ask(1, "a", NonZeroUsize::new(100).unwrap());
+        let (id, first) = fixed.next(now).unwrap();
+        assert_eq!((id, first.samples, first.until), (1, 16, now + HOLD));
+        assert_eq!(granted(grants(64, &[]), &[(1, "a", 5)]), Some((1, 5)));
+        assert_eq!(granted(grants(64, &[]), &[]), None);
     }
 
     #[test]
     fn nothing_is_granted_beyond_the_budget() {
-        let now = Instant::now();
-        let asking = [waiting(1, "a", 100, now)];
-        let held = [holds("b", 20), holds("a", 30)];
-        assert_eq!(
-            granted(grants(16).next(
-                now,
-                &asking,
-                &Budget {
-                    samples: 64,
-                    held: &held
-                }
-            )),
-            None
-        );
-        assert_eq!(
-            granted(grants(16).next(
-                now,
-                &asking,
-                &Budget {
-                    samples: 66,
-                    held: &held
-                }
-            )),
-            Some((1, 16))
-        );
+        let (held, asking) = ([("b", 20), ("a", 30)], [(1, "a", 100)]);
+        assert_eq!(granted(grants(64, &held), &asking), None);
+        assert_eq!(granted(grants(66, &held), &asking), Some((1, 16)));
     }
 
     #[test]
     fn a_budget_below_one_grant_still_lets_everybody_get_on() {
-        let now = Instant::now();
-        let asking = [waiting(1, "a", 100, now)];
-        assert_eq!(
-            granted(grants(16).next(
-                now,
-                &asking,
-                &Budget {
-                    samples: 4,
-                    held: &[]
-                }
-            )),
-            Some((1, 4))
-        );
-        assert_eq!(
-            granted(grants(0).next(
-                now,
-                &asking,
-                &Budget {
-                    samples: 0,
-                    held: &[]
-                }
-            )),
-            Some((1, 1))
-        );
-        assert_eq!(
-            granted(grants(16).next(
-                now,
-                &asking,
-                &Budget {
-                    samples: 4,
-                    held: &[holds("a", 4)]
-                }
-            )),
-            None
-        );
+        let asking = [(1, "a", 100)];
+        assert_eq!(granted(grants(4, &[]), &asking), Some((1, 4)));
+        assert_eq!(granted(of(0, 0, &[]), &asking), Some((1, 1)));
+        assert_eq!(granted(grants(4, &[("a", 4)]), &asking), None);
     }
 
     #[test]
     fn who_holds_least_comes_first_then_who_waits_longest() {
-        let earlier = Instant::now();
-        let now = earlier + Duration::from_secs(1);
-        let asking = [
-            waiting(1, "greedy", 100, earlier),
-            waiting(3, "small", 9, now),
-            waiting(2, "small", 9, earlier),
-        ];
-        let budget = Budget {
-            samples: 64,
-            held: &[holds("greedy", 16)],
-        };
-        assert_eq!(granted(grants(16).next(now, &asking, &budget)), Some((2, 9)));
-        let none = Budget {
-            samples: 64,
-            held: &[],
-        };
-        assert_eq!(granted(grants(16).next(now, &asking, &none)), Some((1, 16)));
+        let asking = [(1, "greedy", 100), (3, "small", 9), (2, "small", 9)];
+        assert_eq!(granted(grants(64, &[("greedy", 16)]), &asking), Some((2, 9)));
+        assert_eq!(granted(grants(64, &[]), &asking), Some((1, 16)));
     }
 
     /// What is decided of 64 samples for a greedy tenant that waits with two extractions, beside these.
-    fn beside(greedy: usize, others: &[Holder<'_>], asking: &[Waiting<'_>]) -> Option<(u64, usize)> {
-        let now = Instant::now();
-        let held: Vec<Holder<'_>> = others.iter().copied().chain([holds("greedy", greedy)]).collect();
-        let mut waits = vec![waiting(1, "greedy", 100, now), waiting(2, "greedy", 100, now)];
-        waits.extend(asking);
-        granted(grants(16).next(
-            now,
-            &waits,
-            &Budget {
-                samples: 64,
-                held: &held,
-            },
-        ))
+    fn beside(
+        greedy: usize,
+        others: &[(&str, usize, usize)],
+        asking: &[(u64, &str, usize)],
+    ) -> Option<(u64, usize)> {
+        let mut grants = grants(64, &[("greedy", greedy)]);
+        for (tenant, samples, most) in others {
+            holds(&mut grants, tenant, *samples, *most);
+        }
+        granted(
+            grants,
+            &[&[(1, "greedy", 100), (2, "greedy", 100)], asking].concat(),
+        )
     }
 
     #[test]
@@ -345,28 +272,26 @@ mod tests {
 
     #[test]
     fn beside_others_it_gets_its_share_and_what_they_do_not_want() {
-        assert_eq!(beside(16, &[holds("b", 32)], &[]), Some((1, 16)));
-        assert_eq!(beside(32, &[holds("b", 16)], &[]), Some((1, 16)));
-        assert_eq!(beside(48, &[holds("b", 3)], &[]), None, "13 are left");
+        assert_eq!(beside(16, &[("b", 32, 32)], &[]), Some((1, 16)));
+        assert_eq!(beside(32, &[("b", 16, 16)], &[]), Some((1, 16)));
+        assert_eq!(beside(48, &[("b", 3, 3)], &[]), None, "13 are left");
         // What b gave back, it may ask for again.
-        let back = Holder {
-            most: 32,
-            ..holds("b", 16)
-        };
-        assert_eq!(beside(16, &[back], &[]), Some((1, 16)));
-        assert_eq!(beside(32, &[back], &[]), None);
+        assert_eq!(beside(16, &[("b", 16, 32)], &[]), Some((1, 16)));
+        assert_eq!(beside(32, &[("b", 16, 32)], &[]), None);
         // Between three it is 21 each, and nothing is left over because grants are of 16.
-        let [b, c] = [holds("b", 8), holds("c", 8)].map(|holder| Holder { most: 32, ..holder });
-        assert_eq!(beside(16, &[b, c], &[]), Some((1, 16)));
-        assert_eq!(beside(32, &[b, c], &[]), None);
+        let both = [("b", 8, 32), ("c", 8, 32)];
+        assert_eq!(beside(16, &both, &[]), Some((1, 16)));
+        assert_eq!(beside(32, &both, &[]), None);
     }
 
     #[test]
     fn who_has_nothing_yet_gets_something_however_many_there_are() {
-        let now = Instant::now();
         let names: Vec<String> = (0..100).map(|number| number.to_string()).collect();
-        let waits: Vec<Waiting<'_>> = names.iter().map(|name| waiting(7, name, 100, now)).collect();
-        assert_eq!(beside(16, &[], &waits), Some((7, 16)));
-        assert_eq!(beside(64, &[], &waits), None);
+        let asking: Vec<_> = (7..)
+            .zip(&names)
+            .map(|(id, name)| (id, name.as_str(), 100))
+            .collect();
+        assert_eq!(beside(16, &[], &asking), Some((7, 16)));
+        assert_eq!(beside(64, &[], &asking), None);
     }
 }

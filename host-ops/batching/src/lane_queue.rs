@@ -1,4 +1,4 @@
-use crate::Turns;
+use crate::turns::Turns;
 use std::sync::Arc;
 use std::time::Duration;
 

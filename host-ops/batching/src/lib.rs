@@ -1,20 +1,26 @@
-//! How many samples a guest's next call gets, and whose turn it is on threads that tenants share: pure
-//! decisions, without a clock, a lock or a wait inside. Whoever asks does the waiting, threads by [`TurnQueue`].
+//! Who is next where tenants share something, and the waiting until it is their turn. Deciding is pure, without a clock, a lock or a
+//! wait inside; waiting knows nothing of who is first. `docs/waiting.md` says how the two go together.
 //!
-//! - [`Grants`]: which waiting extraction gets samples now, and how many
-//! - [`Turns`]: of all tenants with something ready, the one that has used the least time
-//! - [`TurnQueue`]: such turns as threads wait for
-//! - [`LaneQueue`]: work for the lanes, in such turns, bounded
+//! - [`TurnGate`]: permits for long work, in turns between tenants
+//! - [`TurnPool`]: threads that work in such turns
+//! - [`GrantDesk`]: where extractions wait for samples, as [`Grants`] decides
+//! - [`Waiters`]: how those of a gate and a desk wait, whatever [`Policy`] decides
+//! - [`LaneQueue`]: work for the lanes, in turns, bounded
 //! - [`Backoff`]: how long to wait before trying again
 
 mod backoff;
+mod grant_desk;
 mod grants;
 mod lane_queue;
-mod turn_queue;
+mod turn_gate;
+mod turn_pool;
 mod turns;
+mod waiters;
 
 pub use backoff::{Backoff, doubled};
-pub use grants::{Budget, Decision, GrantRules, Grants, Holder, Waiting};
+pub use grant_desk::{Grant, GrantDesk};
+pub use grants::{GrantRules, Granted, Grants};
 pub use lane_queue::{LaneQueue, QueueFull, QueueLimits};
-pub use turn_queue::TurnQueue;
-pub use turns::Turns;
+pub use turn_gate::{EnterError, GateTurns, Permit, Share, Standing, TurnGate};
+pub use turn_pool::TurnPool;
+pub use waiters::{Held, Policy, Waiters, Waiting};

@@ -9,25 +9,26 @@ use std::time::Duration;
 /// stands: it is next, and owes and is owed nothing for the time before. A tenant is known here only while it has something
 /// ready or running, or has used more than others, so strangers cannot make this grow by inventing names.
 #[derive(Debug)]
-pub struct Turns<T> {
-    tenants: BTreeMap<Arc<str>, Tenant<T>>,
+pub(crate) struct Turns<T> {
+    tenants: BTreeMap<Arc<str>, Account<T>>,
     /// The least time that an active tenant has used; never goes back.
     floor: Duration,
     guess: Duration,
     begun: u64,
 }
 
+/// What is known of one tenant.
 #[derive(Debug)]
-struct Tenant<T> {
-    used: Duration,
+pub(crate) struct Account<T> {
+    pub(crate) used: Duration,
     /// Which of all turns was its last; 0 before its first.
-    last: u64,
-    ready: VecDeque<T>,
-    running: usize,
+    pub(crate) last: u64,
+    pub(crate) ready: VecDeque<T>,
+    pub(crate) running: usize,
 }
 
-impl<T> Tenant<T> {
-    fn is_active(&self) -> bool {
+impl<T> Account<T> {
+    pub(crate) fn is_active(&self) -> bool {
         self.running > 0 || !self.ready.is_empty()
     }
 }
@@ -35,7 +36,7 @@ impl<T> Tenant<T> {
 impl<T> Turns<T> {
     /// Nothing is ready. `guess` is what a turn is taken to last until that is known: where several run at once, those that
     /// have not ended count as well.
-    pub fn new(guess: Duration) -> Self {
+    pub(crate) fn new(guess: Duration) -> Self {
         Self {
             tenants: BTreeMap::new(),
             floor: Duration::ZERO,
@@ -45,7 +46,7 @@ impl<T> Turns<T> {
     }
 
     /// Something of this tenant's is ready.
-    pub fn push(&mut self, tenant: &str, thing: T) {
+    pub(crate) fn push(&mut self, tenant: &str, thing: T) {
         if let Some(known) = self.tenants.get_mut(tenant) {
             if !known.is_active() {
                 known.used = known.used.max(self.floor);
@@ -53,7 +54,7 @@ impl<T> Turns<T> {
             known.ready.push_back(thing);
             return;
         }
-        let newcomer = Tenant {
+        let newcomer = Account {
             used: self.floor,
             last: 0,
             ready: VecDeque::from([thing]),
@@ -63,27 +64,31 @@ impl<T> Turns<T> {
     }
 
     /// Begins the next turn: what is to run, and whose it is. [`Self::ran`] must follow.
-    pub fn begin(&mut self) -> Option<(Arc<str>, T)> {
-        self.begin_below(usize::MAX)
+    pub(crate) fn begin(&mut self) -> Option<(Arc<str>, T)> {
+        self.begin_by(|account| Some((account.used, account.last)))
     }
 
-    /// As [`Self::begin`], of the tenants that have fewer than `most` turns running.
-    pub fn begin_below(&mut self, most: usize) -> Option<(Arc<str>, T)> {
+    /// As [`Self::begin`], but of the tenant that `rank` puts first; those without a rank are passed over.
+    pub(crate) fn begin_by<K: Ord>(
+        &mut self,
+        rank: impl Fn(&Account<T>) -> Option<K>,
+    ) -> Option<(Arc<str>, T)> {
         let ready = self
             .tenants
             .iter_mut()
-            .filter(|(_, tenant)| !tenant.ready.is_empty() && tenant.running < most);
-        let (name, tenant) = ready.min_by_key(|(_, tenant)| (tenant.used, tenant.last))?;
-        let thing = tenant.ready.pop_front()?;
+            .filter(|(_, account)| !account.ready.is_empty());
+        let ranked = ready.filter_map(|(name, account)| Some((rank(account)?, name, account)));
+        let (_, name, account) = ranked.min_by(|(one, ..), (other, ..)| one.cmp(other))?;
+        let thing = account.ready.pop_front()?;
         self.begun += 1;
-        tenant.last = self.begun;
-        tenant.running += 1;
-        tenant.used = tenant.used.saturating_add(self.guess);
+        account.last = self.begun;
+        account.running += 1;
+        account.used = account.used.saturating_add(self.guess);
         Some((Arc::clone(name), thing))
     }
 
     /// A turn of this tenant's is over and took `time`.
-    pub fn ran(&mut self, tenant: &str, time: Duration) {
+    pub(crate) fn ran(&mut self, tenant: &str, time: Duration) {
         if let Some(tenant) = self.tenants.get_mut(tenant) {
             tenant.running = tenant.running.saturating_sub(1);
             tenant.used = tenant.used.saturating_sub(self.guess).saturating_add(time);
@@ -92,7 +97,7 @@ impl<T> Turns<T> {
     }
 
     /// Takes out the first thing that `condition` holds for: no turn of it will come.
-    pub fn remove(&mut self, condition: impl Fn(&T) -> bool) -> Option<T> {
+    pub(crate) fn remove(&mut self, condition: impl Fn(&T) -> bool) -> Option<T> {
         let removed = self.tenants.values_mut().find_map(|tenant| {
             let position = tenant.ready.iter().position(&condition)?;
             tenant.ready.remove(position)
@@ -102,12 +107,22 @@ impl<T> Turns<T> {
     }
 
     /// Everything that is ready, tenant by tenant.
-    pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.tenants.values().flat_map(|tenant| &tenant.ready)
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.tenants.values().flat_map(|account| &account.ready)
+    }
+
+    /// What is known of a tenant, if anything is.
+    pub(crate) fn account(&self, tenant: &str) -> Option<&Account<T>> {
+        self.tenants.get(tenant)
+    }
+
+    /// Every tenant of which anything is known.
+    pub(crate) fn accounts(&self) -> impl Iterator<Item = (&Arc<str>, &Account<T>)> {
+        self.tenants.iter()
     }
 
     /// Takes out everything that is ready, tenant by tenant.
-    pub fn drain(&mut self) -> Vec<T> {
+    pub(crate) fn drain(&mut self) -> Vec<T> {
         let ready = self
             .tenants
             .values_mut()
@@ -220,13 +235,17 @@ mod tests {
     #[test]
     fn who_has_enough_running_is_passed_over() {
         let mut turns = Turns::new(MILLI);
+        let below_two = |turns: &mut Turns<u32>| {
+            let begun = turns.begin_by(|account| (account.running < 2).then_some(account.used));
+            begun.map(|(name, _)| name.to_string())
+        };
         (0..3).for_each(|_| turns.push("a", 1));
-        assert!(turns.begin_below(2).is_some() && turns.begin_below(2).is_some());
-        assert!(turns.begin_below(2).is_none());
+        assert!(below_two(&mut turns).is_some() && below_two(&mut turns).is_some());
+        assert!(below_two(&mut turns).is_none());
         turns.push("b", 1);
-        assert_eq!(&*turns.begin_below(2).unwrap().0, "b");
+        assert_eq!(below_two(&mut turns).unwrap(), "b");
         turns.ran("a", MILLI);
-        assert_eq!(&*turns.begin_below(2).unwrap().0, "a");
+        assert_eq!(below_two(&mut turns).unwrap(), "a");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 use crate::ImageError;
-use frostline_batching::TurnQueue;
+use frostline_batching::TurnPool;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, oneshot};
 
@@ -21,15 +21,20 @@ pub struct DecodePool {
     threads: Arc<Threads>,
     tenant: Arc<str>,
     /// The tenant's: one permit per thread and one more to have waiting, so the queue holds no more than that of anybody's.
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
 }
 
 /// There until the last handle is dropped.
 struct Threads {
-    queue: Arc<TurnQueue<Work>>,
-    count: usize,
+    pool: TurnPool<Work>,
     /// Of tenants that have a handle.
-    places: Mutex<BTreeMap<Arc<str>, Weak<Semaphore>>>,
+    permits: Mutex<BTreeMap<Arc<str>, Weak<Semaphore>>>,
+}
+
+/// Takes work back that nobody waits for any more.
+struct TakeBack<'a> {
+    pool: &'a TurnPool<Work>,
+    work: u64,
 }
 
 impl DecodePool {
@@ -38,18 +43,13 @@ impl DecodePool {
     /// # Errors
     /// The operating system's own when it gives no thread.
     pub fn start(threads: usize) -> std::io::Result<Self> {
-        let started = Arc::new(Threads {
-            queue: Arc::new(TurnQueue::new(TURN)),
-            count: threads.max(1),
-            places: Mutex::default(),
-        });
-        for number in 0..started.count {
-            let queue = Arc::clone(&started.queue);
-            std::thread::Builder::new()
-                .name(format!("decode-{number}"))
-                .spawn(move || serve(&queue))?;
-        }
-        Ok(Self::of(started, ""))
+        let since = Instant::now();
+        let clock = move || since.elapsed();
+        let started = Threads {
+            pool: TurnPool::start("decode", threads, TURN, clock, |work: Work| work())?,
+            permits: Mutex::default(),
+        };
+        Ok(Self::of(Arc::new(started), ""))
     }
 
     /// The same threads on a tenant's behalf: what they do for it takes turns with what they do for others.
@@ -60,7 +60,7 @@ impl DecodePool {
     fn of(threads: Arc<Threads>, tenant: &str) -> Self {
         let tenant = Arc::from(tenant);
         Self {
-            places: threads.places(&tenant),
+            permits: threads.permits(&tenant),
             threads,
             tenant,
         }
@@ -68,7 +68,7 @@ impl DecodePool {
 
     /// How many threads decode.
     pub fn threads(&self) -> usize {
-        self.threads.count
+        self.threads.pool.threads()
     }
 
     /// Runs `work` on a decoding thread and returns its result. Dropping the future before a thread took the work up means it
@@ -81,47 +81,42 @@ impl DecodePool {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ImageError> {
         let closed = |_| ImageError::PoolClosed;
-        let place = Arc::clone(&self.places).acquire_owned().await.map_err(closed)?;
+        let permit = Arc::clone(&self.permits).acquire_owned().await.map_err(closed)?;
         let (answer, result) = oneshot::channel();
         let work = Box::new(move || {
-            let _place = place;
-            if !answer.is_closed() {
-                // Nobody waits any more when this fails.
-                let _ = answer.send(work());
-            }
+            let _permit = permit;
+            // Nobody waits any more when this fails.
+            let _ = answer.send(work());
         });
-        self.threads.queue.push(&self.tenant, work);
-        result.await.map_err(|_| ImageError::PoolClosed)
+        let pool = &self.threads.pool;
+        let take_back = TakeBack {
+            pool,
+            work: pool.push(&self.tenant, work),
+        };
+        let result = result.await;
+        // A thread has taken it up.
+        std::mem::forget(take_back);
+        result.map_err(|_| ImageError::PoolClosed)
     }
 }
 
 impl Threads {
-    /// The tenant's places, which all of its handles share.
-    fn places(&self, tenant: &Arc<str>) -> Arc<Semaphore> {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = places.get(tenant).and_then(Weak::upgrade) {
+    /// The tenant's permits, which all of its handles share.
+    fn permits(&self, tenant: &Arc<str>) -> Arc<Semaphore> {
+        let mut permits = self.permits.lock();
+        if let Some(known) = permits.get(tenant).and_then(Weak::upgrade) {
             return known;
         }
-        places.retain(|_, others| others.strong_count() > 0);
-        let new = Arc::new(Semaphore::new(self.count * 2));
-        places.insert(Arc::clone(tenant), Arc::downgrade(&new));
+        permits.retain(|_, others| others.strong_count() > 0);
+        let new = Arc::new(Semaphore::new(self.pool.threads() * 2));
+        permits.insert(Arc::clone(tenant), Arc::downgrade(&new));
         new
     }
 }
 
-impl Drop for Threads {
+impl Drop for TakeBack<'_> {
     fn drop(&mut self) {
-        self.queue.close();
-    }
-}
-
-/// Does what there is to do until the queue is closed.
-fn serve(queue: &TurnQueue<Work>) {
-    while let Some((tenant, work)) = queue.next() {
-        let since = Instant::now();
-        // A panic costs its own answer, not the thread.
-        let _ = catch_unwind(AssertUnwindSafe(work));
-        queue.ran(&tenant, since.elapsed());
+        self.pool.remove(self.work);
     }
 }
 
@@ -145,17 +140,19 @@ mod tests {
     #[tokio::test]
     async fn work_nobody_waits_for_is_never_begun() {
         let pool = DecodePool::start(1).unwrap();
-        let (release, gate) = channel::<()>();
+        let ((release, gate), (at_work, taken_up)) = (channel::<()>(), channel());
         let begun = Arc::new(AtomicBool::new(false));
-        let busy = pool.run(move || gate.recv());
+        let busy = pool.run(move || at_work.send(()).map(|()| gate.recv()));
         let abandoned = {
             let (pool, begun) = (pool.clone(), Arc::clone(&begun));
             async move { pool.run(move || begun.store(true, Ordering::SeqCst)).await }
         };
         let (mut busy, mut abandoned) = (Box::pin(busy), Box::pin(abandoned));
         assert!(futures::poll!(&mut busy).is_pending());
+        taken_up.recv().unwrap();
         assert!(futures::poll!(&mut abandoned).is_pending());
         drop(abandoned);
+        assert_eq!(pool.threads.pool.waiting(), 0);
         release.send(()).unwrap();
         // The thread takes work in order: once the later one is done, the abandoned one was passed over.
         let (first, second) = join(busy, pool.run(|| ())).await;
@@ -189,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_tenant_has_more_in_the_queue_than_its_places() {
+    async fn no_tenant_has_more_in_the_queue_than_its_permits() {
         let pool = DecodePool::start(1).unwrap();
         let ((release, gate), (at_work, begun)) = (channel::<()>(), channel());
         let mut busy = Box::pin(pool.run(move || at_work.send(()).map(|()| gate.recv())));
@@ -202,15 +199,15 @@ mod tests {
                 .flat_map(|handle| (0..9).map(|_| handle.run(|| ()))),
         );
         assert!(futures::poll!(&mut waiting).is_pending());
-        assert_eq!(pool.threads.queue.waiting(), 4);
+        assert_eq!(pool.threads.pool.waiting(), 4);
         release.send(()).unwrap();
         let (first, rest) = join(busy, waiting).await;
         assert!(first.is_ok() && rest.iter().all(Result::is_ok));
         drop(handles);
-        // A thread gives a place back after its answer: once it has taken up something else, it has.
+        // A thread gives a permit back after its answer: once it has taken up something else, it has.
         let another = pool.for_tenant("c");
         another.run(|| ()).await.unwrap();
         let _newcomer = pool.for_tenant("d");
-        assert_eq!(pool.threads.places.lock().unwrap().len(), 3);
+        assert_eq!(pool.threads.permits.lock().len(), 3);
     }
 }

@@ -9,9 +9,8 @@ pub struct SandboxConfig {
     /// Threads that run guest code and nothing else. A guest mostly waits for the host's own work, so as many threads as
     /// cores let guests that do compute use the machine without starving each other.
     pub guest_threads: usize,
-    /// Guest calls that may run at once; further ones wait for a place, of which a tenant has at most as many as it leaves
-    /// free. Each place reserves address space (not memory)
-    /// for one linear memory, see [`Self::memory_reservation`].
+    /// Guest calls that may run at once; further ones wait for a permit, of which a tenant has at most as many as it leaves
+    /// free. Each reserves address space (not memory) for one linear memory, see [`Self::memory_reservation`].
     pub instances: u32,
     /// The most linear memory one instance may take, in bytes. 64 MiB is thirty times what the stock guest needs and
     /// holds a dozen decoded photos for a guest that preprocesses bytes itself; pixels loaded by the host do not count.
@@ -44,8 +43,8 @@ pub struct SandboxConfig {
     pub prepare_deadline: Duration,
     /// How long a guest may take to describe itself: it computes nothing, so this is generous.
     pub describe_deadline: Duration,
-    /// How long a call may wait for a place among [`Self::instances`].
-    pub place_deadline: Duration,
+    /// How long a call may wait for one of [`Self::instances`].
+    pub permit_deadline: Duration,
     /// A directory of this host's own for compiled guests, created when missing. Without it every start compiles anew.
     pub artefacts: Option<PathBuf>,
     /// The most bytes of compiled guests kept there; the least recently used go first. A compiled guest takes about four
@@ -70,7 +69,7 @@ impl Default for SandboxConfig {
             compiler_cpu_seconds: 45,
             prepare_deadline: Duration::from_secs(60),
             describe_deadline: Duration::from_secs(5),
-            place_deadline: Duration::from_secs(60),
+            permit_deadline: Duration::from_secs(60),
             artefacts: None,
             artefact_bytes: 1 << 30,
         }

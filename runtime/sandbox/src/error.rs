@@ -2,6 +2,7 @@ use crate::bounds::GuestPart;
 use crate::breach::{Breach, Resource};
 use crate::compiler::CompileCost;
 use crate::imports::one_line;
+use frostline_batching::EnterError;
 use frostline_tensor::OpError;
 use std::time::Duration;
 use wasmtime::component::ResourceTableError;
@@ -182,6 +183,12 @@ impl From<Breach> for SandboxError {
             },
             Breach::Misuse(reason) => Self::BadAnswer { reason },
         }
+    }
+}
+
+impl From<EnterError> for SandboxError {
+    fn from(refused: EnterError) -> Self {
+        Self::host(format!("a tenant lost its turn: {refused}"))
     }
 }
 

@@ -2,12 +2,12 @@ use crate::allowance::Allowance;
 use crate::bindings::{self, FrozenPrefix, FrozenPrefixPre};
 use crate::config::Limits;
 use crate::error::SandboxError;
-use crate::gate::Pass;
 use crate::job::{CallContext, Extracted, Job, ModelView, guest_samples};
 use crate::meter::metered;
 use crate::sandbox::Sandbox;
 use crate::state::{CallState, Extraction, HeldTensor};
 use crate::{answer, stage_name, world};
+use frostline_batching::{Permit, Share};
 use frostline_tensor::{SampleRef, Tensor};
 use frostline_wire::Description;
 use std::sync::Arc;
@@ -78,14 +78,14 @@ impl Guest {
             (Arc::clone(&self.shared), Arc::clone(model), parameters.to_owned());
         let deadline = shared.sandbox.inner.config.describe_deadline;
         let tenant = Arc::clone(&shared.sandbox.tenant);
-        let place = shared.place(&tenant).await?;
+        let permit = shared.permit(&tenant).await?;
         let state = CallState::new(&shared.sandbox.inner.config, Arc::clone(allowance), None);
         self.on_guest_threads(&tenant, async move {
             let view = model_view(&model)?;
             let call = async |guest: &FrozenPrefix, store: &mut Store<CallState>| {
                 guest.call_describe(store, &view, &parameters).await
             };
-            let (_, answered) = shared.call(place, state, deadline, call).await?;
+            let (_, answered) = shared.call(permit, state, deadline, call).await?;
             answer::description(answered.map_err(answer::failure)?, &model)
         })
         .await
@@ -111,7 +111,7 @@ impl Guest {
         let samples = guest_samples(samples);
         let deadline = context.allowance.limits().call_deadline;
         let tenant = context.labels.tenant.clone();
-        let place = shared.place(&tenant).await?;
+        let permit = shared.permit(&tenant).await?;
         self.on_guest_threads(&tenant, async move {
             let allowance = Arc::clone(&context.allowance);
             allowance.count_call();
@@ -126,7 +126,7 @@ impl Guest {
             let call = async |guest: &FrozenPrefix, store: &mut Store<CallState>| {
                 guest.call_extract(store, &samples, &asked_job).await
             };
-            let (instance, answered) = shared.call(place, state, deadline, call).await?;
+            let (instance, answered) = shared.call(permit, state, deadline, call).await?;
             let bindings::Activations { tensor, failed } = answered.map_err(answer::failure)?;
             let extracted = answer::extracted(instance.take_tensor(tensor)?, failed, asked, &job)?;
             allowance.count_output(extracted.activations.byte_len())?;
@@ -145,22 +145,23 @@ impl Guest {
 }
 
 impl Shared {
-    /// Waits for a place in the tenant's turn.
-    async fn place(&self, tenant: &str) -> Result<Pass, SandboxError> {
+    /// Waits for the tenant's turn.
+    async fn permit(&self, tenant: &str) -> Result<Permit, SandboxError> {
         let inner = &self.sandbox.inner;
-        let after = inner.config.place_deadline;
-        let place = {
+        let after = inner.config.permit_deadline;
+        let permit = {
             // Also for who calls from outside of a runtime.
             let _timers = inner.threads.handle().enter();
-            tokio::time::timeout(after, inner.places.enter(tenant))
+            tokio::time::timeout(after, inner.instances.enter(tenant, Share::AsManyAsItLeaves))
         };
-        place.await.map_err(|_| SandboxError::Busy { after })?
+        let in_time = permit.await.map_err(|_| SandboxError::Busy { after })?;
+        Ok(in_time?)
     }
 
-    /// Makes an instance in `place` and calls it; after a trap nothing of the instance is used again.
+    /// Makes an instance by right of `permit` and calls it; after a trap nothing of the instance is used again.
     async fn call<T>(
         &self,
-        place: Pass,
+        permit: Permit,
         state: CallState,
         deadline: Duration,
         call: impl AsyncFnOnce(&FrozenPrefix, &mut Store<CallState>) -> wasmtime::Result<T>,
@@ -168,7 +169,7 @@ impl Shared {
         let inner = &self.sandbox.inner;
         let mut instance = Instance {
             store: inner.store(state),
-            _place: place,
+            _permit: permit,
         };
         let store = &mut instance.store;
         let state = store.data();
@@ -189,11 +190,10 @@ impl Shared {
     }
 }
 
-/// One call's instance and the place it takes in the pool; the instance goes first, or the place's next user finds the
-/// pool full.
+/// One call's instance and the permit for it; the instance goes first, or the permit's next user finds the pool full.
 struct Instance {
     store: Store<CallState>,
-    _place: Pass,
+    _permit: Permit,
 }
 
 impl Instance {

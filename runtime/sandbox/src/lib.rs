@@ -31,7 +31,6 @@ mod compiler;
 mod config;
 mod engine;
 mod error;
-mod gate;
 mod guest;
 mod imports;
 mod inspection;

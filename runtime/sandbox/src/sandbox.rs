@@ -5,13 +5,13 @@ use crate::child::{EndOnDrop, Place};
 use crate::compiler::{ChildCompiler, Compiler};
 use crate::config::{Limits, SandboxConfig};
 use crate::error::SandboxError;
-use crate::gate::Gate;
 use crate::guest::Guest;
 use crate::imports::{MESSAGE, one_line};
 use crate::state::CallState;
 use crate::threads::GuestThreads;
 use crate::{compiler, engine, upload, world};
 use bytes::Bytes;
+use frostline_batching::{Permit, Share, TurnGate};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::time::Instant;
@@ -34,12 +34,12 @@ pub struct Sandbox {
 pub(crate) struct Inner {
     pub(crate) config: SandboxConfig,
     pub(crate) threads: GuestThreads,
-    pub(crate) places: Gate,
+    pub(crate) instances: Arc<TurnGate>,
     engine: Engine,
     linker: Linker<CallState>,
     artefacts: Option<Artefacts>,
-    compilations: Gate,
-    loads: Gate,
+    compilations: Arc<TurnGate>,
+    loads: Arc<TurnGate>,
 }
 
 impl Sandbox {
@@ -59,9 +59,9 @@ impl Sandbox {
         };
         let inner = Inner {
             threads: GuestThreads::start(config.guest_threads, config.tick)?,
-            places: Gate::new(usize::try_from(config.instances).unwrap_or(usize::MAX)),
-            compilations: Gate::new(COMPILATIONS),
-            loads: Gate::new(LOADS),
+            instances: gate(usize::try_from(config.instances).unwrap_or(usize::MAX)),
+            compilations: gate(COMPILATIONS),
+            loads: gate(LOADS),
             engine,
             linker,
             artefacts,
@@ -123,7 +123,7 @@ impl Sandbox {
         if let Some(prepared) = self.load_in_turn(bytes.clone()).await? {
             return Ok(prepared);
         }
-        let pass = self.inner.compilations.enter(&self.tenant).await?;
+        let permit = self.permit(&self.inner.compilations).await?;
         let child = Place::default();
         let _end = EndOnDrop(child.clone());
         let (inner, allowance) = (Arc::clone(&self.inner), Arc::clone(allowance));
@@ -132,7 +132,7 @@ impl Sandbox {
             let prepared = inner.prepare(&bytes, &child);
             allowance.count_compiling(began.elapsed());
             // Only now may the next one be compiled, also when nobody waits for this one any more.
-            drop(pass);
+            drop(permit);
             prepared
         };
         self.inner.threads.spawn_blocking(work).await?
@@ -142,15 +142,24 @@ impl Sandbox {
         if self.inner.artefacts.is_none() {
             return Ok(None);
         }
-        let pass = self.inner.loads.enter(&self.tenant).await?;
+        let permit = self.permit(&self.inner.loads).await?;
         let inner = Arc::clone(&self.inner);
         let work = move || {
             let loaded = inner.load(&hex::encode(Sha256::digest(&bytes)));
-            drop(pass);
+            drop(permit);
             loaded
         };
         self.inner.threads.spawn_blocking(work).await?
     }
+
+    async fn permit(&self, gate: &Arc<TurnGate>) -> Result<Permit, SandboxError> {
+        Ok(gate.enter(&self.tenant, Share::AsManyAsItLeaves).await?)
+    }
+}
+
+/// Nobody is refused a wait: whoever asks has been admitted by the host.
+fn gate(permits: usize) -> Arc<TurnGate> {
+    TurnGate::open(permits, usize::MAX)
 }
 
 /// SHA-256 of a guest's bytes, and the guest.

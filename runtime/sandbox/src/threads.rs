@@ -1,11 +1,11 @@
 use crate::error::SandboxError;
 use crate::meter::thread_cpu;
 use async_task::{Builder, Runnable};
-use frostline_batching::TurnQueue;
+use frostline_batching::TurnPool;
 use futures::FutureExt;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::runtime::{Handle, Runtime};
 use tracing::{Instrument, Span};
@@ -13,7 +13,7 @@ use tracing::{Instrument, Span};
 /// The threads guest code runs on, and nothing else: a guest that computes for long delays other guests at most, and those
 /// of other tenants by no more than their turn.
 pub(crate) struct GuestThreads {
-    queue: Arc<TurnQueue<Ready>>,
+    pool: Arc<TurnPool<Ready>>,
     /// Its one thread sees to timers. There until dropped.
     runtime: Option<Runtime>,
     handle: Handle,
@@ -34,20 +34,17 @@ impl GuestThreads {
             .build()
             .map_err(no_threads)?;
         let handle = runtime.handle().clone();
-        let started = Self {
-            queue: Arc::new(TurnQueue::new(slice)),
-            handle: handle.clone(),
-            runtime: Some(runtime),
+        let timers = handle.clone();
+        let run = move |ready: Ready| {
+            let _timers = timers.enter();
+            ready.run();
         };
-        for _ in 0..threads.max(1) {
-            let (queue, handle) = (Arc::clone(&started.queue), handle.clone());
-            let work = move || work(&queue, &handle);
-            std::thread::Builder::new()
-                .name("guest".to_owned())
-                .spawn(work)
-                .map_err(no_threads)?;
-        }
-        Ok(started)
+        let pool = TurnPool::start("guest", threads, slice, thread_cpu, run).map_err(no_threads)?;
+        Ok(Self {
+            pool: Arc::new(pool),
+            runtime: Some(runtime),
+            handle,
+        })
     }
 
     /// Runs `call` on these threads, in turns with other tenants' calls; dropping the returned future ends it at its next
@@ -57,13 +54,15 @@ impl GuestThreads {
         tenant: &str,
         call: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, SandboxError> {
-        let queue = Arc::clone(&self.queue);
+        let pool = Arc::downgrade(&self.pool);
         let call = AssertUnwindSafe(call.in_current_span()).catch_unwind();
         let (ready, task) = Builder::new().metadata(Arc::<str>::from(tenant)).spawn(
             |_| call,
             move |ready: Ready| {
-                let tenant = Arc::clone(ready.metadata());
-                queue.push(&tenant, ready);
+                if let Some(pool) = Weak::upgrade(&pool) {
+                    let tenant = Arc::clone(ready.metadata());
+                    pool.push(&tenant, ready);
+                }
             },
         );
         ready.schedule();
@@ -92,19 +91,8 @@ impl GuestThreads {
 
 impl Drop for GuestThreads {
     fn drop(&mut self) {
-        self.queue.close();
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
-    }
-}
-
-/// Runs what is ready until the queue is closed.
-fn work(queue: &TurnQueue<Ready>, handle: &Handle) {
-    let _timers = handle.enter();
-    while let Some((tenant, ready)) = queue.next() {
-        let before = thread_cpu();
-        ready.run();
-        queue.ran(&tenant, thread_cpu().saturating_sub(before));
     }
 }

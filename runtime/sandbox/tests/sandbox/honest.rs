@@ -200,7 +200,7 @@ async fn a_call_without_a_place_is_told_so() {
     let after = Duration::from_millis(50);
     let config = frostline_sandbox::SandboxConfig {
         instances: 1,
-        place_deadline: after,
+        permit_deadline: after,
         ..small()
     };
     let guest = Sandbox::new(config).unwrap().prepare(bytes).await.unwrap();

@@ -17,7 +17,7 @@ fn sandbox() -> Sandbox {
         guest_threads: 1,
         instances: PLACES,
         describe_deadline: FOREVER,
-        place_deadline: FOREVER,
+        permit_deadline: FOREVER,
         ..SandboxConfig::default()
     })
     .unwrap()

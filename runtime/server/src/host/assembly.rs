@@ -89,10 +89,10 @@ pub(super) async fn service(config: HostConfig) -> Result<Service, StartError> {
         admission: Admission::new("extractions", config.running, config.queued, work.clone()),
         asking: Admission::new("descriptions", ASKING, config.queued, work.clone()),
         profile_lines: Admission::new("profiles", usize::MAX, config.queued, work.clone()),
-        desk: GrantDesk::new(
-            Grants::new(rules),
+        desk: GrantDesk::new(Grants::new(
+            rules,
             config.grant.saturating_mul(config.running.max(config.calls)),
-        ),
+        )),
         profiles: Folder::new(config.local.join("profiles")),
         profiling: tokio::sync::Mutex::new(()),
         library: format!("onnxruntime {}", library_version()?),

@@ -1,0 +1,193 @@
+use crate::turns::Turns;
+use parking_lot::{Condvar, Mutex};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Threads that run what is ready, in turns between tenants by the time they hold a thread; within a tenant, first come, first
+/// served. It does not bound what is ready: who pushes does. Dropping it drops what is ready and ends the threads.
+pub struct TurnPool<T> {
+    queue: Arc<Queue<T>>,
+    threads: usize,
+}
+
+struct Queue<T> {
+    state: Mutex<State<T>>,
+    more: Condvar,
+}
+
+struct State<T> {
+    turns: Turns<(u64, T)>,
+    pushed: u64,
+    closed: bool,
+}
+
+impl<T: Send + 'static> TurnPool<T> {
+    /// Starts `threads` threads (at least one) that `run` what is pushed; a panic ends that, not the thread. `clock` tells how
+    /// much time the thread it is asked on has used, and `guess` is what a turn is taken to last until it is over.
+    ///
+    /// # Errors
+    /// The operating system's own when it gives no thread.
+    pub fn start(
+        name: &str,
+        threads: usize,
+        guess: Duration,
+        clock: impl Fn() -> Duration + Clone + Send + 'static,
+        run: impl Fn(T) + Clone + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let state = State {
+            turns: Turns::new(guess),
+            pushed: 0,
+            closed: false,
+        };
+        let pool = Self {
+            queue: Arc::new(Queue {
+                state: Mutex::new(state),
+                more: Condvar::new(),
+            }),
+            threads: threads.max(1),
+        };
+        for number in 0..pool.threads {
+            let (queue, clock, run) = (Arc::clone(&pool.queue), clock.clone(), run.clone());
+            std::thread::Builder::new()
+                .name(format!("{name}-{number}"))
+                .spawn(move || queue.serve(clock, run))?;
+        }
+        Ok(pool)
+    }
+}
+
+impl<T> TurnPool<T> {
+    /// Something of this tenant's is ready; what it is called for [`Self::remove`].
+    pub fn push(&self, tenant: &str, thing: T) -> u64 {
+        let mut state = self.queue.state.lock();
+        state.pushed += 1;
+        let id = state.pushed;
+        state.turns.push(tenant, (id, thing));
+        drop(state);
+        self.queue.more.notify_one();
+        id
+    }
+
+    /// Takes out what was pushed as `id`, if no thread has taken it up.
+    pub fn remove(&self, id: u64) -> Option<T> {
+        let mut state = self.queue.state.lock();
+        state
+            .turns
+            .remove(|(other, _)| *other == id)
+            .map(|(_, thing)| thing)
+    }
+
+    /// How many things wait for a turn.
+    pub fn waiting(&self) -> usize {
+        self.queue.state.lock().turns.iter().count()
+    }
+
+    /// How many threads there are.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+}
+
+impl<T> Drop for TurnPool<T> {
+    fn drop(&mut self) {
+        let left = {
+            let mut state = self.queue.state.lock();
+            state.closed = true;
+            state.turns.drain()
+        };
+        self.queue.more.notify_all();
+        // Dropped after the lock: that may wake others.
+        drop(left);
+    }
+}
+
+impl<T> Queue<T> {
+    /// Runs what is ready until the pool is dropped.
+    fn serve(&self, clock: impl Fn() -> Duration, run: impl Fn(T)) {
+        while let Some((tenant, thing)) = self.next() {
+            let before = clock();
+            // What it leaves half-done is dropped with it.
+            let _ = catch_unwind(AssertUnwindSafe(|| run(thing)));
+            let time = clock().saturating_sub(before);
+            self.state.lock().turns.ran(&tenant, time);
+        }
+    }
+
+    fn next(&self) -> Option<(Arc<str>, T)> {
+        let mut state = self.state.lock();
+        while !state.closed {
+            if let Some((tenant, (_, thing))) = state.turns.begin() {
+                return Some((tenant, thing));
+            }
+            self.more.wait(&mut state);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    type Work = Box<dyn FnOnce() + Send>;
+
+    fn pool() -> TurnPool<Work> {
+        TurnPool::start(
+            "test",
+            1,
+            Duration::from_millis(1),
+            || Duration::ZERO,
+            |work: Work| work(),
+        )
+        .unwrap()
+    }
+
+    /// Keeps the pool's only thread until the sender is used or dropped.
+    fn busy(pool: &TurnPool<Work>) -> Sender<()> {
+        let ((release, gate), (at_work, begun)) = (channel::<()>(), channel());
+        let wait = move || {
+            at_work.send(()).unwrap();
+            let _ = gate.recv();
+        };
+        pool.push("busy", Box::new(wait));
+        begun.recv().unwrap();
+        release
+    }
+
+    /// Work that says its number.
+    fn says(pool: &TurnPool<Work>, tenant: &str, number: u32) -> (u64, Receiver<u32>) {
+        let (says, said) = channel();
+        let id = pool.push(tenant, Box::new(move || says.send(number).unwrap()));
+        (id, said)
+    }
+
+    #[test]
+    fn a_panic_ends_only_what_panicked() {
+        let pool = pool();
+        pool.push("acme", Box::new(|| panic!("on purpose")));
+        assert_eq!(says(&pool, "acme", 7).1.recv(), Ok(7));
+    }
+
+    #[test]
+    fn what_is_taken_back_is_never_begun() {
+        let pool = pool();
+        let release = busy(&pool);
+        let ((id, never), (_, later)) = (says(&pool, "acme", 1), says(&pool, "acme", 2));
+        assert!(pool.remove(id).is_some() && pool.remove(id).is_none());
+        assert_eq!(pool.waiting(), 1);
+        assert!(never.recv().is_err());
+        drop(release);
+        assert_eq!(later.recv(), Ok(2));
+    }
+
+    #[test]
+    fn what_is_ready_when_the_pool_goes_is_dropped() {
+        let pool = pool();
+        let _release = busy(&pool);
+        let (_, never) = says(&pool, "acme", 1);
+        drop(pool);
+        assert!(never.recv().is_err());
+    }
+}

@@ -1,0 +1,172 @@
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// Decides who of those that wait is next, and what it gets: without a clock, a lock or a wait inside. [`Waiters`] asks it.
+pub trait Policy {
+    /// What a tenant asks for.
+    type Request;
+    /// What it gets, until it gives that back.
+    type Share;
+    /// Why it may not even wait.
+    type Refused;
+
+    /// A tenant asks, and waits from now on; `id` is larger than any before.
+    ///
+    /// # Errors
+    /// Why it does not wait.
+    fn ask(&mut self, id: u64, tenant: &str, request: Self::Request) -> Result<(), Self::Refused>;
+
+    /// The one that waits no longer, and what it gets at the time `now`; `None` until somebody asks or gives back.
+    fn next(&mut self, now: Instant) -> Option<(u64, Self::Share)>;
+
+    /// Who asked as `id` gives up, having got nothing.
+    fn leave(&mut self, id: u64);
+
+    /// What somebody held for `time` is free again.
+    fn give_back(&mut self, share: &Self::Share, time: Duration);
+}
+
+/// Those who wait for what a [`Policy`] hands out.
+pub struct Waiters<P: Policy> {
+    state: Mutex<State<P>>,
+}
+
+struct State<P: Policy> {
+    policy: P,
+    waiting: HashMap<u64, oneshot::Sender<Held<P>>>,
+    asked: u64,
+    closed: bool,
+}
+
+/// What somebody got; dropping it gives it back.
+pub struct Held<P: Policy> {
+    share: P::Share,
+    since: Instant,
+    waiters: Arc<Waiters<P>>,
+}
+
+/// A request that waits: what it gets, or `None` once all of them are sent away. Dropping it gives up.
+pub struct Waiting<P: Policy> {
+    id: u64,
+    answer: oneshot::Receiver<Held<P>>,
+    waiters: Arc<Waiters<P>>,
+}
+
+impl<P: Policy> Waiters<P> {
+    /// Nobody waits.
+    pub fn new(policy: P) -> Arc<Self> {
+        let state = State {
+            policy,
+            waiting: HashMap::new(),
+            asked: 0,
+            closed: false,
+        };
+        Arc::new(Self {
+            state: Mutex::new(state),
+        })
+    }
+
+    /// Waits on behalf of `tenant`.
+    ///
+    /// # Errors
+    /// Why it may not, by the policy.
+    pub fn ask(self: &Arc<Self>, tenant: &str, request: P::Request) -> Result<Waiting<P>, P::Refused> {
+        let (sender, answer) = oneshot::channel();
+        let mut state = self.state.lock();
+        let id = state.asked + 1;
+        if !state.closed {
+            state.policy.ask(id, tenant, request)?;
+            state.asked = id;
+            state.waiting.insert(id, sender);
+            self.hand_out(state);
+        }
+        Ok(Waiting {
+            id,
+            answer,
+            waiters: Arc::clone(self),
+        })
+    }
+
+    /// Sends everybody away who waits, and who asks from now on. Whoever got something keeps it.
+    pub fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        let waiting = std::mem::take(&mut state.waiting);
+        waiting.keys().for_each(|id| state.policy.leave(*id));
+        drop(state);
+        drop(waiting);
+    }
+
+    /// Whether everybody is sent away.
+    pub fn closed(&self) -> bool {
+        self.state.lock().closed
+    }
+
+    /// How many have ever waited, those included that got something at once.
+    pub fn asked(&self) -> u64 {
+        self.state.lock().asked
+    }
+
+    pub(crate) fn with_policy<R>(&self, read: impl FnOnce(&P) -> R) -> R {
+        read(&self.state.lock().policy)
+    }
+
+    /// Gives out all that can be given now.
+    fn hand_out(self: &Arc<Self>, mut state: MutexGuard<'_, State<P>>) {
+        let since = Instant::now();
+        let mut unclaimed = Vec::new();
+        while let Some((id, share)) = state.policy.next(since) {
+            let held = Held {
+                share,
+                since,
+                waiters: Arc::clone(self),
+            };
+            unclaimed.extend(match state.waiting.remove(&id) {
+                Some(waiter) => waiter.send(held).err(),
+                None => Some(held),
+            });
+        }
+        drop(state);
+        // Whoever left meanwhile gives it back, for which it needs the lock.
+        drop(unclaimed);
+    }
+}
+
+impl<P: Policy> Future for Waiting<P> {
+    type Output = Option<Held<P>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.answer).poll(context).map(Result::ok)
+    }
+}
+
+impl<P: Policy> Drop for Waiting<P> {
+    fn drop(&mut self) {
+        let mut state = self.waiters.state.lock();
+        if state.waiting.remove(&self.id).is_some() {
+            state.policy.leave(self.id);
+        }
+    }
+}
+
+impl<P: Policy> Deref for Held<P> {
+    type Target = P::Share;
+
+    fn deref(&self) -> &P::Share {
+        &self.share
+    }
+}
+
+impl<P: Policy> Drop for Held<P> {
+    fn drop(&mut self) {
+        let mut state = self.waiters.state.lock();
+        state.policy.give_back(&self.share, self.since.elapsed());
+        self.waiters.hand_out(state);
+    }
+}
