@@ -4,7 +4,7 @@
 //! keys, enters only folders that hold keys of the page, and keeps only the folders on its way in memory.
 
 use crate::key;
-use crate::names::LeftOut;
+use frostline_tensor::LeftOut;
 use std::fs::{DirEntry, FileType};
 use std::io;
 use std::path::{Path, PathBuf};

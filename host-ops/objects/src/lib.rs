@@ -8,7 +8,6 @@ mod explain;
 mod folder;
 mod hedge;
 mod key;
-mod layout;
 mod names;
 mod open;
 mod shards;
@@ -17,6 +16,4 @@ mod store;
 mod tests;
 
 pub use error::ObjectError;
-pub use layout::{Layout, LayoutError};
-pub use names::LeftOut;
-pub use store::{Object, Page, Store};
+pub use store::{LARGEST_READ, Store};

@@ -16,38 +16,6 @@ use quick_xml::escape::unescape;
 use quick_xml::events::Event;
 use std::cell::RefCell;
 
-/// Names of those left out that are repeated: enough to know them by.
-const MOST_NAMES: usize = 5;
-
-/// The longest part of such a name that is repeated.
-const LONGEST_NAME: usize = 120;
-
-/// What a listing passed over: names that are no keys here, with an empty segment, `.`, `..`, a control character, bytes that are
-/// not UTF-8, more than 1,024 bytes, or a link that leads out of the root or nowhere.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LeftOut {
-    /// How many.
-    pub count: u64,
-    /// The first five, escaped and shortened.
-    pub names: Vec<String>,
-}
-
-impl LeftOut {
-    pub(crate) fn add(&mut self, name: &str) {
-        self.count += 1;
-        if self.names.len() < MOST_NAMES {
-            let shown = name.chars().take(LONGEST_NAME).flat_map(char::escape_debug);
-            self.names.push(shown.collect());
-        }
-    }
-
-    pub(crate) fn extend(&mut self, other: Self) {
-        self.count += other.count;
-        let room = MOST_NAMES.saturating_sub(self.names.len());
-        self.names.extend(other.names.into_iter().take(room));
-    }
-}
-
 tokio::task_local! {
     /// Names cut out of the answer to the listing that the present task waits for.
     static CUT: RefCell<Vec<String>>;
@@ -246,17 +214,5 @@ mod tests {
         ] {
             assert_eq!(matches!(Name::of(address, true), Name::Key), fine, "{address}");
         }
-    }
-
-    #[test]
-    fn names_are_shown_escaped_and_not_all_of_them() {
-        let mut left_out = LeftOut::default();
-        for number in 0..9 {
-            left_out.add(&format!("{number}\n\u{1b}[31m{}", "x".repeat(500)));
-        }
-        let mut both = left_out.clone();
-        both.extend(left_out);
-        assert_eq!((both.count, both.names.len()), (18, MOST_NAMES));
-        assert!(both.names[0].starts_with("0\\n\\u{1b}") && both.names[0].len() < 200);
     }
 }

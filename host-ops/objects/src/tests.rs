@@ -1,8 +1,8 @@
 //! One suite of behaviours, run against local files, memory, and S3 on moto's server.
 
-use crate::{ObjectError, Store};
+use crate::{LARGEST_READ, ObjectError, Store};
 use bytes::Bytes;
-use frostline_tensor::{ObjectReader, OpErrorCode};
+use frostline_tensor::{ObjectReader, OpErrorCode, SampleRef};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
@@ -22,21 +22,21 @@ async fn behaves(store: &Store) {
             .unwrap_err()
             .is_already_there()
     );
-    assert_eq!(store.read("a.jpg", None).await.unwrap(), bytes("a.jpg"));
+    assert_eq!(store.read("a.jpg").await.unwrap(), bytes("a.jpg"));
     assert_eq!(store.size("b/1.jpg").await.unwrap(), 7);
     assert_eq!(store.read_range("b/1.jpg", 2..4).await.unwrap(), bytes("1."));
     assert_eq!(store.read_range("b/1.jpg", 5..100).await.unwrap(), bytes("pg"));
     assert_eq!(store.read_range("b/1.jpg", 100..200).await.unwrap(), Bytes::new());
     assert!(matches!(
-        store.read("nothing.jpg", None).await,
+        store.read("nothing.jpg").await,
         Err(ObjectError::NotFound { .. })
     ));
     assert!(matches!(
-        store.read("../a.jpg", None).await,
+        store.read("../a.jpg").await,
         Err(ObjectError::Key { .. })
     ));
     assert!(matches!(
-        store.read_at_most("a.jpg", None, 4).await,
+        store.read_sample(&SampleRef::new("a.jpg"), 4).await,
         Err(ObjectError::TooLarge { size: 5, .. })
     ));
 
@@ -45,7 +45,7 @@ async fn behaves(store: &Store) {
     loop {
         let page = store.list(after.as_deref(), 3).await.unwrap();
         assert!(page.objects.len() <= 3);
-        keys.extend(page.objects.iter().map(|object| object.key.clone()));
+        keys.extend(page.objects.iter().map(|object| object.sample.key.clone()));
         match page.next {
             Some(next) => after = Some(next),
             None => break,
@@ -55,11 +55,11 @@ async fn behaves(store: &Store) {
 
     let listed = store.list(None, 10).await.unwrap().objects.remove(0);
     assert_eq!(
-        store.read("a.jpg", listed.etag.as_deref()).await.unwrap(),
+        store.read_sample(&listed.sample, LARGEST_READ).await.unwrap(),
         bytes("a.jpg")
     );
     store.put("a.jpg", bytes("a replaced one")).await.unwrap();
-    let changed = store.read("a.jpg", listed.etag.as_deref()).await.unwrap_err();
+    let changed = store.read_sample(&listed.sample, LARGEST_READ).await.unwrap_err();
     assert!(
         matches!(&changed, ObjectError::Changed { key, .. } if key == "a.jpg"),
         "{changed}"
@@ -106,7 +106,7 @@ async fn a_link_out_of_the_root_is_neither_listed_nor_read() {
     let store = Store::open(root.to_str().unwrap()).unwrap();
     for key in ["link.jpg", "up/secret.txt"] {
         assert!(
-            matches!(store.read(key, None).await, Err(ObjectError::Key { .. })),
+            matches!(store.read(key).await, Err(ObjectError::Key { .. })),
             "{key}"
         );
     }
@@ -116,7 +116,7 @@ async fn a_link_out_of_the_root_is_neither_listed_nor_read() {
         .unwrap()
         .objects
         .into_iter()
-        .map(|object| object.key)
+        .map(|object| object.sample.key)
         .collect();
     assert_eq!(keys, ["a.jpg"]);
 }
@@ -234,13 +234,13 @@ async fn s3_behaves() {
     let nowhere = moto.open("s3://nowhere/root");
     for error in [
         nowhere.list(None, 10).await.unwrap_err(),
-        nowhere.read("a.jpg", None).await.unwrap_err(),
+        nowhere.read("a.jpg").await.unwrap_err(),
     ] {
         assert!(matches!(&error, ObjectError::NoSuchRoot { .. }), "{error:?}");
     }
 
     drop(moto);
-    let error = many.read("0000.jpg", None).await.unwrap_err();
+    let error = many.read("0000.jpg").await.unwrap_err();
     assert!(
         matches!(&error, ObjectError::Unreachable { reason, .. } if reason.contains("refused")),
         "{error:?}"
@@ -252,7 +252,7 @@ async fn s3_refuses_unknown_credentials() {
     let moto = Moto::start(0, true);
     let store = moto.open("s3://photos/root");
     let attempts = [
-        store.read("a.jpg", None).await.map(drop).unwrap_err(),
+        store.read("a.jpg").await.map(drop).unwrap_err(),
         store.list(None, 10).await.map(drop).unwrap_err(),
         store.put_new("a.jpg", bytes("x")).await.unwrap_err(),
     ];

@@ -1,5 +1,5 @@
 //! The words every crate shares: element types, shapes with checked arithmetic, owned tensors, the errors an
-//! operation can end with, and the narrow traits that keep the parts of a host apart.
+//! operation can end with, samples by name and listings of them, and the narrow traits that keep the parts of a host apart.
 //!
 //! This crate knows neither ONNX Runtime nor Wasm nor HTTP. Nothing but owned tensors and names crosses
 //! [`GraphExecutor`], so what stands behind it may move to another thread, process or device.
@@ -9,6 +9,7 @@ mod error;
 mod half_precision;
 mod pixels;
 mod quantise;
+mod samples;
 mod seams;
 mod shape;
 mod tensor;
@@ -18,8 +19,7 @@ pub use error::{OpError, OpErrorCode};
 pub use half_precision::{exceeds_f16, from_f16, to_f16};
 pub use pixels::{PixelFormat, PixelSpec, PixelSpecError};
 pub use quantise::{Affine, dequantise, quantise};
-pub use seams::{
-    BoxFuture, GraphExecutor, LoadedPixels, ObjectReader, SampleFailure, SampleLoader, SampleRef, Stage,
-};
+pub use samples::{Layout, LeftOut, ObjectInfo, ObjectPage, SampleRef, listing_order};
+pub use seams::{BoxFuture, GraphExecutor, LoadedPixels, ObjectReader, SampleFailure, SampleLoader, Stage};
 pub use shape::{Shape, ShapeError};
 pub use tensor::{Data, Tensor};

@@ -1,4 +1,4 @@
-use crate::{OpError, PixelFormat, PixelSpec, Tensor};
+use crate::{OpError, PixelFormat, PixelSpec, SampleRef, Tensor};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -26,16 +26,6 @@ pub trait GraphExecutor: Send + Sync + 'static {
     /// # Errors
     /// [`OpError`] with the engine's own text: an unknown stage, a batch that does not fit, a failed kernel.
     fn submit(&self, stage: &Stage, batch: Tensor) -> BoxFuture<Result<Tensor, OpError>>;
-}
-
-/// A sample as a request names it: an object and the version of it that was meant.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct SampleRef {
-    /// The object's key, relative to the data root.
-    pub key: String,
-    /// The etag it had when it was listed; a read of another version fails.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub etag: Option<String>,
 }
 
 /// A sample that could not be turned into a row.

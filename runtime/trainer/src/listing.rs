@@ -1,8 +1,5 @@
-use frostline_wire::{LeftOut, ObjectInfo, ObjectPage};
+use frostline_wire::{LeftOut, ObjectInfo, ObjectPage, SampleRef};
 use std::collections::HashMap;
-
-/// Names of what a listing left out that are kept: enough to know them by.
-const MOST_NAMES: usize = 5;
 
 /// The objects under a data root, packed: beside its key and version an object takes 32 bytes, a third of what the structures of
 /// strings take that it comes as.
@@ -82,11 +79,7 @@ impl Listing {
     /// Takes up a page as it came.
     pub(crate) fn take(&mut self, page: ObjectPage) {
         self.extend(page.objects);
-        self.no_keys.count += page.left_out.count;
-        let room = MOST_NAMES.saturating_sub(self.no_keys.names.len());
-        self.no_keys
-            .names
-            .extend(page.left_out.names.into_iter().take(room));
+        self.no_keys.extend(page.left_out);
     }
 
     fn number(&mut self, label: String) -> u32 {
@@ -103,16 +96,17 @@ impl Listing {
 impl Extend<ObjectInfo> for Listing {
     fn extend<I: IntoIterator<Item = ObjectInfo>>(&mut self, objects: I) {
         for object in objects {
-            let etag = object.etag.unwrap_or_default();
+            let SampleRef { key, etag } = object.sample;
+            let etag = etag.unwrap_or_default();
             let label = object.label.map_or(0, |label| self.number(label));
             let at = self.text.len();
-            self.text.push_str(&object.key);
+            self.text.push_str(&key);
             self.text.push_str(&etag);
             // Both are pieces of one answer, which is far below 4 GB.
             self.objects.push(Packed {
                 at,
                 size: object.size,
-                key: object.key.len() as u32,
+                key: key.len() as u32,
                 etag: etag.len() as u32,
                 label,
             });
@@ -128,12 +122,21 @@ impl FromIterator<ObjectInfo> for Listing {
     }
 }
 
+impl Listed<'_> {
+    /// The object as it is asked for.
+    pub(crate) fn sample(&self) -> SampleRef {
+        SampleRef {
+            key: self.key.to_owned(),
+            etag: self.etag.map(str::to_owned),
+        }
+    }
+}
+
 impl From<Listed<'_>> for ObjectInfo {
     fn from(object: Listed<'_>) -> Self {
         Self {
-            key: object.key.to_owned(),
+            sample: object.sample(),
             size: object.size,
-            etag: object.etag.map(str::to_owned),
             label: object.label.map(str::to_owned),
         }
     }
@@ -146,9 +149,11 @@ mod tests {
     #[test]
     fn a_packed_object_is_what_it_was() {
         let object = |key: &str, etag: Option<&str>, label: Option<&str>| ObjectInfo {
-            key: key.to_owned(),
+            sample: SampleRef {
+                key: key.to_owned(),
+                etag: etag.map(str::to_owned),
+            },
             size: key.len() as u64,
-            etag: etag.map(str::to_owned),
             label: label.map(str::to_owned),
         };
         let objects = [

@@ -1,5 +1,5 @@
 use crate::listing::Listing;
-use frostline_wire::ObjectInfo;
+use frostline_wire::{ObjectInfo, SampleRef};
 use std::sync::Arc;
 
 /// Samples of a data set: which objects of its listing, and of which class. Clones and parts share the listing.
@@ -19,10 +19,8 @@ pub(crate) struct Row {
 /// One object and its class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
-    /// The object's key, relative to the data root.
-    pub key: String,
-    /// Its version.
-    pub etag: Option<String>,
+    /// The object: its key and version.
+    pub object: SampleRef,
     /// Its size in bytes.
     pub size: u64,
     /// Index of its class.
@@ -81,8 +79,7 @@ impl Samples {
     fn sample(&self, row: &Row) -> Option<Sample> {
         let object = self.listing.get(row.object)?;
         Some(Sample {
-            key: object.key.to_owned(),
-            etag: object.etag.map(str::to_owned),
+            object: object.sample(),
             size: object.size,
             label: row.label,
         })
@@ -99,9 +96,8 @@ impl FromIterator<Sample> for Samples {
                 label: sample.label,
             });
             objects.push(ObjectInfo {
-                key: sample.key,
+                sample: sample.object,
                 size: sample.size,
-                etag: sample.etag,
                 label: None,
             });
         }
@@ -115,8 +111,7 @@ mod tests {
 
     fn sized(sizes: &[u64]) -> Samples {
         let sample = |(number, size): (usize, &u64)| Sample {
-            key: number.to_string(),
-            etag: None,
+            object: SampleRef::new(number.to_string()),
             size: *size,
             label: 0,
         };
@@ -138,7 +133,7 @@ mod tests {
     fn some_are_picked_from_all_over() {
         let keys = |count| -> Vec<String> {
             let picked = sized(&[1; 6]).spread(count).into_iter();
-            picked.map(|object| object.key).collect()
+            picked.map(|object| object.sample.key).collect()
         };
         assert_eq!(keys(2), ["0", "3"]);
         assert_eq!(keys(9).len(), 6);

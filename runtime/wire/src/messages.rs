@@ -1,4 +1,5 @@
 use crate::{Encoding, Split};
+use frostline_tensor::SampleRef;
 use serde::{Deserialize, Serialize};
 
 /// A guest or model by name and exact content.
@@ -105,89 +106,31 @@ pub struct ExtractionRequest {
 
 /// One sample of an extraction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(from = "FlatSample")]
 pub struct RequestedSample {
     /// The client's number for it, unique in the request.
     pub position: u32,
-    /// The object's key, relative to the root.
-    pub key: String,
-    /// The version that is meant.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub etag: Option<String>,
+    /// The object, and the version that is meant.
+    #[serde(flatten)]
+    pub sample: SampleRef,
 }
 
-/// One object of a listing.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ObjectInfo {
-    /// Its key, relative to the root.
-    pub key: String,
-    /// Its size in bytes.
-    pub size: u64,
-    /// Its version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub etag: Option<String>,
-    /// Its class, where a shard says it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub label: Option<String>,
+/// A sample as it is read: through serde's `flatten` unknown fields would not be refused.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FlatSample {
+    position: u32,
+    key: String,
+    #[serde(default)]
+    etag: Option<String>,
 }
 
-/// How samples lie under a data root.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Layout {
-    /// The host finds out from the root's first keys.
-    #[default]
-    Auto,
-    /// Every object is a sample.
-    Objects,
-    /// Samples lie inside tar archives.
-    Shards,
-}
-
-impl Layout {
-    /// As it is written in a query.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Objects => "objects",
-            Self::Shards => "shards",
+impl From<FlatSample> for RequestedSample {
+    fn from(FlatSample { position, key, etag }: FlatSample) -> Self {
+        Self {
+            position,
+            sample: SampleRef { key, etag },
         }
-    }
-}
-
-/// What listings are ascending by: an object's key; for a sample inside a shard (`train-000.tar//00012.jpg`) first the shard's, then
-/// the sample's name there.
-pub fn listing_order(key: &str) -> (&str, &str) {
-    key.split_once("//").unwrap_or((key, ""))
-}
-
-/// A page of `GET /v1/objects?root=&after=&layout=`, ascending by [`listing_order`].
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ObjectPage {
-    /// The objects.
-    pub objects: Vec<ObjectInfo>,
-    /// Pass as `after` for the next page; absent on the last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
-    /// What was passed over up to `next`; absent where nothing was.
-    #[serde(default, skip_serializing_if = "LeftOut::is_empty")]
-    pub left_out: LeftOut,
-}
-
-/// Names in a store that are no keys: with an empty segment, `.`, `..`, a control character or bytes that are not UTF-8; and links that
-/// lead out of the root or nowhere.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeftOut {
-    /// How many.
-    pub count: u64,
-    /// The first few, escaped and shortened.
-    pub names: Vec<String>,
-}
-
-impl LeftOut {
-    /// Whether nothing was.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
     }
 }
 
@@ -202,4 +145,44 @@ pub struct Load {
     pub lanes: u64,
     /// Samples answered per second over the last seconds.
     pub samples_per_second: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use frostline_tensor::{ObjectInfo, ObjectPage};
+
+    #[test]
+    fn a_key_and_its_version_stand_flat_beside_what_else_is_said() {
+        let text = r#"[{"position":7,"key":"a.jpg","etag":"\"1\""},{"position":8,"key":"b.jpg"}]"#;
+        let samples: Vec<RequestedSample> = serde_json::from_str(text).unwrap();
+        assert_eq!(samples[0].sample.etag.as_deref(), Some("\"1\""));
+        assert_eq!(samples[1].sample, SampleRef::new("b.jpg"));
+        assert_eq!(serde_json::to_string(&samples).unwrap(), text);
+        let text =
+            r#"{"objects":[{"key":"a","size":1,"etag":"x","label":"cat"},{"key":"b","size":2}],"next":"b"}"#;
+        let page: ObjectPage = serde_json::from_str(text).unwrap();
+        assert_eq!(page.objects[0].sample.etag.as_deref(), Some("x"));
+        assert_eq!(
+            page.objects[1],
+            ObjectInfo {
+                sample: SampleRef::new("b"),
+                size: 2,
+                label: None
+            }
+        );
+        assert_eq!(serde_json::to_string(&page).unwrap(), text);
+    }
+
+    #[test]
+    fn what_a_sample_has_not_is_refused() {
+        let text = r#"{"position":7,"key":"a.jpg","size":1}"#;
+        let error = serde_json::from_str::<RequestedSample>(text)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("unknown field `size`, expected one of `position`, `key`, `etag`"),
+            "{error}"
+        );
+    }
 }

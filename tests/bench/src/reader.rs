@@ -6,7 +6,8 @@ use crate::report::{Report, median};
 use crate::tiers::{PhotoStore, access};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
-use frostline_objects::{Layout, Object, Store};
+use frostline_objects::{LARGEST_READ, Store};
+use frostline_tensor::{Layout, ObjectInfo};
 use futures::{StreamExt, TryStreamExt, stream};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -81,7 +82,7 @@ async fn measure(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-async fn listed(store: &Store, layout: Layout) -> Result<Vec<Object>> {
+async fn listed(store: &Store, layout: Layout) -> Result<Vec<ObjectInfo>> {
     let (mut objects, mut after) = (Vec::new(), None);
     loop {
         let page = store.list_as(layout, after.as_deref(), 1000).await?;
@@ -94,12 +95,12 @@ async fn listed(store: &Store, layout: Layout) -> Result<Vec<Object>> {
 }
 
 /// Packs the photos into shards, as WebDataset would.
-async fn pack(photos: &Store, objects: &[Object], shards: &Store) -> Result<()> {
+async fn pack(photos: &Store, objects: &[ObjectInfo], shards: &Store) -> Result<()> {
     for (number, part) in objects.chunks(SHARD).enumerate() {
         let mut archive = tar::Builder::new(Vec::new());
         for (index, object) in part.iter().enumerate() {
-            let bytes = photos.read(&object.key, None).await?;
-            let class = object.key.split('/').nth(1).unwrap_or_default();
+            let bytes = photos.read(&object.sample.key).await?;
+            let class = object.sample.key.split('/').nth(1).unwrap_or_default();
             for (ending, content) in [("jpg", bytes.as_ref()), ("cls", class.as_bytes())] {
                 let mut header = tar::Header::new_gnu();
                 header.set_size(content.len() as u64);
@@ -113,7 +114,7 @@ async fn pack(photos: &Store, objects: &[Object], shards: &Store) -> Result<()> 
 }
 
 /// Everyone reads everything once to warm up, then in turns, each time another first.
-async fn in_turns(store: &Store, objects: &[Object], peer: &mut Peer, rounds: usize) -> Result<Seconds> {
+async fn in_turns(store: &Store, objects: &[ObjectInfo], peer: &mut Peer, rounds: usize) -> Result<Seconds> {
     let total: u64 = objects.iter().map(|object| object.size).sum();
     let mut seconds = Seconds {
         ours: Vec::new(),
@@ -139,10 +140,10 @@ async fn in_turns(store: &Store, objects: &[Object], peer: &mut Peer, rounds: us
     Ok(seconds)
 }
 
-async fn ours(store: &Store, objects: &[Object]) -> Result<(f64, u64)> {
+async fn ours(store: &Store, objects: &[ObjectInfo]) -> Result<(f64, u64)> {
     let begun = Instant::now();
     let reads = stream::iter(objects).map(|object| async move {
-        let read = store.read(&object.key, object.etag.as_deref()).await?;
+        let read = store.read_sample(&object.sample, LARGEST_READ).await?;
         anyhow::Ok(read.len() as u64)
     });
     let bytes = reads
@@ -153,7 +154,7 @@ async fn ours(store: &Store, objects: &[Object]) -> Result<(f64, u64)> {
 }
 
 /// Prints and notes the medians, and gives how many times as fast as boto3 the reader is.
-fn tell(report: &mut Report, name: &str, objects: &[Object], seconds: &Seconds) -> f64 {
+fn tell(report: &mut Report, name: &str, objects: &[ObjectInfo], seconds: &Seconds) -> f64 {
     let images = objects.len() as f64;
     let [ten, many] = &seconds.boto3;
     let rounds = seconds.ours.iter().zip(ten).zip(many);
@@ -175,7 +176,7 @@ fn tell(report: &mut Report, name: &str, objects: &[Object], seconds: &Seconds) 
     ratio
 }
 
-fn mean(objects: &[Object]) -> f64 {
+fn mean(objects: &[ObjectInfo]) -> f64 {
     let total: u64 = objects.iter().map(|object| object.size).sum();
     total as f64 / objects.len() as f64
 }
@@ -194,7 +195,7 @@ struct Answer {
 }
 
 impl Peer {
-    fn start(url: &str, objects: &[Object], prefix: &str) -> Result<Self> {
+    fn start(url: &str, objects: &[ObjectInfo], prefix: &str) -> Result<Self> {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/parallel_reads.py");
         let mut process = Command::new("python3")
             .arg(script)
@@ -233,14 +234,14 @@ impl Drop for Peer {
 }
 
 /// What boto3 is to read: the object, or a sample's bytes in its shard, as its version says.
-fn place(object: &Object, prefix: &str) -> Value {
-    let shard = object.key.split_once("//").map(|(shard, _)| shard);
-    let offset = object.etag.as_deref().and_then(|etag| {
+fn place(object: &ObjectInfo, prefix: &str) -> Value {
+    let shard = object.sample.key.split_once("//").map(|(shard, _)| shard);
+    let offset = object.sample.etag.as_deref().and_then(|etag| {
         let (offset, _) = etag.rsplit_once('@')?.1.split_once('+')?;
         offset.parse::<u64>().ok()
     });
     match (shard, offset) {
         (Some(shard), Some(offset)) => json!([format!("{prefix}/{shard}"), [offset, object.size]]),
-        _ => json!([format!("{prefix}/{}", object.key), null]),
+        _ => json!([format!("{prefix}/{}", object.sample.key), null]),
     }
 }

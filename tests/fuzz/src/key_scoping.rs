@@ -66,7 +66,7 @@ pub fn key_scoping(data: &[u8]) {
         return;
     };
     runtime.block_on(async {
-        if let Ok(bytes) = store.read(&key, None).await {
+        if let Ok(bytes) = store.read(&key).await {
             assert_eq!(bytes, OWN, "{key:?} read something outside");
         }
         if let Ok(bytes) = store.read_range(&key, 0..8).await {
@@ -77,7 +77,10 @@ pub fn key_scoping(data: &[u8]) {
         }
         if let Ok(page) = store.list(Some(&key), 10).await {
             let inside = |key: &str| key.ends_with("b.jpg") && !key.starts_with("up");
-            assert!(page.objects.iter().all(|object| inside(&object.key)), "{page:?}");
+            assert!(
+                page.objects.iter().all(|object| inside(&object.sample.key)),
+                "{page:?}"
+            );
         }
     });
 }

@@ -5,7 +5,9 @@ use crate::scene::{NEIGHBOUR, backbone};
 use anyhow::{Context, Result, ensure};
 use frostline_graph::Model;
 use frostline_trainer::{Guest, HostClient};
-use frostline_wire::{Encoding, ExtractionRequest, Pin, RequestedSample, RowFormat, RowValue, Split};
+use frostline_wire::{
+    Encoding, ExtractionRequest, Pin, RequestedSample, RowFormat, RowValue, SampleRef, Split,
+};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -184,7 +186,6 @@ pub(crate) fn photos(scene: &Scene, count: u32) -> Vec<RequestedSample> {
 pub(crate) fn sample(position: u32, key: &str) -> RequestedSample {
     RequestedSample {
         position,
-        key: key.to_owned(),
-        etag: None,
+        sample: SampleRef::new(key),
     }
 }

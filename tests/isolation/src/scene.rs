@@ -64,7 +64,7 @@ impl Scene {
             .client(NEIGHBOUR)?
             .objects(&scene.root()?, Layout::Objects)
             .await?;
-        let photos = listed.into_iter().map(|object| object.key);
+        let photos = listed.into_iter().map(|object| object.sample.key);
         scene.photos = photos.filter(|key| key.starts_with("photos/")).collect();
         Ok(scene)
     }

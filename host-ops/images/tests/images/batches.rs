@@ -48,12 +48,7 @@ impl ByteSource for Fixtures {
 }
 
 fn samples(keys: &[&str]) -> Vec<SampleRef> {
-    keys.iter()
-        .map(|key| SampleRef {
-            key: (*key).to_owned(),
-            etag: None,
-        })
-        .collect()
+    keys.iter().map(|key| SampleRef::new(*key)).collect()
 }
 
 fn spec() -> PixelSpec {

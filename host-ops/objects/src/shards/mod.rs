@@ -8,7 +8,7 @@ mod name;
 pub(crate) use archive::ArchiveError;
 pub(crate) use cache::{Indexes, ShardVersion};
 pub(crate) use index::{Entry, Index, IndexBuilder};
-pub(crate) use name::{SampleName, Version, is_image, is_shard};
+pub(crate) use name::{SampleName, Version, is_shard, layout_of};
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,7 @@
 //! How a sample inside a shard is named, and its version.
 
+use frostline_tensor::Layout;
+
 /// What stands between the shard's key and the sample's name. No object's key has an empty segment, so none reads like a
 /// sample's, whatever folders are called.
 const SEPARATOR: &str = "//";
@@ -39,6 +41,21 @@ pub(crate) fn is_shard(key: &str) -> bool {
 /// Whether a name is an image's.
 pub(crate) fn is_image(name: &str) -> bool {
     IMAGES.iter().any(|ending| ends_with(name, ending))
+}
+
+/// The layout of a root whose first keys these are: shards, if there are archives and no single images beside them. Files about the
+/// data, such as `README.md` or `train-000.idx`, do not matter.
+pub(crate) fn layout_of<'a>(keys: impl IntoIterator<Item = &'a str>) -> Layout {
+    let (mut shards, mut images) = (false, false);
+    for key in keys {
+        shards |= is_shard(key);
+        images |= is_image(key);
+    }
+    if shards && !images {
+        Layout::Shards
+    } else {
+        Layout::Objects
+    }
 }
 
 fn ends_with(name: &str, ending: &str) -> bool {
@@ -101,6 +118,14 @@ mod tests {
             assert_eq!(SampleName::parse(key), None, "{key}");
         }
         assert!(is_image("a.JPeG") && is_image("a.png") && !is_image("jpg") && !is_image("a.jpg.txt"));
+    }
+
+    #[test]
+    fn archives_without_images_beside_them_are_shards() {
+        assert_eq!(layout_of(["README.md", "a.idx", "a.tar"]), Layout::Shards);
+        assert_eq!(layout_of(["a.tar", "cat/1.jpg"]), Layout::Objects);
+        assert_eq!(layout_of(["README.md"]), Layout::Objects);
+        assert_eq!(layout_of([]), Layout::Objects);
     }
 
     #[test]

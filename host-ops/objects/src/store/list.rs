@@ -1,10 +1,11 @@
 //! Listing a root in pages.
 
-use super::{Object, Page, Store};
+use super::Store;
 use crate::folder::{self, WalkError};
-use crate::names::{LeftOut, listed};
+use crate::names::listed;
 use crate::open::Listing;
 use crate::{ObjectError, key};
+use frostline_tensor::{LeftOut, ObjectInfo, ObjectPage, SampleRef};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
@@ -34,7 +35,7 @@ impl Store {
     /// # Errors
     /// [`ObjectError`]; [`ObjectError::TooMany`] for a folder with over a million entries, [`ObjectError::NoListing`] for a web server
     /// that does not list its files.
-    pub async fn list(&self, after: Option<&str>, limit: usize) -> Result<Page, ObjectError> {
+    pub async fn list(&self, after: Option<&str>, limit: usize) -> Result<ObjectPage, ObjectError> {
         let limit = limit.clamp(1, LARGEST_PAGE);
         let listing = async {
             match &self.listing {
@@ -52,7 +53,7 @@ impl Store {
         root: &FilePath,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Page, ObjectError> {
+    ) -> Result<ObjectPage, ObjectError> {
         let (root, after) = (root.to_owned(), after.map(str::to_owned));
         let walk = tokio::task::spawn_blocking(move || folder::page(&root, after.as_deref(), limit));
         let found = walk.await.map_err(|error| self.failed(&error.to_string()))?;
@@ -71,19 +72,14 @@ impl Store {
         };
         let heads = stream::iter(found.keys).map(|key| async move {
             match self.store.head(&key::checked(&key)?).await {
-                Ok(meta) => Ok(Some(Object {
-                    key,
-                    size: meta.size,
-                    etag: meta.e_tag,
-                    label: None,
-                })),
+                Ok(meta) => Ok(Some(self.listed(key, meta))),
                 // Removed since its folder was read.
                 Err(object_store::Error::NotFound { .. }) => Ok(None),
                 Err(error) => Err(self.error(&error, &key)),
             }
         });
         let objects: Vec<_> = heads.buffered(HEADS_AT_ONCE).try_collect().await?;
-        Ok(Page {
+        Ok(ObjectPage {
             objects: objects.into_iter().flatten().collect(),
             next,
             left_out: found.left_out,
@@ -95,7 +91,7 @@ impl Store {
         store: &dyn PaginatedListStore,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Page, ObjectError> {
+    ) -> Result<ObjectPage, ObjectError> {
         let prefix = if self.prefix.is_root() {
             None
         } else {
@@ -123,7 +119,7 @@ impl Store {
         Err(self.failed(&fruitless(left_out.count)))
     }
 
-    async fn list_ordered(&self, after: Option<&str>, limit: usize) -> Result<Page, ObjectError> {
+    async fn list_ordered(&self, after: Option<&str>, limit: usize) -> Result<ObjectPage, ObjectError> {
         let prefix = (!self.prefix.is_root()).then_some(&self.prefix);
         let listing = match after {
             None => self.store.list(prefix),
@@ -139,7 +135,7 @@ impl Store {
         Ok(self.page(found, Vec::new(), after, limit, false))
     }
 
-    async fn list_whole(&self, after: Option<&str>, limit: usize) -> Result<Page, ObjectError> {
+    async fn list_whole(&self, after: Option<&str>, limit: usize) -> Result<ObjectPage, ObjectError> {
         let prefix = (!self.prefix.is_root()).then_some(&self.prefix);
         let listing = self.store.list(prefix).take(LARGEST_WHOLE + 1);
         let (found, cut) = listed(listing.try_collect::<Vec<_>>()).await;
@@ -166,45 +162,53 @@ impl Store {
         after: Option<&str>,
         limit: usize,
         more: bool,
-    ) -> Page {
+    ) -> ObjectPage {
         let new = |key: &str| after.is_none_or(|after| key > after);
         let below = |name: String| relative(&self.prefix, &name).map(str::to_owned);
         let mut odd: Vec<String> = cut.into_iter().filter_map(below).collect();
-        let mut objects: Vec<Object> = found.into_iter().filter_map(|meta| self.object(meta)).collect();
+        let mut objects: Vec<ObjectInfo> = found.into_iter().filter_map(|meta| self.object(meta)).collect();
         // Some stores start a listing over for every page.
-        objects.retain(|object| new(&object.key));
-        objects.sort_unstable_by(|left, right| left.key.cmp(&right.key));
+        objects.retain(|object| new(&object.sample.key));
+        objects.sort_unstable_by(|left, right| left.sample.key.cmp(&right.sample.key));
         objects.retain(|object| {
-            let fine = key::checked(&object.key).is_ok();
+            let fine = key::checked(&object.sample.key).is_ok();
             if !fine {
-                odd.push(object.key.clone());
+                odd.push(object.sample.key.clone());
             }
             fine
         });
         let more = more || objects.len() > limit;
         objects.truncate(limit);
-        let next = objects.last().filter(|_| more).map(|last| last.key.clone());
+        let next = objects
+            .last()
+            .filter(|_| more)
+            .map(|last| last.sample.key.clone());
         let mut left_out = LeftOut::default();
         // Those after the last object are met again with the next page.
         odd.retain(|name| new(name) && next.as_ref().is_none_or(|next| name < next));
         odd.sort_unstable();
         odd.iter().for_each(|name| left_out.add(name));
-        Page {
+        ObjectPage {
             objects,
             next,
             left_out,
         }
     }
 
-    fn object(&self, meta: ObjectMeta) -> Option<Object> {
+    fn object(&self, meta: ObjectMeta) -> Option<ObjectInfo> {
         let parts = meta.location.prefix_match(&self.prefix)?;
         let key = Path::from_iter(parts).to_string();
-        Some(Object {
-            key,
+        Some(self.listed(key, meta))
+    }
+
+    /// The object of this key as the store knows it.
+    pub(super) fn listed(&self, key: String, meta: ObjectMeta) -> ObjectInfo {
+        let etag = meta.e_tag.map(|etag| self.etag(&etag).into_owned());
+        ObjectInfo {
+            sample: SampleRef { key, etag },
             size: meta.size,
-            etag: meta.e_tag.map(|etag| self.etag(&etag).into_owned()),
             label: None,
-        })
+        }
     }
 
     pub(super) fn failed(&self, reason: &str) -> ObjectError {

@@ -5,7 +5,6 @@ mod shards;
 use crate::explain::explain;
 use crate::folder;
 use crate::hedge::Hedge;
-use crate::names::LeftOut;
 use crate::open::{Credentials, Kind, Listing, Opened, open, shown};
 use crate::shards::Indexes;
 use crate::{ObjectError, key};
@@ -15,6 +14,7 @@ use futures::FutureExt;
 pub(crate) use list::LISTING;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload};
+pub use read::LARGEST_READ;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,30 +27,6 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// Reads of one store at once. A store answers in some 30 ms; 64 keep 2,000 small objects a second coming, more than a host
 /// decodes, and stay far below the number of files a process may hold open.
 const READS_AT_ONCE: usize = 64;
-
-/// One object of a listing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Object {
-    /// Its key, relative to the root.
-    pub key: String,
-    /// Its size in bytes.
-    pub size: u64,
-    /// Its version.
-    pub etag: Option<String>,
-    /// The class that a shard gives the sample.
-    pub label: Option<String>,
-}
-
-/// Objects by ascending key.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Page {
-    /// The objects.
-    pub objects: Vec<Object>,
-    /// Pass as `after` for the next page; none on the last.
-    pub next: Option<String>,
-    /// What was passed over up to `next`.
-    pub left_out: LeftOut,
-}
 
 /// A root in an object store. Keys are relative to it.
 #[derive(Debug, Clone)]

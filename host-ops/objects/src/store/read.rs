@@ -5,6 +5,7 @@ use crate::ObjectError;
 use crate::hedge::Pulse;
 use crate::shards::SampleName;
 use bytes::{Bytes, BytesMut};
+use frostline_tensor::SampleRef;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use object_store::path::Path;
@@ -12,9 +13,9 @@ use object_store::{GetOptions, GetRange, GetResultPayload, ObjectMeta, ObjectSto
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The largest object that [`Store::read`] reads: the largest thing read whole is a model (VGG19's 575 MB is the biggest of the
+/// The largest object, in bytes, that [`Store::read`] reads: the largest thing read whole is a model (VGG19's 575 MB is the biggest of the
 /// usual ones), and an object that grows without end must not take the host's memory. Photos are read with limits of their own.
-const LARGEST_READ: u64 = 1 << 30;
+pub const LARGEST_READ: u64 = 1 << 30;
 
 /// What to get of an object.
 #[derive(Debug, Clone)]
@@ -30,36 +31,32 @@ pub(super) struct Wanted<'a> {
 }
 
 impl Store {
-    /// The whole object, of at most 1 GiB; with an etag, that version of it.
+    /// The whole object, of at most 1 GiB.
+    ///
+    /// # Errors
+    /// As [`Store::read_sample`].
+    pub async fn read(&self, key: &str) -> Result<Bytes, ObjectError> {
+        self.read_sample(&SampleRef::new(key), LARGEST_READ).await
+    }
+
+    /// The version of an object that is meant, whole; one of more than `limit` bytes is not read at all.
     ///
     /// # Errors
     /// [`ObjectError::NotFound`], [`ObjectError::Changed`] when the object has another etag now, [`ObjectError::TooLarge`], and the
     /// store's failures.
-    pub async fn read(&self, key: &str, etag: Option<&str>) -> Result<Bytes, ObjectError> {
-        self.read_at_most(key, etag, LARGEST_READ).await
-    }
-
-    /// [`Store::read`] of an object of at most `limit` bytes; a larger one is not read at all.
-    ///
-    /// # Errors
-    /// Also [`ObjectError::TooLarge`].
-    pub async fn read_at_most(
-        &self,
-        key: &str,
-        etag: Option<&str>,
-        limit: u64,
-    ) -> Result<Bytes, ObjectError> {
+    pub async fn read_sample(&self, sample: &SampleRef, limit: u64) -> Result<Bytes, ObjectError> {
+        let SampleRef { key, etag } = sample;
         let Some(sample) = SampleName::parse(key) else {
             let wanted = Wanted {
                 key,
                 location: self.checked(key).await?,
                 range: None,
-                etag: etag.map(str::to_owned),
+                etag: etag.clone(),
                 limit,
             };
             return self.in_time(key, self.get(&wanted)).await;
         };
-        let place = self.place(sample, etag).await?;
+        let place = self.place(sample, etag.as_deref()).await?;
         let size = place.range.end - place.range.start;
         if size > limit {
             return Err(self.too_large(key, size, limit));

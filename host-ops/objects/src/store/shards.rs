@@ -1,11 +1,13 @@
 //! Samples inside shards: finding them, and listing them.
 
+use super::Store;
 use super::list::{LARGEST_PAGE, LISTING};
 use super::read::Wanted;
-use super::{Object, Page, Store};
-use crate::names::LeftOut;
-use crate::shards::{ArchiveError, Entry, Index, IndexBuilder, SampleName, ShardVersion, Version, is_shard};
-use crate::{Layout, ObjectError, key};
+use crate::shards::{
+    ArchiveError, Entry, Index, IndexBuilder, SampleName, ShardVersion, Version, is_shard, layout_of,
+};
+use crate::{ObjectError, key};
+use frostline_tensor::{Layout, LeftOut, ObjectInfo, ObjectPage, SampleRef};
 use futures::{StreamExt, stream};
 use std::ops::Range;
 use std::sync::Arc;
@@ -44,7 +46,7 @@ impl Store {
         layout: Layout,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Page, ObjectError> {
+    ) -> Result<ObjectPage, ObjectError> {
         let limit = limit.clamp(1, LARGEST_PAGE);
         match (layout, after) {
             (Layout::Objects, _) => self.list(after, limit).await,
@@ -56,8 +58,8 @@ impl Store {
             (Layout::Auto, Some(_)) => self.list(after, limit).await,
             (Layout::Auto, None) => {
                 let first = self.list(None, LARGEST_PAGE).await?;
-                let keys = first.objects.iter().map(|object| object.key.as_str());
-                match Layout::of(keys) {
+                let keys = first.objects.iter().map(|object| object.sample.key.as_str());
+                match layout_of(keys) {
                     Layout::Shards => self.page_of_samples(None, limit).await,
                     _ if limit == LARGEST_PAGE => Ok(first),
                     _ => self.list(None, limit).await,
@@ -66,7 +68,7 @@ impl Store {
         }
     }
 
-    async fn page_of_samples(&self, after: Option<&str>, limit: usize) -> Result<Page, ObjectError> {
+    async fn page_of_samples(&self, after: Option<&str>, limit: usize) -> Result<ObjectPage, ObjectError> {
         let late = |_| ObjectError::Deadline {
             key: LISTING.to_owned(),
             root: self.root.clone(),
@@ -76,7 +78,7 @@ impl Store {
         page.await.map_err(late)?
     }
 
-    async fn list_samples(&self, after: Option<&str>, limit: usize) -> Result<Page, ObjectError> {
+    async fn list_samples(&self, after: Option<&str>, limit: usize) -> Result<ObjectPage, ObjectError> {
         let until = Instant::now() + PAGE_TIME;
         let mut found = Vec::new();
         let mut left_out = LeftOut::default();
@@ -92,10 +94,14 @@ impl Store {
         }
         loop {
             let shards = self.list(after_shard.as_deref(), LARGEST_PAGE).await?;
-            for shard in shards.objects.iter().filter(|object| is_shard(&object.key)) {
+            for shard in shards
+                .objects
+                .iter()
+                .filter(|object| is_shard(&object.sample.key))
+            {
                 if found.len() == limit || (!found.is_empty() && Instant::now() > until) {
-                    let next = found.last().map(|last: &Object| last.key.clone());
-                    return Ok(Page {
+                    let next = found.last().map(|last: &ObjectInfo| last.sample.key.clone());
+                    return Ok(ObjectPage {
                         objects: found,
                         next,
                         left_out,
@@ -111,8 +117,8 @@ impl Store {
         }
         // The last shard may hold more than the page takes.
         let next = found.last().filter(|_| found.len() == limit);
-        let next = next.map(|last| last.key.clone());
-        Ok(Page {
+        let next = next.map(|last| last.sample.key.clone());
+        Ok(ObjectPage {
             objects: found,
             next,
             left_out,
@@ -122,10 +128,10 @@ impl Store {
     /// Adds a shard's samples after `member`, until there are `limit`.
     async fn take(
         &self,
-        shard: &Object,
+        shard: &ObjectInfo,
         member: &str,
         limit: usize,
-        found: &mut Vec<Object>,
+        found: &mut Vec<ObjectInfo>,
     ) -> Result<(), ObjectError> {
         let index = self.index(shard).await?;
         let room = limit.saturating_sub(found.len());
@@ -159,26 +165,25 @@ impl Store {
         }
         Ok(Place {
             range: entry.offset..entry.offset + entry.size,
-            etag: shard.etag,
+            etag: shard.sample.etag,
         })
     }
 
-    async fn shard(&self, key: &str) -> Result<Object, ObjectError> {
+    async fn shard(&self, key: &str) -> Result<ObjectInfo, ObjectError> {
         let meta = self.head(key).await?;
-        Ok(Object {
-            key: key.to_owned(),
-            size: meta.size,
-            etag: meta.e_tag.map(|etag| self.etag(&etag).into_owned()),
-            label: None,
-        })
+        Ok(self.listed(key.to_owned(), meta))
     }
 
     /// The shard's index. What is not kept is made by a task of its own, so that whoever gives up and asks again finds it further on.
-    async fn index(&self, shard: &Object) -> Result<Arc<Index>, ObjectError> {
+    async fn index(&self, shard: &ObjectInfo) -> Result<Arc<Index>, ObjectError> {
         let version = ShardVersion {
-            key: shard.key.clone(),
+            key: shard.sample.key.clone(),
             // Without a version, a shard of another size is another one at least.
-            etag: shard.etag.clone().unwrap_or_else(|| shard.size.to_string()),
+            etag: shard
+                .sample
+                .etag
+                .clone()
+                .unwrap_or_else(|| shard.size.to_string()),
         };
         if let Some(index) = self.indexes.kept(&version) {
             return Ok(index);
@@ -187,7 +192,7 @@ impl Store {
         let making = tokio::spawn(async move {
             let made = store.indexes.get(&version, store.read_through(&shard));
             let late = |_| ObjectError::Deadline {
-                key: shard.key.clone(),
+                key: shard.sample.key.clone(),
                 root: store.root.clone(),
                 after: READ_THROUGH,
             };
@@ -196,22 +201,22 @@ impl Store {
         making.await.map_err(|error| self.failed(&error.to_string()))?
     }
 
-    async fn read_through(&self, shard: &Object) -> Result<Index, ObjectError> {
-        let location = self.checked(&shard.key).await?;
+    async fn read_through(&self, shard: &ObjectInfo) -> Result<Index, ObjectError> {
+        let location = self.checked(&shard.sample.key).await?;
         let unreadable = |error: ArchiveError| ObjectError::Shard {
-            key: shard.key.clone(),
+            key: shard.sample.key.clone(),
             root: self.root.clone(),
             reason: error.to_string(),
         };
         let ranges = (0..shard.size.div_ceil(RANGE)).map(|number| {
             let wanted = Wanted {
-                key: &shard.key,
+                key: &shard.sample.key,
                 location: location.clone(),
                 range: Some(number * RANGE..((number + 1) * RANGE).min(shard.size)),
-                etag: shard.etag.clone(),
+                etag: shard.sample.etag.clone(),
                 limit: RANGE,
             };
-            async move { self.in_time(&shard.key, self.get(&wanted)).await }
+            async move { self.in_time(&shard.sample.key, self.get(&wanted)).await }
         });
         let mut ranges = stream::iter(ranges).buffered(RANGES_AT_ONCE);
         let mut builder = IndexBuilder::new();
@@ -223,21 +228,23 @@ impl Store {
 }
 
 /// A sample as listings tell of it; none if its key would be too long.
-fn sample(shard: &Object, entry: &Entry) -> Option<Object> {
+fn sample(shard: &ObjectInfo, entry: &Entry) -> Option<ObjectInfo> {
     let name = SampleName {
-        shard: &shard.key,
+        shard: &shard.sample.key,
         member: &entry.name,
     };
-    let version = shard.etag.clone().map(|etag| Version {
+    let version = shard.sample.etag.clone().map(|etag| Version {
         shard: etag,
         offset: entry.offset,
         size: entry.size,
     });
     let key = name.key();
-    (key.len() <= key::LONGEST).then(|| Object {
-        key,
+    (key.len() <= key::LONGEST).then(|| ObjectInfo {
+        sample: SampleRef {
+            key,
+            etag: version.map(|version| version.etag()),
+        },
         size: entry.size,
-        etag: version.map(|version| version.etag()),
         label: entry.label.as_deref().map(str::to_owned),
     })
 }

@@ -1,7 +1,8 @@
 //! Google's and Azure's stores, as far as their answers differ from S3's.
 
 use crate::server::{Answer, Server, whole};
-use frostline_objects::{ObjectError, Store};
+use crate::version;
+use frostline_objects::{LARGEST_READ, ObjectError, Store};
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, IF_MATCH, LAST_MODIFIED};
 use hyper::{Request, Response, StatusCode};
@@ -73,18 +74,18 @@ async fn behaves(store: &Store) {
     let [object] = listed.as_slice() else {
         panic!("{listed:?}")
     };
-    assert_eq!((object.key.as_str(), object.size), ("a.jpg", 5));
-    assert_eq!(object.etag.as_deref(), Some("\"one\""));
+    assert_eq!((object.sample.key.as_str(), object.size), ("a.jpg", 5));
+    assert_eq!(object.sample.etag.as_deref(), Some("\"one\""));
     assert_eq!(
-        store.read("a.jpg", object.etag.as_deref()).await.unwrap(),
+        store.read_sample(&object.sample, LARGEST_READ).await.unwrap(),
         "photo"
     );
     assert!(matches!(
-        store.read("a.jpg", Some("\"two\"")).await,
+        store.read_sample(&version("a.jpg", "two"), LARGEST_READ).await,
         Err(ObjectError::Changed { .. })
     ));
     assert!(matches!(
-        store.read("b.jpg", None).await,
+        store.read("b.jpg").await,
         Err(ObjectError::NotFound { .. })
     ));
 }
@@ -92,7 +93,7 @@ async fn behaves(store: &Store) {
 async fn refuses(store: &Store, advice: &str) {
     for error in [
         store.list(None, 10).await.map(drop).unwrap_err(),
-        store.read("a.jpg", None).await.map(drop).unwrap_err(),
+        store.read("a.jpg").await.map(drop).unwrap_err(),
     ] {
         let text = error.to_string();
         assert!(
@@ -142,6 +143,6 @@ async fn azures_store_is_a_store() {
     )
     .await;
     let nowhere = open("az://nowhere/set", ("AZURE_SKIP_SIGNATURE", "true"));
-    let error = nowhere.read("a.jpg", None).await.unwrap_err();
+    let error = nowhere.read("a.jpg").await.unwrap_err();
     assert!(matches!(&error, ObjectError::NoSuchRoot { .. }), "{error:?}");
 }

@@ -2,7 +2,7 @@
 
 use crate::server::{Fault, S3Server};
 use bytes::Bytes;
-use frostline_objects::ObjectError;
+use frostline_objects::{LARGEST_READ, ObjectError};
 
 fn photo() -> Bytes {
     (0..200_000u32).map(|byte| byte as u8).collect()
@@ -14,7 +14,7 @@ async fn read_with(faults: &[Fault]) -> (Result<Bytes, ObjectError>, usize) {
     server.contents.put("root/a.jpg", photo());
     let store = server.open("s3://photos/root");
     server.fail(faults.iter().copied());
-    (store.read("a.jpg", None).await, server.gets())
+    (store.read("a.jpg").await, server.gets())
 }
 
 #[tokio::test]
@@ -92,7 +92,7 @@ async fn many_reads_of_which_some_stall_all_arrive() {
     let reads = (0..200).map(|number| {
         let store = store.clone();
         async move {
-            let read = store.read(&format!("{number}.jpg"), None).await.unwrap();
+            let read = store.read(&format!("{number}.jpg")).await.unwrap();
             assert_eq!(read, format!("photo {number}"));
         }
     });
@@ -112,12 +112,12 @@ async fn an_object_replaced_or_removed_since_it_was_listed_is_named() {
     let [a, b] = listed.as_slice() else {
         panic!("{listed:?}")
     };
-    let error = store.read(&a.key, a.etag.as_deref()).await.unwrap_err();
+    let error = store.read_sample(&a.sample, LARGEST_READ).await.unwrap_err();
     assert!(
         matches!(&error, ObjectError::Changed { key, .. } if key == "a.jpg"),
         "{error:?}"
     );
-    let error = store.read(&b.key, b.etag.as_deref()).await.unwrap_err();
+    let error = store.read_sample(&b.sample, LARGEST_READ).await.unwrap_err();
     assert!(
         matches!(&error, ObjectError::NotFound { key, .. } if key == "b.jpg"),
         "{error:?}"
@@ -130,7 +130,7 @@ async fn wrong_credentials_and_missing_buckets_are_told_apart() {
     server.contents.put("a.jpg", "a");
     let wrong = server.open_as("s3://photos", "id", "geheim");
     for error in [
-        wrong.read("a.jpg", None).await.map(drop).unwrap_err(),
+        wrong.read("a.jpg").await.map(drop).unwrap_err(),
         wrong.list(None, 10).await.map(drop).unwrap_err(),
         wrong.put("a.jpg", Bytes::new()).await.unwrap_err(),
         wrong.size("a.jpg").await.map(drop).unwrap_err(),
@@ -145,7 +145,7 @@ async fn wrong_credentials_and_missing_buckets_are_told_apart() {
     let nowhere = server.open("s3://nowhere/root");
     for error in [
         nowhere.list(None, 10).await.map(drop).unwrap_err(),
-        nowhere.read("a.jpg", None).await.map(drop).unwrap_err(),
+        nowhere.read("a.jpg").await.map(drop).unwrap_err(),
     ] {
         assert!(matches!(&error, ObjectError::NoSuchRoot { .. }), "{error:?}");
     }

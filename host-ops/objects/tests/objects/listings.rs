@@ -2,14 +2,14 @@
 
 use crate::contents::Habit;
 use crate::server::S3Server;
-use frostline_objects::{ObjectError, Store};
+use frostline_objects::{LARGEST_READ, ObjectError, Store};
 
 /// All keys, and how many names were left out, in pages of `limit`.
 async fn all(store: &Store, limit: usize) -> (Vec<String>, u64) {
     let (mut keys, mut left_out, mut after) = (Vec::new(), 0, None);
     loop {
         let page = store.list(after.as_deref(), limit).await.unwrap();
-        keys.extend(page.objects.into_iter().map(|object| object.key));
+        keys.extend(page.objects.into_iter().map(|object| object.sample.key));
         left_out += page.left_out.count;
         after = page.next;
         if after.is_none() {
@@ -43,8 +43,8 @@ async fn keys_with_escapes_and_backslashes_are_listed_and_read() {
     for store in [server.open("s3://photos/root"), local] {
         assert_eq!(all(&store, 2).await, (keys.map(str::to_owned).into(), 0));
         for object in store.list(None, 10).await.unwrap().objects {
-            let read = store.read(&object.key, object.etag.as_deref()).await.unwrap();
-            assert_eq!(read, object.key);
+            let read = store.read_sample(&object.sample, LARGEST_READ).await.unwrap();
+            assert_eq!(read, object.sample.key);
         }
     }
 }
@@ -129,7 +129,7 @@ async fn thousands_of_keys_come_in_pages_that_join_to_all_of_them() {
         loop {
             let page = store.list(after.as_deref(), limit).await.unwrap();
             assert!(page.objects.len() <= limit.min(1000));
-            seen.extend(page.objects.into_iter().map(|object| object.key));
+            seen.extend(page.objects.into_iter().map(|object| object.sample.key));
             pages += 1;
             after = page.next;
             if after.is_none() {

@@ -15,3 +15,13 @@ mod listings;
 mod server;
 mod shards;
 mod web;
+
+use frostline_tensor::SampleRef;
+
+/// The object in a version, as an etag names it.
+fn version(key: &str, etag: &str) -> SampleRef {
+    SampleRef {
+        key: key.to_owned(),
+        etag: Some(format!("\"{etag}\"")),
+    }
+}

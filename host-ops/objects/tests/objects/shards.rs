@@ -2,7 +2,8 @@
 
 use crate::server::{Fault, S3Server};
 use bytes::Bytes;
-use frostline_objects::{Layout, Object, ObjectError, Store};
+use frostline_objects::{LARGEST_READ, ObjectError, Store};
+use frostline_tensor::{Layout, ObjectInfo, SampleRef};
 
 /// An archive of `count` labelled photos, each with content of its own.
 fn shard(first: usize, count: usize) -> Bytes {
@@ -28,7 +29,7 @@ fn class(number: usize) -> String {
     ["cat", "dog"][number % 2].to_owned()
 }
 
-async fn all(store: &Store, layout: Layout, limit: usize) -> Vec<Object> {
+async fn all(store: &Store, layout: Layout, limit: usize) -> Vec<ObjectInfo> {
     let (mut objects, mut after) = (Vec::new(), None);
     loop {
         let page = store.list_as(layout, after.as_deref(), limit).await.unwrap();
@@ -45,10 +46,10 @@ async fn serves_shards(store: &Store) {
     for layout in [Layout::Auto, Layout::Shards] {
         for limit in [1000, 30, 60] {
             let objects = all(store, layout, limit).await;
-            assert_eq!(objects.len(), 180, "{layout}, pages of {limit}");
+            assert_eq!(objects.len(), 180, "{layout:?}, pages of {limit}");
             for (number, object) in objects.iter().enumerate() {
                 assert_eq!(
-                    object.key,
+                    object.sample.key,
                     format!("train-{:03}.tar//{number:05}.jpg", number / 60)
                 );
                 assert_eq!(object.label.as_deref(), Some(class(number).as_str()));
@@ -58,26 +59,26 @@ async fn serves_shards(store: &Store) {
     }
     let objects = all(store, Layout::Auto, 1000).await;
     let reads = objects.iter().enumerate().map(|(number, object)| async move {
-        let read = store.read(&object.key, object.etag.as_deref()).await.unwrap();
+        let read = store.read_sample(&object.sample, LARGEST_READ).await.unwrap();
         assert_eq!(read, photo(number));
     });
     futures::future::join_all(reads).await;
 
     // Without a version, the shard's index says where the sample lies.
     let key = "train-001.tar//00077.jpg";
-    assert_eq!(store.read(key, None).await.unwrap(), photo(77));
+    assert_eq!(store.read(key).await.unwrap(), photo(77));
     assert_eq!(store.size(key).await.unwrap(), photo(77).len() as u64);
     assert_eq!(store.read_range(key, 2..10).await.unwrap(), photo(77)[2..10]);
     let rest = store.read_range(key, 200..u64::MAX).await.unwrap();
     assert_eq!(rest, photo(77)[200..]);
     assert_eq!(store.read_range(key, 5000..5001).await.unwrap(), "");
     assert!(matches!(
-        store.read_at_most(key, None, 10).await,
+        store.read_sample(&SampleRef::new(key), 10).await,
         Err(ObjectError::TooLarge { limit: 10, .. })
     ));
     for missing in ["train-001.tar//00001.jpg", "train-009.tar//00001.jpg"] {
         assert!(
-            matches!(store.read(missing, None).await, Err(ObjectError::NotFound { .. })),
+            matches!(store.read(missing).await, Err(ObjectError::NotFound { .. })),
             "{missing}"
         );
     }
@@ -88,7 +89,7 @@ async fn serves_shards(store: &Store) {
         "../x.tar//a.jpg",
         "x.tar//a\0",
     ] {
-        let read = store.read(hostile, None).await;
+        let read = store.read(hostile).await;
         assert!(
             matches!(read, Err(ObjectError::Key { .. })),
             "{hostile}: {read:?}"
@@ -138,7 +139,7 @@ async fn a_shard_is_read_through_once() {
     let fresh = server.open("s3://photos/root");
     server.fail([]);
     let sample = &objects[100];
-    fresh.read(&sample.key, sample.etag.as_deref()).await.unwrap();
+    fresh.read_sample(&sample.sample, LARGEST_READ).await.unwrap();
     assert_eq!(server.gets(), 1, "a version says where the sample lies");
 }
 
@@ -150,25 +151,22 @@ async fn samples_of_a_shard_that_was_replaced_or_removed_are_named() {
     server.contents.remove("root/train-002.tar");
     let (replaced, removed) = (&objects[70], &objects[150]);
     let error = store
-        .read(&replaced.key, replaced.etag.as_deref())
+        .read_sample(&replaced.sample, LARGEST_READ)
         .await
         .unwrap_err();
     assert!(
-        matches!(&error, ObjectError::Changed { key, .. } if *key == replaced.key),
+        matches!(&error, ObjectError::Changed { key, .. } if *key == replaced.sample.key),
         "{error:?}"
     );
     let error = store
-        .read(&removed.key, removed.etag.as_deref())
+        .read_sample(&removed.sample, LARGEST_READ)
         .await
         .unwrap_err();
     assert!(
-        matches!(&error, ObjectError::NotFound { key, .. } if *key == removed.key),
+        matches!(&error, ObjectError::NotFound { key, .. } if *key == removed.sample.key),
         "{error:?}"
     );
-    assert_eq!(
-        store.read("train-001.tar//00120.jpg", None).await.unwrap(),
-        photo(120)
-    );
+    assert_eq!(store.read("train-001.tar//00120.jpg").await.unwrap(), photo(120));
     assert_eq!(all(&store, Layout::Auto, 50).await.len(), 121);
 }
 
@@ -180,7 +178,7 @@ async fn a_damaged_shard_is_named() {
     server.contents.put("b.tar", "this is no archive at all");
     let store = server.open("s3://photos");
     for (key, words) in [("a.tar", "ends in the middle"), ("b.tar", "ends in the middle")] {
-        let error = store.read(&format!("{key}//00001.jpg"), None).await.unwrap_err();
+        let error = store.read(&format!("{key}//00001.jpg")).await.unwrap_err();
         assert!(
             matches!(&error, ObjectError::Shard { key: named, reason, .. } if named == key && reason.contains(words)),
             "{error}"
@@ -198,7 +196,12 @@ async fn images_beside_archives_make_a_root_of_objects() {
     server.contents.put("backup.tar", shard(0, 2));
     server.contents.put("cat/1.jpg", "x");
     let store = server.open("s3://photos");
-    let keys = |objects: Vec<Object>| objects.into_iter().map(|object| object.key).collect::<Vec<_>>();
+    let keys = |objects: Vec<ObjectInfo>| {
+        objects
+            .into_iter()
+            .map(|object| object.sample.key)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(
         keys(all(&store, Layout::Auto, 1).await),
         ["backup.tar", "cat/1.jpg"]

@@ -1,8 +1,9 @@
 //! Web servers: with WebDAV's listing, and without.
 
 use crate::server::{Answer, Server, whole};
+use crate::version;
 use bytes::Bytes;
-use frostline_objects::{ObjectError, Store};
+use frostline_objects::{LARGEST_READ, ObjectError, Store};
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_RANGE, ETAG, RANGE};
 use hyper::{Request, Response, StatusCode};
@@ -85,26 +86,26 @@ async fn a_webdav_server_is_a_store_to_read_from() {
     })
     .await;
     let page = store.list(None, 1).await.unwrap();
-    assert_eq!(page.objects[0].key, "a/2.jpg");
+    assert_eq!(page.objects[0].sample.key, "a/2.jpg");
     let rest = store.list(page.next.as_deref(), 10).await.unwrap();
     assert_eq!((rest.objects.len(), rest.next), (1, None));
     assert_eq!(page.left_out.count, 0);
     assert_eq!(rest.left_out.names, ["line\\nbreak.jpg"]);
     let listed = &rest.objects[0];
-    assert_eq!((listed.key.as_str(), listed.size), ("b 1.jpg", 10));
+    assert_eq!((listed.sample.key.as_str(), listed.size), ("b 1.jpg", 10));
     assert_eq!(
-        store.read(&listed.key, listed.etag.as_deref()).await.unwrap(),
+        store.read_sample(&listed.sample, LARGEST_READ).await.unwrap(),
         PHOTO
     );
     assert_eq!(store.read_range("a/2.jpg", 2..5).await.unwrap(), "234");
     assert_eq!(store.size("a/2.jpg").await.unwrap(), 10);
     // This server passes over the condition; the etag of its answer tells.
     assert!(matches!(
-        store.read("a/2.jpg", Some("\"two\"")).await,
+        store.read_sample(&version("a/2.jpg", "two"), LARGEST_READ).await,
         Err(ObjectError::Changed { .. })
     ));
     assert!(matches!(
-        store.read("c.jpg", None).await,
+        store.read("c.jpg").await,
         Err(ObjectError::NotFound { .. })
     ));
     for result in [
@@ -123,7 +124,7 @@ async fn a_plain_server_says_what_it_cannot_do() {
         ranges: false,
     })
     .await;
-    assert_eq!(store.read("a/2.jpg", None).await.unwrap(), PHOTO);
+    assert_eq!(store.read("a/2.jpg").await.unwrap(), PHOTO);
     let error = store.list(None, 10).await.unwrap_err();
     assert!(
         matches!(&error, ObjectError::NoListing { reason, .. } if reason.contains("405")),

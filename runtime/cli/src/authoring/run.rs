@@ -98,7 +98,7 @@ pub(super) async fn extract(flags: &RunGuest) -> Result<(Report, Extracted)> {
     let description = guest.describe(&view, &flags.parameters).await?;
     let describe = started.elapsed().as_secs_f64();
     let job = Job::new(view, &description, &split, &flags.parameters)?;
-    let samples: Vec<SampleRef> = flags.keys.iter().map(|key| sample(key)).collect();
+    let samples: Vec<SampleRef> = flags.keys.iter().map(SampleRef::new).collect();
     let context = bench.context(&description.name);
     let allowance = context.allowance.clone();
     let started = Instant::now();
@@ -126,13 +126,6 @@ pub(super) async fn extract(flags: &RunGuest) -> Result<(Report, Extracted)> {
         limits: used(allowance.usage(), memory, allowance.limits(), milliseconds),
     };
     Ok((report, extracted))
-}
-
-fn sample(key: &str) -> SampleRef {
-    SampleRef {
-        key: key.to_owned(),
-        etag: None,
-    }
 }
 
 fn used(usage: Usage, memory: usize, limits: &Limits, milliseconds: u64) -> Vec<Used> {

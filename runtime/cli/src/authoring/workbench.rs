@@ -8,7 +8,7 @@ use bytes::Bytes;
 use frostline_engine::{Device, Lanes, LanesConfig, StageSource, TenantLanes};
 use frostline_graph::Model;
 use frostline_images::{BatchLoader, ByteSource, DecodePool, LoaderOptions};
-use frostline_objects::Store;
+use frostline_objects::{LARGEST_READ, Store};
 use frostline_sandbox::{Allowance, CallContext, CutView, Labels, Limits, ModelView};
 use frostline_tensor::{BoxFuture, OpError, SampleRef, Stage};
 use std::path::Path;
@@ -129,6 +129,6 @@ struct Objects(Arc<Store>);
 impl ByteSource for Objects {
     fn read(&self, sample: SampleRef) -> BoxFuture<Result<Bytes, OpError>> {
         let store = Arc::clone(&self.0);
-        Box::pin(async move { Ok(store.read(&sample.key, sample.etag.as_deref()).await?) })
+        Box::pin(async move { Ok(store.read_sample(&sample, LARGEST_READ).await?) })
     }
 }

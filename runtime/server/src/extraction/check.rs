@@ -91,16 +91,13 @@ pub(crate) fn check_samples(samples: &[RequestedSample], limits: &Limits) -> Res
         )));
     }
     let mut positions = HashSet::with_capacity(samples.len());
-    for sample in samples {
-        if !positions.insert(sample.position) {
-            return Err(Refusal::request(format!(
-                "position {} is there twice",
-                sample.position
-            )));
+    for RequestedSample { position, sample } in samples {
+        if !positions.insert(position) {
+            return Err(Refusal::request(format!("position {position} is there twice")));
         }
         let etag = sample.etag.as_deref().unwrap_or_default();
         if sample.key.is_empty() || sample.key.len() > limits.key_bytes || etag.len() > limits.key_bytes {
-            let (position, limit) = (sample.position, limits.key_bytes);
+            let limit = limits.key_bytes;
             return Err(Refusal::request(format!(
                 "the key or etag of position {position} is empty or over {limit} bytes"
             )));
@@ -199,11 +196,12 @@ fn context(
 mod tests {
     use super::*;
 
+    use frostline_wire::SampleRef;
+
     fn sample(position: u32, key: &str) -> RequestedSample {
         RequestedSample {
             position,
-            key: key.to_owned(),
-            etag: None,
+            sample: SampleRef::new(key),
         }
     }
 

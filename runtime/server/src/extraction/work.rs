@@ -59,15 +59,7 @@ impl Work {
     pub(super) async fn call(self, samples: Vec<RequestedSample>) -> Result<Rows, Refusal> {
         let (positions, samples): (Vec<u32>, Vec<SampleRef>) = samples
             .into_iter()
-            .map(|sample| {
-                (
-                    sample.position,
-                    SampleRef {
-                        key: sample.key,
-                        etag: sample.etag,
-                    },
-                )
-            })
+            .map(|asked| (asked.position, asked.sample))
             .unzip();
         match self {
             Self::Objects { store, limit } => Ok(objects(&store, limit, &positions, samples).await),
@@ -154,9 +146,7 @@ async fn objects(store: &Arc<Store>, limit: u64, positions: &[u32], samples: Vec
 }
 
 async fn read(store: &Store, sample: &SampleRef, limit: u64) -> Result<Bytes, OpError> {
-    Ok(store
-        .read_at_most(&sample.key, sample.etag.as_deref(), limit)
-        .await?)
+    Ok(store.read_sample(sample, limit).await?)
 }
 
 /// A data root as image loading and guests see it.

@@ -6,9 +6,7 @@ use crate::refusal::Refusal;
 use crate::state::{Facts, Found, ModelFacts, Named, Owned, StateError, Stored};
 use axum::Json;
 use axum::extract::{Path, Query, Request};
-use frostline_wire::{
-    Description, DescriptionRequest, GuestInfo, Layout, LeftOut, Load, ModelInfo, ObjectInfo, ObjectPage,
-};
+use frostline_wire::{Description, DescriptionRequest, GuestInfo, Layout, Load, ModelInfo, ObjectPage};
 use http::{StatusCode, Uri};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -117,31 +115,8 @@ pub(super) async fn list_objects(caller: Caller, uri: Uri) -> Result<Json<Object
         )));
     }
     let store = caller.store(&listing.root)?;
-    let page = store
-        .list_as(stored(listing.layout), listing.after.as_deref(), limit)
-        .await?;
-    let objects = page.objects.into_iter().map(|object| ObjectInfo {
-        key: object.key,
-        size: object.size,
-        etag: object.etag,
-        label: object.label,
-    });
-    Ok(Json(ObjectPage {
-        objects: objects.collect(),
-        next: page.next,
-        left_out: LeftOut {
-            count: page.left_out.count,
-            names: page.left_out.names,
-        },
-    }))
-}
-
-fn stored(layout: Layout) -> frostline_objects::Layout {
-    match layout {
-        Layout::Auto => frostline_objects::Layout::Auto,
-        Layout::Objects => frostline_objects::Layout::Objects,
-        Layout::Shards => frostline_objects::Layout::Shards,
-    }
+    let page = store.list_as(listing.layout, listing.after.as_deref(), limit);
+    Ok(Json(page.await?))
 }
 
 pub(super) async fn describe(caller: Caller, request: Request) -> Result<Json<Description>, Refusal> {

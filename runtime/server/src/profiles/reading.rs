@@ -61,11 +61,10 @@ impl Beside<'_> {
             let alone = self.compute(&batch, passes).await.map_err(refused)?;
             let read = AtomicUsize::new(0);
             let read_one = |index: usize| {
-                let (store, sample) = (store.clone(), samples.get(index).cloned());
+                let (store, asked) = (store.clone(), samples.get(index).cloned());
                 async move {
-                    let sample = sample?;
-                    let object = store.read_at_most(&sample.key, sample.etag.as_deref(), object_bytes);
-                    object.await.ok()
+                    let sample = asked?.sample;
+                    store.read_sample(&sample, object_bytes).await.ok()
                 }
             };
             let reads = stream::iter((0..samples.len()).cycle())
@@ -127,7 +126,7 @@ fn per_read(turns: &[Turn]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use frostline_tensor::BoxFuture;
+    use frostline_tensor::{BoxFuture, SampleRef};
     use futures::FutureExt;
 
     /// Counts batches; each takes a few turns of the scheduler, that reads come in between, and those after so many never end.
@@ -178,8 +177,7 @@ mod tests {
         assert_eq!(beside.extent().unwrap(), (2, 50));
         let sample = |key: &&str| RequestedSample {
             position: 0,
-            key: (*key).to_owned(),
-            etag: None,
+            sample: SampleRef::new(*key),
         };
         let samples: Vec<RequestedSample> = keys.iter().map(sample).collect();
         let cost = beside.cost(&store, &samples, 1000).await.unwrap();

@@ -27,12 +27,9 @@ pub(super) async fn samples(
     object_bytes: u64,
 ) -> Result<Samples, Refusal> {
     let (mut objects, mut reads, mut refusal) = (Vec::new(), Vec::new(), None);
-    for sample in samples {
+    for RequestedSample { sample, .. } in samples {
         let started = Instant::now();
-        match store
-            .read_at_most(&sample.key, sample.etag.as_deref(), object_bytes)
-            .await
-        {
+        match store.read_sample(sample, object_bytes).await {
             Ok(object) => {
                 reads.push(started.elapsed().as_secs_f64());
                 objects.push((&sample.key, object));

@@ -24,7 +24,7 @@ struct Record {
 pub(super) async fn documents(store: &Store, kind: &str) -> Result<Vec<Document>, StateError> {
     let newest = newest(store, kind).await?;
     let read = stream::iter(newest).map(|(name, key)| async move {
-        let bytes = store.read(&key, None).await?;
+        let bytes = store.read(&key).await?;
         let record: Record =
             serde_json::from_slice(&bytes).map_err(|error| StateError::broken(&key, error))?;
         let document = |content| Document {
@@ -47,10 +47,10 @@ async fn newest(store: &Store, kind: &str) -> Result<BTreeMap<String, String>, S
         let past = page
             .objects
             .last()
-            .is_some_and(|object| object.key > below && !object.key.starts_with(&below));
-        for object in page.objects {
-            if let Some(name) = name(&below, &object.key) {
-                newest.insert(name, object.key);
+            .is_some_and(|object| object.sample.key > below && !object.sample.key.starts_with(&below));
+        for key in page.objects.into_iter().map(|object| object.sample.key) {
+            if let Some(name) = name(&below, &key) {
+                newest.insert(name, key);
             }
         }
         after = page.next.filter(|_| !past);

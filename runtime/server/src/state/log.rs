@@ -53,7 +53,7 @@ impl Log {
     /// A change, unless it was not made yet, or was swept.
     pub(super) async fn read(&self, number: u64) -> Result<Option<Change>, StateError> {
         let key = key(number);
-        match self.store.read(&key, None).await {
+        match self.store.read(&key).await {
             Ok(bytes) => {
                 let change = serde_json::from_slice(&bytes);
                 change.map(Some).map_err(|error| StateError::broken(&key, error))
@@ -115,7 +115,7 @@ impl Log {
         while let Some(from) = after {
             let page = self.store.list(Some(&from), PAGE).await?;
             for object in &page.objects {
-                match parse(&object.key).filter(|number| *number <= last) {
+                match parse(&object.sample.key).filter(|number| *number <= last) {
                     Some(number) => self.remove(number).await?,
                     None => return Ok(()),
                 }

@@ -60,7 +60,7 @@ pub(super) async fn is_first(store: &Store, mark: &str) -> Result<bool, StateErr
 pub(super) async fn read(store: &Store, number: u64) -> Result<(Position, Vec<Document>), StateError> {
     let Parts { mark, parts } = read_parts(store, number).await?;
     let read = stream::iter(parts).map(|key| async move {
-        let bytes = store.read(&key, None).await?;
+        let bytes = store.read(&key).await?;
         let documents: Vec<Document> =
             serde_json::from_slice(&bytes).map_err(|error| StateError::broken(&key, error))?;
         Ok::<_, StateError>(documents)
@@ -74,7 +74,7 @@ pub(super) async fn read(store: &Store, number: u64) -> Result<(Position, Vec<Do
 
 async fn read_parts(store: &Store, number: u64) -> Result<Parts, StateError> {
     let key = parts_key(number);
-    let bytes = store.read(&key, None).await?;
+    let bytes = store.read(&key).await?;
     serde_json::from_slice(&bytes).map_err(|error| StateError::broken(&key, error))
 }
 
@@ -152,7 +152,7 @@ async fn keys(store: &Store, after: Option<u64>) -> Result<Vec<String>, StateErr
     while let Some(from) = after {
         let page = store.list(Some(&from), PAGE).await?;
         let all = page.objects.len();
-        let ours = page.objects.into_iter().map(|object| object.key);
+        let ours = page.objects.into_iter().map(|object| object.sample.key);
         let before = keys.len();
         keys.extend(ours.filter(|key| number(key).is_some()));
         after = page.next.filter(|_| keys.len() - before == all);

@@ -149,7 +149,7 @@ async fn an_object_that_changed_since_it_was_listed_fails() {
     let test = TestHost::start().await;
     test.photos(1);
     let mut request = test.request("none", 1);
-    request.samples[0].etag = Some("\"another\"".to_owned());
+    request.samples[0].sample.etag = Some("\"another\"".to_owned());
     let rows = all(&test.client, &request, RowFormat::Object).await;
     assert!(rows[&0].is_err());
 }

@@ -7,7 +7,7 @@ use frostline_server::{Host, HostConfig, HostSettings, RunningHost};
 use frostline_tensor::{OpError, Tensor};
 use frostline_wire::{
     ActivationReader, Encoding, ErrorBody, ExtractionRequest, FrameError, Load, Pin, RequestedSample,
-    RowFormat, RowValue, Split,
+    RowFormat, RowValue, SampleRef, Split,
 };
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -215,8 +215,7 @@ impl TestHost {
 pub(crate) fn sample(position: u32, key: &str) -> RequestedSample {
     RequestedSample {
         position,
-        key: key.to_owned(),
-        etag: None,
+        sample: SampleRef::new(key),
     }
 }
 

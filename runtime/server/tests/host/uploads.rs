@@ -215,7 +215,7 @@ async fn listings_come_in_pages_and_only_from_granted_roots() {
         let (_, page) = test.client.get::<ObjectPage>(&path).await;
         left_out.extend(page.left_out.names);
         assert!(page.objects.len() <= 2);
-        keys.extend(page.objects.into_iter().map(|object| object.key));
+        keys.extend(page.objects.into_iter().map(|object| object.sample.key));
         let Some(next) = page.next else { break };
         after = format!("&after={next}");
     }

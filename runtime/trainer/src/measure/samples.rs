@@ -14,7 +14,7 @@ const MESSAGE_OVERHEAD: u64 = 64 << 10;
 /// `count` of the images among `objects`, or of all objects where none has an image's name, evenly spread over the listing so that
 /// all classes have their share.
 pub(crate) fn spread(objects: &[ObjectInfo], count: usize) -> Vec<ObjectInfo> {
-    let images = objects.iter().filter(|object| is_image_name(&object.key));
+    let images = objects.iter().filter(|object| is_image_name(&object.sample.key));
     let images: Vec<&ObjectInfo> = images.collect();
     let all: Vec<&ObjectInfo> = if images.is_empty() {
         objects.iter().collect()
@@ -30,8 +30,7 @@ pub(crate) fn spread(objects: &[ObjectInfo], count: usize) -> Vec<ObjectInfo> {
 pub(crate) fn requested(objects: &[ObjectInfo]) -> Vec<RequestedSample> {
     let sample = |(position, object): (u32, &ObjectInfo)| RequestedSample {
         position,
-        key: object.key.clone(),
-        etag: object.etag.clone(),
+        sample: object.sample.clone(),
     };
     (0..).zip(objects).map(sample).collect()
 }
@@ -78,12 +77,12 @@ pub(crate) async fn read_objects(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use frostline_wire::SampleRef;
 
     fn objects(keys: &[&str]) -> Vec<ObjectInfo> {
         let object = |key: &&str| ObjectInfo {
-            key: (*key).to_owned(),
+            sample: SampleRef::new(*key),
             size: 1,
-            etag: None,
             label: None,
         };
         keys.iter().map(object).collect()
@@ -92,7 +91,7 @@ mod tests {
     fn keys(objects: &[ObjectInfo], count: usize) -> Vec<String> {
         spread(objects, count)
             .into_iter()
-            .map(|object| object.key)
+            .map(|object| object.sample.key)
             .collect()
     }
 

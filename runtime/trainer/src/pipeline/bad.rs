@@ -38,7 +38,7 @@ impl BadSamples {
         sample: &Sample,
         error: &OpError,
     ) -> Result<(), TrainerError> {
-        let key = sample.key.clone();
+        let key = sample.object.key.clone();
         // Loaders put the key in front of their text; it is named already.
         let message = error
             .message

@@ -111,7 +111,7 @@ impl Exchange {
             candidates = self.hosts.candidates(&BTreeSet::new());
         }
         let place = |key: &str| self.hosts.place(key, &candidates);
-        let index = |sample: &Sample| place(&sample.key).map_or(0, |host| host.index());
+        let index = |sample: &Sample| place(&sample.object.key).map_or(0, |host| host.index());
         let groups = pending.divide(index).into_iter();
         let host = |index| candidates.iter().find(|host| host.index() == index).cloned();
         groups
@@ -190,7 +190,7 @@ impl Exchange {
                     .pending
                     .samples()
                     .next()
-                    .map(|(_, sample)| sample.key.clone())
+                    .map(|(_, sample)| sample.object.key.clone())
                     .unwrap_or_default(),
                 attempts: ask.attempts.fruitless(),
                 source: Box::new(error),

@@ -92,12 +92,11 @@ impl Pending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use frostline_tensor::OpErrorCode;
+    use frostline_tensor::{OpErrorCode, SampleRef};
 
     fn batch(count: usize) -> Arc<[Sample]> {
         let sample = |number| Sample {
-            key: format!("{number}"),
-            etag: None,
+            object: SampleRef::new(format!("{number}")),
             size: 1,
             label: 0,
         };
@@ -110,7 +109,7 @@ mod tests {
         pending.arrived(2);
         pending.failed(3, OpError::new(OpErrorCode::Timeout, "slow store"));
         pending.failed(3, OpError::new(OpErrorCode::Timeout, "slow store"));
-        let mut groups = pending.divide(|sample| sample.key.parse::<usize>().unwrap() % 2);
+        let mut groups = pending.divide(|sample| sample.object.key.parse::<usize>().unwrap() % 2);
         let positions = |pending: &Pending| {
             pending
                 .samples()

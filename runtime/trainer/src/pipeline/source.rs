@@ -74,8 +74,7 @@ impl Source {
     pub(crate) fn request<'a>(&self, samples: impl Iterator<Item = (u32, &'a Sample)>) -> ExtractionRequest {
         let samples = samples.map(|(position, sample)| RequestedSample {
             position,
-            key: sample.key.clone(),
-            etag: sample.etag.clone(),
+            sample: sample.object.clone(),
         });
         ExtractionRequest {
             root: self.root.clone(),
@@ -127,6 +126,7 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use frostline_tensor::SampleRef;
 
     fn source(rows: Rows) -> Source {
         Source {
@@ -145,8 +145,7 @@ mod tests {
     #[test]
     fn a_batchs_bytes_cover_what_it_holds() {
         let sample = Sample {
-            key: "a".to_owned(),
-            etag: None,
+            object: SampleRef::new("a"),
             size: 100_000,
             label: 0,
         };

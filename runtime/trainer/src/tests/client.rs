@@ -3,7 +3,7 @@ use crate::{ClientError, Deadlines, HostClient, Token, Trust};
 use bytes::Bytes;
 use frostline_wire::{
     Compression, ErrorClass, ExtractionRequest, GuestInfo, Layout, LeftOut, ObjectInfo, ObjectPage,
-    RequestedSample, RowFormat, Split,
+    RequestedSample, RowFormat, SampleRef, Split,
 };
 use http::Method;
 use sha2::{Digest, Sha256};
@@ -12,9 +12,8 @@ use std::time::Duration;
 
 fn object(key: &str) -> ObjectInfo {
     ObjectInfo {
-        key: key.to_owned(),
+        sample: SampleRef::new(key),
         size: 1,
-        etag: None,
         label: None,
     }
 }
@@ -230,8 +229,7 @@ fn small_answer() -> (ExtractionRequest, Reply) {
         encoding: "f32+lz4".parse().unwrap(),
         samples: vec![RequestedSample {
             position: 0,
-            key: "a".to_owned(),
-            etag: None,
+            sample: SampleRef::new("a"),
         }],
     };
     let answer = Answer::compressed(RowFormat::F32(vec![100]), Compression::Lz4);

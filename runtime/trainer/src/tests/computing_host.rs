@@ -6,7 +6,7 @@ use frostline_images::{DecodeLimits, load, normalise};
 use frostline_tensor::{Data, OpError, PixelSpec, Tensor};
 use frostline_wire::{
     Activation, Description, DescriptionRequest, ExtractionRequest, GuestInfo, ModelInfo, ObjectInfo,
-    ObjectPage, Pixels, RowFormat, ServedCut, Split,
+    ObjectPage, Pixels, RowFormat, SampleRef, ServedCut, Split,
 };
 use http::Method;
 use http::request::Parts;
@@ -65,9 +65,8 @@ impl Storage {
 
     fn listing(&self) -> Reply {
         let objects = self.objects.iter().map(|(key, bytes)| ObjectInfo {
-            key: key.clone(),
+            sample: SampleRef::new(key),
             size: bytes.len() as u64,
-            etag: None,
             label: None,
         });
         Reply::json(&ObjectPage {
@@ -152,7 +151,7 @@ impl Storage {
         };
         let mut answer = Answer::compressed(format.clone(), request.encoding.compression);
         for sample in request.samples.iter().rev() {
-            let bytes = self.objects[&sample.key].clone();
+            let bytes = self.objects[&sample.sample.key].clone();
             answer = match (&format, spec) {
                 (RowFormat::Object, _) => answer.object(sample.position, bytes),
                 (_, Some(spec)) => match load(&bytes, &spec, &DecodeLimits::default()) {

@@ -40,7 +40,7 @@ async fn the_slowest_of_large_answers_holds_back_no_other() {
             .samples
             .iter()
             .fold(Answer::new(format), |answer, sample| {
-                answer.row(sample.position, vec![number(&sample.key); WIDE])
+                answer.row(sample.position, vec![number(&sample.sample.key); WIDE])
             });
         let Reply::Whole(mut first) = rows.finished() else {
             unreachable!()

@@ -1,14 +1,13 @@
 //! How a listing becomes a task.
 
 use crate::{Dataset, DatasetError, Listing, Taken};
-use frostline_wire::ObjectInfo;
+use frostline_wire::{ObjectInfo, SampleRef};
 
 fn listing(keys: &[&str]) -> Vec<ObjectInfo> {
     keys.iter()
         .map(|key| ObjectInfo {
-            key: (*key).to_owned(),
+            sample: SampleRef::new(*key),
             size: 10,
-            etag: None,
             label: None,
         })
         .collect()
@@ -24,7 +23,7 @@ fn divided_by(objects: Vec<ObjectInfo>, share: Option<f64>, seed: u64) -> Result
 
 /// Keys and labels.
 fn rows(samples: &crate::Samples) -> Vec<(String, u32)> {
-    samples.iter().map(|sample| (sample.key, sample.label)).collect()
+    samples.iter().map(|sample| (sample.object.key, sample.label)).collect()
 }
 
 fn evaluated(objects: Vec<ObjectInfo>, classes: &[&str]) -> Result<crate::Samples, DatasetError> {

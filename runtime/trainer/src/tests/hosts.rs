@@ -57,7 +57,7 @@ async fn every_object_is_asked_of_one_host_and_always_the_same() {
                 asked
                     .lock()
                     .unwrap()
-                    .entry(sample.key.clone())
+                    .entry(sample.sample.key.clone())
                     .or_default()
                     .push(host);
             }
@@ -113,9 +113,9 @@ async fn a_host_that_only_fails_for_some_samples_is_used_for_the_others() {
             .samples
             .iter()
             .fold(Answer::new(format()), |answer, sample| {
-                match sample.key.ends_with('3') {
+                match sample.sample.key.ends_with('3') {
                     true => answer.failure(sample.position, timeout()),
-                    false => answer.row(sample.position, values(&sample.key)),
+                    false => answer.row(sample.position, values(&sample.sample.key)),
                 }
             });
         answer.finished()
@@ -217,7 +217,7 @@ async fn a_lone_host_is_asked_again_and_rows_that_came_count() {
         }
         let brought = request.samples.iter().take(2);
         let brought = brought.fold(Answer::new(format()), |answer, sample| {
-            answer.row(sample.position, values(&sample.key))
+            answer.row(sample.position, values(&sample.sample.key))
         });
         match number {
             0 => Reply::Stuck(brought.unfinished()),

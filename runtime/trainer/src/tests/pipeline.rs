@@ -6,7 +6,7 @@ use crate::{Deadlines, Event, Events, HostClient, Hosts, OnBadSample, Sample, Sa
 use bytes::Bytes;
 use frostline_images::DecodePool;
 use frostline_tensor::{OpError, OpErrorCode, PixelSpec, Tensor};
-use frostline_wire::{Encoding, ErrorClass, ExtractionRequest, RowFormat, Split};
+use frostline_wire::{Encoding, ErrorClass, ExtractionRequest, RowFormat, SampleRef, Split};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,8 +25,10 @@ pub(super) fn values(key: &str) -> Vec<f32> {
 
 pub(super) fn samples(count: usize) -> Arc<Samples> {
     let sample = |i| Sample {
-        key: format!("s{i}"),
-        etag: Some(format!("e{i}")),
+        object: SampleRef {
+            key: format!("s{i}"),
+            etag: Some(format!("e{i}")),
+        },
         size: 20,
         label: (i % 3) as u32,
     };
@@ -37,7 +39,7 @@ pub(super) fn samples(count: usize) -> Arc<Samples> {
 pub(super) fn answer_all(request: &ExtractionRequest) -> Reply {
     let rows = request.samples.iter().rev();
     rows.fold(Answer::new(format()), |answer, sample| {
-        answer.row(sample.position, values(&sample.key))
+        answer.row(sample.position, values(&sample.sample.key))
     })
     .finished()
 }
@@ -174,12 +176,12 @@ async fn only_lost_positions_are_asked_again() {
     let host = FakeHost::start(move |number, _, body| {
         let request = extraction(body);
         for sample in &request.samples {
-            *log.lock().unwrap().entry(sample.key.clone()).or_default() += 1;
+            *log.lock().unwrap().entry(sample.sample.key.clone()).or_default() += 1;
         }
         let first = &request.samples[0];
         let one = || {
             Answer::new(format())
-                .row(first.position, values(&first.key))
+                .row(first.position, values(&first.sample.key))
                 .unfinished()
         };
         match number {
@@ -248,12 +250,12 @@ fn with_bad_samples(
         for sample in &request.samples {
             let times = {
                 let mut asked = asked.lock().unwrap();
-                let times = asked.entry(sample.key.clone()).or_default();
+                let times = asked.entry(sample.sample.key.clone()).or_default();
                 *times += 1;
                 *times
             };
-            let fail = |code, text: &str| OpError::new(code, format!("{}: {text}", sample.key));
-            answer = match (sample.key.as_str(), times) {
+            let fail = |code, text: &str| OpError::new(code, format!("{}: {text}", sample.sample.key));
+            answer = match (sample.sample.key.as_str(), times) {
                 ("s1", _) => answer.failure(sample.position, fail(OpErrorCode::InvalidEncoding, "no JPEG")),
                 ("s2", 1 | 2) => answer.failure(sample.position, fail(OpErrorCode::Timeout, "slow")),
                 (key, _) => answer.row(sample.position, values(key)),
@@ -364,7 +366,7 @@ async fn raw_objects_are_decoded_here_and_broken_ones_are_bad() {
             .samples
             .iter()
             .fold(Answer::new(RowFormat::Object), |answer, sample| {
-                let object = match sample.key.as_str() {
+                let object = match sample.sample.key.as_str() {
                     "s1" => Bytes::from_static(b"no image"),
                     _ => png([51, 102, 255], 4),
                 };

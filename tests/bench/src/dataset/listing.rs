@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
-use frostline_wire::{ObjectInfo, ObjectPage};
+use frostline_wire::{ObjectInfo, ObjectPage, SampleRef};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
@@ -35,10 +35,12 @@ impl Names {
     fn object(self, number: usize) -> ObjectInfo {
         let (class, image) = (number / self.images, number % self.images);
         ObjectInfo {
-            key: format!("n{class:08}/n{class:08}_{image:05}.JPEG"),
+            sample: SampleRef {
+                key: format!("n{class:08}/n{class:08}_{image:05}.JPEG"),
+                // As long as what S3 says.
+                etag: Some(format!("\"{number:032x}\"")),
+            },
             size: 80_000 + (number as u64 * 7919) % 60_000,
-            // As long as what S3 says.
-            etag: Some(format!("\"{number:032x}\"")),
             label: None,
         }
     }
@@ -52,7 +54,7 @@ impl Names {
             let next = objects
                 .last()
                 .filter(|_| end < count)
-                .map(|last| last.key.clone());
+                .map(|last| last.sample.key.clone());
             Ok(serde_json::to_vec(&ObjectPage {
                 objects,
                 next,

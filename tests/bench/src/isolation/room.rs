@@ -82,10 +82,7 @@ async fn live(report: &mut Report, guests: &[Guest]) -> Result<()> {
     let description = guests.first().context("no guests")?.describe(&model, "").await?;
     let job = Job::new(model, &description, "last", "")?;
     let before = resident()?;
-    let samples = [SampleRef {
-        key: "1".to_owned(),
-        etag: None,
-    }];
+    let samples = [SampleRef::new("1")];
     let waiting = guests
         .iter()
         .take(count)

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use frostline_engine::{ChildLanes, Device, Lanes, LanesConfig, LanesPlace, StageSource, TenantLanes};
 use frostline_graph::Model;
 use frostline_images::{BatchLoader, ByteSource, DecodePool, LoaderOptions};
-use frostline_objects::Store;
+use frostline_objects::{LARGEST_READ, Store};
 use frostline_sandbox::{
     Allowance, CallContext, CutView, Guest, Job, Labels, Limits, ModelView, Sandbox, SandboxConfig,
 };
@@ -120,7 +120,7 @@ struct Photos(Arc<Store>);
 impl ByteSource for Photos {
     fn read(&self, sample: SampleRef) -> BoxFuture<Result<Bytes, OpError>> {
         let store = Arc::clone(&self.0);
-        async move { Ok(store.read(&sample.key, sample.etag.as_deref()).await?) }.boxed()
+        async move { Ok(store.read_sample(&sample, LARGEST_READ).await?) }.boxed()
     }
 }
 
@@ -186,10 +186,7 @@ impl Rig {
         let path = Served::start(LanesPlace::InProcess, &root, bytes.clone()).await?;
         let serve = Served::start(in_child()?, &root, bytes).await?;
         let listed = path.client.objects(&root, Layout::Auto).await?;
-        let samples = listed.into_iter().map(|object| SampleRef {
-            key: object.key,
-            etag: object.etag,
-        });
+        let samples = listed.into_iter().map(|object| object.sample);
         let store = Arc::new(Store::open(&root)?);
         let pool = DecodePool::start(std::thread::available_parallelism()?.get())?;
         let photos = Arc::new(Photos(Arc::clone(&store)));
@@ -318,8 +315,7 @@ impl Rig {
             samples: samples
                 .map(|(position, sample)| RequestedSample {
                     position,
-                    key: sample.key.clone(),
-                    etag: sample.etag.clone(),
+                    sample: sample.clone(),
                 })
                 .collect(),
         };

@@ -99,7 +99,7 @@ impl<F: Facts> Shelf<F> {
     /// The bytes of a version that was found, which are those that were uploaded.
     pub(crate) async fn read(&self, version: &Stored<F>) -> Result<Bytes, StateError> {
         let (kind, sha256) = (self.kind, version.sha256.clone());
-        let bytes = match self.store.read(&version.blob, None).await {
+        let bytes = match self.store.read(&version.blob).await {
             Ok(bytes) => bytes,
             Err(error) if error.is_not_found() => return Err(StateError::Gone { kind, sha256 }),
             Err(error) => return Err(error.into()),

@@ -1,0 +1,171 @@
+//! Samples by name, and listings of them.
+
+use serde::{Deserialize, Serialize, Serializer};
+use std::borrow::Cow;
+
+/// Names a listing left out that are repeated: enough to know them by.
+const MOST_NAMES: usize = 5;
+
+/// The longest part of such a name that is repeated.
+const LONGEST_NAME: usize = 120;
+
+/// An object, and the version of it that is meant.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SampleRef {
+    /// The object's key, relative to the data root.
+    pub key: String,
+    /// The etag it had when it was listed; a read of another version fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etag: Option<String>,
+}
+
+impl SampleRef {
+    /// The object of this key, whatever its version.
+    pub fn new(key: impl Into<String>) -> Self {
+        Self {
+            key: key.into(),
+            etag: None,
+        }
+    }
+}
+
+/// One object of a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(from = "FlatObject")]
+pub struct ObjectInfo {
+    /// Its key and version.
+    pub sample: SampleRef,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its class, where a shard says it.
+    pub label: Option<String>,
+}
+
+/// An object as it is written. serde's `flatten` would change the order, and reads every object twice.
+#[derive(Serialize, Deserialize)]
+struct FlatObject<'a> {
+    key: Cow<'a, str>,
+    size: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    etag: Option<Cow<'a, str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    label: Option<Cow<'a, str>>,
+}
+
+impl From<FlatObject<'_>> for ObjectInfo {
+    fn from(object: FlatObject<'_>) -> Self {
+        Self {
+            sample: SampleRef {
+                key: object.key.into_owned(),
+                etag: object.etag.map(Cow::into_owned),
+            },
+            size: object.size,
+            label: object.label.map(Cow::into_owned),
+        }
+    }
+}
+
+impl Serialize for ObjectInfo {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let flat = FlatObject {
+            key: Cow::Borrowed(&self.sample.key),
+            size: self.size,
+            etag: self.sample.etag.as_deref().map(Cow::Borrowed),
+            label: self.label.as_deref().map(Cow::Borrowed),
+        };
+        flat.serialize(serializer)
+    }
+}
+
+/// How samples lie under a data root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Layout {
+    /// Found out from the root's first keys.
+    #[default]
+    Auto,
+    /// Every object is a sample.
+    Objects,
+    /// Samples lie inside tar archives.
+    Shards,
+}
+
+impl Layout {
+    /// As it is written in a query.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Objects => "objects",
+            Self::Shards => "shards",
+        }
+    }
+}
+
+/// What listings are ascending by: an object's key; for a sample inside a shard (`train-000.tar//00012.jpg`) first the shard's, then
+/// the sample's name there.
+pub fn listing_order(key: &str) -> (&str, &str) {
+    key.split_once("//").unwrap_or((key, ""))
+}
+
+/// A page of a listing, ascending by [`listing_order`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectPage {
+    /// The objects.
+    pub objects: Vec<ObjectInfo>,
+    /// Pass as `after` for the next page; absent on the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+    /// What was passed over up to `next`; absent where nothing was.
+    #[serde(default, skip_serializing_if = "LeftOut::is_empty")]
+    pub left_out: LeftOut,
+}
+
+/// Names in a store that are no keys: with an empty segment, `.`, `..`, a control character, bytes that are not UTF-8 or more than 1,024
+/// bytes; and links that lead out of the root or nowhere.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// How many.
+    pub count: u64,
+    /// The first five, escaped and shortened.
+    pub names: Vec<String>,
+}
+
+impl LeftOut {
+    /// Whether nothing was.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Counts one more, whose name may hold anything.
+    pub fn add(&mut self, name: &str) {
+        self.count += 1;
+        if self.names.len() < MOST_NAMES {
+            let shown = name.chars().take(LONGEST_NAME).flat_map(char::escape_debug);
+            self.names.push(shown.collect());
+        }
+    }
+
+    /// Counts those of a later page.
+    pub fn extend(&mut self, later: Self) {
+        self.count += later.count;
+        let room = MOST_NAMES.saturating_sub(self.names.len());
+        self.names.extend(later.names.into_iter().take(room));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_shown_escaped_and_not_all_of_them() {
+        let mut left_out = LeftOut::default();
+        for number in 0..9 {
+            left_out.add(&format!("{number}\n\u{1b}[31m{}", "x".repeat(500)));
+        }
+        let mut both = left_out.clone();
+        both.extend(left_out);
+        assert_eq!((both.count, both.names.len()), (18, MOST_NAMES));
+        assert!(both.names[0].starts_with("0\\n\\u{1b}") && both.names[0].len() < 200);
+    }
+}
