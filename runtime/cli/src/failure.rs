@@ -1,6 +1,7 @@
 //! How a command says that it failed: in a line for people, with `--json` in an object for scripts; and its exit code.
 
-use frostline_trainer::{ClientError, TrainerError};
+use frostline_client::ClientError;
+use frostline_trainer::TrainerError;
 use frostline_wire::{ErrorBody, ErrorClass};
 use serde::Serialize;
 use std::io;

@@ -1,8 +1,8 @@
 //! The host a command talks to: a running one, or one started inside this process.
 
 use anyhow::{Context, Result, bail};
+use frostline_client::{Deadlines, HostClient, Hosts, Token, Trust};
 use frostline_server::{Host, HostSettings, RunningHost};
-use frostline_trainer::{Deadlines, HostClient, Hosts, Token, Trust};
 use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;

@@ -1,6 +1,7 @@
 //! What is printed: JSON lines for scripts; lines, tables and progress bars for people.
 
-use frostline_trainer::{Event, HostState, LeftOut, Received};
+use frostline_client::{HostState, LeftOut, Notice};
+use frostline_trainer::{Event, Received};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
@@ -101,8 +102,8 @@ pub(crate) fn bytes(count: u64) -> String {
 pub(crate) fn warn(event: &Event, json: bool) {
     let matters = matches!(
         event,
-        Event::Host { .. }
-            | Event::NoKeys { .. }
+        Event::Notice(Notice::Host { .. })
+            | Event::Notice(Notice::NoKeys { .. })
             | Event::LeftOut(_)
             | Event::Warning { .. }
             | Event::BadSample { .. }
@@ -158,9 +159,9 @@ impl Bar {
                 self.steps = *steps_per_epoch as u64;
                 self.show_steps();
             }
-            Event::Uploading {
+            Event::Notice(Notice::Uploading {
                 what, sent, bytes, ..
-            } => {
+            }) => {
                 shown.set_style(style("{bar:30} {bytes}/{total_bytes}  {msg}  {bytes_per_sec}"));
                 shown.set_length(*bytes);
                 shown.set_position(*sent);
@@ -219,13 +220,18 @@ impl Reporter {
             return warn(event, true);
         }
         if self.json {
-            if !matches!(event, Event::Uploading { .. }) {
+            if !matches!(event, Event::Notice(Notice::Uploading { .. })) {
                 let _ = print_json(event);
             }
             return;
         }
         let mut bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.beside || matches!(event, Event::Measuring { .. } | Event::Uploading { .. }) {
+        if !self.beside
+            || matches!(
+                event,
+                Event::Measuring { .. } | Event::Notice(Notice::Uploading { .. })
+            )
+        {
             bar.follow(event);
         }
         if self.beside {
@@ -269,7 +275,7 @@ fn text(event: &Event) -> Option<String> {
                 classes.len()
             )
         }
-        Event::NoKeys { count, names } => no_keys_line(*count, names),
+        Event::Notice(Notice::NoKeys { count, names }) => no_keys_line(*count, names),
         Event::LeftOut(LeftOut { objects, first }) => {
             let more = if *objects > first.len() { ", .." } else { "" };
             format!(
@@ -293,14 +299,14 @@ fn text(event: &Event) -> Option<String> {
                 format!("{what:<10} {name}: uploaded ({size} in {seconds:.1} s{resumed})")
             }
         }
-        Event::UploadRetry {
+        Event::Notice(Notice::UploadRetry {
             host,
             what,
             attempt,
             wait_seconds,
             reason,
             ..
-        } => {
+        }) => {
             format!(
                 "retry {attempt:<4} the upload of the {what} to {host} broke off ({reason}); going on in {wait_seconds:.1} s"
             )
@@ -321,7 +327,9 @@ fn text(event: &Event) -> Option<String> {
         } => {
             format!("before     validation accuracy {}", percent(*validation_accuracy))
         }
-        Event::Step { .. } | Event::Uploading { .. } | Event::Measuring { .. } => return None,
+        Event::Step { .. } | Event::Notice(Notice::Uploading { .. }) | Event::Measuring { .. } => {
+            return None;
+        }
         Event::Warning { message } => format!("warning    {message}"),
         Event::Epoch {
             epoch,
@@ -348,13 +356,13 @@ fn text(event: &Event) -> Option<String> {
             to, encoding, reason, ..
         } => format!("replan     split {to} in {encoding}: {reason}"),
         Event::BadSample { key, message } => format!("skipped    {key}: {message}"),
-        Event::Retry {
+        Event::Notice(Notice::Retry {
             host,
             lost,
             attempt,
             wait_seconds,
             reason,
-        } => {
+        }) => {
             let next = if *wait_seconds > 0.0 {
                 format!("asking again in {wait_seconds:.1} s")
             } else {
@@ -363,7 +371,7 @@ fn text(event: &Event) -> Option<String> {
             format!("retry {attempt:<4} {host} lost {lost} images ({reason}); {next}")
         }
         Event::Profile { reason, .. } => format!("profile    {reason}"),
-        Event::Host { host, state, reason } => host_line(host, *state, reason),
+        Event::Notice(Notice::Host { host, state, reason }) => host_line(host, *state, reason),
         Event::Done {
             model,
             validation_accuracy,

@@ -1,4 +1,4 @@
-use crate::{ClientError, DatasetError};
+use frostline_client::{ClientError, DatasetError};
 use frostline_engine::EngineError;
 use frostline_graph::GraphError;
 use frostline_profile::ProfileError;
@@ -109,6 +109,14 @@ pub enum TrainerError {
         /// Its outputs.
         outputs: usize,
     },
+    /// The data have a class that the tuned model does not name.
+    #[error("{source}; {known}")]
+    UnknownClass {
+        /// Which one.
+        source: DatasetError,
+        /// Similar classes of the model, and all it knows when they are few.
+        known: String,
+    },
     /// A value of the job cannot be used.
     #[error("{what} is {value}; {must}")]
     Setting {
@@ -171,30 +179,6 @@ pub enum TrainerError {
         key: String,
         /// What is wrong with it.
         message: String,
-    },
-    /// Samples did not arrive, however often they were asked for.
-    #[error(
-        "{host} did not deliver {lost} samples (the first is '{first}') in {attempts} attempts: {source}; check the host and start the job again"
-    )]
-    Lost {
-        /// The host, or all of them where there are several.
-        host: String,
-        /// Samples missing.
-        lost: usize,
-        /// One of them.
-        first: String,
-        /// Attempts in a row that brought nothing.
-        attempts: u32,
-        /// What the last attempt ended with.
-        source: Box<ClientError>,
-    },
-    /// None of several hosts could be used.
-    #[error("none of the hosts {hosts} can be used; the last one failed with: {source}")]
-    NoHost {
-        /// Their addresses.
-        hosts: String,
-        /// What the last one ended with.
-        source: Box<ClientError>,
     },
     /// Training went astray.
     #[error("training diverged at step {step}: {sign}; a smaller learning rate than {learning_rate} may help; {}", kept.as_deref().unwrap_or("no model was written"))]

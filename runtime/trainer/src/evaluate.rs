@@ -1,16 +1,14 @@
 use crate::choice::Offer;
-use crate::client::Waits;
 use crate::compute::{Dedicated, Forward, correct};
+use crate::event::notices;
 use crate::notes::Input;
-use crate::pipeline::{BadSamples, Feed, FeedPlan, Flow, Part, Source, Steering};
+use crate::pipeline::{BadSamples, Feed, FeedPlan, Flow, Part, Steering};
 use crate::run::fetcher;
 use crate::setup::{blocking, session_options};
 use crate::sources::Sources;
 use crate::uploading::Parcel;
-use crate::{
-    Dataset, Evaluation, EvaluationJob, Event, Events, Guest, Hosts, LeftOut, Listing, Samples, Taken,
-    TrainerError, notes,
-};
+use crate::{Evaluation, EvaluationJob, Event, Events, Guest, TrainerError, notes};
+use frostline_client::{Dataset, DatasetError, Hosts, LeftOut, Listing, SampleFiles, Samples, Source, Waits};
 use frostline_engine::Interrupt;
 use frostline_graph::{Model, Network};
 use frostline_wire::{DescriptionRequest, Encoding, Split};
@@ -28,7 +26,7 @@ pub async fn evaluate(
     events: Events,
     cancel: CancellationToken,
 ) -> Result<Evaluation, TrainerError> {
-    let hosts = hosts.into().for_job(&events, Waits::default());
+    let hosts = hosts.into().for_job(notices(&events), Waits::default());
     tokio::select! {
         biased;
         () = cancel.cancelled() => Err(TrainerError::Cancelled),
@@ -51,7 +49,7 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
         None => objects(job, &network)?,
         Some(guest) => rows_of(guest, job, &network, hosts, events).await?,
     };
-    let listing = hosts.listing(&job.root, job.layout, events).await?;
+    let listing = hosts.listing(&job.root, job.layout).await?;
     let (for_samples, of) = (job.clone(), network.clone());
     let (plan, left_out) = blocking(move || arrange(&for_samples, &of, listing)).await?;
     if left_out.objects > 0 {
@@ -67,7 +65,7 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
     let forward = Dedicated::start(forward, interrupt)?;
     let bad = Arc::new(BadSamples::new(job.on_bad_sample, Arc::clone(events)));
     let steering = Arc::new(Steering::towards(source));
-    let fetcher = fetcher(OPEN_REQUESTS, job.threads, events)?;
+    let fetcher = fetcher(OPEN_REQUESTS, job.threads)?;
     let mut feed = Feed::start(plan.clone(), fetcher, steering, hosts.clone(), Arc::clone(&bad))?;
     let (mut right, mut samples) = (0, 0);
     for _ in 0..plan.batches(Part::Validation) {
@@ -114,10 +112,10 @@ fn samples(
     network: &Network,
     listing: Listing,
 ) -> Result<(Samples, LeftOut), TrainerError> {
-    let taken = job.guest.as_ref().map_or(Taken::Images, Guest::takes);
+    let files = job.guest.as_ref().map_or(SampleFiles::Images, Guest::takes);
     let classes = match notes::classes(&job.model) {
         Some(classes) => classes,
-        None => Dataset::class_folders(&listing, taken),
+        None => Dataset::class_folders(&listing, files),
     };
     let outputs = network.output.shape.dims().iter().product::<usize>();
     if classes.len() != outputs {
@@ -126,7 +124,27 @@ fn samples(
             outputs,
         });
     }
-    Ok(Dataset::to_evaluate(&job.root, listing, &classes, taken)?)
+    Dataset::to_evaluate(&job.root, listing, &classes, files).map_err(|error| match &error {
+        DatasetError::UnknownClass { class, .. } => TrainerError::UnknownClass {
+            known: knows(&classes, class),
+            source: error,
+        },
+        _ => error.into(),
+    })
+}
+
+/// What a model knows, for somebody who has `class`.
+fn knows(classes: &[String], class: &str) -> String {
+    const SHORT: usize = 12;
+    let similar = frostline_graph::similar(class, classes.iter().map(String::as_str));
+    let meant = match similar.as_slice() {
+        [] => String::new(),
+        similar => format!("did you mean '{}'? ", similar.join("', '")),
+    };
+    if classes.len() <= SHORT {
+        return format!("{meant}it knows {}", classes.join(", "));
+    }
+    format!("{meant}it knows {} others", classes.len())
 }
 
 /// The objects as they are, for the whole model.
@@ -219,4 +237,18 @@ async fn rows_of(
         Split::None | Split::Input => Ok(whole),
     });
     Ok((source, rest.await?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_meant_is_said_with_what_the_model_knows() {
+        let classes = ["cat", "dog"].map(str::to_owned);
+        assert_eq!(knows(&classes, "Cat"), "did you mean 'cat'? it knows cat, dog");
+        assert_eq!(knows(&classes, "zebra"), "it knows cat, dog");
+        let many: Vec<String> = (0..20).map(|number| format!("class {number}")).collect();
+        assert_eq!(knows(&many, "zebra"), "it knows 20 others");
+    }
 }

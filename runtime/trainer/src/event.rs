@@ -1,4 +1,4 @@
-use crate::LeftOut;
+use frostline_client::{LeftOut, Notice, Notices, UploadKind};
 use frostline_wire::{Encoding, Split};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -22,15 +22,6 @@ pub enum Event {
         /// Training batches an epoch has while no sample is skipped.
         steps_per_epoch: usize,
     },
-    /// The store holds names that are no keys (an empty segment, `.`, `..`, a control character, not UTF-8) or links that lead out of
-    /// the root; they are no samples.
-    #[serde(rename = "no_keys")]
-    NoKeys {
-        /// How many.
-        count: u64,
-        /// The first few, escaped and shortened.
-        names: Vec<String>,
-    },
     /// Objects that are no samples are left out: no images by their names, or in no class folder.
     #[serde(rename = "left_out")]
     LeftOut(LeftOut),
@@ -48,35 +39,6 @@ pub enum Event {
         seconds: f64,
         /// Where it went on last after an attempt broke off, in bytes; `None` when it was sent in one go.
         resumed_at: Option<u64>,
-    },
-    /// A part of an upload was handed to the connection. Comes for every 256 KB: for progress bars, not for logs.
-    Uploading {
-        /// What is sent.
-        what: UploadKind,
-        /// Its name on the host.
-        name: String,
-        /// Bytes until now, those of earlier attempts included.
-        sent: u64,
-        /// All of them.
-        bytes: u64,
-    },
-    /// An upload broke off and goes on where it did.
-    #[serde(rename = "upload_retry")]
-    UploadRetry {
-        /// The host.
-        host: String,
-        /// What is sent.
-        what: UploadKind,
-        /// Its name on the host.
-        name: String,
-        /// Its size.
-        bytes: u64,
-        /// How often in a row nothing came; 1 is the first repetition.
-        attempt: u32,
-        /// Seconds until the next attempt.
-        wait_seconds: f64,
-        /// What happened.
-        reason: String,
     },
     /// Something is being measured, for a split that is left open. Takes from a second to minutes.
     Measuring {
@@ -174,28 +136,6 @@ pub enum Event {
         /// What is wrong with it.
         message: String,
     },
-    /// Samples got lost on the way and are asked for again.
-    Retry {
-        /// The host.
-        host: String,
-        /// Samples that are missing.
-        lost: usize,
-        /// How often in a row nothing came; 1 is the first repetition, 0 where another host is asked at once or some came.
-        attempt: u32,
-        /// Seconds until they are asked for again.
-        wait_seconds: f64,
-        /// What happened.
-        reason: String,
-    },
-    /// One of several hosts cannot be used for now, or can be used again.
-    Host {
-        /// Its address.
-        host: String,
-        /// Which of the two.
-        state: HostState,
-        /// What happened.
-        reason: String,
-    },
     /// The model was written.
     Done {
         /// Where.
@@ -211,6 +151,15 @@ pub enum Event {
         /// Wall time of the job.
         seconds: f64,
     },
+    /// Something happened between the job and its hosts.
+    #[serde(untagged)]
+    Notice(Notice),
+}
+
+/// Has `events` told what happens between a job and its hosts.
+pub(crate) fn notices(events: &Events) -> Notices {
+    let events = Arc::clone(events);
+    Arc::new(move |notice| events(Event::Notice(notice)))
 }
 
 /// What is measured for a plan.
@@ -280,35 +229,6 @@ pub enum ProfileState {
     Measured,
 }
 
-/// Whether a host is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum HostState {
-    /// It is asked for its share of the samples.
-    Up,
-    /// The others do its work; it is looked at again from time to time.
-    Down,
-}
-
-/// What is uploaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum UploadKind {
-    /// A tenant's component.
-    Guest,
-    /// The frozen layers.
-    Model,
-}
-
-impl std::fmt::Display for UploadKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Guest => "guest",
-            Self::Model => "model",
-        })
-    }
-}
-
 /// How a job ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
@@ -362,15 +282,6 @@ mod tests {
             serde_json::to_value(step).unwrap(),
             serde_json::json!({"event": "step", "epoch": 1, "step": 3, "loss": 0.5, "split": "none",
                 "waited_seconds": 0.25, "computed_seconds": 1.0, "bytes_received": 7})
-        );
-        let down = Event::Host {
-            host: "http://a:8080".to_owned(),
-            state: HostState::Down,
-            reason: "gone".to_owned(),
-        };
-        assert_eq!(
-            serde_json::to_value(down).unwrap(),
-            serde_json::json!({"event": "host", "host": "http://a:8080", "state": "down", "reason": "gone"})
         );
         let done = Event::Done {
             model: PathBuf::from("tuned.onnx"),

@@ -1,5 +1,5 @@
-use crate::Taken;
 use bytes::Bytes;
+use frostline_client::SampleFiles;
 
 /// The stock guest's component, as committed beside its sources.
 static STOCK: &[u8] = include_bytes!("../../../guest/prefix/prefix.wasm");
@@ -26,11 +26,11 @@ impl Guest {
     }
 
     /// Which objects it can read: of another guest than the stock one, only its author knows.
-    pub(crate) fn takes(&self) -> Taken {
+    pub(crate) fn takes(&self) -> SampleFiles {
         if self.bytes == STOCK {
-            Taken::Images
+            SampleFiles::Images
         } else {
-            Taken::All
+            SampleFiles::All
         }
     }
 

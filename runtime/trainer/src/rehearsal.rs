@@ -1,10 +1,11 @@
-use crate::client::Waits;
 use crate::compute::{Dedicated, Suffix, SuffixParts};
-use crate::pipeline::{FeedPlan, Flow, Part, Steering, Weight};
+use crate::event::notices;
+use crate::pipeline::{FeedPlan, Flow, Part, Steering};
 use crate::run::{Run, RunParts, open_suffix};
 use crate::setup::prepare;
 use crate::sources::Sources;
-use crate::{Events, Hosts, Job, Policy, TrainerError};
+use crate::{Events, Job, Policy, TrainerError};
+use frostline_client::{Hosts, Waits, Weight};
 use frostline_wire::{Encoding, Split};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ impl Rehearsal {
     /// As [`crate::train`].
     pub async fn open(mut job: Job, hosts: impl Into<Hosts>, events: &Events) -> Result<Self, TrainerError> {
         let hosts = hosts.into();
-        let for_job = hosts.for_job(events, Waits::default());
+        let for_job = hosts.for_job(notices(events), Waits::default());
         job.split = Policy::Fixed(Split::Cut(job.freeze.clone()));
         let mut prepared = prepare(&job, false, &for_job, events).await?;
         prepared.feed = FeedPlan {
@@ -124,7 +125,7 @@ impl Rehearsal {
             sources: Arc::clone(&self.sources),
             watch: None,
         };
-        let hosts = self.hosts.for_job(events, Waits::default());
+        let hosts = self.hosts.for_job(notices(events), Waits::default());
         let mut run = Run::start(&self.job, parts, suffix, &hosts, events)?;
         for _ in 0..steps {
             run.step(1).await?;

@@ -1,12 +1,12 @@
 //! A job's loop: batches in, steps out, and the split reconsidered after each.
 
 use crate::compute::{Dedicated, Suffix, SuffixParts};
-use crate::pipeline::{BadSamples, Feed, FeedPlan, Fetcher, Flow, Part, Source, Steering};
+use crate::pipeline::{BadSamples, Feed, FeedPlan, Flow, Part, Steering};
 use crate::replan::{Iteration, Watch};
-use crate::retry::RetryPolicy;
 use crate::setup::blocking;
 use crate::sources::Sources;
-use crate::{Event, Events, Hosts, Job, Received, TrainerError};
+use crate::{Event, Events, Job, Received, TrainerError};
+use frostline_client::{Fetcher, Hosts, RetryPolicy, Source};
 use frostline_engine::Interrupt;
 use frostline_images::DecodePool;
 use frostline_tensor::Tensor;
@@ -40,20 +40,10 @@ pub(crate) async fn open_suffix(
 }
 
 /// A fetcher that decodes on as many threads as the engine has.
-pub(crate) fn fetcher(
-    open_requests: usize,
-    threads: usize,
-    events: &Events,
-) -> Result<Arc<Fetcher>, TrainerError> {
+pub(crate) fn fetcher(open_requests: usize, threads: usize) -> Result<Fetcher, TrainerError> {
     let threads = crate::setup::session_options(frostline_engine::Device::Cpu, threads).threads;
     let decoders = DecodePool::start(threads).map_err(|source| TrainerError::Thread { source })?;
-    let policy = RetryPolicy::default();
-    Ok(Arc::new(Fetcher::new(
-        open_requests,
-        policy,
-        decoders,
-        Arc::clone(events),
-    )))
+    Ok(Fetcher::new(open_requests, RetryPolicy::default(), decoders))
 }
 
 /// A job that runs: batches come in, the suffix is trained, the planner watches.
@@ -67,7 +57,7 @@ pub(crate) struct Run {
     sources: Arc<Sources>,
     watch: Option<Watch>,
     learning_rate: f32,
-    fetcher: Arc<Fetcher>,
+    fetcher: Fetcher,
     /// Bytes of the batches so far.
     received: Received,
     step: u64,
@@ -118,10 +108,10 @@ impl Run {
         };
         let bad = Arc::new(BadSamples::new(job.on_bad_sample, Arc::clone(events)));
         let steering = Arc::new(steering);
-        let fetcher = fetcher(flow.window, job.threads, events)?;
+        let fetcher = fetcher(flow.window, job.threads)?;
         let feed = Feed::start(
             plan.clone(),
-            Arc::clone(&fetcher),
+            fetcher.clone(),
             Arc::clone(&steering),
             hosts.clone(),
             Arc::clone(&bad),

@@ -4,10 +4,10 @@ use crate::pipeline::FeedPlan;
 use crate::plan::{Chosen, Layers};
 use crate::planning::{self, Known};
 use crate::replan::Watch;
-use crate::retry::may_pass_later;
 use crate::sources::Sources;
 use crate::uploading::{self, Look, Parcel};
-use crate::{ClientError, Dataset, Event, Events, Hosts, Job, Listing, Policy, Taken, TrainerError, notes};
+use crate::{Event, Events, Job, Policy, TrainerError, notes};
+use frostline_client::{ClientError, Dataset, Hosts, Listing, SampleFiles};
 use frostline_engine::{Device, SessionOptions};
 use frostline_graph::{Model, Network};
 use frostline_tensor::PixelSpec;
@@ -75,7 +75,7 @@ pub(crate) async fn prepare(
     let out = job.out.clone();
     blocking(move || crate::export::check_target(&out)).await?;
     let (lists, measuring) = (hosts.metered(), hosts.metered());
-    let listing = lists.listing(&job.root, job.layout, events).await?;
+    let listing = lists.listing(&job.root, job.layout).await?;
     let for_dataset = job.clone();
     let (dataset, object_bytes, feed) = blocking(move || arrange(&for_dataset, listing)).await?;
     if dataset.left_out.objects > 0 {
@@ -90,7 +90,7 @@ pub(crate) async fn prepare(
     let (for_division, classes) = (job.clone(), dataset.classes.len());
     let divided = blocking(move || divide(&for_division, classes)).await?;
     let parameters = parameters(job, &divided.pixels)?;
-    let (layers, mut look) = look(job, measure, &divided, object_bytes, &feed, &measuring).await?;
+    let (layers, mut look) = look(job, measure, &divided, object_bytes, &feed, &measuring, events).await?;
     let served = provide(job, layers, &mut look, &divided, &parameters, hosts, events).await?;
     let offer = Offer {
         network: &divided.network,
@@ -211,7 +211,7 @@ fn divide(job: &Job, classes: usize) -> Result<Divided, TrainerError> {
             before.cut(name)?;
         }
     }
-    let own = job.guest.takes() == Taken::All;
+    let own = job.guest.takes() == SampleFiles::All;
     let pixels = notes::pixels(&job.model, &before, job.pixels, own)?;
     let headed = job.model.replace_head(classes, job.seed)?;
     Ok(Divided {
@@ -239,6 +239,7 @@ async fn look(
     object_bytes: u64,
     feed: &FeedPlan,
     hosts: &Hosts,
+    events: &Events,
 ) -> Result<(Option<Parcel>, Look), TrainerError> {
     if job.split == Policy::Fixed(Split::None) && job.guest.is_stock() && !measure {
         return Ok((None, Look::default()));
@@ -251,7 +252,7 @@ async fn look(
     };
     let layers = layers.or_within(job, hosts).await;
     let look = if job.split == Policy::Auto && job.guest.is_stock() {
-        uploading::look(job, hosts, divided, &layers, object_bytes, feed).await?
+        uploading::look(job, hosts, divided, &layers, object_bytes, feed, events).await?
     } else {
         Look::default()
     };
@@ -323,7 +324,7 @@ async fn serve(
     };
     let description = match hosts.describe(&request).await {
         // Of the stock guest it is known what it says, so nobody need wait for it behind others.
-        Err(error) if job.guest.is_stock() && is_passing(&error) => stock_description(divided),
+        Err(error) if job.guest.is_stock() && error.may_pass_later() => stock_description(divided),
         described => described?,
     };
     Ok(Served {
@@ -344,15 +345,6 @@ fn keeps_layers_here(error: &TrainerError) -> bool {
                 ErrorClass::Request | ErrorClass::TooLarge | ErrorClass::Guest
             )
         }
-        _ => false,
-    }
-}
-
-/// Whether the hosts may do later what they did not do now.
-fn is_passing(error: &TrainerError) -> bool {
-    match error {
-        TrainerError::Client(error) => may_pass_later(error),
-        TrainerError::NoHost { source, .. } => may_pass_later(source),
         _ => false,
     }
 }

@@ -1,5 +1,5 @@
 use crate::TrainerError;
-use crate::pipeline::{Rows, Source};
+use frostline_client::{RowKind, Source};
 use frostline_graph::Network;
 use frostline_tensor::PixelSpec;
 use frostline_wire::{Encoding, Pin, Split, Values};
@@ -28,10 +28,10 @@ impl Sources {
     ) -> Result<Source, TrainerError> {
         let input = || self.network.input.shape.dims().to_vec();
         let (rows, shape) = match (split, self.pixels) {
-            (Split::Cut(name), _) => (Rows::Values, self.network.cut(name)?.shape.dims().to_vec()),
-            (Split::None, Some(spec)) => (Rows::Objects(spec), input()),
-            (Split::Input, Some(spec)) if encoding.values == Values::U8 => (Rows::Pixels(spec), input()),
-            _ => (Rows::Values, input()),
+            (Split::Cut(name), _) => (RowKind::Values, self.network.cut(name)?.shape.dims().to_vec()),
+            (Split::None, Some(spec)) => (RowKind::Objects(spec), input()),
+            (Split::Input, Some(spec)) if encoding.values == Values::U8 => (RowKind::Pixels(spec), input()),
+            _ => (RowKind::Values, input()),
         };
         Ok(Source {
             root: self.root.clone(),

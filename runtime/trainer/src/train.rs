@@ -1,10 +1,11 @@
-use crate::client::Waits;
+use crate::event::notices;
 use crate::notes::{Input, TrainedWith};
 use crate::pipeline::Steering;
 use crate::run::{Best, EpochResult, Run, RunParts, open_suffix};
 use crate::setup::{blocking, prepare};
 use crate::sources::Sources;
-use crate::{Event, Events, Hosts, Job, Outcome, Received, TrainerError, export, notes};
+use crate::{Event, Events, Job, Outcome, Received, TrainerError, export, notes};
+use frostline_client::{Hosts, Waits};
 use frostline_graph::Model;
 use frostline_tensor::Tensor;
 use frostline_wire::{Activation, Description, ServedCut, Split};
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Fine-tunes a model and writes it, with the help of one [`crate::HostClient`] or several [`Hosts`].
+/// Fine-tunes a model and writes it, with the help of one [`HostClient`](frostline_client::HostClient) or several [`Hosts`].
 ///
 /// `events` is told what happens. When `cancel` is cancelled the job ends soon and leaves nothing behind.
 ///
@@ -25,7 +26,7 @@ pub async fn train(
     cancel: CancellationToken,
 ) -> Result<Outcome, TrainerError> {
     let started = Instant::now();
-    let hosts = hosts.into().for_job(&events, Waits::default());
+    let hosts = hosts.into().for_job(notices(&events), Waits::default());
     let tuned = tokio::select! {
         biased;
         () = cancel.cancelled() => return Err(TrainerError::Cancelled),

@@ -8,8 +8,9 @@ use crate::planning::{self, Here};
 use crate::replan::Watch;
 use crate::setup::{Divided, blocking, stock_description};
 use crate::sources::Sources;
-use crate::{Event, Events, Guest, Hosts, Job, TrainerError, UploadKind, Uploaded};
+use crate::{Event, Events, Guest, Job, TrainerError};
 use bytes::Bytes;
+use frostline_client::{Hosts, UploadKind, Uploaded};
 use frostline_graph::{GraphError, Model};
 use frostline_wire::{ModelInfo, Pin, Split};
 use sha2::{Digest, Sha256};
@@ -73,7 +74,7 @@ impl Parcel {
     /// Sends it unless the host has it, and tells.
     ///
     /// # Errors
-    /// [`TrainerError::Client`], [`TrainerError::NoHost`].
+    /// [`TrainerError::Client`].
     pub(crate) async fn send(&self, hosts: &Hosts, events: &Events) -> Result<(Pin, Layers), TrainerError> {
         if let Some(pin) = &self.within {
             events(Event::Upload {
@@ -92,9 +93,7 @@ impl Parcel {
             skipped,
             seconds,
             resumed_at,
-        } = hosts
-            .push(self.what, &self.name, self.bytes.clone(), events)
-            .await?;
+        } = hosts.push(self.what, &self.name, self.bytes.clone()).await?;
         events(Event::Upload {
             what: self.what,
             name: self.name.clone(),
@@ -157,7 +156,7 @@ impl Stay {
     /// Sends what the plan needs.
     ///
     /// # Errors
-    /// [`TrainerError::Client`], [`TrainerError::NoHost`].
+    /// [`TrainerError::Client`].
     pub(crate) async fn serve(
         &self,
         job: &Job,
@@ -193,20 +192,18 @@ pub(crate) async fn look(
     layers: &Parcel,
     object_bytes: u64,
     feed: &FeedPlan,
+    events: &Events,
 ) -> Result<Look, TrainerError> {
     if layers.within.is_some() {
         return Ok(Look::default());
     }
-    let there = hosts.each(|host| {
-        let client = hosts.client(&host);
-        async move { client.model(&layers.name).await }
-    });
+    let there = hosts.each(|client| async move { client.model(&layers.name).await });
     let has = |info: &Option<ModelInfo>| info.as_ref().is_some_and(|info| info.sha256 == layers.sha256);
     if there.await?.iter().all(has) {
         return Ok(Look::default());
     }
     // What cannot be measured now is said by whoever measures next, for a plan.
-    let Ok(link) = planning::probe(job, hosts).await else {
+    let Ok(link) = planning::probe(job, hosts, events).await else {
         return Ok(Look::default());
     };
     let description = stock_description(divided);
@@ -227,7 +224,7 @@ pub(crate) async fn look(
         network: divided.network.clone(),
     };
     let possible = planning::worthwhile(job, divided, planning::fitting(job, &offer, &sources, feed)?)?;
-    let trainer = planning::measure_trainer(job, hosts, divided, &possible, &layers.sha256, feed);
+    let trainer = planning::measure_trainer(job, hosts, divided, &possible, &layers.sha256, feed, events);
     let Ok(trainer) = trainer.await else {
         return Ok(Look::default());
     };

@@ -5,9 +5,10 @@ mod listing;
 
 use crate::report::Report;
 use anyhow::{Context, Result, bail};
+use frostline_client::HostClient;
 use frostline_e2e::repository;
 use frostline_graph::Model;
-use frostline_trainer::{Event, Guest, HostClient, Job, Measuring, TrainerError, train};
+use frostline_trainer::{Event, Guest, Job, Measuring, TrainerError, train};
 use listing::Names;
 use serde::{Deserialize, Serialize};
 use std::process::{Command, Stdio};

@@ -5,11 +5,11 @@ use crate::networks::{Network, exported};
 use crate::tiers::Tiers;
 use crate::training::OPTIMIZER;
 use anyhow::{Context, Result, bail};
+use frostline_client::{HostClient, Token, UploadKind};
 use frostline_e2e::HostProcess;
 use frostline_graph::Model;
 use frostline_trainer::{
-    Event, Events, Flow, Guest, HostClient, Job, Leg, Policy, ProfileCache, Rehearsal, Token, TrainerError,
-    UploadKind, train,
+    Event, Events, Flow, Guest, Job, Leg, Policy, ProfileCache, Rehearsal, TrainerError, train,
 };
 use frostline_training::TrainingGraph;
 use frostline_wire::{Encoding, Split};

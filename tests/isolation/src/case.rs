@@ -3,8 +3,8 @@
 use crate::{Scene, exchange, guests, images, models};
 use anyhow::Result;
 use frostline_behaviours::Behaviour;
+use frostline_client::ClientError;
 use frostline_hostile::HostileModel;
-use frostline_trainer::ClientError;
 use std::sync::Arc;
 
 /// What kind of thing misbehaves.

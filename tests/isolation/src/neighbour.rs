@@ -3,8 +3,9 @@
 use crate::Scene;
 use crate::scene::{NEIGHBOUR, backbone};
 use anyhow::{Context, Result, ensure};
+use frostline_client::HostClient;
 use frostline_graph::Model;
-use frostline_trainer::{Guest, HostClient};
+use frostline_trainer::Guest;
 use frostline_wire::{
     Encoding, ExtractionRequest, Pin, RequestedSample, RowFormat, RowValue, SampleRef, Split,
 };

@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
+use frostline_client::{HostClient, Token};
 use frostline_e2e::{HostProcess, finish, repository};
-use frostline_trainer::{HostClient, Token};
 use frostline_wire::Layout;
 use serde_json::Value;
 use std::fs::{self, File};

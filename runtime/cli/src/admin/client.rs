@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use frostline_trainer::{Token, Trust};
+use frostline_client::{Token, Trust};
 use frostline_wire::{ErrorBody, REPR_DIGEST};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;

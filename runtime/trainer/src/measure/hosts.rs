@@ -1,6 +1,7 @@
 //! Several hosts as one.
 
-use crate::{ClientError, Event, Events, HostClient, Hosts, Link, Measuring};
+use crate::{Event, Events, Measuring};
+use frostline_client::{ClientError, HostClient, Hosts, Link};
 use frostline_wire::{Profile, ProfileRequest};
 
 /// How one host is reached, and how busy it is.
@@ -37,7 +38,7 @@ impl Together {
     /// `None` without any.
     pub(crate) fn of(reached: &[Reached]) -> Option<Self> {
         Some(Self {
-            link: reached.iter().map(|host| host.link).reduce(Link::beside)?,
+            link: reached.iter().map(|host| host.link).reduce(Link::joined)?,
             count: reached.len(),
             neighbours: reached.iter().map(|host| host.running).max()?,
         })

@@ -1,7 +1,7 @@
 //! A handful of real samples to measure with.
 
-use crate::{ClientError, HostClient};
 use bytes::Bytes;
+use frostline_client::{ClientError, HostClient};
 use frostline_images::is_image_name;
 use frostline_wire::{Encoding, ExtractionRequest, ObjectInfo, RequestedSample, RowFormat, RowValue, Split};
 

@@ -1,19 +1,19 @@
 use super::Part;
-use crate::Sample;
 use crate::{Event, Events, OnBadSample, TrainerError};
+use frostline_client::Sample;
 use frostline_tensor::OpError;
+use parking_lot::Mutex;
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The samples that cannot be used, and what to do about them. Holds at most one entry a sample of the data set.
 pub(crate) struct BadSamples {
     policy: OnBadSample,
     events: Events,
-    known: Mutex<Known>,
+    noted: Mutex<Noted>,
 }
 
 #[derive(Default)]
-struct Known {
+struct Noted {
     samples: HashSet<(Part, usize)>,
     last: Option<(String, String)>,
 }
@@ -23,7 +23,7 @@ impl BadSamples {
         Self {
             policy,
             events,
-            known: Mutex::default(),
+            noted: Mutex::default(),
         }
     }
 
@@ -48,34 +48,30 @@ impl BadSamples {
         if self.policy == OnBadSample::Fail {
             return Err(TrainerError::BadSample { key, message });
         }
-        let mut known = self.lock();
-        known.last = Some((key.clone(), message.clone()));
-        if known.samples.insert((part, index)) {
+        let mut noted = self.noted.lock();
+        noted.last = Some((key.clone(), message.clone()));
+        if noted.samples.insert((part, index)) {
             (self.events)(Event::BadSample { key, message });
         }
         Ok(())
     }
 
     pub(crate) fn contains(&self, part: Part, index: usize) -> bool {
-        self.lock().samples.contains(&(part, index))
+        self.noted.lock().samples.contains(&(part, index))
     }
 
     pub(crate) fn count(&self) -> u64 {
-        self.lock().samples.len() as u64
+        self.noted.lock().samples.len() as u64
     }
 
     /// The error for a part of which nothing is left.
     pub(crate) fn nothing_left(&self, part: Part, count: usize) -> TrainerError {
-        let (key, message) = self.lock().last.clone().unwrap_or_default();
+        let (key, message) = self.noted.lock().last.clone().unwrap_or_default();
         TrainerError::AllBad {
             part: part.name(),
             count,
             key,
             message,
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

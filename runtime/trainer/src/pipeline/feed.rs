@@ -1,7 +1,7 @@
-use super::{BadSamples, Fetcher, Source, Steering, Transfer, Weight};
+use super::{BadSamples, Steering};
 use crate::setup::blocking;
-use crate::shuffle::{Purpose, order};
-use crate::{Hosts, Received, Sample, Samples, TrainerError};
+use crate::{Received, TrainerError};
+use frostline_client::{Fetcher, Hosts, Purpose, Sample, Samples, Source, Transfer, Weight, order};
 use frostline_tensor::Tensor;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -171,7 +171,7 @@ impl Feed {
     /// [`TrainerError::Memory`] when two batches do not fit the memory given.
     pub(crate) fn start(
         plan: FeedPlan,
-        fetcher: Arc<Fetcher>,
+        fetcher: Fetcher,
         steering: Arc<Steering>,
         hosts: Hosts,
         bad: Arc<BadSamples>,
@@ -212,7 +212,7 @@ impl Feed {
 
 struct Driver {
     plan: FeedPlan,
-    fetcher: Arc<Fetcher>,
+    fetcher: Fetcher,
     steering: Arc<Steering>,
     bad: Arc<BadSamples>,
     memory: Arc<Semaphore>,
@@ -256,6 +256,7 @@ impl Driver {
             let good: Vec<usize> = good.collect();
             let all = self.plan.samples(part);
             let samples: Arc<[Sample]> = good.iter().filter_map(|index| all.get(*index)).collect();
+            let labels = good.iter().filter_map(|index| all.label(*index)).map(i64::from);
             let source = self.steering.next(part);
             let pieces = source.batch_bytes(Weight::of(samples.iter())).div_ceil(PIECE);
             let pieces = u32::try_from(pieces).unwrap_or(u32::MAX);
@@ -266,11 +267,12 @@ impl Driver {
             let fetch = Fetch {
                 part,
                 source,
+                labels: labels.collect(),
                 indices: good,
                 samples,
                 memory,
             };
-            let fetch = fetch.run(Arc::clone(&self.fetcher), hosts.clone(), Arc::clone(&self.bad));
+            let fetch = fetch.run(self.fetcher.clone(), hosts.clone(), Arc::clone(&self.bad));
             place.send(AbortOnDropHandle::new(tracker.spawn(fetch)));
         }
         Ok(())
@@ -283,13 +285,14 @@ struct Fetch {
     source: Arc<Source>,
     indices: Vec<usize>,
     samples: Arc<[Sample]>,
+    labels: Vec<i64>,
     memory: OwnedSemaphorePermit,
 }
 
 impl Fetch {
     async fn run(
         self,
-        fetcher: Arc<Fetcher>,
+        fetcher: Fetcher,
         hosts: EpochBytes,
         bad: Arc<BadSamples>,
     ) -> Result<Batch, TrainerError> {
@@ -303,23 +306,17 @@ impl Fetch {
                 _memory: None,
             });
         }
-        let fetched = fetcher
-            .fetch(
-                hosts.of(self.part).metered(),
-                Arc::clone(&self.source),
-                Arc::clone(&self.samples),
-            )
-            .await?;
+        let (source, samples) = (Arc::clone(&self.source), Arc::clone(&self.samples));
+        let fetched = fetcher.fetch(hosts.of(self.part), source, samples).await?;
         for (position, error) in &fetched.bad {
             if let (Some(index), Some(sample)) = (self.indices.get(*position), self.samples.get(*position)) {
                 bad.note(self.part, *index, sample, error)?;
             }
         }
-        let kept = fetched
-            .kept
-            .iter()
-            .filter_map(|position| self.samples.get(*position));
-        let labels: Vec<i64> = kept.map(|sample| i64::from(sample.label)).collect();
+        let kept = fetched.kept.iter();
+        let labels: Vec<i64> = kept
+            .filter_map(|position| self.labels.get(*position).copied())
+            .collect();
         let rows = (!labels.is_empty()).then_some(fetched.rows);
         Ok(Batch {
             rows,

@@ -1,6 +1,8 @@
-use super::{Part, Source};
+use super::Part;
+use frostline_client::Source;
+use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Where the next batch is divided. The feed asks it for every batch, so a job changes its split from one batch to the next; batches
 /// on their way stay as they were asked for.
@@ -30,7 +32,7 @@ impl Steering {
 
     /// What the next batch of `part` is asked from.
     pub(crate) fn next(&self, part: Part) -> Arc<Source> {
-        let mut course = self.lock();
+        let mut course = self.course.lock();
         if part == Part::Train {
             while course.legs.front().is_some_and(|(left, _)| *left == 0) {
                 course.legs.pop_front();
@@ -45,23 +47,19 @@ impl Steering {
 
     /// What batches are asked from at present.
     pub(crate) fn now(&self) -> Arc<Source> {
-        Arc::clone(&self.lock().now)
+        Arc::clone(&self.course.lock().now)
     }
 
     /// Asks for later batches from another source.
     pub(crate) fn turn(&self, source: Arc<Source>) {
-        self.lock().now = source;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Course> {
-        self.course.lock().unwrap_or_else(PoisonError::into_inner)
+        self.course.lock().now = source;
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Rows;
     use super::*;
+    use frostline_client::RowKind;
     use frostline_wire::{Encoding, Split};
 
     fn source(split: &str) -> Arc<Source> {
@@ -72,7 +70,7 @@ mod tests {
             guest: None,
             model: None,
             parameters: String::new(),
-            rows: Rows::Values,
+            rows: RowKind::Values,
             shape: vec![1],
             request_samples: 1,
         })

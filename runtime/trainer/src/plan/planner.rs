@@ -2,8 +2,8 @@ use super::{
     Candidate, Chosen, Explanation, Layers, LinkPoint, Plan, Policy, Summary, Survey, UsableSplit, Workload,
     over_links, policy,
 };
-use crate::client::Link;
 use crate::{Flow, TrainerError};
+use frostline_client::Link;
 use frostline_wire::Split;
 
 /// Fewer samples than this in a request leave the host's lanes with batches too small to be worth running.

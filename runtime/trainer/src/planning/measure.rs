@@ -1,7 +1,6 @@
 //! What is measured before a job starts, and what stands in for what cannot be.
 
 use super::{Here, Unmeasured};
-use crate::client::Link;
 use crate::measure::{
     Together, TrainerProfile, TrainerTask, profiles, reach, read_objects, requested, trainer_profile,
 };
@@ -9,13 +8,14 @@ use crate::pipeline::FeedPlan;
 use crate::plan::{Slowdown, Survey, UsableSplit, Workload};
 use crate::setup::{Divided, session_options};
 use crate::sources::Sources;
-use crate::{ClientError, Event, Events, Hosts, Job, Measuring, TrainerError};
+use crate::{Event, Events, Job, Measuring, TrainerError};
+use frostline_client::{ClientError, Hosts, Link};
 use frostline_wire::{Pin, Platform, ProfileRequest, Split};
 
 /// Real samples whose sizes and decoding are measured: their mean is within a few percent of all, and they take a second.
 const SAMPLES: usize = 8;
 
-/// How long a host may let a measurement wait for its turn: what is left of the time it is given ([`crate::Deadlines`]) measures the
+/// How long a host may let a measurement wait for its turn: what is left of the time it is given ([`frostline_client::Deadlines`]) measures the
 /// largest of the paper's networks.
 const WAIT_SECONDS: u64 = 30;
 
@@ -49,18 +49,21 @@ pub(super) async fn measure(
     object_bytes: u64,
     events: &Events,
 ) -> Result<Measured, Unmeasured> {
-    hosts.tell(Event::Measuring {
+    events(Event::Measuring {
         what: Measuring::Link,
     });
-    let reached = hosts.each(|host| reach(hosts.client(&host))).await;
-    let together = Together::of(&reached.map_err(Unmeasured::link)?);
+    let reached = hosts.each(reach).await;
+    let together = Together::of(&reached.map_err(|error| Unmeasured::link(error.into()))?);
     let together = together.ok_or_else(|| Unmeasured::link(TrainerError::Ended { part: "survey" }))?;
     let (profile, lacking) = profiles(hosts, request, events).await;
     let (link, trainer) = match here {
         Some(here) => (here.link, here.trainer),
         None => {
-            let trainer = measure_trainer(job, hosts, divided, possible, &request.model.sha256, feed).await;
-            (as_told(job, together.link), trainer.map_err(Unmeasured::trainer)?)
+            let trainer = measure_trainer(job, hosts, divided, possible, &request.model.sha256, feed, events);
+            (
+                as_told(job, together.link),
+                trainer.await.map_err(Unmeasured::trainer)?,
+            )
         }
     };
     let profiled = profile.is_some();
@@ -112,15 +115,12 @@ fn cuts(possible: &[UsableSplit]) -> Vec<String> {
 }
 
 /// The link as it is, to all hosts at once, or as the job says.
-pub(crate) async fn probe(job: &Job, hosts: &Hosts) -> Result<Link, TrainerError> {
-    hosts.tell(Event::Measuring {
+pub(crate) async fn probe(job: &Job, hosts: &Hosts, events: &Events) -> Result<Link, TrainerError> {
+    events(Event::Measuring {
         what: Measuring::Link,
     });
-    let links = hosts.each(|host| {
-        let client = hosts.client(&host);
-        async move { client.probe().await }
-    });
-    let together = links.await?.into_iter().reduce(Link::beside);
+    let links = hosts.each(|client| async move { client.probe().await });
+    let together = links.await?.into_iter().reduce(Link::joined);
     Ok(as_told(
         job,
         together.ok_or(TrainerError::Ended { part: "probe" })?,
@@ -142,8 +142,9 @@ pub(crate) async fn measure_trainer(
     possible: &[UsableSplit],
     frozen: &str,
     feed: &FeedPlan,
+    events: &Events,
 ) -> Result<TrainerProfile, TrainerError> {
-    hosts.tell(Event::Measuring {
+    events(Event::Measuring {
         what: Measuring::Trainer,
     });
     let task = TrainerTask {
@@ -158,7 +159,8 @@ pub(crate) async fn measure_trainer(
     };
     let objects = feed.train.spread(SAMPLES);
     let (root, wanted) = (&job.root, &objects);
-    let objects = hosts.first(|client| async move { read_objects(&client, root, wanted).await });
+    let read = hosts.first(|client| async move { read_objects(&client, root, wanted).await });
+    let objects = async { Ok(read.await?) };
     trainer_profile(task, job.cache.as_ref(), objects).await
 }
 

@@ -5,15 +5,15 @@ mod measure;
 pub(crate) use measure::{measure_trainer, probe, workload};
 
 use crate::choice::Offer;
-use crate::client::{Link, Waits};
+use crate::event::notices;
 use crate::measure::TrainerProfile;
 use crate::pipeline::FeedPlan;
 use crate::plan::{Chosen, Explanation, Layers, LinkPoint, Planner, Policy, Summary, UsableSplit};
 use crate::replan::{AwaitedProfile, Watch};
-use crate::retry::may_pass_later;
 use crate::setup::Divided;
 use crate::sources::Sources;
-use crate::{ClientError, Event, Events, Hosts, Job, ProfileState, TrainerError};
+use crate::{Event, Events, Job, ProfileState, TrainerError};
+use frostline_client::{ClientError, Hosts, Link, Waits};
 use frostline_wire::{ErrorClass, Split};
 use measure::{Measured, measure, request};
 use std::collections::HashSet;
@@ -47,7 +47,7 @@ impl Unmeasured {
     fn link(source: TrainerError) -> Self {
         let refused = |error: &TrainerError| match error {
             TrainerError::Client(ClientError::Refused { class, .. }) => *class != ErrorClass::Unauthorized,
-            TrainerError::NoHost { source, .. } => source.is_busy(),
+            TrainerError::Client(ClientError::NoHost { source, .. }) => source.is_busy(),
             _ => false,
         };
         Self {
@@ -139,7 +139,7 @@ pub(crate) async fn choose(
     if refuses_layers(error) && may_stay_here(job) {
         return Ok((offer.here(&error.to_string())?, None));
     }
-    let again = lacking.iter().all(may_pass_later);
+    let again = lacking.iter().all(ClientError::may_pass_later);
     let awaited = again.then(|| AwaitedProfile::ask(hosts, request, events));
     let then = if again {
         "; they are asked again meanwhile"
@@ -211,7 +211,7 @@ pub(crate) fn refuses_layers(error: &ClientError) -> bool {
 /// # Errors
 /// As [`crate::train`]; [`TrainerError::Unplannable`] where nothing can be measured.
 pub async fn plan(job: Job, hosts: impl Into<Hosts>, events: Events) -> Result<Planned, TrainerError> {
-    let hosts = hosts.into().for_job(&events, Waits::default());
+    let hosts = hosts.into().for_job(notices(&events), Waits::default());
     let prepared = crate::setup::prepare(&job, true, &hosts, &events).await?;
     let planner = prepared.watch.as_ref().and_then(Watch::planner);
     let planner = planner.ok_or_else(|| TrainerError::Unplannable {

@@ -1,6 +1,6 @@
-use super::fake_host::{Answer, FakeHost, Reply, extraction};
 use bytes::Bytes;
 use frostline_engine::{Session, SessionOptions};
+use frostline_fake_host::{Answer, FakeHost, Reply, extraction};
 use frostline_graph::Model;
 use frostline_images::{DecodeLimits, load, normalise};
 use frostline_tensor::{Data, OpError, PixelSpec, Tensor};

@@ -1,12 +1,13 @@
 //! How answers share connections: windows, streams that are larger than them, links that hold each connection back.
 
-use super::fake_host::{Answer, FakeHost, Reply, extraction};
 use super::pipeline::{answer_all, assert_complete, plan, retry, source, start_with, take};
-use crate::pipeline::{FeedPlan, PatiencePolicy, Rows, Source, Weight};
-use crate::retry::RetryPolicy;
-use crate::shuffle::{Purpose, order};
-use crate::{HostClient, Link, OnBadSample};
+use crate::OnBadSample;
+use crate::pipeline::FeedPlan;
 use bytes::Bytes;
+use frostline_client::{
+    HostClient, Link, PatiencePolicy, Purpose, RetryPolicy, RowKind, Source, Weight, order,
+};
+use frostline_fake_host::{Answer, FakeHost, Reply, extraction};
 use frostline_wire::RowFormat;
 use futures::{StreamExt, stream};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -59,7 +60,7 @@ async fn the_slowest_of_large_answers_holds_back_no_other() {
     let client = HostClient::new(&host.url, None).unwrap();
     let source = Source {
         shape: vec![WIDE],
-        ..source(Rows::Values)
+        ..source(RowKind::Values)
     };
     let plan = FeedPlan {
         batch: BATCH,
@@ -224,7 +225,7 @@ async fn a_link_that_holds_back_each_connection_is_used_over_four() {
         "{link:?}"
     );
     let before = throttle.carried();
-    let (plan, source) = (plan(80, 1), source(Rows::Values));
+    let (plan, source) = (plan(80, 1), source(RowKind::Values));
     let mut setting = start_with(client.into(), plan, source, OnBadSample::Fail, retry()).unwrap();
     assert_complete(&take(&mut setting, 10).await.unwrap(), 80);
     let after = throttle.carried();

@@ -2,8 +2,9 @@
 
 use super::computing_host::Storage;
 use super::whole_job::{job, photos, run};
-use crate::{Event, Events, HostClient, Job, OnBadSample, TrainerError, train};
+use crate::{Event, Events, Job, OnBadSample, TrainerError, train};
 use bytes::Bytes;
+use frostline_client::HostClient;
 use frostline_training::Optimizer;
 use frostline_wire::{Activation, ServedCut};
 use std::sync::Arc;

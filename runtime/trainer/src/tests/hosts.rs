@@ -1,12 +1,13 @@
 //! Jobs with several hosts: failover, hosts that come late, stragglers.
 
 use super::computing_host::Storage;
-use super::fake_host::{Answer, FakeHost, Reply, extraction};
 use super::pipeline::{answer_all, assert_complete, format, plan, retry, source, start_with, take, values};
 use super::whole_job::{Ran, job, photos, run};
-use crate::pipeline::{PatiencePolicy, Rows};
-use crate::retry::RetryPolicy;
-use crate::{ClientError, Event, Events, HostClient, HostState, Hosts, OnBadSample, TrainerError, train};
+use crate::{Event, Events, OnBadSample, TrainerError, train};
+use frostline_client::{
+    ClientError, HostClient, HostState, Hosts, Notice, PatiencePolicy, RetryPolicy, RowKind,
+};
+use frostline_fake_host::{Answer, FakeHost, Reply, extraction};
 use frostline_wire::{ErrorClass, Load};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,7 +27,7 @@ fn hosts(of: &[&FakeHost]) -> Hosts {
 /// The changes that were told of the host at `url`.
 fn states(events: &[Event], url: &str) -> Vec<HostState> {
     let state = |event: &Event| match event {
-        Event::Host { host, state, .. } if host == url => Some(*state),
+        Event::Notice(Notice::Host { host, state, .. }) if host == url => Some(*state),
         _ => None,
     };
     events.iter().filter_map(state).collect()
@@ -66,7 +67,7 @@ async fn every_object_is_asked_of_one_host_and_always_the_same() {
     };
     let (a, b) = (start(0).await, start(1).await);
     let hosts = hosts(&[&a, &b]);
-    let source = source(Rows::Values);
+    let source = source(RowKind::Values);
     let mut setting = start_with(hosts, plan(40, 3), source, OnBadSample::Fail, retry()).unwrap();
     for _ in 0..3 {
         assert_complete(&take(&mut setting, 5).await.unwrap(), 40);
@@ -92,14 +93,13 @@ async fn what_a_failing_host_does_not_bring_is_asked_of_the_next_one_at_once() {
         let failing = FakeHost::start(move |_, _, _| failure()).await;
         let well = FakeHost::start(|_, _, body| answer_all(&extraction(body))).await;
         let hosts = hosts(&[&failing, &well]);
-        let (plan, source) = (plan(40, 1), source(Rows::Values));
+        let (plan, source) = (plan(40, 1), source(RowKind::Values));
         let mut setting = start_with(hosts, plan, source, OnBadSample::Fail, retry()).unwrap();
         assert_complete(&take(&mut setting, 5).await.unwrap(), 40);
         let events = setting.events.lock().unwrap();
         assert_eq!(states(&events, &failing.url).first(), Some(&HostState::Down));
         assert!(states(&events, &well.url).is_empty());
-        let waited =
-            |event: &Event| matches!(event, Event::Retry { wait_seconds, .. } if *wait_seconds > 0.0);
+        let waited = |event: &Event| matches!(event, Event::Notice(Notice::Retry { wait_seconds, .. }) if *wait_seconds > 0.0);
         assert!(!events.iter().any(waited), "{events:?}");
     }
 }
@@ -125,7 +125,7 @@ async fn a_host_that_only_fails_for_some_samples_is_used_for_the_others() {
         FakeHost::start(|_, _, body| answer_all(&extraction(body))).await,
     );
     let hosts = hosts(&[&failing, &well]);
-    let (plan, source) = (plan(40, 1), source(Rows::Values));
+    let (plan, source) = (plan(40, 1), source(RowKind::Values));
     let mut setting = start_with(hosts, plan, source, OnBadSample::Fail, retry()).unwrap();
     assert_complete(&take(&mut setting, 5).await.unwrap(), 40);
     let events = setting.events.lock().unwrap();
@@ -136,14 +136,17 @@ async fn a_host_that_only_fails_for_some_samples_is_used_for_the_others() {
 async fn hosts_that_all_fail_end_the_job_by_name_after_as_many_rounds_as_one_would() {
     let start = || FakeHost::start(|_, _, _| Reply::Cut(Vec::new()));
     let (a, b) = (start().await, start().await);
-    let (plan, source) = (plan(2, 1), source(Rows::Values));
+    let (plan, source) = (plan(2, 1), source(RowKind::Values));
     let policy = RetryPolicy {
         first_wait: Duration::from_millis(1),
         ..retry()
     };
     let mut setting = start_with(hosts(&[&a, &b]), plan, source, OnBadSample::Fail, policy).unwrap();
     let error = take(&mut setting, 1).await.unwrap_err();
-    assert!(matches!(error, TrainerError::Lost { attempts: 3, .. }), "{error}");
+    assert!(
+        matches!(error, TrainerError::Client(ClientError::Lost { attempts: 3, .. })),
+        "{error}"
+    );
     assert!(
         error.to_string().contains(&a.url) && error.to_string().contains(&b.url),
         "{error}"
@@ -158,11 +161,12 @@ async fn a_busy_host_is_waited_for_although_others_are_idle() {
     })
     .await;
     let idle = FakeHost::start(|_, _, body| answer_all(&extraction(body))).await;
-    let (plan, source) = (plan(40, 1), source(Rows::Values));
+    let (plan, source) = (plan(40, 1), source(RowKind::Values));
     let mut setting = start_with(hosts(&[&busy, &idle]), plan, source, OnBadSample::Fail, retry()).unwrap();
     assert_complete(&take(&mut setting, 5).await.unwrap(), 40);
     let events = setting.events.lock().unwrap();
-    let from_busy = |event: &&Event| matches!(event, Event::Retry { host, .. } if *host == busy.url);
+    let from_busy =
+        |event: &&Event| matches!(event, Event::Notice(Notice::Retry { host, .. }) if *host == busy.url);
     assert_eq!(events.iter().filter(from_busy).count(), 3);
     assert!(states(&events, &busy.url).is_empty(), "{events:?}");
 }
@@ -187,7 +191,7 @@ async fn a_request_that_is_never_answered_is_asked_elsewhere() {
     })
     .await;
     let well = FakeHost::start(|_, _, body| answer_all(&extraction(body))).await;
-    let (plan, source) = (plan(80, 1), source(Rows::Values));
+    let (plan, source) = (plan(80, 1), source(RowKind::Values));
     let mut setting = start_with(
         hosts(&[&stuck, &well]),
         plan,
@@ -198,7 +202,7 @@ async fn a_request_that_is_never_answered_is_asked_elsewhere() {
     .unwrap();
     assert_complete(&take(&mut setting, 10).await.unwrap(), 80);
     let events = setting.events.lock().unwrap();
-    let given_up = |event: &Event| matches!(event, Event::Retry { host, attempt: 0, reason, .. } if *host == stuck.url && reason.contains("nothing came"));
+    let given_up = |event: &Event| matches!(event, Event::Notice(Notice::Retry { host, attempt: 0, reason, .. }) if *host == stuck.url && reason.contains("nothing came"));
     assert!(events.iter().any(given_up), "{events:?}");
     assert!(
         states(&events, &stuck.url).is_empty(),
@@ -230,7 +234,7 @@ async fn a_lone_host_is_asked_again_and_rows_that_came_count() {
         attempts: 1,
         ..impatient()
     };
-    let source = source(Rows::Values);
+    let source = source(RowKind::Values);
     let mut setting = start_with(hosts, plan(80, 1), source, OnBadSample::Fail, policy).unwrap();
     // A single fruitless attempt would end the job, so giving up counts as none.
     assert_complete(&take(&mut setting, 10).await.unwrap(), 80);
@@ -316,7 +320,7 @@ async fn a_host_that_is_down_at_first_gets_what_it_needs_and_joins() {
     };
     let is = |wanted: HostState| {
         let late = late.clone();
-        move |event: &Event| matches!(event, Event::Host { host, state, .. } if *host == late && *state == wanted)
+        move |event: &Event| matches!(event, Event::Notice(Notice::Host { host, state, .. }) if *host == late && *state == wanted)
     };
     wait_for(&is(HostState::Down)).await;
     wait_for(&|event| matches!(event, Event::Step { .. })).await;
@@ -356,6 +360,9 @@ async fn a_job_without_any_host_names_them_all() {
     let hosts = Hosts::new(urls.iter().map(|url| client(url)).collect()).unwrap();
     let ran = run_with(hosts, job("features", out.path()), |_| {}).await;
     let error = ran.outcome.unwrap_err();
-    assert!(matches!(error, TrainerError::NoHost { .. }), "{error}");
+    assert!(
+        matches!(error, TrainerError::Client(ClientError::NoHost { .. })),
+        "{error}"
+    );
     assert!(urls.iter().all(|url| error.to_string().contains(url)), "{error}");
 }

@@ -1,11 +1,8 @@
 //! Tests of whole parts, most of them against a scripted host.
 
-mod client;
 mod computing_host;
 mod connections;
-mod dataset;
 mod failed_job;
-mod fake_host;
 mod hosts;
 mod pipeline;
 mod profile;
@@ -14,7 +11,6 @@ mod real_data;
 mod replan;
 mod restarts;
 mod simulated_world;
-mod uploads;
 mod whole_job;
 
 pub(crate) use whole_job::network;

@@ -1,9 +1,12 @@
-use super::fake_host::{Answer, FakeHost, Reply, extraction};
-use crate::client::Waits;
-use crate::pipeline::{BadSamples, Feed, FeedPlan, Fetcher, Rows, Source, Steering, Weight};
-use crate::retry::RetryPolicy;
-use crate::{Deadlines, Event, Events, HostClient, Hosts, OnBadSample, Sample, Samples, TrainerError, Trust};
+use crate::event::notices;
+use crate::pipeline::{BadSamples, Feed, FeedPlan, Steering};
+use crate::{Event, Events, OnBadSample, TrainerError};
 use bytes::Bytes;
+use frostline_client::{
+    ClientError, Deadlines, Fetcher, HostClient, Hosts, Notice, RetryPolicy, RowKind, Sample, Samples,
+    Source, Trust, Waits, Weight,
+};
+use frostline_fake_host::{Answer, FakeHost, Reply, extraction};
 use frostline_images::DecodePool;
 use frostline_tensor::{OpError, OpErrorCode, PixelSpec, Tensor};
 use frostline_wire::{Encoding, ErrorClass, ExtractionRequest, RowFormat, SampleRef, Split};
@@ -24,15 +27,14 @@ pub(super) fn values(key: &str) -> Vec<f32> {
 }
 
 pub(super) fn samples(count: usize) -> Arc<Samples> {
-    let sample = |i| Sample {
+    let sample = |i: usize| Sample {
         object: SampleRef {
             key: format!("s{i}"),
             etag: Some(format!("e{i}")),
         },
         size: 20,
-        label: (i % 3) as u32,
     };
-    Arc::new((0..count).map(sample).collect())
+    Arc::new((0..count).map(|i| (sample(i), (i % 3) as u32)).collect())
 }
 
 /// Answers everything, last position first.
@@ -51,9 +53,9 @@ pub(super) struct Setting {
     pub(super) hosts: Hosts,
 }
 
-pub(super) fn source(rows: Rows) -> Source {
+pub(super) fn source(rows: RowKind) -> Source {
     let (split, shape) = match rows {
-        Rows::Objects(spec) => (Split::None, spec.sample_shape().to_vec()),
+        RowKind::Objects(spec) => (Split::None, spec.sample_shape().to_vec()),
         _ => (Split::Cut("features".to_owned()), vec![WIDTH]),
     };
     Source {
@@ -115,9 +117,9 @@ pub(super) fn start_with(
         first: Duration::from_millis(20),
         longest: Duration::from_millis(200),
     };
-    let hosts = hosts.for_job(&told, waits);
+    let hosts = hosts.for_job(notices(&told), waits);
     let bad = Arc::new(BadSamples::new(policy, Arc::clone(&told)));
-    let fetcher = Arc::new(Fetcher::new(8, retry, DecodePool::start(2).unwrap(), told));
+    let fetcher = Fetcher::new(8, retry, DecodePool::start(2).unwrap());
     let steering = Arc::new(Steering::towards(source));
     let feed = Feed::start(plan, fetcher, steering, hosts.clone(), Arc::clone(&bad))?;
     Ok(Setting {
@@ -155,7 +157,7 @@ pub(super) fn assert_complete(taken: &[(f32, i64)], count: usize) {
 #[tokio::test]
 async fn rows_in_any_order_become_batches_in_order() {
     let host = FakeHost::start(|_, _, body| answer_all(&extraction(body))).await;
-    let mut first = start(&host, plan(20, 2), source(Rows::Values), OnBadSample::Fail).unwrap();
+    let mut first = start(&host, plan(20, 2), source(RowKind::Values), OnBadSample::Fail).unwrap();
     let epochs = [
         take(&mut first, 3).await.unwrap(),
         take(&mut first, 3).await.unwrap(),
@@ -165,7 +167,7 @@ async fn rows_in_any_order_become_batches_in_order() {
     }
     assert_ne!(epochs[0], epochs[1]);
     assert!(first.hosts.bytes_received() > 2 * 20 * WIDTH as u64 * 4);
-    let mut again = start(&host, plan(20, 2), source(Rows::Values), OnBadSample::Fail).unwrap();
+    let mut again = start(&host, plan(20, 2), source(RowKind::Values), OnBadSample::Fail).unwrap();
     assert_eq!(take(&mut again, 3).await.unwrap(), epochs[0]);
 }
 
@@ -198,7 +200,7 @@ async fn only_lost_positions_are_asked_again() {
         }
     })
     .await;
-    let mut setting = start(&host, plan(15, 1), source(Rows::Values), OnBadSample::Fail).unwrap();
+    let mut setting = start(&host, plan(15, 1), source(RowKind::Values), OnBadSample::Fail).unwrap();
     let taken = take(&mut setting, 2).await.unwrap();
     assert_complete(&taken, 15);
     let asked = asked.lock().unwrap();
@@ -211,7 +213,7 @@ async fn only_lost_positions_are_asked_again() {
         .lock()
         .unwrap()
         .iter()
-        .filter(|e| matches!(e, Event::Retry { .. }))
+        .filter(|e| matches!(e, Event::Notice(Notice::Retry { .. })))
         .count();
     assert_eq!(retries, 5);
 }
@@ -219,11 +221,11 @@ async fn only_lost_positions_are_asked_again() {
 #[tokio::test]
 async fn samples_that_never_come_end_the_job_with_their_names() {
     let host = FakeHost::start(|_, _, _| Reply::Cut(Vec::new())).await;
-    let mut setting = start(&host, plan(2, 1), source(Rows::Values), OnBadSample::Fail).unwrap();
+    let mut setting = start(&host, plan(2, 1), source(RowKind::Values), OnBadSample::Fail).unwrap();
     let error = take(&mut setting, 1).await.unwrap_err();
-    let TrainerError::Lost {
+    let TrainerError::Client(ClientError::Lost {
         lost: 2, attempts: 3, ..
-    } = &error
+    }) = &error
     else {
         panic!("{error}")
     };
@@ -234,7 +236,7 @@ async fn samples_that_never_come_end_the_job_with_their_names() {
 #[tokio::test]
 async fn a_refusal_that_cannot_change_ends_the_job_at_once() {
     let host = FakeHost::start(|_, _, _| Reply::Refused(422, ErrorClass::Guest, None)).await;
-    let mut setting = start(&host, plan(2, 1), source(Rows::Values), OnBadSample::Fail).unwrap();
+    let mut setting = start(&host, plan(2, 1), source(RowKind::Values), OnBadSample::Fail).unwrap();
     let error = take(&mut setting, 1).await.unwrap_err();
     assert!(error.to_string().contains("as scripted"), "{error}");
     assert_eq!(host.calls(), 1);
@@ -269,7 +271,7 @@ fn with_bad_samples(
 async fn a_bad_sample_is_skipped_reported_and_never_asked_again() {
     let asked: Arc<Mutex<HashMap<String, usize>>> = Arc::default();
     let host = FakeHost::start(with_bad_samples(Arc::clone(&asked))).await;
-    let mut setting = start(&host, plan(16, 3), source(Rows::Values), OnBadSample::Skip).unwrap();
+    let mut setting = start(&host, plan(16, 3), source(RowKind::Values), OnBadSample::Skip).unwrap();
     for _ in 0..3 {
         let taken = take(&mut setting, 2).await.unwrap();
         assert_eq!(taken.len(), 15);
@@ -295,7 +297,7 @@ async fn a_bad_sample_is_skipped_reported_and_never_asked_again() {
 #[tokio::test]
 async fn a_bad_sample_fails_the_job_by_name() {
     let host = FakeHost::start(with_bad_samples(Arc::default())).await;
-    let mut setting = start(&host, plan(3, 1), source(Rows::Values), OnBadSample::Fail).unwrap();
+    let mut setting = start(&host, plan(3, 1), source(RowKind::Values), OnBadSample::Fail).unwrap();
     let error = take(&mut setting, 1).await.unwrap_err();
     assert!(
         matches!(&error, TrainerError::BadSample { key, .. } if key == "s1"),
@@ -307,7 +309,7 @@ async fn a_bad_sample_fails_the_job_by_name() {
 #[tokio::test]
 async fn at_most_the_batches_ahead_are_asked_for() {
     let host = FakeHost::start(|_, _, body| answer_all(&extraction(body))).await;
-    let mut setting = start(&host, plan(80, 1), source(Rows::Values), OnBadSample::Fail).unwrap();
+    let mut setting = start(&host, plan(80, 1), source(RowKind::Values), OnBadSample::Fail).unwrap();
     let batch = setting.feed.next().await.unwrap();
     // The one in use, the one ahead, and the next whose place is free: three requests each.
     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -318,7 +320,7 @@ async fn at_most_the_batches_ahead_are_asked_for() {
 #[tokio::test]
 async fn memory_for_two_batches_is_needed_and_enough() {
     let host = FakeHost::start(|_, _, body| answer_all(&extraction(body))).await;
-    let needed = source(Rows::Values).batch_bytes(Weight {
+    let needed = source(RowKind::Values).batch_bytes(Weight {
         samples: 8,
         objects: 160,
     });
@@ -326,14 +328,14 @@ async fn memory_for_two_batches_is_needed_and_enough() {
         memory_bytes: 2 * needed - 1,
         ..plan(40, 1)
     };
-    let refused = start(&host, tight, source(Rows::Values), OnBadSample::Fail);
+    let refused = start(&host, tight, source(RowKind::Values), OnBadSample::Fail);
     assert!(matches!(refused, Err(TrainerError::Memory { batch: 8, .. })));
     let enough = FeedPlan {
         memory_bytes: 2 * needed + 8192,
         ahead: 4,
         ..plan(40, 1)
     };
-    let mut setting = start(&host, enough, source(Rows::Values), OnBadSample::Fail).unwrap();
+    let mut setting = start(&host, enough, source(RowKind::Values), OnBadSample::Fail).unwrap();
     assert_complete(&take(&mut setting, 5).await.unwrap(), 40);
 }
 
@@ -375,13 +377,16 @@ async fn raw_objects_are_decoded_here_and_broken_ones_are_bad() {
         objects.finished()
     })
     .await;
-    let big: Samples = samples(3).iter().map(|s| Sample { size: 200, ..s }).collect();
+    let big: Samples = samples(3)
+        .iter()
+        .map(|(sample, label)| (Sample { size: 200, ..sample }, label))
+        .collect();
     let plan = FeedPlan {
         epochs: 1,
         memory_bytes: 64 << 20,
         ..FeedPlan::new(Arc::new(big), Arc::default(), 8)
     };
-    let mut setting = start(&host, plan, source(Rows::Objects(spec)), OnBadSample::Skip).unwrap();
+    let mut setting = start(&host, plan, source(RowKind::Objects(spec)), OnBadSample::Skip).unwrap();
     let batch = setting.feed.next().await.unwrap();
     let expected = Tensor::f32([2, 3, 1, 1], vec![0.2, 0.4, 1.0, 0.2, 0.4, 1.0]).unwrap();
     assert_eq!(batch.rows.as_ref(), Some(&expected));

@@ -1,6 +1,7 @@
 use super::whole_job::{network, photos};
 use crate::measure::{TrainerTask, read_objects, spread, trainer_profile};
-use crate::{HostClient, ProfileCache, TrainerError};
+use crate::{ProfileCache, TrainerError};
+use frostline_client::HostClient;
 use frostline_engine::SessionOptions;
 use frostline_tensor::PixelSpec;
 use frostline_training::Optimizer;

@@ -1,17 +1,16 @@
 //! Jobs whose hosts cannot be measured, or refuse what they are given.
 
 use super::computing_host::Storage;
-use super::fake_host::{FakeHost, Reply};
 use super::hosts::run_with;
 use super::simulated_world::{BATCH, MBIT, STEPS, World, survey};
 use super::whole_job::{Ran, job, photos};
 use crate::plan::{Planner, Policy};
 use crate::replan::{AwaitedProfile, Iteration, Watch};
-use crate::{
-    Deadlines, Event, Events, HostClient, Hosts, Job, OnBadSample, ProfileState, TrainerError, Trust, plan,
-};
+use crate::{Event, Events, Job, OnBadSample, ProfileState, TrainerError, plan};
 use bytes::Bytes;
 use frostline_batching::Backoff;
+use frostline_client::{Deadlines, HostClient, Hosts, Notice, Trust};
+use frostline_fake_host::{FakeHost, Reply};
 use frostline_wire::{ErrorClass, Load, Pin, ProfileRequest, Split};
 use http::Method;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -124,7 +123,7 @@ async fn one_host_of_several_without_a_profile_changes_little() {
     let out = TempDir::new().unwrap();
     let ran = run_with(hosts(&[&well, &refusing]), open_job(&out), |_| {}).await;
     assert!(ran.outcome.is_ok(), "{:?}", ran.outcome);
-    let down = |event: &Event| matches!(event, Event::Host { .. });
+    let down = |event: &Event| matches!(event, Event::Notice(Notice::Host { .. }));
     assert!(!ran.events.iter().any(down), "{:?}", ran.events);
     assert_eq!(profile_events(&ran.events), [ProfileState::Missing]);
     assert!(!first(&ran).1.contains("rule of bytes"));

@@ -1,5 +1,6 @@
 use super::computing_host::Storage;
-use crate::{Event, Events, Guest, HostClient, Job, train};
+use crate::{Event, Events, Guest, Job, train};
+use frostline_client::HostClient;
 use frostline_graph::Model;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};

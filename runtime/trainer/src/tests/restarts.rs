@@ -1,11 +1,9 @@
 //! Hosts that are stopped and started again under a job.
 
-use super::fake_host::{FakeHost, Reply, extraction};
 use super::pipeline::{answer_all, assert_complete, plan, retry, source, start_with, take};
-use crate::client::Waits;
-use crate::pipeline::Rows;
-use crate::retry::RetryPolicy;
-use crate::{ClientError, Event, Events, HostClient, HostState, Hosts, OnBadSample};
+use crate::{Event, Events, OnBadSample};
+use frostline_client::{ClientError, HostClient, HostState, Hosts, Notice, RetryPolicy, RowKind, Waits};
+use frostline_fake_host::{FakeHost, Reply, extraction};
 use frostline_wire::{ErrorClass, Layout, ObjectPage};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,7 +17,7 @@ fn client(url: &str) -> HostClient {
 
 fn states(events: &[Event]) -> Vec<HostState> {
     let state = |event: &Event| match event {
-        Event::Host { state, .. } => Some(*state),
+        Event::Notice(Notice::Host { state, .. }) => Some(*state),
         _ => None,
     };
     events.iter().filter_map(state).collect()
@@ -57,7 +55,7 @@ async fn a_host_that_stops_is_left_at_once_and_used_again_once_it_is_back() {
     .await;
     let well = FakeHost::start(|_, _, body| answer_all(&extraction(body))).await;
     let hosts = Hosts::new(vec![client(&restarted.url), client(&well.url)]).unwrap();
-    let (plan, source) = (plan(40, 100_000), source(Rows::Values));
+    let (plan, source) = (plan(40, 100_000), source(RowKind::Values));
     let mut setting = start_with(hosts, plan, source, OnBadSample::Fail, strict()).unwrap();
     while looks.load(Ordering::SeqCst) < 3 {
         assert_complete(&take(&mut setting, 5).await.unwrap(), 40);
@@ -65,8 +63,7 @@ async fn a_host_that_stops_is_left_at_once_and_used_again_once_it_is_back() {
     {
         let events = setting.events.lock().unwrap();
         assert_eq!(states(&events), [HostState::Down], "{events:?}");
-        let waited =
-            |event: &Event| matches!(event, Event::Retry { wait_seconds, .. } if *wait_seconds > 0.0);
+        let waited = |event: &Event| matches!(event, Event::Notice(Notice::Retry { wait_seconds, .. }) if *wait_seconds > 0.0);
         assert!(!events.iter().any(waited), "{events:?}");
     }
     stopping.store(false, Ordering::SeqCst);
@@ -84,7 +81,7 @@ async fn a_lone_host_that_stops_is_waited_for_and_has_not_failed() {
         _ => answer_all(&extraction(body)),
     })
     .await;
-    let (plan, source) = (plan(40, 1), source(Rows::Values));
+    let (plan, source) = (plan(40, 1), source(RowKind::Values));
     let hosts = client(&host.url).into();
     let mut setting = start_with(hosts, plan, source, OnBadSample::Fail, strict()).unwrap();
     assert_complete(&take(&mut setting, 5).await.unwrap(), 40);
@@ -102,8 +99,8 @@ async fn a_job_that_begins_while_its_host_is_restarted_waits_and_says_so() {
     let events: Arc<Mutex<Vec<Event>>> = Arc::default();
     let log = Arc::clone(&events);
     let told: Events = Arc::new(move |event| log.lock().unwrap().push(event));
-    let hosts = Hosts::from(client(&host.url)).for_job(&told, Waits::default());
-    let listing = hosts.listing("data", Layout::Auto, &told).await;
+    let hosts = Hosts::from(client(&host.url)).for_job(crate::event::notices(&told), Waits::default());
+    let listing = hosts.listing("data", Layout::Auto).await;
     assert!(listing.unwrap().is_empty());
     let events = events.lock().unwrap();
     assert_eq!(
@@ -151,7 +148,7 @@ async fn a_connection_that_is_closed_with_a_goodbye_is_no_failure() {
     assert!(matches!(error, ClientError::Leaving { .. }), "{error}");
     let well = FakeHost::start(|_, _, body| answer_all(&extraction(body))).await;
     let hosts = Hosts::new(vec![client(&url), client(&well.url)]).unwrap();
-    let (plan, source) = (plan(40, 1), source(Rows::Values));
+    let (plan, source) = (plan(40, 1), source(RowKind::Values));
     let mut setting = start_with(hosts, plan, source, OnBadSample::Fail, strict()).unwrap();
     assert_complete(&take(&mut setting, 5).await.unwrap(), 40);
 }

@@ -1,14 +1,15 @@
 //! Jobs from the listing to the tuned model: what they compute, send, choose and tell.
 
 use super::computing_host::Storage;
-use super::fake_host::FakeHost;
 use super::pipeline::png;
 use crate::{
-    Evaluation, EvaluationJob, Event, Events, Guest, HostClient, Job, LeftOut, Measuring, OnBadSample,
-    Outcome, Received, TrainerError, evaluate, train,
+    Evaluation, EvaluationJob, Event, Events, Guest, Job, Measuring, OnBadSample, Outcome, Received,
+    TrainerError, evaluate, train,
 };
 use bytes::Bytes;
+use frostline_client::{HostClient, LeftOut, Notice};
 use frostline_engine::Device;
+use frostline_fake_host::FakeHost;
 use frostline_graph::Model;
 use frostline_graph::build::{batched, initializer, int, ints, model, node};
 use frostline_graph::onnx::GraphProto;
@@ -473,12 +474,12 @@ async fn events_tell_the_whole_story() {
                 assert!(*bytes_received > 3 * bytes);
                 "done"
             }
-            Event::Uploading { .. } => "uploading",
+            Event::Notice(Notice::Uploading { .. }) => "uploading",
             Event::BadSample { .. }
-            | Event::Retry { .. }
-            | Event::UploadRetry { .. }
-            | Event::Host { .. }
-            | Event::NoKeys { .. }
+            | Event::Notice(Notice::Retry { .. })
+            | Event::Notice(Notice::UploadRetry { .. })
+            | Event::Notice(Notice::Host { .. })
+            | Event::Notice(Notice::NoKeys { .. })
             | Event::LeftOut(_)
             | Event::Measuring { .. }
             | Event::Warning { .. }

@@ -5,6 +5,7 @@ use crate::photos::Photos as Folder;
 use crate::run::{binary, text};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
+use frostline_client::{HostClient, Token};
 use frostline_engine::{ChildLanes, Device, Lanes, LanesConfig, LanesPlace, StageSource, TenantLanes};
 use frostline_graph::Model;
 use frostline_images::{BatchLoader, ByteSource, DecodePool, LoaderOptions};
@@ -16,7 +17,7 @@ use frostline_server::{Host, HostSettings, RunningHost};
 use frostline_tensor::{
     BoxFuture, GraphExecutor, OpError, PixelFormat, PixelSpec, SampleLoader, SampleRef, Stage,
 };
-use frostline_trainer::{Guest as GuestFile, HostClient, Token};
+use frostline_trainer::Guest as GuestFile;
 use frostline_wire::{Encoding, ExtractionRequest, Layout, Pin, RequestedSample, RowFormat, Split};
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use std::sync::Arc;

@@ -1,0 +1,32 @@
+use crate::ClientError;
+
+/// Runs work that takes longer than a network task may stand still, on a thread that may.
+///
+/// # Errors
+/// [`ClientError::Ended`] for `part` when it panicked: no host has a part in that.
+pub(crate) async fn blocking<T: Send + 'static>(
+    part: &'static str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ClientError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|_| ClientError::Ended { part })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::retry::{Attempts, Decision, RetryPolicy};
+
+    #[tokio::test]
+    async fn work_that_ends_here_is_no_hosts_fault() {
+        let fails = || -> () { panic!("on purpose") };
+        let error = blocking("hashing", fails).await.unwrap_err();
+        assert_eq!(error, ClientError::Ended { part: "hashing" });
+        let text = error.to_string();
+        assert!(text.contains("hashing") && !text.contains("host"), "{text}");
+        // Another host would not do better.
+        let decision = Attempts::new(RetryPolicy::default()).after(&error, 0);
+        assert_eq!(decision, Decision::GiveUp);
+    }
+}

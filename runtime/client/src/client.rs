@@ -1,0 +1,437 @@
+//! A host over HTTP/2: listing, uploads, descriptions, extractions. Every wait has a deadline, every body byte is
+//! counted, every refusal becomes one sentence.
+
+use crate::extraction::ExtractionStream;
+use crate::link::{self, Link};
+use crate::notice::unheard;
+use crate::transport::{self, Transport};
+use crate::upload::{self, Upload, Uploaded};
+use crate::{ByteMeter, ClientError, Listing, Notices, Token, Trust, UploadKind, error};
+use bytes::Bytes;
+use frostline_wire::{
+    Description, DescriptionRequest, ErrorClass, ExtractionRequest, GuestInfo, Layout, Load, ModelInfo,
+    ObjectInfo, ObjectPage, Profile, ProfileRequest, RowFormat, listing_order,
+};
+use http::Method;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The most objects a listing may have. A key and an etag take some 150 bytes, so this is 1.5 GB; ImageNet-1k has 1.3
+/// million objects. It stops a host that never ends its listing.
+const MAX_OBJECTS: usize = 10_000_000;
+
+/// How long a client waits for what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadlines {
+    /// For a connection.
+    pub connect: Duration,
+    /// For the head of an answer, once the request's body is sent. Covers the compilation of a guest, the first load of a
+    /// model and an extraction's time in the host's queue.
+    pub answer: Duration,
+    /// For the next piece of a body, in either direction. Covers one grant: up to some hundred samples through a deep
+    /// prefix on a busy host.
+    pub idle: Duration,
+    /// For what a model takes on the host, before a job that can start without.
+    pub profile: Duration,
+    /// Between signs of life of the connection itself; a host that lost power is noticed after twice this.
+    pub ping: Duration,
+}
+
+impl Default for Deadlines {
+    /// A host gives up measuring after 60 s, and the slowest of the usual networks takes half of that; a quarter more is for loading the
+    /// model and for a profile that is being measured already. What takes longer is a wait behind others, whose end nobody knows.
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            answer: Duration::from_secs(180),
+            idle: Duration::from_secs(120),
+            profile: Duration::from_secs(75),
+            ping: Duration::from_secs(15),
+        }
+    }
+}
+
+/// A host, as a tenant uses it. Clones share its connections; nothing is sent before the first call.
+#[derive(Clone)]
+pub struct HostClient {
+    transport: Arc<Transport>,
+    meter: ByteMeter,
+}
+
+impl std::fmt::Debug for HostClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HostClient")
+            .field("url", &self.url())
+            .finish_non_exhaustive()
+    }
+}
+
+impl HostClient {
+    /// A client of the host at `url`, such as `https://storage-1:8443`.
+    ///
+    /// # Errors
+    /// [`ClientError::Address`] when that is no address of a host; [`ClientError::Authorities`] when it is an encrypted one and the
+    /// system trusts nobody.
+    pub fn new(url: &str, token: Option<Token>) -> Result<Self, ClientError> {
+        Self::with(url, token, &Trust::System, Deadlines::default())
+    }
+
+    /// [`HostClient::new`] with other trust and deadlines than usual.
+    ///
+    /// # Errors
+    /// As for [`HostClient::new`].
+    pub fn with(
+        url: &str,
+        token: Option<Token>,
+        trust: &Trust,
+        deadlines: Deadlines,
+    ) -> Result<Self, ClientError> {
+        let transport = Arc::new(Transport::new(url, token, trust, deadlines)?);
+        Ok(Self {
+            transport,
+            meter: ByteMeter::default(),
+        })
+    }
+
+    /// A client of a host inside this process, which messages call that.
+    ///
+    /// # Errors
+    /// As for [`HostClient::new`].
+    pub fn embedded(url: &str, token: Token) -> Result<Self, ClientError> {
+        let transport = Transport::new(url, Some(token), &Trust::System, Deadlines::default())?;
+        Ok(Self {
+            transport: Arc::new(transport.called(error::EMBEDDED)),
+            meter: ByteMeter::default(),
+        })
+    }
+
+    /// The host's address, or what it is called.
+    pub fn url(&self) -> &str {
+        self.transport.host()
+    }
+
+    /// Whether the host is reached over loopback, and so most likely is this machine.
+    pub fn is_loopback(&self) -> bool {
+        self.transport.is_loopback()
+    }
+
+    /// Body bytes received by this client and its clones, whatever became of them.
+    pub fn bytes_received(&self) -> u64 {
+        self.meter.bytes()
+    }
+
+    /// This client with a count of its own, which starts at zero; its bytes count here too.
+    pub fn metered(&self) -> Self {
+        Self {
+            transport: Arc::clone(&self.transport),
+            meter: self.meter.child(),
+        }
+    }
+
+    pub(crate) fn meter(&self) -> &ByteMeter {
+        &self.meter
+    }
+
+    /// This client with another count.
+    pub(crate) fn counting_into(&self, meter: &ByteMeter) -> Self {
+        Self {
+            transport: Arc::clone(&self.transport),
+            meter: meter.clone(),
+        }
+    }
+
+    /// How busy the host is.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn load(&self) -> Result<Load, ClientError> {
+        self.transport
+            .json(Method::GET, "/v1/load", &[], None, &self.meter)
+            .await
+    }
+
+    /// Whether the host takes work: one that is being stopped answers everything else as ever until its work is done.
+    ///
+    /// # Errors
+    /// [`ClientError`]; `Refused` while it stops.
+    pub(crate) async fn ready(&self) -> Result<(), ClientError> {
+        let answer = self
+            .transport
+            .send(Method::GET, "/readyz", &[], None, &self.meter)
+            .await;
+        // Where a proxy hides it, who asks for more will see.
+        found(answer).map(drop)
+    }
+
+    /// Measures the link: how long a small answer takes, then the rate of answers of growing size until one takes long enough to
+    /// tell, then whether several connections move more. Extractions use as many connections from then on. Takes some two
+    /// thirds of a second.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn probe(&self) -> Result<Link, ClientError> {
+        link::probe(&self.transport, &self.meter).await
+    }
+
+    /// All samples under `root`, which is laid out as `layout`, by [`listing_order`].
+    ///
+    /// # Errors
+    /// [`ClientError`]; `Protocol` for a listing that does not move on.
+    pub async fn objects(&self, root: &str, layout: Layout) -> Result<Vec<ObjectInfo>, ClientError> {
+        let mut objects = Vec::new();
+        self.pages(root, layout, |page| objects.extend(page.objects))
+            .await?;
+        Ok(objects)
+    }
+
+    /// [`HostClient::objects`], packed as they come, and what is under the root besides that cannot be a sample.
+    ///
+    /// # Errors
+    /// As [`HostClient::objects`].
+    pub async fn listing(&self, root: &str, layout: Layout) -> Result<Listing, ClientError> {
+        let mut listing = Listing::default();
+        self.pages(root, layout, |page| listing.take(page)).await?;
+        Ok(listing)
+    }
+
+    async fn pages(
+        &self,
+        root: &str,
+        layout: Layout,
+        mut take: impl FnMut(ObjectPage),
+    ) -> Result<(), ClientError> {
+        let mut objects = 0;
+        let mut after: Option<String> = None;
+        loop {
+            let mut query = vec![("root", root), ("layout", layout.as_str())];
+            query.extend(after.as_deref().map(|key| ("after", key)));
+            let mut page: ObjectPage = self
+                .transport
+                .json(Method::GET, "/v1/objects", &query, None, &self.meter)
+                .await?;
+            objects += page.objects.len();
+            let next = page.next.take();
+            take(page);
+            if objects > MAX_OBJECTS {
+                let reason = format!("more than {MAX_OBJECTS} objects under '{root}'");
+                return Err(self.transport.protocol(reason));
+            }
+            match next {
+                None => return Ok(()),
+                Some(next) if after.as_deref().is_some_and(|after| goes_back(after, &next)) => {
+                    return Err(self
+                        .transport
+                        .protocol(format!("a listing that goes back to '{next}'")));
+                }
+                next => after = next,
+            }
+        }
+    }
+
+    /// The tenant's guests.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn guests(&self) -> Result<Vec<GuestInfo>, ClientError> {
+        self.transport
+            .json(Method::GET, "/v1/guests", &[], None, &self.meter)
+            .await
+    }
+
+    /// The guest `name`, `None` when there is none.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn guest(&self, name: &str) -> Result<Option<GuestInfo>, ClientError> {
+        found(
+            self.transport
+                .json(Method::GET, &path("guests", name), &[], None, &self.meter)
+                .await,
+        )
+    }
+
+    /// The models the tenant may use: its own, and those that all tenants share.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn models(&self) -> Result<Vec<ModelInfo>, ClientError> {
+        self.transport
+            .json(Method::GET, "/v1/models", &[], None, &self.meter)
+            .await
+    }
+
+    /// Those of [`HostClient::models`] that have a version with this hash.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn models_like(&self, sha256: &str) -> Result<Vec<ModelInfo>, ClientError> {
+        self.transport
+            .json(
+                Method::GET,
+                "/v1/models",
+                &[("sha256", sha256)],
+                None,
+                &self.meter,
+            )
+            .await
+    }
+
+    /// The model `name`, `None` when there is none.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn model(&self, name: &str) -> Result<Option<ModelInfo>, ClientError> {
+        found(
+            self.transport
+                .json(Method::GET, &path("models", name), &[], None, &self.meter)
+                .await,
+        )
+    }
+
+    /// Removes the guest `name` with all its versions; `false` when there is none.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn remove_guest(&self, name: &str) -> Result<bool, ClientError> {
+        let path = path("guests", name);
+        let removed = self.transport.send(Method::DELETE, &path, &[], None, &self.meter);
+        Ok(found(removed.await)?.is_some())
+    }
+
+    /// Uploads a guest unless the host has these very bytes under this name.
+    ///
+    /// # Errors
+    /// As [`HostClient::push`]; `Refused` with the host's reason when it is no component, or of another world.
+    pub async fn push_guest(&self, name: &str, bytes: Bytes) -> Result<Uploaded, ClientError> {
+        self.push(UploadKind::Guest, name, bytes, &unheard()).await
+    }
+
+    /// Uploads a model unless the host has these very bytes under this name.
+    ///
+    /// # Errors
+    /// As [`HostClient::push`].
+    pub async fn push_model(&self, name: &str, bytes: Bytes) -> Result<Uploaded, ClientError> {
+        self.push(UploadKind::Model, name, bytes, &unheard()).await
+    }
+
+    /// Uploads a guest or a model unless the host has these very bytes under this name. The bytes are sent as the host takes them; an
+    /// upload that breaks off, now or in an earlier job, goes on where it did. `notices` is told of progress and of repetitions.
+    ///
+    /// # Errors
+    /// [`ClientError`]; [`ClientError::Upload`] when it gets no further, however often it is tried.
+    pub async fn push(
+        &self,
+        what: UploadKind,
+        name: &str,
+        bytes: Bytes,
+        notices: &Notices,
+    ) -> Result<Uploaded, ClientError> {
+        let (kind, present) = match what {
+            UploadKind::Guest => ("guests", self.guest(name).await?.map(|info| info.sha256)),
+            UploadKind::Model => ("models", self.model(name).await?.map(|info| info.sha256)),
+        };
+        let upload = Upload {
+            what,
+            name,
+            path: path(kind, name),
+            bytes,
+        };
+        upload::push(&self.transport, upload, present, notices, &self.meter).await
+    }
+
+    /// What a guest does for a model.
+    ///
+    /// # Errors
+    /// [`ClientError`]; `Refused` with class `Guest` when the guest fails.
+    pub async fn describe(&self, request: &DescriptionRequest) -> Result<Description, ClientError> {
+        let body = self.encode(request)?;
+        self.transport
+            .json(Method::POST, "/v1/descriptions", &[], Some(&body), &self.meter)
+            .await
+    }
+
+    /// What a model takes on the host: measured there now, or before if nothing has changed.
+    ///
+    /// # Errors
+    /// [`ClientError`]; `Refused` when the guest makes its own input, or the host was too busy to be done in time.
+    pub async fn profile(&self, request: &ProfileRequest) -> Result<Profile, ClientError> {
+        let body = self.encode(request)?;
+        self.transport
+            .json(Method::POST, "/v1/profiles", &[], Some(&body), &self.meter)
+            .await
+    }
+
+    /// [`HostClient::profile`] for who can do without: no longer than [`Deadlines::profile`].
+    ///
+    /// # Errors
+    /// As [`HostClient::profile`].
+    pub async fn profile_soon(&self, request: &ProfileRequest) -> Result<Profile, ClientError> {
+        let within = self.transport.deadlines.profile;
+        tokio::time::timeout(within, self.profile(request))
+            .await
+            .map_err(|_| self.transport.silent("measuring the network", within))?
+    }
+
+    /// Opens an extraction; its rows are of `format`, and no batch of them is larger than `message_limit` bytes, compressed or
+    /// decompressed.
+    ///
+    /// # Errors
+    /// [`ClientError`]; a busy host is not asked again here.
+    pub async fn extract(
+        &self,
+        request: &ExtractionRequest,
+        format: RowFormat,
+        message_limit: usize,
+    ) -> Result<ExtractionStream, ClientError> {
+        let body = ("application/json", transport::whole(self.encode(request)?));
+        let connection = self.transport.next_connection();
+        let response = self
+            .transport
+            .send_over(
+                connection,
+                Method::POST,
+                "/v1/extractions",
+                &[],
+                Some(body),
+                &self.meter,
+            )
+            .await?;
+        let positions: Vec<u32> = request.samples.iter().map(|sample| sample.position).collect();
+        ExtractionStream::new(
+            Arc::clone(&self.transport),
+            response,
+            format,
+            request.encoding.compression,
+            positions,
+            message_limit,
+            self.meter.clone(),
+        )
+    }
+
+    fn encode(&self, request: &impl serde::Serialize) -> Result<Bytes, ClientError> {
+        let bytes = serde_json::to_vec(request).map(Bytes::from);
+        bytes.map_err(|_| ClientError::Ended {
+            part: "writing of a request",
+        })
+    }
+}
+
+fn path(kind: &str, name: &str) -> String {
+    format!("/v1/{kind}/{name}")
+}
+
+fn found<T>(answer: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
+    match answer {
+        Ok(info) => Ok(Some(info)),
+        Err(ClientError::Refused {
+            class: ErrorClass::NotFound,
+            ..
+        }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a listing that goes on at `next` after `after` would never end.
+fn goes_back(after: &str, next: &str) -> bool {
+    listing_order(next) <= listing_order(after)
+}

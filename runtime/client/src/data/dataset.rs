@@ -1,0 +1,251 @@
+use super::folders::{Class, Classes, Folders, SampleFiles, is_hidden};
+use super::samples::{Row, Samples};
+use super::shards::{TRAIN, VALIDATION};
+use super::{DatasetError, Listing, shuffle};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Samples of a classification task, divided into those to train and those to validate with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dataset {
+    /// Class names, sorted; a label is an index into them.
+    pub classes: Vec<String>,
+    /// Samples to train with, by class and ascending key.
+    pub train: Arc<Samples>,
+    /// Samples to validate with, by class and ascending key.
+    pub validation: Arc<Samples>,
+    /// What is none of them.
+    pub left_out: LeftOut,
+}
+
+/// Objects that are no samples: no images, or in no class folder. Hidden files and marks of folders do not count.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    /// How many.
+    pub objects: usize,
+    /// The keys of the first of them.
+    pub first: Vec<String>,
+}
+
+/// Keys that are named of those that are left out.
+const NAMED: usize = 5;
+
+impl Dataset {
+    /// Divides a listing: `train/<class>/*` and `validation/<class>/*`, or `<class>/*` with `validation_share` of every class
+    /// (at least one sample stays on either side), drawn by `seed`. Hidden files, files outside class folders and what is none of
+    /// `files` are left out.
+    ///
+    /// Samples inside shards have the class their label says, and lie in the part that a word of the shard's key names: `train`,
+    /// `val` or `validation`, or `test` where there is no other to validate with. Shards of one part only are divided by the share.
+    ///
+    /// # Errors
+    /// [`DatasetError`], naming the folder that is missing.
+    pub fn from_listing(
+        root: &str,
+        listing: Listing,
+        validation_share: Option<f64>,
+        seed: u64,
+        files: SampleFiles,
+    ) -> Result<Self, DatasetError> {
+        let listing = Arc::new(listing);
+        let mut folders = Folders::sort(&listing, files);
+        let (train, validation) = match (folders.parts.remove(TRAIN), folders.parts.remove(VALIDATION)) {
+            (Some(_), Some(_)) if validation_share.is_some() => {
+                return Err(DatasetError::DividedTwice {
+                    root: root.to_owned(),
+                });
+            }
+            (Some(train), Some(validation)) => {
+                check_images(root, &format!("{TRAIN}/"), &train)?;
+                check_images(root, &format!("{VALIDATION}/"), &validation)?;
+                (train, validation)
+            }
+            (Some(_), None) => return Err(missing_part(root, TRAIN, VALIDATION)),
+            (None, Some(_)) => return Err(missing_part(root, VALIDATION, TRAIN)),
+            (None, None) if folders.classes.is_empty() => {
+                return Err(DatasetError::Empty {
+                    root: root.to_owned(),
+                    objects: listing.len(),
+                });
+            }
+            (None, None) => {
+                let share = validation_share.ok_or_else(|| DatasetError::NotDivided {
+                    root: root.to_owned(),
+                    classes: folders.classes.len(),
+                })?;
+                check_images(root, "", &folders.classes)?;
+                divide(root, folders.classes, share, seed)?
+            }
+        };
+        check_classes(root, &train, &validation)?;
+        let classes = train.keys().map(|class| (*class).to_owned()).collect();
+        let (train, validation) = (label(train), label(validation));
+        Ok(Self {
+            classes,
+            left_out: LeftOut::below("", &listing, [&train, &validation]),
+            train: Arc::new(Samples::new(Arc::clone(&listing), train)),
+            validation: Arc::new(Samples::new(Arc::clone(&listing), validation)),
+        })
+    }
+
+    /// The class folders that [`Dataset::to_evaluate`] would find, sorted.
+    pub fn class_folders(listing: &Listing, files: SampleFiles) -> Vec<String> {
+        let (_, part) = Folders::sort(listing, files).into_evaluation();
+        part.into_keys().map(str::to_owned).collect()
+    }
+
+    /// The samples to measure a tuned model with: those of `validation/`, else all of `<class>/*`, labelled by the model's own
+    /// `classes`, by ascending key; and what is left out.
+    ///
+    /// # Errors
+    /// [`DatasetError::Empty`], [`DatasetError::NoImages`], and [`DatasetError::UnknownClass`] for a folder that is none of the
+    /// model's classes.
+    pub fn to_evaluate(
+        root: &str,
+        listing: Listing,
+        classes: &[String],
+        files: SampleFiles,
+    ) -> Result<(Samples, LeftOut), DatasetError> {
+        let listing = Arc::new(listing);
+        let (folder, part) = Folders::sort(&listing, files).into_evaluation();
+        if part.is_empty() {
+            return Err(DatasetError::Empty {
+                root: root.to_owned(),
+                objects: listing.len(),
+            });
+        }
+        check_images(root, folder, &part)?;
+        let mut rows = Vec::new();
+        for (class, objects) in part {
+            let label =
+                classes
+                    .iter()
+                    .position(|known| known == class)
+                    .ok_or_else(|| DatasetError::UnknownClass {
+                        root: root.to_owned(),
+                        class: class.to_owned(),
+                    })? as u32;
+            rows.extend(objects.samples.into_iter().map(|object| Row { object, label }));
+        }
+        rows.sort_by_key(|row| listing.get(row.object).map(|object| object.key));
+        // Those in other folders were not asked for.
+        let left_out = LeftOut::below(folder, &listing, [&rows]);
+        Ok((Samples::new(listing, rows), left_out))
+    }
+}
+
+impl LeftOut {
+    /// The visible objects in `folder` that are in none of `parts`.
+    fn below<const PARTS: usize>(folder: &str, listing: &Listing, parts: [&Vec<Row>; PARTS]) -> Self {
+        let mut used = vec![false; listing.len()];
+        for row in parts.into_iter().flatten() {
+            if let Some(used) = used.get_mut(row.object as usize) {
+                *used = true;
+            }
+        }
+        let mut left_out = Self::default();
+        for ((_, object), used) in listing.iter().zip(used) {
+            if used || is_hidden(object.key) || !object.key.starts_with(folder) {
+                continue;
+            }
+            left_out.objects += 1;
+            if left_out.first.len() < NAMED {
+                left_out.first.push(object.key.to_owned());
+            }
+        }
+        left_out
+    }
+}
+
+fn missing_part(root: &str, present: &'static str, missing: &'static str) -> DatasetError {
+    DatasetError::MissingPart {
+        root: root.to_owned(),
+        present,
+        missing,
+    }
+}
+
+/// Refuses a class folder without samples.
+fn check_images(root: &str, folder: &str, classes: &Classes<'_>) -> Result<(), DatasetError> {
+    match classes.iter().find(|(_, class)| class.samples.is_empty()) {
+        None => Ok(()),
+        Some((name, class)) => Err(DatasetError::NoImages {
+            root: root.to_owned(),
+            folder: format!("{folder}{name}/"),
+            files: class.others,
+            first: class.other.unwrap_or_default().to_owned(),
+        }),
+    }
+}
+
+fn check_classes(root: &str, train: &Classes<'_>, validation: &Classes<'_>) -> Result<(), DatasetError> {
+    let missing = |class: &str, present, missing| {
+        Err(DatasetError::MissingClass {
+            root: root.to_owned(),
+            class: class.to_owned(),
+            present,
+            missing,
+        })
+    };
+    if let Some(class) = train.keys().find(|class| !validation.contains_key(*class)) {
+        return missing(class, TRAIN, VALIDATION);
+    }
+    if let Some(class) = validation.keys().find(|class| !train.contains_key(*class)) {
+        return missing(class, VALIDATION, TRAIN);
+    }
+    match train.keys().next() {
+        Some(class) if train.len() == 1 => Err(DatasetError::OneClass {
+            root: root.to_owned(),
+            class: (*class).to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Draws `share` of every class for validation.
+fn divide<'a>(
+    root: &str,
+    classes: Classes<'a>,
+    share: f64,
+    seed: u64,
+) -> Result<(Classes<'a>, Classes<'a>), DatasetError> {
+    if !(share > 0.0 && share < 1.0) {
+        return Err(DatasetError::Share {
+            share: share.to_string(),
+        });
+    }
+    let (mut train, mut validation) = (Classes::new(), Classes::new());
+    for (number, (name, class)) in classes.into_iter().enumerate() {
+        let objects = class.samples;
+        if objects.len() < 2 {
+            return Err(DatasetError::TooFew {
+                root: root.to_owned(),
+                class: name.to_owned(),
+            });
+        }
+        let wanted = (objects.len() as f64 * share).round() as usize;
+        let wanted = wanted.clamp(1, objects.len() - 1);
+        let order = shuffle::order(objects.len(), seed, shuffle::Purpose::Division(number as u64));
+        let chosen: BTreeSet<u32> = order.into_iter().take(wanted).collect();
+        let side = |validates: bool| {
+            let mine = (0..)
+                .zip(&objects)
+                .filter(|(index, _)| chosen.contains(index) == validates);
+            Class {
+                samples: mine.map(|(_, object)| *object).collect(),
+                ..Class::default()
+            }
+        };
+        train.insert(name, side(false));
+        validation.insert(name, side(true));
+    }
+    Ok((train, validation))
+}
+
+fn label(classes: Classes<'_>) -> Vec<Row> {
+    let labelled = (0..).zip(classes.into_values());
+    let rows = labelled
+        .flat_map(|(label, class)| class.samples.into_iter().map(move |object| Row { object, label }));
+    rows.collect()
+}

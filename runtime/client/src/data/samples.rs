@@ -1,0 +1,147 @@
+use super::{Listed, Listing};
+use frostline_wire::{ObjectInfo, SampleRef};
+use std::sync::Arc;
+
+/// Samples of a data set: which objects of its listing, and of which class. Clones and parts share the listing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Samples {
+    listing: Arc<Listing>,
+    rows: Vec<Row>,
+}
+
+/// A sample: the number of its object and that of its class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) object: u32,
+    pub(crate) label: u32,
+}
+
+/// One object to ask for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sample {
+    /// The object: its key and version.
+    pub object: SampleRef,
+    /// Its size in bytes.
+    pub size: u64,
+}
+
+impl Samples {
+    pub(crate) fn new(listing: Arc<Listing>, rows: Vec<Row>) -> Self {
+        Self { listing, rows }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The sample at `index`.
+    pub fn get(&self, index: usize) -> Option<Sample> {
+        self.sample(self.rows.get(index)?)
+    }
+
+    /// The index of the class of the sample at `index`.
+    pub fn label(&self, index: usize) -> Option<u32> {
+        Some(self.rows.get(index)?.label)
+    }
+
+    /// All of them with their classes, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = (Sample, u32)> {
+        self.rows
+            .iter()
+            .filter_map(|row| Some((self.sample(row)?, row.label)))
+    }
+
+    /// Their sizes in bytes, in their order.
+    pub fn sizes(&self) -> impl Iterator<Item = u64> {
+        self.rows.iter().map(|row| self.listing.size(row.object))
+    }
+
+    /// `count` of them, evenly spread so that all classes have their share.
+    pub fn spread(&self, count: usize) -> Vec<ObjectInfo> {
+        let count = count.min(self.len());
+        let picked = (0..count).filter_map(|index| self.rows.get(index * self.len() / count));
+        picked
+            .filter_map(|row| Some(self.listing.get(row.object)?.into()))
+            .collect()
+    }
+
+    /// Bytes of the `count` largest objects together.
+    pub fn largest(&self, count: usize) -> u64 {
+        let mut sizes: Vec<u64> = self.sizes().collect();
+        let count = count.min(sizes.len());
+        if let Some(last) = count.checked_sub(1) {
+            sizes.select_nth_unstable_by(last, |left, right| right.cmp(left));
+        }
+        sizes.into_iter().take(count).fold(0, u64::saturating_add)
+    }
+
+    fn sample(&self, row: &Row) -> Option<Sample> {
+        Some(self.listing.get(row.object)?.into())
+    }
+}
+
+impl From<Listed<'_>> for Sample {
+    fn from(object: Listed<'_>) -> Self {
+        Self {
+            object: object.sample(),
+            size: object.size,
+        }
+    }
+}
+
+/// Samples with their classes, where it is not a listing that says them.
+impl FromIterator<(Sample, u32)> for Samples {
+    fn from_iter<I: IntoIterator<Item = (Sample, u32)>>(samples: I) -> Self {
+        let (mut objects, mut rows) = (Vec::new(), Vec::new());
+        for (object, (sample, label)) in (0..).zip(samples) {
+            rows.push(Row { object, label });
+            objects.push(ObjectInfo {
+                sample: sample.object,
+                size: sample.size,
+                label: None,
+            });
+        }
+        Self::new(Arc::new(objects.into_iter().collect()), rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sized(sizes: &[u64]) -> Samples {
+        let sample = |(number, size): (usize, &u64)| Sample {
+            object: SampleRef::new(number.to_string()),
+            size: *size,
+        };
+        sizes.iter().enumerate().map(|sized| (sample(sized), 0)).collect()
+    }
+
+    #[test]
+    fn the_largest_are_those_a_batch_may_hold_at_worst() {
+        let samples = sized(&[3, 9, 1, 9, 5]);
+        assert_eq!(
+            [0, 1, 3, 5, 100].map(|count| samples.largest(count)),
+            [0, 9, 23, 27, 27]
+        );
+        assert_eq!(sized(&[u64::MAX, 1]).largest(2), u64::MAX);
+        assert_eq!(Samples::default().largest(3), 0);
+    }
+
+    #[test]
+    fn some_are_picked_from_all_over() {
+        let keys = |count| -> Vec<String> {
+            let picked = sized(&[1; 6]).spread(count).into_iter();
+            picked.map(|object| object.sample.key).collect()
+        };
+        assert_eq!(keys(2), ["0", "3"]);
+        assert_eq!(keys(9).len(), 6);
+        assert!(keys(0).is_empty());
+    }
+}

@@ -1,0 +1,228 @@
+use super::buffer::BatchBuffer;
+use super::exchange::{Ask, Exchange};
+use super::{RowKind, Transfer, Weight};
+use crate::ClientError;
+use crate::blocking::blocking;
+use crate::extraction::Step;
+use frostline_images::{DecodeLimits, DecodePool, ImageError, load};
+use frostline_tensor::{OpError, PixelSpec};
+use frostline_wire::{ActivationBatch, RowValue};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// Why rows are missing after an attempt.
+pub(super) enum Failure {
+    /// The host failed, or refused.
+    Host(ClientError),
+    /// The host is well, but some samples failed for a reason that may pass.
+    Samples(ClientError),
+    /// Nothing came for this long.
+    Silence(Duration),
+    /// The host went down before it was asked.
+    LeftOut,
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        Self::Host(error)
+    }
+}
+
+impl Exchange {
+    /// Opens one extraction for what is missing and takes its rows until it ends, well or not.
+    pub(super) async fn attempt(&self, ask: &mut Ask, transfer: &mut Transfer) -> Result<(), Failure> {
+        let window = self.memory.windows.of(ask.host.url());
+        let _open = window.open().await;
+        if !self.hosts.may_be_asked(&ask.host) {
+            return Err(Failure::LeftOut);
+        }
+        ask.host.catch_up().await?;
+        let hosts = self.hosts.metered();
+        let client = hosts.client(&ask.host);
+        let opened = Instant::now();
+        let request = self.source.request(ask.pending.samples());
+        let weight = Weight::of(ask.pending.samples().map(|(_, sample)| sample));
+        let limit = self.source.answer_bytes(weight);
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let mut silence = Silence::of(self, ask);
+        let mut decoding = JoinSet::new();
+        let ended = async {
+            let mut stream = silence
+                .end_with(client.extract(&request, self.source.format(), limit))
+                .await?;
+            loop {
+                match silence.end_with(stream.step()).await? {
+                    Step::Bytes => {}
+                    Step::End => break,
+                    Step::Rows(batches) => self.take(ask, batches, &mut decoding).await?,
+                }
+            }
+            window.went_well();
+            ask.host.did_well();
+            transfer.open_seconds += opened.elapsed().as_secs_f64();
+            transfer.host_seconds += stream.work().unwrap_or_default().as_secs_f64();
+            Ok(())
+        }
+        .await;
+        if ended.is_err() {
+            let received = hosts.bytes_received();
+            self.memory.interrupted.fetch_add(received, Ordering::Relaxed);
+        }
+        if matches!(ended, Ok(()) | Err(Failure::Silence(_))) {
+            self.memory.patience.saw(&self.source.split, silence.longest);
+        }
+        // What arrived before a stream broke counts, so it is decoded in any case.
+        while let Some(decoded) = decoding.join_next().await {
+            let Ok((position, crop)) = decoded else { continue };
+            match crop {
+                Ok(crop) if self.buffer.set(position as usize, RowValue::U8(&crop)) => {
+                    ask.pending.arrived(position)
+                }
+                Ok(_) => ask
+                    .pending
+                    .spoiled(position, OpError::runtime("its crop does not fit the recipe")),
+                Err(error) => ask.pending.spoiled(position, OpError::from(error)),
+            }
+        }
+        ended
+    }
+
+    /// Puts rows where they belong, and objects before the decoders.
+    async fn take(
+        &self,
+        ask: &mut Ask,
+        batches: Vec<ActivationBatch>,
+        decoding: &mut JoinSet<(u32, Result<Vec<u8>, ImageError>)>,
+    ) -> Result<(), ClientError> {
+        let (buffer, rows) = (Arc::clone(&self.buffer), self.source.rows);
+        let arrivals = blocking("copying of rows", move || place(&batches, &buffer, rows)).await?;
+        for row in arrivals {
+            match row {
+                Arrival::Row(position) => ask.pending.arrived(position),
+                Arrival::Failure(position, error) => ask.pending.failed(position, error),
+                Arrival::Object(position, bytes, spec) => {
+                    decoding.spawn(decode(self.memory.decoders.clone(), position, bytes, spec));
+                }
+                Arrival::Nothing(reason) => {
+                    return Err(ClientError::Protocol {
+                        host: ask.host.url().to_owned(),
+                        reason,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What became of one row of an answer.
+enum Arrival {
+    /// It is in its place.
+    Row(u32),
+    /// The host has none for this position.
+    Failure(u32, OpError),
+    /// It is an object that has yet to be decoded.
+    Object(u32, Vec<u8>, PixelSpec),
+    /// It is no row, and what follows it was not looked at.
+    Nothing(String),
+}
+
+/// Copies or widens every row into its place.
+fn place(batches: &[ActivationBatch], buffer: &BatchBuffer, rows: RowKind) -> Vec<Arrival> {
+    let mut arrivals = Vec::new();
+    for row in batches.iter().flat_map(ActivationBatch::rows) {
+        let row = match row {
+            Ok(row) => match (row.outcome, rows) {
+                (Err(error), _) => Arrival::Failure(row.position, error),
+                (Ok(RowValue::Object(bytes)), RowKind::Objects(spec)) => {
+                    Arrival::Object(row.position, bytes.to_vec(), spec)
+                }
+                (Ok(value), _) if buffer.set(row.position as usize, value) => Arrival::Row(row.position),
+                _ => Arrival::Nothing(format!("a row of the wrong type at position {}", row.position)),
+            },
+            Err(error) => Arrival::Nothing(error.to_string()),
+        };
+        let last = matches!(row, Arrival::Nothing(_));
+        arrivals.push(row);
+        if last {
+            break;
+        }
+    }
+    arrivals
+}
+
+/// Watches the time between signs of life of one answer.
+struct Silence<'a> {
+    exchange: &'a Exchange,
+    /// The host that is asked, and those asked before.
+    tried: BTreeSet<usize>,
+    given_up: u32,
+    longest: Duration,
+}
+
+/// How often a request that waits compares itself with others.
+const COMPARISON: Duration = Duration::from_millis(500);
+
+impl<'a> Silence<'a> {
+    fn of(exchange: &'a Exchange, ask: &Ask) -> Self {
+        let mut tried = ask.tried.clone();
+        tried.insert(ask.host.index);
+        Self {
+            exchange,
+            tried,
+            given_up: ask.given_up,
+            longest: Duration::ZERO,
+        }
+    }
+
+    /// Waits for the next sign of life, for as long as others of its kind make plausible.
+    async fn end_with<T>(
+        &mut self,
+        sign: impl Future<Output = Result<T, ClientError>>,
+    ) -> Result<T, Failure> {
+        let since = Instant::now();
+        let mut sign = std::pin::pin!(sign);
+        loop {
+            let came = tokio::time::timeout(COMPARISON, &mut sign).await;
+            let silence = since.elapsed();
+            self.longest = self.longest.max(silence);
+            match came {
+                Ok(came) => return Ok(came?),
+                Err(_) if self.limit().is_some_and(|limit| silence >= limit) => {
+                    return Err(Failure::Silence(silence));
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn limit(&self) -> Option<Duration> {
+        let elsewhere = !self.exchange.hosts.candidates(&self.tried).is_empty();
+        let patience = &self.exchange.memory.patience;
+        patience.limit(&self.exchange.source.split, self.given_up, elsewhere)
+    }
+}
+
+async fn decode(
+    decoders: DecodePool,
+    position: u32,
+    bytes: Vec<u8>,
+    spec: PixelSpec,
+) -> (u32, Result<Vec<u8>, ImageError>) {
+    let crop = decoders
+        .run(move || load(&bytes, &spec, &DecodeLimits::default()))
+        .await;
+    (position, crop.and_then(|crop| crop))
+}
+
+/// Samples that failed for a reason that may pass count as lost.
+pub(super) fn passing(ask: &mut Ask) -> Option<Failure> {
+    let error = ask.pending.take_passing()?;
+    Some(Failure::Samples(ClientError::Interrupted {
+        host: ask.host.url().to_owned(),
+        reason: error.message,
+    }))
+}

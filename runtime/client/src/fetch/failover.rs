@@ -1,0 +1,213 @@
+//! Divides a batch into requests, places them at hosts, and decides where to ask again for what got lost.
+
+use super::Transfer;
+use super::attempt::{Failure, passing};
+use super::exchange::{Ask, Exchange};
+use super::request::Pending;
+use crate::hosts::Member;
+use crate::retry::{Attempts, Decision, may_pass};
+use crate::{ClientError, Notice, Sample};
+use frostline_tensor::OpError;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// What became of an [`Ask`].
+struct Asked {
+    /// Samples that are bad, by their place in the batch.
+    bad: Vec<(usize, OpError)>,
+    transfer: Transfer,
+    /// What is missing, to be asked of these hosts now.
+    moved: Vec<Ask>,
+}
+
+/// Where what is missing is asked for again, after a wait.
+enum Again {
+    SameHost(Duration),
+    AnyHost(Duration),
+}
+
+impl Exchange {
+    /// Asks for all `samples` until everything is there; returns those that are bad, and what it took.
+    pub(super) async fn run(
+        self: &Arc<Self>,
+        samples: &Arc<[Sample]>,
+    ) -> Result<(Vec<(usize, OpError)>, Transfer), ClientError> {
+        let mut asking = JoinSet::new();
+        for ask in self.begin(samples)? {
+            asking.spawn(Arc::clone(self).ask(ask));
+        }
+        let (mut bad, mut transfer) = (Vec::new(), Transfer::default());
+        while let Some(ended) = asking.join_next().await {
+            let part = "fetching task";
+            let asked = ended.map_err(|_| ClientError::Ended { part })??;
+            bad.extend(asked.bad);
+            transfer.add(asked.transfer);
+            for ask in asked.moved {
+                asking.spawn(Arc::clone(self).ask(ask));
+            }
+        }
+        Ok((bad, transfer))
+    }
+
+    /// The batch's requests: the samples of each host, so many at a time.
+    fn begin(&self, samples: &Arc<[Sample]>) -> Result<Vec<Ask>, ClientError> {
+        let all = Pending::new(Arc::clone(samples), 0..samples.len() as u32);
+        let placed = self.place(&all, &BTreeSet::new())?;
+        let mut asks = Vec::new();
+        for (host, pending) in placed {
+            let positions: Vec<u32> = pending.samples().map(|(position, _)| position).collect();
+            for part in positions.chunks(self.source.request_samples) {
+                asks.push(Ask {
+                    host: Arc::clone(&host),
+                    pending: Pending::new(Arc::clone(samples), part.iter().copied()),
+                    attempts: Attempts::new(self.memory.policy),
+                    tried: BTreeSet::new(),
+                    given_up: 0,
+                });
+            }
+        }
+        Ok(asks)
+    }
+
+    /// Asks until everything is there, or has to be asked elsewhere.
+    async fn ask(self: Arc<Self>, mut ask: Ask) -> Result<Asked, ClientError> {
+        let (mut transfer, mut moved) = (Transfer::default(), Vec::new());
+        while ask.pending.len() > 0 {
+            let before = ask.pending.len();
+            let ended = self.attempt(&mut ask, &mut transfer).await;
+            let Some(failure) = ended.err().or_else(|| passing(&mut ask)) else {
+                continue;
+            };
+            let arrived = before - ask.pending.len();
+            if ask.pending.len() == 0 {
+                break;
+            }
+            match self.after(&mut ask, failure, arrived)? {
+                Again::SameHost(wait) => tokio::time::sleep(wait).await,
+                Again::AnyHost(wait) => {
+                    tokio::time::sleep(wait).await;
+                    moved = self.moved(&ask)?;
+                    break;
+                }
+            }
+        }
+        let bad = ask.pending.into_bad().into_iter();
+        Ok(Asked {
+            bad: bad.map(|(position, error)| (position as usize, error)).collect(),
+            transfer,
+            moved,
+        })
+    }
+
+    /// Divides what is missing among the hosts that may be asked now, but for those `tried`.
+    fn place(
+        &self,
+        pending: &Pending,
+        tried: &BTreeSet<usize>,
+    ) -> Result<Vec<(Arc<Member>, Pending)>, ClientError> {
+        let mut candidates = self.hosts.candidates(tried);
+        if candidates.is_empty() {
+            // The last of the others has gone down since.
+            candidates = self.hosts.candidates(&BTreeSet::new());
+        }
+        let place = |key: &str| self.hosts.place(key, &candidates);
+        let index = |sample: &Sample| place(&sample.object.key).map_or(0, |host| host.index);
+        let groups = pending.divide(index).into_iter();
+        let host = |index| candidates.iter().find(|host| host.index == index).cloned();
+        groups
+            .map(|(index, pending)| Some((host(index)?, pending)))
+            .collect::<Option<_>>()
+            .ok_or(ClientError::Ended { part: "set of hosts" })
+    }
+
+    fn moved(&self, ask: &Ask) -> Result<Vec<Ask>, ClientError> {
+        let placed = self.place(&ask.pending, &ask.tried)?.into_iter();
+        let moved = placed.map(|(host, pending)| Ask {
+            host,
+            pending,
+            attempts: ask.attempts.clone(),
+            tried: ask.tried.clone(),
+            given_up: ask.given_up,
+        });
+        Ok(moved.collect())
+    }
+
+    /// Decides after an attempt that brought `arrived` rows and left some missing: at another host at once while there is one that was
+    /// not tried; else after a wait, or not at all.
+    fn after(&self, ask: &mut Ask, failure: Failure, arrived: usize) -> Result<Again, ClientError> {
+        let host = ask.host.url().to_owned();
+        let error = match failure {
+            Failure::Host(error) if may_pass(&error) => {
+                ask.host.failed(&error);
+                error
+            }
+            Failure::Host(error) if error.is_busy() => {
+                self.memory.windows.of(&host).was_busy();
+                return self.wait(ask, error, arrived).map(Again::SameHost);
+            }
+            Failure::Host(error) => return self.wait(ask, error, arrived).map(Again::SameHost),
+            Failure::Samples(error) => error,
+            Failure::LeftOut => return Ok(Again::AnyHost(Duration::ZERO)),
+            Failure::Silence(silence) => {
+                ask.given_up += 1;
+                ask.tried.insert(ask.host.index);
+                if self.hosts.candidates(&ask.tried).is_empty() {
+                    ask.tried.clear();
+                }
+                ask.attempts.moves(arrived);
+                let reason = format!(
+                    "nothing came for {:.1} s, longer than usual",
+                    silence.as_secs_f64()
+                );
+                self.tell(ask, &reason, Duration::ZERO);
+                return Ok(Again::AnyHost(Duration::ZERO));
+            }
+        };
+        ask.tried.insert(ask.host.index);
+        if !self.hosts.candidates(&ask.tried).is_empty() {
+            ask.attempts.moves(arrived);
+            self.tell(ask, &error.to_string(), Duration::ZERO);
+            return Ok(Again::AnyHost(Duration::ZERO));
+        }
+        ask.tried.clear();
+        self.wait(ask, error, arrived).map(Again::AnyHost)
+    }
+
+    /// How long to wait before the next attempt.
+    ///
+    /// # Errors
+    /// When there is none.
+    fn wait(&self, ask: &mut Ask, error: ClientError, arrived: usize) -> Result<Duration, ClientError> {
+        match ask.attempts.after(&error, arrived) {
+            Decision::Again(wait) => {
+                self.tell(ask, &error.to_string(), wait);
+                Ok(wait)
+            }
+            Decision::GiveUp if ask.attempts.fruitless() > 0 => Err(ClientError::Lost {
+                host: self.hosts.names(),
+                lost: ask.pending.len(),
+                first: ask
+                    .pending
+                    .samples()
+                    .next()
+                    .map(|(_, sample)| sample.object.key.clone())
+                    .unwrap_or_default(),
+                attempts: ask.attempts.fruitless(),
+                source: Box::new(error),
+            }),
+            Decision::GiveUp => Err(error),
+        }
+    }
+
+    fn tell(&self, ask: &Ask, reason: &str, wait: Duration) {
+        self.hosts.tell(Notice::Retry {
+            host: ask.host.url().to_owned(),
+            lost: ask.pending.len(),
+            attempt: ask.attempts.fruitless(),
+            wait_seconds: wait.as_secs_f64(),
+            reason: reason.to_owned(),
+        });
+    }
+}

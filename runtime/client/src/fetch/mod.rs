@@ -1,0 +1,17 @@
+//! Samples on their way here: in which requests, of which hosts, what became of them.
+
+mod attempt;
+mod buffer;
+mod exchange;
+mod failover;
+mod fetcher;
+mod patience;
+mod request;
+mod source;
+mod transfer;
+mod window;
+
+pub use fetcher::{Fetched, Fetcher};
+pub use patience::PatiencePolicy;
+pub use source::{RowKind, Source, Weight};
+pub use transfer::Transfer;

@@ -1,0 +1,133 @@
+use frostline_batching::doubled;
+use frostline_wire::Split;
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
+
+use std::time::Duration;
+
+/// When a request has been silent for so long that it is better asked again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PatiencePolicy {
+    /// How many times as long as usual.
+    pub times: u32,
+    /// At least this long where another host can be asked, which has to begin anew.
+    pub least: Duration,
+    /// At least this long where only the same host can be asked again: its work is lost, and it may just be slow today.
+    pub least_alone: Duration,
+    /// Requests it takes to know what is usual.
+    pub needed: usize,
+}
+
+impl Default for PatiencePolicy {
+    /// Four times the median is beyond what queues and shared links do to healthy requests; below two seconds a pause of any kind, such
+    /// as a compilation on the host, is no reason to do work twice.
+    fn default() -> Self {
+        Self {
+            times: 4,
+            least: Duration::from_secs(2),
+            least_alone: Duration::from_secs(10),
+            needed: 5,
+        }
+    }
+}
+
+/// Requests that are remembered: enough for a median that a few stragglers do not move.
+const REMEMBERED: usize = 15;
+
+/// Knows the longest silence of each of the last requests, by split, since deeper prefixes take longer, and tells stragglers by it
+/// (Dean and Barroso, "The tail at scale", CACM 2013). A request is silent from when it is sent until the first bytes of its answer
+/// come, and from one piece to the next. Holds no clock.
+pub(super) struct Patience {
+    policy: PatiencePolicy,
+    silences: Mutex<HashMap<Split, VecDeque<Duration>>>,
+}
+
+impl Patience {
+    pub(super) fn new(policy: PatiencePolicy) -> Self {
+        Self {
+            policy,
+            silences: Mutex::default(),
+        }
+    }
+
+    /// A request at `split` was silent for this long at most, until it ended or was given up.
+    pub(super) fn saw(&self, split: &Split, silence: Duration) {
+        let mut all = self.silences.lock();
+        let recent = all.entry(split.clone()).or_default();
+        if recent.len() == REMEMBERED {
+            recent.pop_front();
+        }
+        recent.push_back(silence);
+    }
+
+    /// How long a request at `split` may be silent that was given up `given_up` times before, and whether another host could be asked
+    /// instead. `None` while too little was seen.
+    pub(super) fn limit(&self, split: &Split, given_up: u32, elsewhere: bool) -> Option<Duration> {
+        let usual = self.median(split)?;
+        let PatiencePolicy {
+            times,
+            least,
+            least_alone,
+            ..
+        } = self.policy;
+        let least = if elsewhere { least } else { least_alone };
+        let patience = usual.saturating_mul(times).max(least);
+        Some(doubled(patience, given_up, Duration::MAX))
+    }
+
+    fn median(&self, split: &Split) -> Option<Duration> {
+        let all = self.silences.lock();
+        let mut sorted: Vec<Duration> = all.get(split)?.iter().copied().collect();
+        sorted.sort_unstable();
+        let median = sorted.get(sorted.len() / 2).copied();
+        median.filter(|_| sorted.len() >= self.policy.needed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn seen(silences: &[u32]) -> Patience {
+        let patience = Patience::new(PatiencePolicy::default());
+        silences
+            .iter()
+            .for_each(|seconds| patience.saw(&Split::None, SECOND * *seconds));
+        patience
+    }
+
+    #[test]
+    fn a_request_is_given_up_long_after_others_would_have_answered() {
+        let patience = seen(&[2, 1, 3, 100, 2]);
+        assert_eq!(patience.limit(&Split::None, 0, true), Some(SECOND * 8));
+        assert_eq!(patience.limit(&Split::None, 0, false), Some(SECOND * 10));
+        let quick = seen(&[0; 5]);
+        assert_eq!(quick.limit(&Split::None, 0, true), Some(SECOND * 2));
+    }
+
+    #[test]
+    fn patience_doubles_so_that_a_slow_request_is_let_be_in_the_end() {
+        let patience = seen(&[0; 15]);
+        let limits = (0..5).filter_map(|given_up| patience.limit(&Split::None, given_up, true));
+        let limits: Vec<u64> = limits.map(|limit| limit.as_secs()).collect();
+        assert_eq!(limits, [2, 4, 8, 16, 32]);
+        assert!(patience.limit(&Split::None, 1000, true) > Some(SECOND * 100_000));
+    }
+
+    #[test]
+    fn nothing_is_given_up_before_enough_was_seen_of_its_kind() {
+        assert_eq!(seen(&[1; 4]).limit(&Split::None, 0, true), None);
+        assert_eq!(seen(&[1; 5]).limit(&Split::Input, 0, true), None);
+    }
+
+    #[test]
+    fn a_host_that_has_become_slower_is_usual_after_a_while() {
+        let patience = seen(&[1; 15]);
+        (0..8).for_each(|_| patience.saw(&Split::None, SECOND * 5));
+        assert_eq!(patience.limit(&Split::None, 0, true), Some(SECOND * 20));
+        (0..1000).for_each(|_| patience.saw(&Split::None, SECOND));
+        assert_eq!(patience.limit(&Split::None, 0, true), Some(SECOND * 4));
+    }
+}

@@ -1,0 +1,156 @@
+use crate::Sample;
+use crate::retry::sample_may_recover;
+use frostline_tensor::OpError;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// How often one sample may fail for a reason that may pass before it counts as bad.
+const SAMPLE_ATTEMPTS: u32 = 3;
+
+/// The samples of one request and which of them still have no answer. A position is the sample's index in its batch.
+pub(super) struct Pending {
+    batch: Arc<[Sample]>,
+    /// How often each failed for a reason that may pass, by position.
+    missing: BTreeMap<u32, u32>,
+    bad: Vec<(u32, OpError)>,
+    passing: Option<OpError>,
+}
+
+impl Pending {
+    /// The samples of `batch` at these positions.
+    pub(super) fn new(batch: Arc<[Sample]>, positions: impl Iterator<Item = u32>) -> Self {
+        Self::of(batch, positions.map(|position| (position, 0)).collect())
+    }
+
+    fn of(batch: Arc<[Sample]>, missing: BTreeMap<u32, u32>) -> Self {
+        Self {
+            batch,
+            missing,
+            bad: Vec::new(),
+            passing: None,
+        }
+    }
+
+    /// Divides what is missing into groups, by a number for each sample.
+    pub(super) fn divide(&self, number: impl Fn(&Sample) -> usize) -> BTreeMap<usize, Self> {
+        let mut groups = BTreeMap::<usize, Self>::new();
+        for (position, sample) in self.samples() {
+            let group = groups.entry(number(sample));
+            let group = group.or_insert_with(|| Self::of(Arc::clone(&self.batch), BTreeMap::new()));
+            let failures = self.missing.get(&position).copied().unwrap_or(0);
+            group.missing.insert(position, failures);
+        }
+        groups
+    }
+
+    /// How many have no answer.
+    pub(super) fn len(&self) -> usize {
+        self.missing.len()
+    }
+
+    /// Those without an answer.
+    pub(super) fn samples(&self) -> impl Iterator<Item = (u32, &Sample)> {
+        let sample = |position: &u32| Some((*position, self.batch.get(*position as usize)?));
+        self.missing.keys().filter_map(sample)
+    }
+
+    /// The sample at `position` is there.
+    pub(super) fn arrived(&mut self, position: u32) {
+        self.missing.remove(&position);
+    }
+
+    /// The sample at `position` failed on the host: asked for again where that may help, else bad.
+    pub(super) fn failed(&mut self, position: u32, error: OpError) {
+        let Some(failures) = self.missing.get_mut(&position) else {
+            return;
+        };
+        *failures += 1;
+        if sample_may_recover(error.code) && *failures < SAMPLE_ATTEMPTS {
+            self.passing = Some(error);
+            return;
+        }
+        self.spoiled(position, error);
+    }
+
+    /// The sample at `position` is bad whatever the host does.
+    pub(super) fn spoiled(&mut self, position: u32, error: OpError) {
+        self.missing.remove(&position);
+        self.bad.push((position, error));
+    }
+
+    /// A failure that may pass, if the last attempt met one.
+    pub(super) fn take_passing(&mut self) -> Option<OpError> {
+        self.passing.take()
+    }
+
+    /// The samples that are bad.
+    pub(super) fn into_bad(self) -> Vec<(u32, OpError)> {
+        self.bad
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use frostline_tensor::{OpErrorCode, SampleRef};
+
+    fn batch(count: usize) -> Arc<[Sample]> {
+        let sample = |number| Sample {
+            object: SampleRef::new(format!("{number}")),
+            size: 1,
+        };
+        (0..count).map(sample).collect()
+    }
+
+    #[test]
+    fn what_is_missing_is_divided_and_keeps_its_failures() {
+        let mut pending = Pending::new(batch(6), 1..6);
+        pending.arrived(2);
+        pending.failed(3, OpError::new(OpErrorCode::Timeout, "slow store"));
+        pending.failed(3, OpError::new(OpErrorCode::Timeout, "slow store"));
+        let mut groups = pending.divide(|sample| sample.object.key.parse::<usize>().unwrap() % 2);
+        let positions = |pending: &Pending| {
+            pending
+                .samples()
+                .map(|(position, _)| position)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (positions(&groups[&0]), positions(&groups[&1])),
+            (vec![4], vec![1, 3, 5])
+        );
+        let odd = groups.get_mut(&1).unwrap();
+        odd.failed(3, OpError::new(OpErrorCode::Timeout, "slow store"));
+        assert_eq!(
+            positions(odd),
+            [1, 5],
+            "three failures are one too many, wherever they happened"
+        );
+    }
+
+    #[test]
+    fn a_hiccup_is_asked_again_and_a_broken_image_is_not() {
+        let mut pending = Pending::new(batch(3), 0..3);
+        pending.arrived(0);
+        pending.failed(1, OpError::new(OpErrorCode::InvalidEncoding, "no JPEG"));
+        for _ in 0..2 {
+            pending.failed(2, OpError::new(OpErrorCode::Timeout, "slow store"));
+            assert_eq!(
+                pending
+                    .samples()
+                    .map(|(position, _)| position)
+                    .collect::<Vec<_>>(),
+                [2]
+            );
+            assert!(pending.take_passing().is_some());
+        }
+        pending.failed(2, OpError::new(OpErrorCode::Timeout, "slow store"));
+        assert_eq!((pending.len(), pending.take_passing()), (0, None));
+        let bad: Vec<u32> = pending
+            .into_bad()
+            .into_iter()
+            .map(|(position, _)| position)
+            .collect();
+        assert_eq!(bad, [1, 2]);
+    }
+}

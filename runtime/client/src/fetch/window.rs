@@ -1,0 +1,143 @@
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::sync::Notify;
+
+/// How many requests may be open at once: one more after a windowful that went well, half as many when a host says it is busy, as
+/// TCP does (RFC 5681). Never below one.
+pub(crate) struct Window {
+    most: f64,
+    state: Mutex<State>,
+    freed: Notify,
+}
+
+/// A window for each host: one that is busy says nothing about the others.
+pub(super) struct Windows {
+    requests: usize,
+    hosts: Mutex<HashMap<String, Arc<Window>>>,
+}
+
+impl Windows {
+    /// Windows of at most so many requests each.
+    pub(super) fn new(requests: usize) -> Self {
+        Self {
+            requests,
+            hosts: Mutex::default(),
+        }
+    }
+
+    /// The window of the host with this address.
+    pub(super) fn of(&self, host: &str) -> Arc<Window> {
+        let mut hosts = self.hosts.lock();
+        if let Some(window) = hosts.get(host) {
+            return Arc::clone(window);
+        }
+        let window = Arc::new(Window::new(self.requests, self.requests));
+        hosts.insert(host.to_owned(), Arc::clone(&window));
+        window
+    }
+}
+
+struct State {
+    size: f64,
+    open: usize,
+}
+
+/// A request's right to be open, given back when it is dropped.
+pub(crate) struct Permit<'a>(&'a Window);
+
+impl Window {
+    /// A window of `start` requests that grows to `most`.
+    pub(crate) fn new(start: usize, most: usize) -> Self {
+        let most = most.max(1) as f64;
+        Self {
+            most,
+            state: Mutex::new(State {
+                size: (start.max(1) as f64).min(most),
+                open: 0,
+            }),
+            freed: Notify::new(),
+        }
+    }
+
+    /// Waits until a request may be open.
+    pub(crate) async fn open(&self) -> Permit<'_> {
+        loop {
+            let freed = self.freed.notified();
+            if self.try_open() {
+                return Permit(self);
+            }
+            freed.await;
+        }
+    }
+
+    /// A request ended well.
+    pub(crate) fn went_well(&self) {
+        let mut state = self.state.lock();
+        state.size = (state.size + 1.0 / state.size).min(self.most);
+        drop(state);
+        self.freed.notify_one();
+    }
+
+    /// A host had no room for a request.
+    pub(crate) fn was_busy(&self) {
+        let mut state = self.state.lock();
+        state.size = (state.size / 2.0).max(1.0);
+    }
+
+    fn try_open(&self) -> bool {
+        let mut state = self.state.lock();
+        let room = state.open < state.size as usize;
+        state.open += usize::from(room);
+        room
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.open = state.open.saturating_sub(1);
+        drop(state);
+        self.0.freed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+
+    fn permits(window: &Window) -> usize {
+        let mut taken = Vec::new();
+        while let Some(permit) = window.open().now_or_never() {
+            taken.push(permit);
+        }
+        taken.len()
+    }
+
+    #[test]
+    fn it_halves_when_a_host_is_busy_and_grows_again() {
+        let window = Window::new(8, 10);
+        assert_eq!(permits(&window), 8);
+        window.was_busy();
+        assert_eq!(permits(&window), 4);
+        (0..5).for_each(|_| window.went_well());
+        assert_eq!(permits(&window), 5);
+        (0..500).for_each(|_| window.went_well());
+        assert_eq!(permits(&window), 10);
+        (0..9).for_each(|_| window.was_busy());
+        assert_eq!(permits(&window), 1);
+    }
+
+    #[tokio::test]
+    async fn a_permit_that_is_given_back_wakes_who_waits() {
+        let window = std::sync::Arc::new(Window::new(1, 1));
+        let held = window.open().await;
+        let waiting = std::sync::Arc::clone(&window);
+        let waiter = tokio::spawn(async move { drop(waiting.open().await) });
+        tokio::task::yield_now().await;
+        assert!(!waiter.is_finished());
+        drop(held);
+        waiter.await.unwrap();
+    }
+}

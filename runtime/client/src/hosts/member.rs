@@ -1,0 +1,111 @@
+use super::health::Health;
+use crate::{ClientError, HostClient, HostState, Notice, Notices, UploadKind, Uploaded};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// What every host of a job needs before it is asked for samples.
+#[derive(Clone)]
+pub(super) struct Upload {
+    pub(super) what: UploadKind,
+    pub(super) name: String,
+    pub(super) bytes: Bytes,
+}
+
+/// One host of several: whether it is up, and what it has been given.
+pub(crate) struct Member {
+    /// Its place among the hosts as they were given.
+    pub(crate) index: usize,
+    /// Counts into the whole job.
+    pub(super) client: HostClient,
+    pub(super) health: Mutex<Health>,
+    pub(super) notices: Notices,
+    /// Whether it has no others beside it, and is asked whatever it did before.
+    pub(super) alone: bool,
+    /// What all of them are to have.
+    pub(super) uploads: Arc<Mutex<Vec<Upload>>>,
+    /// What became of the first of the uploads.
+    pub(super) has: tokio::sync::Mutex<Vec<Uploaded>>,
+    /// Whether it may have lost what it had, because it was away.
+    pub(super) doubtful: AtomicBool,
+}
+
+impl Member {
+    /// Its address.
+    pub(crate) fn url(&self) -> &str {
+        self.client.url()
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.health.lock().is_up()
+    }
+
+    pub(super) fn is_due(&self) -> bool {
+        self.health.lock().is_due(Instant::now())
+    }
+
+    /// It could not be used: leaves it alone for a while, if there are others.
+    pub(crate) fn failed(&self, error: &ClientError) {
+        if self.alone {
+            return;
+        }
+        self.doubtful.store(true, Ordering::Relaxed);
+        let was_up = self.health.lock().failed(Instant::now());
+        if was_up {
+            self.tell(HostState::Down, error.to_string());
+        }
+    }
+
+    /// It did what it was asked.
+    pub(crate) fn did_well(&self) {
+        let was_down = self.health.lock().did_well();
+        if was_down {
+            self.tell(HostState::Up, "it answers again".to_owned());
+        }
+    }
+
+    /// Tells that it changed.
+    pub(super) fn tell(&self, state: HostState, reason: String) {
+        (self.notices)(Notice::Host {
+            host: self.url().to_owned(),
+            state,
+            reason,
+        });
+    }
+
+    /// Sends it what it has not been given yet, or may have lost; returns what became of all uploads. Costs nothing when there is
+    /// nothing to do.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub(crate) async fn catch_up(&self) -> Result<Vec<Uploaded>, ClientError> {
+        let mut has = self.has.lock().await;
+        if self.doubtful.swap(false, Ordering::Relaxed) {
+            has.clear();
+        }
+        let uploads = self.uploads.lock().clone();
+        for upload in uploads.into_iter().skip(has.len()) {
+            has.push(self.push(upload).await?);
+        }
+        Ok(has.clone())
+    }
+
+    pub(super) async fn push(&self, upload: Upload) -> Result<Uploaded, ClientError> {
+        let Upload { what, name, bytes } = upload;
+        self.client.push(what, &name, bytes, &self.notices).await
+    }
+
+    /// Checks whether it is back, and gives it what it needs.
+    pub(super) async fn check_again(&self) {
+        let answered = match self.client.ready().await {
+            Ok(()) => self.catch_up().await.map(drop),
+            Err(error) => Err(error),
+        };
+        match answered {
+            Ok(()) => self.did_well(),
+            Err(error) => self.failed(&error),
+        }
+    }
+}

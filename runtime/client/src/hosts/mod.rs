@@ -1,0 +1,340 @@
+//! Several hosts that serve the same data: which one is asked for what, and which of them are up.
+
+mod health;
+mod member;
+mod placement;
+mod restart;
+
+pub use health::Waits;
+pub(crate) use member::Member;
+
+use crate::notice::unheard;
+use crate::retry::may_pass;
+use crate::{ByteMeter, ClientError, HostClient, Listing, Notice, Notices, UploadKind, Uploaded};
+use bytes::Bytes;
+use frostline_wire::{Description, DescriptionRequest, Layout, LeftOut, ModelInfo};
+use futures::future::join_all;
+use health::Health;
+use member::Upload;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use tokio_util::task::AbortOnDropHandle;
+
+/// One or more hosts that serve the same data to the same tenant. Clones share what is known about them.
+#[derive(Clone)]
+pub struct Hosts {
+    fleet: Arc<Fleet>,
+    meter: ByteMeter,
+}
+
+struct Fleet {
+    members: Vec<Arc<Member>>,
+    uploads: Arc<Mutex<Vec<Upload>>>,
+    notices: Notices,
+    /// Checks of hosts that were down, by the host's index; they end with the fleet.
+    checks: Mutex<Vec<Option<AbortOnDropHandle<()>>>>,
+}
+
+impl Hosts {
+    /// Several hosts; which objects are asked of which depends on their addresses, not on their order.
+    ///
+    /// # Errors
+    /// [`ClientError::Address`] when there are none, or one is there twice.
+    pub fn new(clients: Vec<HostClient>) -> Result<Self, ClientError> {
+        let mut seen = BTreeSet::new();
+        let refused = |url: &str, reason: &str| ClientError::Address {
+            url: url.to_owned(),
+            reason: reason.to_owned(),
+        };
+        if clients.is_empty() {
+            return Err(refused("", "there must be at least one host"));
+        }
+        if let Some(twice) = clients.iter().find(|client| !seen.insert(client.url())) {
+            return Err(refused(twice.url(), "it is given twice; name each host once"));
+        }
+        Ok(Self::of(
+            clients,
+            ByteMeter::default(),
+            unheard(),
+            Waits::default(),
+        ))
+    }
+
+    /// Body bytes received from all of them through this value and its clones, whatever became of them.
+    pub fn bytes_received(&self) -> u64 {
+        self.meter.bytes()
+    }
+
+    fn of(clients: Vec<HostClient>, meter: ByteMeter, notices: Notices, waits: Waits) -> Self {
+        let uploads = Arc::default();
+        let alone = clients.len() == 1;
+        let member = |(index, client): (usize, HostClient)| Member {
+            index,
+            client: client.counting_into(&meter),
+            health: Mutex::new(Health::new(waits)),
+            notices: Arc::clone(&notices),
+            alone,
+            uploads: Arc::clone(&uploads),
+            has: tokio::sync::Mutex::default(),
+            doubtful: AtomicBool::new(false),
+        };
+        let members = clients.into_iter().enumerate().map(member);
+        let members: Vec<_> = members.map(Arc::new).collect();
+        let checks = Mutex::new(members.iter().map(|_| None).collect());
+        Self {
+            fleet: Arc::new(Fleet {
+                members,
+                uploads,
+                notices,
+                checks,
+            }),
+            meter,
+        }
+    }
+
+    /// The same hosts for one job: `notices` is told when one goes down or comes back and what else happens, and its bytes are counted
+    /// from zero, and here too. Nothing is known of them yet.
+    pub fn for_job(&self, notices: Notices, waits: Waits) -> Self {
+        let clients = self.fleet.members.iter().map(|member| member.client.clone());
+        Self::of(clients.collect(), self.meter.child(), notices, waits)
+    }
+
+    /// These hosts with a count of its own, which starts at zero; its bytes count here too.
+    pub fn metered(&self) -> Self {
+        Self {
+            fleet: Arc::clone(&self.fleet),
+            meter: self.meter.child(),
+        }
+    }
+
+    /// Tells whoever hears of the job.
+    pub(crate) fn tell(&self, notice: Notice) {
+        (self.fleet.notices)(notice);
+    }
+
+    /// A client of one of them that counts here.
+    pub(crate) fn client(&self, member: &Member) -> HostClient {
+        member.client.counting_into(&self.meter)
+    }
+
+    /// Their addresses, for people.
+    pub(crate) fn names(&self) -> String {
+        let names: Vec<&str> = self.fleet.members.iter().map(|member| member.url()).collect();
+        names.join(", ")
+    }
+
+    /// Whether all are reached over loopback, and so most likely are this machine.
+    pub fn are_loopback(&self) -> bool {
+        let mut members = self.fleet.members.iter();
+        members.all(|member| member.client.is_loopback())
+    }
+
+    /// The hosts that may be asked now: those that are up, or all where none is; without those `tried`. Hosts that were down for long
+    /// enough are checked meanwhile.
+    pub(crate) fn candidates(&self, tried: &BTreeSet<usize>) -> Vec<Arc<Member>> {
+        for member in self.fleet.members.iter().filter(|member| member.is_due()) {
+            self.fleet.check_again(member);
+        }
+        let mut usable = self.fleet.usable();
+        usable.retain(|member| !tried.contains(&member.index));
+        usable
+    }
+
+    /// Whether a host that was a candidate still is.
+    pub(crate) fn may_be_asked(&self, host: &Member) -> bool {
+        host.is_up() || self.fleet.members.iter().all(|member| !member.is_up())
+    }
+
+    /// The one of `candidates` that is asked for the object `key`; `None` only without candidates.
+    pub(crate) fn place(&self, key: &str, candidates: &[Arc<Member>]) -> Option<Arc<Member>> {
+        let addresses: Vec<&str> = candidates.iter().map(|member| member.url()).collect();
+        let placed = placement::place(&addresses, key)?;
+        candidates.get(placed).cloned()
+    }
+
+    /// All samples under `root`, which is laid out as `layout`, from the first host that answers; what it left out is told.
+    ///
+    /// # Errors
+    /// As [`Hosts::first`].
+    pub async fn listing(&self, root: &str, layout: Layout) -> Result<Listing, ClientError> {
+        let listing = self.first(|client| async move { client.listing(root, layout).await });
+        let listing = listing.await?;
+        if !listing.no_keys.is_empty() {
+            let LeftOut { count, names } = listing.no_keys.clone();
+            self.tell(Notice::NoKeys { count, names });
+        }
+        Ok(listing)
+    }
+
+    /// The name under which every host has the model with this hash; `None` where one has not, or cannot be asked.
+    pub async fn name_of(&self, sha256: &str) -> Option<String> {
+        let all = self.each(|client| async move { client.models_like(sha256).await });
+        let all = all.await.ok()?;
+        let names = |models: &Vec<ModelInfo>| -> BTreeSet<String> {
+            let like = models.iter().filter(|model| model.sha256 == sha256);
+            like.map(|model| model.name.clone()).collect()
+        };
+        let everywhere = all.iter().map(names).reduce(|one, other| &one & &other)?;
+        let asked = all.len() == self.fleet.members.len();
+        everywhere.into_iter().next().filter(|_| asked)
+    }
+
+    /// What a guest does for a model, from the first host that answers.
+    ///
+    /// # Errors
+    /// As [`Hosts::first`].
+    pub async fn describe(&self, request: &DescriptionRequest) -> Result<Description, ClientError> {
+        self.first(|client| async move { client.describe(request).await })
+            .await
+    }
+
+    /// Uploads a guest or a model to every host that has not these very bytes under this name; to those that are down, once they are
+    /// back.
+    ///
+    /// # Errors
+    /// As [`Hosts::each`].
+    pub async fn push(&self, what: UploadKind, name: &str, bytes: Bytes) -> Result<Uploaded, ClientError> {
+        let upload = Upload {
+            what,
+            name: name.to_owned(),
+            bytes,
+        };
+        if let [only] = self.fleet.members.as_slice() {
+            return self.first(|_| only.push(upload.clone())).await;
+        }
+        self.fleet.uploads.lock().push(upload);
+        let all = self.each_member(|member| async move { member.catch_up().await });
+        let mut last = all.await?.into_iter().filter_map(|mut uploaded| uploaded.pop());
+        let first = last.next().ok_or(ClientError::Ended { part: "upload" })?;
+        let skipped = first.skipped && last.all(|uploaded| uploaded.skipped);
+        Ok(Uploaded { skipped, ..first })
+    }
+
+    /// Asks one host after the other until one answers.
+    ///
+    /// # Errors
+    /// The first refusal that asking elsewhere does not change; [`ClientError::NoHost`] when none of several answers.
+    pub async fn first<T, F>(&self, work: impl Fn(HostClient) -> F) -> Result<T, ClientError>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
+        let mut restart = None;
+        loop {
+            let mut last = None;
+            for member in self.fleet.usable() {
+                match work(self.client(&member)).await {
+                    Ok(answer) => {
+                        member.did_well();
+                        self.is_back(restart);
+                        return Ok(answer);
+                    }
+                    Err(error) => last = Some(self.leave_out(&member, error)?),
+                }
+            }
+            self.await_restart(&mut restart, last).await?;
+        }
+    }
+
+    /// Does the same at every host that is up, at once, and returns what those brought that did not fail.
+    ///
+    /// # Errors
+    /// As [`Hosts::first`].
+    pub async fn each<T, F>(&self, work: impl Fn(HostClient) -> F) -> Result<Vec<T>, ClientError>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
+        self.each_member(|member| work(self.client(&member))).await
+    }
+
+    async fn each_member<T, F>(&self, work: impl Fn(Arc<Member>) -> F) -> Result<Vec<T>, ClientError>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
+        let mut restart = None;
+        loop {
+            let asked = self.fleet.usable();
+            let answers = join_all(asked.iter().map(|member| work(Arc::clone(member)))).await;
+            let (mut brought, mut last) = (Vec::new(), None);
+            for (member, answer) in asked.iter().zip(answers) {
+                match answer {
+                    Ok(answer) => {
+                        member.did_well();
+                        brought.push(answer);
+                    }
+                    Err(error) => last = Some(self.leave_out(member, error)?),
+                }
+            }
+            if !brought.is_empty() {
+                self.is_back(restart);
+                return Ok(brought);
+            }
+            self.await_restart(&mut restart, last).await?;
+        }
+    }
+
+    /// Asks every host that is up, at once, and leaves it to the caller what their failures mean.
+    pub async fn all<T, F>(&self, work: impl Fn(HostClient) -> F) -> Vec<Result<T, ClientError>>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
+        let asked = self.fleet.usable();
+        join_all(asked.iter().map(|member| work(self.client(member)))).await
+    }
+
+    /// Goes on without a host if others may do better; a busy one is well.
+    fn leave_out(&self, member: &Member, error: ClientError) -> Result<ClientError, ClientError> {
+        if may_pass(&error) {
+            member.failed(&error);
+        } else if !error.is_busy() {
+            return Err(error);
+        }
+        Ok(error)
+    }
+
+    fn none_left(&self, last: Option<ClientError>) -> ClientError {
+        match last {
+            Some(error) if self.fleet.members.len() == 1 => error,
+            Some(error) => ClientError::NoHost {
+                hosts: self.names(),
+                source: Box::new(error),
+            },
+            None => ClientError::Ended { part: "set of hosts" },
+        }
+    }
+}
+
+impl Fleet {
+    /// Those that are up, or all where none is.
+    fn usable(&self) -> Vec<Arc<Member>> {
+        let up = self.members.iter().filter(|member| member.is_up());
+        let up: Vec<_> = up.cloned().collect();
+        if up.is_empty() { self.members.clone() } else { up }
+    }
+
+    fn check_again(&self, member: &Arc<Member>) {
+        let mut checks = self.checks.lock();
+        let Some(check) = checks.get_mut(member.index) else {
+            return;
+        };
+        if check.as_ref().is_none_or(AbortOnDropHandle::is_finished) {
+            let member = Arc::clone(member);
+            let checking = tokio::spawn(async move { member.check_again().await });
+            *check = Some(AbortOnDropHandle::new(checking));
+        }
+    }
+}
+
+impl From<HostClient> for Hosts {
+    fn from(client: HostClient) -> Self {
+        let meter = client.meter().clone();
+        Self::of(vec![client], meter, unheard(), Waits::default())
+    }
+}
+
+impl std::fmt::Debug for Hosts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Hosts({})", self.names())
+    }
+}

@@ -1,0 +1,45 @@
+//! What talks to hosts, for whoever wants something of them: a trainer, an admin, a test, a program in another language. It knows
+//! nothing of training.
+//!
+//! * [`HostClient`]: one host, as a tenant uses it; [`Token`], [`Trust`] and [`Deadlines`] say how it is reached.
+//! * [`Hosts`]: several that serve the same data. One that fails is left out until it is back.
+//! * [`Fetcher`]: samples at a split become the rows of a tensor, from any of the hosts and whatever it takes: the central operation.
+//!   [`Source`] says what is asked for.
+//! * [`Listing`], [`Dataset`], [`Samples`]: which objects there are, and how they become a classification task.
+//! * [`Notice`]: what happens on the way; [`ClientError`]: why nothing came.
+//!
+//! `docs/fetching.md` says how samples travel.
+
+mod blocking;
+mod client;
+mod data;
+mod error;
+mod extraction;
+mod fetch;
+mod hosts;
+mod link;
+mod meter;
+mod notice;
+mod retry;
+#[cfg(test)]
+mod tests;
+mod token;
+mod transport;
+mod trust;
+mod upload;
+
+pub use client::{Deadlines, HostClient};
+pub use data::{
+    Dataset, DatasetError, LeftOut, Listed, Listing, Purpose, Sample, SampleFiles, Samples, order,
+};
+pub use error::ClientError;
+pub use extraction::ExtractionStream;
+pub use fetch::{Fetched, Fetcher, PatiencePolicy, RowKind, Source, Transfer, Weight};
+pub use hosts::{Hosts, Waits};
+pub use link::Link;
+pub use meter::ByteMeter;
+pub use notice::{HostState, Notice, Notices, UploadKind};
+pub use retry::RetryPolicy;
+pub use token::Token;
+pub use trust::Trust;
+pub use upload::Uploaded;

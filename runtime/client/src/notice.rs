@@ -1,0 +1,123 @@
+use serde::Serialize;
+use std::sync::Arc;
+
+/// Receives what happens on the way, from any thread, in order; it must not block for long.
+pub type Notices = Arc<dyn Fn(Notice) + Send + Sync>;
+
+/// What happens between a client and its hosts. Serialises to objects that say in `event` which one they are.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+pub enum Notice {
+    /// The store holds names that are no keys (an empty segment, `.`, `..`, a control character, not UTF-8) or links that lead out of
+    /// the root; they are no samples.
+    #[serde(rename = "no_keys")]
+    NoKeys {
+        /// How many.
+        count: u64,
+        /// The first few, escaped and shortened.
+        names: Vec<String>,
+    },
+    /// A part of an upload was handed to the connection. Comes for every 256 KB: for progress bars, not for logs.
+    Uploading {
+        /// What is sent.
+        what: UploadKind,
+        /// Its name on the host.
+        name: String,
+        /// Bytes until now, those of earlier attempts included.
+        sent: u64,
+        /// All of them.
+        bytes: u64,
+    },
+    /// An upload broke off and goes on where it did.
+    #[serde(rename = "upload_retry")]
+    UploadRetry {
+        /// The host.
+        host: String,
+        /// What is sent.
+        what: UploadKind,
+        /// Its name on the host.
+        name: String,
+        /// Its size.
+        bytes: u64,
+        /// How often in a row nothing came; 1 is the first repetition.
+        attempt: u32,
+        /// Seconds until the next attempt.
+        wait_seconds: f64,
+        /// What happened.
+        reason: String,
+    },
+    /// Samples got lost on the way and are asked for again.
+    Retry {
+        /// The host.
+        host: String,
+        /// Samples that are missing.
+        lost: usize,
+        /// How often in a row nothing came; 1 is the first repetition, 0 where another host is asked at once or some came.
+        attempt: u32,
+        /// Seconds until they are asked for again.
+        wait_seconds: f64,
+        /// What happened.
+        reason: String,
+    },
+    /// One of several hosts cannot be used for now, or can be used again.
+    Host {
+        /// Its address.
+        host: String,
+        /// Which of the two.
+        state: HostState,
+        /// What happened.
+        reason: String,
+    },
+}
+
+/// Whether a host is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HostState {
+    /// It is asked for its share of the samples.
+    Up,
+    /// The others do its work; it is looked at again from time to time.
+    Down,
+}
+
+/// What is uploaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UploadKind {
+    /// A tenant's component.
+    Guest,
+    /// The frozen layers.
+    Model,
+}
+
+impl std::fmt::Display for UploadKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Guest => "guest",
+            Self::Model => "model",
+        })
+    }
+}
+
+/// Tells nobody.
+pub(crate) fn unheard() -> Notices {
+    Arc::new(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notices_serialise_as_scripts_expect() {
+        let down = Notice::Host {
+            host: "http://a:8080".to_owned(),
+            state: HostState::Down,
+            reason: "gone".to_owned(),
+        };
+        assert_eq!(
+            serde_json::to_value(down).unwrap(),
+            serde_json::json!({"event": "host", "host": "http://a:8080", "state": "down", "reason": "gone"})
+        );
+    }
+}

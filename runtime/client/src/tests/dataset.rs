@@ -1,0 +1,304 @@
+//! How a listing becomes a task.
+
+use crate::{Dataset, DatasetError, Listing, SampleFiles};
+use frostline_wire::{ObjectInfo, SampleRef};
+
+fn listing(keys: &[&str]) -> Vec<ObjectInfo> {
+    keys.iter()
+        .map(|key| ObjectInfo {
+            sample: SampleRef::new(*key),
+            size: 10,
+            label: None,
+        })
+        .collect()
+}
+
+fn divided(keys: &[&str], share: Option<f64>) -> Result<Dataset, DatasetError> {
+    divided_by(listing(keys), share, 0)
+}
+
+fn divided_by(objects: Vec<ObjectInfo>, share: Option<f64>, seed: u64) -> Result<Dataset, DatasetError> {
+    Dataset::from_listing(
+        "data",
+        Listing::from_iter(objects),
+        share,
+        seed,
+        SampleFiles::Images,
+    )
+}
+
+/// Keys and labels.
+fn rows(samples: &crate::Samples) -> Vec<(String, u32)> {
+    samples
+        .iter()
+        .map(|(sample, label)| (sample.object.key, label))
+        .collect()
+}
+
+fn evaluated(objects: Vec<ObjectInfo>, classes: &[&str]) -> Result<crate::Samples, DatasetError> {
+    let classes: Vec<String> = classes.iter().map(|class| (*class).to_owned()).collect();
+    let evaluated = Dataset::to_evaluate("d", Listing::from_iter(objects), &classes, SampleFiles::Images);
+    evaluated.map(|(samples, _)| samples)
+}
+
+#[test]
+fn folders_become_sorted_classes() {
+    let data = divided(
+        &[
+            "validation/cat/1.jpg",
+            "train/dog/b.jpg",
+            "train/dog/a.jpg",
+            "train/cat/.DS_Store",
+            "train/.cache/x.jpg",
+            "train/cat/x.jpg",
+            "train/cat/",
+            "validation/dog/2.jpg",
+            "LICENSE",
+            "notes/readme.txt",
+        ],
+        None,
+    )
+    .unwrap();
+    assert_eq!(data.classes, ["cat", "dog"]);
+    let expected = [
+        ("train/cat/x.jpg", 0),
+        ("train/dog/a.jpg", 1),
+        ("train/dog/b.jpg", 1),
+    ];
+    assert_eq!(
+        rows(&data.train),
+        expected.map(|(key, label)| (key.to_owned(), label))
+    );
+    assert_eq!(data.validation.len(), 2);
+}
+
+#[test]
+fn one_root_is_divided_class_by_class_and_the_same_way_again() {
+    let keys: Vec<String> = (0..10)
+        .flat_map(|i| [format!("cat/{i}.jpg"), format!("dog/{i}.jpg")])
+        .collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let data = divided(&keys, Some(0.2)).unwrap();
+    assert_eq!((data.train.len(), data.validation.len()), (16, 4));
+    assert_eq!(data.validation.iter().filter(|(_, label)| *label == 0).count(), 2);
+    assert!(
+        data.train
+            .iter()
+            .all(|sample| data.validation.iter().all(|other| other != sample))
+    );
+    assert_eq!(divided(&keys, Some(0.2)).unwrap(), data);
+    assert_ne!(divided_by(listing(&keys), Some(0.2), 1).unwrap(), data);
+    assert_eq!(divided(&keys, Some(0.99)).unwrap().train.len(), 2);
+}
+
+#[test]
+fn layouts_that_are_no_task_are_refused_by_name() {
+    let fails = |keys: &[&str], share| divided(keys, share).unwrap_err();
+    assert!(matches!(
+        fails(&["a.jpg", "train/b.jpg"], None),
+        DatasetError::NotDivided { classes: 1, .. }
+    ));
+    assert!(matches!(
+        fails(&["a.jpg"], None),
+        DatasetError::Empty { objects: 1, .. }
+    ));
+    assert!(matches!(
+        fails(&["train/a/1"], None),
+        DatasetError::MissingPart {
+            missing: "validation",
+            ..
+        }
+    ));
+    assert!(matches!(
+        fails(&["validation/a/1"], None),
+        DatasetError::MissingPart { missing: "train", .. }
+    ));
+    assert!(matches!(
+        fails(&["a/1", "a/2", "b/1", "b/2"], None),
+        DatasetError::NotDivided { classes: 2, .. }
+    ));
+    assert!(matches!(
+        fails(&["a/1", "a/2"], Some(0.5)),
+        DatasetError::OneClass { .. }
+    ));
+    assert!(matches!(
+        fails(&["a/1", "b/2"], Some(0.5)),
+        DatasetError::TooFew { .. }
+    ));
+    assert!(matches!(
+        fails(&["a/1", "b/2"], Some(1.0)),
+        DatasetError::Share { .. }
+    ));
+    let two = ["train/a/1", "train/b/1", "validation/a/1", "validation/b/1"];
+    assert!(matches!(
+        fails(&two, Some(0.2)),
+        DatasetError::DividedTwice { .. }
+    ));
+    let text = fails(&["train/a/1", "train/b/1", "validation/a/1"], None).to_string();
+    assert!(text.contains("'b'") && text.contains("validation/b/"), "{text}");
+    let text = fails(&["train/a/1", "validation/b/1", "validation/a/1"], None).to_string();
+    assert!(text.contains("add train/b/"), "{text}");
+}
+
+/// Samples of shards: key and label.
+fn shards(samples: &[(&str, &str)]) -> Vec<ObjectInfo> {
+    let labelled = samples.iter().map(|(key, label)| ObjectInfo {
+        label: (!label.is_empty()).then(|| (*label).to_owned()),
+        ..listing(&[key]).remove(0)
+    });
+    labelled.collect()
+}
+
+#[test]
+fn samples_of_shards_have_their_labels_and_the_part_the_shard_names() {
+    let listed = shards(&[
+        ("train-000.tar//1.jpg", "dog"),
+        ("train-000.tar//2.jpg", "cat"),
+        ("train-001.tar//3.jpg", "dog"),
+        ("train-001.tar//unlabelled.jpg", ""),
+        ("val-000.tar//4.jpg", "cat"),
+        ("val-000.tar//5.jpg", "dog"),
+        ("test-000.tar//6.jpg", "bird"),
+    ]);
+    let data = divided_by(listed.clone(), None, 0).unwrap();
+    assert_eq!(data.classes, ["cat", "dog"]);
+    let expected = [
+        ("train-000.tar//2.jpg", 0),
+        ("train-000.tar//1.jpg", 1),
+        ("train-001.tar//3.jpg", 1),
+    ];
+    assert_eq!(
+        rows(&data.train),
+        expected.map(|(key, label)| (key.to_owned(), label))
+    );
+    assert_eq!(data.validation.len(), 2);
+    assert_eq!(evaluated(listed, &["cat", "dog"]).unwrap().len(), 2);
+}
+
+#[test]
+fn shards_of_one_part_are_divided_and_test_shards_validate() {
+    let one = shards(&[
+        ("train-0.tar//1.jpg", "a"),
+        ("train-0.tar//2.jpg", "b"),
+        ("train-1.tar//1.jpg", "a"),
+        ("train-1.tar//2.jpg", "b"),
+    ]);
+    let undivided = divided_by(one.clone(), None, 0).unwrap_err();
+    assert!(matches!(undivided, DatasetError::NotDivided { classes: 2, .. }));
+    let data = divided_by(one, Some(0.5), 0).unwrap();
+    assert_eq!((data.train.len(), data.validation.len()), (2, 2));
+    let two = shards(&[
+        ("train.tar//1.jpg", "a"),
+        ("train.tar//2.jpg", "b"),
+        ("test.tar//1.jpg", "a"),
+        ("test.tar//2.jpg", "b"),
+    ]);
+    let data = divided_by(two, None, 0).unwrap();
+    assert_eq!((data.train.len(), data.validation.len()), (2, 2));
+    let unlabelled = divided_by(shards(&[("train.tar//1.jpg", "")]), None, 0);
+    assert!(unlabelled.unwrap_err().to_string().contains(".cls"));
+}
+
+#[test]
+fn evaluation_takes_the_models_own_labels() {
+    let classes = ["dog", "cat"];
+    let samples = evaluated(listing(&["validation/cat/1", "train/dog/1"]), &classes).unwrap();
+    assert_eq!(samples.iter().map(|(_, label)| label).collect::<Vec<_>>(), [1]);
+    assert_eq!(
+        evaluated(listing(&["cat/1", "dog/1"]), &classes).unwrap().len(),
+        2
+    );
+    let error = evaluated(listing(&["bird/1"]), &classes).unwrap_err();
+    assert!(matches!(error, DatasetError::UnknownClass { class, .. } if class == "bird"));
+    let error = evaluated(
+        listing(&["validation/cat/a.txt", "validation/dog/1.jpg"]),
+        &classes,
+    )
+    .unwrap_err();
+    assert!(error.to_string().contains("validation/cat/"), "{error}");
+}
+
+#[test]
+fn an_evaluation_leaves_out_nothing_of_folders_it_was_not_asked_for() {
+    let keys = [
+        "train/cat/1.jpg",
+        "train/cat/a.txt",
+        "validation/cat/1.jpg",
+        "validation/cat/b.txt",
+    ];
+    let listing = Listing::from_iter(listing(&keys));
+    let (samples, left_out) =
+        Dataset::to_evaluate("d", listing, &["cat".to_owned()], SampleFiles::Images).unwrap();
+    assert_eq!(
+        (samples.len(), left_out.first),
+        (1, vec!["validation/cat/b.txt".to_owned()])
+    );
+}
+
+#[test]
+fn what_is_no_image_is_left_out_and_named() {
+    let data = divided(
+        &[
+            "LICENSE",
+            "train/cat/1.JPG",
+            "train/cat/Thumbs.db",
+            "train/cat/.DS_Store",
+            "train/cat/",
+            "train/dog/1.webp",
+            "train/dog/README",
+            "validation/cat/1.gif",
+            "validation/dog/1.jpe",
+            "validation/dog/a.txt",
+            "validation/dog/b.txt",
+            "validation/dog/c.txt",
+        ],
+        None,
+    )
+    .unwrap();
+    assert_eq!((data.train.len(), data.validation.len()), (2, 2));
+    assert_eq!(data.left_out.objects, 6);
+    let first = [
+        "LICENSE",
+        "train/cat/Thumbs.db",
+        "train/dog/README",
+        "validation/dog/a.txt",
+        "validation/dog/b.txt",
+    ];
+    assert_eq!(data.left_out.first, first);
+}
+
+#[test]
+fn names_without_an_ending_are_taken_where_no_image_is_named() {
+    let keys = ["a/0f", "a/1c", "a/Thumbs.db", "b/2e", "b/77"];
+    let data = divided(&keys, Some(0.5)).unwrap();
+    assert_eq!((data.train.len(), data.validation.len()), (2, 2));
+    assert_eq!(data.left_out.first, ["a/Thumbs.db"]);
+    let own = Dataset::from_listing(
+        "d",
+        Listing::from_iter(listing(&keys)),
+        Some(0.5),
+        0,
+        SampleFiles::All,
+    );
+    let own = own.unwrap();
+    assert_eq!(own.train.len() + own.validation.len(), 5);
+}
+
+#[test]
+fn a_class_folder_without_an_image_is_named() {
+    let text = divided(&["cat/1.jpg", "cat/2.jpg", "docs/a.txt", "docs/b.pdf"], Some(0.5))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        text.contains("docs/ holds no image") && text.contains("docs/a.txt"),
+        "{text}"
+    );
+    let parts = [
+        "train/a/1.jpg",
+        "train/b/1.jpg",
+        "validation/a/1.jpg",
+        "validation/b/1.bmp",
+    ];
+    let text = divided(&parts, None).unwrap_err().to_string();
+    assert!(text.contains("validation/b/ holds no image"), "{text}");
+}

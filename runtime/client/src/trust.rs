@@ -1,0 +1,118 @@
+use crate::ClientError;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::connect::HttpConnector;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_platform_verifier::Verifier;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Whose word is taken for it that an `https` host is who it says it is.
+#[derive(Debug, Clone, Default)]
+pub enum Trust {
+    /// The authorities that the system trusts; `SSL_CERT_FILE` and `SSL_CERT_DIR` may name others.
+    #[default]
+    System,
+    /// These authorities and no others.
+    Authorities(Arc<RootCertStore>),
+}
+
+impl Trust {
+    /// Trusts the certificates in a file, in PEM, and no others: a private authority's, or a host's own.
+    ///
+    /// # Errors
+    /// [`ClientError::Authorities`] naming the file.
+    pub fn read(path: &Path) -> Result<Self, ClientError> {
+        let refused = |reason: String| ClientError::Authorities {
+            reason: format!("{}: {reason}", path.display()),
+        };
+        let pem = std::fs::read(path).map_err(|error| refused(error.to_string()))?;
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(&pem) {
+            let certificate = certificate.map_err(|error| refused(format!("it is not PEM: {error}")))?;
+            roots
+                .add(certificate)
+                .map_err(|error| refused(format!("a certificate cannot be used: {error}")))?;
+        }
+        if roots.is_empty() {
+            return Err(refused("it has no certificate in PEM".to_owned()));
+        }
+        Ok(Self::Authorities(Arc::new(roots)))
+    }
+
+    /// Opens connections to a host, encrypted where its address begins with `https`; HTTP/2 alone is spoken over these.
+    ///
+    /// # Errors
+    /// [`ClientError::Authorities`] when an encrypted connection would have nobody to trust.
+    pub fn connector(
+        &self,
+        encrypted: bool,
+        deadline: Duration,
+    ) -> Result<HttpsConnector<HttpConnector>, ClientError> {
+        let mut tcp = HttpConnector::new();
+        tcp.set_connect_timeout(Some(deadline));
+        tcp.set_nodelay(true);
+        tcp.enforce_http(false);
+        let config = self.config(encrypted).map_err(|error| ClientError::Authorities {
+            reason: error.to_string(),
+        })?;
+        let scheme = HttpsConnectorBuilder::new().with_tls_config(config);
+        let scheme = if encrypted {
+            scheme.https_only()
+        } else {
+            scheme.https_or_http()
+        };
+        Ok(scheme.enable_http2().wrap_connector(tcp))
+    }
+
+    fn config(&self, encrypted: bool) -> Result<ClientConfig, rustls::Error> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()?;
+        if !encrypted {
+            let nobody = config.with_root_certificates(RootCertStore::empty());
+            return Ok(nobody.with_no_client_auth());
+        }
+        let config = config.dangerous();
+        let config = config.with_custom_certificate_verifier(self.verifier(provider)?);
+        Ok(config.with_no_client_auth())
+    }
+
+    fn verifier(&self, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ServerCertVerifier>, rustls::Error> {
+        match self {
+            Self::System => Ok(Arc::new(Verifier::new(provider)?)),
+            Self::Authorities(roots) => {
+                let builder = WebPkiServerVerifier::builder_with_provider(Arc::clone(roots), provider);
+                let verifier = builder.build();
+                Ok(verifier.map_err(|error| rustls::Error::General(error.to_string()))?)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_certificate_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ca.pem");
+        for content in [
+            None,
+            Some(""),
+            Some("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"),
+        ] {
+            if let Some(content) = content {
+                std::fs::write(&file, content).unwrap();
+            }
+            let error = Trust::read(&file).unwrap_err().to_string();
+            assert!(error.contains("ca.pem"), "{error}");
+        }
+    }
+}

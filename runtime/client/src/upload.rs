@@ -1,0 +1,309 @@
+use crate::blocking::blocking;
+use crate::retry::{Attempts, Decision, RetryPolicy};
+use crate::transport::{RequestBody, Transport};
+use crate::{ByteMeter, ClientError, Notice, Notices, UploadKind};
+use bytes::Bytes;
+use frostline_wire::{ErrorClass, REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_OFFSET, repr_digest};
+use futures::stream;
+use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use sha2::{Digest, Sha256};
+use std::convert::Infallible;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+
+/// Bytes handed to the connection at once: small enough that a slow link shows progress well within a deadline.
+const PIECE: usize = 256 << 10;
+/// The host confirms an upload with a JSON object: names and shapes of a model's cuts, of which there are hundreds.
+const MAX_CONFIRMATION: usize = 1 << 20;
+
+/// What an upload came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Uploaded {
+    /// SHA-256 of the bytes, lower-case hex.
+    pub sha256: String,
+    /// Their number.
+    pub bytes: u64,
+    /// Whether the host had them, so that nothing was sent.
+    pub skipped: bool,
+    /// From the first byte to the host's confirmation, waits between attempts included; 0 when nothing was sent.
+    pub seconds: f64,
+    /// Where it went on last, in bytes; `None` when it was sent in one go.
+    pub resumed_at: Option<u64>,
+}
+
+/// What is uploaded, and to where.
+pub(crate) struct Upload<'a> {
+    pub(crate) what: UploadKind,
+    pub(crate) name: &'a str,
+    pub(crate) path: String,
+    pub(crate) bytes: Bytes,
+}
+
+/// What of an upload the host has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stored {
+    All,
+    Bytes(u64),
+}
+
+/// Sends an upload unless `present` is the SHA-256 of its bytes. An attempt that breaks off is followed by another that goes on where
+/// the host has got to.
+pub(crate) async fn push(
+    transport: &Transport,
+    upload: Upload<'_>,
+    present: Option<String>,
+    notices: &Notices,
+    meter: &ByteMeter,
+) -> Result<Uploaded, ClientError> {
+    let bytes = upload.bytes.clone();
+    let sha256 = blocking("hashing of an upload", move || {
+        hex::encode(Sha256::digest(&bytes))
+    })
+    .await?;
+    let sending = Sending {
+        digest: repr_digest(&sha256).ok_or(ClientError::Ended {
+            part: "hashing of an upload",
+        })?,
+        transport,
+        upload,
+        notices,
+        meter,
+    };
+    if present.as_ref() == Some(&sha256) {
+        return Ok(sending.done(sha256, true, 0.0, None));
+    }
+    let started = Instant::now();
+    let mut attempts = Attempts::new(RetryPolicy::default());
+    let (mut reached, mut resumed_at) = (None, None);
+    loop {
+        let outcome = match sending.stored().await {
+            Ok(Stored::All) => Ok(reached.is_none()),
+            Ok(Stored::Bytes(offset)) => {
+                if reached.is_some_and(|reached| offset > reached) {
+                    attempts.moved();
+                }
+                if offset > 0 {
+                    resumed_at = Some(offset);
+                }
+                reached = Some(offset);
+                sending.put(offset).await.map(|()| false)
+            }
+            Err(error) => Err(error),
+        };
+        match outcome {
+            Ok(skipped) => {
+                let seconds = if skipped {
+                    0.0
+                } else {
+                    started.elapsed().as_secs_f64()
+                };
+                return Ok(sending.done(sha256, skipped, seconds, resumed_at));
+            }
+            Err(error) => sending.wait(&mut attempts, error, reached).await?,
+        }
+    }
+}
+
+struct Sending<'a> {
+    transport: &'a Transport,
+    upload: Upload<'a>,
+    /// The header that says what the whole hashes to.
+    digest: String,
+    notices: &'a Notices,
+    meter: &'a ByteMeter,
+}
+
+impl Sending<'_> {
+    fn done(&self, sha256: String, skipped: bool, seconds: f64, resumed_at: Option<u64>) -> Uploaded {
+        Uploaded {
+            sha256,
+            bytes: self.upload.bytes.len() as u64,
+            skipped,
+            seconds,
+            resumed_at,
+        }
+    }
+
+    /// What the host has of it; nothing where a host knows no such question.
+    async fn stored(&self) -> Result<Stored, ClientError> {
+        let headers = [(REPR_DIGEST, self.digest.clone())];
+        let answer = self.transport.head(&self.upload.path, &headers, self.meter).await;
+        let headers = match answer {
+            Ok(headers) => headers,
+            Err(ClientError::Refused {
+                class: ErrorClass::NotFound | ErrorClass::Request,
+                ..
+            }) => return Ok(Stored::Bytes(0)),
+            Err(error) => return Err(error),
+        };
+        if text(&headers, UPLOAD_COMPLETE) == Some("?1") {
+            return Ok(Stored::All);
+        }
+        let offset = text(&headers, UPLOAD_OFFSET).and_then(|text| text.parse().ok());
+        let size = self.upload.bytes.len() as u64;
+        Ok(Stored::Bytes(
+            offset.filter(|offset| *offset <= size).unwrap_or(0),
+        ))
+    }
+
+    /// Sends the bytes from `offset` on and reads the host's confirmation.
+    async fn put(&self, offset: u64) -> Result<(), ClientError> {
+        let transport = self.transport;
+        let (progress, watched) = watch::channel(0_usize);
+        let rest = self.upload.bytes.slice(
+            usize::try_from(offset)
+                .unwrap_or(usize::MAX)
+                .min(self.upload.bytes.len())..,
+        );
+        let headers = [
+            (REPR_DIGEST, self.digest.clone()),
+            (UPLOAD_OFFSET, offset.to_string()),
+            (CONTENT_LENGTH.as_str(), rest.len().to_string()),
+        ];
+        let media_type = match self.upload.what {
+            UploadKind::Guest => "application/wasm",
+            UploadKind::Model => "application/octet-stream",
+        };
+        let body = (media_type, self.pieces(rest, progress));
+        let answer = async {
+            let response = transport
+                .upload(&self.upload.path, &headers, body, self.meter)
+                .await?;
+            transport
+                .read(response.into_body(), MAX_CONFIRMATION, self.meter)
+                .await
+        };
+        tokio::select! {
+            answered = answer => answered.map(|_| ()),
+            () = stalled(watched, transport.deadlines.idle, transport.deadlines.answer) => {
+                Err(transport.silent("taking an upload", transport.deadlines.idle))
+            }
+        }
+    }
+
+    /// A body of `rest` in pieces; each is told as it is handed to the connection.
+    fn pieces(&self, rest: Bytes, progress: watch::Sender<usize>) -> RequestBody {
+        let (what, name, bytes) = (
+            self.upload.what,
+            self.upload.name.to_owned(),
+            self.upload.bytes.len() as u64,
+        );
+        let notices = self.notices.clone();
+        let mut source = Some((rest, progress));
+        let pieces = std::iter::from_fn(move || {
+            // At the end the sender goes, which tells the watcher that everything was taken.
+            let (mut rest, progress) = source.take().filter(|(rest, _)| !rest.is_empty())?;
+            let piece = rest.split_to(PIECE.min(rest.len()));
+            progress.send_modify(|pieces| *pieces += 1);
+            notices(Notice::Uploading {
+                what,
+                name: name.clone(),
+                sent: bytes - rest.len() as u64,
+                bytes,
+            });
+            source = Some((rest, progress));
+            Some(Ok::<_, Infallible>(Frame::data(piece)))
+        });
+        BodyExt::boxed(StreamBody::new(stream::iter(pieces)))
+    }
+
+    /// A host's refusal, which says what is wrong, with the name of what it refused.
+    fn named(&self, error: ClientError) -> ClientError {
+        match error {
+            ClientError::Refused {
+                host,
+                status,
+                class,
+                message,
+                retry_after,
+            } => ClientError::Refused {
+                host,
+                status,
+                class,
+                message: format!("the {} {}: {message}", self.upload.what, self.upload.name),
+                retry_after,
+            },
+            error => error,
+        }
+    }
+
+    /// Waits before the next attempt, or gives up; a host that stops is not waited for, since others may take it now. `reached` is where this one went on.
+    async fn wait(
+        &self,
+        attempts: &mut Attempts,
+        error: ClientError,
+        reached: Option<u64>,
+    ) -> Result<(), ClientError> {
+        if error.is_stopping() {
+            return Err(self.named(error));
+        }
+        let sent = reached.unwrap_or(0);
+        let decision = if may_differ(&error, sent) {
+            attempts.passing()
+        } else {
+            attempts.after(&error, 0)
+        };
+        let Upload {
+            what, name, bytes, ..
+        } = &self.upload;
+        let bytes = bytes.len() as u64;
+        match decision {
+            Decision::Again(wait) => {
+                (self.notices)(Notice::UploadRetry {
+                    host: self.transport.host().to_owned(),
+                    what: *what,
+                    name: (*name).to_owned(),
+                    bytes,
+                    attempt: attempts.fruitless(),
+                    wait_seconds: wait.as_secs_f64(),
+                    reason: error.to_string(),
+                });
+                tokio::time::sleep(wait).await;
+                Ok(())
+            }
+            Decision::GiveUp if attempts.fruitless() > 0 => Err(ClientError::Upload {
+                host: self.transport.host().to_owned(),
+                what: *what,
+                sent,
+                bytes,
+                attempts: attempts.fruitless(),
+                source: Box::new(error),
+            }),
+            Decision::GiveUp => Err(self.named(error)),
+        }
+    }
+}
+
+/// Whether a refusal is about where an attempt went on, and the next may be taken: the host has another number of bytes, or what it had
+/// was not what it should be, and is gone.
+fn may_differ(error: &ClientError, offset: u64) -> bool {
+    match error {
+        ClientError::Refused {
+            status: StatusCode::CONFLICT,
+            ..
+        } => true,
+        ClientError::Refused {
+            class: ErrorClass::Request,
+            ..
+        } => offset > 0,
+        _ => false,
+    }
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// Ends when no piece was taken for `idle`, or when all were and nothing followed for `answer`.
+async fn stalled(mut pieces: watch::Receiver<usize>, idle: Duration, answer: Duration) {
+    loop {
+        match tokio::time::timeout(idle, pieces.changed()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return tokio::time::sleep(answer).await,
+            Err(_) => return,
+        }
+    }
+}
