@@ -1,4 +1,7 @@
 //! How much memory a host keeps that it no longer needs.
+//!
+//! Another allocator would need no second start, but keeps more: over 4,000 hostile runs (`isolation` of the benchmarks) a host grows by
+//! 5 MiB with glibc's two arenas, by 58 MiB with jemalloc and by 516 MiB with mimalloc.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
