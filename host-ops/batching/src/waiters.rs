@@ -148,6 +148,9 @@ impl<P: Policy> Future for Waiting<P> {
 
 impl<P: Policy> Drop for Waiting<P> {
     fn drop(&mut self) {
+        if self.answer.is_terminated() {
+            return;
+        }
         let mut state = self.waiters.state.lock();
         if state.waiting.remove(&self.id).is_some() {
             state.policy.leave(self.id);

@@ -1,4 +1,4 @@
-use crate::{Device, InterruptCause};
+use crate::{Device, Interrupt, InterruptCause};
 use frostline_tensor::{DType, OpError, OpErrorCode};
 use std::path::PathBuf;
 
@@ -85,9 +85,10 @@ pub enum EngineError {
         reason: String,
     },
     /// An [`Interrupt`](crate::Interrupt) ended the operation.
-    #[error("{cause}")]
+    #[error(transparent)]
     Interrupted {
         /// Why it was triggered.
+        #[from]
         cause: InterruptCause,
     },
     /// The operating system gave no thread for a lane.
@@ -145,6 +146,11 @@ impl EngineError {
             | Self::Lane { .. }
             | Self::Internal { .. } => OpErrorCode::RuntimeError,
         }
+    }
+
+    /// Why an operation failed that `interrupt` may have ended: `error`, unless it did.
+    pub(crate) fn or_interrupted(self, interrupt: &Interrupt) -> Self {
+        interrupt.cause().map_or(self, Self::from)
     }
 
     pub(crate) fn internal<R>(doing: &'static str) -> impl FnOnce(ort::Error<R>) -> Self {

@@ -1,8 +1,8 @@
-use crate::EngineError;
 use ort::session::{RunOptions, builder::LoadCanceler};
+use parking_lot::Mutex;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Why an operation was ended before it was done.
@@ -78,7 +78,7 @@ impl Interrupt {
 
     /// Ends the operation that uses this interrupt, and every later one. Only the first cause counts.
     pub fn trigger(&self, cause: InterruptCause) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.cause.is_none() {
             state.cause = Some(cause);
             state.target.iter().for_each(Target::end);
@@ -87,35 +87,26 @@ impl Interrupt {
 
     /// Why it was triggered, once it was.
     pub fn cause(&self) -> Option<InterruptCause> {
-        self.lock().cause.clone()
+        self.state.lock().cause.clone()
     }
 
     /// Makes `target` what the interrupt ends for as long as the guard lives.
-    pub(crate) fn guard(&self, target: Target) -> Result<Guarded<'_>, EngineError> {
-        let mut state = self.lock();
+    ///
+    /// # Errors
+    /// Why it was triggered before.
+    pub(crate) fn guard(&self, target: Target) -> Result<Guarded<'_>, InterruptCause> {
+        let mut state = self.state.lock();
         if let Some(cause) = state.cause.clone() {
-            return Err(EngineError::Interrupted { cause });
+            return Err(cause);
         }
         state.target = Some(target);
         Ok(Guarded { interrupt: self })
     }
 
-    /// The error of an operation that ended: the interrupt's if that ended it, else `other`.
-    pub(crate) fn explain(&self, other: impl FnOnce() -> EngineError) -> EngineError {
-        match self.cause() {
-            Some(cause) => EngineError::Interrupted { cause },
-            None => other(),
-        }
-    }
-
     /// Whether an operation is under way that the interrupt would end.
     #[cfg(test)]
     pub(crate) fn has_target(&self) -> bool {
-        self.lock().target.is_some()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().target.is_some()
     }
 }
 
@@ -126,6 +117,6 @@ pub(crate) struct Guarded<'a> {
 
 impl Drop for Guarded<'_> {
     fn drop(&mut self) {
-        self.interrupt.lock().target = None;
+        self.interrupt.state.lock().target = None;
     }
 }

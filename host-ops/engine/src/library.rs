@@ -3,9 +3,10 @@
 use crate::EngineError;
 use ort::environment::Environment;
 use ort::logging::LogLevel;
+use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Names the library by file; wins over every search.
 pub(crate) const PATH_VARIABLE: &str = "ORT_DYLIB_PATH";
@@ -56,7 +57,7 @@ pub(crate) fn environment() -> Result<Environment, EngineError> {
 }
 
 fn library() -> Result<Library, EngineError> {
-    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut loaded = LOADED.lock();
     if let Some(library) = loaded.as_ref() {
         return Ok(library.clone());
     }

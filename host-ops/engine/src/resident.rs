@@ -201,9 +201,8 @@ impl Session {
         let ran = self.inner.run_binding_with_options(&binding, &options);
         drop(guarded);
         let failed = |error: ort::Error| {
-            interrupt.explain(|| EngineError::Run {
-                reason: error.message().to_owned(),
-            })
+            let reason = error.message().to_owned();
+            EngineError::Run { reason }.or_interrupted(interrupt)
         };
         take(state, &mut ran.map_err(failed)?, wanted)
     }

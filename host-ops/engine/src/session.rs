@@ -91,9 +91,8 @@ impl Session {
         let inner = match committed {
             Ok(Ok(inner)) => inner,
             Ok(Err(error)) => {
-                return Err(interrupt.explain(|| EngineError::Model {
-                    reason: error.message().to_owned(),
-                }));
+                let reason = error.message().to_owned();
+                return Err(EngineError::Model { reason }.or_interrupted(interrupt));
             }
             Err(_) => {
                 return Err(EngineError::Model {
@@ -184,9 +183,10 @@ impl Session {
         drop(guarded);
         match ran {
             Ok(mut outputs) => take(&mut outputs),
-            Err(error) => Err(interrupt.explain(|| EngineError::Run {
-                reason: error.message().to_owned(),
-            })),
+            Err(error) => {
+                let reason = error.message().to_owned();
+                Err(EngineError::Run { reason }.or_interrupted(interrupt))
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 use super::child::ChildLane;
 use super::execute::Sessions;
-use super::shared::{Job, Outcome, Shared};
+use super::run::{Outcome, Submission};
+use super::shared::Shared;
 use super::{LanesConfig, LanesPlace};
 use crate::EngineError;
 use frostline_batching::Backoff;
@@ -10,12 +11,12 @@ use std::time::Duration;
 /// Between two attempts to start a process that cannot start, at first: what is short of memory now may not be soon.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// And at last. The jobs wait meanwhile, within their own deadline.
+/// And at last. Submissions wait meanwhile, within their own deadline.
 const LAST_PAUSE: Duration = Duration::from_secs(10);
 
 /// What a lane runs networks with.
 pub(super) enum Engine {
-    Here(Sessions),
+    InProcess(Sessions),
     Child(ChildLane),
 }
 
@@ -23,15 +24,15 @@ impl Engine {
     /// For lane `index`.
     pub(super) fn new(config: &LanesConfig, index: usize) -> Self {
         match &config.place {
-            LanesPlace::InProcess => Self::Here(Sessions::new(config)),
+            LanesPlace::InProcess => Self::InProcess(Sessions::new(config)),
             LanesPlace::Child(place) => Self::Child(ChildLane::new(index, Arc::new(place.clone()))),
         }
     }
 
-    /// Makes sure that jobs can be run.
+    /// Makes sure that networks can be run.
     pub(super) fn prepare(&mut self, shared: &Shared) -> Result<(), EngineError> {
         match self {
-            Self::Here(_) => Ok(()),
+            Self::InProcess(_) => Ok(()),
             Self::Child(lane) => lane.prepare(shared),
         }
     }
@@ -49,24 +50,24 @@ impl Engine {
         true
     }
 
-    /// Gives memory back that only the next job would need: none comes for now.
+    /// Gives memory back that only the next run would need: none comes for now.
     pub(super) fn rest(&mut self) {
         match self {
-            Self::Here(_) => {}
+            Self::InProcess(_) => {}
             Self::Child(lane) => lane.rest(),
         }
     }
 
-    /// Runs `job` as lane `index`.
-    pub(super) fn execute(&mut self, shared: &Shared, index: usize, job: &Job) -> Outcome {
+    /// Runs `submission` as lane `index`.
+    pub(super) fn execute(&mut self, shared: &Shared, index: usize, submission: &Submission) -> Outcome {
         match self {
-            Self::Here(sessions) => sessions.execute(
+            Self::InProcess(sessions) => sessions.execute(
                 shared.source(),
-                job,
+                &submission.run,
                 || shared.opened(index),
                 |output| output.tensor(),
             ),
-            Self::Child(lane) => lane.execute(shared, job),
+            Self::Child(lane) => lane.execute(shared, submission),
         }
     }
 }

@@ -1,6 +1,6 @@
-//! What a lane does with one job, on the sessions it owns.
+//! What a lane does for one run, on the sessions it owns.
 
-use super::shared::Job;
+use super::run::{Run, about, describe};
 use super::{LanesConfig, StageSource};
 use crate::values::View;
 use crate::{Interrupt, Session, SessionOptions};
@@ -34,32 +34,37 @@ impl Sessions {
         }
     }
 
-    /// Runs `job` and shows `take` the batch of its stage's output. Says `opened` when the session is there.
+    /// Runs the network of `run` and shows `take` its output. Says `opened` when the session is there.
     pub(super) fn execute<T>(
         &mut self,
         source: &dyn StageSource,
-        job: &Job,
+        run: &Run,
         opened: impl FnOnce(),
         take: impl FnOnce(View<'_>) -> Result<T, OpError>,
     ) -> Result<T, OpError> {
-        let session = self.session(source, &job.stage, &job.interrupt)?;
+        let Run {
+            stage,
+            batch,
+            interrupt,
+        } = run;
+        let session = self.session(source, stage, interrupt)?;
         opened();
-        if session.output(&job.stage.to).is_err() {
-            return Err(lacks_output(&job.stage));
+        if session.output(&stage.to).is_err() {
+            return Err(lacks_output(stage));
         }
-        let inputs = [(job.stage.from.as_str(), &job.batch)];
-        let taken = session.run_for(&job.stage.to, &inputs, &job.interrupt, |output| {
-            if output.shape.rows()? == job.batch.rows()? {
+        let inputs = [(stage.from.as_str(), batch)];
+        let taken = session.run_for(&stage.to, &inputs, interrupt, |output| {
+            if output.shape.rows()? == batch.rows()? {
                 return take(output);
             }
             Err(OpError::runtime(format!(
                 "{}: made {} from {}, the rows differ",
-                describe(&job.stage),
+                describe(stage),
                 output.describe(),
-                job.batch.describe()
+                batch.describe()
             )))
         });
-        taken.map_err(|error| OpError::new(error.code(), format!("{}: {error}", describe(&job.stage))))?
+        taken.map_err(|error| about(stage, &error))?
     }
 
     fn session(
@@ -92,8 +97,8 @@ impl Sessions {
         while !self.entries.is_empty() && !self.has_room(bytes) {
             self.entries.remove(0);
         }
-        let session = Session::open_until(&model, &self.options, interrupt)
-            .map_err(|error| OpError::new(error.code(), format!("{}: {error}", describe(stage))))?;
+        let session =
+            Session::open_until(&model, &self.options, interrupt).map_err(|error| about(stage, &error))?;
         Ok(Entry {
             stage: stage.clone(),
             session,
@@ -112,10 +117,4 @@ impl Sessions {
 
 fn lacks_output(stage: &Stage) -> OpError {
     OpError::not_found(format!("{}: the network has no such output", describe(stage)))
-}
-
-/// What the stage is called in messages.
-pub(super) fn describe(stage: &Stage) -> String {
-    let model: String = stage.model.chars().take(12).collect();
-    format!("model {model}, `{}` to `{}`", stage.from, stage.to)
 }

@@ -5,32 +5,26 @@ mod config;
 mod engine;
 mod execute;
 mod pending;
+mod quarantine;
+mod run;
 mod shared;
+mod source;
 mod state;
 mod stats;
 mod threads;
 
 pub use child::serve_lane;
 pub use config::{ChildLanes, LanesConfig, LanesPlace};
+pub use source::StageSource;
 pub use stats::LaneStats;
 
 use crate::{EngineError, library};
-use bytes::Bytes;
 use frostline_tensor::{BoxFuture, GraphExecutor, OpError, Stage, Tensor};
+use parking_lot::Mutex;
 use shared::Shared;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
-
-/// Where lanes get the networks they run.
-pub trait StageSource: Send + Sync + 'static {
-    /// The ONNX bytes of `stage`: one input named `stage.from`, one output named `stage.to`, weights inside. Asked by a
-    /// lane's thread, which may block on it, whenever that lane has no session for the stage.
-    ///
-    /// # Errors
-    /// [`OpError`] for a model or cut that does not exist; the submission ends with it.
-    fn stage_model(&self, stage: &Stage) -> Result<Bytes, OpError>;
-}
 
 /// Lanes: each a thread with sessions of its own, all fed from one bounded queue that is fair between tenants.
 ///
@@ -73,7 +67,7 @@ impl Lanes {
             })?;
         }
         drop(started);
-        lanes.spawn("lanes-clock".to_owned(), threads::clock)?;
+        lanes.spawn("lanes-clock".to_owned(), Shared::watch)?;
         lane_started.iter().collect::<Result<(), _>>()?;
         Ok(lanes)
     }
@@ -100,7 +94,7 @@ impl Lanes {
     /// gone. Blocks; a second call only waits.
     pub fn shutdown(&self, grace: Duration) {
         self.shared.drain(grace);
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             if thread.join().is_err() {
                 tracing::error!("a thread of the lanes panicked");
@@ -116,10 +110,7 @@ impl Lanes {
             .map_err(|error| EngineError::Threads {
                 reason: error.to_string(),
             })?;
-        self.threads
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(thread);
+        self.threads.lock().push(thread);
         Ok(())
     }
 }

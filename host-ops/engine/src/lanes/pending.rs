@@ -16,7 +16,6 @@ pub(super) fn submit(
         Ok(ticket) => Box::pin(Pending {
             shared: Arc::clone(shared),
             ticket,
-            done: false,
         }),
         Err(error) => Box::pin(std::future::ready(Err(error))),
     }
@@ -26,7 +25,6 @@ pub(super) fn submit(
 struct Pending {
     shared: Arc<Shared>,
     ticket: Ticket,
-    done: bool,
 }
 
 impl Future for Pending {
@@ -34,15 +32,14 @@ impl Future for Pending {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let outcome = ready!(Pin::new(&mut self.ticket.outcome).poll(context));
-        self.done = true;
         Poll::Ready(outcome.unwrap_or_else(|_| Err(OpError::runtime("the lane ended without an answer"))))
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if !self.done {
-            self.shared.cancel(self.ticket.id, &self.ticket.interrupt);
+        if !self.ticket.outcome.is_terminated() {
+            self.shared.cancel(&self.ticket);
         }
     }
 }

@@ -16,7 +16,7 @@ pub struct LaneStats {
     pub jobs_failed: u64,
     /// Samples (rows) of those that ended well.
     pub samples_done: u64,
-    /// Processes of lanes that were lost with a job in them.
+    /// Processes of lanes that were lost with a run in them.
     pub crashes: u64,
     /// Processes of the lanes, by their ids; none when the lanes run in this one.
     pub processes: Vec<u32>,

@@ -8,7 +8,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::Sender;
 
-/// One lane; it tells `started` whether it can work. A panic costs the job that caused it and the lane's sessions, whose
+/// One lane; it tells `started` whether it can work. A panic costs the run that caused it and the lane's sessions, whose
 /// state nobody knows any more.
 pub(super) fn lane(shared: &Shared, index: usize, started: Sender<Result<(), EngineError>>) {
     let mut engine = Engine::new(shared.config(), index);
@@ -18,26 +18,22 @@ pub(super) fn lane(shared: &Shared, index: usize, started: Sender<Result<(), Eng
     drop(started);
     while works
         && engine.recover(shared)
-        && let Some(job) = shared.next_job(index, || engine.rest())
+        && let Some(submission) = shared.next(index, || engine.rest())
     {
-        let run = AssertUnwindSafe(|| job.span.in_scope(|| engine.execute(shared, index, &job)));
+        let span = &submission.span;
+        let run = AssertUnwindSafe(|| span.in_scope(|| engine.execute(shared, index, &submission)));
         let outcome = catch_unwind(run).unwrap_or_else(|panic| {
             engine = Engine::new(shared.config(), index);
             let reason = text_of(&*panic);
-            tracing::error!(parent: &job.span, lane = index, reason, "a lane panicked and starts again");
+            tracing::error!(parent: span, lane = index, reason, "a lane panicked and starts again");
             Err(OpError::runtime(format!(
                 "the engine failed on this batch: {reason}"
             )))
         });
-        let samples = job.batch.rows().unwrap_or(0);
-        drop(job);
+        let samples = submission.run.batch.rows().unwrap_or(0);
+        drop(submission);
         shared.finish(index, samples, outcome);
     }
-}
-
-/// The clock that ends what takes too long.
-pub(super) fn clock(shared: &Shared) {
-    while shared.tick() {}
 }
 
 pub(super) fn text_of(panic: &(dyn Any + Send)) -> &str {

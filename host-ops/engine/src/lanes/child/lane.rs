@@ -1,26 +1,26 @@
 //! A lane whose sessions live in a process of their own.
 
 use super::super::ChildLanes;
-use super::super::execute::describe;
-use super::super::shared::{Job, Outcome, Shared};
-use super::process::{LaneProcess, Lost, about};
-use super::quarantine::Quarantined;
+use super::super::quarantine::Quarantined;
+use super::super::run::{Outcome, Submission, about, describe};
+use super::super::shared::Shared;
+use super::process::{LaneProcess, Lost};
 use crate::{EngineError, InterruptCause};
-use frostline_tensor::OpError;
+use frostline_tensor::{OpError, Stage};
 use std::sync::Arc;
 
-/// How often a job is tried: again once when the process crashed, as the next process may well run it.
+/// How often a submission is tried: again once when the process crashed, as the next process may well run it.
 const ATTEMPTS: usize = 2;
 
 /// The lane's side. It starts a process where there is none.
-pub(in crate::lanes) struct ChildLane {
+pub(crate) struct ChildLane {
     index: usize,
     place: Arc<ChildLanes>,
     process: Option<LaneProcess>,
 }
 
 impl ChildLane {
-    pub(in crate::lanes) fn new(index: usize, place: Arc<ChildLanes>) -> Self {
+    pub(crate) fn new(index: usize, place: Arc<ChildLanes>) -> Self {
         Self {
             index,
             place,
@@ -29,37 +29,37 @@ impl ChildLane {
     }
 
     /// Makes sure that there is a process that can work.
-    pub(in crate::lanes) fn prepare(&mut self, shared: &Shared) -> Result<(), EngineError> {
+    pub(crate) fn prepare(&mut self, shared: &Shared) -> Result<(), EngineError> {
         self.process(shared)?;
         Ok(())
     }
 
-    /// Keeps no memory for the next job: none comes for now.
-    pub(in crate::lanes) fn rest(&mut self) {
+    /// Keeps no memory for the next run: none comes for now.
+    pub(crate) fn rest(&mut self) {
         if let Some(process) = &mut self.process {
             process.rest();
         }
     }
 
-    /// Runs `job`, on another process when it crashes the first.
-    pub(in crate::lanes) fn execute(&mut self, shared: &Shared, job: &Job) -> Outcome {
-        let index = self.index;
+    /// Runs `submission`, on another process when it crashes the first.
+    pub(crate) fn execute(&mut self, shared: &Shared, submission: &Submission) -> Outcome {
+        let (index, run) = (self.index, &submission.run);
         for _ in 0..ATTEMPTS {
-            if let Some(case) = shared.quarantined(job) {
-                return Err(refuse(job, &case));
+            if let Some(case) = shared.quarantined(submission) {
+                return Err(refuse(&run.stage, &case));
             }
             shared.opening(index);
-            let process = self.process(shared).map_err(|error| about(job, &error))?;
-            match process.run(shared.source(), job, &|| shared.opened(index)) {
+            let process = self.process(shared).map_err(|error| about(&run.stage, &error))?;
+            match process.run(shared.source(), run, &|| shared.opened(index)) {
                 Ok(outcome) => return outcome,
-                Err(lost) => self.lose(shared, job, &lost)?,
+                Err(lost) => self.lose(shared, submission, &lost)?,
             }
         }
-        match shared.quarantined(job) {
-            Some(case) => Err(refuse(job, &case)),
+        match shared.quarantined(submission) {
+            Some(case) => Err(refuse(&run.stage, &case)),
             None => Err(OpError::runtime(format!(
                 "{}: the engine's process was lost twice; try again",
-                describe(&job.stage)
+                describe(&run.stage)
             ))),
         }
     }
@@ -77,37 +77,38 @@ impl ChildLane {
         Ok(self.process.insert(process))
     }
 
-    /// Clears away a process that was lost with `job`.
+    /// Clears away a process that was lost with `submission`.
     ///
     /// # Errors
-    /// When the job must not be tried again, as it was to end anyway.
-    fn lose(&mut self, shared: &Shared, job: &Job, lost: &Lost) -> Result<(), OpError> {
+    /// When it must not be tried again, as it was to end anyway.
+    fn lose(&mut self, shared: &Shared, submission: &Submission, lost: &Lost) -> Result<(), OpError> {
         let how = match self.process.take() {
             Some(mut process) => process.bury(lost),
             None => String::new(),
         };
         shared.set_process(self.index, None);
-        let cause = job.interrupt.cause();
+        let run = &submission.run;
+        let cause = run.interrupt.cause();
         // A client that leaves, or a host that ends, says nothing about the model.
         let blameless = matches!(cause, Some(InterruptCause::Cancelled | InterruptCause::Shutdown));
         if !blameless {
-            let stage = describe(&job.stage);
-            tracing::error!(lane = self.index, tenant = %job.tenant, stage, how, "a lane's process was lost");
-            shared.note_crash(job, &how);
+            let stage = describe(&run.stage);
+            tracing::error!(lane = self.index, tenant = %submission.tenant, stage, how, "a lane's process was lost");
+            shared.note_crash(submission, &how);
         }
         match cause {
-            Some(cause) => Err(about(job, &EngineError::Interrupted { cause })),
+            Some(cause) => Err(about(&run.stage, &cause.into())),
             None => Ok(()),
         }
     }
 }
 
-fn refuse(job: &Job, case: &Quarantined) -> OpError {
+fn refuse(stage: &Stage, case: &Quarantined) -> OpError {
     let minutes = case.left.as_secs().div_ceil(60);
     OpError::runtime(format!(
         "{}: this model crashed the engine {} times (the last time: {}) and is not run again for {minutes} minutes; run \
          it with ONNX Runtime on a machine of your own to find the layer or the data at fault",
-        describe(&job.stage),
+        describe(stage),
         case.crashes,
         case.how
     ))

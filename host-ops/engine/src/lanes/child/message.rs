@@ -10,7 +10,7 @@ pub(super) enum Request {
     /// Comes first.
     Start(Start),
     /// Run `stage` on the batch in the window.
-    Run { stage: Stage, batch: Layout },
+    Run { stage: Stage, batch: TensorSpec },
     /// The network that was wanted lies in the window.
     Network { bytes: usize },
     /// There is no such network.
@@ -34,7 +34,7 @@ pub(super) enum Answer {
     /// There is a session for the stage, the run begins.
     Opened,
     /// The run ended well, its output lies in the window.
-    Done { output: Layout },
+    Done { output: TensorSpec },
     /// The run ended with an error.
     Failed { error: OpError },
 }
@@ -51,12 +51,12 @@ pub(super) struct Start {
 
 /// Type and shape of the tensor in the window.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Layout {
+pub(super) struct TensorSpec {
     pub(super) dtype: DType,
     pub(super) shape: Shape,
 }
 
-impl Layout {
+impl TensorSpec {
     pub(super) fn of(tensor: &Tensor) -> Self {
         Self {
             dtype: tensor.dtype(),

@@ -1,14 +1,12 @@
-//! Lanes in child processes. Each lane keeps a process of its own, gives it one job at a time, and starts another when it
+//! Lanes in child processes. Each lane keeps a process of its own, gives it one run at a time, and starts another when it
 //! dies: so a network that crashes ONNX Runtime ends nothing but the run it was in.
 
 mod channel;
 mod lane;
 mod message;
 mod process;
-mod quarantine;
 mod serve;
 mod window;
 
 pub(super) use lane::ChildLane;
-pub(super) use quarantine::{Quarantine, Quarantined};
 pub use serve::serve_lane;

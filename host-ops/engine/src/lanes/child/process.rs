@@ -1,14 +1,13 @@
 //! The process of one lane, as the lane sees it.
 
-use super::super::execute::describe;
-use super::super::shared::Job;
+use super::super::run::{Run, about, describe};
 use super::super::{ChildLanes, LanesConfig, StageSource};
 use super::channel::Channel;
-use super::message::{Answer, Layout, Request, Start};
+use super::message::{Answer, Request, Start, TensorSpec};
 use super::window::Window;
 use crate::interrupt::Target;
 use crate::{EngineError, Interrupt, InterruptCause};
-use frostline_tensor::{OpError, Tensor};
+use frostline_tensor::{OpError, Stage, Tensor};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::OsString;
 use std::io::{Error, ErrorKind, Read};
@@ -59,7 +58,7 @@ struct Bell {
 
 /// Where a run stands.
 #[derive(Default)]
-struct Run {
+struct Progress {
     /// Since the process was told to end it: when it is killed.
     killed_at: Option<Instant>,
     /// The network was asked for.
@@ -117,11 +116,11 @@ impl LaneProcess {
             session_bytes: config.session_bytes_per_lane,
             address_space: place.address_space,
         }))?;
-        let mut run = Run {
+        let mut progress = Progress {
             killed_at: Some(Instant::now() + START_LIMIT),
-            ..Run::default()
+            ..Progress::default()
         };
-        self.answer(&mut run, &Interrupt::new())
+        self.answer(&mut progress, &Interrupt::new())
     }
 
     /// What the system knows it by.
@@ -134,60 +133,60 @@ impl LaneProcess {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Keeps no memory for the next job, here or there. Only between two jobs: this empties the window.
+    /// Keeps no memory for the next run, here or there. Only between two: this empties the window.
     pub(super) fn rest(&mut self) {
-        // What fails shows with the next job.
+        // What fails shows with the next run.
         drop(self.window.clear());
         drop(self.channel.send(&Request::Rest));
     }
 
-    /// Runs `job`: the network comes from `source` when the process has no session, `opened` is told when it has one.
+    /// Does `run`: the network comes from `source` when the process has no session, `opened` is told when it has one.
     ///
     /// # Errors
     /// [`Lost`] when the process did not live to say how the run ended.
     pub(super) fn run(
         &mut self,
         source: &dyn StageSource,
-        job: &Job,
+        run: &Run,
         opened: &dyn Fn(),
     ) -> Result<Result<Tensor, OpError>, Lost> {
         self.bell.silence();
-        let _guarded = match job.interrupt.guard(Target::Bell(Arc::clone(&self.bell.rope))) {
+        let _guarded = match run.interrupt.guard(Target::Bell(Arc::clone(&self.bell.rope))) {
             Ok(guarded) => guarded,
-            Err(error) => return Ok(Err(about(job, &error))),
+            Err(cause) => return Ok(Err(about(&run.stage, &cause.into()))),
         };
-        if let Err(error) = self.hand_over(job) {
+        if let Err(error) = self.hand_over(run) {
             return Ok(Err(error));
         }
-        let mut run = Run::default();
+        let mut progress = Progress::default();
         loop {
-            match self.answer(&mut run, &job.interrupt)? {
-                Answer::Wanted if !run.wanted => {
-                    run.wanted = true;
-                    run.refusal = self.provide(source, job)?;
+            match self.answer(&mut progress, &run.interrupt)? {
+                Answer::Wanted if !progress.wanted => {
+                    progress.wanted = true;
+                    progress.refusal = self.provide(source, &run.stage)?;
                 }
                 Answer::Opened => opened(),
                 Answer::Done { output } => return Ok(Ok(self.window.read_tensor(&output, None)?)),
-                Answer::Failed { error } => return Ok(Err(explain(job, run.refusal.unwrap_or(error)))),
+                Answer::Failed { error } => return Ok(Err(explain(run, progress.refusal.unwrap_or(error)))),
                 _ => return Err(Error::new(ErrorKind::InvalidData, "it answered out of turn").into()),
             }
         }
     }
 
-    /// Gives the process the job. What fails here is not its fault, and it has heard nothing of the job.
-    fn hand_over(&mut self, job: &Job) -> Result<(), OpError> {
+    /// Gives the process the run. What fails here is not its fault, and it has heard nothing of the run.
+    fn hand_over(&mut self, run: &Run) -> Result<(), OpError> {
         let request = Request::Run {
-            stage: job.stage.clone(),
-            batch: Layout::of(&job.batch),
+            stage: run.stage.clone(),
+            batch: TensorSpec::of(&run.batch),
         };
-        let written = self.window.write(job.batch.as_bytes());
+        let written = self.window.write(run.batch.as_bytes());
         let sent = written.and_then(|()| match self.channel.send(&request) {
             // The answer that never comes tells that the process is gone.
             Err(error) if error.kind() != ErrorKind::InvalidInput => Ok(()),
             sent => sent,
         });
         sent.map_err(|error| {
-            let stage = describe(&job.stage);
+            let stage = describe(&run.stage);
             OpError::runtime(format!(
                 "{stage}: cannot hand the batch to the lane's process: {error}"
             ))
@@ -195,11 +194,11 @@ impl LaneProcess {
     }
 
     /// Gives the process the network it wants, or the word that there is none; then returns why.
-    fn provide(&mut self, source: &dyn StageSource, job: &Job) -> Result<Option<OpError>, Lost> {
-        let network = source.stage_model(&job.stage).and_then(|network| {
+    fn provide(&mut self, source: &dyn StageSource, stage: &Stage) -> Result<Option<OpError>, Lost> {
+        let network = source.stage_model(stage).and_then(|network| {
             let written = self.window.write(&network);
             written.map(|()| network.len()).map_err(|error| {
-                let stage = describe(&job.stage);
+                let stage = describe(stage);
                 OpError::runtime(format!(
                     "{stage}: cannot hand the network to the lane's process: {error}"
                 ))
@@ -219,12 +218,12 @@ impl LaneProcess {
 
     /// Waits for the next answer. When `interrupt` rings meanwhile, tells the process to end the run, and gives it up
     /// when it has not after the grace.
-    fn answer(&mut self, run: &mut Run, interrupt: &Interrupt) -> Result<Answer, Lost> {
+    fn answer(&mut self, progress: &mut Progress, interrupt: &Interrupt) -> Result<Answer, Lost> {
         loop {
             if let Some(answer) = self.channel.take()? {
                 return Ok(answer);
             }
-            let left = run
+            let left = progress
                 .killed_at
                 .map(|at| at.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
@@ -233,7 +232,7 @@ impl LaneProcess {
             let (spoken, rung) = self.wait(left)?;
             if rung {
                 self.bell.silence();
-                self.end(run, interrupt)?;
+                self.end(progress, interrupt)?;
             }
             if spoken {
                 self.channel.fill()?;
@@ -241,13 +240,13 @@ impl LaneProcess {
         }
     }
 
-    fn end(&mut self, run: &mut Run, interrupt: &Interrupt) -> Result<(), Lost> {
+    fn end(&mut self, progress: &mut Progress, interrupt: &Interrupt) -> Result<(), Lost> {
         let grace = match interrupt.cause() {
             // Nobody needs the sessions of a host that is shutting down.
             Some(InterruptCause::Shutdown) => Duration::ZERO,
             _ => self.grace,
         };
-        run.killed_at = Some(Instant::now() + grace);
+        progress.killed_at = Some(Instant::now() + grace);
         Ok(self.channel.send(&Request::End)?)
     }
 
@@ -303,15 +302,10 @@ impl Bell {
     }
 }
 
-/// An error that came while `job` was interrupted comes from that.
-fn explain(job: &Job, error: OpError) -> OpError {
-    match job.interrupt.cause() {
-        Some(cause) => about(job, &EngineError::Interrupted { cause }),
+/// An error that came while `run` was interrupted comes from that.
+fn explain(run: &Run, error: OpError) -> OpError {
+    match run.interrupt.cause() {
+        Some(cause) => about(&run.stage, &cause.into()),
         None => error,
     }
-}
-
-/// `error` as one of `job`.
-pub(super) fn about(job: &Job, error: &EngineError) -> OpError {
-    OpError::new(error.code(), format!("{}: {error}", describe(&job.stage)))
 }

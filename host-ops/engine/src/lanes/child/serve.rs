@@ -1,25 +1,25 @@
 //! What runs in the process of a lane.
 
 use super::super::LanesConfig;
-use super::super::execute::{Sessions, describe};
-use super::super::shared::Job;
+use super::super::execute::Sessions;
+use super::super::run::{Run, describe};
 use super::super::threads::text_of;
 use super::channel::{Channel, MESSAGE_BYTES};
-use super::message::{Answer, Layout, Request, Start};
+use super::message::{Answer, Request, Start, TensorSpec};
 use super::window::{KEPT_BYTES, TENSOR_BYTES, Window};
 use crate::values::View;
 use crate::{EngineError, Interrupt, InterruptCause, StageSource, library};
 use bytes::Bytes;
 use frostline_tensor::{OpError, Stage, Tensor};
+use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tracing::Span;
 
 /// Characters of an error's text that are passed on: none takes more than six bytes.
 const TEXT_CHARACTERS: usize = MESSAGE_BYTES / 8;
@@ -32,7 +32,7 @@ const TEXT_CHARACTERS: usize = MESSAGE_BYTES / 8;
 /// with the thread that started it.
 ///
 /// # Errors
-/// [`EngineError::Lane`] when standard input is no lane's channel. What goes wrong with a job is told to the other end.
+/// [`EngineError::Lane`] when standard input is no lane's channel. What goes wrong with a run is told to the other end.
 pub fn serve_lane() -> std::result::Result<(), EngineError> {
     let served = take_over().and_then(|(channel, window)| serve(channel, window));
     match served {
@@ -79,12 +79,12 @@ fn serve(mut requests: Channel, window: Window) -> Result<()> {
             Request::Run { stage, batch } => {
                 current = Interrupt::new();
                 let interrupt = current.clone();
-                let run = Run {
+                let asked = Asked {
                     stage,
                     batch,
                     interrupt,
                 };
-                runs.send(Work::Run(run)).map_err(|_| out_of_turn())?;
+                runs.send(Work::Run(asked)).map_err(|_| out_of_turn())?;
             }
             Request::Rest => runs.send(Work::Rest).map_err(|_| out_of_turn())?,
             Request::Network { bytes } => networks.send(Some(bytes)).map_err(|_| out_of_turn())?,
@@ -108,15 +108,15 @@ fn prepare(start: &Start) -> std::result::Result<(), String> {
 }
 
 /// A run as it was asked for; its batch lies in the window.
-struct Run {
+struct Asked {
     stage: Stage,
-    batch: Layout,
+    batch: TensorSpec,
     interrupt: Interrupt,
 }
 
 /// What the thread of the sessions is asked for.
 enum Work {
-    Run(Run),
+    Run(Asked),
     /// Keep no memory for the next run.
     Rest,
 }
@@ -137,11 +137,11 @@ fn spawn_worker(
     let body = move || {
         let mut worker = Worker::new(start, source);
         while let Ok(work) = incoming.recv() {
-            let Work::Run(run) = work else {
+            let Work::Run(asked) = work else {
                 worker.spare = None;
                 continue;
             };
-            if let Err(error) = answers.send(&worker.work(run)) {
+            if let Err(error) = answers.send(&worker.work(asked)) {
                 tracing::debug!(%error, "the lane went away during a run");
             }
         }
@@ -178,8 +178,8 @@ impl Worker {
         }
     }
 
-    fn work(&mut self, run: Run) -> Answer {
-        let done = catch_unwind(AssertUnwindSafe(|| self.execute(run))).unwrap_or_else(|panic| {
+    fn work(&mut self, asked: Asked) -> Answer {
+        let done = catch_unwind(AssertUnwindSafe(|| self.execute(asked))).unwrap_or_else(|panic| {
             self.sessions = sessions(&self.start);
             let reason = text_of(&*panic);
             Err(OpError::runtime(format!(
@@ -197,40 +197,38 @@ impl Worker {
         }
     }
 
-    /// Runs one job and leaves its output in the window.
-    fn execute(&mut self, run: Run) -> std::result::Result<Layout, OpError> {
+    /// Does what was asked and leaves the output in the window.
+    fn execute(&mut self, asked: Asked) -> std::result::Result<TensorSpec, OpError> {
         let Self { source, sessions, .. } = self;
-        let batch = source.window.read_tensor(&run.batch, self.spare.take());
-        let job = Job {
-            tenant: Arc::from(""),
-            batch: batch.map_err(|error| failed(&run.stage, "take the batch", &error))?,
-            stage: run.stage,
-            interrupt: run.interrupt,
-            span: Span::none(),
+        let batch = source.window.read_tensor(&asked.batch, self.spare.take());
+        let run = Run {
+            batch: batch.map_err(|error| failed(&asked.stage, "take the batch", &error))?,
+            stage: asked.stage,
+            interrupt: asked.interrupt,
         };
         // When it cannot be said, the lane is gone and the run has no reader.
         let opened = || drop(source.answers.send(&Answer::Opened));
-        let output = sessions.execute(source, &job, opened, |output| {
-            hand_on(&source.window, &job, &output)
+        let output = sessions.execute(source, &run, opened, |output| {
+            hand_on(&source.window, &run.stage, &output)
         });
-        self.spare = Some(job.batch).filter(|batch| batch.byte_len() <= KEPT_BYTES);
+        self.spare = Some(run.batch).filter(|batch| batch.byte_len() <= KEPT_BYTES);
         output
     }
 }
 
-/// Leaves what `job` made in the window, straight from where the engine made it.
-fn hand_on(window: &Window, job: &Job, output: &View<'_>) -> std::result::Result<Layout, OpError> {
+/// Leaves what was made in the window, straight from where the engine made it.
+fn hand_on(window: &Window, stage: &Stage, output: &View<'_>) -> std::result::Result<TensorSpec, OpError> {
     if output.bytes.len() > TENSOR_BYTES {
         return Err(OpError::too_large(format!(
             "{}: made {}, {} bytes are beyond the {TENSOR_BYTES} that a lane hands on; send a smaller batch",
-            describe(&job.stage),
+            describe(stage),
             output.describe(),
             output.bytes.len()
         )));
     }
     let written = window.write(output.bytes);
-    written.map_err(|error| failed(&job.stage, "hand on its output", &error))?;
-    Ok(Layout {
+    written.map_err(|error| failed(stage, "hand on its output", &error))?;
+    Ok(TensorSpec {
         dtype: output.dtype,
         shape: output.shape.clone(),
     })
@@ -249,7 +247,7 @@ struct Answers(Arc<Mutex<Channel>>);
 
 impl Answers {
     fn send(&self, answer: &Answer) -> Result<()> {
-        lock(&self.0).send(answer)
+        self.0.lock().send(answer)
     }
 }
 
@@ -264,15 +262,11 @@ impl StageSource for Remote {
     fn stage_model(&self, stage: &Stage) -> std::result::Result<Bytes, OpError> {
         let asked = self.answers.send(&Answer::Wanted);
         asked.map_err(|error| failed(stage, "ask for the network", &error))?;
-        let given = lock(&self.given).recv().ok().flatten();
+        let given = self.given.lock().recv().ok().flatten();
         let bytes = given.ok_or_else(|| OpError::not_found(format!("{}: no network", describe(stage))))?;
         let network = self.window.read(bytes);
         network
             .map(Bytes::from)
             .map_err(|error| failed(stage, "take the network", &error))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-use super::message::Layout;
+use super::message::TensorSpec;
 use frostline_tensor::Tensor;
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 /// batch of 256) takes 3.3 GB; a process that announces more must not make the host reserve it.
 pub(super) const TENSOR_BYTES: usize = 4 << 30;
 
-/// What the window keeps for the next tensor while one job follows another, and as much for the batch in the process: memory
+/// What the window keeps for the next tensor while one run follows another, and as much for the batch in the process: memory
 /// that is touched for the first time costs several times what the copy does. 64 samples' pixels (39 MB) stay, and 64 of
 /// ResNet50's widest activations (206 MB); beyond that memory is given back as soon as the tensor was read.
 pub(super) const KEPT_BYTES: usize = 256 << 20;
@@ -49,10 +49,10 @@ impl Window {
     }
 
     /// The tensor that lies in it, in the memory of `spare` if there is one.
-    pub(super) fn read_tensor(&self, layout: &Layout, spare: Option<Tensor>) -> Result<Tensor> {
-        let size = layout.shape.bytes(layout.dtype.size());
+    pub(super) fn read_tensor(&self, spec: &TensorSpec, spare: Option<Tensor>) -> Result<Tensor> {
+        let size = spec.shape.bytes(spec.dtype.size());
         self.check(size.unwrap_or(usize::MAX))?;
-        let (dtype, shape) = (layout.dtype, layout.shape.clone());
+        let (dtype, shape) = (spec.dtype, spec.shape.clone());
         let tensor = match spare {
             Some(spare) => Tensor::in_memory_of(spare, dtype, shape),
             None => Tensor::zeros(dtype, shape),
@@ -102,8 +102,8 @@ mod tests {
     use super::*;
     use frostline_tensor::{DType, Data, Shape};
 
-    fn layout(dims: &[usize]) -> Layout {
-        Layout {
+    fn spec(dims: &[usize]) -> TensorSpec {
+        TensorSpec {
             dtype: DType::F32,
             shape: Shape::new(dims),
         }
@@ -116,7 +116,7 @@ mod tests {
         for rows in [5, 2, 0] {
             let tensor = Tensor::f32([rows, 3], vec![1.5; rows * 3]).unwrap();
             window.write(tensor.as_bytes()).unwrap();
-            assert_eq!(other.read_tensor(&layout(&[rows, 3]), None).unwrap(), tensor);
+            assert_eq!(other.read_tensor(&spec(&[rows, 3]), None).unwrap(), tensor);
         }
     }
 
@@ -124,11 +124,11 @@ mod tests {
     fn what_a_process_announces_is_not_believed() {
         let window = Window::new().unwrap();
         window.write(&[0; 24]).unwrap();
-        assert!(window.read_tensor(&layout(&[7]), None).is_err());
-        assert!(window.read_tensor(&layout(&[usize::MAX, 2]), None).is_err());
+        assert!(window.read_tensor(&spec(&[7]), None).is_err());
+        assert!(window.read_tensor(&spec(&[usize::MAX, 2]), None).is_err());
         // A hole: as long as it says, with no memory behind it.
         window.0.set_len(1 << 40).unwrap();
-        assert!(window.read_tensor(&layout(&[1 << 31]), None).is_err());
+        assert!(window.read_tensor(&spec(&[1 << 31]), None).is_err());
         assert!(window.read(24).is_ok());
     }
 
@@ -140,12 +140,12 @@ mod tests {
         for rows in [4, 2, 3] {
             let tensor = Tensor::f32([rows, 3], vec![rows as f32; rows * 3]).unwrap();
             window.write(tensor.as_bytes()).unwrap();
-            spare = window.read_tensor(&layout(&[rows, 3]), Some(spare)).unwrap();
+            spare = window.read_tensor(&spec(&[rows, 3]), Some(spare)).unwrap();
             assert_eq!((&spare, spare.as_bytes().as_ptr()), (&tensor, memory));
         }
         let bytes = Tensor::new([2], Data::U8(vec![1, 2])).unwrap();
         window.write(bytes.as_bytes()).unwrap();
-        let read = window.read_tensor(&Layout::of(&bytes), Some(spare)).unwrap();
+        let read = window.read_tensor(&TensorSpec::of(&bytes), Some(spare)).unwrap();
         assert_eq!(read, bytes);
     }
 

@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 /// Crashes after which a model is not run any more. The first may be chance (the system was out of memory, somebody
 /// ended the process); a third would cost the neighbours on the lane a third restart and tell nothing new.
-pub(in crate::lanes) const CRASHES: u32 = 2;
+pub(super) const CRASHES: u32 = 2;
 
 /// Models under suspicion, at most. A stranger who has more of them crash only gets the oldest forgotten.
 const CASES: usize = 1024;
@@ -11,7 +11,7 @@ const CASES: usize = 1024;
 /// Which models crashed the engine, for whom, and how often. A model that two tenants share is judged for each alone, as
 /// it may be the data of one that makes it crash.
 #[derive(Debug)]
-pub(in crate::lanes) struct Quarantine {
+pub(super) struct Quarantine {
     time: Duration,
     /// The latest at the end.
     cases: VecDeque<Case>,
@@ -28,17 +28,17 @@ struct Case {
 
 /// A model that is not run any more, for now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::lanes) struct Quarantined {
-    pub(in crate::lanes) crashes: u32,
+pub(super) struct Quarantined {
+    pub(super) crashes: u32,
     /// How the process ended the last time.
-    pub(in crate::lanes) how: String,
+    pub(super) how: String,
     /// How long it will not be run.
-    pub(in crate::lanes) left: Duration,
+    pub(super) left: Duration,
 }
 
 impl Quarantine {
     /// Crashes are held against a model for `time` after the latest.
-    pub(in crate::lanes) fn new(time: Duration) -> Self {
+    pub(super) fn new(time: Duration) -> Self {
         Self {
             time,
             cases: VecDeque::new(),
@@ -46,7 +46,7 @@ impl Quarantine {
     }
 
     /// Notes that the process crashed while it ran `model` for `tenant`, and `how` it ended.
-    pub(in crate::lanes) fn note(&mut self, now: Instant, tenant: &str, model: &str, how: &str) {
+    pub(super) fn note(&mut self, now: Instant, tenant: &str, model: &str, how: &str) {
         self.forget(now);
         let same = |case: &Case| case.tenant == tenant && case.model == model;
         let before = self.cases.iter().position(same);
@@ -64,7 +64,7 @@ impl Quarantine {
     }
 
     /// Whether `model` must not be run for `tenant`.
-    pub(in crate::lanes) fn check(&mut self, now: Instant, tenant: &str, model: &str) -> Option<Quarantined> {
+    pub(super) fn check(&mut self, now: Instant, tenant: &str, model: &str) -> Option<Quarantined> {
         self.forget(now);
         let case = self
             .cases
