@@ -25,8 +25,7 @@ pub fn codec(rows: &Tensor, encoding: Encoding) -> Result<Encoded, ProfileError>
         return Err(ProfileError::Nothing { what: "sample" });
     }
     let positions: Vec<u32> = (0..).take(count).collect();
-    let largest = format.largest_row_bytes()?.unwrap_or(0).saturating_add(1 << 10);
-    let limit = usize::try_from(largest.saturating_mul(count as u64)).unwrap_or(usize::MAX);
+    let limit = usize::try_from(format.message_bytes(count as u64, 0)).unwrap_or(usize::MAX);
     let mut decoded = Decoded::of(&format)?;
 
     let started = Instant::now();
@@ -41,11 +40,7 @@ pub fn codec(rows: &Tensor, encoding: Encoding) -> Result<Encoded, ProfileError>
         bytes = pieces.iter().map(Bytes::len).sum::<usize>();
 
         let before = Instant::now();
-        let reader = ActivationReader::new(
-            format.clone(),
-            positions.iter().copied(),
-            limit.saturating_add(1 << 16),
-        );
+        let reader = ActivationReader::new(format.clone(), positions.iter().copied(), limit);
         read(reader.compressed(encoding.compression), pieces, &mut decoded)?;
         decode = decode.min(before.elapsed().as_secs_f64());
         if started.elapsed() > LONGEST {

@@ -90,6 +90,7 @@ impl Service {
             lanes: lanes.lanes,
             threads_per_lane: lanes.threads_per_lane,
             decode_threads: self.decoders.threads(),
+            rows: self.config.grant,
         }
     }
 

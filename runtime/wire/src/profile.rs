@@ -34,7 +34,9 @@ pub struct Profile {
     pub platform: Platform,
     /// Fetching an object from its store, one after the other.
     pub read_seconds_per_sample: f64,
-    /// What reading an object takes from the computing beside it, with eight read at once: seconds of the whole machine.
+    /// Objects that one call reads at a time.
+    pub reads_at_once: usize,
+    /// What reading an object takes from the computing beside it, with so many read at a time: seconds of the whole machine.
     #[serde(default)]
     pub read_busy_seconds_per_sample: f64,
     /// Decoding and preprocessing one object on one thread.
@@ -67,6 +69,8 @@ pub struct Platform {
     pub threads_per_lane: usize,
     /// Threads that decode.
     pub decode_threads: usize,
+    /// The most rows of one run; larger batches are divided.
+    pub rows: usize,
 }
 
 /// One cut, measured.

@@ -17,6 +17,12 @@ pub(crate) const ERROR: &str = "error";
 /// A slice of a row's first axis gets a scale of its own from this size on; for smaller ones the scales would weigh too much.
 const SLICE: usize = 64;
 
+/// The most bytes an error's code and text take, with Arrow's bookkeeping for its row.
+const ROW_OVERHEAD: u64 = 2 << 10;
+
+/// The most bytes of an Arrow message's own fields.
+const MESSAGE_OVERHEAD: u64 = 64 << 10;
+
 /// The canonical extension's name and, as JSON, its metadata. Written here because arrow-schema 60 spells
 /// `permutation` differently from the specification and cannot read back its own text.
 /// <https://arrow.apache.org/docs/format/CanonicalExtensions.html#fixed-shape-tensor>
@@ -124,6 +130,15 @@ impl RowFormat {
             0
         };
         Ok(self.row_bytes()?.map(|bytes| bytes.saturating_add(exact)))
+    }
+
+    /// The most bytes an answer of `rows` rows takes as one message before compression; `objects` are those of the samples' objects
+    /// together, which [`RowFormat::Object`] sends. A format Arrow cannot hold has no such bound: `u64::MAX`.
+    pub fn message_bytes(&self, rows: u64, objects: u64) -> u64 {
+        let row = self.largest_row_bytes().unwrap_or(Some(u64::MAX));
+        let values = row.map_or(objects, |row| row.saturating_mul(rows));
+        let overhead = ROW_OVERHEAD.saturating_mul(rows);
+        values.saturating_add(overhead).saturating_add(MESSAGE_OVERHEAD)
     }
 
     /// Whether rows the encoding cannot hold travel as `f32`.

@@ -55,11 +55,6 @@ impl Weight {
     }
 }
 
-/// An error's code and text, with Arrow's bookkeeping for its row.
-const ROW_OVERHEAD: u64 = 2 << 10;
-/// An Arrow message's own fields.
-const MESSAGE_OVERHEAD: u64 = 64 << 10;
-
 impl Source {
     /// The type rows arrive in.
     pub fn format(&self) -> RowFormat {
@@ -97,10 +92,7 @@ impl Source {
 
     /// The most bytes the answer for these samples takes as one message, as received or decompressed.
     pub fn answer_bytes(&self, weight: Weight) -> u64 {
-        let row = self.format().largest_row_bytes().unwrap_or(Some(u64::MAX));
-        let rows = row.map_or(weight.objects, |row| row.saturating_mul(weight.samples));
-        let overhead = ROW_OVERHEAD.saturating_mul(weight.samples);
-        rows.saturating_add(overhead).saturating_add(MESSAGE_OVERHEAD)
+        self.format().message_bytes(weight.samples, weight.objects)
     }
 
     /// Bytes a batch of these samples takes from its first request until it is trained: the messages being read, the rows, and

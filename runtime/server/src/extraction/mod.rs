@@ -8,3 +8,4 @@ mod work;
 
 pub(crate) use check::check_samples;
 pub(crate) use drive::{Extraction, Piece};
+pub(crate) use work::READS_AT_ONCE;

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Objects of one grant being read at a time: a store answers in some 30 ms, and more only hold memory.
-const READS: usize = 8;
+pub(crate) const READS_AT_ONCE: usize = 8;
 
 /// How samples become rows; the same for all calls of an extraction.
 #[derive(Clone)]
@@ -132,7 +132,7 @@ async fn objects(store: &Arc<Store>, limit: u64, positions: &[u32], samples: Vec
             async move { (position, read(&store, &sample, limit).await) }
         });
     let (mut rows, mut failed) = (Vec::new(), Vec::new());
-    let mut reads = stream::iter(reads).buffer_unordered(READS);
+    let mut reads = stream::iter(reads).buffer_unordered(READS_AT_ONCE);
     while let Some((position, outcome)) = reads.next().await {
         match outcome {
             Ok(bytes) => rows.push((position, bytes)),

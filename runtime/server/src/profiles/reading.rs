@@ -1,6 +1,7 @@
 //! What reading objects takes from the computing beside it: nothing where a store answers from afar and cores are many, up to a store's
 //! whole work where it runs on the host's own cores.
 
+use crate::extraction::READS_AT_ONCE;
 use crate::refusal::Refusal;
 use frostline_objects::Store;
 use frostline_tensor::{GraphExecutor, OpError, Stage, Tensor};
@@ -10,9 +11,6 @@ use futures::{StreamExt, stream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
-
-/// Objects read at a time, as extractions do.
-const READS_AT_ONCE: usize = 8;
 
 /// Seconds one measurement computes for, that the reads beside it are many.
 const SPAN: f64 = 0.2;

@@ -5,7 +5,7 @@ use super::samples::samples;
 use crate::blocking::blocking;
 use crate::caller::Caller;
 use crate::config::Limits;
-use crate::extraction::check_samples;
+use crate::extraction::{READS_AT_ONCE, check_samples};
 use crate::refusal::Refusal;
 use crate::service::Service;
 use frostline_graph::Model;
@@ -159,6 +159,7 @@ impl Task {
         Ok(Profile {
             platform: caller.platform(),
             read_seconds_per_sample: samples.read_seconds,
+            reads_at_once: READS_AT_ONCE,
             read_busy_seconds_per_sample: beside
                 .cost(&self.store, &self.request.samples, object_bytes)
                 .await?,

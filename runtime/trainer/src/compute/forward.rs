@@ -4,7 +4,7 @@ use frostline_graph::{Model, ONE_FILE, Parts};
 use frostline_tensor::{Data, Tensor};
 
 /// The most rows of one run: 16 keep two cores busy, and at the widest cuts of the known networks take 50 MB.
-const MOST_ROWS: usize = 16;
+pub(crate) const MOST_ROWS: usize = 16;
 
 /// A part of a network, run forward on batches of any size.
 pub(crate) struct Forward {

@@ -5,12 +5,6 @@ use frostline_client::{ClientError, HostClient};
 use frostline_images::is_image_name;
 use frostline_wire::{Encoding, ExtractionRequest, ObjectInfo, RequestedSample, RowFormat, RowValue, Split};
 
-/// An error's text, with Arrow's bookkeeping for a row.
-const ROW_OVERHEAD: u64 = 2 << 10;
-
-/// An Arrow message's own fields.
-const MESSAGE_OVERHEAD: u64 = 64 << 10;
-
 /// `count` of the images among `objects`, or of all objects where none has an image's name, evenly spread over the listing so that
 /// all classes have their share.
 pub(crate) fn spread(objects: &[ObjectInfo], count: usize) -> Vec<ObjectInfo> {
@@ -44,10 +38,10 @@ pub(crate) async fn read_objects(
     root: &str,
     objects: &[ObjectInfo],
 ) -> Result<Vec<Bytes>, ClientError> {
-    let sizes = objects
+    let bytes = objects
         .iter()
-        .map(|object| object.size.saturating_add(ROW_OVERHEAD));
-    let limit = sizes.fold(MESSAGE_OVERHEAD, u64::saturating_add);
+        .fold(0, |sum: u64, object| sum.saturating_add(object.size));
+    let limit = RowFormat::Object.message_bytes(objects.len() as u64, bytes);
     let request = ExtractionRequest {
         root: root.to_owned(),
         split: Split::None,

@@ -2,7 +2,7 @@
 
 use super::ProfileCache;
 use crate::TrainerError;
-use crate::compute::{Suffix, SuffixParts};
+use crate::compute::{MOST_ROWS, Suffix, SuffixParts};
 use crate::setup::blocking;
 use bytes::Bytes;
 use frostline_engine::{
@@ -49,6 +49,7 @@ impl TrainerProfile {
         Profile {
             platform: self.platform.clone(),
             read_seconds_per_sample: 0.0,
+            reads_at_once: 1,
             read_busy_seconds_per_sample: 0.0,
             decode_seconds_per_sample: self.decode_seconds_per_sample,
             input: self.input.clone(),
@@ -142,6 +143,7 @@ fn platform(options: &SessionOptions) -> Result<Platform, TrainerError> {
         lanes: 1,
         threads_per_lane: options.threads.max(1),
         decode_threads: options.threads.max(1),
+        rows: MOST_ROWS,
     })
 }
 
@@ -263,7 +265,11 @@ async fn cuts(task: &TrainerTask, pixels: Tensor) -> Result<Vec<CutProfile>, Tra
         source,
     })?;
     let executor: Arc<dyn GraphExecutor> = Arc::new(lanes);
-    let measured = measure(&subject, &pixels, &executor, &Rules::default()).await?;
+    let rules = Rules {
+        batch: MOST_ROWS,
+        ..Rules::default()
+    };
+    let measured = measure(&subject, &pixels, &executor, &rules).await?;
     Ok(measured.cuts)
 }
 

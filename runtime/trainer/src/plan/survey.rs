@@ -2,13 +2,9 @@
 
 use super::{Candidate, Stages, UsableSplit, Workload};
 use crate::measure::TrainerProfile;
-use frostline_wire::{CutProfile, Encoded, Encoding, Profile, Split};
+use frostline_wire::{CutProfile, Encoded, Encoding, Platform, Profile, Split};
 use std::collections::BTreeMap;
 
-/// Objects a host reads from its store at a time for one call.
-const READS_AT_ONCE: f64 = 8.0;
-/// Rows of the larger batch that profiles are measured with, and the most of one run: a host's usual grant, and a part of a middle.
-const ROWS: usize = 16;
 /// How much shorter a job must be for an encoding that rounds to be worth it.
 const WORTH_ROUNDING: f64 = 0.97;
 
@@ -99,7 +95,7 @@ impl Survey {
             decoding,
             middle,
         } = self.sample(split, encoding, workload.batch)?;
-        let reading = self.host.read_seconds_per_sample / READS_AT_ONCE;
+        let reading = self.host.read_seconds_per_sample / self.host.reads_at_once.max(1) as f64;
         let host = host + self.host.read_busy_seconds_per_sample;
         let share = batch / self.hosts.max(1) as f64;
         let host = host.max(reading) * share * self.slowdown.host * (1 + self.neighbours) as f64;
@@ -166,7 +162,7 @@ impl Survey {
     /// Decoding one sample, computing it up to `cut` and encoding it: one after the other where all use the same cores.
     fn prefix_on_host(&self, cut: &CutProfile, wire: Encoded, batch: usize) -> f64 {
         let pixels = self.decode_on_host() + self.encode_on_host(wire);
-        let compute = busy(cut, batch);
+        let compute = busy(cut, &self.host.platform, batch);
         if self.host.platform.device == "cpu" {
             pixels + compute
         } else {
@@ -176,9 +172,9 @@ impl Survey {
 
     /// The layers from `split` (the network's input without one) to the freeze cut, for one sample of `batch` on the trainer.
     fn middle(&self, split: Option<&str>, batch: usize) -> Option<f64> {
-        let freeze = busy(self.trainer.cuts.last()?, batch);
+        let freeze = busy(self.trainer.cuts.last()?, &self.trainer.platform, batch);
         let before = match split {
-            Some(name) => busy(cut(&self.trainer.cuts, name)?, batch),
+            Some(name) => busy(cut(&self.trainer.cuts, name)?, &self.trainer.platform, batch),
             None => 0.0,
         };
         Some((freeze - before).max(0.0))
@@ -198,13 +194,13 @@ fn cut<'a>(cuts: &'a [CutProfile], name: &str) -> Option<&'a CutProfile> {
     cuts.iter().find(|cut| cut.name == name)
 }
 
-/// Seconds for one sample of `batch` up to `cut` with everything busy. Runs take a batch in equal parts of at most [`ROWS`], and what a
-/// run takes whatever its rows, such as reading a large layer's weights, weighs more in small ones.
-fn busy(cut: &CutProfile, batch: usize) -> f64 {
-    let batch = batch.max(1);
-    let rows = batch as f64 / batch.div_ceil(ROWS) as f64;
+/// Seconds for one sample of `batch` up to `cut` with everything busy. Runs take a batch in equal parts, and what a run takes whatever
+/// its rows, such as reading a large layer's weights, weighs more in small ones than in those that were measured.
+fn busy(cut: &CutProfile, platform: &Platform, batch: usize) -> f64 {
+    let (batch, most) = (batch.max(1), platform.rows.max(1));
+    let rows = batch as f64 / batch.div_ceil(most) as f64;
     let alone = |rows: f64| cut.compute.fixed / rows + cut.compute.per_sample;
-    let measured = alone(ROWS as f64);
+    let measured = alone(most as f64);
     if measured > 0.0 {
         cut.busy_seconds_per_sample * alone(rows) / measured
     } else {

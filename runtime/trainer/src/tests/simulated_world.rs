@@ -30,6 +30,7 @@ fn platform() -> Platform {
         lanes: 1,
         threads_per_lane: 1,
         decode_threads: 1,
+        rows: 16,
     }
 }
 
@@ -64,6 +65,7 @@ pub(super) fn survey() -> Survey {
         host: Profile {
             platform: platform(),
             read_seconds_per_sample: 0.0,
+            reads_at_once: 8,
             read_busy_seconds_per_sample: 0.0,
             decode_seconds_per_sample: 0.005,
             input: wire(150e3),

@@ -320,8 +320,8 @@ impl Rig {
                 })
                 .collect(),
         };
-        // Twice what the rows take, and something for what surrounds them.
-        let limit = 2 * self.samples.len() * (self.row_bytes + 4096);
+        let limit = self.format.message_bytes(self.samples.len() as u64, 0);
+        let limit = usize::try_from(limit)?;
         let mut answer = served
             .client
             .extract(&request, self.format.clone(), limit)
