@@ -1,36 +1,30 @@
 //! Who asks, and what of this host is there for them: all that tenants' requests see.
 
 use crate::Root;
+use crate::config::HostConfig;
+use crate::library::Library;
+use crate::machine::Machine;
+use crate::metrics::Metrics;
 use crate::refusal::Refusal;
-use crate::scheduling::{Permit, Standing};
-use crate::service::{ASKING, DescriptionKey, PreparedKey, Service};
+use crate::scheduling::{Permit, Scheduling};
+use crate::service::Service;
 use crate::state::{Facts, Found, ModelFacts, Owned, SHARED, Stored};
 use crate::tenants::{Pass, Tenant};
 use frostline_objects::Store;
 use frostline_sandbox::{Allowance, CutView, Guest, ModelView};
 use frostline_wire::{Description, Pin, QuotaKey};
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How often it is looked whether what runs may go on: who ends it waits a second.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often what runs is held against what is known of its tenant: who ends it waits a second.
+const CHECK: Duration = Duration::from_secs(1);
 
 /// A tenant at this host.
 #[derive(Clone)]
 pub(crate) struct Caller {
     service: Arc<Service>,
     pass: Pass,
-}
-
-/// Everything that is not one tenant's.
-impl Deref for Caller {
-    type Target = Arc<Service>;
-
-    fn deref(&self) -> &Arc<Service> {
-        &self.service
-    }
 }
 
 impl Caller {
@@ -42,12 +36,36 @@ impl Caller {
         &self.pass.tenant
     }
 
+    pub(crate) fn service(&self) -> &Arc<Service> {
+        &self.service
+    }
+
+    pub(crate) fn config(&self) -> &HostConfig {
+        &self.service.config
+    }
+
+    pub(crate) fn library(&self) -> &Library {
+        &self.service.library
+    }
+
+    pub(crate) fn machine(&self) -> &Machine {
+        &self.service.machine
+    }
+
+    pub(crate) fn scheduling(&self) -> &Scheduling {
+        &self.service.scheduling
+    }
+
+    pub(crate) fn metrics(&self) -> &Arc<Metrics> {
+        &self.service.operations.metrics
+    }
+
     /// Ends when what runs for the tenant, by this guest if there is one, may not go on: the token was revoked or expired, the tenant
     /// disabled or removed, or the guest disabled.
     pub(crate) async fn dismissed(&self, guest: Option<&str>) -> Refusal {
         loop {
-            tokio::time::sleep(LOOK).await;
-            let stays = self.tenants.stays(&self.pass, frostline_profile::now());
+            tokio::time::sleep(CHECK).await;
+            let stays = self.service.tenants.stays(&self.pass, frostline_profile::now());
             let runs = || guest.map_or(Ok(()), |guest| self.may_run(guest));
             if let Err(refusal) = stays.map_err(Refusal::from).and_then(|()| runs()) {
                 tracing::info!(%refusal, "what ran was ended");
@@ -68,31 +86,30 @@ impl Caller {
         let seconds = wall.as_secs();
         tokio::select! {
             outcome = timeout(wall, work) => outcome.map_err(|_| Refusal::Deadline { seconds })?,
-            () = self.service.end.cancelled() => Err(Refusal::Stopping),
+            () = self.scheduling().end.cancelled() => Err(Refusal::Stopping),
         }
     }
 
     /// Writes down what the tenant did.
     pub(crate) fn note(&self, what: &str, detail: impl Into<String>) {
         let name = &self.tenant().name;
-        self.service
-            .audit
-            .note(&format!("tenant {name}"), what, name, detail);
+        let audit = &self.service.operations.audit;
+        audit.note(&format!("tenant {name}"), what, name, detail);
     }
 
     /// Its guests.
     pub(crate) fn guests(&self) -> Owned<'_, ()> {
-        self.service.state.guests.of(&self.tenant().name)
+        self.library().guests.of(&self.tenant().name)
     }
 
     /// Its models.
     pub(crate) fn models(&self) -> Owned<'_, ModelFacts> {
-        self.service.state.models.of(&self.tenant().name)
+        self.library().models.of(&self.tenant().name)
     }
 
     /// The models that all tenants may use.
     pub(crate) fn shared_models(&self) -> Owned<'_, ModelFacts> {
-        self.service.state.models.of(SHARED)
+        self.library().models.of(SHARED)
     }
 
     /// What it means by a model's name, and whether that is a shared one. Its own models come first.
@@ -159,32 +176,24 @@ impl Caller {
                 "this host grants no data at {root:?}; whoever runs it grants data roots, by 'data' in its configuration or by frostline admin"
             )));
         }
-        self.service
-            .stores
-            .get_or_insert_with(&parsed, || Ok(Arc::new(Store::open(parsed.as_str())?)))
+        self.library().store(&parsed)
     }
 
     /// What one request of the tenant's may use of the sandbox. What it did use is counted as the tenant's once it is over.
     pub(crate) fn allowance(&self) -> Arc<Allowance> {
-        let (metrics, tenant) = (Arc::clone(&self.service.metrics), self.tenant().name.clone());
+        let (metrics, tenant) = (Arc::clone(self.metrics()), self.tenant().name.clone());
         Allowance::reporting(self.tenant().allowed.limits(), move |usage| {
             metrics.used(&tenant, &usage);
         })
     }
 
-    /// A place to ask guests something outside of an extraction, in the tenant's turn. Half of them is all that one may have.
+    /// Waits for the tenant's turn to ask guests something outside of an extraction.
     ///
     /// # Errors
     /// [`Refusal::Busy`] and [`Refusal::Stopping`].
     pub(crate) async fn asking(&self) -> Result<Permit, Refusal> {
-        if self.service.admission.stopped() {
-            return Err(Refusal::Stopping);
-        }
-        let allowed = Standing {
-            running: ASKING / 2,
-            queued: self.tenant().allowed.places().queued,
-        };
-        self.service.asking.enter(&self.tenant().name, allowed).await
+        let Tenant { name, allowed, .. } = self.tenant();
+        self.scheduling().ask(name, allowed.places()).await
     }
 
     /// The version of a pin, if there is such a guest and it may run.
@@ -198,20 +207,12 @@ impl Caller {
         Ok(stored)
     }
 
-    /// The guest of a pin, ready to run; for whoever has a place.
+    /// The guest of a pin, ready to run; for whoever has a permit.
     pub(crate) async fn guest(&self, pin: &Pin, allowance: &Arc<Allowance>) -> Result<Guest, Refusal> {
-        let stored = self.may_use(pin)?;
-        let (service, tenant) = (&self.service, &self.tenant().name);
-        let key = PreparedKey {
-            tenant: tenant.clone(),
-            guest: pin.sha256.clone(),
-        };
-        let prepare = async {
-            let bytes = service.state.guests.read(&stored).await?;
-            let sandbox = service.sandbox.for_tenant(tenant);
-            Ok(sandbox.prepare_within(bytes, allowance).await?)
-        };
-        service.prepared.get_or_insert_async(&key, prepare).await
+        let version = self.may_use(pin)?;
+        self.library()
+            .guest(&self.tenant().name, &version, allowance)
+            .await
     }
 
     /// The model of a pin, as guests see it.
@@ -231,7 +232,7 @@ impl Caller {
         }))
     }
 
-    /// What the guest says it does for the model; asked once by each tenant, so that nobody waits in another's turn.
+    /// What the guest says it does for the model.
     pub(crate) async fn describe(
         &self,
         guest: &Guest,
@@ -239,7 +240,7 @@ impl Caller {
         parameters: &str,
         allowance: &Arc<Allowance>,
     ) -> Result<Arc<Description>, Refusal> {
-        let limit = self.service.config.limits.parameter_bytes;
+        let limit = self.config().limits.parameter_bytes;
         if parameters.len() > limit {
             return Err(Refusal::TooLarge {
                 what: "parameters".to_owned(),
@@ -248,19 +249,9 @@ impl Caller {
             });
         }
         let tenant = &self.tenant().name;
-        let key = DescriptionKey {
-            tenant: tenant.clone(),
-            guest: guest.sha256().to_owned(),
-            model: model.sha256.clone(),
-            parameters: parameters.to_owned(),
-        };
-        let ask = async {
-            let described = guest.describe_within(model, parameters, allowance).await;
-            described
-                .map(Arc::new)
-                .map_err(|error| Refusal::extraction(error, tenant))
-        };
-        self.service.descriptions.get_or_insert_async(&key, ask).await
+        self.library()
+            .describe(tenant, guest, model, parameters, allowance)
+            .await
     }
 }
 

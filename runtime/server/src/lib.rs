@@ -14,6 +14,8 @@ mod config;
 mod extraction;
 mod host;
 mod http;
+mod library;
+mod machine;
 mod meter;
 mod metrics;
 mod profiles;

@@ -27,7 +27,7 @@ struct Shared {
 /// Each is a task of its own, so it goes on and gives its grant back while the client is slow; no further one is started
 /// then, because nobody takes the results.
 pub(super) fn calls(caller: Caller, work: Work, kind: SplitKind, samples: Vec<RequestedSample>) -> Calls {
-    let at_once = caller.config.calls;
+    let at_once = caller.config().calls;
     let shared = Arc::new(Shared {
         caller,
         work,
@@ -63,7 +63,13 @@ impl Shared {
             self.caller.may_run(guest)?;
         }
         let left = self.left().len();
-        let Some(grant) = self.caller.desk.next(&self.caller.tenant().name, left).await else {
+        let Some(grant) = self
+            .caller
+            .scheduling()
+            .desk
+            .next(&self.caller.tenant().name, left)
+            .await
+        else {
             return Ok(None);
         };
         let samples: Vec<RequestedSample> = self.left().by_ref().take(grant.samples).collect();
@@ -74,13 +80,13 @@ impl Shared {
         let outcome = timeout_at(Instant::from_std(grant.until), self.work.clone().call(samples)).await;
         drop(grant);
         let took = started.elapsed();
-        self.caller.metrics.call_seconds.0.observe(took.as_secs_f64());
+        self.caller.metrics().call_seconds.0.observe(took.as_secs_f64());
         let rows = outcome.map_err(|_| Refusal::Deadline {
             seconds: took.as_secs(),
         })??;
         let (good, bad) = rows.count();
         self.caller
-            .metrics
+            .metrics()
             .answered(&self.caller.tenant().name, self.kind, good, bad);
         Ok(Some(rows))
     }

@@ -24,7 +24,7 @@ pub(super) struct Checked {
 
 /// Holds a request against what this host has, grants and allows, as far as no guest needs to be asked for that.
 pub(super) fn precheck(caller: &Caller, request: &ExtractionRequest) -> Result<(), Refusal> {
-    check_samples(&request.samples, &caller.config.limits)?;
+    check_samples(&request.samples, &caller.config().limits)?;
     caller.store(&request.root)?;
     check_encoding(request.encoding, &request.split)?;
     if request.split != Split::None {
@@ -46,7 +46,7 @@ pub(super) async fn check(
         Split::None => (
             Work::Objects {
                 store,
-                limit: caller.config.limits.object_bytes,
+                limit: caller.config().limits.object_bytes,
             },
             RowFormat::Object,
         ),
@@ -154,11 +154,11 @@ fn pixels(
 fn loader(caller: &Caller, store: Arc<Store>) -> Arc<dyn SampleLoader> {
     let source = LoaderSource {
         store,
-        limit: caller.config.limits.object_bytes,
+        limit: caller.config().limits.object_bytes,
     };
     Arc::new(BatchLoader::new(
         Arc::new(source),
-        caller.decoders.for_tenant(&caller.tenant().name),
+        caller.machine().decoders.for_tenant(&caller.tenant().name),
         LoaderOptions::default(),
     ))
 }
@@ -181,7 +181,7 @@ fn context(
         loader: loader(caller, Arc::clone(&store)),
         objects: Arc::new(LoaderSource {
             store,
-            limit: caller.config.limits.object_bytes,
+            limit: caller.config().limits.object_bytes,
         }),
         allowance,
         labels: Labels {

@@ -61,7 +61,10 @@ impl Extraction {
             seconds: tenant.allowed.wall().as_secs(),
         };
         let started = Instant::now();
-        let entering = caller.admission.enter(&tenant.name, tenant.allowed.places());
+        let entering = caller
+            .scheduling()
+            .extractions
+            .enter(&tenant.name, tenant.allowed.places());
         let permit = timeout_at(deadline, entering).await.map_err(too_long)??;
         let begin = async {
             let checked = check::check(&caller, id, request).await?;
@@ -74,7 +77,7 @@ impl Extraction {
             begun = timeout_at(deadline, begin) => begun.map_err(too_long).flatten(),
             refusal = caller.dismissed(guest.as_deref()) => Err(refusal),
         };
-        let refused = |_: &Refusal| caller.metrics.ended(&tenant.name, kind, Outcome::Refused);
+        let refused = |_: &Refusal| caller.metrics().ended(&tenant.name, kind, Outcome::Refused);
         let (first, encoder, calls) = begun.inspect_err(refused)?;
         Ok(Self {
             caller,
@@ -91,7 +94,7 @@ impl Extraction {
 
     /// Sends all rows in a task of its own, which ends when nobody receives them any more.
     pub(crate) fn send(self, pieces: mpsc::Sender<Piece>) {
-        let work = self.caller.work.clone();
+        let work = self.caller.scheduling().work.clone();
         work.spawn(self.run(pieces).in_current_span());
     }
 
@@ -118,11 +121,11 @@ impl Extraction {
                 Err(_) => Outcome::Deadline,
             },
             () = pieces.closed() => Outcome::ClientGone,
-            () = caller.end.cancelled() => Outcome::HostStopped,
+            () = caller.scheduling().end.cancelled() => Outcome::HostStopped,
             _ = caller.dismissed(guest.as_deref()) => Outcome::Dismissed,
         };
         drop(permit);
-        let (metrics, seconds) = (&caller.metrics, started.elapsed().as_secs_f64());
+        let (metrics, seconds) = (caller.metrics(), started.elapsed().as_secs_f64());
         metrics.extraction_seconds.0.observe(seconds);
         metrics.ended(&caller.tenant().name, kind, outcome);
         tracing::info!(?kind, ?outcome, seconds, "extraction ended");

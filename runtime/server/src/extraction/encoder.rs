@@ -39,7 +39,7 @@ impl Encoder {
         let caller = &output.caller;
         Ok(Self {
             writer: ActivationWriter::compressed(rows, encoding.compression)?,
-            threads: (!as_they_are).then(|| caller.decoders.for_tenant(&caller.tenant().name)),
+            threads: (!as_they_are).then(|| caller.machine().decoders.for_tenant(&caller.tenant().name)),
             output,
         })
     }

@@ -54,7 +54,7 @@ impl Host {
             .transpose()?
             .map(Arc::new);
         let tls = certificate.as_ref().map(Certificate::acceptor).transpose()?;
-        look_at_data(&config).await?;
+        check_data(&config).await?;
         let service = Arc::new(assembly::service(config).await?);
         // Whatever can fail comes before the first connection is taken: a port that is served outlives this function.
         let Listeners {
@@ -109,11 +109,9 @@ impl Host {
             );
             connections.spawn(admin);
         }
-        connections.spawn(sweep(service.partials.clone(), stop.clone()));
-        let (state, stopped) = (Arc::clone(&service.state), stop.clone());
-        connections.spawn(async move { follow(&state, stopped).await });
-        let (state, stopped) = (Arc::clone(&service.state), stop.clone());
-        connections.spawn(async move { compact(&state, stopped).await });
+        connections.spawn(sweep(service.library.partials.clone(), stop.clone()));
+        connections.spawn(follow(Arc::clone(&service.library.journal), stop.clone()));
+        connections.spawn(compact(Arc::clone(&service.library.journal), stop.clone()));
         let encrypted = service.config.tls.is_some();
         tracing::info!(%address, encrypted, device = %service.config.device, "serving");
         Ok(RunningHost {
@@ -130,7 +128,7 @@ impl Host {
 }
 
 /// Refuses folders with data that are not there: tenants would find nothing in them.
-async fn look_at_data(config: &HostConfig) -> Result<(), StartError> {
+async fn check_data(config: &HostConfig) -> Result<(), StartError> {
     for path in config.data.folders() {
         let reason = match tokio::fs::metadata(&path).await {
             Ok(found) if found.is_dir() => continue,
@@ -172,9 +170,11 @@ impl RunningHost {
     /// Stops: what is new or waits is refused with 503, what runs finishes, at the deadline everything ends. Where nothing runs that is at once.
     pub async fn shutdown(self, deadline: Duration) {
         let until = Instant::now() + deadline;
-        self.service.admission.stop();
-        self.service.work.close();
-        let finished = timeout_at(until, self.service.work.wait()).await.is_ok();
+        self.service.scheduling.stop();
+        self.service.scheduling.work.close();
+        let finished = timeout_at(until, self.service.scheduling.work.wait())
+            .await
+            .is_ok();
         self.stop.cancel();
         self.connections.close();
         let closed = timeout_at(until.max(Instant::now() + LAST_WORDS), self.connections.wait())
@@ -183,23 +183,23 @@ impl RunningHost {
         if !finished || !closed {
             tracing::warn!("some work did not finish before the deadline and was ended");
         }
-        self.service.end.cancel();
+        self.service.scheduling.end.cancel();
         self.connections.wait().await;
         // Uploads that were ended write down what they have.
-        if timeout_at(Instant::now() + LAST_WORDS, self.service.work.wait())
+        if timeout_at(Instant::now() + LAST_WORDS, self.service.scheduling.work.wait())
             .await
             .is_err()
         {
             tracing::warn!("some work did not end when it was told to");
         }
         let service = Arc::clone(&self.service);
-        let lanes = tokio::task::spawn_blocking(move || service.lanes.shutdown(LAST_WORDS));
+        let lanes = tokio::task::spawn_blocking(move || service.machine.lanes.shutdown(LAST_WORDS));
         if lanes.await.is_err() {
             tracing::error!("the lanes did not shut down");
         }
         let service = Arc::clone(&self.service);
         if !matches!(
-            tokio::task::spawn_blocking(move || service.audit.flush()).await,
+            tokio::task::spawn_blocking(move || service.operations.audit.flush()).await,
             Ok(Ok(()))
         ) {
             tracing::error!("not all of the audit could be written");
@@ -210,7 +210,7 @@ impl RunningHost {
 impl Drop for RunningHost {
     fn drop(&mut self) {
         self.stop.cancel();
-        self.service.admission.stop();
-        self.service.end.cancel();
+        self.service.scheduling.stop();
+        self.service.scheduling.end.cancel();
     }
 }

@@ -1,6 +1,6 @@
 //! What a host listens on.
 
-use super::StartError;
+use super::error::StartError;
 use crate::HostConfig;
 use crate::token::AdminToken;
 use std::net::SocketAddr;

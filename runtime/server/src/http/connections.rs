@@ -78,7 +78,7 @@ pub(crate) async fn serve(
             continue;
         };
         let Some(place) = places.take(address) else {
-            service.metrics.connections_refused.inc();
+            service.operations.metrics.connections_refused.inc();
             tracing::debug!(%address, "a connection was closed: its network has all that one may have");
             continue;
         };
@@ -180,7 +180,7 @@ impl Visit {
     }
 
     async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let metrics = &self.service.metrics;
+        let metrics = &self.service.operations.metrics;
         metrics.connections.inc();
         self.answer(stream).await;
         metrics.connections.dec();
@@ -228,7 +228,7 @@ impl Visit {
                 }
                 () = sleep_until(due.map_or(now + look, |due| due.min(now + look))) => {}
                 () = self.peer.place.lost() => return,
-                () = self.service.end.cancelled() => return,
+                () = self.service.scheduling.end.cancelled() => return,
             }
         }
     }

@@ -75,7 +75,7 @@ pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
 
 /// Counts an answer, and keeps the host from going before it is decided.
 pub(super) async fn observe(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
-    let _token = service.work.token();
+    let _token = service.scheduling.work.token();
     let route = request
         .extensions()
         .get::<MatchedPath>()
@@ -88,8 +88,8 @@ pub(super) async fn observe(State(service): State<Arc<Service>>, request: Reques
         400..500 => "4xx",
         _ => "5xx",
     };
-    service
-        .metrics
+    let metrics = &service.operations.metrics;
+    metrics
         .requests
         .get_or_create(&RequestLabels { route, status })
         .inc();

@@ -17,11 +17,11 @@ use tokio::time::Instant;
 /// the body. Dropping this future, or the body, cancels everything that was started.
 pub(super) async fn extract(caller: Caller, request: Request) -> Result<Response, Refusal> {
     let deadline = Instant::now() + caller.tenant().allowed.wall();
-    let request = json(request, &caller.config.limits).await?;
+    let request = json(request, &caller.config().limits).await?;
     let extraction = Extraction::begin(caller.clone(), request, deadline).await?;
     let (sender, pieces) = mpsc::channel(1);
     extraction.send(sender);
-    let sent = caller.metrics.answer_bytes_of(&caller.tenant().name);
+    let sent = caller.metrics().answer_bytes_of(&caller.tenant().name);
     let body = Body::new(AnswerBody::new(pieces, sent));
     Ok(([(CONTENT_TYPE, ARROW_STREAM)], body).into_response())
 }

@@ -104,7 +104,15 @@ pub(super) async fn upload(
         room: Arc::clone(&caller.tenant().upload_room),
         caller: caller.clone(),
     };
-    receive(caller, &caller.tenant().name, Some(place), request, what, limit).await
+    receive(
+        caller.service(),
+        &caller.tenant().name,
+        Some(place),
+        request,
+        what,
+        limit,
+    )
+    .await
 }
 
 /// One of a tenant's places for uploads, and what its uploads may fill together.
@@ -129,7 +137,7 @@ pub(super) async fn receive(
     what: &'static str,
     limit: u64,
 ) -> Result<Upload, Refusal> {
-    if service.admission.stopped() {
+    if service.scheduling.stopped() {
         return Err(Refusal::Stopping);
     }
     let (digest, offset) = (digest(request.headers())?, offset(request.headers())?);
@@ -142,9 +150,13 @@ pub(super) async fn receive(
     let caller = place.as_ref().map(|place| place.caller.clone());
     let reserved = Reserved::of(service, place, whole).await?;
     let (claim, file) = match digest {
-        None => (None, service.partials.unnamed().await?),
+        None => (None, service.library.partials.unnamed().await?),
         Some(sha256) => {
-            let (claim, file) = service.partials.claim(owner, &sha256, offset, whole).await?;
+            let (claim, file) = service
+                .library
+                .partials
+                .claim(owner, &sha256, offset, whole)
+                .await?;
             (Some(claim), file)
         }
     };
@@ -159,7 +171,7 @@ pub(super) async fn receive(
     };
     let body = request.into_body();
     let receiving = async move { arrival.receive(body, reserved).await };
-    let receiving = service.work.spawn(receiving.in_current_span());
+    let receiving = service.scheduling.work.spawn(receiving.in_current_span());
     receiving.await.map_err(Refusal::host)?
 }
 
@@ -209,7 +221,7 @@ impl Reserved {
         Ok(Self {
             _place: permit,
             _share: share,
-            _room: part(service, &service.uploads, bytes).await?,
+            _room: part(service, &service.scheduling.uploads, bytes).await?,
         })
     }
 }
@@ -269,7 +281,7 @@ impl Arrival {
             let frame = tokio::select! {
                 frame = pace.frame(&mut body) => frame?,
                 () = stop => return Err(Unclaimed::GaveWay.into()),
-                () = self.service.end.cancelled() => return Err(Refusal::Stopping),
+                () = self.service.scheduling.end.cancelled() => return Err(Refusal::Stopping),
                 refusal = dismissed.as_mut() => return Err(refusal),
             };
             let Some(frame) = frame else { return Ok(()) };
@@ -290,7 +302,11 @@ impl Arrival {
                 limit: self.limit,
             });
         }
-        self.service.metrics.upload_bytes.inc_by(piece.len() as u64);
+        self.service
+            .operations
+            .metrics
+            .upload_bytes
+            .inc_by(piece.len() as u64);
         if let Some(claim) = &self.claim {
             claim.moved();
         }
@@ -306,7 +322,7 @@ impl Arrival {
         } else {
             drop(claim);
         }
-        self.service.partials.sweep().await;
+        self.service.library.partials.sweep().await;
     }
 
     /// Reads the file back and holds it against its digest: what is hashed is what is used, whenever its parts came.

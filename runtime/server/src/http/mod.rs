@@ -20,6 +20,7 @@ mod uploads;
 pub(crate) use admin::{admin_routes, remote_admin_routes};
 pub(crate) use connections::{ADMINS, Port, serve, serve_admin};
 
+use crate::metrics::Present;
 use crate::refusal::Refusal;
 use crate::service::Service;
 use axum::Router;
@@ -84,7 +85,7 @@ pub(crate) fn routes(service: Arc<Service>) -> Router {
 }
 
 async fn ready(State(service): State<Arc<Service>>) -> (StatusCode, &'static str) {
-    if service.admission.stopped() {
+    if service.scheduling.stopped() {
         (StatusCode::SERVICE_UNAVAILABLE, "shutting down\n")
     } else {
         (StatusCode::OK, "ready\n")
@@ -99,11 +100,26 @@ pub(crate) fn metrics_routes(service: Arc<Service>) -> Router {
 }
 
 async fn metrics(State(service): State<Arc<Service>>) -> Result<impl IntoResponse, Refusal> {
-    let text = service.metrics.text(&service.present()).map_err(Refusal::host)?;
+    let text = service
+        .operations
+        .metrics
+        .text(&present(&service))
+        .map_err(Refusal::host)?;
     Ok(([(CONTENT_TYPE, OPEN_METRICS)], text))
 }
 
 async fn metrics_by_tenant(State(service): State<Arc<Service>>) -> Result<impl IntoResponse, Refusal> {
-    let text = service.metrics.text_by_tenant(&service.present());
+    let text = service.operations.metrics.text_by_tenant(&present(&service));
     Ok(([(CONTENT_TYPE, OPEN_METRICS)], text.map_err(Refusal::host)?))
+}
+
+fn present(service: &Service) -> Present {
+    let (extractions, lanes) = (&service.scheduling.extractions, service.machine.lanes.stats());
+    Present {
+        queued: extractions.queued(),
+        running: extractions.running(),
+        lane_queue: lanes.queued,
+        lane_samples: lanes.samples_done,
+        lane_crashes: lanes.crashes,
+    }
 }

@@ -107,7 +107,7 @@ pub(super) async fn delete_model(caller: Caller, Path(name): Path<String>) -> Re
 
 pub(super) async fn list_objects(caller: Caller, uri: Uri) -> Result<Json<ObjectPage>, Refusal> {
     let listing: Listing = query(&uri)?;
-    let most = caller.config.limits.page;
+    let most = caller.config().limits.page;
     let limit = listing.limit.unwrap_or(PAGE);
     if limit == 0 || limit > most {
         return Err(Refusal::request(format!(
@@ -120,11 +120,11 @@ pub(super) async fn list_objects(caller: Caller, uri: Uri) -> Result<Json<Object
 }
 
 pub(super) async fn describe(caller: Caller, request: Request) -> Result<Json<Description>, Refusal> {
-    let request: DescriptionRequest = json(request, &caller.config.limits).await?;
+    let request: DescriptionRequest = json(request, &caller.config().limits).await?;
     let model = caller.model(&request.model)?;
     caller.may_use(&request.guest)?;
     let describe = async {
-        let _place = caller.asking().await?;
+        let _permit = caller.asking().await?;
         let allowance = caller.allowance();
         let guest = caller.guest(&request.guest, &allowance).await?;
         caller
@@ -136,7 +136,13 @@ pub(super) async fn describe(caller: Caller, request: Request) -> Result<Json<De
 }
 
 pub(super) async fn load(caller: Caller) -> Json<Load> {
-    Json(caller.load())
+    let extractions = &caller.scheduling().extractions;
+    Json(Load {
+        queued: extractions.queued() as u64,
+        running: extractions.running() as u64,
+        lanes: caller.machine().lanes.config().lanes as u64,
+        samples_per_second: caller.metrics().meter.per_second(),
+    })
 }
 
 /// Names of guests and models: `[a-z0-9][a-z0-9._-]{0,62}`.

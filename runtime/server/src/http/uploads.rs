@@ -6,7 +6,6 @@ use super::tenant_routes::{checked_name, sha256, version};
 use crate::blocking::blocking;
 use crate::caller::Caller;
 use crate::refusal::Refusal;
-use crate::service::{PreparedKey, Service};
 use crate::state::{Facts, Found, ModelFacts, Owned, Stored};
 use axum::Json;
 use axum::extract::{Path, Request};
@@ -32,7 +31,7 @@ pub(super) async fn put_guest(
 ) -> Result<(StatusCode, Json<GuestInfo>), Refusal> {
     checked_name(&name)?;
     let wanted = sha256(&uri)?;
-    let upload = intake::upload(&caller, request, "the guest", caller.config.limits.guest_bytes).await?;
+    let upload = intake::upload(&caller, request, "the guest", caller.config().limits.guest_bytes).await?;
     let stored = store_guest(&caller, &name, wanted.as_deref(), &upload).await;
     let (stored, new) = upload.end(stored)?;
     if new {
@@ -53,21 +52,15 @@ async fn store_guest(
 ) -> Result<(Arc<Stored<()>>, bool), Refusal> {
     upload.check(wanted)?;
     let tenant = &caller.tenant().name;
-    let sandbox = caller.sandbox.for_tenant(tenant);
-    let guest = sandbox
-        .prepare_within(upload.bytes.clone(), &caller.allowance())
-        .await?;
+    let (library, allowance) = (caller.library(), caller.allowance());
+    let guest = library.compile(tenant, upload.bytes.clone(), &allowance).await?;
     let _storing = caller.tenant().storing.lock().await;
     has_room(caller, &caller.guests(), name, upload)?;
     let stored = caller
         .guests()
         .put(name, &upload.sha256, upload.bytes.clone(), ())
         .await?;
-    let key = PreparedKey {
-        tenant: tenant.clone(),
-        guest: upload.sha256.clone(),
-    };
-    caller.prepared.insert(key, guest);
+    library.keep_ready(tenant, guest);
     Ok(stored)
 }
 
@@ -79,7 +72,7 @@ pub(super) async fn put_model(
 ) -> Result<(StatusCode, Json<ModelInfo>), Refusal> {
     checked_name(&name)?;
     let wanted = sha256(&uri)?;
-    let upload = intake::upload(&caller, request, "the model", caller.config.limits.model_bytes).await?;
+    let upload = intake::upload(&caller, request, "the model", caller.config().limits.model_bytes).await?;
     let stored = store_model(&caller, &name, wanted.as_deref(), &upload).await;
     let (stored, new) = upload.end(stored)?;
     if new {
@@ -98,7 +91,7 @@ async fn store_model(
     upload: &Upload,
 ) -> Result<(Arc<Stored<ModelFacts>>, bool), Refusal> {
     upload.check(wanted)?;
-    let facts = admitted(caller, upload).await?;
+    let facts = admitted(caller.config().limits.model, upload).await?;
     let _storing = caller.tenant().storing.lock().await;
     has_room(caller, &caller.models(), name, upload)?;
     let models = caller.models();
@@ -156,7 +149,11 @@ async fn offset<F: Facts>(
     let (offset, complete) = match find(None) {
         Found::Version(newest) if newest.sha256 == digest => (newest.bytes, "?1"),
         _ => (
-            caller.partials.offset(&caller.tenant().name, &digest).await?,
+            caller
+                .library()
+                .partials
+                .offset(&caller.tenant().name, &digest)
+                .await?,
             "?0",
         ),
     };
@@ -169,8 +166,8 @@ async fn offset<F: Facts>(
 }
 
 /// What is to be known of a model that was uploaded, if it is one this host takes.
-pub(super) async fn admitted(service: &Service, upload: &Upload) -> Result<ModelFacts, Refusal> {
-    let (bytes, limits) = (upload.bytes.clone(), service.config.limits.model);
+pub(super) async fn admitted(limits: ModelLimits, upload: &Upload) -> Result<ModelFacts, Refusal> {
+    let bytes = upload.bytes.clone();
     blocking(move || facts(bytes, &limits)).await?
 }
 

@@ -3,17 +3,16 @@
 mod reading;
 mod samples;
 mod task;
-mod turn;
 
 use crate::blocking::blocking;
 use crate::caller::Caller;
 use crate::refusal::Refusal;
 use crate::state::Found;
+use crate::tenants::Tenant;
 use frostline_wire::{Profile, ProfileRequest};
 use std::time::Duration;
 use task::Task;
 use tokio::time::timeout;
-use turn::Turn;
 
 /// The longest one may measure, reading its samples included: twice what the figures themselves may take.
 const MEASURING: Duration = Duration::from_secs(120);
@@ -23,9 +22,9 @@ pub(crate) async fn newest(caller: &Caller, name: &str) -> Result<Profile, Refus
     let (Found::Version(model), _) = caller.find_model(name, None) else {
         return Err(Refusal::not_found(format!("this host has no model {name:?}")));
     };
-    let folder = caller.profiles.clone();
+    let folder = caller.machine().profiles.clone();
     let stored = blocking(move || folder.newest::<Profile>(&model.sha256)).await?;
-    let here = stored.filter(|profile| profile.platform == caller.platform());
+    let here = stored.filter(|profile| profile.platform == caller.machine().platform());
     here.ok_or_else(|| {
         Refusal::not_found(format!(
             "the model {name:?} was not measured on this host in the last 30 days; measure it with POST /v1/profiles, or with frostline profile"
@@ -37,17 +36,13 @@ pub(crate) async fn newest(caller: &Caller, name: &str) -> Result<Profile, Refus
 pub(crate) async fn profile(caller: &Caller, request: ProfileRequest) -> Result<Profile, Refusal> {
     let wait = request.wait_seconds.map(Duration::from_secs);
     let task = Task::check(caller, request).await?;
-    if let Some(stored) = task.stored(caller).await? {
+    if let Some(stored) = task.stored(caller.machine()).await? {
         return Ok(stored);
     }
-    let turn = match wait {
-        Some(wait) => timeout(wait, Turn::wait(caller))
-            .await
-            .map_err(|_| Turn::too_late(caller, wait))??,
-        None => Turn::wait(caller).await?,
-    };
+    let Tenant { name, allowed, .. } = caller.tenant();
+    let turn = caller.scheduling().measure(name, allowed.places(), wait).await?;
     // Whoever was before us may have asked the same.
-    if let Some(stored) = task.stored(caller).await? {
+    if let Some(stored) = task.stored(caller.machine()).await? {
         return Ok(stored);
     }
     let mut profile = timeout(MEASURING, task.measure(caller))
@@ -64,7 +59,7 @@ pub(crate) async fn profile(caller: &Caller, request: ProfileRequest) -> Result<
         "measured a model"
     );
     if !profile.disturbed {
-        task.store(caller, &profile).await?;
+        task.store(caller.machine(), &profile).await?;
     }
     Ok(profile)
 }

@@ -6,8 +6,9 @@ use crate::blocking::blocking;
 use crate::caller::Caller;
 use crate::config::Limits;
 use crate::extraction::{READS_AT_ONCE, check_samples};
+use crate::library::Library;
+use crate::machine::Machine;
 use crate::refusal::Refusal;
-use crate::service::Service;
 use frostline_graph::Model;
 use frostline_objects::Store;
 use frostline_profile::{Rules, Subject, encoded_pixels, measure, memory, now};
@@ -47,7 +48,7 @@ impl Task {
     pub(super) async fn check(caller: &Caller, request: ProfileRequest) -> Result<Self, Refusal> {
         let limits = Limits {
             samples: SAMPLES,
-            ..caller.config.limits
+            ..caller.config().limits
         };
         check_samples(&request.samples, &limits)?;
         let store = caller.store(&request.root)?;
@@ -88,15 +89,15 @@ impl Task {
     }
 
     /// What was measured for the same before, if it still holds.
-    pub(super) async fn stored(&self, service: &Service) -> Result<Option<Profile>, Refusal> {
-        let (folder, sha256) = (service.profiles.clone(), self.view.sha256.clone());
-        let key = self.key(&service.platform())?;
+    pub(super) async fn stored(&self, machine: &Machine) -> Result<Option<Profile>, Refusal> {
+        let (folder, sha256) = (machine.profiles.clone(), self.view.sha256.clone());
+        let key = self.key(&machine.platform())?;
         blocking(move || folder.get(&sha256, &key)).await
     }
 
     /// Keeps a profile. One that cannot be kept is measured again next time.
-    pub(super) async fn store(&self, service: &Service, profile: &Profile) -> Result<(), Refusal> {
-        let (folder, sha256) = (service.profiles.clone(), self.view.sha256.clone());
+    pub(super) async fn store(&self, machine: &Machine, profile: &Profile) -> Result<(), Refusal> {
+        let (folder, sha256) = (machine.profiles.clone(), self.view.sha256.clone());
         let (key, profile) = (self.key(&profile.platform)?, profile.clone());
         let kept = blocking(move || folder.put(&sha256, &key, &profile)).await?;
         kept.inspect_err(|error| tracing::warn!(%error, "a profile was not kept"))
@@ -121,21 +122,21 @@ impl Task {
         let subject = Subject {
             model: self.view.sha256.clone(),
             input: self.view.input.clone(),
-            cuts: self.memory(caller).await?,
+            cuts: self.memory(caller.library()).await?,
         };
         let samples = samples(
             &self.store,
-            &caller.decoders.for_tenant(&caller.tenant().name),
+            &caller.machine().decoders.for_tenant(&caller.tenant().name),
             self.spec,
             &self.request.samples,
-            caller.config.limits.object_bytes,
+            caller.config().limits.object_bytes,
         )
         .await?;
         let (bytes, pixels) = (samples.bytes.clone(), samples.pixels.clone());
         let input = blocking(move || encoded_pixels(&bytes, &pixels)).await??;
         let rules = Rules {
-            batch: caller.config.grant,
-            lanes: caller.config.lanes,
+            batch: caller.config().grant,
+            lanes: caller.config().lanes,
             ..Rules::default()
         };
         let executor: Arc<dyn GraphExecutor> = Arc::clone(&caller.tenant().executor) as _;
@@ -155,9 +156,9 @@ impl Task {
                 .map_or(1.0, |cut| cut.busy_seconds_per_sample),
             read_seconds: samples.read_seconds,
         };
-        let object_bytes = caller.config.limits.object_bytes;
+        let object_bytes = caller.config().limits.object_bytes;
         Ok(Profile {
-            platform: caller.platform(),
+            platform: caller.machine().platform(),
             read_seconds_per_sample: samples.read_seconds,
             reads_at_once: READS_AT_ONCE,
             read_busy_seconds_per_sample: beside
@@ -173,8 +174,8 @@ impl Task {
     }
 
     /// The cuts with the memory it takes to get there.
-    async fn memory(&self, service: &Service) -> Result<Vec<(String, Linear)>, Refusal> {
-        let bytes = service.state.models.bytes_of(&self.view.sha256).await?;
+    async fn memory(&self, library: &Library) -> Result<Vec<(String, Linear)>, Refusal> {
+        let bytes = library.models.bytes_of(&self.view.sha256).await?;
         let cuts = self.request.cuts.clone();
         let count = move || {
             let model = Model::from_bytes(bytes)?;

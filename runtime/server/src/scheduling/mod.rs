@@ -2,7 +2,101 @@
 
 mod admission;
 mod lines;
+mod measuring;
 
 pub(crate) use admission::{Admission, Permit};
 pub(crate) use frostline_batching::GrantDesk;
 pub(crate) use lines::Standing;
+pub(crate) use measuring::Turn;
+
+use crate::config::{HostConfig, upload_units};
+use crate::refusal::Refusal;
+use frostline_batching::{GrantRules, Grants};
+use measuring::Measuring;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Requests at once that ask guests something outside of extractions: an honest one answers in microseconds, so a few are plenty.
+const ASKING: usize = 8;
+
+/// See the module.
+pub(crate) struct Scheduling {
+    /// Extractions, and whoever measures beside them.
+    pub(crate) extractions: Arc<Admission>,
+    /// Who asks guests something outside of extractions.
+    asking: Arc<Admission>,
+    measuring: Measuring,
+    /// The samples that the calls of extractions may hold.
+    pub(crate) desk: Arc<GrantDesk>,
+    /// Bytes of uploads being received, in the units of [`upload_units`].
+    pub(crate) uploads: Arc<Semaphore>,
+    /// Everything that must be done before the host may go.
+    pub(crate) work: TaskTracker,
+    /// Ends what runs, wherever it is.
+    pub(crate) end: CancellationToken,
+}
+
+impl Scheduling {
+    pub(crate) fn new(config: &HostConfig) -> Self {
+        let work = TaskTracker::new();
+        let admission = |what, permits| Admission::new(what, permits, config.queued, work.clone());
+        let rules = GrantRules {
+            samples: config.grant,
+            ..GrantRules::default()
+        };
+        let samples = config.grant.saturating_mul(config.running.max(config.calls));
+        Self {
+            extractions: admission("extractions", config.running),
+            asking: admission("descriptions", ASKING),
+            measuring: Measuring::new(admission("profiles", usize::MAX)),
+            desk: GrantDesk::new(Grants::new(rules, samples)),
+            uploads: Arc::new(Semaphore::new(upload_units(config.limits.upload_bytes) as usize)),
+            work,
+            end: CancellationToken::new(),
+        }
+    }
+
+    /// Takes nothing new; what runs goes on to its end.
+    pub(crate) fn stop(&self) {
+        self.extractions.stop();
+    }
+
+    pub(crate) fn stopped(&self) -> bool {
+        self.extractions.stopped()
+    }
+
+    /// Waits for the tenant's turn to ask guests something outside of an extraction. Half of the permits is all that one may have.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`] and [`Refusal::Stopping`].
+    pub(crate) async fn ask(&self, tenant: &str, allowed: Standing) -> Result<Permit, Refusal> {
+        if self.stopped() {
+            return Err(Refusal::Stopping);
+        }
+        let allowed = Standing {
+            running: ASKING / 2,
+            ..allowed
+        };
+        self.asking.enter(tenant, allowed).await
+    }
+
+    /// Waits for the tenant's turn to measure, `longest` at most; dropping the future gives it up.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`] and [`Refusal::Stopping`].
+    pub(crate) async fn measure(
+        &self,
+        tenant: &str,
+        allowed: Standing,
+        longest: Option<Duration>,
+    ) -> Result<Turn<'_>, Refusal> {
+        let turn = self.measuring.turn(&self.extractions, tenant, allowed);
+        let Some(longest) = longest else { return turn.await };
+        let late = |_| self.measuring.too_late(longest);
+        timeout(longest, turn).await.map_err(late)?
+    }
+}

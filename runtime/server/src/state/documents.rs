@@ -2,7 +2,7 @@
 //! at once one sees that it was second and does its change again on top of the other's, so no update is lost, and a kill at any
 //! instant leaves the old document or the new one.
 
-use super::StateError;
+use super::error::StateError;
 use super::journal::{Dump, Journal, Kind};
 use super::snapshot::Document;
 use serde::Serialize;
@@ -14,13 +14,13 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 /// Tries to add a change while others add theirs. Each try fails only because another one succeeded.
 const TRIES: usize = 256;
 
-/// What is known of all documents of one kind.
-pub(super) struct Known<T> {
+/// This host's copy of all documents of one kind.
+pub(super) struct Replica<T> {
     kind: &'static str,
     documents: RwLock<BTreeMap<String, Arc<T>>>,
 }
 
-impl<T> Known<T> {
+impl<T> Replica<T> {
     pub(super) fn new(kind: &'static str) -> Self {
         Self {
             kind,
@@ -33,7 +33,7 @@ impl<T> Known<T> {
     }
 }
 
-impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Kind for Known<T> {
+impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Kind for Replica<T> {
     fn kind(&self) -> &'static str {
         self.kind
     }
@@ -79,24 +79,24 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Kind for Known<T> 
 
 /// All documents of one kind.
 pub(crate) struct Documents<T> {
-    known: Arc<Known<T>>,
+    replica: Arc<Replica<T>>,
     journal: Arc<Journal>,
 }
 
 impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Documents<T> {
-    /// What `known`, which is among the kinds of `journal`, knows.
-    pub(super) fn new(known: Arc<Known<T>>, journal: Arc<Journal>) -> Self {
-        Self { known, journal }
+    /// What `replica`, which is among the kinds of `journal`, knows.
+    pub(super) fn new(replica: Arc<Replica<T>>, journal: Arc<Journal>) -> Self {
+        Self { replica, journal }
     }
 
     /// The document, unless there is none.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<T>> {
-        self.known.read().get(name).cloned()
+        self.replica.read().get(name).cloned()
     }
 
     /// All documents whose names start with `prefix`.
     pub(crate) fn list(&self, prefix: &str) -> Vec<(String, Arc<T>)> {
-        self.known
+        self.replica
             .read()
             .range(prefix.to_owned()..)
             .take_while(|(name, _)| name.starts_with(prefix))
@@ -106,20 +106,20 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Documents<T> {
 
     /// What `pick` finds in any of them.
     pub(super) fn pick<R>(&self, pick: impl FnMut(&Arc<T>) -> Option<R>) -> Vec<R> {
-        self.known.read().values().filter_map(pick).collect()
+        self.replica.read().values().filter_map(pick).collect()
     }
 
     /// Changes a document by what it is now on all hosts; `change` is called again when another host was first, and returns no content to
     /// delete it. What it refuses is returned and changes nothing.
     ///
     /// # Errors
-    /// [`StateError::Unsure`] when it is not known whether the change was made; any other error says that it was not.
+    /// [`StateError::Unsure`] when it is not replica whether the change was made; any other error says that it was not.
     pub(crate) async fn update<E: From<StateError>>(
         &self,
         name: &str,
         mut change: impl FnMut(Option<&T>) -> Result<Option<T>, E>,
     ) -> Result<Option<Arc<T>>, E> {
-        let _adding = self.journal.adding(self.known.kind, name).await?;
+        let _adding = self.journal.adding(self.replica.kind, name).await?;
         self.journal.catch_up().await?;
         for _ in 0..TRIES {
             let (position, before) = self.journal.at(|| self.get(name)).await;
@@ -129,12 +129,12 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Documents<T> {
             }
             let raw = content.as_ref().map(to_raw_value).transpose();
             let raw = raw.map_err(|error| StateError::broken(name, error))?;
-            if self.journal.add(&position, self.known.kind, name, raw).await? {
+            if self.journal.add(&position, self.replica.kind, name, raw).await? {
                 return Ok(content);
             }
         }
         Err(StateError::Contended {
-            kind: self.known.kind,
+            kind: self.replica.kind,
             name: name.to_owned(),
         }
         .into())

@@ -1,6 +1,6 @@
 //! State as versions before the log kept it, `<kind>/<name>/<20-digit version>.json`: read once, into the first snapshot.
 
-use super::StateError;
+use super::error::StateError;
 use super::snapshot::Document;
 use frostline_objects::Store;
 use futures::{StreamExt, TryStreamExt, stream};

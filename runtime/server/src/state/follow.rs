@@ -1,32 +1,37 @@
 //! A host keeps up with what others on its state change, and keeps the log short.
 
-use super::{SharedState, StateError};
+use super::journal::Journal;
 use frostline_batching::Backoff;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How often news is looked for. Changes are to be seen everywhere within three seconds.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often to ask for news. Changes are to be seen everywhere within three seconds.
+const NEWS: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether this host is too far behind for that, and whether the log has become long.
+/// How often to find out whether this host is too far behind for that, and whether the log has become long.
 const REVIEW: Duration = Duration::from_secs(60);
 
 /// The longest pause between tries while the store cannot be read.
 const LONGEST: Duration = Duration::from_secs(16);
 
 /// Follows the others until `stop`. While the state cannot be read the host goes on with what it knows.
-pub(crate) async fn follow(state: &SharedState, stop: CancellationToken) {
-    let (mut pause, mut review) = (LOOK, Instant::now() + REVIEW);
-    let mut backoff = Backoff::new(LOOK, LONGEST);
+pub(crate) async fn follow(journal: Arc<Journal>, stop: CancellationToken) {
+    let (mut pause, mut review) = (NEWS, Instant::now() + REVIEW);
+    let mut backoff = Backoff::new(NEWS, LONGEST);
     while tokio::time::timeout(pause, stop.cancelled()).await.is_err() {
         let far = Instant::now() >= review;
-        match state.catch_up(far).await {
+        let read = match far {
+            true => journal.review().await,
+            false => journal.catch_up().await,
+        };
+        match read {
             Ok(()) => {
-                if pause > LOOK {
+                if pause > NEWS {
                     tracing::info!("the host's state can be read again");
                 }
-                pause = LOOK;
+                pause = NEWS;
                 backoff.reset();
                 if far {
                     review = Instant::now() + REVIEW;
@@ -42,10 +47,10 @@ pub(crate) async fn follow(state: &SharedState, stop: CancellationToken) {
 }
 
 /// Keeps the log short until `stop`. What fails is tried again later: a long log costs time at the next start, not correctness.
-pub(crate) async fn compact(state: &SharedState, stop: CancellationToken) {
+pub(crate) async fn compact(journal: Arc<Journal>, stop: CancellationToken) {
     loop {
         let compacted = tokio::select! {
-            compacted = state.journal.compact() => compacted,
+            compacted = journal.compact() => compacted,
             () = stop.cancelled() => return,
         };
         if let Err(error) = compacted {
@@ -63,15 +68,4 @@ pub(crate) async fn compact(state: &SharedState, stop: CancellationToken) {
 fn fraction() -> f64 {
     let mut random = [0_u8; 1];
     getrandom::fill(&mut random).map_or(0.5, |()| f64::from(random[0]) / f64::from(u8::MAX))
-}
-
-impl SharedState {
-    /// Reads what others changed, however `far` behind this host is.
-    async fn catch_up(&self, far: bool) -> Result<(), StateError> {
-        if far {
-            self.journal.review().await
-        } else {
-            self.journal.catch_up().await
-        }
-    }
 }

@@ -1,9 +1,11 @@
 //! One host's view of the shared state: the documents as the log made them, and how far it was read. What another host changed is read
 //! and applied in the log's order; what this host changes is created as the next of the log, on top of all before it.
 
+use super::earlier;
+use super::error::StateError;
 use super::log::{Change, Log, Position};
 use super::snapshot::{self, Document};
-use super::{StateError, earlier, unique};
+use super::unique::unique;
 use frostline_objects::Store;
 use futures::{StreamExt, stream};
 use serde_json::value::RawValue;
@@ -52,7 +54,7 @@ pub(super) trait Kind: Send + Sync {
 pub(super) type Dump = Box<dyn FnOnce() -> Result<Vec<Document>, serde_json::Error> + Send>;
 
 /// See the module.
-pub(super) struct Journal {
+pub(crate) struct Journal {
     store: Arc<Store>,
     log: Log,
     kinds: Vec<Arc<dyn Kind>>,

@@ -2,7 +2,7 @@
 //! number: of two hosts one is second and sees it. To look for news is to ask for one object that is not there, the cheapest thing a
 //! store can be asked.
 
-use super::StateError;
+use super::error::StateError;
 use bytes::Bytes;
 use frostline_objects::{ObjectError, Store};
 use serde::{Deserialize, Serialize};

@@ -3,7 +3,8 @@
 //! That it refuses a second object one after the other says that it knows the condition, not that of two hosts at the very same moment only
 //! one is told that it was first; `docs/state.md` and the stores' page say which stores promise that.
 
-use super::{StateError, unique};
+use super::error::StateError;
+use super::unique::unique;
 use bytes::Bytes;
 use frostline_objects::{ObjectError, Store};
 

@@ -1,8 +1,9 @@
 //! All documents as the change of one number left them, so that nobody has to read all changes there ever were:
 //! `snapshots/<20-digit number>/parts.json` names the objects beside it that hold them, and is created last.
 
+use super::error::StateError;
 use super::log::Position;
-use super::{StateError, unique};
+use super::unique::unique;
 use bytes::Bytes;
 use frostline_objects::Store;
 use futures::{StreamExt, TryStreamExt, stream};

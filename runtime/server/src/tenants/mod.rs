@@ -72,7 +72,8 @@ pub(crate) struct Pass {
 pub(crate) struct Tenants {
     configured: Arc<Tenant>,
     token: TokenHash,
-    records: Arc<Documents<TenantRecord>>,
+    /// What is kept of those that were added.
+    pub(crate) records: Documents<TenantRecord>,
     ready: Cache<String, (Arc<TenantRecord>, Arc<Tenant>)>,
     lanes: Arc<Lanes>,
     config: HostConfig,
@@ -83,7 +84,7 @@ impl Tenants {
     pub(crate) fn new(
         token: TokenHash,
         config: &HostConfig,
-        records: Arc<Documents<TenantRecord>>,
+        records: Documents<TenantRecord>,
         lanes: Arc<Lanes>,
     ) -> Self {
         let allowed = Allowed::of_configured(config);

@@ -7,9 +7,10 @@ use crate::refusal::Refusal;
 use crate::service::Service;
 use axum::Json;
 use axum::extract::State;
-use frostline_wire::{Activity, AuditEntry};
+use frostline_wire::{Activity, AuditEntry, TenantActivity};
 use http::Uri;
 use serde::Deserialize;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Entries of the audit at once.
@@ -24,14 +25,14 @@ struct Wanted {
 }
 
 pub(super) async fn show(State(service): State<Arc<Service>>) -> Json<Activity> {
-    Json(service.activity())
+    Json(activity(&service))
 }
 
 /// Takes no new work; what runs goes on to its end.
 pub(super) async fn drain(State(service): State<Arc<Service>>, admin: Admin) -> Json<Activity> {
-    service.admission.stop();
+    service.scheduling.stop();
     admin.note(&service, "host drained", "", "");
-    Json(service.activity())
+    Json(activity(&service))
 }
 
 pub(super) async fn audit(
@@ -40,9 +41,50 @@ pub(super) async fn audit(
 ) -> Result<Json<Vec<AuditEntry>>, Refusal> {
     let wanted: Wanted = query(&uri)?;
     let limit = wanted.limit.unwrap_or(ENTRIES).min(ENTRIES);
-    let read = move || service.audit.last(wanted.tenant.as_deref(), limit);
+    let read = move || service.operations.audit.last(wanted.tenant.as_deref(), limit);
     let entries = blocking(read).await?;
     entries
         .map(Json)
         .map_err(|error| Refusal::host(format!("the audit cannot be read: {error}")))
+}
+
+/// The host at work.
+fn activity(service: &Service) -> Activity {
+    let (extractions, tally) = (
+        &service.scheduling.extractions,
+        &service.operations.metrics.tenants,
+    );
+    let (lanes, standings) = (&service.machine.lanes, extractions.standings());
+    let names: BTreeSet<String> = tally.names().chain(standings.keys().cloned()).collect();
+    let tenant = |name: String| {
+        let standing = standings.get(&name).copied().unwrap_or_default();
+        let [extractions, samples, answer_bytes] = tally.of(&name);
+        TenantActivity {
+            running: standing.running as u64,
+            queued: standing.queued as u64,
+            cpu_seconds: tally.cpu_seconds_of(&name),
+            name,
+            extractions,
+            samples,
+            answer_bytes,
+        }
+    };
+    Activity {
+        stopping: extractions.stopped(),
+        places: service.config.running as u64,
+        running: extractions.running() as u64,
+        queued: extractions.queued() as u64,
+        lanes: lanes.config().lanes as u64,
+        lane_queue: lanes.stats().queued as u64,
+        memory_bytes: resident_bytes(),
+        tenants: names.into_iter().map(tenant).collect(),
+    }
+}
+
+/// Memory this process holds, as Linux tells it.
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
 }

@@ -40,7 +40,10 @@ impl fmt::Display for Admin {
 
 impl Admin {
     fn note(self, service: &Service, what: &str, tenant: &str, detail: impl Into<String>) {
-        service.audit.note(&self.to_string(), what, tenant, detail);
+        service
+            .operations
+            .audit
+            .note(&self.to_string(), what, tenant, detail);
     }
 }
 

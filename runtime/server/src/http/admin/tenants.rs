@@ -15,7 +15,7 @@ use http::StatusCode;
 use std::sync::Arc;
 
 pub(super) async fn list(State(service): State<Arc<Service>>) -> Json<Vec<TenantInfo>> {
-    let tenants = service.state.tenants.list("");
+    let tenants = service.tenants.records.list("");
     Json(tenants.iter().map(|(name, record)| info(name, record)).collect())
 }
 
@@ -23,7 +23,7 @@ pub(super) async fn show(
     State(service): State<Arc<Service>>,
     Path(name): Path<String>,
 ) -> Result<Json<TenantInfo>, Refusal> {
-    let record = service.state.tenants.get(&name).ok_or_else(|| unknown(&name))?;
+    let record = service.tenants.records.get(&name).ok_or_else(|| unknown(&name))?;
     Ok(Json(info(&name, &record)))
 }
 
@@ -131,14 +131,14 @@ pub(super) async fn remove(
         Ok(Some(record))
     })
     .await?;
-    let (guests, models) = (service.state.guests.of(&name), service.state.models.of(&name));
+    let (guests, models) = (service.library.guests.of(&name), service.library.models.of(&name));
     for (guest, _) in guests.list() {
         guests.delete(&guest).await?;
     }
     for (model, _) in models.list() {
         models.delete(&model).await?;
     }
-    service.partials.forget(&name).await;
+    service.library.partials.forget(&name).await;
     change_record(&service, &name, |_| Ok(None)).await?;
     admin.note(&service, "tenant removed", &name, "");
     Ok(StatusCode::NO_CONTENT)
@@ -150,7 +150,7 @@ pub(super) async fn change_record(
     name: &str,
     change: impl FnMut(Option<&TenantRecord>) -> Result<Option<TenantRecord>, Refusal>,
 ) -> Result<Option<Arc<TenantRecord>>, Refusal> {
-    service.state.tenants.update(name, change).await
+    service.tenants.records.update(name, change).await
 }
 
 /// Roots as they are kept, if they can be granted.

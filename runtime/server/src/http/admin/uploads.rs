@@ -33,7 +33,7 @@ impl Kind for Guests {
     const WORD: &'static str = "guest";
 
     fn shelf(service: &Service) -> &Shelf<()> {
-        &service.state.guests
+        &service.library.guests
     }
 }
 
@@ -44,7 +44,7 @@ impl Kind for Models {
     const WORD: &'static str = "model";
 
     fn shelf(service: &Service) -> &Shelf<ModelFacts> {
-        &service.state.models
+        &service.library.models
     }
 }
 
@@ -87,7 +87,13 @@ pub(super) async fn change_guest(
     request: Request,
 ) -> Result<Json<UploadInfo>, Refusal> {
     let GuestChange { disabled } = json(request, &service.config.limits).await?;
-    if !service.state.guests.of(&tenant).disable(&name, disabled).await? {
+    if !service
+        .library
+        .guests
+        .of(&tenant)
+        .disable(&name, disabled)
+        .await?
+    {
         return Err(none::<Guests>(&tenant, &name));
     }
     let what = if disabled {
@@ -141,8 +147,8 @@ async fn store(
     upload: &Upload,
 ) -> Result<(Arc<Stored<ModelFacts>>, bool), Refusal> {
     upload.check(wanted)?;
-    let facts = admitted(service, upload).await?;
-    let shared = service.state.models.of(SHARED);
+    let facts = admitted(service.config.limits.model, upload).await?;
+    let shared = service.library.models.of(SHARED);
     Ok(shared
         .put(name, &upload.sha256, upload.bytes.clone(), facts)
         .await?)
@@ -153,7 +159,7 @@ pub(super) async fn withdraw(
     admin: Admin,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Refusal> {
-    if !service.state.models.of(SHARED).delete(&name).await? {
+    if !service.library.models.of(SHARED).delete(&name).await? {
         return Err(none::<Models>(SHARED, &name));
     }
     admin.note(&service, "model withdrawn", "", name);

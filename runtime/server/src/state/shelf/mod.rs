@@ -10,7 +10,8 @@ mod tests;
 pub(crate) use versions::{Facts, Found, Named, Stored, Versions};
 
 use super::documents::Documents;
-use super::{StateError, unique};
+use super::error::StateError;
+use super::unique::unique;
 use bytes::Bytes;
 use frostline_objects::Store;
 use sha2::{Digest, Sha256};

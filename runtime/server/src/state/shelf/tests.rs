@@ -1,10 +1,10 @@
 use super::*;
-use crate::state::documents::Known;
+use crate::state::documents::Replica;
 use crate::state::journal::Journal;
 
 async fn shelf(folder: &std::path::Path, versions: usize) -> Shelf<u32> {
     let store = Arc::new(Store::open(folder.to_str().unwrap()).unwrap());
-    let known = Arc::new(Known::new("things"));
+    let known = Arc::new(Replica::new("things"));
     let journal = Journal::open(Arc::clone(&store), vec![Arc::clone(&known) as _]).await;
     let documents = Documents::new(known, Arc::new(journal.unwrap()));
     Shelf::new("things", store, documents, 2, versions)

@@ -1,0 +1,138 @@
+//! What this host has for its tenants: guests and models, the stores of their data, and what guests say of models.
+
+use crate::Root;
+use crate::refusal::Refusal;
+use crate::state::{Journal, ModelFacts, Partials, Shelf, Stored};
+use bytes::Bytes;
+use frostline_objects::Store;
+use frostline_sandbox::{Allowance, Guest, ModelView, Sandbox};
+use frostline_wire::Description;
+use quick_cache::sync::Cache;
+use std::sync::Arc;
+
+/// Data roots whose stores are kept open, with their connections.
+const OPEN_STORES: usize = 64;
+
+/// Guests kept ready to run; loading a compiled one again takes under a millisecond.
+const READY_GUESTS: usize = 64;
+
+/// Whose guest, which a tenant makes ready on its own account.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct GuestKey {
+    tenant: String,
+    /// SHA-256.
+    guest: String,
+}
+
+/// What a description depends on, and who asked.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct DescriptionKey {
+    guest: GuestKey,
+    model: String,
+    parameters: String,
+}
+
+/// See the module.
+pub(crate) struct Library {
+    pub(crate) guests: Shelf<()>,
+    pub(crate) models: Arc<Shelf<ModelFacts>>,
+    /// What all hosts on one state did to these.
+    pub(crate) journal: Arc<Journal>,
+    /// Uploads on their way, and what came of those that broke off.
+    pub(crate) partials: Partials,
+    sandbox: Sandbox,
+    stores: Cache<Root, Arc<Store>>,
+    ready: Cache<GuestKey, Guest>,
+    descriptions: Cache<DescriptionKey, Arc<Description>>,
+}
+
+impl Library {
+    pub(crate) fn new(
+        guests: Shelf<()>,
+        models: Arc<Shelf<ModelFacts>>,
+        journal: Arc<Journal>,
+        partials: Partials,
+        sandbox: Sandbox,
+        descriptions: usize,
+    ) -> Self {
+        Self {
+            guests,
+            models,
+            journal,
+            partials,
+            sandbox,
+            stores: Cache::new(OPEN_STORES),
+            ready: Cache::new(READY_GUESTS),
+            descriptions: Cache::new(descriptions),
+        }
+    }
+
+    /// The store of a data root.
+    pub(crate) fn store(&self, root: &Root) -> Result<Arc<Store>, Refusal> {
+        let open = || Ok(Arc::new(Store::open(root.as_str())?));
+        self.stores.get_or_insert_with(root, open)
+    }
+
+    /// Compiles a tenant's guest, unless that was done before.
+    pub(crate) async fn compile(
+        &self,
+        tenant: &str,
+        bytes: Bytes,
+        allowance: &Arc<Allowance>,
+    ) -> Result<Guest, Refusal> {
+        let sandbox = self.sandbox.for_tenant(tenant);
+        Ok(sandbox.prepare_within(bytes, allowance).await?)
+    }
+
+    /// Keeps a tenant's guest ready to run.
+    pub(crate) fn keep_ready(&self, tenant: &str, guest: Guest) {
+        self.ready.insert(GuestKey::of(tenant, guest.sha256()), guest);
+    }
+
+    /// A version of a tenant's guest, ready to run.
+    pub(crate) async fn guest(
+        &self,
+        tenant: &str,
+        version: &Stored<()>,
+        allowance: &Arc<Allowance>,
+    ) -> Result<Guest, Refusal> {
+        let compile = async {
+            let bytes = self.guests.read(version).await?;
+            self.compile(tenant, bytes, allowance).await
+        };
+        let key = GuestKey::of(tenant, &version.sha256);
+        self.ready.get_or_insert_async(&key, compile).await
+    }
+
+    /// What the guest says it does for the model; asked once by each tenant, so that nobody waits in another's turn.
+    pub(crate) async fn describe(
+        &self,
+        tenant: &str,
+        guest: &Guest,
+        model: &Arc<ModelView>,
+        parameters: &str,
+        allowance: &Arc<Allowance>,
+    ) -> Result<Arc<Description>, Refusal> {
+        let key = DescriptionKey {
+            guest: GuestKey::of(tenant, guest.sha256()),
+            model: model.sha256.clone(),
+            parameters: parameters.to_owned(),
+        };
+        let ask = async {
+            let described = guest.describe_within(model, parameters, allowance).await;
+            described
+                .map(Arc::new)
+                .map_err(|error| Refusal::extraction(error, tenant))
+        };
+        self.descriptions.get_or_insert_async(&key, ask).await
+    }
+}
+
+impl GuestKey {
+    fn of(tenant: &str, sha256: &str) -> Self {
+        Self {
+            tenant: tenant.to_owned(),
+            guest: sha256.to_owned(),
+        }
+    }
+}

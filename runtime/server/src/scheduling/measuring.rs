@@ -1,0 +1,78 @@
+//! Who measures next.
+
+use super::admission::{Admission, Permit};
+use super::lines::Standing;
+use crate::refusal::Refusal;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Mutex, MutexGuard};
+
+/// The right to measure, which one request at a time has. Who waits for it has a permit to run already, so it never waits for somebody
+/// else's extractions; and since of each tenant one request waits for it, tenants take turns.
+pub(super) struct Measuring {
+    /// Tenants' profiles on their way, one of each.
+    lines: Arc<Admission>,
+    /// So that two profiles do not measure each other; goes to who has waited the longest.
+    one: Mutex<()>,
+}
+
+/// Whoever measures now, until this is dropped.
+pub(crate) struct Turn<'a> {
+    // They end in this order: the next one measures, then permits come free.
+    _one: MutexGuard<'a, ()>,
+    _running: Permit,
+    _line: Permit,
+    extractions: &'a Admission,
+    /// How many had asked to run when it began, where nobody else was at work.
+    alone: Option<u64>,
+}
+
+impl Measuring {
+    pub(super) fn new(lines: Arc<Admission>) -> Self {
+        Self {
+            lines,
+            one: Mutex::default(),
+        }
+    }
+
+    /// Waits for a turn to measure, as one of the `extractions`; dropping the future gives it up.
+    ///
+    /// # Errors
+    /// As [`Admission::enter`].
+    pub(super) async fn turn<'a>(
+        &'a self,
+        extractions: &'a Arc<Admission>,
+        tenant: &str,
+        allowed: Standing,
+    ) -> Result<Turn<'a>, Refusal> {
+        let one = Standing {
+            running: 1,
+            ..allowed
+        };
+        let line = self.lines.enter(tenant, one).await?;
+        let running = extractions.enter(tenant, allowed).await?;
+        Ok(Turn {
+            _one: self.one.lock().await,
+            _running: running,
+            _line: line,
+            extractions,
+            alone: (extractions.running() <= 1).then(|| extractions.asked()),
+        })
+    }
+
+    /// What is said to who would not wait longer.
+    pub(super) fn too_late(&self, waited: Duration) -> Refusal {
+        let message = format!(
+            "this host was busy for {} s and has not begun to measure; come back later, or begin without a profile",
+            waited.as_secs()
+        );
+        Refusal::busy(message, self.lines.retry())
+    }
+}
+
+impl Turn<'_> {
+    /// Whether anything else ran, or wanted to, since it began.
+    pub(crate) fn disturbed(&self) -> bool {
+        self.alone != Some(self.extractions.asked())
+    }
+}

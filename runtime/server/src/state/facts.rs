@@ -1,0 +1,40 @@
+//! What is known of guests and models without reading them.
+
+use super::shelf::Stored;
+use frostline_wire::{CutInfo, GuestInfo, ModelInfo};
+use serde::{Deserialize, Serialize};
+
+/// What a host needs to know of a model without reading it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ModelFacts {
+    pub(crate) input: String,
+    pub(crate) input_shape: Vec<usize>,
+    pub(crate) cuts: Vec<CutInfo>,
+}
+
+impl Stored<()> {
+    pub(crate) fn info(&self, name: &str, disabled: bool) -> GuestInfo {
+        GuestInfo {
+            name: name.to_owned(),
+            sha256: self.sha256.clone(),
+            bytes: self.bytes,
+            uploaded_at: self.uploaded_at,
+            disabled,
+        }
+    }
+}
+
+impl Stored<ModelFacts> {
+    pub(crate) fn info(&self, name: &str, shared: bool) -> ModelInfo {
+        ModelInfo {
+            name: name.to_owned(),
+            sha256: self.sha256.clone(),
+            bytes: self.bytes,
+            uploaded_at: self.uploaded_at,
+            input: self.facts.input.clone(),
+            input_shape: self.facts.input_shape.clone(),
+            cuts: self.facts.cuts.clone(),
+            shared,
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Documents that several hosts change.
+
+use super::s3::{Fault, S3, creates_change};
+use super::{Things, files, local};
+use crate::state::StateError;
+use crate::state::log;
+use futures::future::join_all;
+
+#[tokio::test]
+async fn no_update_is_lost_between_two_hosts() {
+    let folder = tempfile::tempdir().unwrap();
+    let hosts = [Things::at(folder.path()).await, Things::at(folder.path()).await];
+    for sum in join_all((0..20).map(|index| hosts[index % 2].add_one("sum"))).await {
+        sum.unwrap();
+    }
+    for host in &hosts {
+        host.journal.catch_up().await.unwrap();
+        assert_eq!(host.get("sum"), Some(20));
+    }
+    assert_eq!(Things::at(folder.path()).await.get("sum"), Some(20));
+}
+
+#[tokio::test]
+async fn what_is_refused_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = Things::at(folder.path()).await;
+    host.set("a", 1).await.unwrap();
+    let refuse = |_: Option<&u32>| {
+        Err::<Option<u32>, _>(StateError::TooMany {
+            kind: "things",
+            limit: 1,
+        })
+    };
+    assert!(host.documents.update("a", refuse).await.is_err());
+    assert_eq!(host.get("a"), Some(1));
+    assert_eq!(files(&folder.path().join("log")), 1);
+}
+
+#[tokio::test]
+async fn deleted_is_gone_everywhere_and_may_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (Things::at(folder.path()).await, Things::at(folder.path()).await);
+    one.set("acme/a", 1).await.unwrap();
+    assert_eq!(two.set("acme/a", None).await.unwrap(), None);
+    one.journal.catch_up().await.unwrap();
+    assert_eq!(one.get("acme/a"), None);
+    assert_eq!(Things::at(folder.path()).await.get("acme/a"), None);
+    one.set("acme/a", 2).await.unwrap();
+    two.journal.catch_up().await.unwrap();
+    assert_eq!(two.get("acme/a"), Some(2));
+}
+
+#[tokio::test]
+async fn names_below_a_prefix_are_listed_and_no_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = Things::at(folder.path()).await;
+    for name in ["acme/a", "acme/b", "acme2/a", "b/acme"] {
+        host.set(name, 1).await.unwrap();
+    }
+    let names = |prefix: &str| -> Vec<String> {
+        let listed = host.documents.list(prefix).into_iter();
+        listed.map(|(name, _)| name).collect()
+    };
+    assert_eq!(names("acme/"), ["acme/a", "acme/b"]);
+    assert_eq!(names("").len(), 4);
+}
+
+#[tokio::test]
+async fn a_change_nobody_can_read_is_named_and_may_be_made_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    Things::at(folder.path()).await.set("a", 1).await.unwrap();
+    let key = log::key(2);
+    for broken in [
+        "{",
+        r#"{"kind":"things","name":"a","content":"x"}"#,
+        r#"{"kind":"others","name":"a"}"#,
+    ] {
+        std::fs::write(folder.path().join(&key), broken).unwrap();
+        let error = Things::open(local(folder.path())).await.map(drop).unwrap_err();
+        assert!(error.to_string().contains(&key), "{error}");
+    }
+    std::fs::write(folder.path().join(&key), "{}").unwrap();
+    let host = Things::at(folder.path()).await;
+    host.set("b", 2).await.unwrap();
+    assert_eq!((host.get("a"), host.get("b")), (Some(1), Some(2)));
+}
+
+#[tokio::test]
+async fn a_change_whose_answer_was_lost_is_made_once() {
+    for fault in [Fault::LoseAnswer, Fault::DoneAnd503, Fault::Break] {
+        let server = S3::start().await;
+        let host = Things::open(server.store()).await.unwrap();
+        server.once(fault, creates_change);
+        assert_eq!(
+            host.add_one("sum").await.unwrap().as_deref(),
+            Some(&1),
+            "{fault:?}"
+        );
+        assert_eq!(
+            host.add_one("sum").await.unwrap().as_deref(),
+            Some(&2),
+            "{fault:?}"
+        );
+        let late = Things::open(server.store()).await.unwrap();
+        assert_eq!(late.get("sum"), Some(2), "{fault:?}");
+        assert_eq!(server.keys("log/").len(), 2, "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_an_earlier_version_kept_is_taken_over_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, version: u32, record: &str| {
+        let folder = folder.path().join("things").join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join(format!("{version:020}.json")), record).unwrap();
+    };
+    write("acme/a", 9, r#"{"content":1}"#);
+    write("acme/a", 10, r#"{"content":2}"#);
+    write("acme/b", 1, r#"{"content":3}"#);
+    write("acme/b", 2, r#"{"content":null}"#);
+    let (one, two) = tokio::join!(Things::at(folder.path()), Things::at(folder.path()));
+    for host in [&one, &two] {
+        assert_eq!((host.get("acme/a"), host.get("acme/b")), (Some(2), None));
+    }
+    one.set("acme/a", None).await.unwrap();
+    assert_eq!(Things::at(folder.path()).await.get("acme/a"), None);
+}

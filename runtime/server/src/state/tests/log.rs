@@ -1,0 +1,166 @@
+//! What a long log costs, and hosts that are behind.
+
+use super::s3::{Asked, Fault, S3};
+use super::{Things, hash, host};
+use crate::state::StateError;
+use crate::state::documents::{Documents, Replica};
+use crate::state::journal::{Journal, Kind};
+use crate::state::log;
+use futures::FutureExt;
+use http::Method;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::Barrier;
+
+#[tokio::test]
+async fn what_was_deleted_leaves_nothing() {
+    let server = S3::start().await;
+    let host = Things::open(server.store()).await.unwrap();
+    host.set("stays", 1).await.unwrap();
+    for round in 0..600 {
+        let name = format!("{round}");
+        host.set(&name, 1).await.unwrap();
+        host.set(&name, None).await.unwrap();
+    }
+    host.journal.compact().await.unwrap();
+    host.journal.compact().await.unwrap();
+    assert_eq!(
+        server.keys("snapshots/").len(),
+        2 + 1,
+        "two that name their parts, one has a part"
+    );
+    assert_eq!(
+        server.keys("log/").len(),
+        1000,
+        "those that are kept for hosts behind"
+    );
+    server.asked();
+    let late = Things::open(server.store()).await.unwrap();
+    assert_eq!((late.documents.list("").len(), late.get("stays")), (1, Some(1)));
+    assert_eq!(
+        server.asked().len(),
+        4,
+        "a listing, a snapshot, its part, no news"
+    );
+}
+
+#[tokio::test]
+async fn a_start_reads_a_hundred_thousand_documents_by_a_few_requests() {
+    let server = S3::start().await;
+    let known = Arc::new(Replica::<serde_json::Value>::new("guests"));
+    let kinds = vec![Arc::clone(&known) as Arc<dyn Kind>];
+    let journal = Arc::new(Journal::open(server.store(), kinds).await.unwrap());
+    let documents = Documents::new(Arc::clone(&known), Arc::clone(&journal));
+    let first = |_: Option<&serde_json::Value>| Ok::<_, StateError>(Some(serde_json::json!([])));
+    documents.update("tenant-0/guest-0", first).await.unwrap();
+    // As if all of them had been uploaded long ago.
+    let guest = |number: u32| {
+        let sha256 = hash(&number.to_string());
+        let version = serde_json::json!([{
+            "sha256": sha256, "bytes": 50_000, "uploaded_at": 1_700_000_000, "facts": null,
+            "blob": format!("blobs/guests/tenant-{}/{sha256}-0123456789abcdef", number % 1000),
+        }]);
+        let name = format!("tenant-{}/guest-{number}", number % 1000);
+        (name, serde_json::value::to_raw_value(&version).unwrap())
+    };
+    known.replace((0..100_000).map(guest).collect()).unwrap();
+    journal.snapshot().await.unwrap();
+    server.asked();
+    let started = Instant::now();
+    let late = host(server.store()).await;
+    println!(
+        "start at 100,000 documents: {:.2} s",
+        started.elapsed().as_secs_f64()
+    );
+    let asked = server.asked();
+    assert_eq!(late.guests.all().len(), 100_000);
+    // The probe's three, a listing, what the parts are, twelve parts of 4 MB at most, and no news.
+    assert!(asked.len() <= 3 + 2 + 12 + 1, "{} requests", asked.len());
+    late.journal.review().await.unwrap();
+    assert_eq!(server.asked().len(), 2, "a listing, no news");
+}
+
+#[tokio::test]
+async fn many_changes_are_read_at_once() {
+    let server = S3::start().await;
+    let (one, two) = (
+        Things::open(server.store()).await.unwrap(),
+        Things::open(server.store()).await.unwrap(),
+    );
+    for round in 0..100 {
+        one.set("a", round).await.unwrap();
+    }
+    // Nobody is answered before all of these have asked.
+    let together = Arc::new(Barrier::new(32));
+    let waits: Vec<String> = (32..64).map(log::key).collect();
+    server.script_waiting(move |(method, key): &Asked| {
+        let waits = *method == Method::GET && waits.contains(key);
+        let together = Arc::clone(&together);
+        async move {
+            if waits {
+                together.wait().await;
+            }
+            Fault::None
+        }
+        .boxed()
+    });
+    server.asked();
+    two.journal.catch_up().await.unwrap();
+    assert_eq!(two.get("a"), Some(99));
+    assert!(server.asked().len() <= 127, "at most as many again as there are");
+}
+
+#[tokio::test]
+async fn a_host_that_stood_still_resurrects_nothing_and_loses_nothing() {
+    let server = S3::start().await;
+    let (one, late) = (
+        Things::open(server.store()).await.unwrap(),
+        Things::open(server.store()).await.unwrap(),
+    );
+    one.set("a", 1).await.unwrap();
+    late.journal.catch_up().await.unwrap();
+    one.set("a", None).await.unwrap();
+    for round in 0..1100 {
+        one.set("b", round).await.unwrap();
+    }
+    for _ in 0..2 {
+        one.set("b", 0).await.unwrap();
+        one.journal.snapshot().await.unwrap();
+    }
+    assert!(
+        !server.keys("log/").contains(&log::key(2)),
+        "the removal was forgotten"
+    );
+    // It creates the change after the last it knows where the removal was.
+    assert_eq!(late.get("a"), Some(1));
+    assert_eq!(*late.add_one("a").await.unwrap().unwrap(), 1, "on top of nothing");
+    assert!(!server.keys("log/").contains(&log::key(2)));
+    one.journal.catch_up().await.unwrap();
+    for host in [&one, &late, &Things::open(server.store()).await.unwrap()] {
+        assert_eq!((host.get("a"), host.get("b")), (Some(1), Some(0)));
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_is_far_behind_learns_what_was_revoked() {
+    let server = S3::start().await;
+    let (one, late) = (
+        Things::open(server.store()).await.unwrap(),
+        Things::open(server.store()).await.unwrap(),
+    );
+    one.set("token", 1).await.unwrap();
+    late.journal.catch_up().await.unwrap();
+    one.set("token", None).await.unwrap();
+    for round in 0..1100 {
+        one.set("b", round).await.unwrap();
+    }
+    one.journal.snapshot().await.unwrap();
+    late.journal.catch_up().await.unwrap();
+    assert_eq!(
+        late.get("token"),
+        Some(1),
+        "the next change it knows of is no more"
+    );
+    late.journal.review().await.unwrap();
+    assert_eq!((late.get("token"), late.get("b")), (None, Some(1099)));
+}

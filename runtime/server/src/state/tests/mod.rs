@@ -1,0 +1,82 @@
+//! Hosts on one state, in a folder and on a store that fails at chosen requests.
+
+mod documents;
+mod log;
+mod s3;
+mod stores;
+mod uploads;
+
+use super::documents::{Documents, Replica};
+use super::journal::{Journal, Kind};
+use super::{Found, SharedState, StateError};
+use crate::config::Limits;
+use bytes::Bytes;
+use frostline_objects::Store;
+use sha2::{Digest, Sha256};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A host's documents of one kind, and the journal they follow.
+struct Things {
+    documents: Documents<u32>,
+    journal: Arc<Journal>,
+}
+
+impl Things {
+    async fn open(store: Arc<Store>) -> Result<Self, StateError> {
+        let known = Arc::new(Replica::new("things"));
+        let kinds = vec![Arc::clone(&known) as Arc<dyn Kind>];
+        let journal = Arc::new(Journal::open(store, kinds).await?);
+        Ok(Self {
+            documents: Documents::new(known, Arc::clone(&journal)),
+            journal,
+        })
+    }
+
+    async fn at(folder: &Path) -> Self {
+        Self::open(local(folder)).await.unwrap()
+    }
+
+    async fn set(&self, name: &str, value: impl Into<Option<u32>>) -> Result<Option<Arc<u32>>, StateError> {
+        let value = value.into();
+        self.documents.update(name, |_| Ok(value)).await
+    }
+
+    async fn add_one(&self, name: &str) -> Result<Option<Arc<u32>>, StateError> {
+        let add = |now: Option<&u32>| Ok(Some(now.copied().unwrap_or(0) + 1));
+        self.documents.update(name, add).await
+    }
+
+    fn get(&self, name: &str) -> Option<u32> {
+        self.documents.get(name).map(|value| *value)
+    }
+}
+
+fn local(folder: &Path) -> Arc<Store> {
+    Arc::new(Store::open(folder.to_str().unwrap()).unwrap())
+}
+
+fn files(folder: &Path) -> usize {
+    std::fs::read_dir(folder).map_or(0, Iterator::count)
+}
+
+async fn host(store: Arc<Store>) -> SharedState<()> {
+    SharedState::open(store, &Limits::default()).await.unwrap()
+}
+
+fn hash(bytes: &str) -> String {
+    hex::encode(Sha256::digest(bytes))
+}
+
+async fn put(host: &SharedState<()>, name: &str, bytes: &'static str) -> Result<bool, StateError> {
+    let put = host
+        .guests
+        .of("acme")
+        .put(name, &hash(bytes), Bytes::from(bytes), ())
+        .await;
+    put.map(|(_, new)| new)
+}
+
+fn has(host: &SharedState<()>, name: &str) -> bool {
+    matches!(host.guests.of("acme").find(name, None), Found::Version(_))
+}

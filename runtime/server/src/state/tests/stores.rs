@@ -1,0 +1,40 @@
+//! Stores that can hold state, and stores that cannot.
+
+use super::s3::{Fault, S3};
+use super::{files, host, local};
+use crate::config::Limits;
+use crate::state::probe::probe;
+use crate::state::{SharedState, StateError};
+
+#[tokio::test]
+async fn a_store_that_creates_only_where_nothing_is_passes() {
+    let server = S3::start().await;
+    server.once(Fault::DoneAnd503, |(_, key)| key.starts_with("probes/"));
+    probe(&server.store()).await.unwrap();
+    assert_eq!(server.keys("probes/").len(), 0);
+    let folder = tempfile::tempdir().unwrap();
+    host(local(folder.path())).await;
+    assert_eq!(files(&folder.path().join("probes")), 0);
+}
+
+#[tokio::test]
+async fn a_store_that_passes_over_the_condition_is_refused() {
+    let server = S3::start().await;
+    server.script(|_| Fault::PassOverCondition);
+    let opened = SharedState::<()>::open(server.store(), &Limits::default()).await;
+    let error = opened.map(drop).unwrap_err();
+    assert!(matches!(error, StateError::Replaces { .. }), "{error}");
+    assert!(error.to_string().contains("s3://b/state"), "{error}");
+    assert_eq!(server.keys(""), [""; 0], "nothing is left there");
+}
+
+#[tokio::test]
+async fn a_store_without_the_condition_is_refused() {
+    let server = S3::start().await;
+    server.script(|_| Fault::RefuseCondition);
+    let opened = SharedState::<()>::open(server.store(), &Limits::default()).await;
+    let error = opened.map(drop).unwrap_err();
+    assert!(matches!(error, StateError::CreatesNothing { .. }), "{error}");
+    assert!(error.to_string().contains("NotImplemented"), "{error}");
+    assert_eq!(server.keys(""), [""; 0], "nothing is left there");
+}

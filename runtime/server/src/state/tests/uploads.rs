@@ -1,0 +1,130 @@
+//! Bytes and their versions, whatever a store answers.
+
+use super::s3::{Fault, S3, creates_change};
+use super::{has, hash, host, local, put};
+use crate::state::{Found, StateError};
+use bytes::Bytes;
+use http::Method;
+
+#[tokio::test]
+async fn a_version_keeps_its_bytes_whatever_the_store_answers() {
+    let server = S3::start().await;
+    let one = host(server.store()).await;
+    // All that follows on the change fails: whether it was made cannot be found out.
+    let done = std::sync::atomic::AtomicBool::new(false);
+    server.script(move |asked| {
+        use std::sync::atomic::Ordering::Relaxed;
+        match (creates_change(asked), done.load(Relaxed)) {
+            (true, false) => {
+                done.store(true, Relaxed);
+                Fault::LoseAnswer
+            }
+            (_, true) if asked.1.starts_with("log/") => Fault::Break,
+            _ => Fault::None,
+        }
+    });
+    let error = put(&one, "a", "bytes").await.unwrap_err();
+    assert!(matches!(error, StateError::Unsure { .. }), "{error}");
+    server.heal();
+    let two = host(server.store()).await;
+    for host in [&one, &two] {
+        host.journal.catch_up().await.unwrap();
+        let Found::Version(version) = host.guests.of("acme").find("a", None) else {
+            panic!("it was made")
+        };
+        assert_eq!(host.guests.read(&version).await.unwrap(), "bytes");
+    }
+    assert!(!put(&one, "a", "bytes").await.unwrap(), "it is there");
+}
+
+#[tokio::test]
+async fn bytes_whose_version_was_surely_not_made_go() {
+    let server = S3::start().await;
+    let one = host(server.store()).await;
+    server.once(Fault::Break, creates_change);
+    assert!(
+        put(&one, "a", "bytes").await.unwrap(),
+        "a single failure is tried again"
+    );
+    server.script(
+        |(method, key)| match *method == Method::GET && key.starts_with("log/") {
+            true => Fault::Break,
+            false => Fault::None,
+        },
+    );
+    let error = put(&one, "b", "others").await.unwrap_err();
+    assert!(matches!(error, StateError::Store(_)), "{error}");
+    server.heal();
+    assert_eq!(server.keys("blobs/").len(), 1);
+}
+
+#[tokio::test]
+async fn bytes_whose_answer_was_lost_are_there() {
+    let server = S3::start().await;
+    let one = host(server.store()).await;
+    server.once(Fault::DoneAnd503, |(method, key)| {
+        method == Method::PUT && key.starts_with("blobs/")
+    });
+    assert!(put(&one, "a", "bytes").await.unwrap());
+    assert_eq!(one.guests.bytes_of(&hash("bytes")).await.unwrap(), "bytes");
+}
+
+#[tokio::test]
+async fn damaged_and_lost_bytes_are_told_and_can_be_uploaded_again() {
+    let server = S3::start().await;
+    let one = host(server.store()).await;
+    assert!(put(&one, "a", "bytes").await.unwrap());
+    let key = server.keys("blobs/").remove(0);
+    server.put(&key, "bites");
+    let error = one.guests.bytes_of(&hash("bytes")).await.unwrap_err();
+    assert!(
+        matches!(&error, StateError::Damaged { found, .. } if *found == hash("bites")),
+        "{error}"
+    );
+    assert!(put(&one, "a", "bytes").await.unwrap(), "not 'already there'");
+    assert_eq!(one.guests.bytes_of(&hash("bytes")).await.unwrap(), "bytes");
+    let keys = server.keys("blobs/");
+    assert!(keys.len() == 1 && keys[0] != key, "{keys:?}");
+    server.store().delete(&keys[0]).await.unwrap();
+    assert!(put(&one, "a", "bytes").await.unwrap());
+    assert_eq!(one.guests.bytes_of(&hash("bytes")).await.unwrap(), "bytes");
+}
+
+#[tokio::test]
+async fn one_tenants_deletion_takes_nothing_from_another() {
+    let server = S3::start().await;
+    let (one, two) = (host(server.store()).await, host(server.store()).await);
+    for tenant in ["acme", "beta"] {
+        let of = one.guests.of(tenant);
+        of.put("a", &hash("same"), Bytes::from("same"), ()).await.unwrap();
+    }
+    two.journal.catch_up().await.unwrap();
+    // The other host has not heard of it yet.
+    assert!(one.guests.of("acme").delete("a").await.unwrap());
+    assert_eq!(two.guests.bytes_of(&hash("same")).await.unwrap(), "same");
+    let found = two.guests.of("acme").find("a", None);
+    let Found::Version(version) = found else {
+        panic!("{found:?}")
+    };
+    let error = two.guests.read(&version).await.unwrap_err();
+    assert!(
+        matches!(error, StateError::Gone { .. }) && !error.to_string().contains("blobs"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_host_sees_what_another_uploads_and_deletes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (host(local(folder.path())).await, host(local(folder.path())).await);
+    put(&one, "a", "bytes").await.unwrap();
+    two.journal.catch_up().await.unwrap();
+    assert!(has(&two, "a"));
+    assert_eq!(two.guests.bytes_of(&hash("bytes")).await.unwrap(), "bytes");
+    assert!(two.guests.of("acme").disable("a", true).await.unwrap());
+    one.journal.catch_up().await.unwrap();
+    assert!(one.guests.of("acme").disabled("a"));
+    assert!(two.guests.of("acme").delete("a").await.unwrap());
+    one.journal.catch_up().await.unwrap();
+    assert!(!has(&one, "a"));
+}
