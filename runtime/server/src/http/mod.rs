@@ -114,10 +114,13 @@ async fn metrics_by_tenant(State(service): State<Arc<Service>>) -> Result<impl I
 }
 
 fn present(service: &Service) -> Present {
-    let (extractions, lanes) = (&service.scheduling.extractions, service.machine.lanes.stats());
+    let (standing, lanes) = (
+        service.scheduling.extractions.standing(),
+        service.machine.lanes.stats(),
+    );
     Present {
-        queued: extractions.queued(),
-        running: extractions.running(),
+        queued: standing.queued,
+        running: standing.running,
         lane_queue: lanes.queued,
         lane_samples: lanes.samples_done,
         lane_crashes: lanes.crashes,

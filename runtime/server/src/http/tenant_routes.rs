@@ -6,6 +6,7 @@ use crate::refusal::Refusal;
 use crate::state::{Facts, Found, ModelFacts, Named, Owned, StateError, Stored};
 use axum::Json;
 use axum::extract::{Path, Query, Request};
+use frostline_batching::Standing;
 use frostline_wire::{Description, DescriptionRequest, GuestInfo, Layout, Load, ModelInfo, ObjectPage};
 use http::{StatusCode, Uri};
 use serde::Deserialize;
@@ -136,10 +137,10 @@ pub(super) async fn describe(caller: Caller, request: Request) -> Result<Json<De
 }
 
 pub(super) async fn load(caller: Caller) -> Json<Load> {
-    let extractions = &caller.scheduling().extractions;
+    let Standing { running, queued } = caller.scheduling().extractions.standing();
     Json(Load {
-        queued: extractions.queued() as u64,
-        running: extractions.running() as u64,
+        queued: queued as u64,
+        running: running as u64,
         lanes: caller.machine().lanes.config().lanes as u64,
         samples_per_second: caller.metrics().meter.per_second(),
     })

@@ -1,8 +1,8 @@
 //! Who measures next.
 
 use super::admission::{Admission, Permit};
-use super::lines::Standing;
 use crate::refusal::Refusal;
+use frostline_batching::Standing;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard};
@@ -56,7 +56,7 @@ impl Measuring {
             _running: running,
             _line: line,
             extractions,
-            alone: (extractions.running() <= 1).then(|| extractions.asked()),
+            alone: (extractions.standing().running <= 1).then(|| extractions.asked()),
         })
     }
 
@@ -66,7 +66,7 @@ impl Measuring {
             "this host was busy for {} s and has not begun to measure; come back later, or begin without a profile",
             waited.as_secs()
         );
-        Refusal::busy(message, self.lines.retry())
+        Refusal::busy(message, self.lines.retry(self.lines.standing()))
     }
 }
 

@@ -1,17 +1,14 @@
 //! Who runs and who waits: extractions, profiles and questions to guests; and the samples that running extractions may hold.
 
 mod admission;
-mod lines;
 mod measuring;
 
 pub(crate) use admission::{Admission, Permit};
-pub(crate) use frostline_batching::GrantDesk;
-pub(crate) use lines::Standing;
 pub(crate) use measuring::Turn;
 
 use crate::config::{HostConfig, upload_units};
 use crate::refusal::Refusal;
-use frostline_batching::{GrantRules, Grants};
+use frostline_batching::{GrantDesk, GrantRules, Grants, Standing};
 use measuring::Measuring;
 use std::sync::Arc;
 use std::time::Duration;

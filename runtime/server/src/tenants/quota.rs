@@ -1,7 +1,7 @@
 //! What each tenant may use of this host: defaults by the host's size, and what an admin set.
 
 use crate::config::HostConfig;
-use crate::scheduling::Standing;
+use frostline_batching::Standing;
 use frostline_wire::{Quota, QuotaInfo, QuotaKey};
 use std::time::Duration;
 

@@ -54,7 +54,11 @@ fn activity(service: &Service) -> Activity {
         &service.scheduling.extractions,
         &service.operations.metrics.tenants,
     );
-    let (lanes, standings) = (&service.machine.lanes, extractions.standings());
+    let (lanes, all, standings) = (
+        &service.machine.lanes,
+        extractions.standing(),
+        extractions.standings(),
+    );
     let names: BTreeSet<String> = tally.names().chain(standings.keys().cloned()).collect();
     let tenant = |name: String| {
         let standing = standings.get(&name).copied().unwrap_or_default();
@@ -72,8 +76,8 @@ fn activity(service: &Service) -> Activity {
     Activity {
         stopping: extractions.stopped(),
         places: service.config.running as u64,
-        running: extractions.running() as u64,
-        queued: extractions.queued() as u64,
+        running: all.running as u64,
+        queued: all.queued as u64,
         lanes: lanes.config().lanes as u64,
         lane_queue: lanes.stats().queued as u64,
         memory_bytes: resident_bytes(),
