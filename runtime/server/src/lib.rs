@@ -16,7 +16,6 @@ mod host;
 mod http;
 mod library;
 mod machine;
-mod meter;
 mod metrics;
 mod profiles;
 mod refusal;

@@ -4,7 +4,7 @@ use crate::audit::Audit;
 use crate::config::HostConfig;
 use crate::library::Library;
 use crate::machine::Machine;
-use crate::metrics::Metrics;
+use crate::metrics::{Exposition, Metrics};
 use crate::scheduling::Scheduling;
 use crate::tenants::{Bouncer, Tenants};
 use std::sync::Arc;
@@ -24,6 +24,8 @@ pub(crate) struct Service {
 /// What whoever runs the host sees of it.
 pub(crate) struct Operations {
     pub(crate) metrics: Arc<Metrics>,
+    /// What `/metrics` shows of these.
+    pub(crate) exposition: Exposition,
     /// Who did what.
     pub(crate) audit: Audit,
 }

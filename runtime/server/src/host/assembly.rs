@@ -5,6 +5,7 @@ use crate::audit::Audit;
 use crate::config::{HostConfig, StatePlace};
 use crate::library::Library;
 use crate::machine::Machine;
+use crate::metrics::{Exposition, Metrics, Present};
 use crate::scheduling::Scheduling;
 use crate::service::{Operations, Service};
 use crate::stages::ModelStages;
@@ -47,6 +48,8 @@ pub(super) async fn service(config: HostConfig) -> Result<Service, StartError> {
         ..SandboxConfig::default()
     })?;
     let machine = machine(&config, Arc::clone(&state.models))?;
+    let scheduling = Scheduling::new(&config);
+    let metrics = Arc::<Metrics>::default();
     Ok(Service {
         tenants: Tenants::new(token, &config, state.tenants, Arc::clone(&machine.lanes)),
         bouncer: Bouncer::new(),
@@ -58,14 +61,30 @@ pub(super) async fn service(config: HostConfig) -> Result<Service, StartError> {
             sandbox,
             config.limits.descriptions,
         ),
-        machine,
-        scheduling: Scheduling::new(&config),
         operations: Operations {
-            metrics: Arc::default(),
+            exposition: Exposition::new(&metrics, present(&scheduling, &machine)),
+            metrics,
             audit: audit(&config)?,
         },
+        machine,
+        scheduling,
         config,
     })
+}
+
+/// What to ask whenever it is to be shown.
+fn present(scheduling: &Scheduling, machine: &Machine) -> impl Fn() -> Present + Send + Sync + 'static {
+    let (extractions, lanes) = (Arc::clone(&scheduling.extractions), Arc::clone(&machine.lanes));
+    move || {
+        let (standing, lanes) = (extractions.standing(), lanes.stats());
+        Present {
+            queued: standing.queued,
+            running: standing.running,
+            lane_queue: lanes.queued,
+            lane_samples: lanes.samples_done,
+            lane_crashes: lanes.crashes,
+        }
+    }
 }
 
 /// Starts what computes.

@@ -20,7 +20,6 @@ mod uploads;
 pub(crate) use admin::{admin_routes, remote_admin_routes};
 pub(crate) use connections::{ADMINS, Port, serve, serve_admin};
 
-use crate::metrics::Present;
 use crate::refusal::Refusal;
 use crate::service::Service;
 use axum::Router;
@@ -100,29 +99,11 @@ pub(crate) fn metrics_routes(service: Arc<Service>) -> Router {
 }
 
 async fn metrics(State(service): State<Arc<Service>>) -> Result<impl IntoResponse, Refusal> {
-    let text = service
-        .operations
-        .metrics
-        .text(&present(&service))
-        .map_err(Refusal::host)?;
+    let text = service.operations.exposition.text().map_err(Refusal::host)?;
     Ok(([(CONTENT_TYPE, OPEN_METRICS)], text))
 }
 
 async fn metrics_by_tenant(State(service): State<Arc<Service>>) -> Result<impl IntoResponse, Refusal> {
-    let text = service.operations.metrics.text_by_tenant(&present(&service));
+    let text = service.operations.exposition.text_by_tenant();
     Ok(([(CONTENT_TYPE, OPEN_METRICS)], text.map_err(Refusal::host)?))
-}
-
-fn present(service: &Service) -> Present {
-    let (standing, lanes) = (
-        service.scheduling.extractions.standing(),
-        service.machine.lanes.stats(),
-    );
-    Present {
-        queued: standing.queued,
-        running: standing.running,
-        lane_queue: lanes.queued,
-        lane_samples: lanes.samples_done,
-        lane_crashes: lanes.crashes,
-    }
 }

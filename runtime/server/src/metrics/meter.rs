@@ -1,6 +1,6 @@
 //! A rate over the last seconds.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
 /// Whole seconds the rate is taken over: long enough for batches that come every few seconds, short enough to be "now".
@@ -42,7 +42,7 @@ impl Meter {
     }
 
     fn count_at(&self, now: Instant, events: u64) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         state.move_on(now);
         let slot = slot(state.newest);
         if let Some(count) = state.counts.get_mut(slot) {
@@ -51,7 +51,7 @@ impl Meter {
     }
 
     fn per_second_at(&self, now: Instant) -> f64 {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         state.move_on(now);
         let window = now
             .saturating_duration_since(state.start)

@@ -1,0 +1,127 @@
+use super::labels::{ExtractionLabels, Outcome, RequestLabels, SampleLabels, SplitKind};
+use super::meter::Meter;
+use super::tally::{COMPILING, GUEST_CPU, SecondsCounter, Tally};
+use frostline_sandbox::Usage;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+use std::time::Duration;
+
+/// Counters of one host.
+#[derive(Default)]
+pub(crate) struct Metrics {
+    pub(crate) requests: Family<RequestLabels, Counter>,
+    extractions: Family<ExtractionLabels, Counter>,
+    /// By tenant; as many as have shown a token since the host started.
+    pub(crate) tenants: Tally,
+    samples: Family<SampleLabels, Counter>,
+    answer_bytes: Counter,
+    pub(crate) upload_bytes: Counter,
+    pub(crate) connections: Gauge,
+    pub(crate) connections_refused: Counter,
+    pub(crate) call_seconds: Seconds,
+    pub(crate) extraction_seconds: Seconds,
+    guest_cpu: SecondsCounter,
+    compiling: SecondsCounter,
+    /// For `/v1/load`.
+    pub(crate) meter: Meter,
+}
+
+/// A histogram of seconds, from 5 ms to 10 minutes.
+pub(crate) struct Seconds(Histogram);
+
+impl Default for Seconds {
+    fn default() -> Self {
+        Self(Histogram::new([
+            0.005, 0.02, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0,
+        ]))
+    }
+}
+
+impl Seconds {
+    pub(crate) fn observe(&self, took: Duration) {
+        self.0.observe(took.as_secs_f64());
+    }
+}
+
+impl Metrics {
+    /// Counts a tenant's admitted extraction that ended.
+    pub(crate) fn ended(&self, tenant: &str, split: SplitKind, outcome: Outcome) {
+        self.tenants.ended(tenant);
+        self.extractions
+            .get_or_create(&ExtractionLabels {
+                split: split.word(),
+                outcome: outcome.word(),
+            })
+            .inc();
+    }
+
+    /// Counts samples that were answered, by `good` rows and by `bad` ones.
+    pub(crate) fn answered(&self, tenant: &str, split: SplitKind, good: u64, bad: u64) {
+        let split = split.word();
+        for (failed, samples) in [(false, good), (true, bad)] {
+            self.samples
+                .get_or_create(&SampleLabels { split, failed })
+                .inc_by(samples);
+        }
+        self.tenants.answered(tenant, good + bad);
+        self.meter.count(good + bad);
+    }
+
+    /// What the bytes of a tenant's answer are counted in.
+    pub(crate) fn answer_bytes_of(&self, tenant: &str) -> [Counter; 2] {
+        [self.answer_bytes.clone(), self.tenants.answer_bytes_of(tenant)]
+    }
+
+    /// Counts what a tenant's request used in the sandbox.
+    pub(crate) fn used(&self, tenant: &str, usage: &Usage) {
+        let (cpu, compiling) = (usage.cpu.as_secs_f64(), usage.compiling.as_secs_f64());
+        self.guest_cpu.inc_by(cpu);
+        self.compiling.inc_by(compiling);
+        self.tenants.used(tenant, cpu, compiling);
+    }
+
+    /// Shows all of it but what tenants had.
+    pub(super) fn register(&self, registry: &mut Registry) {
+        registry.register("requests", "Requests answered", self.requests.clone());
+        registry.register(
+            "extractions",
+            "Admitted extractions by how they ended",
+            self.extractions.clone(),
+        );
+        registry.register("samples", "Samples answered", self.samples.clone());
+        let bytes = [
+            ("answer", "Bytes of extractions sent", &self.answer_bytes),
+            (
+                "upload",
+                "Bytes of guests and models received",
+                &self.upload_bytes,
+            ),
+        ];
+        for (name, help, counter) in bytes {
+            registry.register_with_unit(name, help, Unit::Bytes, counter.clone());
+        }
+        let seconds = [
+            ("call", "Calls for one grant", &self.call_seconds),
+            ("extraction", "Extractions", &self.extraction_seconds),
+        ];
+        for (name, help, histogram) in seconds {
+            registry.register_with_unit(name, help, Unit::Seconds, histogram.0.clone());
+        }
+        let seconds = [
+            ("guest_cpu", GUEST_CPU, &self.guest_cpu),
+            ("compile", COMPILING, &self.compiling),
+        ];
+        for (name, help, counter) in seconds {
+            registry.register_with_unit(name, help, Unit::Seconds, counter.clone());
+        }
+        registry.register("connections", "Open connections", self.connections.clone());
+        registry.register(
+            "connections_refused",
+            "Connections closed at once, since their network had all that one may have",
+            self.connections_refused.clone(),
+        );
+    }
+}

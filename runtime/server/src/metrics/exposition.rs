@@ -1,0 +1,153 @@
+//! What `/metrics` shows: what was counted, and what is so when it is asked for.
+
+use super::counters::Metrics;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use std::fmt;
+
+/// What is so now, and counted elsewhere.
+pub(crate) struct Present {
+    pub(crate) queued: usize,
+    pub(crate) running: usize,
+    pub(crate) lane_queue: usize,
+    pub(crate) lane_samples: u64,
+    /// Processes of lanes lost with a job in them.
+    pub(crate) lane_crashes: u64,
+}
+
+/// See the module.
+pub(crate) struct Exposition {
+    host: Registry,
+    tenants: Registry,
+}
+
+impl Exposition {
+    /// Shows `metrics` and what `present` says.
+    pub(crate) fn new(metrics: &Metrics, present: impl Fn() -> Present + Send + Sync + 'static) -> Self {
+        let [mut host, mut tenants] = [(); 2].map(|()| Registry::with_prefix("frostline"));
+        metrics.register(&mut host);
+        host.register_collector(Box::new(Now(present)));
+        metrics.tenants.register(&mut tenants);
+        Self { host, tenants }
+    }
+
+    /// For who may know of the host as a whole, but not who its tenants are.
+    pub(crate) fn text(&self) -> Result<String, fmt::Error> {
+        encoded(&[&self.host])
+    }
+
+    /// For whoever runs the host.
+    pub(crate) fn text_by_tenant(&self) -> Result<String, fmt::Error> {
+        encoded(&[&self.host, &self.tenants])
+    }
+}
+
+fn encoded(registries: &[&Registry]) -> Result<String, fmt::Error> {
+    let mut encoded = String::new();
+    for registry in registries {
+        text::encode_registry(&mut encoded, registry)?;
+    }
+    text::encode_eof(&mut encoded)?;
+    Ok(encoded)
+}
+
+/// Asks what is so at every scrape.
+struct Now<F>(F);
+
+impl<F> fmt::Debug for Now<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Now")
+    }
+}
+
+impl<F: Fn() -> Present + Send + Sync + 'static> Collector for Now<F> {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let present = (self.0)();
+        let mut show = |name, help, metric: &dyn EncodeMetric| {
+            metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
+        };
+        let gauges = [
+            ("extractions_queued", "Extractions waiting.", present.queued),
+            ("extractions_running", "Extractions running.", present.running),
+            ("lane_queue", "Batches waiting for a lane.", present.lane_queue),
+        ];
+        for (name, help, value) in gauges {
+            show(name, help, &ConstGauge::new(value))?;
+        }
+        let (samples, crashes) = (present.lane_samples, present.lane_crashes);
+        show(
+            "lane_samples",
+            "Samples computed by the lanes.",
+            &ConstCounter::new(samples),
+        )?;
+        show(
+            "lane_crashes",
+            "Processes of lanes lost during a run.",
+            &ConstCounter::new(crashes),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::{Outcome, SplitKind};
+    use frostline_sandbox::Usage;
+    use std::time::Duration;
+
+    const PRESENT: Present = Present {
+        queued: 2,
+        running: 1,
+        lane_queue: 0,
+        lane_samples: 5,
+        lane_crashes: 3,
+    };
+
+    /// Something of everything.
+    fn busy() -> Exposition {
+        let metrics = Metrics::default();
+        metrics.answered("acme", SplitKind::Cut, 7, 0);
+        metrics.ended("acme", SplitKind::Input, Outcome::ClientGone);
+        let usage = Usage {
+            cpu: Duration::from_millis(1500),
+            compiling: Duration::from_millis(250),
+            ..Usage::default()
+        };
+        metrics.used("acme", &usage);
+        Exposition::new(&metrics, || PRESENT)
+    }
+
+    #[test]
+    fn what_is_counted_is_shown_in_base_units_and_lower_case() {
+        let text = busy().text().unwrap();
+        for line in [
+            "frostline_samples_total{split=\"cut\",failed=\"false\"} 7",
+            "frostline_extractions_total{split=\"input\",outcome=\"client_gone\"} 1",
+            "frostline_guest_cpu_seconds_total 1.5",
+            "frostline_compile_seconds_total 0.25",
+            "frostline_answer_bytes_total 0",
+            "frostline_extractions_queued 2",
+            "frostline_lane_crashes_total 3",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn tenants_are_named_to_whoever_runs_the_host_alone() {
+        let exposition = busy();
+        let text = exposition.text().unwrap();
+        assert!(!text.contains("acme") && !text.contains("tenant"), "{text}");
+        let text = exposition.text_by_tenant().unwrap();
+        for line in [
+            "frostline_tenant_extractions_total{tenant=\"acme\"} 1",
+            "frostline_tenant_guest_cpu_seconds_total{tenant=\"acme\"} 1.5",
+            "frostline_tenant_compile_seconds_total{tenant=\"acme\"} 0.25",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+    }
+}
