@@ -1,6 +1,7 @@
 //! TLS of a host: a certificate and its key, read again when their files change.
 
 use crate::config::TlsFiles;
+use parking_lot::RwLock;
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
@@ -9,7 +10,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use tokio_rustls::TlsAcceptor;
 
 /// A certificate or key that cannot be used.
@@ -68,11 +69,11 @@ impl Certificate {
     pub(crate) fn refresh(&self) -> Result<bool, TlsError> {
         let (chain, key) = contents(&self.files)?;
         let digest = digest(&chain, &key);
-        if digest == self.current.read().unwrap_or_else(PoisonError::into_inner).digest {
+        if digest == self.current.read().digest {
             return Ok(false);
         }
         let key = Arc::new(certified(&self.files, &chain, &key)?);
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Current { digest, key };
+        *self.current.write() = Current { digest, key };
         Ok(true)
     }
 
@@ -93,7 +94,7 @@ impl Certificate {
 
 impl ResolvesServerCert for Certificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        let current = self.current.read();
         Some(Arc::clone(&current.key))
     }
 }
@@ -171,7 +172,7 @@ mod tests {
     }
 
     fn shown(certificate: &Certificate) -> Arc<CertifiedKey> {
-        Arc::clone(&certificate.current.read().unwrap().key)
+        Arc::clone(&certificate.current.read().key)
     }
 
     #[test]

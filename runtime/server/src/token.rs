@@ -1,9 +1,9 @@
 //! Tokens in files, of the tenant and of an admin from afar: made on first start, kept in memory only as hashes.
 
+use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock};
 use subtle::ConstantTimeEq;
 
 /// Random bytes of a token: 256 bits cannot be guessed, whatever the rate of tries.
@@ -100,7 +100,7 @@ impl AdminToken {
     /// Reads the file again, or makes one where it was removed; `true` when the token is another from now on.
     pub(crate) fn refresh(&self) -> Result<bool, TokenError> {
         let read = TokenHash::read_or_create(&self.file)?;
-        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.write();
         let changed = *current != read;
         *current = read;
         Ok(changed)
@@ -108,7 +108,7 @@ impl AdminToken {
 
     /// Whether `token` is the one, in time that does not depend on it.
     pub(crate) fn matches(&self, token: &str) -> bool {
-        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        let current = self.current.read();
         current.matches(token)
     }
 }

@@ -7,7 +7,8 @@ use crate::refusal::Refusal;
 use frostline_wire::RequestedSample;
 use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
@@ -35,7 +36,7 @@ pub(super) fn calls(caller: Caller, work: Work, kind: SplitKind, samples: Vec<Re
         left: Mutex::new(samples.into_iter()),
     });
     let tasks = stream::unfold(shared, |shared| async move {
-        if shared.left().len() == 0 {
+        if shared.left.lock().len() == 0 {
             return None;
         }
         let task = AbortOnDropHandle::new(tokio::spawn(Arc::clone(&shared).call().in_current_span()));
@@ -52,17 +53,13 @@ pub(super) fn calls(caller: Caller, work: Work, kind: SplitKind, samples: Vec<Re
 }
 
 impl Shared {
-    fn left(&self) -> MutexGuard<'_, std::vec::IntoIter<RequestedSample>> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits for a grant and calls with its samples; `None` when other calls took the last ones meanwhile.
     async fn call(self: Arc<Self>) -> Result<Option<Rows>, Refusal> {
         if let Some(guest) = self.work.guest() {
             // An admin may have disabled it since the extraction began.
             self.caller.may_run(guest)?;
         }
-        let left = self.left().len();
+        let left = self.left.lock().len();
         let Some(grant) = self
             .caller
             .scheduling()
@@ -72,7 +69,7 @@ impl Shared {
         else {
             return Ok(None);
         };
-        let samples: Vec<RequestedSample> = self.left().by_ref().take(grant.samples).collect();
+        let samples: Vec<RequestedSample> = self.left.lock().by_ref().take(grant.samples).collect();
         if samples.is_empty() {
             return Ok(None);
         }
@@ -80,7 +77,7 @@ impl Shared {
         let outcome = timeout_at(Instant::from_std(grant.until), self.work.clone().call(samples)).await;
         drop(grant);
         let took = started.elapsed();
-        self.caller.metrics().call_seconds.0.observe(took.as_secs_f64());
+        self.caller.metrics().call_seconds.observe(took);
         let rows = outcome.map_err(|_| Refusal::Deadline {
             seconds: took.as_secs(),
         })??;

@@ -125,10 +125,10 @@ impl Extraction {
             _ = caller.dismissed(guest.as_deref()) => Outcome::Dismissed,
         };
         drop(permit);
-        let (metrics, seconds) = (caller.metrics(), started.elapsed().as_secs_f64());
-        metrics.extraction_seconds.0.observe(seconds);
+        let (metrics, took) = (caller.metrics(), started.elapsed());
+        metrics.extraction_seconds.observe(took);
         metrics.ended(&caller.tenant().name, kind, outcome);
-        tracing::info!(?kind, ?outcome, seconds, "extraction ended");
+        tracing::info!(?kind, ?outcome, seconds = took.as_secs_f64(), "extraction ended");
     }
 }
 

@@ -8,8 +8,9 @@ use bytes::Bytes;
 use http::Version;
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
+use parking_lot::Mutex;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::timeout;
@@ -50,13 +51,6 @@ async fn read(mut body: Body) {
 #[derive(Clone)]
 struct Shared(Arc<Mutex<Body>>);
 
-impl Shared {
-    fn body(&self) -> MutexGuard<'_, Body> {
-        // A body that was left half-read by a panic is read on.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl HttpBody for Shared {
     type Data = Bytes;
     type Error = axum::Error;
@@ -65,15 +59,15 @@ impl HttpBody for Shared {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut *self.body()).poll_frame(context)
+        Pin::new(&mut *self.0.lock()).poll_frame(context)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body().is_end_stream()
+        self.0.lock().is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body().size_hint()
+        self.0.lock().size_hint()
     }
 }
 

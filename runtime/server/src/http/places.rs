@@ -4,9 +4,10 @@
 //! one of them goes when another comes beyond that, so nobody is kept out who has not come yet. A tenant's connection keeps its place.
 
 use super::network::Network;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 /// The places of one port.
@@ -49,7 +50,7 @@ impl Places {
     /// that is tenants'.
     pub(super) fn take(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
         let network = Network::of(address);
-        let mut state = self.state();
+        let mut state = self.state.lock();
         while let Some(crowd) = self.crowd(&state, network) {
             let id = state.oldest_stranger(crowd)?;
             if let Some(taken) = state.taken.remove(&id) {
@@ -97,10 +98,6 @@ impl Places {
         let of_strangers = (self.most / 8).max(1);
         known().count() < self.most - of_strangers
             && known().filter(|name| *name == tenant).count() < self.most / 2
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -151,7 +148,7 @@ fn most_frequent(addresses: impl Iterator<Item = IpAddr>) -> Option<IpAddr> {
 impl Place {
     /// A good token of this tenant was shown here.
     pub(super) fn known(&self, tenant: &str) {
-        let mut state = self.places.state();
+        let mut state = self.places.state.lock();
         let now = state.taken.get(&self.id).map(|taken| taken.tenant.as_deref());
         if now.is_some_and(|now| now != Some(tenant)) && self.places.may_be_of(&state, tenant) {
             self.set(&mut state, Some(tenant.to_owned()));
@@ -160,7 +157,7 @@ impl Place {
 
     /// A bad token was shown here.
     pub(super) fn unknown(&self) {
-        self.set(&mut self.places.state(), None);
+        self.set(&mut self.places.state.lock(), None);
     }
 
     fn set(&self, state: &mut State, tenant: Option<String>) {
@@ -171,7 +168,7 @@ impl Place {
 
     /// Whether it is a tenant's.
     pub(super) fn is_known(&self) -> bool {
-        let state = self.places.state();
+        let state = self.places.state.lock();
         state
             .taken
             .get(&self.id)
@@ -186,7 +183,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.places.state().taken.remove(&self.id);
+        self.places.state.lock().taken.remove(&self.id);
     }
 }
 
@@ -229,7 +226,7 @@ mod tests {
                 .filter(|place| place.is_known())
                 .all(|place| !gone(place))
         );
-        assert_eq!(places.state().taken.len(), 8);
+        assert_eq!(places.state.lock().taken.len(), 8);
     }
 
     #[test]
@@ -257,7 +254,7 @@ mod tests {
         assert!(places.take("2001:db8:1:3::1".parse().unwrap()).is_none());
         assert!(places.take("2001:db8:2:1::1".parse().unwrap()).is_some());
         drop((first, second));
-        assert!(places.state().taken.is_empty());
+        assert!(places.state.lock().taken.is_empty());
         let older = come(&places, "::ffff:192.0.2.1");
         let crowd: Vec<Place> = (0..4).map(|_| come(&places, HERE)).collect();
         assert!(gone(&older) && !gone(&crowd[3]), "its own oldest stranger goes");

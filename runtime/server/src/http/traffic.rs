@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::time::Instant;
 
@@ -63,7 +64,7 @@ impl Traffic {
 
     /// Begins a request.
     pub(super) fn open(self: &Arc<Self>) -> Open {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.next += 1;
         let id = state.next;
         state.open.insert(id, Turn::Host);
@@ -74,7 +75,7 @@ impl Traffic {
     }
 
     pub(super) fn waits(&self) -> Waits {
-        let state = self.state();
+        let state = self.state.lock();
         if state.open.is_empty() {
             return Waits::Idle(state.ended);
         }
@@ -83,10 +84,6 @@ impl Traffic {
             Turn::Client(since) => Some(*since),
         });
         untaken.min().map_or(Waits::Host, Waits::Untaken)
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -98,13 +95,13 @@ impl Open {
     }
 
     fn turn(&self, turn: Turn) {
-        self.traffic.state().open.insert(self.id, turn);
+        self.traffic.state.lock().open.insert(self.id, turn);
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        let mut state = self.traffic.state();
+        let mut state = self.traffic.state.lock();
         state.open.remove(&self.id);
         state.ended = Instant::now();
     }

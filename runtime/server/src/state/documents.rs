@@ -5,11 +5,12 @@
 use super::error::StateError;
 use super::journal::{Dump, Journal, Kind};
 use super::snapshot::Document;
+use parking_lot::RwLock;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::{RawValue, to_raw_value};
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::Arc;
 
 /// Tries to add a change while others add theirs. Each try fails only because another one succeeded.
 const TRIES: usize = 256;
@@ -27,10 +28,6 @@ impl<T> Replica<T> {
             documents: RwLock::default(),
         }
     }
-
-    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<String, Arc<T>>> {
-        self.documents.read().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Kind for Replica<T> {
@@ -39,14 +36,14 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Kind for Replica<T
     }
 
     fn count(&self) -> usize {
-        self.read().len()
+        self.documents.read().len()
     }
 
     fn set(&self, name: &str, content: Option<&RawValue>) -> Result<(), serde_json::Error> {
         let content = content
             .map(|content| serde_json::from_str(content.get()))
             .transpose()?;
-        let mut documents = self.documents.write().unwrap_or_else(PoisonError::into_inner);
+        let mut documents = self.documents.write();
         match content {
             Some(content) => documents.insert(name.to_owned(), Arc::new(content)),
             None => documents.remove(name),
@@ -60,12 +57,12 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Kind for Replica<T
             Err(error) => Err((name, error)),
         };
         let all = documents.into_iter().map(read).collect::<Result<_, _>>()?;
-        *self.documents.write().unwrap_or_else(PoisonError::into_inner) = all;
+        *self.documents.write() = all;
         Ok(())
     }
 
     fn dump(&self) -> Dump {
-        let (kind, documents) = (self.kind, self.read().clone());
+        let (kind, documents) = (self.kind, self.documents.read().clone());
         let document = move |(name, content): (String, Arc<T>)| {
             Ok(Document {
                 kind: kind.to_owned(),
@@ -91,12 +88,13 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Documents<T> {
 
     /// The document, unless there is none.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<T>> {
-        self.replica.read().get(name).cloned()
+        self.replica.documents.read().get(name).cloned()
     }
 
     /// All documents whose names start with `prefix`.
     pub(crate) fn list(&self, prefix: &str) -> Vec<(String, Arc<T>)> {
         self.replica
+            .documents
             .read()
             .range(prefix.to_owned()..)
             .take_while(|(name, _)| name.starts_with(prefix))
@@ -106,7 +104,7 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> Documents<T> {
 
     /// What `pick` finds in any of them.
     pub(super) fn pick<R>(&self, pick: impl FnMut(&Arc<T>) -> Option<R>) -> Vec<R> {
-        self.replica.read().values().filter_map(pick).collect()
+        self.replica.documents.read().values().filter_map(pick).collect()
     }
 
     /// Changes a document by what it is now on all hosts; `change` is called again when another host was first, and returns no content to

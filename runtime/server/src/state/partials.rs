@@ -3,11 +3,12 @@
 
 use super::leftovers::{Leftover, PartialLimits, file_name, owner, surplus};
 use crate::refusal::Refusal;
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio_util::sync::CancellationToken;
 
@@ -190,13 +191,9 @@ impl Shared {
         self.folder.join(name)
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<String, Held>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes the upload, or says what to wait for: nothing while its holder moves, its end when it was silent and is told to stop.
     fn hold(&self, name: &str, bytes: u64) -> Result<CancellationToken, Option<CancellationToken>> {
-        let mut held = self.held();
+        let mut held = self.held.lock();
         if let Some(other) = held.get(name) {
             if other.moved.elapsed() < SILENT {
                 return Err(None);
@@ -220,7 +217,7 @@ impl Shared {
     fn sweep(&self) -> io::Result<()> {
         let files = self.files()?;
         for name in surplus(files, &self.limits) {
-            let held = self.held();
+            let held = self.held.lock();
             if !held.contains_key(&name) {
                 tracing::info!(file = name, "an upload that broke off is given up");
                 remove(&self.path(&name));
@@ -232,7 +229,7 @@ impl Shared {
     fn forget(&self, tenant: &str) -> io::Result<()> {
         for Leftover { name, .. } in self.files()? {
             if owner(&name) == tenant {
-                if let Some(held) = self.held().get(&name) {
+                if let Some(held) = self.held.lock().get(&name) {
                     held.stop.cancel();
                 }
                 remove(&self.path(&name));
@@ -249,7 +246,7 @@ impl Shared {
             let (Ok(meta), Ok(name)) = (entry.metadata(), entry.file_name().into_string()) else {
                 continue;
             };
-            let held = self.held().get(&name).map(|held| held.bytes);
+            let held = self.held.lock().get(&name).map(|held| held.bytes);
             let age = meta
                 .modified()
                 .ok()
@@ -268,7 +265,7 @@ impl Shared {
 impl Claim {
     /// Something of the upload came.
     pub(crate) fn moved(&self) {
-        if let Some(held) = self.shared.held().get_mut(&self.name) {
+        if let Some(held) = self.shared.held.lock().get_mut(&self.name) {
             held.moved = Instant::now();
         }
     }
@@ -291,7 +288,7 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if let Some(held) = self.shared.held().remove(&self.name) {
+        if let Some(held) = self.shared.held.lock().remove(&self.name) {
             held.ended.cancel();
         }
     }
@@ -384,7 +381,8 @@ mod tests {
         );
         let refused = partials.claim("acme", SHA, 0, 6).await.map(drop);
         assert!(matches!(refused, Err(Unclaimed::Taken)));
-        partials.0.held().get_mut(&first.name).unwrap().moved = Instant::now().checked_sub(SILENT).unwrap();
+        partials.0.held.lock().get_mut(&first.name).unwrap().moved =
+            Instant::now().checked_sub(SILENT).unwrap();
         let holder = tokio::spawn(async move {
             first.stop().cancelled().await;
             drop((first, file));
