@@ -1,19 +1,27 @@
-use crate::choice::Offer;
-use crate::compute::{Dedicated, Forward, correct};
+use crate::compute::{Dedicated, Forward, blocking, correct, session_options};
 use crate::event::notices;
+use crate::guest::stock_description;
 use crate::notes::Input;
-use crate::pipeline::{BadSamples, Feed, FeedPlan, Flow, Part, Steering};
+use crate::offer::{Offer, OnHosts};
+use crate::pipeline::{BadSamples, Feed, FeedPlan, Flow, Steering};
 use crate::run::fetcher;
-use crate::setup::{blocking, session_options};
-use crate::sources::Sources;
-use crate::uploading::Parcel;
+use crate::upload::Upload;
+use crate::validation::Validation;
 use crate::{Evaluation, EvaluationJob, Event, Events, Guest, TrainerError, notes};
-use frostline_client::{Dataset, DatasetError, Hosts, LeftOut, Listing, SampleFiles, Samples, Source, Waits};
+use frostline_client::{Dataset, DatasetError, Hosts, LeftOut, Listing, SampleFiles, Samples, Waits};
 use frostline_engine::Interrupt;
-use frostline_graph::{Model, Network};
-use frostline_wire::{DescriptionRequest, Encoding, Split};
+use frostline_graph::Network;
+use frostline_wire::{Description, Encoding, Split};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
+
+/// As a job's defaults, for the same reasons.
+const MEMORY_BYTES: u64 = 2 << 30;
+const FLOW: Flow = Flow {
+    request_samples: 32,
+    window: 8,
+    ahead: 2,
+};
 
 /// Measures a whole model on the objects of a data root: they travel as they are, and everything is computed here. With a guest, that
 /// makes the rows as it did for training, and only what follows them is computed here.
@@ -35,62 +43,48 @@ pub async fn evaluate(
 }
 
 async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Evaluation, TrainerError> {
-    if job.batch == 0 {
-        let value = "0".to_owned();
-        return Err(TrainerError::Setting {
-            what: "the batch size",
-            value,
-            must: "it must be at least 1",
-        });
-    }
+    job.check()?;
     let model = job.model.clone();
     let network = blocking(move || Ok(model.network()?)).await?;
-    let (source, model) = match &job.guest {
-        None => objects(job, &network)?,
-        Some(guest) => rows_of(guest, job, &network, hosts, events).await?,
+    let (offer, split) = match &job.guest {
+        None => (objects(job, network)?, Split::None),
+        Some(guest) => rows_of(guest, job, network, hosts, events).await?,
     };
+    let source = offer.at(&split, Encoding::F32, FLOW.request_samples)?;
     let listing = hosts.listing(&job.root, job.layout).await?;
-    let (for_samples, of) = (job.clone(), network.clone());
-    let (plan, left_out) = blocking(move || arrange(&for_samples, &of, listing)).await?;
+    let for_samples = job.clone();
+    let (plan, left_out) = blocking(move || arrange(&for_samples, &offer.network, listing)).await?;
     if left_out.objects > 0 {
         events(Event::LeftOut(left_out));
     }
-    let interrupt = Interrupt::new();
-    let (batch, options, guard) = (
-        job.batch,
-        session_options(job.device, job.threads),
-        interrupt.clone(),
-    );
-    let forward = blocking(move || Forward::open(&model, batch, &options, &guard, "evaluating")).await?;
-    let forward = Dedicated::start(forward, interrupt)?;
+    let forward = open(job, &split).await?;
     let bad = Arc::new(BadSamples::new(job.on_bad_sample, Arc::clone(events)));
     let steering = Arc::new(Steering::towards(source));
-    let fetcher = fetcher(OPEN_REQUESTS, job.threads)?;
+    let fetcher = fetcher(FLOW.window, job.threads)?;
     let mut feed = Feed::start(plan.clone(), fetcher, steering, hosts.clone(), Arc::clone(&bad))?;
-    let (mut right, mut samples) = (0, 0);
-    for _ in 0..plan.batches(Part::Validation) {
-        let batch = &mut feed.next().await?;
-        let Some(rows) = batch.rows.take() else { continue };
-        let labels = std::mem::take(&mut batch.labels);
-        samples += labels.len();
-        right += forward
-            .run(move |forward| Ok(correct(&forward.run(&rows)?, &labels)))
-            .await?;
-    }
-    if samples == 0 {
-        return Err(bad.nothing_left(Part::Validation, plan.validation.len()));
-    }
+    let right =
+        |forward: &mut Forward, _: &Split, rows: &_, labels: &_| Ok(correct(&forward.run(rows)?, labels));
+    let validation = Validation::of(&plan, &mut feed, &bad, &forward, right).await?;
     Ok(Evaluation {
-        accuracy: right as f64 / samples as f64,
-        samples,
+        accuracy: validation.accuracy,
+        samples: validation.samples,
     })
 }
 
-/// As a job's defaults, for the same reasons.
-const MEMORY_BYTES: u64 = 2 << 30;
-const REQUEST_SAMPLES: usize = 32;
-const OPEN_REQUESTS: usize = 8;
-const AHEAD: usize = 2;
+/// What follows `split`, on a thread of its own.
+async fn open(job: &EvaluationJob, split: &Split) -> Result<Dedicated<Forward>, TrainerError> {
+    let interrupt = Interrupt::new();
+    let (job, split, guard) = (job.clone(), split.clone(), interrupt.clone());
+    let forward = blocking(move || {
+        let model = match &split {
+            Split::Cut(name) => job.model.slice(Some(name), None)?,
+            Split::None | Split::Input => job.model,
+        };
+        let options = session_options(job.device, job.threads);
+        Forward::open(&model, job.batch, &options, &guard, "evaluating")
+    });
+    Dedicated::start(forward.await?, interrupt)
+}
 
 fn arrange(
     job: &EvaluationJob,
@@ -99,7 +93,7 @@ fn arrange(
 ) -> Result<(FeedPlan, LeftOut), TrainerError> {
     let (samples, left_out) = samples(job, network, listing)?;
     let plan = FeedPlan {
-        ahead: AHEAD,
+        ahead: FLOW.ahead,
         memory_bytes: MEMORY_BYTES,
         ..FeedPlan::new(Arc::default(), Arc::new(samples), job.batch)
     };
@@ -148,107 +142,73 @@ fn knows(classes: &[String], class: &str) -> String {
 }
 
 /// The objects as they are, for the whole model.
-fn objects(job: &EvaluationJob, network: &Network) -> Result<(Source, Model), TrainerError> {
-    let sources = Sources {
-        root: job.root.clone(),
-        guest: None,
-        model: None,
-        parameters: String::new(),
-        pixels: Some(notes::pixels(&job.model, network, job.pixels, false)?),
-        network: network.clone(),
-    };
-    let source = sources.at(&Split::None, Encoding::F32, REQUEST_SAMPLES)?;
-    Ok((source, job.model.clone()))
+fn objects(job: &EvaluationJob, network: Network) -> Result<Offer, TrainerError> {
+    let pixels = notes::pixels(&job.model, &network, job.pixels, false)?;
+    let description = stock_description(&network, pixels);
+    Ok(offer(job, network, description))
 }
 
-/// What the guest makes of the objects where the network was divided for training, for the layers after that.
+/// What the guest makes of the objects where the network was divided for training.
 async fn rows_of(
     guest: &Guest,
     job: &EvaluationJob,
-    network: &Network,
+    network: Network,
     hosts: &Hosts,
     events: &Events,
-) -> Result<(Source, Model), TrainerError> {
+) -> Result<(Offer, Split), TrainerError> {
     let noted = match notes::input(&job.model)? {
         Some(Input::Guest(noted)) => Some(noted),
         Some(Input::Pixels(_)) | None => None,
     };
-    let pixels = notes::pixels(&job.model, network, job.pixels, true)?;
-    let told = noted.as_ref().map(|noted| noted.parameters.clone());
-    let parameters = match guest.parameters.clone().or(told) {
-        Some(parameters) => parameters,
-        None => notes::recipe(&pixels)?,
+    let pixels = notes::pixels(&job.model, &network, job.pixels, true)?;
+    let parameters = match (&guest.parameters, &noted) {
+        (Some(own), _) => own.clone(),
+        (None, Some(noted)) => noted.parameters.clone(),
+        (None, None) => notes::recipe(&pixels)?,
     };
-    let parcel = Parcel::guest(guest).await?;
-    if let Some(difference) = noted
+    let guest = Upload::guest(guest).await?;
+    let difference = noted
         .as_ref()
-        .and_then(|noted| noted.differs(parcel.sha256(), &parameters))
-    {
-        events(Event::Warning { message: difference });
+        .and_then(|noted| noted.differs(&guest.sha256, &parameters));
+    if let Some(message) = difference {
+        events(Event::Warning { message });
     }
     let (freeze, split) = match noted {
         Some(noted) => (noted.freeze, noted.split),
-        None => {
-            let cut = network.cuts.iter().rev().find(|cut| cut.before_head);
-            let cut = cut.ok_or_else(|| TrainerError::Pixels {
-                reason: "no cut of the network lies before its classifier, so no guest can serve it"
-                    .to_owned(),
-            })?;
-            (cut.name.clone(), Split::Cut(cut.name.clone()))
-        }
+        None => before_head(&network)?,
     };
-    let (whole, end) = (job.model.clone(), freeze.clone());
-    let frozen = blocking(move || Ok(whole.slice(None, Some(&end))?)).await?;
-    let layers = Parcel::layers(&job.model_name, frozen, &freeze).await?;
-    let (guest, _) = parcel.send(hosts, events).await?;
-    let (model, _) = layers.send(hosts, events).await?;
-    let description = hosts
-        .describe(&DescriptionRequest {
-            guest: guest.clone(),
-            model: model.clone(),
-            parameters: parameters.clone(),
-        })
-        .await?;
+    let layers = Upload::layers(&job.model_name, job.model.clone(), &freeze).await?;
+    let (on_hosts, _) = OnHosts::send(&guest, &layers, hosts, events).await?;
+    let description = on_hosts.describe(&parameters, hosts).await?;
     let offer = Offer {
-        network,
-        freeze: &freeze,
-        description: &description,
-        object_bytes: 0,
-        encoding: Some(Encoding::F32),
-        flow: Flow {
-            request_samples: REQUEST_SAMPLES,
-            window: OPEN_REQUESTS,
-            ahead: AHEAD,
-        },
+        freeze,
+        on_hosts: Some(on_hosts),
+        parameters,
+        ..offer(job, network, description)
     };
     offer.fixed(&split)?;
-    let sources = Sources {
-        root: job.root.clone(),
-        guest: Some(guest),
-        model: Some(model),
-        parameters,
-        pixels: None,
-        network: network.clone(),
-    };
-    let source = sources.at(&split, Encoding::F32, REQUEST_SAMPLES)?;
-    let (whole, rest) = (job.model.clone(), split);
-    let rest = blocking(move || match &rest {
-        Split::Cut(name) => Ok(whole.slice(Some(name), None)?),
-        Split::None | Split::Input => Ok(whole),
-    });
-    Ok((source, rest.await?))
+    Ok((offer, split))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The last cut before the classifier, as freeze cut and split.
+fn before_head(network: &Network) -> Result<(String, Split), TrainerError> {
+    let cut = network.cuts.iter().rev().find(|cut| cut.before_head);
+    let cut = cut.ok_or_else(|| TrainerError::Pixels {
+        reason: "no cut of the network lies before its classifier, so no guest can serve it".to_owned(),
+    })?;
+    Ok((cut.name.clone(), Split::Cut(cut.name.clone())))
+}
 
-    #[test]
-    fn what_was_meant_is_said_with_what_the_model_knows() {
-        let classes = ["cat", "dog"].map(str::to_owned);
-        assert_eq!(knows(&classes, "Cat"), "did you mean 'cat'? it knows cat, dog");
-        assert_eq!(knows(&classes, "zebra"), "it knows cat, dog");
-        let many: Vec<String> = (0..20).map(|number| format!("class {number}")).collect();
-        assert_eq!(knows(&many, "zebra"), "it knows 20 others");
+fn offer(job: &EvaluationJob, network: Network, description: Description) -> Offer {
+    Offer {
+        root: job.root.clone(),
+        network,
+        freeze: String::new(),
+        on_hosts: None,
+        parameters: String::new(),
+        description,
+        object_bytes: 0,
+        encoding: Some(Encoding::F32),
+        flow: FLOW,
     }
 }

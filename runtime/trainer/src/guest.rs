@@ -1,5 +1,8 @@
 use bytes::Bytes;
 use frostline_client::SampleFiles;
+use frostline_graph::{Cut, Network};
+use frostline_tensor::PixelSpec;
+use frostline_wire::{Activation, Description, Pixels, ServedCut};
 
 /// The stock guest's component, as committed beside its sources.
 static STOCK: &[u8] = include_bytes!("../../../guest/prefix/prefix.wasm");
@@ -58,6 +61,20 @@ impl std::fmt::Debug for Guest {
             "Guest {{ name: {name:?}, bytes: {}, parameters: {parameters:?} }}",
             bytes.len()
         )
+    }
+}
+
+/// What the stock guest says about a network whose pixels are made so.
+pub(crate) fn stock_description(network: &Network, pixels: PixelSpec) -> Description {
+    let served = |cut: &Cut| ServedCut {
+        name: cut.name.clone(),
+        activation: Activation::Faithful,
+    };
+    Description {
+        name: "prefix".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pixels: Pixels::Spec(pixels),
+        cuts: network.cuts.iter().map(served).collect(),
     }
 }
 

@@ -1,4 +1,4 @@
-use crate::{Flow, Guest, Policy, ProfileCache};
+use crate::{Flow, Guest, Policy, ProfileCache, TrainerError};
 use frostline_engine::Device;
 use frostline_graph::Model;
 use frostline_tensor::PixelSpec;
@@ -42,7 +42,7 @@ pub struct Job {
     pub memory_bytes: u64,
     /// What to do about a sample that cannot be decoded.
     pub on_bad_sample: OnBadSample,
-    /// Preprocessing; `None` takes the model's own note ([`crate::PIXELS_KEY`]), else ImageNet's recipe for its input size.
+    /// Preprocessing; `None` takes the model's own note (`frostline.pixels` in its metadata), else ImageNet's recipe for its input size.
     pub pixels: Option<PixelSpec>,
     /// The guest that serves the frozen layers.
     pub guest: Guest,
@@ -114,10 +114,44 @@ impl Job {
     }
 }
 
+impl Job {
+    /// Refuses what no job can be.
+    pub(crate) fn check(&self) -> Result<(), TrainerError> {
+        at_least_one("the batch size", self.batch)?;
+        at_least_one("the number of epochs", self.epochs as usize)?;
+        at_least_one("the number of batches ahead", self.flow.ahead)?;
+        at_least_one("the number of samples per request", self.flow.request_samples)?;
+        at_least_one("the number of open requests", self.flow.window)?;
+        if !(self.learning_rate > 0.0 && self.learning_rate.is_finite()) {
+            return Err(TrainerError::Setting {
+                what: "the learning rate",
+                value: self.learning_rate.to_string(),
+                must: "it must be above 0",
+            });
+        }
+        self.optimizer.check().map_err(|source| TrainerError::Training {
+            freeze: self.freeze.clone(),
+            source,
+        })
+    }
+}
+
+/// Refuses a setting that is 0.
+pub(crate) fn at_least_one(what: &'static str, value: usize) -> Result<(), TrainerError> {
+    match value {
+        0 => Err(TrainerError::Setting {
+            what,
+            value: "0".to_owned(),
+            must: "it must be at least 1",
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// Measures a whole model on data: what `frostline eval` is told.
 #[derive(Debug, Clone)]
 pub struct EvaluationJob {
-    /// The network, usually a tuned one that carries its classes ([`crate::CLASSES_KEY`]) and preprocessing.
+    /// The network, usually a tuned one that carries its classes (`frostline.classes` in its metadata) and preprocessing.
     pub model: Model,
     /// What to call it on the host, as for [`Job::model_name`].
     pub model_name: String,
@@ -137,6 +171,13 @@ pub struct EvaluationJob {
     pub device: Device,
     /// Threads of the trainer's engine; 0 takes all cores.
     pub threads: usize,
+}
+
+impl EvaluationJob {
+    /// Refuses what no evaluation can be.
+    pub(crate) fn check(&self) -> Result<(), TrainerError> {
+        at_least_one("the batch size", self.batch)
+    }
 }
 
 /// What to do about a sample that cannot be decoded.

@@ -8,8 +8,8 @@
 //!
 //! Hosts and data are `frostline-client`'s. Every step's loss is the same wherever the network is divided. `docs/pipeline.md` says how batches flow.
 
-mod choice;
 mod compute;
+mod dry_run;
 mod error;
 mod evaluate;
 mod event;
@@ -18,31 +18,32 @@ mod guest;
 mod job;
 mod measure;
 mod notes;
+mod offer;
 mod pipeline;
 mod plan;
-mod planning;
 mod rehearsal;
 mod replan;
 mod run;
 mod setup;
-mod sources;
+mod study;
 #[cfg(test)]
 mod tests;
 mod train;
-mod uploading;
+mod upload;
+mod validation;
 
+pub use dry_run::{Planned, plan};
 pub use error::TrainerError;
 pub use evaluate::evaluate;
 pub use event::{Evaluation, Event, Events, Measuring, Outcome, ProfileState, Received};
 pub use guest::Guest;
 pub use job::{EvaluationJob, Job, OnBadSample};
-pub use measure::{HostStudy, ProfileCache, StudyJob, study};
-pub use notes::{CLASSES_KEY, PIXELS_KEY};
+pub use measure::ProfileCache;
 pub use pipeline::Flow;
 pub use plan::{
     Bottleneck, Explanation, LinkPoint, ParsePolicyError, Policy, Rival, Simulation, SimulationError, Stages,
     Summary, SummaryRow,
 };
-pub use planning::{Planned, plan};
 pub use rehearsal::{Leg, Rehearsal};
+pub use study::{HostStudy, StudyJob, study};
 pub use train::train;

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 /// The metadata entry with how the input was made that a model was trained with: a JSON `PixelSpec`; where only a guest can make it,
 /// the guest's name, SHA-256 and parameters with where the network was frozen and divided.
-pub const PIXELS_KEY: &str = "frostline.pixels";
+pub(crate) const PIXELS_KEY: &str = "frostline.pixels";
 /// The metadata entry with the class names in the order of the model's outputs: a JSON list.
-pub const CLASSES_KEY: &str = "frostline.classes";
+pub(crate) const CLASSES_KEY: &str = "frostline.classes";
 
 /// How a model's input was made for training.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,9 +1,10 @@
 use crate::compute::{Dedicated, Suffix, SuffixParts};
 use crate::event::notices;
+use crate::job::at_least_one;
+use crate::offer::Offer;
 use crate::pipeline::{FeedPlan, Flow, Part, Steering};
 use crate::run::{Run, RunParts, open_suffix};
 use crate::setup::prepare;
-use crate::sources::Sources;
 use crate::{Events, Job, Policy, TrainerError};
 use frostline_client::{Hosts, Waits, Weight};
 use frostline_wire::{Encoding, Split};
@@ -17,7 +18,7 @@ pub struct Rehearsal {
     job: Job,
     hosts: Hosts,
     feed: FeedPlan,
-    sources: Arc<Sources>,
+    offer: Arc<Offer>,
     parts: SuffixParts,
     /// Away while it runs, and gone after a run that failed.
     suffix: Option<Dedicated<Suffix>>,
@@ -55,7 +56,7 @@ impl Rehearsal {
             job,
             hosts,
             feed: prepared.feed,
-            sources: prepared.sources,
+            offer: prepared.offer,
             parts: prepared.suffix,
             suffix: None,
         })
@@ -75,14 +76,10 @@ impl Rehearsal {
     ) -> Result<(), TrainerError> {
         let steps: u64 = legs.iter().map(|leg| leg.steps).sum();
         let Some(first) = legs.first().filter(|_| steps > 0) else {
-            return Err(TrainerError::Setting {
-                what: "the number of steps to rehearse",
-                value: "0".to_owned(),
-                must: "it must be at least 1",
-            });
+            return at_least_one("the number of steps to rehearse", 0);
         };
         let source = |leg: &Leg| {
-            let source = self.sources.at(&leg.split, leg.encoding, flow.request_samples);
+            let source = self.offer.at(&leg.split, leg.encoding, flow.request_samples);
             source.map(Arc::new)
         };
         let course = legs
@@ -122,7 +119,7 @@ impl Rehearsal {
             feed,
             steering,
             flow,
-            sources: Arc::clone(&self.sources),
+            offer: Arc::clone(&self.offer),
             watch: None,
         };
         let hosts = self.hosts.for_job(notices(events), Waits::default());

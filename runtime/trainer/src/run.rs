@@ -1,13 +1,13 @@
 //! A job's loop: batches in, steps out, and the split reconsidered after each.
 
-use crate::compute::{Dedicated, Suffix, SuffixParts};
+use crate::compute::{Dedicated, Suffix, SuffixParts, blocking, session_options};
+use crate::offer::Offer;
 use crate::pipeline::{BadSamples, Feed, FeedPlan, Flow, Part, Steering};
 use crate::replan::{Iteration, Watch};
-use crate::setup::blocking;
-use crate::sources::Sources;
+use crate::validation::Validation;
 use crate::{Event, Events, Job, Received, TrainerError};
 use frostline_client::{Fetcher, Hosts, RetryPolicy, Source};
-use frostline_engine::Interrupt;
+use frostline_engine::{Device, Interrupt};
 use frostline_images::DecodePool;
 use frostline_tensor::Tensor;
 use frostline_wire::Split;
@@ -19,7 +19,7 @@ pub(crate) struct RunParts {
     pub(crate) feed: FeedPlan,
     pub(crate) steering: Steering,
     pub(crate) flow: Flow,
-    pub(crate) sources: Arc<Sources>,
+    pub(crate) offer: Arc<Offer>,
     /// `None` for splits that are given.
     pub(crate) watch: Option<Watch>,
 }
@@ -41,7 +41,7 @@ pub(crate) async fn open_suffix(
 
 /// A fetcher that decodes on as many threads as the engine has.
 pub(crate) fn fetcher(open_requests: usize, threads: usize) -> Result<Fetcher, TrainerError> {
-    let threads = crate::setup::session_options(frostline_engine::Device::Cpu, threads).threads;
+    let threads = session_options(Device::Cpu, threads).threads;
     let decoders = DecodePool::start(threads).map_err(|source| TrainerError::Thread { source })?;
     Ok(Fetcher::new(open_requests, RetryPolicy::default(), decoders))
 }
@@ -54,7 +54,7 @@ pub(crate) struct Run {
     pub(crate) bad: Arc<BadSamples>,
     events: Events,
     pub(crate) steering: Arc<Steering>,
-    sources: Arc<Sources>,
+    offer: Arc<Offer>,
     watch: Option<Watch>,
     learning_rate: f32,
     fetcher: Fetcher,
@@ -99,7 +99,7 @@ impl Run {
             feed,
             steering,
             flow,
-            sources,
+            offer,
             watch,
         } = parts;
         let plan = FeedPlan {
@@ -123,7 +123,7 @@ impl Run {
             bad,
             events: Arc::clone(events),
             steering,
-            sources,
+            offer,
             watch,
             learning_rate: job.learning_rate,
             fetcher,
@@ -137,7 +137,9 @@ impl Run {
 
     pub(crate) async fn baseline(&mut self) -> Result<f64, TrainerError> {
         let started = Instant::now();
-        let (accuracy, received) = self.validate().await?;
+        let Validation {
+            accuracy, received, ..
+        } = self.validate().await?;
         let (bytes_received, seconds) = (received.validation, started.elapsed().as_secs_f64());
         self.received.baseline += bytes_received;
         (self.events)(Event::Baseline {
@@ -157,7 +159,9 @@ impl Run {
         if !weights.iter().all(|(_, weight)| is_finite(weight)) {
             return Err(self.diverged(self.step, "weights are no numbers any more".to_owned()));
         }
-        let (accuracy, received) = self.validate().await?;
+        let Validation {
+            accuracy, received, ..
+        } = self.validate().await?;
         self.received.training += received.training;
         self.received.validation += received.validation;
         if self.best.as_ref().is_none_or(|best| best.accuracy <= accuracy) {
@@ -189,7 +193,10 @@ impl Run {
             total += f64::from(loss) * count as f64;
             samples += count;
         }
-        self.mean(total, samples, Part::Train)
+        if samples == 0 {
+            return Err(self.bad.nothing_left(Part::Train, self.plan.train.len()));
+        }
+        Ok(total / samples as f64)
     }
 
     /// Trains the next batch and returns its mean loss and its samples, 0 when all of them are bad.
@@ -247,7 +254,7 @@ impl Run {
             return Ok(());
         };
         let next = self
-            .sources
+            .offer
             .at(&change.to.split, change.to.encoding, change.request_samples)?;
         (self.events)(Event::Replan {
             step: self.step,
@@ -295,28 +302,9 @@ impl Run {
         }
     }
 
-    /// Validates and returns the accuracy, and the bytes received for the epoch until now.
-    async fn validate(&mut self) -> Result<(f64, Received), TrainerError> {
-        let (mut right, mut samples, mut received) = (0, 0, Received::default());
-        for _ in 0..self.plan.batches(Part::Validation) {
-            let batch = &mut self.feed.next().await?;
-            received = batch.epoch.received();
-            let Some(rows) = batch.rows.take() else { continue };
-            let (split, labels) = (batch.source.split.clone(), std::mem::take(&mut batch.labels));
-            samples += labels.len();
-            right += self
-                .suffix
-                .run(move |suffix| suffix.count_correct(&split, &rows, &labels))
-                .await?;
-        }
-        Ok((self.mean(right as f64, samples, Part::Validation)?, received))
-    }
-
-    fn mean(&self, total: f64, samples: usize, part: Part) -> Result<f64, TrainerError> {
-        if samples == 0 {
-            return Err(self.bad.nothing_left(part, self.plan.samples(part).len()));
-        }
-        Ok(total / samples as f64)
+    async fn validate(&mut self) -> Result<Validation, TrainerError> {
+        let count_correct = Suffix::count_correct;
+        Validation::of(&self.plan, &mut self.feed, &self.bad, &self.suffix, count_correct).await
     }
 }
 

@@ -26,19 +26,16 @@ impl Forward {
         interrupt: &Interrupt,
         doing: &'static str,
     ) -> Result<Self, TrainerError> {
-        Self::open_within(model, batch, ONE_FILE, options, interrupt, doing)
+        Self::open_parts(model.to_parts(ONE_FILE)?, batch, options, interrupt, doing)
     }
 
-    /// [`Forward::open`], with the weights handed over beside a model of more than `limit` bytes.
-    fn open_within(
-        model: &Model,
+    fn open_parts(
+        Parts { model, weights }: Parts,
         batch: usize,
-        limit: usize,
         options: &SessionOptions,
         interrupt: &Interrupt,
         doing: &'static str,
     ) -> Result<Self, TrainerError> {
-        let Parts { model, weights } = model.to_parts(limit)?;
         let session = match weights {
             None => Session::open_until(&model, options, interrupt),
             Some(weights) => Session::open_beside(&model, (Parts::WEIGHTS, weights), options, interrupt),
@@ -128,7 +125,8 @@ mod tests {
     fn weights_beside_the_model_give_the_same_output() {
         let open = |limit| {
             let (options, interrupt) = (SessionOptions::default(), Interrupt::new());
-            Forward::open_within(&network(), 4, limit, &options, &interrupt, "testing").unwrap()
+            let parts = network().to_parts(limit).unwrap();
+            Forward::open_parts(parts, 4, &options, &interrupt, "testing").unwrap()
         };
         let pixels = (0..2 * 3 * 8 * 8).map(|index| (index % 11) as f32 / 11.0);
         let rows = Tensor::f32([2, 3, 8, 8], pixels.collect()).unwrap();

@@ -7,4 +7,4 @@ mod thread;
 
 pub(crate) use forward::{Forward, MOST_ROWS, correct};
 pub(crate) use suffix::{KEPT_MIDDLES, Suffix, SuffixParts};
-pub(crate) use thread::Dedicated;
+pub(crate) use thread::{Dedicated, blocking, session_options};

@@ -1,7 +1,25 @@
 use crate::TrainerError;
-use frostline_engine::{Interrupt, InterruptCause};
+use frostline_engine::{Device, Interrupt, InterruptCause, SessionOptions};
 use std::thread::JoinHandle;
 use tokio::sync::{mpsc, oneshot};
+
+/// Threads of an engine: `wanted`, or as many as there are cores.
+pub(crate) fn session_options(device: Device, wanted: usize) -> SessionOptions {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    SessionOptions {
+        device,
+        threads: if wanted == 0 { cores() } else { wanted },
+    }
+}
+
+/// Runs graph work, which may take seconds on large networks, beside the network's tasks.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, TrainerError> + Send + 'static,
+) -> Result<T, TrainerError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|_| TrainerError::Ended { part: "graph work" })?
+}
 
 type Work<T> = Box<dyn FnOnce(&mut T) + Send>;
 

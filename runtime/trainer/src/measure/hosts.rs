@@ -1,48 +1,62 @@
-//! Several hosts as one.
+//! What is measured of the hosts, several as one: the slowest is what the others wait for.
 
-use crate::{Event, Events, Measuring};
+use crate::{Event, Events, Measuring, TrainerError};
 use frostline_client::{ClientError, HostClient, Hosts, Link};
 use frostline_wire::{Profile, ProfileRequest};
 
-/// How one host is reached, and how busy it is.
-#[derive(Clone, Copy)]
-pub(crate) struct Reached {
-    link: Link,
-    /// Extractions of others.
-    running: u64,
-}
-
-/// Measures the link to a host and asks how busy it is.
-///
-/// # Errors
-/// [`ClientError`].
-pub(crate) async fn reach(client: HostClient) -> Result<Reached, ClientError> {
-    Ok(Reached {
-        link: client.probe().await?,
-        running: client.load().await?.running,
-    })
-}
-
-/// Several hosts of which each has the same share of a batch: the slowest one is what the others wait for.
+/// How hosts are reached, and how busy they are. Each has the same share of a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Together {
+pub(crate) struct Reach {
     /// All links at the same time.
     pub(crate) link: Link,
     /// How many hosts.
-    pub(crate) count: usize,
+    pub(crate) hosts: usize,
     /// Extractions of others on the busiest.
     pub(crate) neighbours: u64,
 }
 
-impl Together {
-    /// `None` without any.
-    pub(crate) fn of(reached: &[Reached]) -> Option<Self> {
-        Some(Self {
-            link: reached.iter().map(|host| host.link).reduce(Link::joined)?,
-            count: reached.len(),
-            neighbours: reached.iter().map(|host| host.running).max()?,
+impl Reach {
+    /// Measures the links to all hosts and asks how busy they are.
+    ///
+    /// # Errors
+    /// [`TrainerError::Client`].
+    pub(crate) async fn measure(hosts: &Hosts, events: &Events) -> Result<Self, TrainerError> {
+        events(Event::Measuring {
+            what: Measuring::Link,
+        });
+        let all = hosts.each(Self::of).await?.into_iter();
+        all.reduce(Self::joined)
+            .ok_or(TrainerError::Ended { part: "survey" })
+    }
+
+    async fn of(client: HostClient) -> Result<Self, ClientError> {
+        Ok(Self {
+            link: client.probe().await?,
+            hosts: 1,
+            neighbours: client.load().await?.running,
         })
     }
+
+    fn joined(self, other: Self) -> Self {
+        Self {
+            link: self.link.joined(other.link),
+            hosts: self.hosts + other.hosts,
+            neighbours: self.neighbours.max(other.neighbours),
+        }
+    }
+}
+
+/// The link to all hosts at once.
+///
+/// # Errors
+/// [`TrainerError::Client`].
+pub(crate) async fn probe(hosts: &Hosts, events: &Events) -> Result<Link, TrainerError> {
+    events(Event::Measuring {
+        what: Measuring::Link,
+    });
+    let links = hosts.each(|client| async move { client.probe().await }).await?;
+    let all = links.into_iter().reduce(Link::joined);
+    all.ok_or(TrainerError::Ended { part: "probe" })
 }
 
 /// The profile of the slowest of the hosts that answer in time, and why others have none.
@@ -84,16 +98,17 @@ mod tests {
     use frostline_wire::Platform;
     use std::time::Duration;
 
-    fn reached(megabytes: f64, milliseconds: u64, running: u64) -> Reached {
+    fn reach(megabytes: f64, milliseconds: u64, neighbours: u64) -> Reach {
         let rate = megabytes * 1e6;
-        Reached {
+        Reach {
             link: Link {
                 bytes_per_second: rate,
                 round_trip: Duration::from_millis(milliseconds),
                 connections: 2,
                 connection_bytes_per_second: rate / 2.0,
             },
-            running,
+            hosts: 1,
+            neighbours,
         }
     }
 
@@ -122,19 +137,18 @@ mod tests {
 
     #[test]
     fn links_add_up_and_the_slowest_host_counts() {
-        let all = [reached(1.0, 5, 0), reached(3.0, 20, 4), reached(2.0, 1, 1)];
-        let together = Together {
+        let all = [reach(1.0, 5, 0), reach(3.0, 20, 4), reach(2.0, 1, 1)];
+        let together = Reach {
             link: Link {
                 bytes_per_second: 6e6,
                 round_trip: Duration::from_millis(20),
                 connections: 6,
                 connection_bytes_per_second: 0.5e6,
             },
-            count: 3,
+            hosts: 3,
             neighbours: 4,
         };
-        assert_eq!(Together::of(&all), Some(together));
-        assert_eq!(Together::of(&[]), None);
+        assert_eq!(all.into_iter().reduce(Reach::joined), Some(together));
         let slowest = slowest([0.1, 0.3, 0.2].map(profile)).unwrap();
         assert_eq!(slowest.decode_seconds_per_sample, 0.3);
     }

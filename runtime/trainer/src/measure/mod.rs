@@ -3,13 +3,9 @@
 mod cache;
 mod hosts;
 mod samples;
-mod study;
 mod trainer;
 
 pub use cache::ProfileCache;
-pub(crate) use hosts::{Together, profiles, reach};
-#[cfg(test)]
-pub(crate) use samples::spread;
-pub(crate) use samples::{read_objects, requested};
-pub use study::{HostStudy, StudyJob, study};
+pub(crate) use hosts::{Reach, probe, profiles};
+pub(crate) use samples::{mean_size, read_objects, requested, spread};
 pub(crate) use trainer::{TrainerProfile, TrainerTask, trainer_profile};

@@ -20,6 +20,13 @@ pub(crate) fn spread(objects: &[ObjectInfo], count: usize) -> Vec<ObjectInfo> {
     picked.map(|&object| object.clone()).collect()
 }
 
+/// The mean of some objects' sizes, 0 of none.
+pub(crate) fn mean_size(sizes: impl Iterator<Item = u64>) -> u64 {
+    let add = |(total, count), size| (total + u128::from(size), count + 1);
+    let (total, count) = sizes.fold((0_u128, 0_u128), add);
+    u64::try_from(total / count.max(1)).unwrap_or(u64::MAX)
+}
+
 /// The samples of a request, by the positions 0, 1, ...
 pub(crate) fn requested(objects: &[ObjectInfo]) -> Vec<RequestedSample> {
     let sample = |(position, object): (u32, &ObjectInfo)| RequestedSample {

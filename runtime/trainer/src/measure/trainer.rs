@@ -2,8 +2,7 @@
 
 use super::ProfileCache;
 use crate::TrainerError;
-use crate::compute::{MOST_ROWS, Suffix, SuffixParts};
-use crate::setup::blocking;
+use crate::compute::{MOST_ROWS, Suffix, SuffixParts, blocking};
 use bytes::Bytes;
 use frostline_engine::{
     Device, Interrupt, InterruptCause, Lanes, LanesConfig, SessionOptions, StageSource, library_version,

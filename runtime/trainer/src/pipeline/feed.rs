@@ -1,5 +1,5 @@
 use super::{BadSamples, Steering};
-use crate::setup::blocking;
+use crate::compute::blocking;
 use crate::{Received, TrainerError};
 use frostline_client::{Fetcher, Hosts, Purpose, Sample, Samples, Source, Transfer, Weight, order};
 use frostline_tensor::Tensor;

@@ -33,7 +33,7 @@ pub(crate) enum Layers {
 impl Layers {
     /// [`Layers::Kept`] when sending `bytes` of layers alone takes longer than the whole job `without` them: then no split that needs
     /// them can end earlier, however little it takes itself.
-    pub(crate) fn stay(bytes: u64, without: &Ranked, workload: &Workload) -> Option<Self> {
+    pub(crate) fn keep(bytes: u64, without: &Ranked, workload: &Workload) -> Option<Self> {
         let rate = workload.link_bytes_per_second;
         let (seconds, job_seconds) = (bytes as f64 / rate, without.prediction.total_seconds);
         (seconds > job_seconds).then_some(Self::Kept {
@@ -139,7 +139,7 @@ mod tests {
 
     fn stays(bytes: u64, iterations: u64) -> Option<Layers> {
         let plan = plan(&[("none", 2.0)], iterations);
-        Layers::stay(bytes, plan.chosen().unwrap(), &workload(iterations))
+        Layers::keep(bytes, plan.chosen().unwrap(), &workload(iterations))
     }
 
     #[test]

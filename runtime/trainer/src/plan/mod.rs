@@ -1,6 +1,6 @@
 //! Choosing where to divide the network: what an iteration takes at every split, and which split to use.
 //!
-//! Everything here computes on numbers it is given; `planning` gathers them, and `replan` keeps them true while a job runs.
+//! Everything here computes on numbers it is given; `setup` gathers them, and `replan` keeps them true while a job runs.
 
 mod candidate;
 mod choice;

@@ -2,6 +2,7 @@
 
 use super::computing_host::Storage;
 use super::pipeline::png;
+use crate::notes::{CLASSES_KEY, PIXELS_KEY};
 use crate::{
     Evaluation, EvaluationJob, Event, Events, Guest, Job, Measuring, OnBadSample, Outcome, Received,
     TrainerError, evaluate, train,
@@ -207,16 +208,8 @@ async fn the_exported_model_scores_as_the_last_epoch_did_and_says_what_it_is() {
     let outcome = ran.outcome.unwrap();
     assert!(outcome.validation_accuracy > 0.9, "{outcome:?}");
     let tuned = Model::read(&outcome.model).unwrap();
-    assert_eq!(
-        tuned.metadata(crate::CLASSES_KEY),
-        Some(r#"["blue","green","red"]"#)
-    );
-    assert!(
-        tuned
-            .metadata(crate::PIXELS_KEY)
-            .unwrap()
-            .contains("\"crop_height\":8")
-    );
+    assert_eq!(tuned.metadata(CLASSES_KEY), Some(r#"["blue","green","red"]"#));
+    assert!(tuned.metadata(PIXELS_KEY).unwrap().contains("\"crop_height\":8"));
     let (before, after) = (network().network().unwrap(), tuned.network().unwrap());
     assert_eq!(
         (before.input, after.output.shape.dims()),

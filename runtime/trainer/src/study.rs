@@ -1,18 +1,15 @@
 //! The per-layer study of a network on a host.
 
-use super::samples::{requested, spread};
-use crate::guest::content_name;
-use crate::setup::blocking;
-use crate::uploading::one_file;
+use crate::compute::blocking;
+use crate::measure::{mean_size, requested, spread};
+use crate::upload::Upload;
 use crate::{Guest, TrainerError, notes};
-use bytes::Bytes;
 use frostline_client::HostClient;
 use frostline_graph::{Cut, Model};
 use frostline_profile::candidates;
 use frostline_tensor::PixelSpec;
 use frostline_wire::{Layout, Pin, Profile, ProfileRequest};
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 
 /// Samples a study measures with: a host's usual grant.
 const SAMPLES: usize = 16;
@@ -59,28 +56,28 @@ pub struct HostStudy {
 /// [`TrainerError`].
 pub async fn study(job: StudyJob, client: &HostClient) -> Result<HostStudy, TrainerError> {
     let objects = client.objects(&job.root, job.layout).await?;
-    let object_bytes = mean(objects.iter().map(|object| object.size));
+    let object_bytes = mean_size(objects.iter().map(|object| object.size));
     let (model, freeze, wanted) = (job.model.clone(), job.freeze.clone(), job.pixels);
-    let (cuts, frozen, pixels) = blocking(move || prepare(&model, &freeze, wanted)).await?;
-    let parameters = match &job.guest.parameters {
-        Some(own) => own.clone(),
-        None => notes::recipe(&pixels)?,
+    let (cuts, pixels) = blocking(move || prepare(&model, &freeze, wanted)).await?;
+    let layers = Upload::layers(&job.model_name, job.model, &job.freeze).await?;
+    let guest = Upload::guest(&job.guest).await?;
+    let pushed = client.push_guest(&guest.name, guest.bytes).await?;
+    let guest = Pin {
+        name: guest.name,
+        sha256: pushed.sha256,
     };
-    let guest_name = content_name(&job.guest.name, &sha256(&job.guest.bytes));
-    let guest = client.push_guest(&guest_name, job.guest.bytes.clone()).await?;
-    let model_name = content_name(&job.model_name, &sha256(&frozen));
-    let model = client.push_model(&model_name, frozen).await?;
+    let pushed = client.push_model(&layers.name, layers.bytes).await?;
     let request = ProfileRequest {
         root: job.root,
-        guest: Pin {
-            name: guest_name,
-            sha256: guest.sha256,
-        },
+        guest,
         model: Pin {
-            name: model_name,
-            sha256: model.sha256,
+            name: layers.name,
+            sha256: pushed.sha256,
         },
-        parameters,
+        parameters: match job.guest.parameters {
+            Some(own) => own,
+            None => notes::recipe(&pixels)?,
+        },
         cuts: cuts.iter().map(|cut| cut.name.clone()).collect(),
         samples: requested(&spread(&objects, SAMPLES)),
         wait_seconds: None,
@@ -96,23 +93,13 @@ pub async fn study(job: StudyJob, client: &HostClient) -> Result<HostStudy, Trai
     })
 }
 
-/// The candidates, the frozen layers as they are uploaded, and the recipe.
+/// The candidates and the recipe.
 fn prepare(
     model: &Model,
     freeze: &str,
     wanted: Option<PixelSpec>,
-) -> Result<(Vec<Cut>, Bytes, PixelSpec), TrainerError> {
+) -> Result<(Vec<Cut>, PixelSpec), TrainerError> {
     let network = model.network()?;
     let cuts = candidates(model, &network, freeze)?;
-    let frozen = one_file(&model.slice(None, Some(freeze))?, freeze.to_owned())?;
-    Ok((cuts, frozen, notes::pixels(model, &network, wanted, true)?))
-}
-
-fn sha256(bytes: &[u8]) -> String {
-    hex::encode(Sha256::digest(bytes))
-}
-
-fn mean(sizes: impl Iterator<Item = u64> + Clone) -> u64 {
-    let total: u128 = sizes.clone().map(u128::from).sum();
-    u64::try_from(total / (sizes.count().max(1) as u128)).unwrap_or(u64::MAX)
+    Ok((cuts, notes::pixels(model, &network, wanted, true)?))
 }

@@ -1,0 +1,62 @@
+//! Splits that are taken without predicting anything.
+
+use super::Offer;
+use crate::plan::{Chosen, UsableSplit};
+use crate::{Policy, TrainerError};
+use frostline_wire::Split;
+
+impl Offer {
+    /// The split asked for, if it is possible.
+    pub(crate) fn fixed(&self, split: &Split) -> Result<Chosen, TrainerError> {
+        self.chosen(split, "as asked for".to_owned())
+    }
+
+    /// Everything on the trainer, because the hosts refuse the frozen layers with the words `why`.
+    pub(crate) fn without_layers(&self, why: &str) -> Result<Chosen, TrainerError> {
+        let reason = format!("the hosts do not run the frozen layers, so this machine does: {why}");
+        self.chosen(&Split::None, reason)
+    }
+
+    /// The split for a policy where the hosts were not measured, because of `why`: the one it names, else by the rule of bytes, HAPI's
+    /// first: the earliest cut that is smaller than what is stored, since the earlier it is the less the host has to compute; where none
+    /// is, the fewest bytes.
+    pub(crate) fn by_bytes(
+        &self,
+        policy: &Policy,
+        splits: &[UsableSplit],
+        why: &str,
+    ) -> Result<Chosen, TrainerError> {
+        let smaller = |usable: &&UsableSplit| {
+            matches!(usable.split, Split::Cut(_)) && usable.bytes_per_sample < self.object_bytes
+        };
+        let (split, rule) = match policy {
+            Policy::Fixed(split) => (split.clone(), "as asked for"),
+            Policy::Freeze => (Split::Cut(self.freeze.clone()), "everything that is frozen"),
+            _ => match splits.iter().find(smaller) {
+                Some(cut) => (
+                    cut.split.clone(),
+                    "by the rule of bytes: the earliest cut that is smaller than the stored images",
+                ),
+                None => {
+                    let least = splits.iter().min_by_key(|usable| usable.bytes_per_sample);
+                    let least = least.ok_or(TrainerError::Ended { part: "plan" })?;
+                    (
+                        least.split.clone(),
+                        "by the rule of bytes: no cut is smaller than the stored images, and this one is the smallest of all",
+                    )
+                }
+            },
+        };
+        self.chosen(&split, format!("{rule}; {why}"))
+    }
+
+    fn chosen(&self, split: &Split, reason: String) -> Result<Chosen, TrainerError> {
+        Ok(Chosen {
+            encoding: self.encoding_of(split),
+            split: split.clone(),
+            bytes_per_sample: self.bytes_per_sample(split)? as f64,
+            reason,
+            flow: self.flow,
+        })
+    }
+}

@@ -1,0 +1,101 @@
+//! Which cuts a guest serves, and why others are ruled out.
+
+use super::Offer;
+use crate::TrainerError;
+use crate::plan::few;
+use frostline_graph::Cut;
+use frostline_tensor::{DType, PixelSpec};
+use frostline_wire::{Activation, Split};
+
+impl Offer {
+    /// The cuts up to the freeze cut, in the order of execution.
+    pub(super) fn cuts(&self) -> Result<&[Cut], TrainerError> {
+        self.network.freeze_cut(&self.freeze)?;
+        let end = self
+            .network
+            .cuts
+            .iter()
+            .position(|cut| cut.name == self.freeze)
+            .map_or(0, |index| index + 1);
+        Ok(self.network.cuts.get(..end).unwrap_or_default())
+    }
+
+    /// The guest's recipe, without which there is no `split` before the first layer.
+    pub(super) fn recipe(&self, split: &Split) -> Result<PixelSpec, TrainerError> {
+        let reason = "it makes the network's input itself, so only it can; ask for a cut";
+        self.pixels()
+            .ok_or_else(|| self.ruled_out(split, reason.to_owned()))
+    }
+
+    /// The cut `name`, if it lies right and the guest serves it.
+    pub(super) fn served(&self, name: &str) -> Result<&Cut, TrainerError> {
+        let cuts = self.cuts()?;
+        let Some(cut) = cuts.iter().find(|cut| cut.name == name) else {
+            self.network.cut(name)?;
+            return Err(self.after_freeze(name, cuts));
+        };
+        match self.why_not(cut) {
+            None => Ok(cut),
+            Some(reason) => Err(self.ruled_out(&Split::Cut(name.to_owned()), reason)),
+        }
+    }
+
+    /// What stands against dividing the network at `cut`.
+    fn why_not(&self, cut: &Cut) -> Option<String> {
+        if cut.dtype != DType::F32 {
+            return Some(format!(
+                "activations there are {}, and only f32 travels",
+                cut.dtype
+            ));
+        }
+        let served = self
+            .description
+            .cuts
+            .iter()
+            .find(|served| served.name == cut.name);
+        match served.map(|served| &served.activation) {
+            None => Some(self.what_it_serves()),
+            Some(Activation::Faithful) => None,
+            Some(Activation::Own(_)) if cut.name != self.freeze => Some(format!(
+                "its activation there is its own, which can only stand at the freeze cut '{}'",
+                self.freeze
+            )),
+            Some(Activation::Own(shape)) => (shape.as_slice() != cut.shape.dims()).then(|| {
+                format!(
+                    "its own activation there is {shape:?}, but the layers after it take {}",
+                    cut.shape
+                )
+            }),
+        }
+    }
+
+    fn what_it_serves(&self) -> String {
+        let served = self.description.cuts.iter();
+        let names: Vec<&str> = served.map(|served| served.name.as_str()).collect();
+        match names.as_slice() {
+            [] => "it serves no cut of this model".to_owned(),
+            names => format!("the cuts it serves are {}", few(names)),
+        }
+    }
+
+    fn ruled_out(&self, split: &Split, reason: String) -> TrainerError {
+        let guest = format!("{} {}", self.description.name, self.description.version);
+        TrainerError::SplitRuledOut {
+            split: split.clone(),
+            guest,
+            reason,
+        }
+    }
+
+    fn after_freeze(&self, split: &str, cuts: &[Cut]) -> TrainerError {
+        let names = ["none", "input"]
+            .into_iter()
+            .chain(cuts.iter().map(|cut| cut.name.as_str()));
+        let names: Vec<&str> = names.collect();
+        TrainerError::SplitAfterFreeze {
+            split: split.to_owned(),
+            freeze: self.freeze.clone(),
+            allowed: few(&names),
+        }
+    }
+}

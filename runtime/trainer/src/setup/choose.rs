@@ -1,0 +1,125 @@
+//! The split of a job, and what watches over it.
+
+use super::context::Setup;
+use super::measure::Measured;
+use super::prepared::Prepared;
+use super::provide::{FrozenLayers, Provided};
+use crate::offer::Offer;
+use crate::plan::{Chosen, Layers, Planner};
+use crate::replan::{AwaitedProfile, Watch};
+use crate::{Event, Policy, ProfileState, TrainerError};
+use frostline_client::ClientError;
+use frostline_wire::ErrorClass;
+
+/// A split, and what watches over it where it was planned.
+type Watched = (Chosen, Option<Watch>);
+
+impl Provided<'_> {
+    /// Chooses the split, and with that the job is prepared.
+    ///
+    /// # Errors
+    /// [`TrainerError`]; [`TrainerError::Policy`] when no split fits the policy, [`TrainerError::Memory`] when none fits the memory.
+    pub(super) async fn choose(self) -> Result<Prepared, TrainerError> {
+        let Self { setup, offer, frozen } = self;
+        let (chosen, watch) = match frozen {
+            FrozenLayers::Refused(why) => (offer.without_layers(&why)?, None),
+            FrozenLayers::Kept(planner) => setup.watched(*planner)?,
+            FrozenLayers::OnHosts(layers) => match &setup.job.split {
+                Policy::Fixed(split) if !setup.measure => (offer.fixed(split)?, None),
+                _ => setup.plan(&offer, layers).await?,
+            },
+        };
+        Ok(Prepared::new(setup, offer, chosen, watch))
+    }
+}
+
+impl Setup<'_> {
+    /// A split by the job's policy. Without the hosts' profile a job starts by the rule of bytes, with the hosts taken to be like this
+    /// machine until it is seen what they do; where nothing can be measured at all, it stays there.
+    async fn plan(&self, offer: &Offer, layers: Layers) -> Result<Watched, TrainerError> {
+        let by_bytes = |splits, why: &str| Ok((offer.by_bytes(&self.job.split, splits, why)?, None));
+        let splits = self.fitting(offer)?;
+        let (Some(on_hosts), Some(_)) = (&offer.on_hosts, offer.pixels()) else {
+            let why = "nothing was measured, because the guest makes the network's input itself";
+            return by_bytes(&splits, why);
+        };
+        let splits = self.worthwhile(splits)?;
+        let request = self.profile_request(on_hosts, &splits);
+        let Measured {
+            survey,
+            link,
+            shared_cores,
+            lacking,
+            profiled,
+        } = match self.measure(&splits, &request).await {
+            Ok(measured) => measured,
+            Err(unmeasured) => return by_bytes(&splits, &unmeasured.reason()?),
+        };
+        let mut planner = self.planner(survey, splits, link, shared_cores);
+        planner.layers = layers;
+        let Some(error) = lacking.first() else {
+            return self.watched(planner);
+        };
+        if profiled {
+            self.tell_missing(format!(
+                "{error}; taken to be no slower than the slowest of the others"
+            ));
+            return self.watched(planner);
+        }
+        if refuses_layers(error) && self.needs_no_host() {
+            return Ok((offer.without_layers(&error.to_string())?, None));
+        }
+        let again = lacking.iter().all(ClientError::may_pass_later);
+        let awaited = again.then(|| AwaitedProfile::ask(&self.measuring, request, self.events));
+        self.guess(offer, planner, error, awaited)
+    }
+
+    /// The planner's choice.
+    fn watched(&self, planner: Planner) -> Result<Watched, TrainerError> {
+        let (first, chosen) = planner.choose()?;
+        Ok((chosen, Some(Watch::measured(planner, first, self.events))))
+    }
+
+    /// The split by the rule of bytes, because of `error`, as a planner asks for it that takes the hosts to be like this machine.
+    fn guess(
+        &self,
+        offer: &Offer,
+        planner: Planner,
+        error: &ClientError,
+        awaited: Option<AwaitedProfile>,
+    ) -> Result<Watched, TrainerError> {
+        let then = if awaited.is_some() {
+            "; they are asked again meanwhile"
+        } else {
+            ""
+        };
+        self.tell_missing(format!(
+            "the hosts have no profile ({error}): the job starts by the rule of bytes, and measures while it runs{then}"
+        ));
+        let why = format!("the hosts have no profile: {error}");
+        let chosen = offer.by_bytes(&self.job.split, &planner.splits, &why)?;
+        let Some(first) = planner.candidate(&chosen.split) else {
+            return Ok((chosen, None));
+        };
+        let chosen = planner.chosen(&first, chosen.reason);
+        Ok((chosen, Some(Watch::guessed(planner, first, awaited, self.events))))
+    }
+
+    fn tell_missing(&self, reason: String) {
+        (self.events)(Event::Profile {
+            state: ProfileState::Missing,
+            reason,
+        });
+    }
+}
+
+/// Whether a host says that it does not take these layers, or cannot run them, whoever asks and whenever.
+fn refuses_layers(error: &ClientError) -> bool {
+    matches!(
+        error,
+        ClientError::Refused {
+            class: ErrorClass::TooLarge | ErrorClass::Guest,
+            ..
+        }
+    )
+}

@@ -1,0 +1,159 @@
+use super::data::Data;
+use super::network::DividedNetwork;
+use crate::guest::stock_description;
+use crate::measure::TrainerProfile;
+use crate::offer::{Offer, OnHosts};
+use crate::pipeline::Part;
+use crate::plan::{Layers, Planner, Survey, UsableSplit, Workload};
+use crate::upload::Upload;
+use crate::{Events, Job, Policy, TrainerError};
+use frostline_client::{Hosts, Link};
+use frostline_wire::{Description, Encoding, Split};
+use std::collections::HashSet;
+
+/// A job whose data are listed and whose network is divided: what all that follows is done with.
+pub(super) struct Setup<'a> {
+    pub(super) job: &'a Job,
+    /// Whether a split that is given is measured like one that is to be chosen.
+    pub(super) measure: bool,
+    pub(super) hosts: &'a Hosts,
+    /// The same, counting the bytes received for measurements.
+    pub(super) measuring: Hosts,
+    pub(super) events: &'a Events,
+    pub(super) data: Data,
+    pub(super) network: DividedNetwork,
+    /// What was measured before the frozen layers were sent.
+    pub(super) measured: Option<LinkAndTrainer>,
+}
+
+/// What can be measured without the frozen layers on the hosts.
+#[derive(Clone)]
+pub(super) struct LinkAndTrainer {
+    pub(super) link: Link,
+    pub(super) trainer: TrainerProfile,
+}
+
+impl<'a> Setup<'a> {
+    /// Lists the data and divides the network.
+    pub(super) async fn begin(
+        job: &'a Job,
+        measure: bool,
+        hosts: &'a Hosts,
+        events: &'a Events,
+    ) -> Result<Self, TrainerError> {
+        let data = Data::list(job, hosts, events).await?;
+        let network = DividedNetwork::of(job, data.classes.len()).await?;
+        Ok(Self {
+            job,
+            measure,
+            hosts,
+            measuring: hosts.metered(),
+            events,
+            data,
+            network,
+            measured: None,
+        })
+    }
+
+    /// What there is to choose from where the guest `description` is of serves the job.
+    pub(super) fn offer(&self, on_hosts: Option<OnHosts>, description: Description) -> Offer {
+        Offer {
+            root: self.job.root.clone(),
+            network: self.network.network.clone(),
+            freeze: self.job.freeze.clone(),
+            on_hosts,
+            parameters: self.network.parameters.clone(),
+            description,
+            object_bytes: self.data.object_bytes,
+            encoding: self.job.encoding,
+            flow: self.job.flow,
+        }
+    }
+
+    /// [`Setup::offer`] of the stock guest, of which it is known what it says.
+    pub(super) fn stock_offer(&self, on_hosts: Option<OnHosts>) -> Offer {
+        let DividedNetwork { network, pixels, .. } = &self.network;
+        self.offer(on_hosts, stock_description(network, *pixels))
+    }
+
+    /// Whether a host that refuses the frozen layers leaves a job that can do without it: the split is open, and with the stock guest
+    /// everything it does there can be done here.
+    pub(super) fn needs_no_host(&self) -> bool {
+        let job = self.job;
+        let considered = |only: &Vec<Split>| only.contains(&Split::None);
+        let exact = |encoding| encoding == Encoding::F32;
+        job.split == Policy::Auto
+            && job.guest.is_stock()
+            && job.candidates.as_ref().is_none_or(considered)
+            && job.encoding.is_none_or(exact)
+    }
+
+    /// The layers up to the cut `end`.
+    pub(super) async fn layers_up_to(&self, end: &str) -> Result<Upload, TrainerError> {
+        Upload::layers(&self.job.model_name, self.network.headed.clone(), end).await
+    }
+
+    /// The usable splits of which two batches fit the job's memory: the candidates by their shape, all where there are few.
+    pub(super) fn fitting(&self, offer: &Offer) -> Result<Vec<UsableSplit>, TrainerError> {
+        let mut fitting = Vec::new();
+        let mut refusal = None;
+        let only = self.job.candidates.as_ref();
+        let considered = |usable: &UsableSplit| only.is_none_or(|only| only.contains(&usable.split));
+        for usable in offer.usable()?.into_iter().filter(considered) {
+            let encoding = usable.encodings.first().copied().unwrap_or_default();
+            let source = offer.at(&usable.split, encoding, self.job.flow.request_samples)?;
+            match self.data.feed.check_memory(&source) {
+                Ok(()) => fitting.push(usable),
+                Err(error) => refusal = Some(error),
+            }
+        }
+        match refusal {
+            Some(error) if fitting.is_empty() => Err(error),
+            _ => Ok(fitting),
+        }
+    }
+
+    /// `none`, `input` and the cuts that are worth measuring.
+    pub(super) fn worthwhile(&self, splits: Vec<UsableSplit>) -> Result<Vec<UsableSplit>, TrainerError> {
+        let (job, network) = (self.job, &self.network);
+        let candidates = frostline_profile::candidates(&network.headed, &network.network, &job.freeze)?;
+        let worthwhile: HashSet<&str> = candidates.iter().map(|cut| cut.name.as_str()).collect();
+        let wanted = |usable: &UsableSplit| match &usable.split {
+            Split::Cut(name) => job.candidates.is_some() || worthwhile.contains(name.as_str()),
+            Split::None | Split::Input => true,
+        };
+        Ok(splits.into_iter().filter(wanted).collect())
+    }
+
+    /// Samples of a full batch.
+    pub(super) fn batch(&self) -> usize {
+        self.data.feed.batch.min(self.data.feed.train.len())
+    }
+
+    /// A planner for the job, by what was measured.
+    pub(super) fn planner(
+        &self,
+        survey: Survey,
+        splits: Vec<UsableSplit>,
+        link: Link,
+        shared_cores: bool,
+    ) -> Planner {
+        let (job, feed) = (self.job, &self.data.feed);
+        let steps = feed.batches(Part::Train) as u64 * u64::from(job.epochs);
+        Planner {
+            survey,
+            splits,
+            workload: Workload {
+                batch: self.batch().max(1),
+                iterations: steps.max(1),
+                link_bytes_per_second: link.bytes_per_second,
+                shared_cores,
+                request_share: (job.flow.request_samples as f64 / feed.batch as f64).min(1.0),
+            },
+            link,
+            policy: job.split.clone(),
+            most: job.flow,
+            layers: Layers::default(),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! What is measured before a job starts.
+
+use super::context::{LinkAndTrainer, Setup};
+use crate::compute::session_options;
+use crate::measure::{
+    Reach, TrainerProfile, TrainerTask, probe, profiles, read_objects, requested, trainer_profile,
+};
+use crate::offer::OnHosts;
+use crate::plan::{Slowdown, Survey, UsableSplit};
+use crate::{Event, Measuring, TrainerError};
+use frostline_client::{ClientError, Link};
+use frostline_wire::{ErrorClass, Platform, ProfileRequest, Split};
+
+/// Real samples whose sizes and decoding are measured: their mean is within a few percent of all, and they take a second.
+const SAMPLES: usize = 8;
+
+/// How long a host may let a measurement wait for its turn: what is left of the time it is given ([`frostline_client::Deadlines`])
+/// measures the largest of the paper's networks.
+const WAIT_SECONDS: u64 = 30;
+
+/// What a plan rests on.
+pub(super) struct Measured {
+    pub(super) survey: Survey,
+    pub(super) link: Link,
+    pub(super) shared_cores: bool,
+    /// Why hosts have no profile, by host; where none has one, they are taken to be like this machine.
+    pub(super) lacking: Vec<ClientError>,
+    /// Whether any host has one.
+    pub(super) profiled: bool,
+}
+
+/// What has to be measured for any plan, and could not be.
+pub(super) struct Unmeasured {
+    what: &'static str,
+    source: TrainerError,
+    /// Whether the job cannot be run either.
+    fatal: bool,
+}
+
+impl Unmeasured {
+    /// The link: a host that refuses to be probed may serve all the same, one that cannot be reached or trusts nobody does not.
+    fn link(source: TrainerError) -> Self {
+        let refused = match &source {
+            TrainerError::Client(ClientError::Refused { class, .. }) => *class != ErrorClass::Unauthorized,
+            TrainerError::Client(ClientError::NoHost { source, .. }) => source.is_busy(),
+            _ => false,
+        };
+        Self {
+            what: "the link",
+            fatal: !refused,
+            source,
+        }
+    }
+
+    /// This machine, say for want of memory beside all else that it does. What the job needs as well will fail there again.
+    fn trainer(source: TrainerError) -> Self {
+        Self {
+            what: "this machine",
+            fatal: false,
+            source,
+        }
+    }
+
+    /// Why the job goes on without a plan.
+    ///
+    /// # Errors
+    /// What happened, where it cannot.
+    pub(super) fn reason(self) -> Result<String, TrainerError> {
+        if self.fatal {
+            return Err(self.source);
+        }
+        Ok(format!("{} could not be measured: {}", self.what, self.source))
+    }
+}
+
+impl Setup<'_> {
+    /// Measures the link to all hosts, what the network takes there, and what it takes here; not again what was measured before.
+    ///
+    /// # Errors
+    /// [`Unmeasured`] when the link or this machine cannot be measured: then there is nothing to plan by.
+    pub(super) async fn measure(
+        &self,
+        splits: &[UsableSplit],
+        request: &ProfileRequest,
+    ) -> Result<Measured, Unmeasured> {
+        let (hosts, events) = (&self.measuring, self.events);
+        let reach = Reach::measure(hosts, events).await.map_err(Unmeasured::link)?;
+        let (profile, lacking) = profiles(hosts, request, events).await;
+        let LinkAndTrainer { link, trainer } = match self.measured.clone() {
+            Some(measured) => measured,
+            None => {
+                let trainer = self.measure_trainer(splits, &request.model.sha256).await;
+                LinkAndTrainer {
+                    link: self.as_told(reach.link),
+                    trainer: trainer.map_err(Unmeasured::trainer)?,
+                }
+            }
+        };
+        let profiled = profile.is_some();
+        let host = profile.unwrap_or_else(|| trainer.as_host());
+        let shared_cores = self.job.shared_cores || self.is_one_machine(&host.platform, &trainer.platform);
+        let survey = Survey {
+            host,
+            trainer,
+            object_bytes: self.data.object_bytes as f64,
+            // On one machine they share its cores, and together do no more than one.
+            hosts: if shared_cores { 1 } else { reach.hosts },
+            neighbours: reach.neighbours,
+            slowdown: Slowdown::default(),
+        };
+        Ok(Measured {
+            survey,
+            link,
+            shared_cores,
+            lacking,
+            profiled,
+        })
+    }
+
+    /// The link as it is, to all hosts at once, or as the job says.
+    pub(super) async fn measure_link(&self) -> Result<Link, TrainerError> {
+        Ok(self.as_told(probe(&self.measuring, self.events).await?))
+    }
+
+    fn as_told(&self, link: Link) -> Link {
+        Link {
+            bytes_per_second: self.job.link_bytes_per_second.unwrap_or(link.bytes_per_second),
+            ..link
+        }
+    }
+
+    /// What `splits` take on this machine; `frozen` is the SHA-256 of the frozen layers.
+    pub(super) async fn measure_trainer(
+        &self,
+        splits: &[UsableSplit],
+        frozen: &str,
+    ) -> Result<TrainerProfile, TrainerError> {
+        (self.events)(Event::Measuring {
+            what: Measuring::Trainer,
+        });
+        let job = self.job;
+        let task = TrainerTask {
+            model: self.network.headed.clone(),
+            frozen_sha256: frozen.to_owned(),
+            freeze: job.freeze.clone(),
+            cuts: cuts(splits),
+            pixels: self.network.pixels,
+            batch: self.batch(),
+            optimizer: job.optimizer,
+            options: session_options(job.device, job.threads),
+        };
+        let wanted = self.data.feed.train.spread(SAMPLES);
+        let (root, wanted) = (&job.root, &wanted);
+        let read = |client| async move { read_objects(&client, root, wanted).await };
+        let objects = async { Ok(self.measuring.first(read).await?) };
+        trainer_profile(task, job.cache.as_ref(), objects).await
+    }
+
+    /// What the hosts are asked to measure.
+    pub(super) fn profile_request(&self, on_hosts: &OnHosts, splits: &[UsableSplit]) -> ProfileRequest {
+        ProfileRequest {
+            root: self.job.root.clone(),
+            guest: on_hosts.guest.clone(),
+            model: on_hosts.model.clone(),
+            parameters: self.network.parameters.clone(),
+            cuts: cuts(splits),
+            samples: requested(&self.data.feed.train.spread(SAMPLES)),
+            wait_seconds: Some(WAIT_SECONDS),
+        }
+    }
+
+    /// Whether hosts and trainer most likely compute on the same cores: on one machine, on the processor, over loopback.
+    fn is_one_machine(&self, host: &Platform, trainer: &Platform) -> bool {
+        let loopback = self.measuring.are_loopback();
+        loopback && host.machine == trainer.machine && host.device == "cpu" && trainer.device == "cpu"
+    }
+}
+
+/// The cuts among `splits`.
+fn cuts(splits: &[UsableSplit]) -> Vec<String> {
+    let name = |usable: &UsableSplit| match &usable.split {
+        Split::Cut(name) => Some(name.clone()),
+        Split::None | Split::Input => None,
+    };
+    splits.iter().filter_map(name).collect()
+}

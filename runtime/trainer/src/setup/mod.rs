@@ -1,0 +1,37 @@
+//! Everything that comes before a job's first batch. Its phases are types: the data are listed and the network is divided (`Setup`),
+//! the hosts have what the job needs there (`Provided`), the split is chosen ([`Prepared`]).
+
+mod choose;
+mod context;
+mod data;
+mod layers;
+mod measure;
+mod network;
+mod prepared;
+mod provide;
+
+pub(crate) use prepared::Prepared;
+
+use crate::compute::blocking;
+use crate::{Events, Job, TrainerError, export};
+use context::Setup;
+use frostline_client::Hosts;
+
+/// Does everything that comes before the first batch.
+///
+/// With `measure`, a split that is given is measured like one that is to be chosen.
+pub(crate) async fn prepare(
+    job: &Job,
+    measure: bool,
+    hosts: &Hosts,
+    events: &Events,
+) -> Result<Prepared, TrainerError> {
+    job.check()?;
+    let out = job.out.clone();
+    blocking(move || export::check_target(&out)).await?;
+    let setup = Setup::begin(job, measure, hosts, events).await?;
+    let provided = setup.provide().await?;
+    let prepared = provided.choose().await?;
+    prepared.announce(events);
+    Ok(prepared)
+}

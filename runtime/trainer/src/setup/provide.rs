@@ -1,0 +1,105 @@
+//! The hosts are given what the job needs there.
+
+use super::context::Setup;
+use super::layers::WithoutLayers;
+use crate::offer::{Offer, OnHosts};
+use crate::plan::{Layers, Planner};
+use crate::upload::Upload;
+use crate::{Policy, TrainerError, notes};
+use frostline_client::ClientError;
+use frostline_wire::{ErrorClass, Split};
+
+/// A job of which the hosts have what it needs there.
+pub(super) struct Provided<'a> {
+    pub(super) setup: Setup<'a>,
+    pub(super) offer: Offer,
+    pub(super) frozen: FrozenLayers,
+}
+
+/// What became of the frozen layers.
+pub(super) enum FrozenLayers {
+    /// The hosts have them, or need none.
+    OnHosts(Layers),
+    /// They stay here, by this planner.
+    Kept(Box<Planner>),
+    /// The hosts refuse them for this reason, and the job can do without.
+    Refused(String),
+}
+
+impl<'a> Setup<'a> {
+    /// Has the hosts take what the job needs there.
+    pub(super) async fn provide(mut self) -> Result<Provided<'a>, TrainerError> {
+        let (offer, frozen) = match self.send_layers().await {
+            Err(error) if self.needs_no_host() && are_refused(&error) => {
+                (self.stock_offer(None), FrozenLayers::Refused(error.to_string()))
+            }
+            sent => sent?,
+        };
+        if let Some(spec) = offer.pixels() {
+            notes::check(&spec, &offer.network)?;
+        }
+        Ok(Provided {
+            setup: self,
+            offer,
+            frozen,
+        })
+    }
+
+    /// Sends guest and frozen layers, as far as they are needed and worth it. With the split `none` and the stock guest there is nothing to
+    /// send.
+    async fn send_layers(&mut self) -> Result<(Offer, FrozenLayers), TrainerError> {
+        let job = self.job;
+        if job.split == Policy::Fixed(Split::None) && job.guest.is_stock() && !self.measure {
+            return Ok((self.stock_offer(None), FrozenLayers::OnHosts(Layers::default())));
+        }
+        let layers = self.layers_up_to(&job.freeze).await?;
+        let layers = layers.or_within(job, &self.measuring).await;
+        if job.split == Policy::Auto
+            && job.guest.is_stock()
+            && let Some(without) = self.assess(&layers).await?
+        {
+            return self.keep(without).await;
+        }
+        self.serve(&layers).await
+    }
+
+    /// Uploads guest and frozen layers and asks the guest what it does.
+    async fn serve(&self, layers: &Upload) -> Result<(Offer, FrozenLayers), TrainerError> {
+        let (on_hosts, layers) = self.send(layers).await?;
+        let offer = match on_hosts.describe(&self.network.parameters, self.hosts).await {
+            // Of the stock guest it is known what it says, so nobody need wait for it behind others.
+            Err(TrainerError::Client(error)) if self.job.guest.is_stock() && error.may_pass_later() => {
+                self.stock_offer(Some(on_hosts))
+            }
+            described => self.offer(Some(on_hosts), described?),
+        };
+        Ok((offer, FrozenLayers::OnHosts(layers)))
+    }
+
+    /// Uploads what a plan without the frozen layers needs.
+    async fn keep(&self, without: WithoutLayers) -> Result<(Offer, FrozenLayers), TrainerError> {
+        let on_hosts = match &without.first {
+            Some(first) => Some(self.send(first).await?.0),
+            None => None,
+        };
+        let kept = FrozenLayers::Kept(without.planner);
+        Ok((self.stock_offer(on_hosts), kept))
+    }
+
+    async fn send(&self, layers: &Upload) -> Result<(OnHosts, Layers), TrainerError> {
+        let guest = Upload::guest(&self.job.guest).await?;
+        OnHosts::send(&guest, layers, self.hosts, self.events).await
+    }
+}
+
+/// Whether the frozen layers are none that the hosts take or run.
+fn are_refused(error: &TrainerError) -> bool {
+    match error {
+        TrainerError::LayersTooLarge { .. } => true,
+        TrainerError::Client(ClientError::Refused { class, .. }) => matches!(
+            class,
+            ErrorClass::Request | ErrorClass::TooLarge | ErrorClass::Guest
+        ),
+        _ => false,
+    }
+}

@@ -1,0 +1,164 @@
+//! What a host needs for a job, named by its content and sent to it.
+
+use crate::compute::blocking;
+use crate::guest::content_name;
+use crate::offer::OnHosts;
+use crate::plan::Layers;
+use crate::{Event, Events, Guest, Job, TrainerError};
+use bytes::Bytes;
+use frostline_client::{Hosts, UploadKind, Uploaded};
+use frostline_graph::{GraphError, Model};
+use frostline_wire::{Description, DescriptionRequest, ModelInfo, Pin};
+use sha2::{Digest, Sha256};
+
+/// A guest, or the first layers of a network.
+pub(crate) struct Upload {
+    what: UploadKind,
+    pub(crate) name: String,
+    pub(crate) sha256: String,
+    pub(crate) bytes: Bytes,
+    /// What the hosts have of which it is a part.
+    within: Option<Pin>,
+}
+
+impl Upload {
+    pub(crate) async fn guest(guest: &Guest) -> Result<Self, TrainerError> {
+        let guest = guest.clone();
+        blocking(move || Ok(Self::new(UploadKind::Guest, &guest.name, guest.bytes))).await
+    }
+
+    /// The layers of `model`, which is called `name`, up to the cut `end`.
+    ///
+    /// # Errors
+    /// [`TrainerError::LayersTooLarge`], [`TrainerError::Graph`].
+    pub(crate) async fn layers(name: &str, model: Model, end: &str) -> Result<Self, TrainerError> {
+        let (name, end) = (name.to_owned(), end.to_owned());
+        blocking(move || Ok(Self::new(UploadKind::Model, &name, one_file(&model, end)?))).await
+    }
+
+    fn new(what: UploadKind, name: &str, bytes: Bytes) -> Self {
+        let sha256 = hex::encode(Sha256::digest(&bytes));
+        Self {
+            what,
+            name: content_name(name, &sha256),
+            sha256,
+            bytes,
+            within: None,
+        }
+    }
+
+    /// The same, but not sent where all hosts have the whole network, as an admin publishes it for all tenants: its first layers are
+    /// these. Other guests than the stock one may look at what follows them, so they get the layers alone.
+    pub(crate) async fn or_within(self, job: &Job, hosts: &Hosts) -> Self {
+        if !job.guest.is_stock() {
+            return self;
+        }
+        let whole = job.model.clone();
+        // A network that is no single file is no host's.
+        let hashed = blocking(move || Ok(whole.sha256()?)).await;
+        let Ok(sha256) = hashed else { return self };
+        let name = hosts.name_of(&sha256).await;
+        let within = name.map(|name| Pin { name, sha256 });
+        Self { within, ..self }
+    }
+
+    /// Whether all hosts have it.
+    pub(crate) async fn is_on(&self, hosts: &Hosts) -> Result<bool, TrainerError> {
+        if self.within.is_some() {
+            return Ok(true);
+        }
+        let there = hosts.each(|client| async move { client.model(&self.name).await });
+        let has = |info: &Option<ModelInfo>| info.as_ref().is_some_and(|info| info.sha256 == self.sha256);
+        Ok(there.await?.iter().all(has))
+    }
+
+    /// Sends it unless the host has it, and tells.
+    ///
+    /// # Errors
+    /// [`TrainerError::Client`].
+    pub(crate) async fn send(&self, hosts: &Hosts, events: &Events) -> Result<(Pin, Layers), TrainerError> {
+        let (pin, uploaded) = match &self.within {
+            Some(pin) => (pin.clone(), self.as_there(&pin.sha256)),
+            None => {
+                let uploaded = hosts.push(self.what, &self.name, self.bytes.clone()).await?;
+                let (name, sha256) = (self.name.clone(), uploaded.sha256.clone());
+                (Pin { name, sha256 }, uploaded)
+            }
+        };
+        let Uploaded {
+            bytes,
+            skipped,
+            seconds,
+            resumed_at,
+            ..
+        } = uploaded;
+        events(Event::Upload {
+            what: self.what,
+            name: pin.name.clone(),
+            bytes,
+            skipped,
+            seconds,
+            resumed_at,
+        });
+        let layers = if skipped {
+            Layers::OnHosts
+        } else {
+            Layers::Sent { bytes, seconds }
+        };
+        Ok((pin, layers))
+    }
+
+    /// An upload for which nothing was sent.
+    fn as_there(&self, sha256: &str) -> Uploaded {
+        Uploaded {
+            sha256: sha256.to_owned(),
+            bytes: self.bytes.len() as u64,
+            skipped: true,
+            seconds: 0.0,
+            resumed_at: None,
+        }
+    }
+}
+
+impl OnHosts {
+    /// Sends a guest and its layers to the hosts, and says what became of the layers.
+    ///
+    /// # Errors
+    /// [`TrainerError::Client`].
+    pub(crate) async fn send(
+        guest: &Upload,
+        layers: &Upload,
+        hosts: &Hosts,
+        events: &Events,
+    ) -> Result<(Self, Layers), TrainerError> {
+        let (guest, _) = guest.send(hosts, events).await?;
+        let (model, layers) = layers.send(hosts, events).await?;
+        Ok((Self { guest, model }, layers))
+    }
+
+    /// What the guest says it does with the layers.
+    ///
+    /// # Errors
+    /// [`TrainerError::Client`].
+    pub(crate) async fn describe(
+        &self,
+        parameters: &str,
+        hosts: &Hosts,
+    ) -> Result<Description, TrainerError> {
+        let request = DescriptionRequest {
+            guest: self.guest.clone(),
+            model: self.model.clone(),
+            parameters: parameters.to_owned(),
+        };
+        Ok(hosts.describe(&request).await?)
+    }
+}
+
+/// The layers of `model` up to `end` as the one ONNX file a host takes.
+fn one_file(model: &Model, end: String) -> Result<Bytes, TrainerError> {
+    match model.slice(None, Some(&end))?.to_bytes() {
+        Ok(bytes) => Ok(bytes.into()),
+        Err(GraphError::TooLarge { bytes, limit }) => Err(TrainerError::LayersTooLarge { end, bytes, limit }),
+        Err(error) => Err(error.into()),
+    }
+}
