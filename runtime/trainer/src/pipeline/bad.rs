@@ -1,4 +1,4 @@
-use super::Part;
+use super::batches::Part;
 use crate::{Event, Events, OnBadSample, TrainerError};
 use frostline_client::Sample;
 use frostline_tensor::OpError;

@@ -1,11 +1,13 @@
 //! Batches on their way to the trainer: which samples, when, divided where.
 
 mod bad;
+mod batches;
 mod feed;
 mod flow;
 mod steer;
 
 pub(crate) use bad::BadSamples;
-pub(crate) use feed::{Feed, FeedPlan, Part};
+pub(crate) use batches::{FeedPlan, Part};
+pub(crate) use feed::Feed;
 pub use flow::Flow;
 pub(crate) use steer::Steering;

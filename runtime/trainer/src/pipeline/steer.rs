@@ -1,4 +1,4 @@
-use super::Part;
+use super::batches::Part;
 use frostline_client::Source;
 use parking_lot::Mutex;
 use std::collections::VecDeque;

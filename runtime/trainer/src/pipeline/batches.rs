@@ -1,0 +1,103 @@
+use crate::TrainerError;
+use crate::compute::blocking;
+use frostline_client::{Purpose, Samples, Source, Weight, order};
+use std::sync::Arc;
+
+/// Which of the two halves of the data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Part {
+    Train,
+    Validation,
+}
+
+impl Part {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Train => "training",
+            Self::Validation => "validation",
+        }
+    }
+}
+
+/// The batches of a job, in the order they are wanted: validation first, for the baseline, then every epoch's training batches,
+/// shuffled, and its validation.
+#[derive(Debug, Clone)]
+pub(crate) struct FeedPlan {
+    pub(crate) train: Arc<Samples>,
+    pub(crate) validation: Arc<Samples>,
+    /// What the largest batch of each of them can weigh.
+    pub(crate) largest: [Weight; 2],
+    pub(crate) epochs: u32,
+    pub(crate) batch: usize,
+    pub(crate) seed: u64,
+    /// Batches extracted while one is in use.
+    pub(crate) ahead: usize,
+    /// Bytes all batches may take together.
+    pub(crate) memory_bytes: u64,
+}
+
+impl FeedPlan {
+    /// Batches of these samples: no epochs yet, one batch ahead, and memory without a limit. Looks at every sample.
+    pub(crate) fn new(train: Arc<Samples>, validation: Arc<Samples>, batch: usize) -> Self {
+        let largest = |samples: &Samples| Weight {
+            samples: samples.len().min(batch) as u64,
+            objects: samples.largest(batch),
+        };
+        Self {
+            largest: [largest(&train), largest(&validation)],
+            train,
+            validation,
+            epochs: 0,
+            batch,
+            seed: 0,
+            ahead: 1,
+            memory_bytes: u64::MAX,
+        }
+    }
+
+    /// Batches of a part, per epoch.
+    pub(crate) fn batches(&self, part: Part) -> usize {
+        self.samples(part).len().div_ceil(self.batch)
+    }
+
+    pub(crate) fn samples(&self, part: Part) -> &Arc<Samples> {
+        match part {
+            Part::Train => &self.train,
+            Part::Validation => &self.validation,
+        }
+    }
+
+    /// The samples of `part` in the order of `epoch`.
+    pub(super) async fn order(&self, epoch: u32, part: Part) -> Result<Vec<u32>, TrainerError> {
+        let (count, seed) = (self.samples(part).len(), self.seed);
+        match part {
+            Part::Train => blocking(move || Ok(order(count, seed, Purpose::Epoch(epoch)))).await,
+            Part::Validation => Ok((0..count as u32).collect()),
+        }
+    }
+
+    /// Bytes of the largest batch there can be from `source`.
+    pub(crate) fn largest_batch(&self, source: &Source) -> u64 {
+        let [train, validation] = self.largest.map(|weight| source.batch_bytes(weight));
+        train.max(validation)
+    }
+
+    /// Two batches must fit, or nothing could be extracted while one trains.
+    ///
+    /// # Errors
+    /// [`TrainerError::Memory`].
+    pub(crate) fn check_memory(&self, source: &Source) -> Result<(), TrainerError> {
+        let needed = self.largest_batch(source);
+        if needed.saturating_mul(2) <= self.memory_bytes {
+            return Ok(());
+        }
+        let (batch, limit) = (self.batch, self.memory_bytes);
+        Err(TrainerError::Memory {
+            batch,
+            needed,
+            batches: 2,
+            limit,
+            split: source.split.clone(),
+        })
+    }
+}
