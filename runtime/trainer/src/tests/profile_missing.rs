@@ -3,7 +3,7 @@
 use super::computing_host::Storage;
 use super::hosts::run_with;
 use super::simulated_world::{BATCH, MBIT, STEPS, World, survey};
-use super::whole_job::{Ran, job, photos};
+use super::whole_job::{Ran, heavy, job, photos};
 use crate::plan::{Planner, Policy};
 use crate::replan::{AwaitedProfile, Iteration, Watch};
 use crate::{Event, Events, Job, OnBadSample, ProfileState, TrainerError, plan};
@@ -180,6 +180,31 @@ async fn layers_that_the_hosts_refuse_stay_here_where_the_split_is_open() {
         let needs_no_profile = refuses(&Method::POST, "/v1/profiles");
         assert_eq!(ran.outcome.is_ok(), needs_no_profile, "{:?}", ran.outcome);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_refuses_the_first_layers_too_is_done_without() {
+    let mut storage = probed();
+    for photo in storage.objects.values_mut() {
+        // Larger than their pixels, so that a slow link is for `input`.
+        *photo = [photo.as_ref(), &[0; 2000]].concat().into();
+    }
+    let host = FakeHost::start(move |_, parts, body| match parts.uri.path() {
+        path if parts.method == Method::PUT && path.contains("/models/") => {
+            Reply::Refused(422, ErrorClass::Guest, None)
+        }
+        _ => storage.answer(parts, body),
+    })
+    .await;
+    let out = TempDir::new().unwrap();
+    let mut job = job("auto", out.path());
+    job.model = heavy();
+    job.link_bytes_per_second = Some(1e3);
+    let ran = run_with(hosts(&[&host]), job, |_| {}).await;
+    assert!(ran.outcome.is_ok(), "{:?}", ran.outcome);
+    let (split, why) = first(&ran);
+    assert_eq!(split, Split::None);
+    assert!(why.contains("do not run the frozen layers"), "{why}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

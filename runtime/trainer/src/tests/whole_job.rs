@@ -371,7 +371,7 @@ async fn what_is_no_image_is_left_out_before_anything_starts() {
 }
 
 /// The network with two wide layers before its features: 96 KB of weights.
-fn heavy() -> Model {
+pub(super) fn heavy() -> Model {
     const WIDE: usize = 2000;
     let mut proto = network().into_proto();
     let graph = proto.graph.as_mut().unwrap();
