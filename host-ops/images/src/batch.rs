@@ -5,11 +5,11 @@ use frostline_tensor::{Data, LoadedPixels, OpError, PixelFormat, PixelSpec, Samp
 /// A batch tensor while its rows arrive, in any order.
 pub(crate) struct Batch {
     sample_shape: Shape,
-    rows: Rows,
+    pixels: PixelBuffer,
     outcomes: Vec<Option<Result<(), OpError>>>,
 }
 
-enum Rows {
+enum PixelBuffer {
     U8(Vec<u8>),
     F32(Vec<f32>, Box<NormalisationTable>),
 }
@@ -40,13 +40,15 @@ impl Batch {
             });
         }
         let elements = bytes / element;
-        let rows = match format {
-            PixelFormat::U8 => Rows::U8(vec![0; elements]),
-            PixelFormat::F32 => Rows::F32(vec![0.0; elements], Box::new(NormalisationTable::new(spec))),
+        let pixels = match format {
+            PixelFormat::U8 => PixelBuffer::U8(vec![0; elements]),
+            PixelFormat::F32 => {
+                PixelBuffer::F32(vec![0.0; elements], Box::new(NormalisationTable::new(spec)))
+            }
         };
         Ok(Self {
             sample_shape,
-            rows,
+            pixels,
             outcomes: vec![None; samples],
         })
     }
@@ -62,9 +64,9 @@ impl Batch {
     fn write(&mut self, index: usize, crop: &[u8]) -> Result<(), OpError> {
         let start = index * crop.len();
         let range = start..start + crop.len();
-        let written = match &mut self.rows {
-            Rows::U8(values) => values.get_mut(range).map(|row| row.copy_from_slice(crop)),
-            Rows::F32(values, table) => values.get_mut(range).map(|row| table.apply(crop, row)),
+        let written = match &mut self.pixels {
+            PixelBuffer::U8(values) => values.get_mut(range).map(|row| row.copy_from_slice(crop)),
+            PixelBuffer::F32(values, table) => values.get_mut(range).map(|row| table.apply(crop, row)),
         };
         written.ok_or_else(|| OpError::runtime(format!("row {index} lies outside the batch")))
     }
@@ -83,9 +85,9 @@ impl Batch {
                 }),
             }
         }
-        let data = match self.rows {
-            Rows::U8(values) => Data::U8(keep_rows(values, &kept, width)),
-            Rows::F32(values, _) => Data::F32(keep_rows(values, &kept, width)),
+        let data = match self.pixels {
+            PixelBuffer::U8(values) => Data::U8(keep_rows(values, &kept, width)),
+            PixelBuffer::F32(values, _) => Data::F32(keep_rows(values, &kept, width)),
         };
         let pixels = Tensor::new(self.sample_shape.batched(kept.len()), data)?;
         Ok(LoadedPixels { pixels, failed })

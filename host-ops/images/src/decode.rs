@@ -1,40 +1,5 @@
-use crate::{DecodeLimits, ImageError, ImageFormat, gif, jpeg, png, webp};
+use crate::{DecodeLimits, ImageError, ImageFormat, RgbImage, gif, jpeg, png, webp};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-
-/// An image as 8-bit RGB, rows from the top, three bytes a pixel without padding.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RgbImage {
-    width: u32,
-    height: u32,
-    pixels: Vec<u8>,
-}
-
-impl RgbImage {
-    /// An image over `pixels`; `None` unless there are exactly `width * height * 3` bytes and at least one pixel.
-    pub fn new(width: u32, height: u32, pixels: Vec<u8>) -> Option<Self> {
-        let expected = (width as usize).checked_mul(height as usize)?.checked_mul(3)?;
-        (expected > 0 && expected == pixels.len()).then_some(Self {
-            width,
-            height,
-            pixels,
-        })
-    }
-
-    /// Width in pixels.
-    pub fn width(&self) -> u32 {
-        self.width
-    }
-
-    /// Height in pixels.
-    pub fn height(&self) -> u32 {
-        self.height
-    }
-
-    /// The bytes, `[height, width, 3]`.
-    pub fn pixels(&self) -> &[u8] {
-        &self.pixels
-    }
-}
 
 /// Decodes a JPEG, PNG, WebP or GIF, recognised by its first bytes, to what Pillow's `Image.open(..).convert("RGB")` gives: the
 /// first frame, alpha is dropped, palettes are applied, 16-bit colour keeps its high byte, 16-bit grey is clipped to 255, CMYK is taken as inverted
@@ -72,31 +37,4 @@ fn recognise(bytes: &[u8]) -> Result<ImageFormat, ImageError> {
             start: format!("\"{}\" ({})", start.escape_ascii(), hex.join(" ")),
         })
     }
-}
-
-/// Refuses an image over the limit; `Ok` carries the bytes its RGB pixels take.
-pub(crate) fn check_size(
-    format: ImageFormat,
-    width: u32,
-    height: u32,
-    limits: &DecodeLimits,
-) -> Result<usize, ImageError> {
-    let pixels = u64::from(width) * u64::from(height);
-    let too_many = ImageError::TooManyPixels {
-        format,
-        width,
-        height,
-        limit: limits.max_pixels,
-    };
-    if pixels > limits.max_pixels {
-        return Err(too_many);
-    }
-    if pixels == 0 {
-        let reason = format!("it claims {width}x{height} pixels");
-        return Err(ImageError::Malformed { format, reason });
-    }
-    usize::try_from(pixels)
-        .ok()
-        .and_then(|pixels| pixels.checked_mul(3))
-        .ok_or(too_many)
 }

@@ -110,6 +110,16 @@ pub enum ImageError {
 }
 
 impl ImageError {
+    pub(crate) fn malformed(format: ImageFormat, reason: impl Into<String>) -> Self {
+        let reason = reason.into();
+        Self::Malformed { format, reason }
+    }
+
+    pub(crate) fn truncated(format: ImageFormat, what: impl Into<String>) -> Self {
+        let what = what.into();
+        Self::Truncated { format, what }
+    }
+
     /// The class of failure, for programs.
     pub fn code(&self) -> OpErrorCode {
         match self {

@@ -1,4 +1,3 @@
-use crate::decode::check_size;
 use crate::{DecodeLimits, ImageError, ImageFormat, RgbImage};
 use gif::{ColorOutput, DecodeOptions, DecodingError, Frame, MemoryLimit};
 
@@ -17,21 +16,19 @@ pub(crate) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<RgbImage, Im
         screen.0.max(u32::from(frame.left) + u32::from(frame.width)),
         screen.1.max(u32::from(frame.top) + u32::from(frame.height)),
     );
-    let size = check_size(ImageFormat::Gif, width, height, limits)?;
-    let place = Place::of(frame, width);
+    let size = limits.check(ImageFormat::Gif, width, height)?;
+    let placement = Placement::of(frame, width);
     let own = frame.palette.clone();
     let mut indices = vec![0; decoder.buffer_size()];
     decoder.read_into_buffer(&mut indices).map_err(explain)?;
     let palette = own.as_deref().or(decoder.global_palette()).unwrap_or_default();
-    let mut pixels = colour(palette, place.outside).repeat(size / 3);
-    place.paint(&indices, palette, &mut pixels);
-    RgbImage::new(width, height, pixels).ok_or(ImageError::DecoderFailed {
-        format: ImageFormat::Gif,
-    })
+    let mut pixels = colour(palette, placement.outside).repeat(size / 3);
+    placement.paint(&indices, palette, &mut pixels);
+    RgbImage::decoded(ImageFormat::Gif, width, height, pixels)
 }
 
 /// Where a frame lies on its canvas, in bytes of RGB and rows.
-struct Place {
+struct Placement {
     left: usize,
     top: usize,
     width: usize,
@@ -40,7 +37,7 @@ struct Place {
     outside: u8,
 }
 
-impl Place {
+impl Placement {
     fn of(frame: &Frame<'_>, canvas: u32) -> Self {
         Self {
             left: usize::from(frame.left) * 3,
@@ -70,17 +67,13 @@ fn colour(palette: &[u8], index: u8) -> [u8; 3] {
 
 fn explain(error: DecodingError) -> ImageError {
     match error {
-        DecodingError::UnexpectedEof => ImageError::Truncated {
-            format: ImageFormat::Gif,
-            what: "the data ends inside the first frame".to_owned(),
-        },
+        DecodingError::UnexpectedEof => {
+            ImageError::truncated(ImageFormat::Gif, "the data ends inside the first frame")
+        }
         other => malformed(&other.to_string()),
     }
 }
 
 fn malformed(reason: &str) -> ImageError {
-    ImageError::Malformed {
-        format: ImageFormat::Gif,
-        reason: reason.to_owned(),
-    }
+    ImageError::malformed(ImageFormat::Gif, reason)
 }

@@ -1,4 +1,3 @@
-use crate::decode::check_size;
 use crate::jpeg_header::{ColourCoding, JpegHeader};
 use crate::{DecodeLimits, ImageError, ImageFormat, RgbImage};
 use std::borrow::Cow;
@@ -14,12 +13,8 @@ pub(crate) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<RgbImage, Im
     if header.components.is_empty() {
         return Err(truncated_or(&header, bytes, "it has no frame header"));
     }
-    check_size(
-        ImageFormat::Jpeg,
-        u32::from(header.width),
-        u32::from(header.height),
-        limits,
-    )?;
+    let (width, height) = (u32::from(header.width), u32::from(header.height));
+    limits.check(ImageFormat::Jpeg, width, height)?;
     let coding = header.colour_coding().ok_or_else(|| ImageError::Unsupported {
         format: ImageFormat::Jpeg,
         feature: format!("{} colour components", header.components.len()),
@@ -29,25 +24,15 @@ pub(crate) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<RgbImage, Im
     }
     let samples = decode_samples(&without_adobe_markers(bytes, &header), coding)?;
     let pixels = to_rgb(samples, coding);
-    RgbImage::new(u32::from(header.width), u32::from(header.height), pixels).ok_or(
-        ImageError::DecoderFailed {
-            format: ImageFormat::Jpeg,
-        },
-    )
+    RgbImage::decoded(ImageFormat::Jpeg, width, height, pixels)
 }
 
 fn truncated_or(header: &JpegHeader, bytes: &[u8], reason: &str) -> ImageError {
     if header.complete {
-        return ImageError::Malformed {
-            format: ImageFormat::Jpeg,
-            reason: reason.to_owned(),
-        };
+        return ImageError::malformed(ImageFormat::Jpeg, reason);
     }
     let what = format!("its {} bytes end before the end-of-image marker", bytes.len());
-    ImageError::Truncated {
-        format: ImageFormat::Jpeg,
-        what,
-    }
+    ImageError::truncated(ImageFormat::Jpeg, what)
 }
 
 /// The same data with its Adobe segments made unknown to the decoder, so that it hands out components as they are coded
@@ -94,10 +79,7 @@ fn explain(error: DecodeErrors) -> ImageError {
             format,
             feature: format!("{scheme:?}"),
         },
-        other => ImageError::Malformed {
-            format,
-            reason: other.to_string(),
-        },
+        other => ImageError::malformed(format, other.to_string()),
     }
 }
 

@@ -23,9 +23,10 @@ mod normalise;
 mod png;
 mod pool;
 mod resize;
+mod rgb;
 mod webp;
 
-pub use decode::{RgbImage, decode};
+pub use decode::decode;
 pub use error::{ImageError, ImageFormat};
 pub use limits::{BatchLimits, DecodeLimits};
 pub use loader::{BatchLoader, ByteSource, LoaderOptions};
@@ -33,3 +34,4 @@ pub use names::{EXTENSIONS, extension, is_image_name};
 pub use normalise::normalise;
 pub use pool::DecodePool;
 pub use resize::{load, resize_and_crop};
+pub use rgb::RgbImage;

@@ -1,3 +1,5 @@
+use crate::{ImageError, ImageFormat};
+
 /// What one image may claim before any of it is decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecodeLimits {
@@ -10,6 +12,28 @@ impl DecodeLimits {
     /// many: decoded they take 192 MiB, and a progressive JPEG's coefficients, an interlaced 16-bit PNG or a WebP with alpha up to
     /// 512 MiB more, on each decoding thread. Half would refuse such cameras' photos; double would let four threads take 5 GiB.
     pub const DEFAULT_MAX_PIXELS: u64 = 64 << 20;
+
+    /// Refuses an image that claims too much; `Ok` carries the bytes its RGB pixels take.
+    pub(crate) fn check(&self, format: ImageFormat, width: u32, height: u32) -> Result<usize, ImageError> {
+        let pixels = u64::from(width) * u64::from(height);
+        let too_many = ImageError::TooManyPixels {
+            format,
+            width,
+            height,
+            limit: self.max_pixels,
+        };
+        if pixels > self.max_pixels {
+            return Err(too_many);
+        }
+        if pixels == 0 {
+            let reason = format!("it claims {width}x{height} pixels");
+            return Err(ImageError::malformed(format, reason));
+        }
+        usize::try_from(pixels)
+            .ok()
+            .and_then(|pixels| pixels.checked_mul(3))
+            .ok_or(too_many)
+    }
 }
 
 impl Default for DecodeLimits {

@@ -3,7 +3,8 @@ use crate::{BatchLimits, DecodeLimits, DecodePool, ImageError, load};
 use bytes::Bytes;
 use frostline_tensor::{BoxFuture, LoadedPixels, OpError, PixelFormat, PixelSpec, SampleLoader, SampleRef};
 use futures::{FutureExt, StreamExt, stream};
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// Where samples' bytes come from: a store, or memory.
 pub trait ByteSource: Send + Sync + 'static {
@@ -97,7 +98,7 @@ async fn load_batch<S: ByteSource>(
         .buffer_unordered(options.reads_in_flight.max(1))
         .collect::<()>()
         .await;
-    let finished = batch.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let finished = batch.lock().take();
     finished.ok_or(ImageError::PoolClosed)?.finish()
 }
 
@@ -126,7 +127,7 @@ async fn decode_into(
 }
 
 fn set_row(batch: &Mutex<Option<Batch>>, index: usize, crop: Result<Vec<u8>, OpError>) {
-    if let Some(batch) = batch.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+    if let Some(batch) = batch.lock().as_mut() {
         batch.set(index, crop);
     }
 }

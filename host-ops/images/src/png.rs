@@ -1,4 +1,3 @@
-use crate::decode::check_size;
 use crate::{DecodeLimits, ImageError, ImageFormat, RgbImage};
 use png::{BitDepth, ColorType, Decoder, DecodingError, Reader, Transformations};
 use std::io::Cursor;
@@ -10,7 +9,7 @@ pub(crate) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<RgbImage, Im
     decoder.set_ignore_text_chunk(true);
     decoder.set_ignore_iccp_chunk(true);
     let (width, height) = decoder.read_header_info().map_err(explain)?.size();
-    let size = check_size(ImageFormat::Png, width, height, limits)?;
+    let size = limits.check(ImageFormat::Png, width, height)?;
     let mut reader = decoder.read_info().map_err(explain)?;
     let rows = RowConverter::new(reader.info())?;
     let mut pixels = Vec::new();
@@ -22,9 +21,7 @@ pub(crate) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<RgbImage, Im
             rows.append(row.data(), &mut pixels);
         }
     }
-    RgbImage::new(width, height, pixels).ok_or(ImageError::DecoderFailed {
-        format: ImageFormat::Png,
-    })
+    RgbImage::decoded(ImageFormat::Png, width, height, pixels)
 }
 
 fn read_interlaced(
@@ -44,31 +41,16 @@ fn read_interlaced(
 }
 
 fn explain(error: DecodingError) -> ImageError {
-    let format = ImageFormat::Png;
-    match error {
+    let reason = match error {
         DecodingError::IoError(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-            ImageError::Truncated {
-                format,
-                what: "the data ends inside the image".to_owned(),
-            }
+            return ImageError::truncated(ImageFormat::Png, "the data ends inside the image");
         }
-        DecodingError::IoError(error) => ImageError::Malformed {
-            format,
-            reason: error.to_string(),
-        },
-        DecodingError::Format(error) => ImageError::Malformed {
-            format,
-            reason: error.to_string(),
-        },
-        DecodingError::Parameter(error) => ImageError::Malformed {
-            format,
-            reason: error.to_string(),
-        },
-        DecodingError::LimitsExceeded => ImageError::Malformed {
-            format,
-            reason: "a chunk is larger than any image needs".to_owned(),
-        },
-    }
+        DecodingError::IoError(error) => error.to_string(),
+        DecodingError::Format(error) => error.to_string(),
+        DecodingError::Parameter(error) => error.to_string(),
+        DecodingError::LimitsExceeded => "a chunk is larger than any image needs".to_owned(),
+    };
+    ImageError::malformed(ImageFormat::Png, reason)
 }
 
 /// Turns rows as PNG stores them into RGB.
@@ -88,11 +70,10 @@ impl RowConverter {
             *entry = *colour;
         }
         if info.color_type == ColorType::Indexed && colours.is_empty() {
-            let reason = "it uses a palette but has none".to_owned();
-            return Err(ImageError::Malformed {
-                format: ImageFormat::Png,
-                reason,
-            });
+            return Err(ImageError::malformed(
+                ImageFormat::Png,
+                "it uses a palette but has none",
+            ));
         }
         let width = usize::try_from(info.width).unwrap_or(usize::MAX);
         Ok(Self {

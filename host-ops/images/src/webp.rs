@@ -1,4 +1,3 @@
-use crate::decode::check_size;
 use crate::{DecodeLimits, ImageError, ImageFormat, RgbImage};
 use image_webp::{DecodingError, WebPDecoder};
 use std::io::{Cursor, ErrorKind};
@@ -8,21 +7,21 @@ pub(crate) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<RgbImage, Im
     check_length(bytes)?;
     let mut decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(explain)?;
     let (width, height) = decoder.dimensions();
-    check_size(ImageFormat::WebP, width, height, limits)?;
+    limits.check(ImageFormat::WebP, width, height)?;
     // The decoder makes room for a lossy frame by the frame's own header before it compares that with the canvas.
     for (width, height) in lossy_frames(bytes.get(12..).unwrap_or_default()) {
-        check_size(ImageFormat::WebP, width, height, limits)?;
+        limits.check(ImageFormat::WebP, width, height)?;
     }
     let failed = ImageError::DecoderFailed {
         format: ImageFormat::WebP,
     };
     let alpha = decoder.has_alpha();
-    let mut pixels = vec![0; decoder.output_buffer_size().ok_or(failed.clone())?];
+    let mut pixels = vec![0; decoder.output_buffer_size().ok_or(failed)?];
     decoder.read_image(&mut pixels).map_err(explain)?;
     if alpha {
         pixels = drop_alpha(pixels);
     }
-    RgbImage::new(width, height, pixels).ok_or(failed)
+    RgbImage::decoded(ImageFormat::WebP, width, height, pixels)
 }
 
 /// Refuses data that is shorter than its header says: the decoder takes what is missing of a frame for zeros.
@@ -31,10 +30,7 @@ fn check_length(bytes: &[u8]) -> Result<(), ImageError> {
     let expected = size.map_or(12, |&size| u64::from(u32::from_le_bytes(size)) + 8);
     if (bytes.len() as u64) < expected {
         let what = format!("{} bytes of {expected}", bytes.len());
-        return Err(ImageError::Truncated {
-            format: ImageFormat::WebP,
-            what,
-        });
+        return Err(ImageError::truncated(ImageFormat::WebP, what));
     }
     Ok(())
 }
@@ -81,14 +77,10 @@ fn drop_alpha(mut pixels: Vec<u8>) -> Vec<u8> {
 fn explain(error: DecodingError) -> ImageError {
     let format = ImageFormat::WebP;
     match error {
-        DecodingError::IoError(error) if error.kind() == ErrorKind::UnexpectedEof => ImageError::Truncated {
-            format,
-            what: "the data ends inside the image".to_owned(),
-        },
+        DecodingError::IoError(error) if error.kind() == ErrorKind::UnexpectedEof => {
+            ImageError::truncated(format, "the data ends inside the image")
+        }
         DecodingError::UnsupportedFeature(feature) => ImageError::Unsupported { format, feature },
-        other => ImageError::Malformed {
-            format,
-            reason: other.to_string(),
-        },
+        other => ImageError::malformed(format, other.to_string()),
     }
 }
