@@ -58,7 +58,7 @@ impl Allowance {
     }
 
     fn with(limits: Limits, ended: Ended) -> Arc<Self> {
-        let tensors = u64::try_from(limits.tensor_bytes).unwrap_or(u64::MAX);
+        let tensors = limits.tensor_bytes as u64;
         Arc::new(Self {
             limits,
             ended,
@@ -120,16 +120,16 @@ impl Allowance {
 
     /// An instance's linear memory is this large now.
     pub(crate) fn note_memory(&self, bytes: usize) {
-        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let bytes = bytes as u64;
         self.memory_peak.fetch_max(bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn count_output(&self, bytes: usize) -> Result<(), Breach> {
-        self.output_bytes.take(u64::try_from(bytes).unwrap_or(u64::MAX))
+        self.output_bytes.take(bytes as u64)
     }
 
     pub(crate) fn charge_tensor(&self, bytes: usize) -> Result<Charge, Breach> {
-        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let bytes = bytes as u64;
         self.tensor_bytes.take(bytes)?;
         Ok(Charge {
             counter: Arc::clone(&self.tensor_bytes),
@@ -138,11 +138,11 @@ impl Allowance {
     }
 
     pub(crate) fn count_reads(&self, reads: usize) -> Result<(), Breach> {
-        self.object_reads.take(u64::try_from(reads).unwrap_or(u64::MAX))
+        self.object_reads.take(reads as u64)
     }
 
     pub(crate) fn count_object_bytes(&self, bytes: usize) -> Result<(), Breach> {
-        self.object_bytes.take(u64::try_from(bytes).unwrap_or(u64::MAX))
+        self.object_bytes.take(bytes as u64)
     }
 
     /// Object bytes that may still be read.
@@ -154,9 +154,7 @@ impl Allowance {
 
     /// Whether a log line of `bytes` still fits.
     pub(crate) fn admits_log(&self, bytes: usize) -> bool {
-        self.log_bytes
-            .take(u64::try_from(bytes).unwrap_or(u64::MAX))
-            .is_ok()
+        self.log_bytes.take(bytes as u64).is_ok()
     }
 }
 
@@ -176,7 +174,7 @@ fn add(nanos: &AtomicU64, time: Duration) {
 impl Charge {
     /// Gives back what goes beyond `bytes`.
     pub(crate) fn shrink_to(&mut self, bytes: usize) {
-        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).min(self.bytes);
+        let bytes = (bytes as u64).min(self.bytes);
         self.counter.give_back(self.bytes - bytes);
         self.bytes = bytes;
     }

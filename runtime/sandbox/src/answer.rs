@@ -1,10 +1,11 @@
 //! Checks of what a guest answers, before anything else of the host sees it.
 
 use crate::bindings;
+use crate::call::{Call, Extracted, ModelView};
 use crate::error::SandboxError;
-use crate::imports::{MESSAGE, one_line, pixel_spec};
-use crate::job::{Extracted, Job, ModelView};
+use crate::imports::pixel_spec;
 use crate::nn::code_from_guest;
+use crate::text::{MESSAGE, one_line};
 use frostline_tensor::{DType, OpError, SampleFailure, Shape, Tensor};
 use frostline_wire::{Activation, Description, Pixels, ServedCut};
 use std::collections::HashSet;
@@ -103,12 +104,12 @@ pub(crate) fn failure(failure: bindings::Failure) -> SandboxError {
     ))
 }
 
-/// Activations where every one of `asked` samples has a row or a failure, of the shape the job promises.
+/// Activations where every one of `asked` samples has a row or a failure, of the shape the call promises.
 pub(crate) fn extracted(
     activations: Tensor,
     failed: Vec<bindings::FailedSample>,
     asked: usize,
-    job: &Job,
+    call: &Call,
 ) -> Result<Extracted, SandboxError> {
     let failed = failures(failed, asked)?;
     let rows = activations.rows().unwrap_or(0);
@@ -118,12 +119,12 @@ pub(crate) fn extracted(
             failed.len()
         )));
     }
-    if activations.dtype() != DType::F32 || activations.shape() != &job.row.batched(rows) {
+    if activations.dtype() != DType::F32 || activations.shape() != &call.row.batched(rows) {
         return Err(SandboxError::bad_answer(format!(
             "activations are {}, the split {:?} has f32{} per sample",
             activations.describe(),
-            job.split,
-            job.row
+            call.split,
+            call.row
         )));
     }
     Ok(Extracted { activations, failed })

@@ -19,6 +19,6 @@ wasmtime::component::bindgen!({
         "wasi:nn/errors.error": frostline_tensor::OpError,
     },
     trappable_error_type: {
-        "frostline:pushdown/types.failure" => crate::breach::Stop,
+        "frostline:pushdown/types.failure" => crate::breach::ImportError,
     },
 });

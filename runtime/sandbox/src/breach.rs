@@ -64,35 +64,47 @@ pub(crate) enum Breach {
     Misuse(String),
 }
 
-/// How a host function that a guest called stops short.
+/// Holds what a guest wants of something against what it may have.
+pub(crate) fn within(resource: Resource, wanted: u64, allowed: u64) -> Result<(), Breach> {
+    if wanted <= allowed {
+        return Ok(());
+    }
+    Err(Breach::Limit {
+        resource,
+        wanted,
+        allowed,
+    })
+}
+
+/// How a host function that a guest called fails.
 #[allow(unreachable_pub, reason = "the generated bindings re-export it")]
 #[derive(Debug)]
-pub enum Stop {
+pub enum ImportError {
     /// The guest is told and goes on.
     Told(OpError),
     /// The guest's call ends.
     Ended(wasmtime::Error),
 }
 
-impl From<OpError> for Stop {
+impl From<OpError> for ImportError {
     fn from(error: OpError) -> Self {
         Self::Told(error)
     }
 }
 
-impl From<Breach> for Stop {
+impl From<Breach> for ImportError {
     fn from(breach: Breach) -> Self {
         Self::Ended(wasmtime::Error::new(breach))
     }
 }
 
-impl From<wasmtime::Error> for Stop {
+impl From<wasmtime::Error> for ImportError {
     fn from(error: wasmtime::Error) -> Self {
         Self::Ended(error)
     }
 }
 
-impl From<ResourceTableError> for Stop {
+impl From<ResourceTableError> for ImportError {
     fn from(error: ResourceTableError) -> Self {
         Self::Ended(wasmtime::Error::new(error))
     }

@@ -1,16 +1,17 @@
 //! Compiling a guest in a child process, seen from outside.
 
 use crate::artefact_load::Compiled;
-use crate::compiler::{ChildCompiler, CompileCost, DONE, REFUSED};
-use crate::error::SandboxError;
-use crate::imports::{MESSAGE, one_line};
+use crate::compiler::{ChildCompiler, DONE, REFUSED};
+use crate::error::{CompileCost, SandboxError};
+use crate::text::{MESSAGE, one_line};
+use parking_lot::Mutex;
 use rustix::process::Signal;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often a child that has said everything is asked whether it has ended.
@@ -29,16 +30,16 @@ struct Slot {
     cancelled: bool,
 }
 
-/// The place for a child process; whoever works with it holds a clone.
+/// One compilation in a child process; whoever has to do with it holds a clone.
 #[derive(Clone, Default)]
-pub(crate) struct Place(Arc<Mutex<Slot>>);
+pub(crate) struct Compilation(Arc<Mutex<Slot>>);
 
-/// Ends the child process of a place, or keeps it from starting, when dropped.
-pub(crate) struct EndOnDrop(pub(crate) Place);
+/// Ends the child process of a compilation, or keeps it from starting, when dropped.
+pub(crate) struct EndOnDrop(pub(crate) Compilation);
 
 impl Drop for EndOnDrop {
     fn drop(&mut self) {
-        let mut slot = self.0.lock();
+        let mut slot = self.0.0.lock();
         slot.cancelled = true;
         if let Some(Err(error)) = slot.child.as_mut().map(Child::kill) {
             tracing::warn!(%error, "cannot end a process that compiles a guest");
@@ -46,14 +47,9 @@ impl Drop for EndOnDrop {
     }
 }
 
-impl Place {
-    fn lock(&self) -> MutexGuard<'_, Slot> {
-        // Nothing inside can be left half-done by a panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+impl Compilation {
     /// Compiles a guest whose bytes have been checked; blocks until the child has ended.
-    pub(crate) fn compile(
+    pub(crate) fn run(
         &self,
         program: &Path,
         arguments: &[OsString],
@@ -74,7 +70,7 @@ impl Place {
     }
 
     fn start(&self, program: &Path, arguments: &[OsString], compiler: &ChildCompiler) -> io::Result<Pipes> {
-        let mut slot = self.lock();
+        let mut slot = self.0.lock();
         if slot.cancelled {
             return Err(io::Error::other("nobody waits for it any more"));
         }
@@ -95,7 +91,7 @@ impl Place {
     fn wait(&self) -> io::Result<ExitStatus> {
         loop {
             // Not held while waiting, so that it can be ended meanwhile.
-            let ended = self.lock().child.as_mut().map(Child::try_wait);
+            let ended = self.0.lock().child.as_mut().map(Child::try_wait);
             match ended {
                 Some(Ok(Some(status))) => return Ok(status),
                 Some(Ok(None)) => std::thread::sleep(REAP),

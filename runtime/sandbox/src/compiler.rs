@@ -1,48 +1,12 @@
 use crate::artefact_load::Compiled;
 use crate::config::SandboxConfig;
 use crate::error::SandboxError;
-use crate::imports::{MESSAGE, one_line};
+use crate::text::{MESSAGE, one_line};
 use crate::{engine, upload};
 use rustix::process::{Resource, Rlimit, nice, setrlimit};
-use std::ffi::OsString;
-use std::fmt;
 use std::io::{self, Read, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use wasmtime::Engine;
-
-/// Where guests are compiled.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Compiler {
-    /// In this process: for guests of one's own. Nothing bounds what compiling takes but the guest's size.
-    #[default]
-    InProcess,
-    /// Each guest in a child process of its own, which ends when it goes over a limit or when nobody waits for it any more.
-    Child {
-        /// The program, by its full path; it runs [`ChildCompiler::run`].
-        program: PathBuf,
-        /// What it is told before the flags of [`ChildCompiler`].
-        arguments: Vec<OsString>,
-    },
-}
-
-/// Of what compiling a guest took too much.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CompileCost {
-    /// Bytes of memory.
-    MemoryBytes,
-    /// Seconds of CPU time.
-    CpuSeconds,
-}
-
-impl fmt::Display for CompileCost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::MemoryBytes => "bytes of memory",
-            Self::CpuSeconds => "seconds of CPU time",
-        })
-    }
-}
 
 /// The inside of a child process that compiles one guest: limits itself, reads the guest from standard input, and answers
 /// on standard output. As flags: `--memory-bytes`, `--cpu-seconds` and `--memory-reservation`.

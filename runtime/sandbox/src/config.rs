@@ -1,5 +1,5 @@
 use crate::bounds::GuestBounds;
-use crate::compiler::Compiler;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -74,6 +74,21 @@ impl Default for SandboxConfig {
             artefact_bytes: 1 << 30,
         }
     }
+}
+
+/// Where guests are compiled.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Compiler {
+    /// In this process: for guests of one's own. Nothing bounds what compiling takes but the guest's size.
+    #[default]
+    InProcess,
+    /// Each guest in a child process of its own, which ends when it goes over a limit or when nobody waits for it any more.
+    Child {
+        /// The program, by its full path; it runs [`ChildCompiler::run`](crate::ChildCompiler::run).
+        program: PathBuf,
+        /// What it is told before the flags of [`ChildCompiler`](crate::ChildCompiler).
+        arguments: Vec<OsString>,
+    },
 }
 
 /// What one extraction may use, over all of its calls.

@@ -1,7 +1,6 @@
 use crate::bounds::GuestPart;
 use crate::breach::{Breach, Resource};
-use crate::compiler::CompileCost;
-use crate::imports::one_line;
+use crate::text::one_line;
 use frostline_batching::EnterError;
 use frostline_tensor::OpError;
 use std::time::Duration;
@@ -9,6 +8,9 @@ use wasmtime::component::ResourceTableError;
 
 /// The longest text of a trap, in bytes: it may repeat what the guest said.
 const TRAP: usize = 1024;
+
+/// The longest text of the parser's that is passed on, in bytes.
+const REASON: usize = 256;
 
 /// Why a guest cannot be used, or a call of one failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -128,6 +130,24 @@ pub enum SandboxError {
     },
 }
 
+/// Of what compiling a guest took too much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CompileCost {
+    /// Bytes of memory.
+    MemoryBytes,
+    /// Seconds of CPU time.
+    CpuSeconds,
+}
+
+impl std::fmt::Display for CompileCost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::MemoryBytes => "bytes of memory",
+            Self::CpuSeconds => "seconds of CPU time",
+        })
+    }
+}
+
 impl SandboxError {
     pub(crate) fn not_a_guest(reason: impl Into<String>) -> Self {
         Self::NotAGuest {
@@ -153,7 +173,7 @@ impl SandboxError {
             return limit.clone().into();
         }
         if let Some(ResourceTableError::Full) = error.downcast_ref::<ResourceTableError>() {
-            let allowed = u64::try_from(handles).unwrap_or(u64::MAX);
+            let allowed = handles as u64;
             return Self::Limit {
                 resource: Resource::Handles,
                 wanted: allowed.saturating_add(1),
@@ -166,6 +186,12 @@ impl SandboxError {
         };
         let trap = one_line(&trap, TRAP);
         Self::Trapped { trap, last_words }
+    }
+}
+
+impl From<wasmparser::Error> for SandboxError {
+    fn from(error: wasmparser::Error) -> Self {
+        Self::not_a_guest(one_line(&error.to_string(), REASON))
     }
 }
 

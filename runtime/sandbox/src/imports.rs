@@ -1,44 +1,42 @@
 //! The host's side of our own interfaces: `objects`, `images`, `log`.
 
 use crate::bindings::frostline::pushdown::{images, log, objects, types};
-use crate::breach::{Breach, Resource, Stop};
+use crate::breach::{ImportError, Resource, within};
 use crate::nn::code_for_guest;
-use crate::state::{CallState, NAME};
+use crate::state::CallState;
+use crate::text::{MESSAGE, check_name, one_line};
 use frostline_tensor::{DType, OpError, PixelFormat, PixelSpec, SampleFailure, SampleRef, Shape};
 
 /// The longest line that is logged, in bytes: longer ones are cut off.
 const LOG_LINE: usize = 1024;
 
-/// The longest text of a failure, in bytes, on its way to a guest or back: one per sample travels to the trainer.
-pub(crate) const MESSAGE: usize = 1024;
-
 impl types::Host for CallState {
-    fn convert_failure(&mut self, stop: Stop) -> wasmtime::Result<types::Failure> {
-        match stop {
-            Stop::Told(error) => Ok(types::Failure {
+    fn convert_failure(&mut self, error: ImportError) -> wasmtime::Result<types::Failure> {
+        match error {
+            ImportError::Told(error) => Ok(types::Failure {
                 code: code_for_guest(error.code),
                 message: one_line(&error.message, MESSAGE),
             }),
-            Stop::Ended(error) => Err(error),
+            ImportError::Ended(error) => Err(error),
         }
     }
 }
 
 impl objects::Host for CallState {
-    async fn size(&mut self, key: String) -> Result<u64, Stop> {
+    async fn size(&mut self, key: String) -> Result<u64, ImportError> {
         let extraction = self.extraction()?.clone();
         check_name(&key)?;
         extraction.context.allowance.count_reads(1)?;
         Ok(extraction.on_host(extraction.context.objects.size(key)).await?)
     }
 
-    async fn read(&mut self, key: String, offset: u64, length: u32) -> Result<Vec<u8>, Stop> {
+    async fn read(&mut self, key: String, offset: u64, length: u32) -> Result<Vec<u8>, ImportError> {
         let extraction = self.extraction()?.clone();
         let allowance = &extraction.context.allowance;
         check_name(&key)?;
         allowance.count_reads(1)?;
         // One byte more than may be read shows that the read would go beyond; a shorter answer would look like the end.
-        let memory = u64::try_from(self.memory_cap).unwrap_or(u64::MAX);
+        let memory = self.memory_cap as u64;
         let most = allowance
             .object_bytes_left()
             .min(memory)
@@ -49,15 +47,7 @@ impl objects::Host for CallState {
             .on_host(extraction.context.objects.read(key, range))
             .await?;
         allowance.count_object_bytes(bytes.len())?;
-        if bytes.len() > self.memory_cap {
-            let wanted = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-            return Err(Breach::Limit {
-                resource: Resource::Memory,
-                wanted,
-                allowed: memory,
-            }
-            .into());
-        }
+        within(Resource::Memory, bytes.len() as u64, memory)?;
         Ok(bytes)
     }
 }
@@ -68,7 +58,7 @@ impl images::Host for CallState {
         samples: Vec<types::Sample>,
         spec: types::PixelSpec,
         format: images::PixelFormat,
-    ) -> Result<images::Loaded, Stop> {
+    ) -> Result<images::Loaded, ImportError> {
         let extraction = self.extraction()?.clone();
         let allowance = &extraction.context.allowance;
         let spec = pixel_spec(&spec);
@@ -100,17 +90,6 @@ impl images::Host for CallState {
             failed,
         })
     }
-}
-
-/// Names go into tables and messages, some of them a million times.
-pub(crate) fn check_name(name: &str) -> Result<(), OpError> {
-    if name.len() <= NAME {
-        return Ok(());
-    }
-    Err(OpError::invalid(format!(
-        "a name of {} bytes; names have at most {NAME}",
-        name.len()
-    )))
 }
 
 pub(crate) fn pixel_spec(spec: &types::PixelSpec) -> PixelSpec {
@@ -157,29 +136,5 @@ impl log::Host for CallState {
             log::Level::Error => line_at!(error),
         }
         Ok(())
-    }
-}
-
-/// At most `most` bytes of a text, control characters replaced: a guest forges no second line, no colours.
-pub(crate) fn one_line(text: &str, most: usize) -> String {
-    let mut line = String::new();
-    for character in text.chars() {
-        let plain = if character.is_control() { ' ' } else { character };
-        if line.len() + plain.len_utf8() > most {
-            break;
-        }
-        line.push(plain);
-    }
-    line
-}
-
-#[cfg(test)]
-mod tests {
-    use super::one_line;
-
-    #[test]
-    fn a_line_stays_a_line() {
-        assert_eq!(one_line("a\nb\u{1b}[31mc", 100), "a b [31mc");
-        assert_eq!(one_line("äöü", 5), "äö");
     }
 }

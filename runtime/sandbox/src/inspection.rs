@@ -1,16 +1,13 @@
 //! What can be said of a guest's bytes before anything is made of them: how much of each part they hold, and what they
 //! import. Reads every section once, follows nothing, and stops at the first bound.
 
-use crate::bounds::{GuestPart, Tally, TooMany};
+use crate::bounds::GuestPart;
 use crate::config::SandboxConfig;
 use crate::error::SandboxError;
-use crate::imports::one_line;
+use crate::tally::Tally;
 use crate::type_nesting;
 use crate::world::Names;
 use wasmparser::{BinaryReader, ComponentTypeRef, Encoding, Imports, Parser, Payload, SectionLimited};
-
-/// The longest text of the parser's that is passed on, in bytes.
-const REASON: usize = 256;
 
 /// Bytes of a page of linear memory.
 const PAGE: u64 = 1 << 16;
@@ -29,38 +26,11 @@ pub(crate) fn inspect(bytes: &[u8], config: &SandboxConfig) -> Result<(), Sandbo
         tally: Tally::new(config),
         names: Names::default(),
     };
-    let outermost = inspection.walk(bytes, 0).map_err(SandboxError::from)?;
+    let outermost = inspection.walk(bytes, 0)?;
     match outermost {
         Encoding::Component => inspection.names.check(),
         // What a module must export shows when it becomes a component.
         Encoding::Module => inspection.names.check_imports(),
-    }
-}
-
-/// Why an inspection ends early.
-pub(crate) enum Stop {
-    TooMany(TooMany),
-    Malformed(wasmparser::Error),
-}
-
-impl From<TooMany> for Stop {
-    fn from(too_many: TooMany) -> Self {
-        Self::TooMany(too_many)
-    }
-}
-
-impl From<wasmparser::Error> for Stop {
-    fn from(error: wasmparser::Error) -> Self {
-        Self::Malformed(error)
-    }
-}
-
-impl From<Stop> for SandboxError {
-    fn from(stop: Stop) -> Self {
-        match stop {
-            Stop::TooMany(TooMany { part, found, allowed }) => Self::TooComplex { part, found, allowed },
-            Stop::Malformed(error) => Self::not_a_guest(one_line(&error.to_string(), REASON)),
-        }
     }
 }
 
@@ -71,7 +41,7 @@ struct Inspection<'a> {
 
 impl Inspection<'_> {
     /// Reads the module or component in `bytes`, which lies `outside` others; returns which of the two it is.
-    fn walk(&mut self, bytes: &[u8], outside: usize) -> Result<Encoding, Stop> {
+    fn walk(&mut self, bytes: &[u8], outside: usize) -> Result<Encoding, SandboxError> {
         let mut inside = Vec::new();
         let mut outermost = Encoding::Module;
         for payload in Parser::new(0).parse_all(bytes) {
@@ -107,7 +77,7 @@ impl Inspection<'_> {
         Ok(outermost)
     }
 
-    fn module_section(&mut self, payload: &Payload<'_>, outermost: bool) -> Result<(), Stop> {
+    fn module_section(&mut self, payload: &Payload<'_>, outermost: bool) -> Result<(), SandboxError> {
         match payload {
             Payload::TypeSection(types) => {
                 self.types(types)?;
@@ -151,7 +121,7 @@ impl Inspection<'_> {
         Ok(())
     }
 
-    fn import(&mut self, import: &Imports<'_>, outermost: bool) -> Result<(), Stop> {
+    fn import(&mut self, import: &Imports<'_>, outermost: bool) -> Result<(), SandboxError> {
         match import {
             Imports::Single(_, import) if outermost => {
                 self.names.import_of_module(import.module, import.name)
@@ -173,7 +143,12 @@ impl Inspection<'_> {
         Ok(())
     }
 
-    fn component_section(&mut self, payload: &Payload<'_>, bytes: &[u8], depth: usize) -> Result<(), Stop> {
+    fn component_section(
+        &mut self,
+        payload: &Payload<'_>,
+        bytes: &[u8],
+        depth: usize,
+    ) -> Result<(), SandboxError> {
         match payload {
             Payload::CoreTypeSection(types) => self.types(types)?,
             Payload::ComponentTypeSection(types) => {
@@ -216,8 +191,8 @@ impl Inspection<'_> {
         Ok(())
     }
 
-    fn types<T>(&mut self, types: &SectionLimited<'_, T>) -> Result<(), Stop> {
+    fn types<T>(&mut self, types: &SectionLimited<'_, T>) -> Result<(), SandboxError> {
         self.tally.add(GuestPart::TypeBytes, types.range().len())?;
-        Ok(self.tally.add(GuestPart::Types, types.count())?)
+        self.tally.add(GuestPart::Types, types.count())
     }
 }

@@ -1,7 +1,7 @@
 //! The sandbox guests run in; the only user of wasmtime.
 //!
 //! A tenant's bytes become a [`Guest`] in [`Sandbox::prepare`]: they are checked to be a component of the world
-//! `frozen-prefix`, compiled, and kept on disk under a keyed hash. A guest describes itself once, a [`Job`] is made of that
+//! `frozen-prefix`, compiled, and kept on disk under a keyed hash. A guest describes itself once, a [`Call`] is made of that
 //! description, and [`Guest::extract`] turns samples into activations, one instance per call.
 //!
 //! What isolates guests from the host and from each other:
@@ -26,6 +26,7 @@ mod artefacts;
 mod bindings;
 mod bounds;
 mod breach;
+mod call;
 mod child;
 mod compiler;
 mod config;
@@ -34,12 +35,15 @@ mod error;
 mod guest;
 mod imports;
 mod inspection;
-mod job;
 mod meter;
 mod nn;
+mod question;
+mod runner;
 mod sandbox;
 mod stage_name;
 mod state;
+mod tally;
+mod text;
 mod threads;
 mod type_nesting;
 mod upload;
@@ -49,11 +53,11 @@ mod world;
 pub use allowance::Allowance;
 pub use bounds::{GuestBounds, GuestPart};
 pub use breach::Resource;
-pub use compiler::{ChildCompiler, CompileCost, Compiler};
-pub use config::{Limits, SandboxConfig};
-pub use error::SandboxError;
+pub use call::{Call, CallContext, CutView, Extracted, Labels, ModelView};
+pub use compiler::ChildCompiler;
+pub use config::{Compiler, Limits, SandboxConfig};
+pub use error::{CompileCost, SandboxError};
 pub use guest::Guest;
-pub use job::{CallContext, CutView, Extracted, Job, Labels, ModelView};
 pub use sandbox::Sandbox;
 pub use upload::component;
 pub use usage::Usage;

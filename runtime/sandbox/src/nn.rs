@@ -4,10 +4,10 @@
 //! `runtime-error`; the text says why.
 
 use crate::bindings::wasi::nn::{errors, graph, inference, tensor};
-use crate::breach::{Breach, Stop};
-use crate::imports::{MESSAGE, check_name, one_line};
+use crate::breach::{self, Breach, ImportError, within};
 use crate::stage_name;
 use crate::state::{CallState, Graph, HeldTensor};
+use crate::text::{MESSAGE, check_name, one_line};
 use frostline_tensor::{DType, Data, OpError, OpErrorCode, Shape, Stage, Tensor};
 use wasmtime::component::Resource;
 
@@ -18,19 +18,19 @@ const RANK: usize = 16;
 type Answer<T> = wasmtime::Result<Result<T, Resource<OpError>>>;
 
 impl CallState {
-    fn answer<T>(&mut self, result: Result<T, Stop>) -> Answer<T> {
+    fn answer<T>(&mut self, result: Result<T, ImportError>) -> Answer<T> {
         match result {
             Ok(value) => Ok(Ok(value)),
-            Err(Stop::Told(OpError { code, message })) => {
+            Err(ImportError::Told(OpError { code, message })) => {
                 // Guests may keep a thousand of them.
                 let message = one_line(&message, MESSAGE);
                 Ok(Err(self.table.push(OpError { code, message })?))
             }
-            Err(Stop::Ended(error)) => Err(error),
+            Err(ImportError::Ended(error)) => Err(error),
         }
     }
 
-    fn stage(&self, name: &str) -> Result<Stage, Stop> {
+    fn stage(&self, name: &str) -> Result<Stage, ImportError> {
         check_name(name)?;
         Ok(stage_name::resolve(name, &self.extraction()?.model)?)
     }
@@ -40,7 +40,7 @@ impl CallState {
         &mut self,
         stage: Stage,
         inputs: Vec<(String, HeldTensor)>,
-    ) -> Result<Vec<inference::NamedTensor>, Stop> {
+    ) -> Result<Vec<inference::NamedTensor>, ImportError> {
         let extraction = self.extraction()?.clone();
         let (name, input) = only_input(&stage, inputs)?;
         let rows = rows_that_fit(&input.tensor, extraction.model.row(&stage.from), &name)?;
@@ -110,15 +110,18 @@ impl tensor::HostTensor for CallState {
         ty: tensor::TensorType,
         data: Vec<u8>,
     ) -> wasmtime::Result<Resource<HeldTensor>> {
-        let made = self.extraction().map_err(Stop::from).and_then(|extraction| {
-            let charge = extraction.context.allowance.charge_tensor(data.len())?;
-            Ok((tensor_of(&dimensions, ty, &data)?, charge))
-        });
+        let made = self
+            .extraction()
+            .map_err(ImportError::from)
+            .and_then(|extraction| {
+                let charge = extraction.context.allowance.charge_tensor(data.len())?;
+                Ok((tensor_of(&dimensions, ty, &data)?, charge))
+            });
         // The interface has no failure for the constructor.
         let held = made.and_then(|(tensor, charge)| self.hold(tensor, charge));
-        held.map_err(|stop| match stop {
-            Stop::Told(error) => wasmtime::Error::new(Breach::Misuse(error.message)),
-            Stop::Ended(error) => error,
+        held.map_err(|error| match error {
+            ImportError::Told(error) => wasmtime::Error::new(Breach::Misuse(error.message)),
+            ImportError::Ended(error) => error,
         })
     }
 
@@ -136,13 +139,11 @@ impl tensor::HostTensor for CallState {
 
     fn data(&mut self, tensor: Resource<HeldTensor>) -> wasmtime::Result<Vec<u8>> {
         let bytes = self.table.get(&tensor)?.tensor.as_bytes();
-        if bytes.len() > self.memory_cap {
-            return Err(wasmtime::Error::new(Breach::Limit {
-                resource: crate::breach::Resource::Memory,
-                wanted: u64::try_from(bytes.len())?,
-                allowed: u64::try_from(self.memory_cap)?,
-            }));
-        }
+        within(
+            breach::Resource::Memory,
+            bytes.len() as u64,
+            self.memory_cap as u64,
+        )?;
         Ok(bytes.to_vec())
     }
 

@@ -1,22 +1,21 @@
 use crate::allowance::Allowance;
 use crate::artefacts::Artefacts;
 use crate::bindings::{FrozenPrefix, FrozenPrefixPre};
-use crate::child::{EndOnDrop, Place};
-use crate::compiler::{ChildCompiler, Compiler};
-use crate::config::{Limits, SandboxConfig};
+use crate::child::{Compilation, EndOnDrop};
+use crate::compiler::ChildCompiler;
+use crate::config::{Compiler, Limits, SandboxConfig};
 use crate::error::SandboxError;
 use crate::guest::Guest;
-use crate::imports::{MESSAGE, one_line};
+use crate::runner::Runner;
 use crate::state::CallState;
-use crate::threads::GuestThreads;
-use crate::{compiler, engine, upload, world};
+use crate::text::{MESSAGE, one_line};
+use crate::{compiler, upload, world};
 use bytes::Bytes;
 use frostline_batching::{Permit, Share, TurnGate};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::time::Instant;
 use wasmtime::component::{Component, HasSelf, Linker};
-use wasmtime::{Engine, Store};
 
 /// Compilations at once. Each takes a core, and holds some hundred times the guest's size in memory.
 const COMPILATIONS: usize = 1;
@@ -27,15 +26,12 @@ const LOADS: usize = 1;
 /// Checks, compiles and runs guests. Cheap to clone; the last clone, with the last [`Guest`], ends its threads.
 #[derive(Clone)]
 pub struct Sandbox {
-    pub(crate) inner: Arc<Inner>,
-    pub(crate) tenant: Arc<str>,
+    inner: Arc<Inner>,
+    tenant: Arc<str>,
 }
 
-pub(crate) struct Inner {
-    pub(crate) config: SandboxConfig,
-    pub(crate) threads: GuestThreads,
-    pub(crate) instances: Arc<TurnGate>,
-    engine: Engine,
+struct Inner {
+    runner: Arc<Runner>,
     linker: Linker<CallState>,
     artefacts: Option<Artefacts>,
     compilations: Arc<TurnGate>,
@@ -49,23 +45,19 @@ impl Sandbox {
     /// [`SandboxError::Host`] when the machine lacks the address space or threads, or the artefact directory cannot be
     /// used.
     pub fn new(config: SandboxConfig) -> Result<Self, SandboxError> {
-        let engine = engine::start(&config)?;
-        let mut linker = Linker::new(&engine);
+        let runner = Runner::start(config)?;
+        let mut linker = Linker::new(&runner.engine);
         FrozenPrefix::add_to_linker::<_, HasSelf<_>>(&mut linker, |state| state)
             .map_err(|error| SandboxError::host(format!("cannot link the host's functions: {error:#}")))?;
-        let artefacts = match &config.artefacts {
-            Some(directory) => Some(Artefacts::open(directory, &engine, config.artefact_bytes)?),
-            None => None,
-        };
+        let most_bytes = runner.config.artefact_bytes;
+        let directory = runner.config.artefacts.as_deref();
+        let open = |directory| Artefacts::open(directory, &runner.engine, most_bytes);
         let inner = Inner {
-            threads: GuestThreads::start(config.guest_threads, config.tick)?,
-            instances: gate(usize::try_from(config.instances).unwrap_or(usize::MAX)),
-            compilations: gate(COMPILATIONS),
-            loads: gate(LOADS),
-            engine,
+            artefacts: directory.map(open).transpose()?,
+            compilations: TurnGate::open(COMPILATIONS, usize::MAX),
+            loads: TurnGate::open(LOADS, usize::MAX),
             linker,
-            artefacts,
-            config,
+            runner: Arc::new(runner),
         };
         Ok(Self {
             inner: Arc::new(inner),
@@ -104,11 +96,12 @@ impl Sandbox {
         bytes: impl Into<Bytes>,
         allowance: &Arc<Allowance>,
     ) -> Result<Guest, SandboxError> {
-        let after = self.inner.config.prepare_deadline;
+        let after = self.inner.runner.config.prepare_deadline;
         match tokio::time::timeout(after, self.prepare_in_turn(bytes.into(), allowance)).await {
             Ok(prepared) => {
                 let (sha256, pre) = prepared?;
-                Ok(Guest::new(self.clone(), sha256, pre))
+                let runner = Arc::clone(&self.inner.runner);
+                Ok(Guest::new(runner, Arc::clone(&self.tenant), sha256, pre))
             }
             Err(_) => Err(SandboxError::PrepareDeadline { after }),
         }
@@ -124,18 +117,18 @@ impl Sandbox {
             return Ok(prepared);
         }
         let permit = self.permit(&self.inner.compilations).await?;
-        let child = Place::default();
-        let _end = EndOnDrop(child.clone());
+        let compilation = Compilation::default();
+        let _end = EndOnDrop(compilation.clone());
         let (inner, allowance) = (Arc::clone(&self.inner), Arc::clone(allowance));
         let work = move || {
             let began = Instant::now();
-            let prepared = inner.prepare(&bytes, &child);
+            let prepared = inner.prepare(&bytes, &compilation);
             allowance.count_compiling(began.elapsed());
             // Only now may the next one be compiled, also when nobody waits for this one any more.
             drop(permit);
             prepared
         };
-        self.inner.threads.spawn_blocking(work).await?
+        self.inner.runner.threads.spawn_blocking(work).await?
     }
 
     async fn load_in_turn(&self, bytes: Bytes) -> Result<Option<Prepared>, SandboxError> {
@@ -149,7 +142,7 @@ impl Sandbox {
             drop(permit);
             loaded
         };
-        self.inner.threads.spawn_blocking(work).await?
+        self.inner.runner.threads.spawn_blocking(work).await?
     }
 
     async fn permit(&self, gate: &Arc<TurnGate>) -> Result<Permit, SandboxError> {
@@ -157,23 +150,21 @@ impl Sandbox {
     }
 }
 
-/// Nobody is refused a wait: whoever asks has been admitted by the host.
-fn gate(permits: usize) -> Arc<TurnGate> {
-    TurnGate::open(permits, usize::MAX)
-}
-
 /// SHA-256 of a guest's bytes, and the guest.
 type Prepared = (String, FrozenPrefixPre<CallState>);
 
 impl Inner {
-    fn prepare(&self, bytes: &[u8], child: &Place) -> Result<Prepared, SandboxError> {
+    fn prepare(&self, bytes: &[u8], compilation: &Compilation) -> Result<Prepared, SandboxError> {
         let sha256 = hex::encode(Sha256::digest(bytes));
         // Another request may have had it compiled meanwhile.
         if let Some(loaded) = self.load(&sha256)? {
             return Ok(loaded);
         }
-        let component = self.compile(bytes, &sha256, child)?;
-        Ok((sha256, world::link(&self.engine, &self.linker, &component)?))
+        let component = self.compile(bytes, &sha256, compilation)?;
+        Ok((
+            sha256,
+            world::link(&self.runner.engine, &self.linker, &component)?,
+        ))
     }
 
     /// What was compiled before.
@@ -181,38 +172,32 @@ impl Inner {
         let stored = self
             .artefacts
             .as_ref()
-            .and_then(|artefacts| artefacts.load(&self.engine, sha256));
-        let link = |component| world::link(&self.engine, &self.linker, &component);
+            .and_then(|artefacts| artefacts.load(&self.runner.engine, sha256));
+        let link = |component| world::link(&self.runner.engine, &self.linker, &component);
         let linked = stored.map(link).transpose()?;
         Ok(linked.map(|pre| (sha256.to_owned(), pre)))
     }
 
-    fn compile(&self, bytes: &[u8], sha256: &str, child: &Place) -> Result<Component, SandboxError> {
-        upload::check(bytes, &self.config)?;
-        let compiled = match &self.config.compiler {
-            Compiler::InProcess => compiler::compile(&self.engine, bytes)?,
+    fn compile(
+        &self,
+        bytes: &[u8],
+        sha256: &str,
+        compilation: &Compilation,
+    ) -> Result<Component, SandboxError> {
+        upload::check(bytes, &self.runner.config)?;
+        let compiled = match &self.runner.config.compiler {
+            Compiler::InProcess => compiler::compile(&self.runner.engine, bytes)?,
             Compiler::Child { program, arguments } => {
-                let limits = ChildCompiler::of(&self.config);
-                child.compile(program, arguments, &limits, bytes)?
+                let limits = ChildCompiler::of(&self.runner.config);
+                compilation.run(program, arguments, &limits, bytes)?
             }
         };
-        let component = compiled.load(&self.engine);
+        let component = compiled.load(&self.runner.engine);
         let component =
             component.map_err(|error| SandboxError::not_a_guest(one_line(&format!("{error:#}"), MESSAGE)))?;
         if let Some(artefacts) = &self.artefacts {
             artefacts.store(sha256, &compiled);
         }
         Ok(component)
-    }
-
-    /// A store for one call: limited, and interrupted at every tick.
-    pub(crate) fn store(&self, state: CallState) -> Store<CallState> {
-        let mut store = Store::new(&self.engine, state);
-        store.limiter(|state| state);
-        // What one call may pass to the host: a list may name the same megabyte a million times.
-        store.set_hostcall_fuel(self.config.memory_bytes.saturating_mul(2));
-        store.set_epoch_deadline(1);
-        store.epoch_deadline_async_yield_and_update(1);
-        store
     }
 }

@@ -1,4 +1,4 @@
-use crate::job::ModelView;
+use crate::call::ModelView;
 use frostline_tensor::{OpError, Stage};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
@@ -58,7 +58,7 @@ fn no_stage(name: &str, why: &str) -> OpError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::CutView;
+    use crate::call::CutView;
 
     fn model() -> ModelView {
         let cut = |name: &str| CutView {

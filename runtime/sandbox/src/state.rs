@@ -1,7 +1,7 @@
 use crate::allowance::{Allowance, Charge};
-use crate::breach::{Breach, Resource, Stop};
+use crate::breach::{ImportError, Resource, within};
+use crate::call::{CallContext, ModelView};
 use crate::config::SandboxConfig;
-use crate::job::{CallContext, ModelView};
 use crate::meter::Meter;
 use frostline_tensor::{BoxFuture, OpError, OpErrorCode, Stage, Tensor};
 use futures::FutureExt;
@@ -47,9 +47,6 @@ pub(crate) struct Extraction {
     pub(crate) host: Handle,
 }
 
-/// The most bytes of a name that is looked up for a guest: object stores take keys of 1,024 bytes.
-pub(crate) const NAME: usize = 1024;
-
 impl CallState {
     /// State for one call; without an extraction every operation is refused.
     pub(crate) fn new(
@@ -84,7 +81,7 @@ impl CallState {
         &mut self,
         tensor: Tensor,
         mut charge: Charge,
-    ) -> Result<wasmtime::component::Resource<HeldTensor>, Stop> {
+    ) -> Result<wasmtime::component::Resource<HeldTensor>, ImportError> {
         charge.shrink_to(tensor.byte_len());
         Ok(self.table.push(HeldTensor { tensor, charge })?)
     }
@@ -106,9 +103,10 @@ impl Extraction {
 
 impl ResourceLimiter for CallState {
     fn memory_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        let grows = within(Resource::Memory, desired, self.memory_cap)?;
+        // A guest that is refused memory panics with no word of why: ending the call names the limit.
+        within(Resource::Memory, desired as u64, self.memory_cap as u64)?;
         self.allowance.note_memory(desired);
-        Ok(grows)
+        Ok(true)
     }
 
     fn memory_grow_failed(&mut self, error: wasmtime::Error) -> wasmtime::Result<()> {
@@ -116,19 +114,7 @@ impl ResourceLimiter for CallState {
     }
 
     fn table_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        within(Resource::TableElements, desired, self.table_cap)
+        within(Resource::TableElements, desired as u64, self.table_cap as u64)?;
+        Ok(true)
     }
-}
-
-/// A guest that is refused memory panics with no word of why: ending the call names the limit.
-fn within(resource: Resource, desired: usize, allowed: usize) -> wasmtime::Result<bool> {
-    if desired <= allowed {
-        return Ok(true);
-    }
-    let (wanted, allowed) = (u64::try_from(desired)?, u64::try_from(allowed)?);
-    Err(wasmtime::Error::new(Breach::Limit {
-        resource,
-        wanted,
-        allowed,
-    }))
 }

@@ -1,8 +1,9 @@
 //! Types of components and instances hold types in turn. The parser reads them by recursion, as deep as the bytes say;
 //! this looks first, without recursion.
 
-use crate::bounds::{GuestPart, Tally};
-use crate::inspection::Stop;
+use crate::bounds::GuestPart;
+use crate::error::SandboxError;
+use crate::tally::Tally;
 use wasmparser::{
     BinaryReader, ComponentAlias, ComponentExternName, ComponentImport, ComponentType, ComponentTypeRef,
     CoreType,
@@ -12,14 +13,22 @@ const COMPONENT: u8 = 0x41;
 const INSTANCE: u8 = 0x42;
 
 /// Holds the nesting of a section of types, which lies at `depth`, against its bound, and counts the types inside types.
-pub(crate) fn check(mut section: BinaryReader<'_>, depth: usize, tally: &mut Tally<'_>) -> Result<(), Stop> {
+pub(crate) fn check(
+    mut section: BinaryReader<'_>,
+    depth: usize,
+    tally: &mut Tally<'_>,
+) -> Result<(), SandboxError> {
     for _ in 0..section.read_var_u32()? {
         check_type(&mut section, depth, tally)?;
     }
     Ok(())
 }
 
-fn check_type(reader: &mut BinaryReader<'_>, depth: usize, tally: &mut Tally<'_>) -> Result<(), Stop> {
+fn check_type(
+    reader: &mut BinaryReader<'_>,
+    depth: usize,
+    tally: &mut Tally<'_>,
+) -> Result<(), SandboxError> {
     // Declarations still to come, for every type that is open.
     let mut open = Vec::new();
     enter_type(reader, &mut open)?;
@@ -37,7 +46,7 @@ fn check_type(reader: &mut BinaryReader<'_>, depth: usize, tally: &mut Tally<'_>
 }
 
 /// Reads one type; of one that holds declarations only their number, which goes to `open`.
-fn enter_type(reader: &mut BinaryReader<'_>, open: &mut Vec<u32>) -> Result<(), Stop> {
+fn enter_type(reader: &mut BinaryReader<'_>, open: &mut Vec<u32>) -> Result<(), SandboxError> {
     match reader.clone().read_u8()? {
         COMPONENT | INSTANCE => {
             reader.read_u8()?;
@@ -50,7 +59,7 @@ fn enter_type(reader: &mut BinaryReader<'_>, open: &mut Vec<u32>) -> Result<(), 
     Ok(())
 }
 
-fn declaration(reader: &mut BinaryReader<'_>, open: &mut Vec<u32>) -> Result<(), Stop> {
+fn declaration(reader: &mut BinaryReader<'_>, open: &mut Vec<u32>) -> Result<(), SandboxError> {
     match reader.read_u8()? {
         0x00 => {
             reader.read::<CoreType<'_>>()?;

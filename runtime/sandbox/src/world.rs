@@ -2,8 +2,8 @@
 
 use crate::bindings::FrozenPrefixPre;
 use crate::error::SandboxError;
-use crate::imports::{MESSAGE, one_line};
 use crate::state::CallState;
+use crate::text::{MESSAGE, one_line};
 use std::collections::BTreeSet;
 use wasmtime::Engine;
 use wasmtime::component::types::ComponentItem;

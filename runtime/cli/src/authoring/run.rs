@@ -4,7 +4,7 @@ use crate::arguments::RunGuest;
 use crate::output::{bytes, print_json, print_table};
 use anyhow::{Context, Result, bail};
 use frostline_engine::Device;
-use frostline_sandbox::{Extracted, Job, Limits, Sandbox, SandboxConfig, Usage};
+use frostline_sandbox::{Call, Extracted, Limits, Sandbox, SandboxConfig, Usage};
 use frostline_tensor::SampleRef;
 use serde::Serialize;
 use std::time::Instant;
@@ -97,12 +97,12 @@ pub(super) async fn extract(flags: &RunGuest) -> Result<(Report, Extracted)> {
     let started = Instant::now();
     let description = guest.describe(&view, &flags.parameters).await?;
     let describe = started.elapsed().as_secs_f64();
-    let job = Job::new(view, &description, &split, &flags.parameters)?;
+    let call = Call::new(view, &description, &split, &flags.parameters)?;
     let samples: Vec<SampleRef> = flags.keys.iter().map(SampleRef::new).collect();
     let context = bench.context(&description.name);
     let allowance = context.allowance.clone();
     let started = Instant::now();
-    let extracted = guest.extract(&samples, &job, context).await?;
+    let extracted = guest.extract(&samples, &call, context).await?;
     let took = started.elapsed();
 
     let failed = extracted.failed.iter().map(|failure| Failed {

@@ -3,7 +3,7 @@
 use crate::fakes::{Summing, context, model, samples, sandbox};
 use crate::files;
 use frostline_behaviours::{BEHAVIOURS, Behaviour, Ending, Source};
-use frostline_sandbox::{Allowance, Extracted, Job, Limits, Sandbox, SandboxError, Usage};
+use frostline_sandbox::{Allowance, Call, Extracted, Limits, Sandbox, SandboxError, Usage};
 use std::sync::Arc;
 
 fn limits() -> Limits {
@@ -36,10 +36,10 @@ async fn come(sandbox: &Sandbox, bytes: Vec<u8>) -> Came {
         Ok(description) => description,
         Err(error) => return Came::NotDescribed(error),
     };
-    let job = Job::new(model(), &description, "last", "").unwrap();
+    let call = Call::new(model(), &description, "last", "").unwrap();
     let context = context(Arc::new(Summing::default()), limits());
     let allowance = Arc::clone(&context.allowance);
-    let extracted = guest.extract(&samples(&["1", "2"]), &job, context).await;
+    let extracted = guest.extract(&samples(&["1", "2"]), &call, context).await;
     assert_eq!(allowance.tensor_bytes(), 0, "what it held is given back");
     Came::Extracted(extracted, allowance.usage())
 }

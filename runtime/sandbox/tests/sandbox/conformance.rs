@@ -8,7 +8,7 @@ use frostline_graph::onnx::{
     Dimension, DimensionValue, GraphProto, ModelProto, NodeProto, OperatorSetId, TensorProto, TensorShape,
     TensorType, TypeProto, ValueInfo, data_type,
 };
-use frostline_sandbox::{CutView, Job, Limits, ModelView};
+use frostline_sandbox::{Call, CutView, Limits, ModelView};
 use frostline_tensor::{BoxFuture, DType, Data, GraphExecutor, OpError, OpErrorCode, Stage, Tensor};
 use prost::Message;
 use std::sync::{Arc, Mutex};
@@ -36,10 +36,10 @@ async fn on_our_host(bytes: Vec<u8>) -> Seen {
         cuts: vec![cut],
     });
     let guest = sandbox().prepare(bytes).await.unwrap();
-    let job = Job::new(model.clone(), &guest.describe(&model, "").await.unwrap(), "y", "").unwrap();
+    let call = Call::new(model.clone(), &guest.describe(&model, "").await.unwrap(), "y", "").unwrap();
     let executor = Arc::new(Engine::new());
     let extracted = guest
-        .extract(&samples(&SAMPLES), &job, context(executor, Limits::default()))
+        .extract(&samples(&SAMPLES), &call, context(executor, Limits::default()))
         .await
         .unwrap();
     Seen {

@@ -1,6 +1,6 @@
 use crate::fakes::{Failing, Stuck, Summing, Together, context, model, samples, sandbox, small};
 use crate::files::component;
-use frostline_sandbox::{Job, Limits, Sandbox, SandboxError};
+use frostline_sandbox::{Call, Limits, Sandbox, SandboxError};
 use frostline_tensor::{OpErrorCode, PixelSpec};
 use frostline_wire::{Activation, Pixels};
 use std::sync::Arc;
@@ -66,11 +66,11 @@ async fn the_stock_guest_takes_a_recipe_and_says_what_is_wrong_with_one() {
 async fn rows_come_in_order_and_broken_samples_are_named() {
     let bytes = component("prefix");
     let guest = sandbox().prepare(bytes).await.unwrap();
-    let job = Job::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
+    let call = Call::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
     let executor = Arc::new(Summing::default());
     let context = context(executor.clone(), Limits::default());
     let extracted = guest
-        .extract(&samples(&["1", "broken", "3"]), &job, context.clone())
+        .extract(&samples(&["1", "broken", "3"]), &call, context.clone())
         .await
         .unwrap();
     assert_eq!(extracted.activations.shape().dims(), [2, 4]);
@@ -95,11 +95,11 @@ async fn rows_come_in_order_and_broken_samples_are_named() {
 async fn a_call_without_one_good_sample_asks_no_engine() {
     let bytes = component("prefix");
     let guest = sandbox().prepare(bytes).await.unwrap();
-    let job = Job::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
+    let call = Call::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
     let extracted = guest
         .extract(
             &samples(&["x", "y"]),
-            &job,
+            &call,
             context(Arc::new(Failing), Limits::default()),
         )
         .await;
@@ -112,11 +112,11 @@ async fn a_call_without_one_good_sample_asks_no_engine() {
 async fn an_engines_own_words_reach_the_caller() {
     let bytes = component("prefix");
     let guest = sandbox().prepare(bytes).await.unwrap();
-    let job = Job::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
+    let call = Call::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
     let failed = guest
         .extract(
             &samples(&["1"]),
-            &job,
+            &call,
             context(Arc::new(Failing), Limits::default()),
         )
         .await;
@@ -131,17 +131,17 @@ async fn an_engines_own_words_reach_the_caller() {
 async fn calls_of_one_extraction_run_at_once() {
     let bytes = component("prefix");
     let guest = sandbox().prepare(bytes).await.unwrap();
-    let job = Job::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
+    let call = Call::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
     let barrier = Arc::new(tokio::sync::Barrier::new(3));
     let context = context(Arc::new(Together { barrier }), Limits::default());
     let keys = samples(&["1"]);
-    let call = || guest.extract(&keys, &job, context.clone());
-    let (one, two, three) = tokio::join!(call(), call(), call());
+    let extract = || guest.extract(&keys, &call, context.clone());
+    let (one, two, three) = tokio::join!(extract(), extract(), extract());
     assert!(one.is_ok() && two.is_ok() && three.is_ok());
 }
 
 #[tokio::test]
-async fn dropping_a_call_removes_its_work_and_frees_its_place() {
+async fn dropping_a_call_removes_its_work_and_frees_its_permit() {
     let bytes = component("prefix");
     let sandbox = Sandbox::new(frostline_sandbox::SandboxConfig {
         instances: 1,
@@ -149,24 +149,24 @@ async fn dropping_a_call_removes_its_work_and_frees_its_place() {
     })
     .unwrap();
     let guest = sandbox.prepare(bytes).await.unwrap();
-    let job = Job::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
+    let call = Call::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
     let stuck = Arc::new(Stuck::default());
     let (started, dropped) = (Arc::clone(&stuck.started), Arc::clone(&stuck.dropped));
     let stuck_context = context(stuck, Limits::default());
     let allowance = Arc::clone(&stuck_context.allowance);
-    let call = tokio::spawn({
-        let (guest, job) = (guest.clone(), job.clone());
-        async move { guest.extract(&samples(&["1"]), &job, stuck_context).await }
+    let task = tokio::spawn({
+        let (guest, call) = (guest.clone(), call.clone());
+        async move { guest.extract(&samples(&["1"]), &call, stuck_context).await }
     });
     while started.load(Ordering::SeqCst) == 0 {
         tokio::task::yield_now().await;
     }
-    call.abort();
-    // The only place there is becomes free again.
+    task.abort();
+    // The only permit there is becomes free again.
     let next = guest
         .extract(
             &samples(&["1"]),
-            &job,
+            &call,
             context(Arc::new(Summing::default()), Limits::default()),
         )
         .await;
@@ -179,7 +179,7 @@ async fn dropping_a_call_removes_its_work_and_frees_its_place() {
 async fn a_call_that_waits_too_long_ends() {
     let bytes = component("prefix");
     let guest = sandbox().prepare(bytes).await.unwrap();
-    let job = Job::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
+    let call = Call::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
     let after = Duration::from_millis(50);
     let limits = Limits {
         call_deadline: after,
@@ -188,14 +188,14 @@ async fn a_call_that_waits_too_long_ends() {
     let stuck = Arc::new(Stuck::default());
     let dropped = Arc::clone(&stuck.dropped);
     let ended = guest
-        .extract(&samples(&["1"]), &job, context(stuck, limits))
+        .extract(&samples(&["1"]), &call, context(stuck, limits))
         .await;
     assert_eq!(ended, Err(SandboxError::Deadline { after }));
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
-async fn a_call_without_a_place_is_told_so() {
+async fn a_call_without_a_permit_is_told_so() {
     let bytes = component("prefix");
     let after = Duration::from_millis(50);
     let config = frostline_sandbox::SandboxConfig {
@@ -204,11 +204,11 @@ async fn a_call_without_a_place_is_told_so() {
         ..small()
     };
     let guest = Sandbox::new(config).unwrap().prepare(bytes).await.unwrap();
-    let job = Job::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
+    let call = Call::new(model(), &guest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
     let stuck = context(Arc::new(Stuck::default()), Limits::default());
     let keys = samples(&["1"]);
-    let first = guest.extract(&keys, &job, stuck.clone());
-    let second = guest.extract(&keys, &job, stuck);
+    let first = guest.extract(&keys, &call, stuck.clone());
+    let second = guest.extract(&keys, &call, stuck);
     let ended = tokio::select! {
         ended = first => ended,
         ended = second => ended,
@@ -224,7 +224,7 @@ mod needs_guests {
         let bytes = component("two-stage");
         let guest = sandbox().prepare(bytes).await.unwrap();
         let first = "/first/Relu";
-        let job = Job::new(
+        let call = Call::new(
             model(),
             &guest.describe(&model(), first).await.unwrap(),
             "last",
@@ -233,7 +233,7 @@ mod needs_guests {
         .unwrap();
         let executor = Arc::new(Summing::default());
         let context = context(executor.clone(), Limits::default());
-        let extracted = guest.extract(&samples(&["1"]), &job, context).await.unwrap();
+        let extracted = guest.extract(&samples(&["1"]), &call, context).await.unwrap();
         assert_eq!(extracted.activations.as_f32().unwrap(), [24.0; 4]);
         let stages = [("data", first), (first, "last")].map(|(from, to)| (from.to_owned(), to.to_owned()));
         assert_eq!(*executor.stages.lock().unwrap(), stages);

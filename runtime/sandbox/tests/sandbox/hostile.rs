@@ -1,14 +1,14 @@
 use crate::fakes::{Summing, context, model, samples, sandbox};
 use crate::files::component;
-use frostline_sandbox::{Allowance, CallContext, Extracted, Job, Limits, Resource, Sandbox, SandboxError};
+use frostline_sandbox::{Allowance, Call, CallContext, Extracted, Limits, Resource, Sandbox, SandboxError};
 use frostline_tensor::OpErrorCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 async fn extract(bytes: Vec<u8>, keys: &[&str], context: CallContext) -> Result<Extracted, SandboxError> {
     let guest = sandbox().prepare(bytes).await?;
-    let job = Job::new(model(), &guest.describe(&model(), "").await?, "last", "")?;
-    guest.extract(&samples(keys), &job, context).await
+    let call = Call::new(model(), &guest.describe(&model(), "").await?, "last", "")?;
+    guest.extract(&samples(keys), &call, context).await
 }
 
 fn within(limits: Limits) -> CallContext {
@@ -67,12 +67,12 @@ mod needs_guests {
             sandbox.prepare(spin).await.unwrap(),
             sandbox.prepare(honest).await.unwrap(),
         );
-        let job = Job::new(model(), &honest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
+        let call = Call::new(model(), &honest.describe(&model(), "").await.unwrap(), "last", "").unwrap();
         let after = Duration::from_secs(2);
         let keys = samples(&["1"]);
         let spinning = spin.extract(
             &keys,
-            &job,
+            &call,
             within(Limits {
                 call_deadline: after,
                 ..Limits::default()
@@ -83,7 +83,7 @@ mod needs_guests {
         let neighbours = async {
             for _ in 0..3 {
                 honest
-                    .extract(&keys, &job, within(Limits::default()))
+                    .extract(&keys, &call, within(Limits::default()))
                     .await
                     .unwrap();
             }
@@ -188,23 +188,23 @@ mod needs_guests {
     async fn a_split_that_describe_leaves_out_is_refused_by_name() {
         let guest = sandbox().prepare(component("refuse-split")).await.unwrap();
         let described = guest.describe(&model(), "").await.unwrap();
-        let refused = Job::new(model(), &described, "/first/Relu", "").unwrap_err();
+        let refused = Call::new(model(), &described, "/first/Relu", "").unwrap_err();
         let text = refused.to_string();
         assert!(
             text.contains("refuse_split") && text.contains("it serves last"),
             "{text}"
         );
         assert!(
-            Job::new(model(), &described, "nowhere", "")
+            Call::new(model(), &described, "nowhere", "")
                 .unwrap_err()
                 .to_string()
                 .contains("no such cut")
         );
 
         // Activations of the guest's own have the shape it says, not the model's.
-        let job = Job::new(model(), &described, "last", "").unwrap();
+        let call = Call::new(model(), &described, "last", "").unwrap();
         let extracted = guest
-            .extract(&samples(&["1"]), &job, within(Limits::default()))
+            .extract(&samples(&["1"]), &call, within(Limits::default()))
             .await
             .unwrap();
         assert_eq!(extracted.activations.shape().dims(), [1, 7]);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Calls at once: as many as a host runs.
-const PLACES: u32 = 32;
+const PERMITS: u32 = 32;
 
 /// No deadline and no limit comes to anybody's help.
 const FOREVER: Duration = Duration::from_secs(24 * 3600);
@@ -15,7 +15,7 @@ const FOREVER: Duration = Duration::from_secs(24 * 3600);
 fn sandbox() -> Sandbox {
     Sandbox::new(SandboxConfig {
         guest_threads: 1,
-        instances: PLACES,
+        instances: PERMITS,
         describe_deadline: FOREVER,
         permit_deadline: FOREVER,
         ..SandboxConfig::default()
@@ -42,8 +42,8 @@ mod needs_guests {
         let honest = sandbox.for_tenant("modest").prepare(honest).await.unwrap();
         let (model, allowance) = (model(), endless());
         let ask = || Box::pin(spin.describe_within(&model, "", &allowance));
-        let mut flood: Vec<_> = (0..2 * PLACES).map(|_| ask()).collect();
-        // Each takes its place, or waits for one, before it is polled again.
+        let mut flood: Vec<_> = (0..2 * PERMITS).map(|_| ask()).collect();
+        // Each takes its permit, or waits for one, before it is polled again.
         for call in &mut flood {
             assert!(futures::poll!(call).is_pending());
         }

@@ -6,7 +6,7 @@ use crate::config::Limits;
 use crate::refusal::Refusal;
 use frostline_images::{BatchLoader, LoaderOptions};
 use frostline_objects::Store;
-use frostline_sandbox::{Allowance, CallContext, Guest, Job, Labels, ModelView};
+use frostline_sandbox::{Allowance, Call, CallContext, Guest, Labels, ModelView};
 use frostline_tensor::{PixelFormat, SampleLoader};
 use frostline_wire::{
     Description, Encoding, ExtractionRequest, Pin, Pixels, RequestedSample, RowFormat, Split, Values,
@@ -56,10 +56,10 @@ pub(super) async fn check(
         }
         Split::Cut(cut) => {
             let (guest, model, description) = described(caller, &request, &allowance).await?;
-            let job = Job::new(model, &description, cut, &request.parameters)?;
-            let rows = request.encoding.values.rows(job.row().dims().to_vec());
+            let call = Call::new(model, &description, cut, &request.parameters)?;
+            let rows = request.encoding.values.rows(call.row().dims().to_vec());
             let context = context(caller, store, id, &request, allowance);
-            (Work::Activations { guest, job, context }, rows)
+            (Work::Activations { guest, call, context }, rows)
         }
     };
     Ok(Checked {

@@ -4,7 +4,7 @@ use crate::refusal::Refusal;
 use bytes::Bytes;
 use frostline_images::ByteSource;
 use frostline_objects::Store;
-use frostline_sandbox::{CallContext, Guest, Job};
+use frostline_sandbox::{Call, CallContext, Guest};
 use frostline_tensor::{
     BoxFuture, ObjectReader, OpError, PixelFormat, PixelSpec, SampleFailure, SampleLoader, SampleRef, Tensor,
 };
@@ -30,7 +30,7 @@ pub(super) enum Work {
     /// A cut.
     Activations {
         guest: Guest,
-        job: Job,
+        call: Call,
         context: CallContext,
     },
 }
@@ -67,9 +67,9 @@ impl Work {
                 let loaded = loader.load(samples, spec, format).await?;
                 Ok(Rows::of_tensor(&positions, loaded.pixels, loaded.failed))
             }
-            Self::Activations { guest, job, context } => {
+            Self::Activations { guest, call, context } => {
                 let tenant = context.labels.tenant.clone();
-                let extracted = guest.extract(&samples, &job, context).await;
+                let extracted = guest.extract(&samples, &call, context).await;
                 let extracted = extracted.map_err(|error| Refusal::extraction(error, &tenant))?;
                 Ok(Rows::of_tensor(
                     &positions,

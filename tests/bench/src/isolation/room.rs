@@ -4,7 +4,7 @@ use crate::report::{Report, median, quantile};
 use anyhow::{Context, Result};
 use frostline_isolation::distinct;
 use frostline_sandbox::{
-    Allowance, CallContext, CutView, Guest, Job, Labels, Limits, ModelView, Sandbox, SandboxConfig,
+    Allowance, Call, CallContext, CutView, Guest, Labels, Limits, ModelView, Sandbox, SandboxConfig,
 };
 use frostline_tensor::{
     BoxFuture, GraphExecutor, LoadedPixels, ObjectReader, OpError, PixelFormat, PixelSpec, SampleLoader,
@@ -80,14 +80,14 @@ async fn live(report: &mut Report, guests: &[Guest]) -> Result<()> {
     let count = LIVE.min(guests.len());
     let model = model();
     let description = guests.first().context("no guests")?.describe(&model, "").await?;
-    let job = Job::new(model, &description, "last", "")?;
+    let call = Call::new(model, &description, "last", "")?;
     let before = resident()?;
     let samples = [SampleRef::new("1")];
     let waiting = guests
         .iter()
         .take(count)
         .enumerate()
-        .map(|(number, guest)| guest.extract(&samples, &job, context(number)));
+        .map(|(number, guest)| guest.extract(&samples, &call, context(number)));
     let measured = async {
         // All of them come to where they wait.
         tokio::time::sleep(Duration::from_secs(3)).await;

@@ -11,7 +11,7 @@ use frostline_graph::Model;
 use frostline_images::{BatchLoader, ByteSource, DecodePool, LoaderOptions};
 use frostline_objects::{LARGEST_READ, Store};
 use frostline_sandbox::{
-    Allowance, CallContext, CutView, Guest, Job, Labels, Limits, ModelView, Sandbox, SandboxConfig,
+    Allowance, Call, CallContext, CutView, Guest, Labels, Limits, ModelView, Sandbox, SandboxConfig,
 };
 use frostline_server::{Host, HostSettings, RunningHost};
 use frostline_tensor::{
@@ -78,7 +78,7 @@ pub(super) struct Rig {
     loader: Arc<dyn SampleLoader>,
     store: Arc<Store>,
     guest: Guest,
-    job: Job,
+    call: Call,
     path: Served,
     serve: Served,
     split: Split,
@@ -218,7 +218,7 @@ impl Rig {
             child: Engine::start(in_child()?, &prefix)?,
             loader: Arc::new(BatchLoader::new(photos, pool, LoaderOptions::default())),
             store,
-            job: Job::new(view, &description, cut, "")?,
+            call: Call::new(view, &description, cut, "")?,
             guest,
             path,
             serve,
@@ -294,7 +294,7 @@ impl Rig {
         let calls = self.samples.chunks(GRANT).map(|samples| {
             let context = context.clone();
             async move {
-                let extracted = self.guest.extract(samples, &self.job, context).await?;
+                let extracted = self.guest.extract(samples, &self.call, context).await?;
                 anyhow::Ok(extracted.activations.rows()?)
             }
         });

@@ -1,6 +1,6 @@
 use crate::allowance::Allowance;
 use crate::error::SandboxError;
-use frostline_tensor::{GraphExecutor, ObjectReader, SampleFailure, SampleLoader, SampleRef, Shape, Tensor};
+use frostline_tensor::{GraphExecutor, ObjectReader, SampleFailure, SampleLoader, Shape, Tensor};
 use frostline_wire::{Activation, Description, ServedCut};
 use std::sync::Arc;
 
@@ -44,14 +44,14 @@ impl ModelView {
 /// What a guest is asked to do with samples: checked against its description once, then used for every call of an
 /// extraction.
 #[derive(Debug, Clone)]
-pub struct Job {
+pub struct Call {
     pub(crate) model: Arc<ModelView>,
     pub(crate) split: String,
     pub(crate) parameters: String,
     pub(crate) row: Shape,
 }
 
-impl Job {
+impl Call {
     /// Activations of `model` at the cut `split`, by a guest that described itself as `description` when given the same
     /// `parameters`.
     ///
@@ -138,13 +138,4 @@ pub struct Extracted {
     pub activations: Tensor,
     /// The others, by ascending index.
     pub failed: Vec<SampleFailure>,
-}
-
-/// Samples as a guest is given them.
-pub(crate) fn guest_samples(samples: &[SampleRef]) -> Vec<crate::bindings::Sample> {
-    let one = |sample: &SampleRef| crate::bindings::Sample {
-        key: sample.key.clone(),
-        etag: sample.etag.clone(),
-    };
-    samples.iter().map(one).collect()
 }

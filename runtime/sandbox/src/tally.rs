@@ -1,0 +1,92 @@
+//! How much of each part a guest has, while its bytes are read.
+
+use crate::bounds::{GuestPart, MEMORIES, TABLES};
+use crate::config::SandboxConfig;
+use crate::error::SandboxError;
+use std::collections::BTreeMap;
+
+/// What of a guest has been counted so far.
+pub(crate) struct Tally<'a> {
+    config: &'a SandboxConfig,
+    found: BTreeMap<GuestPart, u64>,
+}
+
+impl<'a> Tally<'a> {
+    pub(crate) fn new(config: &'a SandboxConfig) -> Self {
+        Self {
+            config,
+            found: BTreeMap::new(),
+        }
+    }
+
+    /// Counts `more` of a part; what is counted may lie ahead, so that nobody reads a million things to refuse them.
+    pub(crate) fn add(&mut self, part: GuestPart, more: impl TryInto<u64>) -> Result<(), SandboxError> {
+        let found = self.found.entry(part).or_default();
+        *found = found.saturating_add(more.try_into().unwrap_or(u64::MAX));
+        within(part, *found, allowed(self.config, part))
+    }
+
+    /// Holds a depth against its bound.
+    pub(crate) fn depth(&self, depth: usize) -> Result<(), SandboxError> {
+        within(GuestPart::Nesting, depth as u64, self.config.bounds.nesting)
+    }
+}
+
+fn allowed(config: &SandboxConfig, part: GuestPart) -> u64 {
+    let bounds = &config.bounds;
+    match part {
+        GuestPart::Modules => bounds.modules,
+        GuestPart::Nesting => bounds.nesting,
+        GuestPart::Types => bounds.types,
+        GuestPart::TypeBytes => bounds.type_bytes,
+        GuestPart::Imports => bounds.imports,
+        GuestPart::Functions => bounds.functions,
+        GuestPart::Locals => bounds.locals,
+        GuestPart::Memories => MEMORIES.into(),
+        GuestPart::Tables => TABLES.into(),
+        GuestPart::Globals => bounds.globals,
+        GuestPart::DataSegments => bounds.data_segments,
+        GuestPart::ElementSegments => bounds.element_segments,
+        GuestPart::Exports => bounds.exports,
+        GuestPart::Instances => bounds.instances,
+        GuestPart::CustomBytes => bounds.custom_bytes,
+        GuestPart::MemoryBytes => config.memory_bytes as u64,
+        GuestPart::TableElements => config.table_elements as u64,
+    }
+}
+
+fn within(part: GuestPart, found: u64, allowed: u64) -> Result<(), SandboxError> {
+    if found <= allowed {
+        return Ok(());
+    }
+    Err(SandboxError::TooComplex { part, found, allowed })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bounds::GuestBounds;
+
+    #[test]
+    fn parts_add_up_and_stop_at_their_bounds() {
+        let config = SandboxConfig {
+            bounds: GuestBounds {
+                functions: 10,
+                ..GuestBounds::default()
+            },
+            ..SandboxConfig::default()
+        };
+        let mut tally = Tally::new(&config);
+        assert_eq!(tally.add(GuestPart::Functions, 6_u32), Ok(()));
+        assert_eq!(tally.add(GuestPart::Types, 6_u32), Ok(()));
+        assert_eq!(tally.add(GuestPart::Functions, 4_u32), Ok(()));
+        let too_many = SandboxError::TooComplex {
+            part: GuestPart::Functions,
+            found: 11,
+            allowed: 10,
+        };
+        assert_eq!(tally.add(GuestPart::Functions, 1_u32), Err(too_many));
+        assert!(tally.add(GuestPart::Functions, u64::MAX).is_err());
+        assert!(tally.depth(8).is_ok() && tally.depth(9).is_err());
+    }
+}
