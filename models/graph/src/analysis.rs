@@ -2,8 +2,7 @@
 
 use crate::kinds::{Kinds, reads_shape};
 use crate::onnx::NodeProto;
-use crate::probes::{Dim, Probes};
-use crate::rows::{RowMap, Rows, Samples};
+use crate::values::{Dim, Probes, RowUse, RowUses, Samples};
 use crate::{GraphError, Model};
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +11,7 @@ pub(crate) struct Analysis<'a> {
     pub(crate) model: &'a Model,
     pub(crate) kinds: Kinds,
     pub(crate) probes: Probes,
-    pub(crate) rows: RowMap,
+    pub(crate) rows: RowUses,
     producers: HashMap<&'a str, usize>,
 }
 
@@ -21,7 +20,7 @@ impl<'a> Analysis<'a> {
     /// [`GraphError::Shape`] when a node does not fit its inputs at every batch size.
     pub(crate) fn of(model: &'a Model) -> Result<Self, GraphError> {
         let mut probes = Probes::start(model)?;
-        let mut rows = RowMap::start(model.inputs().map(|input| input.name.as_str()));
+        let mut rows = RowUses::start(model.inputs().map(|input| input.name.as_str()));
         let mut producers = HashMap::new();
         for (index, node) in model.nodes().iter().enumerate() {
             probes.step(node)?;
@@ -81,16 +80,12 @@ impl<'a> Analysis<'a> {
     /// The dimensions of one sample's row of a value that can be cut at: its first axis is the batch, the others are fixed, and
     /// everything before it kept samples apart.
     pub(crate) fn row_of(&self, name: &str) -> Option<Vec<usize>> {
-        if self.rows.get(name) != Rows::Apart(Samples::plain(0)) {
+        if self.rows.get(name) != RowUse::Apart(Samples::plain(0)) {
             return None;
         }
         let dims = self.probes.dims(name)?;
-        let fixed = |dim: &Dim| match dim {
-            Dim::Fixed(size) => Some(*size),
-            Dim::Batch(_) => None,
-        };
         match dims.split_first()? {
-            (Dim::Batch(1), row) => row.iter().map(fixed).collect(),
+            (Dim::Batch(1), row) => row.iter().map(Dim::fixed).collect(),
             _ => None,
         }
     }

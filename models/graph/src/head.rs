@@ -2,7 +2,8 @@
 
 use crate::analysis::Analysis;
 use crate::onnx::NodeProto;
-use crate::probes::Dim;
+use crate::operators::{self, HeadPart};
+use crate::values::Dim;
 
 /// What a head looks like, for messages.
 pub(crate) const EXPECTED: &str = "expected the network to end in a Gemm, a MatMul with Add, or a 1x1 Conv with a pool, possibly \
@@ -35,22 +36,6 @@ pub(crate) struct Found {
     pub(crate) tail: Vec<usize>,
 }
 
-/// Operators that may stand behind a head: they rearrange or pool its scores, or normalise them.
-const TAIL: &[&str] = &[
-    "Softmax",
-    "LogSoftmax",
-    "Relu",
-    "Identity",
-    "Dropout",
-    "Flatten",
-    "Reshape",
-    "Squeeze",
-    "Cast",
-    "GlobalAveragePool",
-    "AveragePool",
-    "ReduceMean",
-];
-
 /// Walks back from the output to the head.
 pub(crate) fn find(analysis: &Analysis<'_>, output: &str) -> Option<Found> {
     let mut tail = Vec::new();
@@ -58,25 +43,23 @@ pub(crate) fn find(analysis: &Analysis<'_>, output: &str) -> Option<Found> {
     let mut name = output;
     loop {
         let (index, node) = analysis.producer(name)?;
-        let operator = node.standard_operator()?;
-        if matches!(operator, "Gemm" | "MatMul" | "Conv") {
-            return found(analysis, index, node, add, tail);
+        match operators::find(node)?.head {
+            HeadPart::Layer | HeadPart::Product => return found(analysis, index, node, add, tail),
+            HeadPart::Bias if add.is_none() => {
+                let slot = (0..2).find(|&slot| {
+                    node.input_name(slot)
+                        .is_some_and(|name| !analysis.kinds.is_data(name))
+                })?;
+                add = Some((index, slot));
+                name = node.input_name(1 - slot)?;
+            }
+            // Between a product and its bias nothing may stand.
+            HeadPart::Tail if add.is_none() => {
+                tail.push(index);
+                name = node.input_name(0)?;
+            }
+            HeadPart::None | HeadPart::Bias | HeadPart::Tail => return None,
         }
-        if operator == "Add" && add.is_none() {
-            let slot = (0..2).find(|&slot| {
-                node.input_name(slot)
-                    .is_some_and(|name| !analysis.kinds.is_data(name))
-            })?;
-            add = Some((index, slot));
-            name = node.input_name(1 - slot)?;
-            continue;
-        }
-        // Between a product and its bias nothing may stand.
-        if !TAIL.contains(&operator) || add.is_some() {
-            return None;
-        }
-        tail.push(index);
-        name = node.input_name(0)?;
     }
 }
 

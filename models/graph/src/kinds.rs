@@ -3,6 +3,7 @@
 use crate::Model;
 use crate::form::used;
 use crate::onnx::NodeProto;
+use crate::operators;
 use std::collections::HashMap;
 
 /// What a value depends on; ordered, so that a node's outputs have the greatest kind of its inputs.
@@ -18,7 +19,7 @@ pub(crate) enum Kind {
 
 /// Whether a node looks only at the shape of its input.
 pub(crate) fn reads_shape(node: &NodeProto) -> bool {
-    matches!(node.standard_operator(), Some("Shape" | "Size"))
+    operators::find(node).is_some_and(|operator| operator.reads_shape)
 }
 
 /// The kind of every value of a model.

@@ -5,16 +5,14 @@
 //! is not guessed: samples are followed through the result, and unless each stays apart up to the output, the network is
 //! refused, naming the node.
 
-use crate::infer::{Inference, axis_of};
 use crate::onnx::{Dimension, DimensionValue, GraphProto, NodeProto, TensorProto, ValueInfo};
-use crate::probes::{Dim, Probes};
 use crate::reshaping::sizes_of_batch;
-use crate::rows::{RowMap, Rows, Samples, steps_outside};
+use crate::values::{Dim, Probes, RowUse, RowUses, Samples, Values, axis_of};
 use crate::{GraphError, Model, build};
 
 /// The network with its batch of 1 opened.
 pub(crate) fn open_batch(model: &Model) -> Result<Model, GraphError> {
-    let one = Inference::run(model, 1)?;
+    let one = Values::of(model, 1)?;
     let mut graph = model.graph().clone();
     let nodes = std::mem::take(&mut graph.node);
     graph.value_info.clear();
@@ -24,7 +22,7 @@ pub(crate) fn open_batch(model: &Model) -> Result<Model, GraphError> {
         .chain(&mut graph.output)
         .for_each(open_first_axis);
     let bare = model.without_nodes(&graph);
-    let rows = RowMap::start(bare.inputs().map(|input| input.name.as_str()));
+    let rows = RowUses::start(bare.inputs().map(|input| input.name.as_str()));
     let mut opening = Opening {
         one,
         probes: Probes::start(&bare)?,
@@ -68,9 +66,9 @@ fn refused(node: &NodeProto, why: impl std::fmt::Display) -> GraphError {
 /// A network being opened, node by node.
 struct Opening {
     /// What the network is for its one sample.
-    one: Inference,
+    one: Values,
     probes: Probes,
-    rows: RowMap,
+    rows: RowUses,
     graph: GraphProto,
 }
 
@@ -107,7 +105,7 @@ impl Opening {
         else {
             return Ok(());
         };
-        let (Rows::Apart(samples), true) = (self.rows.get(data), self.probes.is_fixed(target)) else {
+        let (RowUse::Apart(samples), true) = (self.rows.get(data), self.probes.is_fixed(target)) else {
             return Ok(());
         };
         let (Some(dims), Some(after)) = (self.probes.dims(data), self.one.dims(output)) else {
@@ -134,7 +132,7 @@ impl Opening {
     /// Repeats constants for one sample along the samples they are joined to.
     fn expand_constants(&mut self, node: &mut NodeProto) -> Result<(), GraphError> {
         let joined = node.input.iter().find_map(|name| match self.rows.get(name) {
-            Rows::Apart(samples) => Some((name.clone(), samples)),
+            RowUse::Apart(samples) => Some((name.clone(), samples)),
             _ => None,
         });
         let Some((source, samples)) = joined.filter(|(_, samples)| *samples == Samples::plain(samples.axis))
@@ -154,7 +152,7 @@ impl Opening {
                 .small_dims(&constant)
                 .and_then(|dims| dims.get(samples.axis))
                 == Some(&1);
-            if self.rows.get(&constant) == Rows::Same && one_sample {
+            if self.rows.get(&constant) == RowUse::Same && one_sample {
                 let expanded = format!("{}/{slot}", node.output_name(0).unwrap_or_default());
                 self.expand(&constant, (&source, samples.axis, rank), &expanded)?;
                 if let Some(input) = node.input.get_mut(slot) {
@@ -215,7 +213,7 @@ impl Opening {
         path.sort_unstable();
         let mixes = |node: &&NodeProto| {
             node.output_name(0)
-                .is_some_and(|name| analysis.rows.get(name) == Rows::Mixed)
+                .is_some_and(|name| analysis.rows.get(name) == RowUse::Mixed)
         };
         let culprit = path
             .iter()
@@ -234,7 +232,7 @@ impl Opening {
 /// The axis of `after`, the target for one sample, in which a value of `dims` continues its samples. Row-major order leaves few
 /// choices: best is one that is the batch alone, then the axis they already have; the last, the features, is worst.
 fn open_axis(dims: &[Dim], samples: Samples, after: &[usize]) -> Option<usize> {
-    let outside = steps_outside(dims, samples)?;
+    let outside = samples.steps_outside(dims)?;
     let fits = |&axis: &usize| {
         let before = after
             .iter()
@@ -248,7 +246,7 @@ fn open_axis(dims: &[Dim], samples: Samples, after: &[usize]) -> Option<usize> {
             .iter()
             .skip(axis + 1)
             .try_fold(size / outer, |all, &size| all.checked_mul(size))?;
-        (Some(inside) == steps_inside(dims, samples)).then_some(())
+        (Some(inside) == samples.steps_inside(dims)).then_some(())
     };
     let alone = |axis: &usize| after.get(*axis) == Some(&1);
     let unchanged =
@@ -263,14 +261,5 @@ fn open_axis(dims: &[Dim], samples: Samples, after: &[usize]) -> Option<usize> {
                 *axis != samples.axis,
                 *axis,
             )
-        })
-}
-
-fn steps_inside(dims: &[Dim], samples: Samples) -> Option<usize> {
-    dims.iter()
-        .skip(samples.axis + 1)
-        .try_fold(samples.inner, |all, dim| match dim {
-            Dim::Fixed(size) => all.checked_mul(*size),
-            Dim::Batch(_) => None,
         })
 }

@@ -2,7 +2,7 @@
 
 use crate::analysis::Analysis;
 use crate::onnx::{NodeProto, TensorProto};
-use crate::probes::Dim;
+use crate::values::Dim;
 use crate::{GraphError, build};
 use frostline_tensor::Tensor;
 

@@ -1,4 +1,4 @@
-use crate::infer::Inference;
+use crate::values::Values;
 use crate::{GraphError, Model};
 
 /// A value's element type and dimensions.
@@ -12,7 +12,7 @@ pub struct ValueShape {
 
 /// The shapes of a model's values at one batch size.
 #[derive(Debug, Clone)]
-pub struct Shapes(Inference);
+pub struct Shapes(Values);
 
 impl Shapes {
     /// The shape of the value called `name`; `None` for unknown names and behind operators this crate does not know.
@@ -42,6 +42,6 @@ impl Model {
     /// # Errors
     /// [`GraphError::Shape`] when a node's inputs do not fit its operator, also when they do not at this batch size.
     pub fn shapes(&self, batch: usize) -> Result<Shapes, GraphError> {
-        Inference::run(self, batch).map(Shapes)
+        Values::of(self, batch).map(Shapes)
     }
 }

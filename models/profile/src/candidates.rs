@@ -1,36 +1,11 @@
 use frostline_graph::onnx::NodeProto;
-use frostline_graph::{Cut, GraphError, Model, Network};
+use frostline_graph::{Cut, Effort, GraphError, Model, Network};
 use frostline_tensor::DType;
 use std::collections::HashMap;
 
 /// The most candidates of one network: HAPI's deepest networks have 22 blocks, and measuring takes time for each. Half would join
 /// neighbouring blocks of ResNet50, double would only tell cuts apart that cost the same.
 pub const MOST_CANDIDATES: usize = 24;
-
-/// Operators that take a row as it is and cost next to nothing beside the products around them.
-const CHEAP: &[&str] = &[
-    "Relu",
-    "LeakyRelu",
-    "PRelu",
-    "Clip",
-    "Sigmoid",
-    "HardSigmoid",
-    "HardSwish",
-    "Elu",
-    "Identity",
-    "Cast",
-    "Dropout",
-    "Flatten",
-    "Reshape",
-    "Squeeze",
-    "Unsqueeze",
-    "Transpose",
-    "BatchNormalization",
-    "LayerNormalization",
-];
-
-/// Pools are cheap only where they leave nothing smaller behind: AlexNet's first pools take a tenth of a prefix.
-const POOLS: &[&str] = &["MaxPool", "AveragePool", "GlobalAveragePool"];
 
 /// The longest chain of cheap operators that is followed.
 const CHAIN: usize = 8;
@@ -87,8 +62,12 @@ fn is_cheap(producers: &HashMap<&str, &NodeProto>, from: &str, to: &str, same_si
         let Some(node) = producers.get(name) else {
             return false;
         };
-        let operator = node.standard_operator().unwrap_or_default();
-        let cheap = CHEAP.contains(&operator) || same_size && POOLS.contains(&operator);
+        // Pools are cheap only where they leave nothing smaller behind: AlexNet's first pools take a tenth of a prefix.
+        let cheap = match node.effort() {
+            Effort::Passing => true,
+            Effort::Pooling => same_size,
+            Effort::Computing => false,
+        };
         if !cheap {
             return false;
         }

@@ -1,6 +1,6 @@
 use crate::TrainingError;
 use crate::source::Source;
-use crate::tape::Value;
+use crate::tape::{Form, Value};
 use frostline_graph::onnx::NodeProto;
 use frostline_graph::tensors::from_proto;
 use frostline_tensor::Data;
@@ -22,6 +22,12 @@ impl Call<'_> {
     /// The ONNX shape of the node's (first) output.
     pub(crate) fn output_shape(&self) -> &[usize] {
         &self.output_shape
+    }
+
+    /// The node's output, which `tensor` holds in `form`. A gradient is wanted of it where one is of an operand.
+    pub(crate) fn output(&self, form: Form, tensor: String) -> Value {
+        let differentiable = self.operands.iter().flatten().any(Value::is_differentiable);
+        Value::new(&self.output_shape, form, tensor, differentiable)
     }
 
     /// The floating-point operand in `slot`.

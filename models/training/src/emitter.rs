@@ -16,6 +16,12 @@ pub(crate) enum Float {
 }
 
 impl Float {
+    pub(crate) fn of(code: i32) -> Option<Self> {
+        [Self::F32, Self::F64]
+            .into_iter()
+            .find(|float| float.data_type() == code)
+    }
+
     pub(crate) const fn data_type(self) -> i32 {
         match self {
             Self::F32 => data_type::FLOAT,
@@ -306,17 +312,14 @@ impl Emitter {
             }
         }
         nodes.reverse();
-        initializer.extend(
-            self.constants
-                .into_iter()
-                .map(|((data_type, dims, raw), name)| TensorProto {
-                    name,
-                    data_type,
-                    dims,
-                    raw_data: raw.into(),
-                    ..Default::default()
-                }),
-        );
+        let constants = self.constants.into_iter();
+        initializer.extend(constants.map(|((data_type, dims, raw), name)| TensorProto {
+            name,
+            data_type,
+            dims,
+            raw_data: raw.into(),
+            ..Default::default()
+        }));
         initializer.retain(|tensor| needed.contains(&tensor.name));
         let graph = GraphProto {
             name: "training".into(),

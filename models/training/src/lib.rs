@@ -11,17 +11,15 @@
 //! [`StateSlot::to_weight`] turns a slot's tensor back into the weight to merge into the network.
 //!
 //! # What is trained
-//! Every weight of the suffix, chosen by operator and input slot, because not every stored float tensor is a weight: Conv and
-//! Gemm (all slots), MatMul (both sides), BatchNormalization (scale and bias; mean and variance stay frozen), Add and Mul with
-//! more than one element; also where an exporter put an Identity, a Transpose or a Reshape between. A tensor stored once
-//! and used twice stays one weight and gets the sum of both gradients.
+//! Every weight of the suffix: [`Model::parameters`](frostline_graph::Model::parameters). A tensor stored once and used twice stays one
+//! weight and gets the sum of both gradients.
 //!
 //! # Rules
 //! A rule (`rules/`) emits an operator's forward pass and leaves a closure that emits its backward pass; the closures run in
 //! reverse. Shapes are those of one concrete batch size, so no shape is computed at run time. An operator without a rule is
 //! refused by name, with the node and the advice to freeze it. Each rule is checked against central differences in f64.
 //!
-//! # Layout
+//! # Forms
 //! Between operators a tensor lies as ONNX says, `[n, c, h, w]`, or in rows, `[n·h·w, c]`; whoever needs the other form
 //! converts once. A convolution in rows is one Gather (what every tap sees) and one Gemm; the same gathered matrix times the
 //! output's gradient is the weight's gradient, and the mirror image is the input's. Measured on two cores, that Gemm
@@ -34,7 +32,6 @@ mod emitter;
 mod error;
 mod loss;
 mod optimizer;
-mod parameters;
 mod rules;
 mod source;
 mod state;

@@ -87,9 +87,9 @@ fn setting(setting: &'static str, value: f64, expected: &'static str) -> Trainin
 pub(crate) struct Update<'a> {
     /// The parameter's name in the suffix.
     pub(crate) name: &'a str,
-    /// The tensor that holds its value before the step, in the layout of its state slot.
+    /// The tensor that holds its value before the step, as its state slot does.
     pub(crate) weight: &'a str,
-    /// The tensor that holds its gradient, in the same layout.
+    /// The tensor that holds its gradient, the same way.
     pub(crate) gradient: &'a str,
     /// The shape of its state slot.
     pub(crate) dims: &'a [usize],
@@ -144,16 +144,7 @@ impl Updater {
                     let one = emit.scalar(1.0);
                     emit.sub(&one, &decay)
                 });
-                let step = count_step(emit, state);
-                let double = vec![build::int("to", data_type::DOUBLE.into())];
-                let rate = emit.node("Cast", &[rate], double);
-                let (first, second) = (bias(emit, beta1, &step), bias(emit, beta2, &step));
-                let step_size = emit.div(&rate, &first);
-                let correction = emit.node("Sqrt", &[&second], vec![]);
-                let [step_size, correction] = [step_size, correction].map(|scalar| {
-                    let to = build::int("to", emit.float.data_type().into());
-                    emit.node("Cast", &[&scalar], vec![to])
-                });
+                let [step_size, correction] = corrections(emit, state, rate, [beta1, beta2]);
                 Self::AdamW(Adam {
                     beta1,
                     beta2,
@@ -223,6 +214,19 @@ fn count_step(emit: &mut Emitter, state: &mut StateBuilder) -> String {
     let step = emit.add(&before, &one);
     state.next(emit, "", SlotKind::Step, &step);
     emit.node("Cast", &[&step], vec![build::int("to", data_type::DOUBLE.into())])
+}
+
+/// The step size and the correction of [`Adam`].
+fn corrections(emit: &mut Emitter, state: &mut StateBuilder, rate: &str, betas: [f64; 2]) -> [String; 2] {
+    let step = count_step(emit, state);
+    let rate = emit.node("Cast", &[rate], vec![build::int("to", data_type::DOUBLE.into())]);
+    let [first, second] = betas.map(|beta| bias(emit, beta, &step));
+    let step_size = emit.div(&rate, &first);
+    let correction = emit.node("Sqrt", &[&second], vec![]);
+    [step_size, correction].map(|scalar| {
+        let to = build::int("to", emit.float.data_type().into());
+        emit.node("Cast", &[&scalar], vec![to])
+    })
 }
 
 /// `1 - beta^step`, in `f64`: at the first steps with beta near 1 an `f32` would lose four digits.

@@ -1,6 +1,6 @@
 use crate::TrainingError;
 use crate::emitter::Float;
-use frostline_graph::onnx::{TensorProto, data_type};
+use frostline_graph::onnx::TensorProto;
 use frostline_graph::{Model, Shapes};
 use frostline_tensor::DType;
 use std::collections::HashMap;
@@ -30,14 +30,11 @@ impl<'a> Source<'a> {
         let shapes = suffix.shapes(batch)?;
         let unknown = |name: &str| TrainingError::suffix(format!("the shape of '{name}' cannot be inferred"));
         let entry = shapes.get(input).ok_or_else(|| unknown(input))?;
-        let float = match entry.data_type {
-            data_type::FLOAT => Float::F32,
-            data_type::DOUBLE => Float::F64,
-            _ => {
-                let reason = format!("its input '{input}' is neither f32 nor f64; export the network in f32");
-                return Err(TrainingError::suffix(reason));
-            }
-        };
+        let float = Float::of(entry.data_type).ok_or_else(|| {
+            TrainingError::suffix(format!(
+                "its input '{input}' is neither f32 nor f64; export the network in f32"
+            ))
+        })?;
         let output = output.name.as_str();
         let dims = shapes.dims(output).ok_or_else(|| unknown(output))?;
         let &[rows, classes] = dims else {
@@ -51,18 +48,23 @@ impl<'a> Source<'a> {
             );
             return Err(TrainingError::suffix(reason));
         }
-        let (constants, input_dims) = (constants(suffix), entry.dims);
         Ok(Self {
             suffix,
             shapes,
-            constants,
+            constants: constants(suffix),
             input,
-            input_dims,
+            input_dims: entry.dims,
             output,
             batch,
             classes,
             float,
         })
+    }
+
+    /// Whether a Conv takes `name` as its weight.
+    pub(crate) fn is_kernel(&self, name: &str) -> bool {
+        let mut nodes = self.suffix.nodes().iter();
+        nodes.any(|node| node.standard_operator() == Some("Conv") && node.input_name(1) == Some(name))
     }
 
     pub(crate) fn dtype(&self) -> DType {

@@ -15,24 +15,17 @@ pub struct StateSlot {
     pub input: String,
     /// The graph output that gives the tensor of the next step.
     pub output: String,
-    /// The tensor before the first step, in the slot's own layout.
+    /// The tensor before the first step, as the slot holds it.
     pub initial: Tensor,
     /// The weight's name in the suffix, when the slot holds a weight.
     pub parameter: Option<String>,
-    layout: Layout,
-}
-
-/// How a slot holds its tensor.
-#[derive(Debug, Clone, PartialEq)]
-enum Layout {
-    /// As the suffix has it.
-    Standard,
-    /// A convolution's weight `[m, c, ..]` as `[m, taps·c]`, so that no step has to rearrange it.
-    ChannelsLast(Shape),
+    /// The shape in the suffix of a convolution's weight `[m, c, ..]`, which the slot holds as `[m, taps·c]`, so that no step has
+    /// to rearrange it; `None` for what lies as in the suffix.
+    channels_first: Option<Shape>,
 }
 
 impl StateSlot {
-    /// The slot's tensor in the shape and layout the suffix has it: what to merge back into the model.
+    /// The slot's tensor as the suffix has it: what to merge back into the model.
     ///
     /// # Errors
     /// [`TrainingError::State`] when `tensor` is not of the slot's type and shape.
@@ -41,9 +34,9 @@ impl StateSlot {
         if !fits {
             return Err(self.mismatch(tensor));
         }
-        match &self.layout {
-            Layout::Standard => Ok(tensor.clone()),
-            Layout::ChannelsLast(shape) => channels_first(tensor, shape).map_err(|_| self.mismatch(tensor)),
+        match &self.channels_first {
+            None => Ok(tensor.clone()),
+            Some(shape) => channels_first(tensor, shape).map_err(|_| self.mismatch(tensor)),
         }
     }
 
@@ -132,27 +125,29 @@ impl StateBuilder {
         initial: Tensor,
         form: Form,
     ) -> Result<(String, Vec<usize>), ShapeError> {
-        let (initial, layout) = match form {
-            Form::Standard => (initial, Layout::Standard),
-            Form::Rows => {
-                let shape = initial.shape().clone();
-                (channels_last(&initial)?, Layout::ChannelsLast(shape))
-            }
+        let (initial, channels_first) = match form {
+            Form::Standard => (initial, None),
+            Form::Rows => (channels_last(&initial)?, Some(initial.shape().clone())),
         };
         let dims = initial.shape().dims().to_vec();
-        let input = self.add(name, SlotKind::Weight, initial, Some(name.to_owned()), layout);
+        let input = self.add(
+            name,
+            SlotKind::Weight,
+            initial,
+            Some(name.to_owned()),
+            channels_first,
+        );
         Ok((input, dims))
     }
 
-    /// Adds a slot of zeros, laid out as the weight `name`, and returns its input.
+    /// Adds a slot of zeros, shaped as that of the weight `name`, and returns its input.
     pub(crate) fn zeros_like(&mut self, name: &str, kind: SlotKind) -> String {
         let weight = SlotKind::Weight.input(name);
         let Some(slot) = self.slots.iter().find(|slot| slot.input == weight) else {
             return String::new();
         };
-        let initial = zeroed(&slot.initial);
-        let layout = slot.layout.clone();
-        self.add(name, kind, initial, None, layout)
+        let (initial, channels_first) = (zeroed(&slot.initial), slot.channels_first.clone());
+        self.add(name, kind, initial, None, channels_first)
     }
 
     /// Adds the counter of steps, an `i64` scalar, and returns its input.
@@ -160,7 +155,7 @@ impl StateBuilder {
         let zero = Tensor::i64([], vec![0]);
         zero.map_or_else(
             |_| String::new(),
-            |zero| self.add("", SlotKind::Step, zero, None, Layout::Standard),
+            |zero| self.add("", SlotKind::Step, zero, None, None),
         )
     }
 
@@ -170,7 +165,7 @@ impl StateBuilder {
         kind: SlotKind,
         initial: Tensor,
         parameter: Option<String>,
-        layout: Layout,
+        channels_first: Option<Shape>,
     ) -> String {
         let (input, output) = (kind.input(name), kind.output(name));
         self.slots.push(StateSlot {
@@ -178,7 +173,7 @@ impl StateBuilder {
             output,
             initial,
             parameter,
-            layout,
+            channels_first,
         });
         input
     }

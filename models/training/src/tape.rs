@@ -1,4 +1,3 @@
-use crate::TrainingError;
 use crate::emitter::{Emitter, Float};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -93,7 +92,7 @@ impl Value {
 }
 
 /// What to emit once the gradient of a node's output is known.
-pub(crate) type Backward = Box<dyn FnOnce(&mut Tape, &Value) -> Result<(), TrainingError>>;
+type Backward = Box<dyn FnOnce(&mut Tape, &Value)>;
 
 struct Step {
     output: Value,
@@ -192,17 +191,28 @@ impl Tape {
     }
 
     /// Records how the gradient of `output` flows on.
-    pub(crate) fn on_backward(
-        &mut self,
-        output: &Value,
-        backward: impl FnOnce(&mut Self, &Value) -> Result<(), TrainingError> + 'static,
-    ) {
+    pub(crate) fn on_backward(&mut self, output: &Value, backward: impl FnOnce(&mut Self, &Value) + 'static) {
         if output.is_differentiable() {
             self.steps.push(Step {
                 output: output.clone(),
                 backward: Box::new(backward),
             });
         }
+    }
+
+    /// [`Self::on_backward`] of a node with one operand: `backward` makes its gradient of the output's, both in `form`.
+    pub(crate) fn on_backward_to(
+        &mut self,
+        operand: Value,
+        output: &Value,
+        form: Form,
+        backward: impl FnOnce(&mut Self, &str) -> String + 'static,
+    ) {
+        self.on_backward(output, move |tape, gradient| {
+            let dy = tape.tensor(gradient, form);
+            let dx = backward(tape, &dy);
+            tape.accumulate_tensor(&operand, form, dx);
+        });
     }
 
     /// Adds `gradient` to what is known of the gradient of `value`.
@@ -233,12 +243,11 @@ impl Tape {
     }
 
     /// Emits the backward pass, from the last recorded step to the first.
-    pub(crate) fn backward(&mut self) -> Result<(), TrainingError> {
+    pub(crate) fn backward(&mut self) {
         while let Some(step) = self.steps.pop() {
             if let Some(gradient) = self.gradient(&step.output) {
-                (step.backward)(self, &gradient)?;
+                (step.backward)(self, &gradient);
             }
         }
-        Ok(())
     }
 }

@@ -1,7 +1,6 @@
 use crate::call::Call;
 use crate::loss::cross_entropy;
 use crate::optimizer::{Optimizer, Update, Updater};
-use crate::parameters::{is_convolved, trainable};
 use crate::source::Source;
 use crate::state::{SlotKind, StateBuilder, StateSlot, describe};
 use crate::tape::{Form, Tape, Value};
@@ -63,7 +62,7 @@ impl TrainingGraph {
 struct Parameter<'a> {
     name: &'a str,
     value: Value,
-    /// The layout of its state slot.
+    /// How its state slot holds it.
     form: Form,
     /// The input of its state slot.
     slot: String,
@@ -93,7 +92,7 @@ impl<'a> Writer<'a> {
         };
         let input = Value::new(&source.input_dims, Form::Standard, INPUT.into(), false);
         writer.values.insert(source.input, input);
-        for tensor in trainable(source.suffix) {
+        for tensor in source.suffix.parameters() {
             writer.add_parameter(tensor)?;
         }
         if writer.parameters.is_empty() {
@@ -116,7 +115,7 @@ impl<'a> Writer<'a> {
             return Err(TrainingError::suffix(reason));
         }
         let dims = initial.shape().dims().to_vec();
-        let convolved = dims.len() > 2 && is_convolved(self.source.suffix, name);
+        let convolved = dims.len() > 2 && self.source.is_kernel(name);
         let form = if convolved { Form::Rows } else { Form::Standard };
         let misshapen = |error| TrainingError::suffix(format!("weight '{name}': {error}"));
         let (slot, slot_dims) = self.state.weight(name, initial, form).map_err(misshapen)?;
@@ -229,7 +228,7 @@ impl<'a> Writer<'a> {
         self.tape.emit.rename(&tensor, LOGITS);
         self.tape.emit.rename(&loss.loss, LOSS);
         self.tape.accumulate_tensor(logits, Form::Standard, loss.gradient);
-        self.tape.backward()?;
+        self.tape.backward();
         self.update(optimizer);
 
         let dtype = self.source.dtype();

@@ -1,9 +1,10 @@
-use super::lines::{Line, Step};
-use super::{Inadmissible, ModelLimits, shown, weights};
-use crate::infer::elementwise::{MIXING_IN_PLACE, POINTWISE};
+use super::growth;
+use super::refusal::shown;
+use super::{Inadmissible, ModelLimits, weights};
 use crate::kinds::{Kind, Kinds};
 use crate::onnx::NodeProto;
-use crate::probes::Probes;
+use crate::operators;
+use crate::values::{Line, Probes};
 use crate::{GraphError, Model};
 use std::collections::HashMap;
 
@@ -63,27 +64,6 @@ pub struct Footprint {
     pub all: Size,
 }
 
-/// Elements of the values whose shapes are not known are at most those of their node's first input.
-fn shrinks(operator: &str) -> bool {
-    const MOVING: &[&str] = &[
-        "Cast",
-        "Flatten",
-        "Reshape",
-        "Slice",
-        "Split",
-        "Squeeze",
-        "TopK",
-        "Transpose",
-        "Unsqueeze",
-        "ArgMax",
-        "ArgMin",
-    ];
-    [MOVING, POINTWISE, MIXING_IN_PLACE]
-        .iter()
-        .any(|list| list.contains(&operator))
-        || operator.starts_with("Reduce")
-}
-
 impl Model {
     /// What the network's intermediate values take at most, for every batch.
     ///
@@ -138,13 +118,11 @@ fn walk(
     let mut memory = Memory::start(model, &probes)?;
     for (index, node) in model.nodes().iter().enumerate() {
         probes.step(node)?;
-        Step::new(node, &probes)
-            .check(&probes)
-            .map_err(|why| Inadmissible::Batch {
-                node: shown(node.label()),
-                operator: shown(&node.op_type),
-                why,
-            })?;
+        growth::check(node, &probes).map_err(|why| Inadmissible::Batch {
+            node: shown(node.label()),
+            operator: shown(&node.op_type),
+            why,
+        })?;
         for name in node.output.iter().filter(|name| !name.is_empty()) {
             let elements = memory.elements_of(name, node, &probes)?;
             let size = memory.make(name, elements, &probes);
@@ -200,13 +178,13 @@ impl<'a> Memory<'a> {
         if let Some(elements) = known_elements(name, probes) {
             return Ok(elements);
         }
-        let operator = node.standard_operator().unwrap_or_default();
-        let input = |slot| node.input_name(slot).and_then(|name| self.made.get(name));
-        match input(0) {
-            Some((elements, _)) if shrinks(operator) => Ok(*elements),
+        let shrinks = operators::find(node).is_some_and(|operator| operator.shrinks);
+        let input = node.input_name(0).and_then(|name| self.made.get(name));
+        match input {
+            Some((elements, _)) if shrinks => Ok(*elements),
             _ => Err(Inadmissible::UnknownSize {
                 node: shown(node.label()),
-                operator: shown(operator),
+                operator: shown(node.standard_operator().unwrap_or_default()),
             }),
         }
     }

@@ -1,9 +1,8 @@
 //! The check of a stranger's model before anything else looks at it.
 
 mod footprint;
+mod growth;
 mod limits;
-mod lines;
-mod operators;
 mod refusal;
 mod structure;
 mod survey;
@@ -15,21 +14,6 @@ pub use refusal::Inadmissible;
 
 use crate::{GraphError, Model};
 use bytes::Bytes;
-
-/// The longest part of a stranger's name that an error repeats, in characters.
-const SHOWN: usize = 80;
-
-/// The beginning of a name, for an error or a log: printable.
-fn shown(name: &str) -> String {
-    let printable = |letter: char| {
-        if letter.is_control() {
-            char::REPLACEMENT_CHARACTER
-        } else {
-            letter
-        }
-    };
-    name.chars().take(SHOWN).map(printable).collect()
-}
 
 impl Model {
     /// A network from bytes of a stranger, as [`Model::from_bytes`] reads it, when it is nothing but a plain network: operators on a

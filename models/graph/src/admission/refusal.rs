@@ -212,3 +212,18 @@ pub enum Inadmissible {
         limit: u64,
     },
 }
+
+/// The longest part of a stranger's name that an error repeats, in characters.
+const SHOWN: usize = 80;
+
+/// The beginning of a name, for an error or a log: printable.
+pub(super) fn shown(name: &str) -> String {
+    let printable = |letter: char| {
+        if letter.is_control() {
+            char::REPLACEMENT_CHARACTER
+        } else {
+            letter
+        }
+    };
+    name.chars().take(SHOWN).map(printable).collect()
+}

@@ -1,7 +1,9 @@
 //! What a model consists of: only parts, operators and attributes that classifiers need, in bounded numbers, under bounded names.
 
-use super::{Inadmissible, ModelLimits, operators, shown, weights};
+use super::refusal::shown;
+use super::{Inadmissible, ModelLimits, weights};
 use crate::onnx::{AttributeProto, AttributeType, GraphProto, ModelProto, NodeProto, ValueInfo};
+use crate::operators;
 use std::collections::HashSet;
 
 /// Checks all of a model but how its nodes hang together and what they compute.
@@ -56,13 +58,13 @@ fn opset(model: &ModelProto) -> Result<i64, Inadmissible> {
             name: "ai.onnx".into(),
         });
     }
-    if operators::OPSETS.contains(&version) {
+    if operators::VERSIONS.contains(&version) {
         return Ok(version);
     }
     Err(Inadmissible::Opset {
         version,
-        least: *operators::OPSETS.start(),
-        most: *operators::OPSETS.end(),
+        least: *operators::VERSIONS.start(),
+        most: *operators::VERSIONS.end(),
     })
 }
 
@@ -170,14 +172,14 @@ fn check_node(node: &NodeProto, version: i64, limits: &ModelLimits) -> Result<()
 /// Only operators on the list, in a version that has them.
 fn check_operator(node: &NodeProto, version: i64) -> Result<(), Inadmissible> {
     let (name, operator) = (shown(node.label()), shown(&node.op_type));
-    let Some(standard) = node.standard_operator() else {
+    if node.standard_operator().is_none() {
         return Err(Inadmissible::Domain {
             node: name,
             operator,
             domain: shown(&node.domain),
         });
-    };
-    match operators::versions(standard) {
+    }
+    match operators::find(node).and_then(|operator| operator.versions) {
         Some((first, last)) if (first..=last).contains(&version) => Ok(()),
         Some((first, last)) => Err(Inadmissible::NotInOpset {
             node: name,
@@ -189,9 +191,7 @@ fn check_operator(node: &NodeProto, version: i64) -> Result<(), Inadmissible> {
                 format!("it went after {last}")
             },
         }),
-        None if operators::CONTROL_FLOW.contains(&standard) => {
-            Err(Inadmissible::ControlFlow { node: name, operator })
-        }
+        None if operators::is_control_flow(node) => Err(Inadmissible::ControlFlow { node: name, operator }),
         None => Err(Inadmissible::Operator { node: name, operator }),
     }
 }

@@ -1,7 +1,8 @@
 //! Counting what a file holds before it is read: the reader makes a structure of 300 bytes out of an empty node's 2, so what is
 //! counted here bounds the memory reading takes. Nothing is kept, and nothing is followed deeper than a weight in a node.
 
-use super::{Inadmissible, ModelLimits, shown};
+use super::refusal::shown;
+use super::{Inadmissible, ModelLimits};
 use crate::GraphError;
 use crate::onnx::{
     AttributeProto, Dimension, GraphProto, NodeProto, OperatorSetId, StringStringEntry, TensorProto,

@@ -1,6 +1,7 @@
 //! Weights and constants: each holds exactly the data it claims, inside the file.
 
-use super::{Inadmissible, shown};
+use super::Inadmissible;
+use super::refusal::shown;
 use crate::external::{is_outside, location};
 use crate::onnx::{TensorProto, data_type};
 

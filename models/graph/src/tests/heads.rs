@@ -195,7 +195,10 @@ fn trained_weights_come_back_by_name() {
     let trained: Vec<(String, Tensor)> = suffix
         .parameters()
         .into_iter()
-        .map(|parameter| (parameter.name, noisy(77, &parameter.dims)))
+        .map(|parameter| {
+            let dims: Vec<usize> = parameter.dims.iter().map(|&dim| dim as usize).collect();
+            (parameter.name.clone(), noisy(77, &dims))
+        })
         .collect();
     let merged = model.merge(&trained).unwrap();
     let input = noisy(5, &[3, 6]);

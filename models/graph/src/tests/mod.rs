@@ -5,6 +5,7 @@ mod growth;
 mod heads;
 mod hostile;
 mod independence;
+mod parameters;
 mod parts;
 mod random;
 mod skeletons;

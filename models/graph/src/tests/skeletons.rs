@@ -206,11 +206,15 @@ mod needs_shared {
         let statistics = |name: &str| name.contains("running_mean") || name.contains("running_var");
         let parameters = model.parameters();
         assert!(!parameters.iter().any(|parameter| statistics(&parameter.name)));
-        assert!(parameters.iter().any(|parameter| {
-            parameter
-                .uses
+        let scale = model
+            .nodes()
+            .iter()
+            .filter(|node| node.op_type == "BatchNormalization")
+            .find_map(|node| node.input_name(1));
+        assert!(
+            parameters
                 .iter()
-                .any(|place| place.operator == "BatchNormalization")
-        }));
+                .any(|parameter| Some(parameter.name.as_str()) == scale)
+        );
     }
 }

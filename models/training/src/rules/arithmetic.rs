@@ -68,11 +68,6 @@ impl Pair {
             r,
         })
     }
-
-    fn output(&self, tensor: String) -> Value {
-        let differentiable = self.left.is_differentiable() || self.right.is_differentiable();
-        Value::new(&self.full, self.form, tensor, differentiable)
-    }
 }
 
 /// `value` so that it broadcasts against the result in `form`.
@@ -117,7 +112,7 @@ pub(super) fn reduce_to(tape: &mut Tape, tensor: &str, from: &[usize], to: &[usi
 pub(super) fn add(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let pair = Pair::new(tape, call)?;
     let sum = tape.emit.add(&pair.l, &pair.r);
-    let output = pair.output(sum);
+    let output = call.output(pair.form, sum);
     tape.on_backward(&output, move |tape, gradient| {
         for value in [&pair.left, &pair.right] {
             if value.shape() == pair.full.as_slice() {
@@ -127,7 +122,6 @@ pub(super) fn add(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingErr
                 accumulate(tape, value, dy, &pair.full, pair.form);
             }
         }
-        Ok(())
     });
     Ok(output)
 }
@@ -135,7 +129,7 @@ pub(super) fn add(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingErr
 pub(super) fn sub(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let pair = Pair::new(tape, call)?;
     let difference = tape.emit.sub(&pair.l, &pair.r);
-    let output = pair.output(difference);
+    let output = call.output(pair.form, difference);
     tape.on_backward(&output, move |tape, gradient| {
         let dy = tape.tensor(gradient, pair.form);
         if pair.left.is_differentiable() {
@@ -145,7 +139,6 @@ pub(super) fn sub(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingErr
             let negative = tape.emit.node("Neg", &[&dy], vec![]);
             accumulate(tape, &pair.right, negative, &pair.full, pair.form);
         }
-        Ok(())
     });
     Ok(output)
 }
@@ -153,7 +146,7 @@ pub(super) fn sub(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingErr
 pub(super) fn mul(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let pair = Pair::new(tape, call)?;
     let result = tape.emit.mul(&pair.l, &pair.r);
-    let output = pair.output(result);
+    let output = call.output(pair.form, result);
     tape.on_backward(&output, move |tape, gradient| {
         let dy = tape.tensor(gradient, pair.form);
         for (value, other) in [(&pair.left, &pair.r), (&pair.right, &pair.l)] {
@@ -162,7 +155,6 @@ pub(super) fn mul(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingErr
                 accumulate(tape, value, product, &pair.full, pair.form);
             }
         }
-        Ok(())
     });
     Ok(output)
 }
@@ -170,7 +162,7 @@ pub(super) fn mul(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingErr
 pub(super) fn div(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let pair = Pair::new(tape, call)?;
     let quotient = tape.emit.div(&pair.l, &pair.r);
-    let output = pair.output(quotient.clone());
+    let output = call.output(pair.form, quotient.clone());
     tape.on_backward(&output, move |tape, gradient| {
         let dy = tape.tensor(gradient, pair.form);
         let over = tape.emit.div(&dy, &pair.r);
@@ -182,7 +174,6 @@ pub(super) fn div(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingErr
         if pair.left.is_differentiable() {
             accumulate(tape, &pair.left, over, &pair.full, pair.form);
         }
-        Ok(())
     });
     Ok(output)
 }

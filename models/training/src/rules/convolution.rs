@@ -43,11 +43,7 @@ pub(super) fn conv(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
         parts,
     };
     let (rows, unrolled) = conv.forward(tape, bias.as_ref());
-    let differentiable = [Some(&conv.input), Some(&conv.weight), bias.as_ref()]
-        .into_iter()
-        .flatten()
-        .any(Value::is_differentiable);
-    let output = Value::new(call.output_shape(), Form::Rows, rows, differentiable);
+    let output = call.output(Form::Rows, rows);
     tape.on_backward(&output, move |tape, gradient| {
         let rows = tape.rows(gradient);
         if let Some(bias) = bias.filter(Value::is_differentiable) {
@@ -60,7 +56,6 @@ pub(super) fn conv(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
         if conv.input.is_differentiable() {
             conv.input_gradient(tape, &rows);
         }
-        Ok(())
     });
     Ok(output)
 }

@@ -7,7 +7,7 @@ use crate::tape::{Tape, Value};
 use frostline_graph::build;
 
 /// What a backward pass may use: the tensors of the input, the output, and the output's gradient.
-struct Known<'a> {
+struct Tensors<'a> {
     x: &'a str,
     y: &'a str,
     dy: &'a str,
@@ -18,25 +18,16 @@ fn unary(
     tape: &mut Tape,
     call: &Call<'_>,
     forward: impl FnOnce(&mut Emitter, &str) -> String,
-    backward: impl FnOnce(&mut Emitter, &Known<'_>) -> String + 'static,
+    backward: impl FnOnce(&mut Emitter, &Tensors<'_>) -> String + 'static,
 ) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let form = tape.preferred_form(&[&input]);
     let x = tape.tensor(&input, form);
     let y = forward(&mut tape.emit, &x);
-    let output = Value::new(input.shape(), form, y.clone(), input.is_differentiable());
-    tape.on_backward(&output, move |tape, gradient| {
-        let dy = tape.tensor(gradient, form);
-        let dx = backward(
-            &mut tape.emit,
-            &Known {
-                x: &x,
-                y: &y,
-                dy: &dy,
-            },
-        );
-        tape.accumulate_tensor(&input, form, dx);
-        Ok(())
+    let output = call.output(form, y.clone());
+    tape.on_backward_to(input, &output, form, move |tape, dy| {
+        let (x, y) = (x.as_str(), y.as_str());
+        backward(&mut tape.emit, &Tensors { x, y, dy })
     });
     Ok(output)
 }
@@ -49,10 +40,10 @@ fn only_where(emit: &mut Emitter, condition: &str, dy: &str) -> String {
 
 pub(super) fn relu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let forward = |emit: &mut Emitter, x: &str| emit.node("Relu", &[x], vec![]);
-    unary(tape, call, forward, |emit, known| {
+    unary(tape, call, forward, |emit, at| {
         let zero = emit.scalar(0.0);
-        let positive = emit.node("Greater", &[known.y, &zero], vec![]);
-        only_where(emit, &positive, known.dy)
+        let positive = emit.node("Greater", &[at.y, &zero], vec![]);
+        only_where(emit, &positive, at.dy)
     })
 }
 
@@ -61,11 +52,11 @@ pub(super) fn leaky_relu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Trai
     let forward = move |emit: &mut Emitter, x: &str| {
         emit.node("LeakyRelu", &[x], vec![build::float("alpha", alpha as f32)])
     };
-    unary(tape, call, forward, move |emit, known| {
+    unary(tape, call, forward, move |emit, at| {
         let zero = emit.scalar(0.0);
-        let positive = emit.node("Greater", &[known.x, &zero], vec![]);
-        let leaked = emit.scale(known.dy, alpha);
-        emit.node("Where", &[&positive, known.dy, &leaked], vec![])
+        let positive = emit.node("Greater", &[at.x, &zero], vec![]);
+        let leaked = emit.scale(at.dy, alpha);
+        emit.node("Where", &[&positive, at.dy, &leaked], vec![])
     })
 }
 
@@ -76,12 +67,12 @@ pub(super) fn clip(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
         let [low, high] = [low, high].map(|bound| bound.map_or_else(String::new, |bound| emit.scalar(bound)));
         emit.node("Clip", &[x, &low, &high], vec![])
     };
-    unary(tape, call, forward, move |emit, known| {
-        let mut dx = known.dy.to_owned();
+    unary(tape, call, forward, move |emit, at| {
+        let mut dx = at.dy.to_owned();
         for (operator, bound) in [("Greater", low), ("Less", high)] {
             if let Some(bound) = bound {
                 let bound = emit.scalar(bound);
-                let inside = emit.node(operator, &[known.x, &bound], vec![]);
+                let inside = emit.node(operator, &[at.x, &bound], vec![]);
                 dx = only_where(emit, &inside, &dx);
             }
         }
@@ -101,19 +92,19 @@ fn clip_bounds(call: &Call<'_>) -> Result<(Option<f64>, Option<f64>), TrainingEr
 
 pub(super) fn sigmoid(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let forward = |emit: &mut Emitter, x: &str| emit.node("Sigmoid", &[x], vec![]);
-    unary(tape, call, forward, |emit, known| {
-        let square = emit.mul(known.y, known.y);
-        let slope = emit.sub(known.y, &square);
-        emit.mul(known.dy, &slope)
+    unary(tape, call, forward, |emit, at| {
+        let square = emit.mul(at.y, at.y);
+        let slope = emit.sub(at.y, &square);
+        emit.mul(at.dy, &slope)
     })
 }
 
 pub(super) fn tanh(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let forward = |emit: &mut Emitter, x: &str| emit.node("Tanh", &[x], vec![]);
-    unary(tape, call, forward, |emit, known| {
-        let square = emit.mul(known.y, known.y);
+    unary(tape, call, forward, |emit, at| {
+        let square = emit.mul(at.y, at.y);
         let one = emit.scalar(1.0);
         let slope = emit.sub(&one, &square);
-        emit.mul(known.dy, &slope)
+        emit.mul(at.dy, &slope)
     })
 }

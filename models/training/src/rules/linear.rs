@@ -6,6 +6,7 @@ use crate::call::Call;
 use crate::emitter::Emitter;
 use crate::tape::{Form, Tape, Value};
 use frostline_graph::build;
+use frostline_graph::onnx::AttributeProto;
 
 /// A matrix operand: the tensor, and whether it is read transposed.
 type Operand<'a> = (&'a str, bool);
@@ -16,12 +17,15 @@ fn product(
     (right, flip_right): Operand<'_>,
     alpha: f64,
 ) -> String {
-    let attributes = vec![
+    emit.node("Gemm", &[left, right], attributes(alpha, flip_left, flip_right))
+}
+
+fn attributes(alpha: f64, flip_left: bool, flip_right: bool) -> Vec<AttributeProto> {
+    vec![
         build::float("alpha", alpha as f32),
         build::int("transA", flip_left.into()),
         build::int("transB", flip_right.into()),
-    ];
-    emit.node("Gemm", &[left, right], attributes)
+    ]
 }
 
 /// Accumulates the gradient of a matrix that is a plain product.
@@ -39,18 +43,10 @@ pub(super) fn gemm(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
     let (a, b) = (tape.standard(&left), tape.standard(&right));
     let c = bias.as_ref().map(|bias| tape.standard(bias));
     let inputs: Vec<&str> = [a.as_str(), &b].into_iter().chain(c.as_deref()).collect();
-    let attributes = vec![
-        build::float("alpha", alpha as f32),
-        build::float("beta", beta as f32),
-        build::int("transA", flip_left.into()),
-        build::int("transB", flip_right.into()),
-    ];
+    let mut attributes = attributes(alpha, flip_left, flip_right);
+    attributes.push(build::float("beta", beta as f32));
     let result = tape.emit.node("Gemm", &inputs, attributes);
-    let differentiable = [Some(&left), Some(&right), bias.as_ref()]
-        .into_iter()
-        .flatten()
-        .any(Value::is_differentiable);
-    let output = Value::new(call.output_shape(), Form::Standard, result, differentiable);
+    let output = call.output(Form::Standard, result);
     tape.on_backward(&output, move |tape, gradient| {
         let dy = tape.standard(gradient);
         if let Some(bias) = bias.filter(Value::is_differentiable) {
@@ -74,7 +70,6 @@ pub(super) fn gemm(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
             };
             accumulate_product(tape, &right, db);
         }
-        Ok(())
     });
     Ok(output)
 }
@@ -97,8 +92,7 @@ fn matmul_matrix(tape: &mut Tape, call: &Call<'_>, left: Value, right: Value) ->
     let a = tape.emit.reshape(&a, &[rows, inner]);
     let result = product(&mut tape.emit, (&a, false), (&b, false), 1.0);
     let result = tape.emit.reshape(&result, call.output_shape());
-    let differentiable = left.is_differentiable() || right.is_differentiable();
-    let output = Value::new(call.output_shape(), Form::Standard, result, differentiable);
+    let output = call.output(Form::Standard, result);
     tape.on_backward(&output, move |tape, gradient| {
         let dy = tape.standard(gradient);
         let dy = tape.emit.reshape(&dy, &[rows, outer]);
@@ -111,7 +105,6 @@ fn matmul_matrix(tape: &mut Tape, call: &Call<'_>, left: Value, right: Value) ->
             let db = product(&mut tape.emit, (&a, true), (&dy, false), 1.0);
             accumulate_product(tape, &right, db);
         }
-        Ok(())
     });
     output
 }
@@ -119,8 +112,7 @@ fn matmul_matrix(tape: &mut Tape, call: &Call<'_>, left: Value, right: Value) ->
 fn matmul_batched(tape: &mut Tape, call: &Call<'_>, left: Value, right: Value) -> Value {
     let (a, b) = (tape.standard(&left), tape.standard(&right));
     let result = tape.emit.node("MatMul", &[&a, &b], vec![]);
-    let differentiable = left.is_differentiable() || right.is_differentiable();
-    let output = Value::new(call.output_shape(), Form::Standard, result, differentiable);
+    let output = call.output(Form::Standard, result);
     tape.on_backward(&output, move |tape, gradient| {
         let dy = tape.standard(gradient);
         let batch = gradient.shape().get(..gradient.rank() - 2).unwrap_or_default();
@@ -134,7 +126,6 @@ fn matmul_batched(tape: &mut Tape, call: &Call<'_>, left: Value, right: Value) -
             let db = tape.emit.node("MatMul", &[&flipped, &dy], vec![]);
             accumulate_matrices(tape, &right, db, batch);
         }
-        Ok(())
     });
     output
 }

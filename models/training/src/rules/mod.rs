@@ -1,4 +1,5 @@
-//! One rule per operator: it emits the operator's forward pass and leaves on the tape what its backward pass will emit.
+//! The one table of gradients: a rule per operator emits its forward pass and leaves on the tape what its backward pass will
+//! emit. What else is known of an operator, its weights among it, stands in the table of `frostline_graph`.
 
 mod arithmetic;
 mod convolution;
@@ -15,31 +16,42 @@ use crate::call::Call;
 use crate::tape::{Tape, Value};
 
 /// Emits the forward pass of a node and returns its output.
+type Rule = fn(&mut Tape, &Call<'_>) -> Result<Value, TrainingError>;
+
+/// ONNX's own operators that have a gradient.
+pub(crate) const RULES: &[(&str, Rule)] = &[
+    ("Add", arithmetic::add),
+    ("AveragePool", pooling::average_pool),
+    ("BatchNormalization", normalization::batch_normalization),
+    ("Cast", movement::cast),
+    ("Clip", elementwise::clip),
+    ("Concat", movement::concat),
+    ("Conv", convolution::conv),
+    ("Div", arithmetic::div),
+    ("Dropout", movement::keep),
+    ("Flatten", movement::reshape),
+    ("Gemm", linear::gemm),
+    ("GlobalAveragePool", reduction::global_average_pool),
+    ("Identity", movement::keep),
+    ("LeakyRelu", elementwise::leaky_relu),
+    ("MatMul", linear::matmul),
+    ("MaxPool", pooling::max_pool),
+    ("Mul", arithmetic::mul),
+    ("ReduceMean", reduction::reduce_mean),
+    ("Relu", elementwise::relu),
+    ("Reshape", movement::reshape),
+    ("Sigmoid", elementwise::sigmoid),
+    ("Softmax", softmax::softmax),
+    ("Squeeze", movement::reshape),
+    ("Sub", arithmetic::sub),
+    ("Tanh", elementwise::tanh),
+    ("Transpose", movement::transpose),
+    ("Unsqueeze", movement::reshape),
+];
+
+/// Emits a node by the rule of its operator.
 pub(crate) fn forward(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    match call.node.standard_operator() {
-        Some("Conv") => convolution::conv(tape, call),
-        Some("Gemm") => linear::gemm(tape, call),
-        Some("MatMul") => linear::matmul(tape, call),
-        Some("Add") => arithmetic::add(tape, call),
-        Some("Sub") => arithmetic::sub(tape, call),
-        Some("Mul") => arithmetic::mul(tape, call),
-        Some("Div") => arithmetic::div(tape, call),
-        Some("Relu") => elementwise::relu(tape, call),
-        Some("LeakyRelu") => elementwise::leaky_relu(tape, call),
-        Some("Clip") => elementwise::clip(tape, call),
-        Some("Sigmoid") => elementwise::sigmoid(tape, call),
-        Some("Tanh") => elementwise::tanh(tape, call),
-        Some("MaxPool") => pooling::max_pool(tape, call),
-        Some("AveragePool") => pooling::average_pool(tape, call),
-        Some("GlobalAveragePool") => reduction::global_average_pool(tape, call),
-        Some("ReduceMean") => reduction::reduce_mean(tape, call),
-        Some("BatchNormalization") => normalization::batch_normalization(tape, call),
-        Some("Softmax") => softmax::softmax(tape, call),
-        Some("Reshape" | "Flatten" | "Squeeze" | "Unsqueeze") => movement::reshape(tape, call),
-        Some("Transpose") => movement::transpose(tape, call),
-        Some("Concat") => movement::concat(tape, call),
-        Some("Identity" | "Dropout") => call.value(0),
-        Some("Cast") if call.int("to", 0) == i64::from(tape.emit.float.data_type()) => call.value(0),
-        _ => Err(call.no_rule()),
-    }
+    let operator = call.node.standard_operator();
+    let rule = RULES.iter().find(|(name, _)| Some(*name) == operator);
+    rule.map_or_else(|| Err(call.no_rule()), |(_, rule)| rule(tape, call))
 }

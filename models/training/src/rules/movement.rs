@@ -4,6 +4,20 @@ use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
 
+/// Identity, and Dropout, which is one where nothing is drawn.
+pub(super) fn keep(_: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    call.value(0)
+}
+
+/// Only to the type that everything has.
+pub(super) fn cast(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    if call.int("to", 0) == i64::from(tape.emit.float.data_type()) {
+        call.value(0)
+    } else {
+        Err(call.no_rule())
+    }
+}
+
 /// Reshape, Flatten, Squeeze and Unsqueeze: the shapes are known, so all are one reshape.
 pub(super) fn reshape(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
@@ -12,17 +26,10 @@ pub(super) fn reshape(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Trainin
     }
     let standard = tape.standard(&input);
     let result = tape.emit.reshape(&standard, call.output_shape());
-    let output = Value::new(
-        call.output_shape(),
-        Form::Standard,
-        result,
-        input.is_differentiable(),
-    );
-    tape.on_backward(&output, move |tape, gradient| {
-        let dy = tape.standard(gradient);
-        let dx = tape.emit.reshape(&dy, input.shape());
-        tape.accumulate_tensor(&input, Form::Standard, dx);
-        Ok(())
+    let output = call.output(Form::Standard, result);
+    let dims = input.shape().to_vec();
+    tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
+        tape.emit.reshape(dy, &dims)
     });
     Ok(output)
 }
@@ -39,18 +46,10 @@ pub(super) fn transpose(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Train
     };
     let standard = tape.standard(&input);
     let result = tape.emit.transpose(&standard, permutation.iter().copied());
-    let output = Value::new(
-        call.output_shape(),
-        Form::Standard,
-        result,
-        input.is_differentiable(),
-    );
-    tape.on_backward(&output, move |tape, gradient| {
+    let output = call.output(Form::Standard, result);
+    tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
         let inverse = (0..rank).filter_map(|axis| permutation.iter().position(|from| *from == axis));
-        let dy = tape.standard(gradient);
-        let dx = tape.emit.transpose(&dy, inverse);
-        tape.accumulate_tensor(&input, Form::Standard, dx);
-        Ok(())
+        tape.emit.transpose(dy, inverse)
     });
     Ok(output)
 }
@@ -68,8 +67,7 @@ pub(super) fn concat(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Training
     };
     let tensors: Vec<String> = inputs.iter().map(|input| tape.tensor(input, form)).collect();
     let result = tape.emit.concat(&tensors, axis as i64);
-    let differentiable = inputs.iter().any(Value::is_differentiable);
-    let output = Value::new(call.output_shape(), form, result, differentiable);
+    let output = call.output(form, result);
     tape.on_backward(&output, move |tape, gradient| {
         let dy = tape.tensor(gradient, form);
         let lengths: Vec<usize> = inputs
@@ -80,7 +78,6 @@ pub(super) fn concat(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Training
         for (input, part) in inputs.iter().zip(parts) {
             tape.accumulate_tensor(input, form, part);
         }
-        Ok(())
     });
     Ok(output)
 }

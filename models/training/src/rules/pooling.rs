@@ -19,25 +19,17 @@ pub(super) fn max_pool(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Traini
     let (result, indices) = tape
         .emit
         .node_pair("MaxPool", &[&x], attributes.cloned().collect());
-    let output = Value::new(
-        call.output_shape(),
-        Form::Standard,
-        result,
-        input.is_differentiable(),
-    );
-    tape.on_backward(&output, move |tape, gradient| {
-        let dy = tape.standard(gradient);
-        let flat = [gradient.elements()];
-        let (dy, indices) = (tape.emit.reshape(&dy, &flat), tape.emit.reshape(&indices, &flat));
+    let output = call.output(Form::Standard, result);
+    let (flat, dims) = ([output.elements()], input.shape().to_vec());
+    tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
+        let (dy, indices) = (tape.emit.reshape(dy, &flat), tape.emit.reshape(&indices, &flat));
         let nothing = tape.emit.scalar(0.0);
-        let zeros = tape.emit.expand(&nothing, &[input.elements()]);
+        let zeros = tape.emit.expand(&nothing, &[dims.iter().product()]);
         let attributes = vec![build::int("axis", 0), build::text("reduction", "add")];
         let scattered = tape
             .emit
             .node("ScatterElements", &[&zeros, &indices, &dy], attributes);
-        let dx = tape.emit.reshape(&scattered, input.shape());
-        tape.accumulate_tensor(&input, Form::Standard, dx);
-        Ok(())
+        tape.emit.reshape(&scattered, &dims)
     });
     Ok(output)
 }
@@ -67,19 +59,16 @@ pub(super) fn average_pool(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Tr
     let sums = tape.emit.sum(&seen, [2], false);
     let means = tape.emit.mul(&sums, &shares);
     let result = tape.emit.reshape(&means, &[batch * windows.outputs(), channels]);
-    let output = Value::new(call.output_shape(), Form::Rows, result, input.is_differentiable());
-    tape.on_backward(&output, move |tape, gradient| {
-        let rows = tape.rows(gradient);
-        let images = tape.emit.reshape(&rows, &[batch, windows.outputs(), channels]);
+    let output = call.output(Form::Rows, result);
+    tape.on_backward_to(input, &output, Form::Rows, move |tape, rows| {
+        let images = tape.emit.reshape(rows, &[batch, windows.outputs(), channels]);
         let shared = tape.emit.mul(&images, &shares);
         let spread = spread(tape, &shared, &windows, |tape, gathered, phase: &Phase| {
             let seen = [batch, phase.positions.len(), phase.taps.len(), channels];
             let seen = tape.emit.reshape(gathered, &seen);
             tape.emit.sum(&seen, [2], false)
         });
-        let dx = tape.emit.reshape(&spread, &[batch * windows.inputs(), channels]);
-        tape.accumulate_tensor(&input, Form::Rows, dx);
-        Ok(())
+        tape.emit.reshape(&spread, &[batch * windows.inputs(), channels])
     });
     Ok(output)
 }

@@ -36,19 +36,12 @@ fn mean(tape: &mut Tape, call: &Call<'_>, input: Value, mut axes: Vec<usize>) ->
     let x = tape.standard(&input);
     let averaged = tape.emit.mean(&x, axes, true);
     let result = tape.emit.reshape(&averaged, call.output_shape());
-    let output = Value::new(
-        call.output_shape(),
-        Form::Standard,
-        result,
-        input.is_differentiable(),
-    );
-    tape.on_backward(&output, move |tape, gradient| {
-        let dy = tape.standard(gradient);
-        let dy = tape.emit.reshape(&dy, &kept);
+    let output = call.output(Form::Standard, result);
+    let dims = input.shape().to_vec();
+    tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
+        let dy = tape.emit.reshape(dy, &kept);
         let share = tape.emit.scale(&dy, 1.0 / count as f64);
-        let dx = tape.emit.expand(&share, input.shape());
-        tape.accumulate_tensor(&input, Form::Standard, dx);
-        Ok(())
+        tape.emit.expand(&share, &dims)
     });
     output
 }
@@ -60,12 +53,7 @@ fn mean_of_rows(tape: &mut Tape, call: &Call<'_>, input: Value) -> Value {
     let images = tape.emit.reshape(&rows, &[batch, positions, channels]);
     let averaged = tape.emit.mean(&images, [1], false);
     let result = tape.emit.reshape(&averaged, call.output_shape());
-    let output = Value::new(
-        call.output_shape(),
-        Form::Standard,
-        result,
-        input.is_differentiable(),
-    );
+    let output = call.output(Form::Standard, result);
     tape.on_backward(&output, move |tape, gradient| {
         let dy = tape.standard(gradient);
         let dy = tape.emit.reshape(&dy, &[batch, 1, channels]);
@@ -73,7 +61,6 @@ fn mean_of_rows(tape: &mut Tape, call: &Call<'_>, input: Value) -> Value {
         let spread = tape.emit.expand(&share, &[batch, positions, channels]);
         let dx = tape.emit.reshape(&spread, &[batch * positions, channels]);
         tape.accumulate_tensor(&input, Form::Rows, dx);
-        Ok(())
     });
     output
 }

@@ -15,20 +15,12 @@ pub(super) fn softmax(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Trainin
     let y = tape
         .emit
         .node("Softmax", &[&x], vec![build::int("axis", axis as i64)]);
-    let output = Value::new(
-        input.shape(),
-        Form::Standard,
-        y.clone(),
-        input.is_differentiable(),
-    );
-    tape.on_backward(&output, move |tape, gradient| {
-        let dy = tape.standard(gradient);
-        let weighted = tape.emit.mul(&dy, &y);
+    let output = call.output(Form::Standard, y.clone());
+    tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
+        let weighted = tape.emit.mul(dy, &y);
         let total = tape.emit.sum(&weighted, [axis], true);
-        let centred = tape.emit.sub(&dy, &total);
-        let dx = tape.emit.mul(&centred, &y);
-        tape.accumulate_tensor(&input, Form::Standard, dx);
-        Ok(())
+        let centred = tape.emit.sub(dy, &total);
+        tape.emit.mul(&centred, &y)
     });
     Ok(output)
 }

@@ -4,3 +4,4 @@ mod operators;
 mod optimizers;
 mod refusals;
 mod steps;
+mod table;

@@ -60,6 +60,35 @@ impl Literal {
         })
     }
 
+    /// The elements at `start` and on from it by `steps` along axes of `dims`.
+    pub(crate) fn walk(&self, start: i64, dims: &[usize], steps: &[i64]) -> Option<Self> {
+        if dims.contains(&0) {
+            return self.pick(&[]);
+        }
+        let mut positions = vec![start];
+        for (&size, &step) in dims.iter().zip(steps) {
+            let size = i64::try_from(size).ok()?;
+            let along = |&from: &i64| (0..size).map(move |index| from + index * step);
+            positions = positions.iter().flat_map(along).collect();
+        }
+        let positions = positions
+            .into_iter()
+            .map(|position| usize::try_from(position).ok());
+        self.pick(&positions.collect::<Option<Vec<usize>>>()?)
+    }
+
+    /// The elements of a tensor of `from`, broadcast to `to`.
+    pub(crate) fn stretched(&self, from: &[usize], to: &[usize]) -> Option<Self> {
+        let lead = to.len().checked_sub(from.len())?;
+        let own = strides(from)?;
+        let along = |axis: usize| {
+            let axis = axis.checked_sub(lead)?;
+            own.get(axis).filter(|_| from.get(axis) != Some(&1)).copied()
+        };
+        let steps: Vec<i64> = (0..to.len()).map(|axis| along(axis).unwrap_or(0)).collect();
+        self.walk(0, to, &steps)
+    }
+
     /// As numbers, whatever they are.
     pub(crate) fn numbers(&self) -> Vec<f64> {
         match self {
@@ -67,6 +96,18 @@ impl Literal {
             Self::Numbers(values) => values.clone(),
         }
     }
+}
+
+/// Steps in row-major order from one element to the next along each axis.
+pub(crate) fn strides(dims: &[usize]) -> Option<Vec<i64>> {
+    let mut step = 1_i64;
+    let mut strides = Vec::with_capacity(dims.len());
+    for &dim in dims.iter().rev() {
+        strides.push(step);
+        step = step.checked_mul(i64::try_from(dim).ok()?)?;
+    }
+    strides.reverse();
+    Some(strides)
 }
 
 fn booleans(proto: &TensorProto, elements: usize) -> Option<Literal> {

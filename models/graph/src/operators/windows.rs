@@ -1,7 +1,43 @@
 //! Convolutions and pools: operators that slide a window over the axes after batch and channels.
 
-use super::{Context, Ruled, Stop, Value, mismatch};
+use super::normalization::on_first_axis;
+use super::operator::Effort::Pooling;
+use super::operator::HeadPart::{Layer, Tail};
+use super::operator::Operator;
 use crate::onnx::data_type;
+use crate::values::{Context, Growth, Ruled, SLIDES, Unresolved, Value, Why, mismatch, signed};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    pool("AveragePool", 1).effort(Pooling).head(Tail),
+    Operator::new("Conv", 1, convolution)
+        .rows(on_first_axis)
+        .work(|sizes| sizes.output() * sizes.input(1) / sizes.axis(1, 0).max(1.0))
+        .growth(convolution_growth)
+        .weights(1..3)
+        .numbers(true)
+        .head(Layer),
+    Operator::new("ConvTranspose", 1, transposed_convolution)
+        .rows(on_first_axis)
+        .work(|sizes| sizes.input(0) * sizes.input(1) / sizes.axis(1, 0).max(1.0))
+        .growth(convolution_growth)
+        .weights(1..3)
+        .numbers(true),
+    global_pool("GlobalAveragePool", 1).effort(Pooling).head(Tail),
+    global_pool("GlobalLpPool", 1),
+    global_pool("GlobalMaxPool", 1),
+    pool("LpPool", 1),
+    pool("MaxPool", 1).effort(Pooling),
+];
+
+const fn pool(name: &'static str, since: i64) -> Operator {
+    Operator::new(name, since, pooled)
+        .rows(on_first_axis)
+        .growth(|growth| growth.batch_first())
+}
+
+const fn global_pool(name: &'static str, since: i64) -> Operator {
+    Operator::new(name, since, pooled_globally).rows(on_first_axis)
+}
 
 /// A window along one axis.
 struct Window {
@@ -10,10 +46,6 @@ struct Window {
     dilation: usize,
     /// Padding before and after; negative padding crops.
     pads: (i64, i64),
-}
-
-fn signed(value: usize) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 /// `values[axis]` of an attribute, or `default` when the attribute is left out.
@@ -104,7 +136,7 @@ fn group(context: &Context<'_>) -> Ruled<usize> {
 }
 
 /// `Conv`: input `[n, c, ...]`, weight `[m, c / group, ...]`.
-pub(crate) fn convolution(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn convolution(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let (batch, channels, spatial) = parts(context.dims(0)?)?;
     let (filters, depth, kernel) = parts(context.dims(1)?)?;
     if depth.checked_mul(group(context)?) != Some(channels) || kernel.len() != spatial.len() {
@@ -119,11 +151,11 @@ pub(crate) fn convolution(context: &Context<'_>) -> Ruled<Vec<Value>> {
     for (axis, (&size, &kernel)) in spatial.iter().zip(kernel).enumerate() {
         dims.push(window(context, axis, spatial.len(), kernel)?.places(size, auto_pad, false)?);
     }
-    Ok(vec![Value::of(context.data_type(0), dims)])
+    context.output(dims)
 }
 
 /// `ConvTranspose`: input `[n, c, ...]`, weight `[c, m / group, ...]`.
-pub(crate) fn transposed_convolution(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn transposed_convolution(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let (batch, channels, spatial) = parts(context.dims(0)?)?;
     let (depth, filters, kernel) = parts(context.dims(1)?)?;
     if depth != channels || kernel.len() != spatial.len() {
@@ -136,7 +168,7 @@ pub(crate) fn transposed_convolution(context: &Context<'_>) -> Ruled<Vec<Value>>
     if context.node.text("auto_pad").is_some_and(|pad| pad != "NOTSET")
         || context.node.ints("output_shape").is_some()
     {
-        return Err(Stop::Unknown);
+        return Err(Unresolved::Unknown);
     }
     let mut dims = vec![batch, filters.saturating_mul(group(context)?)];
     for (axis, (&size, &kernel)) in spatial.iter().zip(kernel).enumerate() {
@@ -149,11 +181,20 @@ pub(crate) fn transposed_convolution(context: &Context<'_>) -> Ruled<Vec<Value>>
         let out = out.saturating_sub(window.pads.0).saturating_sub(window.pads.1);
         dims.push(usize::try_from(out).or_else(|_| mismatch("the output would be empty"))?);
     }
-    Ok(vec![Value::of(context.data_type(0), dims)])
+    context.output(dims)
+}
+
+fn convolution_growth(growth: &Growth<'_>) -> Result<(), Why> {
+    growth.batch_first()?;
+    if growth.dims_differ(1) {
+        Err(SLIDES)
+    } else {
+        Ok(())
+    }
 }
 
 /// `MaxPool` (with its indices), `AveragePool`, `LpPool`.
-pub(crate) fn pool(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn pooled(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let (batch, channels, spatial) = parts(context.dims(0)?)?;
     let auto_pad = context.node.text("auto_pad").unwrap_or("NOTSET");
     let round_up = context.node.int("ceil_mode") == Some(1);
@@ -169,11 +210,11 @@ pub(crate) fn pool(context: &Context<'_>) -> Ruled<Vec<Value>> {
 }
 
 /// One value per channel; every axis after the channels becomes 1.
-pub(crate) fn global_pool(context: &Context<'_>) -> Ruled<Vec<Value>> {
+fn pooled_globally(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let (batch, channels, spatial) = parts(context.dims(0)?)?;
     let dims = [batch, channels]
         .into_iter()
         .chain(spatial.iter().map(|_| 1))
         .collect();
-    Ok(vec![Value::of(context.data_type(0), dims)])
+    context.output(dims)
 }

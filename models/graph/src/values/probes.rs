@@ -1,6 +1,6 @@
 //! How every shape depends on the batch: two inferences at two batch sizes, compared.
 
-use crate::infer::{Context, Inference, Value};
+use super::{Context, Value, Values};
 use crate::onnx::{NodeProto, TensorProto};
 use crate::{GraphError, Model};
 
@@ -17,24 +17,34 @@ pub(crate) enum Dim {
     Batch(usize),
 }
 
+impl Dim {
+    /// The size of an axis that does not depend on the batch.
+    pub(crate) fn fixed(&self) -> Option<usize> {
+        match self {
+            Self::Fixed(size) => Some(*size),
+            Self::Batch(_) => None,
+        }
+    }
+}
+
 /// What is known of every value at both batch sizes.
 #[derive(Debug, Clone)]
 pub(crate) struct Probes {
-    small: Inference,
-    large: Inference,
+    small: Values,
+    large: Values,
 }
 
 impl Probes {
     pub(crate) fn start(model: &Model) -> Result<Self, GraphError> {
         Ok(Self {
-            small: Inference::start(model, SIZES.0)?,
-            large: Inference::start(model, SIZES.1)?,
+            small: Values::start(model, SIZES.0)?,
+            large: Values::start(model, SIZES.1)?,
         })
     }
 
-    pub(crate) fn step(&mut self, node: &NodeProto) -> Result<(), GraphError> {
-        self.small.step(node)?;
-        self.large.step(node)
+    /// The values at the smaller batch size and at the larger.
+    pub(crate) fn each(&mut self) -> [&mut Values; 2] {
+        [&mut self.small, &mut self.large]
     }
 
     /// Adds a constant that a node to come uses.
@@ -50,7 +60,7 @@ impl Probes {
 
     /// The elements of a known vector of sizes, as they depend on the batch.
     pub(crate) fn sizes(&self, name: &str) -> Option<Vec<Dim>> {
-        let sizes = |inference: &Inference| -> Option<Vec<usize>> {
+        let sizes = |inference: &Values| -> Option<Vec<usize>> {
             let values = inference.get(name).literal.as_ref()?.integers()?;
             values.iter().map(|&value| usize::try_from(value).ok()).collect()
         };

@@ -1,0 +1,145 @@
+//! Operators that make tensors out of shapes and attributes.
+
+use super::operator::Operator;
+use super::repetition::filled;
+use crate::onnx::data_type;
+use crate::values::{
+    Context, Growth, Line, Literal, MOST_ELEMENTS, Ruled, Unresolved, Value, Why, axis_of, from_end,
+    literal_differs, mismatch, product, signed,
+};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::new("Constant", 1, constant),
+    Operator::new("ConstantOfShape", 9, constant_of_shape)
+        .literal(constant_of_shape_literal)
+        .rows(filled),
+    Operator::new("OneHot", 9, one_hot),
+    Operator::new("Range", 11, range).growth(range_growth),
+    Operator::new("Shape", 1, shape)
+        .straight(|_| true)
+        .reads_shape(true),
+    Operator::new("Size", 1, size)
+        .straight(|_| true)
+        .reads_shape(true),
+];
+
+fn constant(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let node = context.node;
+    let known = |data_type, dims, literal| Ok(vec![Value::known(data_type, dims, literal)]);
+    if let Some(tensor) = node.tensor("value") {
+        return Value::constant(tensor)
+            .map(|value| vec![value])
+            .or_else(|error| mismatch(error.to_string()));
+    }
+    if let Some(value) = node.int("value_int") {
+        return known(data_type::INT64, vec![], Literal::Integers(vec![value]));
+    }
+    if let Some(values) = node.ints("value_ints") {
+        return known(
+            data_type::INT64,
+            vec![values.len()],
+            Literal::Integers(values.to_vec()),
+        );
+    }
+    if let Some(value) = node.float("value_float") {
+        return known(data_type::FLOAT, vec![], Literal::Numbers(vec![value.into()]));
+    }
+    if let Some(values) = node.attribute("value_floats").map(|attribute| &attribute.floats) {
+        let numbers = values.iter().map(|&value| value.into()).collect();
+        return known(data_type::FLOAT, vec![values.len()], Literal::Numbers(numbers));
+    }
+    Err(Unresolved::Unknown)
+}
+
+fn constant_of_shape(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let dims = context.integers(0)?.ok_or(Unresolved::Unknown)?;
+    let dims: Option<Vec<usize>> = dims.iter().map(|&dim| usize::try_from(dim).ok()).collect();
+    let dims = dims.map_or_else(|| mismatch("a negative size"), Ok)?;
+    let value = context.node.tensor("value");
+    let data_type = value.map_or(data_type::FLOAT, |value| value.data_type);
+    Ok(vec![Value::of(data_type, dims)])
+}
+
+fn constant_of_shape_literal(context: &Context<'_>, dims: &[usize]) -> Option<Literal> {
+    let elements = dims.iter().product();
+    match context.node.tensor("value").map(Literal::of) {
+        None => Some(Literal::Numbers(vec![0.0; elements])),
+        Some(value) => value?.pick(&vec![0; elements]),
+    }
+}
+
+/// `OneHot`: a new axis of `depth` classes.
+fn one_hot(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let mut dims = context.dims(0)?.to_vec();
+    let depth = context.integer(1)?.ok_or(Unresolved::Unknown)?;
+    let axis = axis_of(context.node.int("axis").unwrap_or(-1), dims.len() + 1)?;
+    dims.insert(
+        axis,
+        usize::try_from(depth).or_else(|_| mismatch("a negative depth"))?,
+    );
+    Ok(vec![Value::of(context.data_type(2), dims)])
+}
+
+fn range(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let number = |slot| context.integer(slot)?.ok_or(Unresolved::Unknown);
+    let (start, limit, delta): (i64, i64, i64) = (number(0)?, number(1)?, number(2)?);
+    if delta == 0 {
+        return mismatch("a step of 0");
+    }
+    let span = i128::from(limit) - i128::from(start);
+    let steps = (span + i128::from(delta) - i128::from(delta.signum())) / i128::from(delta);
+    let count = usize::try_from(steps.max(0)).or_else(|_| mismatch("too many elements"))?;
+    let literal = (count <= MOST_ELEMENTS).then(|| {
+        let values = (0..signed(count)).map(|step| start.saturating_add(step.saturating_mul(delta)));
+        Literal::Integers(values.collect())
+    });
+    Ok(vec![Value {
+        literal,
+        ..Value::of(context.data_type(0), vec![count])
+    }])
+}
+
+/// From a fixed start in steps of 1 to an end that is never before it.
+fn range_growth(growth: &Growth<'_>) -> Result<(), Why> {
+    if !growth.moves() {
+        return Ok(());
+    }
+    let fixed_start = !literal_differs(growth.input(0));
+    let step = growth.line(2).filter(|line| line.times == 0);
+    let span = growth
+        .line(1)
+        .zip(growth.line(0))
+        .and_then(|(limit, start)| limit.minus(start));
+    let forward = span.and_then(Line::sign).is_some_and(|sign| sign >= 0);
+    if fixed_start && forward && step.is_some_and(|step| step.plus == 1) {
+        return Ok(());
+    }
+    Err("counts to an end that depends on the batch, not in steps of 1 from a fixed start")
+}
+
+/// The axes `Shape` reports: since operator set 15 a part of them can be asked for.
+fn shape(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let dims = context.dims(0)?;
+    let rank = signed(dims.len());
+    let place = |value| usize::try_from(from_end(value, rank).clamp(0, rank)).unwrap_or_default();
+    let start = place(context.node.int("start").unwrap_or(0));
+    let end = place(context.node.int("end").unwrap_or(rank)).max(start);
+    let values: Vec<i64> = dims
+        .get(start..end)
+        .unwrap_or_default()
+        .iter()
+        .map(|&dim| signed(dim))
+        .collect();
+    let dims = vec![values.len()];
+    Ok(vec![Value::known(
+        data_type::INT64,
+        dims,
+        Literal::Integers(values),
+    )])
+}
+
+fn size(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let count = signed(product(context.dims(0)?)?);
+    let literal = Literal::Integers(vec![count]);
+    Ok(vec![Value::known(data_type::INT64, vec![], literal)])
+}

@@ -1,0 +1,74 @@
+//! Operators that keep the shape of their first input and scale each element by what lies around it.
+
+use super::operator::Effort::Passing;
+use super::operator::HeadPart::Tail;
+use super::operator::Operator;
+use super::reduction::along_axis;
+use crate::values::{RowView, Samples};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    normalization("BatchNormalization", 1)
+        .rows(|view| {
+            let frozen = view.node.int("training_mode").unwrap_or(0) == 0;
+            frozen.then(|| on_first_axis(view))?
+        })
+        .weights(1..3)
+        .numbers(true)
+        .effort(Passing),
+    normalization("GroupNormalization", 18)
+        .rows(on_first_axis)
+        .weights(1..3)
+        .numbers(true),
+    normalization("Hardmax", 1).rows(softmax),
+    normalization("InstanceNormalization", 1)
+        .rows(on_first_axis)
+        .weights(1..3)
+        .numbers(true),
+    normalization("LRN", 1).rows(on_first_axis),
+    normalization("LayerNormalization", 17)
+        .rows(layer_normalization)
+        .weights(1..3)
+        .numbers(true)
+        .effort(Passing),
+    normalization("LogSoftmax", 1).rows(softmax).head(Tail),
+    normalization("LpNormalization", 1)
+        .rows(along_axis)
+        .weights(0..1)
+        .numbers(true),
+    normalization("MeanVarianceNormalization", 9)
+        .weights(0..1)
+        .numbers(true),
+    normalization("RMSNormalization", 23)
+        .rows(layer_normalization)
+        .weights(1..2)
+        .numbers(true),
+    normalization("Softmax", 1).rows(softmax).head(Tail),
+];
+
+/// Further outputs are statistics, whose shapes nobody asks for.
+const fn normalization(name: &'static str, since: i64) -> Operator {
+    Operator::new(name, since, |context| context.same_output()).shrinks(true)
+}
+
+/// Operators defined as working on each entry of the first axis by itself.
+pub(super) fn on_first_axis(view: &RowView<'_>) -> Option<Samples> {
+    view.only_samples().filter(|samples| samples.axis == 0)
+}
+
+/// Before operator set 13 these normalise over all axes from `axis` on.
+fn softmax(view: &RowView<'_>) -> Option<Samples> {
+    let samples = view.samples(0)?;
+    let since_13 = view.context().opset >= 13;
+    let axis = view.axis(if since_13 { -1 } else { 1 })?;
+    let apart = if since_13 {
+        samples.axis != axis
+    } else {
+        samples.axis < axis
+    };
+    apart.then_some(samples)
+}
+
+fn layer_normalization(view: &RowView<'_>) -> Option<Samples> {
+    let samples = view.only_samples()?;
+    (samples.axis < view.axis(-1)?).then_some(samples)
+}

@@ -1,0 +1,151 @@
+//! Operators whose every output element depends on the input element at the same place, and on parameters.
+
+use super::operator::Effort::Passing;
+use super::operator::HeadPart::Tail;
+use super::operator::Operator;
+use crate::onnx::data_type;
+use crate::values::{Context, Literal, RowView, Ruled, Samples, Value, as_integer};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    pointwise("Abs", 1).literal(|context, _| either(context, i64::wrapping_abs, f64::abs)),
+    Operator::new("Cast", 1, cast)
+        .literal(cast_literal)
+        .rows(|view| view.samples(0))
+        .straight(|growth| matches!(target(&growth.small), data_type::INT64 | data_type::INT32))
+        .shrinks(true)
+        .effort(Passing)
+        .head(Tail),
+    pointwise("CastLike", 15).shape(|context| of_type(context, context.data_type(1))),
+    pointwise("Ceil", 1).literal(|context, _| numbers(context, f64::ceil)),
+    pointwise("Celu", 12),
+    pointwise("Clip", 1).effort(Passing),
+    pointwise("Cos", 7),
+    pointwise("Dropout", 1)
+        .shape(dropout)
+        .literal(|context, _| context.literal(0).cloned())
+        .rows(dropout_rows)
+        .effort(Passing)
+        .head(Tail),
+    pointwise("Elu", 1).effort(Passing),
+    pointwise("Erf", 9),
+    pointwise("Exp", 1),
+    pointwise("Floor", 1).literal(|context, _| numbers(context, f64::floor)),
+    pointwise("Gelu", 20),
+    pointwise("HardSigmoid", 1).effort(Passing),
+    pointwise("HardSwish", 14).effort(Passing),
+    pointwise("Identity", 1)
+        .literal(|context, _| context.literal(0).cloned())
+        .straight(|growth| growth.only_first_moves())
+        .rearranges(true)
+        .effort(Passing)
+        .head(Tail),
+    pointwise("IsInf", 10).shape(truth).versions(None),
+    pointwise("IsNaN", 9).shape(truth).versions(None),
+    pointwise("LeakyRelu", 1).effort(Passing),
+    pointwise("Log", 1),
+    pointwise("Mish", 18),
+    pointwise("Neg", 1)
+        .literal(|context, _| either(context, i64::wrapping_neg, |value| -value))
+        .straight(|_| true),
+    pointwise("Not", 1).literal(negated),
+    pointwise("PRelu", 1).weights(1..2).numbers(true).effort(Passing),
+    pointwise("Reciprocal", 1).literal(|context, _| numbers(context, f64::recip)),
+    pointwise("Relu", 1).effort(Passing).head(Tail),
+    pointwise("Round", 11),
+    pointwise("Selu", 1),
+    pointwise("Shrink", 9),
+    pointwise("Sigmoid", 1).effort(Passing),
+    pointwise("Sign", 9),
+    pointwise("Sin", 7),
+    pointwise("Softplus", 1),
+    pointwise("Softsign", 1),
+    pointwise("Sqrt", 1).literal(|context, _| numbers(context, f64::sqrt)),
+    pointwise("Swish", 24),
+    pointwise("Tan", 7),
+    pointwise("Tanh", 1),
+    pointwise("ThresholdedRelu", 10),
+];
+
+const fn pointwise(name: &'static str, since: i64) -> Operator {
+    Operator::new(name, since, |context| context.same_output())
+        .rows(|view| view.only_samples())
+        .shrinks(true)
+}
+
+/// The shape of the first input.
+fn of_type(context: &Context<'_>, data_type: i32) -> Ruled<Vec<Value>> {
+    Ok(vec![Value::of(data_type, context.dims(0)?.to_vec())])
+}
+
+fn truth(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    of_type(context, data_type::BOOL)
+}
+
+fn numbers(context: &Context<'_>, function: fn(f64) -> f64) -> Option<Literal> {
+    match context.literal(0)? {
+        Literal::Numbers(values) => Some(Literal::Numbers(
+            values.iter().map(|&value| function(value)).collect(),
+        )),
+        Literal::Integers(_) => None,
+    }
+}
+
+fn either(context: &Context<'_>, on_integers: fn(i64) -> i64, on_numbers: fn(f64) -> f64) -> Option<Literal> {
+    match context.literal(0)?.integers() {
+        Some(values) => Some(Literal::Integers(
+            values.iter().map(|&value| on_integers(value)).collect(),
+        )),
+        None => numbers(context, on_numbers),
+    }
+}
+
+fn negated(context: &Context<'_>, _: &[usize]) -> Option<Literal> {
+    let values = context.literal(0)?.integers()?.iter();
+    Some(Literal::Integers(
+        values.map(|&value| i64::from(value == 0)).collect(),
+    ))
+}
+
+/// The element type a `Cast` gives.
+fn target(context: &Context<'_>) -> i32 {
+    let to = context.node.int("to").and_then(|to| i32::try_from(to).ok());
+    to.unwrap_or_default()
+}
+
+fn cast(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    of_type(context, target(context))
+}
+
+fn cast_literal(context: &Context<'_>, _: &[usize]) -> Option<Literal> {
+    Some(match (target(context), context.literal(0)?) {
+        // What lies beyond the integers is cast differently by every machine.
+        (data_type::INT64 | data_type::INT32, Literal::Numbers(values)) => {
+            const BEYOND: f64 = 9_223_372_036_854_775_808.0;
+            let cast = |&value: &f64| (value.abs() < BEYOND).then(|| as_integer(value));
+            Literal::Integers(values.iter().map(cast).collect::<Option<_>>()?)
+        }
+        (data_type::INT64 | data_type::INT32, integers) => integers.clone(),
+        (data_type::FLOAT | data_type::DOUBLE, values) => Literal::Numbers(values.numbers()),
+        (data_type::BOOL, values) => {
+            let values = values.numbers().into_iter();
+            Literal::Integers(values.map(|value| i64::from(value != 0.0)).collect())
+        }
+        _ => return None,
+    })
+}
+
+/// With the mask, of the same shape.
+fn dropout(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let mut outputs = context.same_output()?;
+    outputs.extend(truth(context)?);
+    Ok(outputs)
+}
+
+/// Identity at inference; in training mode it draws random numbers.
+fn dropout_rows(view: &RowView<'_>) -> Option<Samples> {
+    let trains = match view.node.input_name(2) {
+        None => false,
+        Some(_) => view.context().integers(2).ok().flatten() != Some(&[0][..]),
+    };
+    (!trains && view.is_parameter(1)).then(|| view.samples(0))?
+}

@@ -1,0 +1,142 @@
+//! Operators that work along some axes, and may leave them out.
+
+use super::operator::HeadPart::Tail;
+use super::operator::Operator;
+use crate::onnx::data_type;
+use crate::values::{Context, Growth, Literal, RowView, Ruled, Samples, Unresolved, Value, axis_of};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    extreme("ArgMax", 1),
+    extreme("ArgMin", 1),
+    Operator::new("CumSum", 11, |context| context.same_output()).shrinks(true),
+    reduction("ReduceL1", 1),
+    reduction("ReduceL2", 1),
+    reduction("ReduceLogSum", 1),
+    reduction("ReduceLogSumExp", 1),
+    reduction("ReduceMax", 1).literal(|context, dims| to_one(context, dims, |values| values.max())),
+    reduction("ReduceMean", 1).head(Tail),
+    reduction("ReduceMin", 1).literal(|context, dims| to_one(context, dims, |values| values.min())),
+    reduction("ReduceProd", 1)
+        .literal(|context, dims| to_one(context, dims, |mut values| values.try_fold(1, i64::checked_mul)))
+        .straight(one_moves),
+    reduction("ReduceSum", 1)
+        .literal(|context, dims| to_one(context, dims, |mut values| values.try_fold(0, i64::checked_add)))
+        .straight(|_| true),
+    reduction("ReduceSumSquare", 1),
+    Operator::new("TopK", 1, top_k)
+        .rows(along_axis)
+        .like_outputs(true)
+        .shrinks(true),
+];
+
+const fn reduction(name: &'static str, since: i64) -> Operator {
+    Operator::new(name, since, reduced)
+        .rows(reduced_rows)
+        .growth(|growth| growth.fixed(&[1]))
+        .shrinks(true)
+}
+
+const fn extreme(name: &'static str, since: i64) -> Operator {
+    Operator::new(name, since, arg_extreme)
+        .rows(extreme_rows)
+        .shrinks(true)
+}
+
+fn keeps_dims(context: &Context<'_>) -> bool {
+    context.node.int("keepdims").unwrap_or(1) != 0
+}
+
+/// The axes a reduction takes; `None` stands for all of them.
+fn reduced_axes(context: &Context<'_>, rank: usize) -> Ruled<Vec<usize>> {
+    let axes = context.attribute_or_input("axes", 1)?;
+    match axes {
+        None | Some([]) if context.node.int("noop_with_empty_axes") == Some(1) => Ok(Vec::new()),
+        None | Some([]) => Ok((0..rank).collect()),
+        Some(axes) => axes.iter().map(|&axis| axis_of(axis, rank)).collect(),
+    }
+}
+
+fn without(dims: &[usize], axes: &[usize], keep: bool) -> Vec<usize> {
+    let kept = dims
+        .iter()
+        .enumerate()
+        .filter_map(|(axis, &dim)| match axes.contains(&axis) {
+            true => keep.then_some(1),
+            false => Some(dim),
+        });
+    kept.collect()
+}
+
+fn reduced(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let dims = context.dims(0)?;
+    let axes = reduced_axes(context, dims.len())?;
+    context.output(without(dims, &axes, keeps_dims(context)))
+}
+
+fn reduced_rows(view: &RowView<'_>) -> Option<Samples> {
+    let (samples, context) = (view.samples(0)?, view.context());
+    let mut axes = reduced_axes(&context, view.rank(0)?).ok()?;
+    axes.sort_unstable();
+    axes.dedup();
+    if axes.contains(&samples.axis) {
+        return None;
+    }
+    let before = axes.iter().filter(|&&axis| axis < samples.axis).count();
+    let dropped = if keeps_dims(&context) { 0 } else { before };
+    Some(samples.on(samples.axis - dropped))
+}
+
+/// All integers of a shape to a single one.
+fn to_one(
+    context: &Context<'_>,
+    dims: &[usize],
+    reduce: fn(std::iter::Copied<std::slice::Iter<'_, i64>>) -> Option<i64>,
+) -> Option<Literal> {
+    if dims.iter().any(|&dim| dim != 1) {
+        return None;
+    }
+    let values = context.literal(0)?.integers()?.iter().copied();
+    Some(Literal::Integers(vec![reduce(values)?]))
+}
+
+/// Whether one factor at most depends on the batch.
+fn one_moves(growth: &Growth<'_>) -> bool {
+    let lines = growth.lines(0);
+    lines.is_some_and(|lines| lines.iter().filter(|line| line.times != 0).count() <= 1)
+}
+
+fn arg_extreme(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let dims = context.dims(0)?;
+    let axis = axis_of(context.node.int("axis").unwrap_or(0), dims.len())?;
+    let dims = without(dims, &[axis], keeps_dims(context));
+    Ok(vec![Value::of(data_type::INT64, dims)])
+}
+
+fn extreme_rows(view: &RowView<'_>) -> Option<Samples> {
+    let (samples, axis) = (view.only_samples()?, view.axis(0)?);
+    let dropped = !keeps_dims(&view.context()) && axis < samples.axis;
+    (axis != samples.axis).then(|| samples.on(samples.axis - usize::from(dropped)))
+}
+
+fn top_k(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let mut dims = context.dims(0)?.to_vec();
+    let axis = axis_of(context.node.int("axis").unwrap_or(-1), dims.len())?;
+    let count = context
+        .integer(1)?
+        .or(context.node.int("k"))
+        .and_then(|count| usize::try_from(count).ok())
+        .ok_or(Unresolved::Unknown)?;
+    if let Some(dim) = dims.get_mut(axis) {
+        *dim = count;
+    }
+    Ok(vec![
+        Value::of(context.data_type(0), dims.clone()),
+        Value::of(data_type::INT64, dims),
+    ])
+}
+
+/// Operators that work along one axis, which must not be that of the samples.
+pub(super) fn along_axis(view: &RowView<'_>) -> Option<Samples> {
+    let samples = view.only_samples()?;
+    (view.axis(-1)? != samples.axis).then_some(samples)
+}

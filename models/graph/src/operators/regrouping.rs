@@ -1,0 +1,210 @@
+//! Operators that keep every element and the row-major order of elements, or exchange axes.
+
+use super::normalization::on_first_axis;
+use super::operator::Effort::Passing;
+use super::operator::HeadPart::Tail;
+use super::operator::{Operator, ShapeRule};
+use crate::values::{
+    Context, Growth, Literal, RowView, Ruled, SLIDES, Samples, Unresolved, Value, Why, at, axis_of, mismatch,
+    product, replaced, strides, unsigned,
+};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    blocks("DepthToSpace", 1, depth_to_space),
+    regrouping("Flatten", 1, flatten).head(Tail),
+    regrouping("Reshape", 1, reshape).head(Tail),
+    blocks("SpaceToDepth", 1, space_to_depth),
+    regrouping("Squeeze", 1, squeeze)
+        .growth(squeeze_growth)
+        .head(Tail),
+    Operator::new("Transpose", 1, transpose)
+        .literal(transposed)
+        .rows(transpose_rows)
+        .straight(|growth| growth.only_first_moves())
+        .shrinks(true)
+        .rearranges(true)
+        .effort(Passing),
+    regrouping("Unsqueeze", 1, unsqueeze).growth(|growth| growth.fixed(&[1])),
+];
+
+/// Keeps the row-major order of elements.
+const fn regrouping(name: &'static str, since: i64, shape: ShapeRule) -> Operator {
+    Operator::new(name, since, shape)
+        .literal(|context, _| context.literal(0).cloned())
+        .rows(regrouped)
+        .straight(|growth| growth.only_first_moves())
+        .shrinks(true)
+        .rearranges(true)
+        .effort(Passing)
+}
+
+/// Exchanges channels and places.
+const fn blocks(name: &'static str, since: i64, shape: ShapeRule) -> Operator {
+    Operator::new(name, since, shape)
+        .rows(on_first_axis)
+        .growth(|growth| growth.batch_first())
+}
+
+fn regrouped(view: &RowView<'_>) -> Option<Samples> {
+    let outside = view.samples(0)?.steps_outside(&view.dims(0)?)?;
+    Samples::placed(&view.output_dims()?, outside)
+}
+
+fn flatten(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let dims = context.dims(0)?;
+    let axis = match context.node.int("axis").unwrap_or(1) {
+        axis if usize::try_from(axis) == Ok(dims.len()) => dims.len(),
+        axis => axis_of(axis, dims.len())?,
+    };
+    let (rows, columns) = dims.split_at_checked(axis).unwrap_or((dims, &[]));
+    context.output(vec![product(rows)?, product(columns)?])
+}
+
+fn reshape(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let dims = context.dims(0)?;
+    let target = context
+        .attribute_or_input("shape", 1)?
+        .ok_or(Unresolved::Unknown)?;
+    let copy_zero = context.node.int("allowzero").unwrap_or(0) == 0;
+    let mut result = Vec::with_capacity(target.len());
+    for (axis, &size) in target.iter().enumerate() {
+        result.push(match size {
+            -1 => 1,
+            0 if copy_zero => at(dims, axis)?,
+            size => unsigned(size)?,
+        });
+    }
+    let (elements, rest) = (product(dims)?, product(&result)?);
+    let mut open = target
+        .iter()
+        .enumerate()
+        .filter(|&(_, &size)| size == -1)
+        .map(|(axis, _)| axis);
+    match (open.next(), open.next()) {
+        (None, _) if elements == rest => context.output(result),
+        (Some(axis), None) if rest > 0 && elements.is_multiple_of(rest) => {
+            context.output(replaced(&result, axis, elements / rest))
+        }
+        _ => mismatch(format!("{dims:?} cannot become {target:?}")),
+    }
+}
+
+fn squeeze(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let dims = context.dims(0)?;
+    let axes: Vec<usize> = match context.attribute_or_input("axes", 1)? {
+        Some(axes) => axes
+            .iter()
+            .map(|&axis| axis_of(axis, dims.len()))
+            .collect::<Ruled<_>>()?,
+        None => (0..dims.len())
+            .filter(|&axis| dims.get(axis) == Some(&1))
+            .collect(),
+    };
+    if axes.iter().any(|&axis| dims.get(axis) != Some(&1)) {
+        return mismatch(format!("axes {axes:?} of {dims:?} are not all 1"));
+    }
+    let kept = dims.iter().enumerate().filter(|(axis, _)| !axes.contains(axis));
+    context.output(kept.map(|(_, &dim)| dim).collect())
+}
+
+fn squeeze_growth(growth: &Growth<'_>) -> Result<(), Why> {
+    growth.fixed(&[1])?;
+    let named = growth.node.ints("axes").is_some() || growth.node.input_name(1).is_some();
+    let open = !growth.open_axes().is_empty();
+    if open && !named { Err(SLIDES) } else { Ok(()) }
+}
+
+fn unsqueeze(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let dims = context.dims(0)?;
+    let axes = context
+        .attribute_or_input("axes", 1)?
+        .ok_or(Unresolved::Unknown)?;
+    let rank = dims.len() + axes.len();
+    let axes: Vec<usize> = axes
+        .iter()
+        .map(|&axis| axis_of(axis, rank))
+        .collect::<Ruled<_>>()?;
+    let mut rest = dims.iter();
+    let result: Option<Vec<usize>> = (0..rank)
+        .map(|axis| {
+            if axes.contains(&axis) {
+                Some(1)
+            } else {
+                rest.next().copied()
+            }
+        })
+        .collect();
+    context.output(result.map_or_else(|| mismatch(format!("axes {axes:?} repeat")), Ok)?)
+}
+
+/// Where each output axis comes from.
+fn permutation(context: &Context<'_>, rank: usize) -> Ruled<Vec<usize>> {
+    let Some(order) = context.node.ints("perm") else {
+        return Ok((0..rank).rev().collect());
+    };
+    let order: Vec<usize> = order
+        .iter()
+        .map(|&axis| axis_of(axis, rank))
+        .collect::<Ruled<_>>()?;
+    if order.len() != rank || (0..rank).any(|axis| !order.contains(&axis)) {
+        return mismatch(format!("{order:?} is no order of {rank} axes"));
+    }
+    Ok(order)
+}
+
+fn transpose(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let dims = context.dims(0)?;
+    let order = permutation(context, dims.len())?;
+    context.output(order.iter().map(|&axis| at(dims, axis)).collect::<Ruled<_>>()?)
+}
+
+fn transposed(context: &Context<'_>, dims: &[usize]) -> Option<Literal> {
+    let steps = strides(context.dims(0).ok()?)?;
+    let order = permutation(context, steps.len()).ok()?;
+    let steps: Option<Vec<i64>> = order.iter().map(|&axis| steps.get(axis).copied()).collect();
+    context.literal(0)?.walk(0, dims, &steps?)
+}
+
+fn transpose_rows(view: &RowView<'_>) -> Option<Samples> {
+    let samples = view.samples(0)?;
+    let order = permutation(&view.context(), view.rank(0)?).ok()?;
+    let axis = order.iter().position(|&axis| axis == samples.axis);
+    axis.map(|axis| samples.on(axis))
+}
+
+fn block(context: &Context<'_>) -> Ruled<usize> {
+    match context
+        .node
+        .int("blocksize")
+        .and_then(|size| usize::try_from(size).ok())
+    {
+        Some(size) if size > 0 => Ok(size),
+        _ => mismatch("blocksize must be positive"),
+    }
+}
+
+fn depth_to_space(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let block = block(context)?;
+    match *context.dims(0)? {
+        [n, c, h, w] if c.is_multiple_of(block.saturating_mul(block)) => context.output(vec![
+            n,
+            c / block / block,
+            h.saturating_mul(block),
+            w.saturating_mul(block),
+        ]),
+        ref dims => mismatch(format!("{dims:?} in blocks of {block}")),
+    }
+}
+
+fn space_to_depth(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let block = block(context)?;
+    match *context.dims(0)? {
+        [n, c, h, w] if h.is_multiple_of(block) && w.is_multiple_of(block) => context.output(vec![
+            n,
+            c.saturating_mul(block).saturating_mul(block),
+            h / block,
+            w / block,
+        ]),
+        ref dims => mismatch(format!("{dims:?} in blocks of {block}")),
+    }
+}

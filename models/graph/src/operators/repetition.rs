@@ -1,0 +1,144 @@
+//! Operators that repeat elements, or take fewer of them, along each axis by itself.
+
+use super::operator::Operator;
+use crate::values::{
+    Context, Dim, Growth, RowUse, RowView, Ruled, Samples, Unresolved, Value, Why, as_number, broadcast_dims,
+    mismatch, signed, unsigned,
+};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::new("Expand", 8, expand)
+        .literal(|context, dims| context.stretched(0, dims))
+        .rows(expand_rows)
+        .straight(|growth| growth.only_first_moves())
+        .weights(0..1),
+    scaling("Resize", 10),
+    Operator::new("Tile", 1, tile).rows(axis_kept).growth(tile_growth),
+    scaling("Upsample", 1).versions(Some((1, 9))),
+];
+
+const fn scaling(name: &'static str, since: i64) -> Operator {
+    Operator::new(name, since, resize)
+        .rows(axis_kept)
+        .growth(resize_growth)
+}
+
+/// Operators that work along each axis by itself, and leave the samples' axis as it is.
+pub(super) fn axis_kept(view: &RowView<'_>) -> Option<Samples> {
+    let samples = view.samples(0)?;
+    let (before, after) = (view.dims(0)?, view.output_dims()?);
+    let kept = before.len() == after.len() && before.get(samples.axis) == after.get(samples.axis);
+    kept.then_some(samples)
+}
+
+/// A value without samples, repeated along the batch.
+pub(super) fn filled(view: &RowView<'_>) -> Option<Samples> {
+    let dims = view.output_dims()?;
+    let batch = dims.iter().position(|dim| *dim == Dim::Batch(1));
+    batch.map(Samples::plain)
+}
+
+fn expand(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let target = context.integers(1)?.ok_or(Unresolved::Unknown)?;
+    let target: Vec<usize> = target.iter().map(|&size| unsigned(size)).collect::<Ruled<_>>()?;
+    context.output(broadcast_dims(context.dims(0)?, &target)?)
+}
+
+/// Broadcasts its input; one without samples (a class token) becomes the same for each.
+fn expand_rows(view: &RowView<'_>) -> Option<Samples> {
+    match view.input(0)? {
+        RowUse::Apart(samples) => {
+            let added = view.output_dims()?.len().checked_sub(view.rank(0)?)?;
+            Some(samples.on(samples.axis + added))
+        }
+        RowUse::Same => filled(view),
+        RowUse::Mixed => None,
+    }
+}
+
+fn tile(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let repeats = context.integers(1)?.ok_or(Unresolved::Unknown)?;
+    let pairs = context.dims(0)?.iter().zip(repeats);
+    context.output(
+        pairs
+            .map(|(&dim, &times)| Ok(dim.saturating_mul(unsigned(times)?)))
+            .collect::<Ruled<_>>()?,
+    )
+}
+
+fn tile_growth(growth: &Growth<'_>) -> Result<(), Why> {
+    let repeats = |context: &Context<'_>| context.integers(1).ok().flatten().map(<[i64]>::to_vec);
+    let (Some(small), Some(large)) = (repeats(&growth.small), repeats(&growth.large)) else {
+        return Ok(());
+    };
+    let open = growth.open_axes();
+    if open.iter().any(|&axis| small.get(axis) != large.get(axis)) {
+        return Err("repeats the batch as often as the batch");
+    }
+    Ok(())
+}
+
+/// The scales of a `Resize` or `Upsample`, where they are known.
+fn scales(context: &Context<'_>) -> Option<Vec<f64>> {
+    if let Some(scales) = context.node.attribute("scales") {
+        return Some(scales.floats.iter().map(|&scale| scale.into()).collect());
+    }
+    let first = context.node.op_type == "Upsample" || context.opset < 11;
+    let scales = context.input(if first { 1 } else { 2 })?.literal.as_ref()?;
+    Some(scales.numbers())
+}
+
+/// `Resize` and `Upsample` to sizes, or by scales, given as constants.
+fn resize(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let dims = context.dims(0)?;
+    if context.node.attribute("axes").is_some()
+        || context
+            .node
+            .text("keep_aspect_ratio_policy")
+            .is_some_and(|p| p != "stretch")
+    {
+        return Err(Unresolved::Unknown);
+    }
+    if let Some(sizes) = context.integers(3)?.filter(|sizes| !sizes.is_empty()) {
+        return context.output(sizes.iter().map(|&size| unsigned(size)).collect::<Ruled<_>>()?);
+    }
+    let scales = scales(context).ok_or(Unresolved::Unknown)?;
+    if scales.len() != dims.len() {
+        return mismatch(format!("{} scales for {dims:?}", scales.len()));
+    }
+    #[allow(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss
+    )]
+    let scaled = dims
+        .iter()
+        .zip(scales)
+        .map(|(&dim, scale)| (dim as f64 * scale).floor().max(0.0) as usize);
+    context.output(scaled.collect())
+}
+
+fn resize_growth(growth: &Growth<'_>) -> Result<(), Why> {
+    safe_scales(growth)?;
+    growth.fixed(&[1, 2])?;
+    growth.batch_first()
+}
+
+/// Scales stretch no batch, and no axis to a size that an engine, which computes with fewer digits, could round to another.
+fn safe_scales(growth: &Growth<'_>) -> Result<(), Why> {
+    const DIGITS: f64 = 1e-3;
+    let (Ok(dims), Some(scales)) = (growth.small.dims(0), scales(&growth.small)) else {
+        return Ok(());
+    };
+    let open = growth.open_axes();
+    let safe = |(axis, (&dim, scale)): (usize, (&usize, f64))| {
+        let part = as_number(signed(dim)) * scale;
+        let rest = part - part.floor();
+        (!open.contains(&axis) || scale.to_bits() == 1_f64.to_bits())
+            && (scale.fract() == 0.0 || rest == 0.0 || (DIGITS..1.0 - DIGITS).contains(&rest))
+    };
+    if dims.iter().zip(scales).enumerate().all(safe) {
+        return Ok(());
+    }
+    Err("scales to a size that engines round one way or the other, or scales the batch")
+}

@@ -1,0 +1,297 @@
+//! Operators that cut, join, pad and look up elements.
+
+use super::operator::Operator;
+use super::repetition::axis_kept;
+use crate::values::{
+    Context, Growth, Literal, RowUse, RowView, Ruled, SLIDES, Samples, Unresolved, Value, Why, at, axis_of,
+    from_end, mismatch, replaced, signed, strides, unsigned,
+};
+
+pub(super) const OPERATORS: &[Operator] = &[
+    Operator::new("Concat", 1, concat)
+        .literal(joined)
+        .rows(concat_rows)
+        .straight(|_| true)
+        .weights(0..usize::MAX),
+    Operator::new("Gather", 1, gather)
+        .literal(gathered)
+        .rows(gather_rows)
+        .straight(|growth| growth.only_first_moves())
+        .weights(0..1),
+    Operator::new("GatherElements", 11, |context| {
+        context.output(context.dims(1)?.to_vec())
+    }),
+    Operator::new("Pad", 1, pad)
+        .rows(pad_rows)
+        .growth(|growth| growth.fixed(&[3])),
+    in_place("ScatterElements", 11).versions(None),
+    in_place("ScatterND", 11).versions(None),
+    Operator::new("Slice", 1, slice)
+        .literal(sliced)
+        .rows(slice_rows)
+        .growth(slice_growth)
+        .straight(|growth| growth.only_first_moves())
+        .shrinks(true),
+    Operator::new("Split", 1, split)
+        .rows(split_rows)
+        .like_outputs(true)
+        .growth(split_growth)
+        .shrinks(true),
+    in_place("Trilu", 14),
+];
+
+/// Gives the shape of its first input.
+const fn in_place(name: &'static str, since: i64) -> Operator {
+    Operator::new(name, since, |context| context.same_output()).shrinks(true)
+}
+
+fn concat(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let all = context.all_dims()?;
+    let first = *all.first().ok_or(Unresolved::Unknown)?;
+    let axis = axis_of(context.node.int("axis").unwrap_or(1), first.len())?;
+    let mut size = 0_usize;
+    for dims in &all {
+        if dims.len() != first.len() || replaced(dims, axis, 0) != replaced(first, axis, 0) {
+            return mismatch(format!("{first:?} and {dims:?} do not join along axis {axis}"));
+        }
+        size = size.saturating_add(at(dims, axis)?);
+    }
+    context.output(replaced(first, axis, size))
+}
+
+/// Only vectors: shapes are never joined any other way.
+fn joined(context: &Context<'_>, dims: &[usize]) -> Option<Literal> {
+    if dims.len() != 1 {
+        return None;
+    }
+    let mut all = Vec::new();
+    for slot in 0..context.node.input.len() {
+        all.extend_from_slice(context.literal(slot)?.integers()?);
+    }
+    Some(Literal::Integers(all))
+}
+
+fn concat_rows(view: &RowView<'_>) -> Option<Samples> {
+    let samples = view.samples(0)?;
+    let alike = (0..view.node.input.len()).all(|slot| view.samples(slot) == Some(samples));
+    (alike && view.axis(1)? != samples.axis).then_some(samples)
+}
+
+/// One axis of a `Slice`: which positions it keeps.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Cut {
+    axis: usize,
+    start: i64,
+    step: i64,
+    count: usize,
+}
+
+/// The axes a `Slice` touches, with starts and ends clamped as ONNX says.
+fn slice_cuts(context: &Context<'_>) -> Ruled<Vec<Cut>> {
+    let dims = context.dims(0)?;
+    let starts = context
+        .attribute_or_input("starts", 1)?
+        .ok_or(Unresolved::Unknown)?;
+    let ends = context
+        .attribute_or_input("ends", 2)?
+        .ok_or(Unresolved::Unknown)?;
+    let axes = context.attribute_or_input("axes", 3)?;
+    let steps = context.integers(4)?;
+    if starts.len() != ends.len() || axes.is_some_and(|axes| axes.len() != starts.len()) {
+        return mismatch("starts, ends and axes differ in length");
+    }
+    let mut cuts = Vec::with_capacity(starts.len());
+    for (index, (&start, &end)) in starts.iter().zip(ends).enumerate() {
+        let numbered = signed(index);
+        let axis = axis_of(
+            axes.and_then(|axes| axes.get(index)).copied().unwrap_or(numbered),
+            dims.len(),
+        )?;
+        let step = steps.and_then(|steps| steps.get(index)).copied().unwrap_or(1);
+        cuts.push(cut(axis, at(dims, axis)?, start, end, step)?);
+    }
+    Ok(cuts)
+}
+
+fn cut(axis: usize, size: usize, start: i64, end: i64, step: i64) -> Ruled<Cut> {
+    let size = signed(size);
+    let place = |value| from_end(value, size);
+    let (start, span) = match step {
+        0 => return mismatch("a step of 0"),
+        1.. => {
+            let start = place(start).clamp(0, size);
+            (start, place(end).clamp(0, size) - start)
+        }
+        _ => {
+            let start = place(start).clamp(0, (size - 1).max(0));
+            (start, start - place(end).clamp(-1, size - 1))
+        }
+    };
+    let step_length = step.unsigned_abs();
+    let count = u64::try_from(span).unwrap_or(0).div_ceil(step_length);
+    Ok(Cut {
+        axis,
+        start,
+        step,
+        count: usize::try_from(count).unwrap_or(usize::MAX),
+    })
+}
+
+fn slice(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let cuts = slice_cuts(context)?;
+    let dims = cuts.iter().fold(context.dims(0)?.to_vec(), |dims, cut| {
+        replaced(&dims, cut.axis, cut.count)
+    });
+    context.output(dims)
+}
+
+fn sliced(context: &Context<'_>, dims: &[usize]) -> Option<Literal> {
+    let cuts = slice_cuts(context).ok()?;
+    let mut steps = strides(context.dims(0).ok()?)?;
+    let mut start = 0;
+    for (place, cut) in cuts.iter().enumerate() {
+        let step = steps.get_mut(cut.axis)?;
+        // An axis cut twice is not worth following.
+        if cuts.iter().take(place).any(|other| other.axis == cut.axis) {
+            return None;
+        }
+        start += cut.start.checked_mul(*step)?;
+        *step = step.checked_mul(cut.step)?;
+    }
+    context.literal(0)?.walk(start, dims, &steps)
+}
+
+/// A slice may name the batch axis as long as it takes all of it.
+fn slice_rows(view: &RowView<'_>) -> Option<Samples> {
+    let samples = view.samples(0)?;
+    let cuts = slice_cuts(&view.context()).ok()?;
+    let whole = |cut: &Cut| cut.axis != samples.axis || (cut.start == 0 && cut.step == 1);
+    cuts.iter().all(whole).then(|| axis_kept(view))?
+}
+
+/// Leaves the axes along the batch as they are.
+fn slice_growth(growth: &Growth<'_>) -> Result<(), Why> {
+    growth.fixed(&[1, 2, 3, 4])?;
+    let open = growth.open_axes();
+    let keeps_whole = |context: &Context<'_>| {
+        let (Ok(cuts), Ok(dims)) = (slice_cuts(context), context.dims(0)) else {
+            return open.is_empty();
+        };
+        let whole = |cut: &Cut| cut.start == 0 && cut.step == 1 && dims.get(cut.axis) == Some(&cut.count);
+        cuts.iter().all(|cut| !open.contains(&cut.axis) || whole(cut))
+    };
+    if keeps_whole(&growth.small) && keeps_whole(&growth.large) {
+        Ok(())
+    } else {
+        Err(SLIDES)
+    }
+}
+
+fn gather(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let (dims, indices) = (context.dims(0)?, context.dims(1)?);
+    let axis = axis_of(context.node.int("axis").unwrap_or(0), dims.len())?;
+    let (before, after) = dims.split_at_checked(axis).unwrap_or((dims, &[]));
+    let kept = after.iter().skip(1);
+    context.output(before.iter().chain(indices).chain(kept).copied().collect())
+}
+
+fn gathered(context: &Context<'_>, _: &[usize]) -> Option<Literal> {
+    let (&[size], Some(indices)) = (context.dims(0).ok()?, context.literal(1)?.integers()) else {
+        return None;
+    };
+    let positions = indices.iter().map(|&index| axis_of(index, size).ok());
+    context
+        .literal(0)?
+        .pick(&positions.collect::<Option<Vec<usize>>>()?)
+}
+
+fn gather_rows(view: &RowView<'_>) -> Option<Samples> {
+    let (axis, index_rank) = (view.axis(0)?, view.rank(1)?);
+    match (view.input(0)?, view.input(1)?) {
+        (RowUse::Apart(samples), RowUse::Same) if samples.axis < axis => Some(samples),
+        (RowUse::Apart(samples), RowUse::Same) if samples.axis > axis => {
+            Some(samples.on(samples.axis + index_rank - 1))
+        }
+        (RowUse::Same, RowUse::Apart(samples)) => Some(samples.on(samples.axis + axis)),
+        _ => None,
+    }
+}
+
+fn split(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let dims = context.dims(0)?;
+    let axis = axis_of(context.node.int("axis").unwrap_or(0), dims.len())?;
+    let size = at(dims, axis)?;
+    let sizes = match context.attribute_or_input("split", 1)? {
+        Some(sizes) => sizes
+            .iter()
+            .map(|&size| unsigned(size))
+            .collect::<Ruled<Vec<usize>>>()?,
+        None => {
+            let parts = context.node.output.len().max(1);
+            let part = size.div_ceil(parts);
+            (0..parts)
+                .map(|index| size.saturating_sub(part.saturating_mul(index)).min(part))
+                .collect()
+        }
+    };
+    if sizes.iter().try_fold(0_usize, |all, &size| all.checked_add(size)) != Some(size) {
+        return mismatch(format!("an axis of {size} does not split into {sizes:?}"));
+    }
+    Ok(sizes
+        .into_iter()
+        .map(|size| Value::of(context.data_type(0), replaced(dims, axis, size)))
+        .collect())
+}
+
+fn split_rows(view: &RowView<'_>) -> Option<Samples> {
+    let samples = view.samples(0)?;
+    (view.axis(0)? != samples.axis).then_some(samples)
+}
+
+fn split_growth(growth: &Growth<'_>) -> Result<(), Why> {
+    growth.fixed(&[1])?;
+    let axis = growth.node.int("axis").unwrap_or(0);
+    let rank = growth.small.dims(0).map_or(0, <[usize]>::len);
+    let batch = axis_of(axis, rank).is_ok_and(|axis| growth.open_axes().contains(&axis));
+    if batch { Err(SLIDES) } else { Ok(()) }
+}
+
+/// Padding before and after each axis.
+fn pads(context: &Context<'_>, rank: usize) -> Ruled<Vec<(i64, i64)>> {
+    let pads = context
+        .attribute_or_input("pads", 1)?
+        .ok_or(Unresolved::Unknown)?;
+    let axes: Vec<usize> = match context.integers(3)? {
+        Some(axes) => axes
+            .iter()
+            .map(|&axis| axis_of(axis, rank))
+            .collect::<Ruled<_>>()?,
+        None => (0..rank).collect(),
+    };
+    let (before, after) = match pads.split_at_checked(axes.len()) {
+        Some((before, after)) if after.len() == axes.len() => (before, after),
+        _ => return mismatch(format!("pads {pads:?} for {} axes", axes.len())),
+    };
+    let mut all = vec![(0, 0); rank];
+    for ((axis, &before), &after) in axes.into_iter().zip(before).zip(after) {
+        if let Some(slot) = all.get_mut(axis) {
+            *slot = (before, after);
+        }
+    }
+    Ok(all)
+}
+
+fn pad(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let dims = context.dims(0)?;
+    let padded = dims
+        .iter()
+        .zip(pads(context, dims.len())?)
+        .map(|(&dim, (before, after))| unsigned(signed(dim).saturating_add(before).saturating_add(after)));
+    context.output(padded.collect::<Ruled<_>>()?)
+}
+
+fn pad_rows(view: &RowView<'_>) -> Option<Samples> {
+    let samples = view.samples(0)?;
+    let pads = pads(&view.context(), view.rank(0)?).ok()?;
+    (pads.get(samples.axis) == Some(&(0, 0)) && view.is_parameter(2)).then_some(samples)
+}

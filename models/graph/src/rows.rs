@@ -1,0 +1,58 @@
+//! Following the samples of the batch through a network; an operator that is unknown, or that computes across samples, ends it.
+
+use crate::form::used;
+use crate::onnx::NodeProto;
+use crate::operators;
+use crate::values::{Probes, RowUse, RowUses, RowView};
+
+impl RowUses {
+    /// Takes in the next node; `probes` must know its outputs.
+    pub(crate) fn step(&mut self, node: &NodeProto, probes: &Probes) {
+        let same =
+            !operators::is_random(node) && used(node).into_iter().all(|name| self.get(name) == RowUse::Same);
+        let (row_use, every_output) = if same {
+            (RowUse::Same, true)
+        } else {
+            self.followed(node, probes)
+        };
+        for (slot, name) in node.output.iter().enumerate() {
+            let followed = if slot == 0 || every_output {
+                row_use
+            } else {
+                RowUse::Mixed
+            };
+            if !name.is_empty() {
+                self.insert(name, settle(name, followed, probes));
+            }
+        }
+    }
+
+    /// What the rule of the node's operator says, and whether it says so of every output; without one, or where it does not
+    /// apply, samples count as mixed.
+    fn followed(&self, node: &NodeProto, probes: &Probes) -> (RowUse, bool) {
+        let view = RowView {
+            node,
+            probes,
+            uses: self,
+        };
+        let Some(operator) = operators::find(node) else {
+            return (RowUse::Mixed, false);
+        };
+        let samples = (operator.rows)(&view);
+        (
+            samples.map_or(RowUse::Mixed, RowUse::Apart),
+            operator.like_outputs,
+        )
+    }
+}
+
+/// What a rule says, checked against the value's shape.
+fn settle(name: &str, row_use: RowUse, probes: &Probes) -> RowUse {
+    match row_use {
+        _ if probes.is_fixed(name) => RowUse::Same,
+        RowUse::Apart(samples) if !probes.dims(name).is_some_and(|dims| samples.lie_in(&dims)) => {
+            RowUse::Mixed
+        }
+        other => other,
+    }
+}

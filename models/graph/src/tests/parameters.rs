@@ -1,0 +1,89 @@
+//! What is a weight: told by operator and slot.
+
+use super::support::noisy;
+use crate::Model;
+use crate::build::{batched, initializer, int, model, node};
+use crate::onnx::{GraphProto, NodeProto, TensorProto, data_type};
+
+/// The parameters of `x [batch, 2, 6] -> y`.
+fn found(nodes: Vec<NodeProto>, weights: &[(&str, &[usize])]) -> Vec<String> {
+    let stored = weights
+        .iter()
+        .map(|(name, dims)| initializer(name, &noisy(3, dims)));
+    names(nodes, stored.collect())
+}
+
+fn names(node: Vec<NodeProto>, initializer: Vec<TensorProto>) -> Vec<String> {
+    let graph = GraphProto {
+        node,
+        initializer,
+        input: vec![batched("x", &[2, 6])],
+        output: vec![batched("y", &[2, 6])],
+        ..GraphProto::default()
+    };
+    let model = Model::from_proto(model(23, graph)).unwrap();
+    let parameters = model.parameters().into_iter();
+    parameters.map(|weight| weight.name.clone()).collect()
+}
+
+#[test]
+fn normalisations_train_their_affine_part_and_keep_their_statistics() {
+    let row: &[(&str, &[usize])] = &[("s", &[2]), ("b", &[2]), ("m", &[2]), ("v", &[2])];
+    let batch = node("BatchNormalization", &["x", "s", "b", "m", "v"], &["y"]);
+    assert_eq!(found(vec![batch], row), ["s", "b"]);
+    let layer = node("LayerNormalization", &["x", "s", "b"], &["y"]);
+    assert_eq!(found(vec![layer], &[("s", &[6]), ("b", &[6])]), ["s", "b"]);
+    let group = node("GroupNormalization", &["x", "s", "b"], &["y"]).with([int("num_groups", 1)]);
+    assert_eq!(found(vec![group], &[("s", &[2]), ("b", &[2])]), ["s", "b"]);
+}
+
+#[test]
+fn slopes_and_tables_are_weights() {
+    let slopes = node("PRelu", &["x", "slope"], &["y"]);
+    assert_eq!(found(vec![slopes.clone()], &[("slope", &[2, 1])]), ["slope"]);
+    assert_eq!(found(vec![slopes], &[("slope", &[1])]), ["slope"]);
+    let looked_up = vec![
+        node("Gather", &["table", "places"], &["row"]),
+        node("Add", &["x", "row"], &["y"]),
+    ];
+    let places = crate::build::integers("places", &[0, 1]);
+    let table = initializer("table", &noisy(3, &[4, 6]));
+    assert_eq!(names(looked_up, vec![table, places]), ["table"]);
+}
+
+#[test]
+fn a_single_number_is_a_weight_only_as_a_bias() {
+    let nodes = vec![
+        node("MatMul", &["x", "w"], &["product"]),
+        node("Add", &["product", "bias"], &["shifted"]),
+        node("Add", &["shifted", "shift"], &["moved"]),
+        node("Mul", &["moved", "factor"], &["y"]),
+    ];
+    let one: &[usize] = &[1];
+    let weights: &[(&str, &[usize])] = &[("w", &[6, 6]), ("bias", one), ("shift", one), ("factor", one)];
+    assert_eq!(found(nodes, weights), ["w", "bias"]);
+}
+
+#[test]
+fn a_weight_is_found_behind_what_rearranges_it_once_and_in_doubles() {
+    let nodes = vec![
+        node("Identity", &["w"], &["alias"]),
+        node("Transpose", &["alias"], &["t"]),
+        node("MatMul", &["x", "t"], &["p"]),
+        node("MatMul", &["p", "w"], &["q"]),
+        node("Clip", &["q", "low", "high"], &["y"]),
+    ];
+    assert_eq!(
+        found(nodes.clone(), &[("w", &[6, 6]), ("low", &[]), ("high", &[])]),
+        ["w"]
+    );
+    let double = TensorProto {
+        name: "w".into(),
+        data_type: data_type::DOUBLE,
+        dims: vec![6, 6],
+        double_data: vec![0.5; 36],
+        ..TensorProto::default()
+    };
+    let bounds = ["low", "high"].map(|name| initializer(name, &noisy(3, &[])));
+    assert_eq!(names(nodes, [vec![double], bounds.into()].concat()), ["w"]);
+}

@@ -1,0 +1,128 @@
+use super::{Literal, Ruled, Unresolved, Value};
+use crate::onnx::{NodeProto, TensorProto};
+use crate::{GraphError, Model};
+use std::collections::HashMap;
+
+/// What is known of every value of a model at one batch size; filled node by node, in order of execution.
+#[derive(Debug, Clone)]
+pub(crate) struct Values {
+    opset: i64,
+    values: HashMap<String, Value>,
+}
+
+impl Values {
+    /// Knows the inputs (every axis without a fixed size taken as `batch`) and the initialisers.
+    pub(crate) fn start(model: &Model, batch: usize) -> Result<Self, GraphError> {
+        let mut values = Self {
+            opset: model.opset(),
+            values: HashMap::new(),
+        };
+        for input in model.inputs() {
+            values.insert(&input.name, Value::input(input, batch));
+        }
+        for weight in &model.graph().initializer {
+            values.add(weight)?;
+        }
+        Ok(values)
+    }
+
+    pub(crate) fn insert(&mut self, name: &str, value: Value) {
+        self.values.insert(name.to_owned(), value);
+    }
+
+    /// Adds a constant that a node to come uses.
+    pub(crate) fn add(&mut self, weight: &TensorProto) -> Result<(), GraphError> {
+        self.insert(&weight.name, Value::constant(weight)?);
+        Ok(())
+    }
+
+    pub(crate) fn get(&self, name: &str) -> &Value {
+        self.values.get(name).unwrap_or(&Value::UNKNOWN)
+    }
+
+    pub(crate) fn dims(&self, name: &str) -> Option<&[usize]> {
+        self.get(name).dims.as_deref()
+    }
+
+    /// `node` and what is known of its inputs.
+    pub(crate) fn context<'a>(&'a self, node: &'a NodeProto) -> Context<'a> {
+        Context {
+            node,
+            opset: self.opset,
+            values: &self.values,
+        }
+    }
+}
+
+/// A node and what is known of its inputs.
+pub(crate) struct Context<'a> {
+    pub(crate) node: &'a NodeProto,
+    pub(crate) opset: i64,
+    values: &'a HashMap<String, Value>,
+}
+
+impl<'a> Context<'a> {
+    /// The input at `slot`, when the node has it.
+    pub(crate) fn input(&self, slot: usize) -> Option<&'a Value> {
+        self.values.get(self.node.input_name(slot)?)
+    }
+
+    pub(crate) fn data_type(&self, slot: usize) -> i32 {
+        self.input(slot).map_or(0, |value| value.data_type)
+    }
+
+    /// The dimensions of the input at `slot`.
+    pub(crate) fn dims(&self, slot: usize) -> Ruled<&'a [usize]> {
+        self.input(slot)
+            .and_then(|value| value.dims.as_deref())
+            .ok_or(Unresolved::Unknown)
+    }
+
+    /// The dimensions of every input there is.
+    pub(crate) fn all_dims(&self) -> Ruled<Vec<&'a [usize]>> {
+        let there = (0..self.node.input.len()).filter(|&slot| self.node.input_name(slot).is_some());
+        there.map(|slot| self.dims(slot)).collect()
+    }
+
+    /// The only output, of the first input's element type.
+    pub(crate) fn output(&self, dims: Vec<usize>) -> Ruled<Vec<Value>> {
+        Ok(vec![Value::of(self.data_type(0), dims)])
+    }
+
+    /// The only output, of the first input's dimensions.
+    pub(crate) fn same_output(&self) -> Ruled<Vec<Value>> {
+        self.output(self.dims(0)?.to_vec())
+    }
+
+    /// The elements of the input at `slot`, where they are known.
+    pub(crate) fn literal(&self, slot: usize) -> Option<&'a Literal> {
+        self.input(slot)?.literal.as_ref()
+    }
+
+    /// The known elements of the input at `slot`, broadcast to `dims`.
+    pub(crate) fn stretched(&self, slot: usize, dims: &[usize]) -> Option<Literal> {
+        self.literal(slot)?.stretched(self.dims(slot).ok()?, dims)
+    }
+
+    /// The integers an optional input holds; `None` when the node leaves the input out.
+    pub(crate) fn integers(&self, slot: usize) -> Ruled<Option<&'a [i64]>> {
+        if self.node.input_name(slot).is_none() {
+            return Ok(None);
+        }
+        let integers = self.literal(slot).and_then(Literal::integers);
+        integers.map(Some).ok_or(Unresolved::Unknown)
+    }
+
+    /// The first integer an input holds.
+    pub(crate) fn integer(&self, slot: usize) -> Ruled<Option<i64>> {
+        Ok(self.integers(slot)?.and_then(|values| values.first()).copied())
+    }
+
+    /// Integers that are an attribute in older operator sets and an input in newer ones.
+    pub(crate) fn attribute_or_input(&self, name: &str, slot: usize) -> Ruled<Option<&'a [i64]>> {
+        match self.node.ints(name) {
+            Some(values) => Ok(Some(values)),
+            None => self.integers(slot),
+        }
+    }
+}

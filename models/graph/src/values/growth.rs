@@ -1,0 +1,192 @@
+//! How a node's inputs grow with the batch: in straight lines, `times * batch + plus`, or refused. Shapes are known for two
+//! batches; only on a straight line do two points tell all others. A model that compares its batch with a number, or
+//! divides by it, may be small for the batches we try and huge for the next.
+
+use super::probes::{Probes, SIZES};
+use super::{Context, Literal, Value};
+use crate::onnx::NodeProto;
+
+/// What depends on the batch in some other way.
+pub(crate) type Why = &'static str;
+
+/// Why most operators that cut are refused.
+pub(crate) const SLIDES: Why = "cuts or slides along an axis that depends on the batch";
+
+/// `times * batch + plus`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Line {
+    pub(crate) times: i64,
+    pub(crate) plus: i64,
+}
+
+impl Line {
+    /// The line through what is known at both batches; `None` when its slope is no whole number.
+    pub(crate) fn through(small: i64, large: i64) -> Option<Self> {
+        let (first, second) = (i64::try_from(SIZES.0).ok()?, i64::try_from(SIZES.1).ok()?);
+        let (rise, run) = (large.checked_sub(small)?, second.checked_sub(first)?);
+        let times = rise
+            .checked_div(run)
+            .filter(|times| times.checked_mul(run) == Some(rise))?;
+        let plus = small.checked_sub(times.checked_mul(first)?)?;
+        Some(Self { times, plus })
+    }
+
+    pub(crate) fn minus(self, other: Self) -> Option<Self> {
+        Some(Self {
+            times: self.times.checked_sub(other.times)?,
+            plus: self.plus.checked_sub(other.plus)?,
+        })
+    }
+
+    /// The sign of its values, where it is the same for every batch from 1 on.
+    pub(crate) fn sign(self) -> Option<i64> {
+        let first = self.times.checked_add(self.plus)?;
+        let sign = first.signum();
+        (self.times == 0 || (sign != 0 && sign == self.times.signum())).then_some(sign)
+    }
+
+    /// Whether some batch from 1 on makes it 0, though not all do.
+    pub(crate) fn crosses_zero(self) -> bool {
+        let root = self.plus.checked_neg().filter(|_| self.times != 0);
+        root.is_some_and(|root| {
+            root.checked_rem(self.times) == Some(0) && root.checked_div(self.times) >= Some(1)
+        })
+    }
+
+    pub(crate) fn is_multiple_of(self, divisor: i64) -> bool {
+        [self.times, self.plus]
+            .iter()
+            .all(|part| part.checked_rem(divisor) == Some(0))
+    }
+}
+
+/// A value at the smaller batch and at the larger.
+pub(crate) type Pair<'a> = (&'a Value, &'a Value);
+
+pub(crate) fn literal_differs((small, large): Pair<'_>) -> bool {
+    small.literal != large.literal
+}
+
+/// The axes of a value that depend on the batch.
+pub(crate) fn open_axes((small, large): Pair<'_>) -> Vec<usize> {
+    let (Some(small), Some(large)) = (&small.dims, &large.dims) else {
+        return Vec::new();
+    };
+    let pairs = small.iter().zip(large).enumerate();
+    pairs
+        .filter(|(_, (small, large))| small != large)
+        .map(|(axis, _)| axis)
+        .collect()
+}
+
+/// The elements of a value as lines; `None` where they are unknown or on none.
+pub(crate) fn lines((small, large): Pair<'_>) -> Option<Vec<Line>> {
+    let (small, large) = (integers(small)?, integers(large)?);
+    if small.len() != large.len() {
+        return None;
+    }
+    let pairs = small.iter().zip(large);
+    pairs
+        .map(|(&small, &large)| Line::through(small, large))
+        .collect()
+}
+
+fn integers(value: &Value) -> Option<&[i64]> {
+    value.literal.as_ref().and_then(Literal::integers)
+}
+
+/// A node whose inputs are known at both batches.
+pub(crate) struct Growth<'a> {
+    pub(crate) node: &'a NodeProto,
+    pub(crate) small: Context<'a>,
+    pub(crate) large: Context<'a>,
+}
+
+impl<'a> Growth<'a> {
+    pub(crate) fn of(node: &'a NodeProto, probes: &'a Probes) -> Self {
+        let (small, large) = probes.contexts(node);
+        Self { node, small, large }
+    }
+
+    pub(crate) fn input(&self, slot: usize) -> Pair<'a> {
+        let value = |context: &Context<'a>| context.input(slot).unwrap_or(&Value::UNKNOWN);
+        (value(&self.small), value(&self.large))
+    }
+
+    pub(crate) fn dims_differ(&self, slot: usize) -> bool {
+        let (small, large) = self.input(slot);
+        small.dims != large.dims
+    }
+
+    /// Whether any input depends on the batch.
+    pub(crate) fn moves(&self) -> bool {
+        (0..self.node.input.len()).any(|slot| self.dims_differ(slot)) || !self.moving().is_empty()
+    }
+
+    /// The inputs whose elements depend on the batch.
+    pub(crate) fn moving(&self) -> Vec<usize> {
+        let slots = 0..self.node.input.len();
+        slots.filter(|&slot| literal_differs(self.input(slot))).collect()
+    }
+
+    /// The axes of the first input that depend on the batch.
+    pub(crate) fn open_axes(&self) -> Vec<usize> {
+        open_axes(self.input(0))
+    }
+
+    /// Inputs that say how large the result is, or where it is cut, and do not depend on the batch.
+    pub(crate) fn fixed(&self, slots: &[usize]) -> Result<(), Why> {
+        if slots.iter().any(|&slot| literal_differs(self.input(slot))) {
+            return Err("takes places or axes that depend on the batch");
+        }
+        Ok(())
+    }
+
+    /// Refuses a batch along any but the first axis.
+    pub(crate) fn batch_first(&self) -> Result<(), Why> {
+        let behind = self.open_axes().iter().any(|&axis| axis > 0);
+        if behind { Err(SLIDES) } else { Ok(()) }
+    }
+
+    /// The only integer an input holds.
+    pub(crate) fn line(&self, slot: usize) -> Option<Line> {
+        match *self.lines(slot)? {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+
+    /// The integers of an input.
+    pub(crate) fn lines(&self, slot: usize) -> Option<Vec<Line>> {
+        lines(self.input(slot))
+    }
+
+    /// Whether only the first input's elements depend on the batch.
+    pub(crate) fn only_first_moves(&self) -> bool {
+        self.moving().iter().all(|&slot| slot == 0)
+    }
+
+    /// Whether `fits` holds for each element of the first input with each of the second, which are fixed.
+    pub(crate) fn divides(&self, fits: impl Fn(Line, i64) -> bool) -> bool {
+        let (Some(left), Some(right)) = (self.lines(0), self.lines(1)) else {
+            return false;
+        };
+        self.moving() == [0]
+            && left
+                .iter()
+                .all(|&line| right.iter().all(|divisor| fits(line, divisor.plus)))
+    }
+
+    /// Whether `fits` holds for the difference of each pair of elements.
+    pub(crate) fn compares(&self, fits: impl Fn(Line) -> bool) -> bool {
+        let (Some(left), Some(right)) = (self.lines(0), self.lines(1)) else {
+            return false;
+        };
+        if left.len() != right.len() && left.len() != 1 && right.len() != 1 {
+            return false;
+        }
+        let count = left.len().max(right.len());
+        let mut pairs = left.iter().cycle().zip(right.iter().cycle()).take(count);
+        pairs.all(|(left, right)| left.minus(*right).is_some_and(&fits))
+    }
+}

@@ -1,0 +1,24 @@
+//! What is known of a network's values before anything runs: type, dimensions and small contents, at two batch sizes; how
+//! each grows with the batch, and where the samples of the batch lie in it. The rules of `operators` read this.
+
+mod context;
+mod dims;
+mod growth;
+mod literal;
+mod probes;
+mod row_use;
+mod row_view;
+mod sizes;
+mod value;
+
+pub(crate) use context::{Context, Values};
+pub(crate) use dims::{
+    Ruled, Unresolved, at, axis_of, broadcast_dims, from_end, mismatch, product, replaced, signed, unsigned,
+};
+pub(crate) use growth::{Growth, Line, Pair, SLIDES, Why, lines, literal_differs, open_axes};
+pub(crate) use literal::{Literal, MOST_ELEMENTS, as_integer, as_number, strides};
+pub(crate) use probes::{Dim, Probes};
+pub(crate) use row_use::{RowUse, RowUses, Samples};
+pub(crate) use row_view::RowView;
+pub(crate) use sizes::Sizes;
+pub(crate) use value::Value;

@@ -1,0 +1,66 @@
+use super::Literal;
+use crate::GraphError;
+use crate::onnx::{DimensionValue, TensorProto, ValueInfo};
+
+/// What is known of a value before anything runs.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Value {
+    /// ONNX's code of the element type; 0 when unknown.
+    pub(crate) data_type: i32,
+    pub(crate) dims: Option<Vec<usize>>,
+    pub(crate) literal: Option<Literal>,
+}
+
+impl Value {
+    pub(crate) const UNKNOWN: Self = Self {
+        data_type: 0,
+        dims: None,
+        literal: None,
+    };
+
+    pub(crate) fn of(data_type: i32, dims: Vec<usize>) -> Self {
+        Self {
+            data_type,
+            dims: Some(dims),
+            literal: None,
+        }
+    }
+
+    /// A value whose elements are known.
+    pub(crate) fn known(data_type: i32, dims: Vec<usize>, literal: Literal) -> Self {
+        Self {
+            literal: Some(literal),
+            ..Self::of(data_type, dims)
+        }
+    }
+
+    pub(crate) fn constant(proto: &TensorProto) -> Result<Self, GraphError> {
+        Ok(Self {
+            literal: Literal::of(proto),
+            ..Self::of(proto.data_type, crate::tensors::dims_of(proto)?)
+        })
+    }
+
+    /// An input of the network, every axis without a fixed size taken as `batch`.
+    pub(crate) fn input(input: &ValueInfo, batch: usize) -> Self {
+        let tensor = input
+            .r#type
+            .as_ref()
+            .and_then(|r#type| r#type.tensor_type.as_ref());
+        let Some(tensor) = tensor else {
+            return Self::UNKNOWN;
+        };
+        let dims = tensor.shape.as_ref().map(|shape| {
+            let dims = shape.dim.iter().map(|dim| match dim.value {
+                Some(DimensionValue::DimValue(size)) => usize::try_from(size).unwrap_or(batch),
+                _ => batch,
+            });
+            dims.collect()
+        });
+        Self {
+            data_type: tensor.elem_type,
+            dims,
+            literal: None,
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Every operator with a gradient has its row in the graph's table: version, shape, rows, work and growth.
+
+use super::harness::{Net, PLAIN, weights};
+use crate::TrainingGraph;
+use crate::rules::RULES;
+use frostline_graph::build::{int, ints, node};
+use frostline_graph::onnx::{AttributeProto, data_type};
+use frostline_graph::{Model, ModelLimits};
+
+const IMAGE: [usize; 3] = [2, 6, 5];
+
+/// A network in which `operator` makes `y` of `h`.
+fn example(operator: &str) -> Net {
+    let net = |inputs: &[&str], attributes: Vec<AttributeProto>, features| {
+        let inputs = [&["h"], inputs].concat();
+        Net::new(&IMAGE)
+            .probed(&IMAGE)
+            .node(node(operator, &inputs, &["y"]).with(attributes))
+            .classified("y", features)
+    };
+    match operator {
+        "Add" | "Sub" | "Mul" | "Div" => net(&["w"], vec![], 60).weight("w", &[2, 1, 1]),
+        "AveragePool" | "MaxPool" => net(&[], vec![ints("kernel_shape", &[2, 2])], 40),
+        "BatchNormalization" => ["scale", "bias", "mean", "variance"].iter().fold(
+            net(&["scale", "bias", "mean", "variance"], vec![], 60),
+            |net, name| net.weight(name, &[2]),
+        ),
+        "Cast" => net(&[], vec![int("to", data_type::DOUBLE.into())], 60),
+        "Concat" => net(&["h"], vec![int("axis", 1)], 120),
+        "Conv" => net(&["w"], vec![], 60).weight("w", &[2, 2, 1, 1]),
+        "Gemm" => Net::new(&[4])
+            .probed(&[4])
+            .weight("w", &[4, 3])
+            .op("Gemm", &["h", "w"], "y")
+            .classified("y", 3),
+        "GlobalAveragePool" => net(&[], vec![], 2),
+        "MatMul" => net(&["w"], vec![], 48).weight("w", &[5, 4]),
+        "ReduceMean" => net(&["axes"], vec![], 2).ints("axes", &[2, 3]),
+        "Reshape" => net(&["to"], vec![], 60).ints("to", &[0, 4, -1]),
+        "Squeeze" => net(&["axes"], vec![], 60).ints("axes", &[]),
+        "Transpose" => net(&[], vec![ints("perm", &[0, 2, 3, 1])], 60),
+        "Unsqueeze" => net(&["axes"], vec![], 60).ints("axes", &[1]),
+        _ => net(&[], vec![], 60),
+    }
+}
+
+#[test]
+fn what_has_a_gradient_is_admitted_cut_weighed_and_trained() {
+    for (operator, _) in RULES {
+        let bytes = example(operator).model().to_bytes().unwrap();
+        let model = Model::admit(bytes.into(), &ModelLimits::default())
+            .unwrap_or_else(|error| panic!("{operator} is not admitted: {error}"));
+        assert!(model.nodes().iter().any(|node| node.op_type == *operator));
+        let network = model.network().unwrap();
+        let share = |name| network.cut(name).map(|cut| cut.compute_share);
+        match (share("h"), share("y")) {
+            (Ok(before), Ok(after)) => assert!(before < after, "{operator} has no work"),
+            other => panic!("{operator} mixes rows, or its shape is not known: {other:?}"),
+        }
+        TrainingGraph::build(&model, 3, &PLAIN)
+            .unwrap_or_else(|error| panic!("{operator} is not trained: {error}"));
+    }
+}
+
+#[test]
+fn the_graphs_table_says_what_is_a_weight() {
+    let net = Net::new(&[4])
+        .weight("w", &[4, 1])
+        .weight("bias", &[1])
+        .weight("factor", &[1])
+        .op("MatMul", &["x", "w"], "product")
+        .op("Add", &["product", "bias"], "shifted")
+        .op("Mul", &["shifted", "factor"], "logits");
+    let graph = TrainingGraph::build(&net.model(), 3, &PLAIN).unwrap();
+    assert_eq!(weights(&graph.state), ["w", "bias"]);
+    let token = Net::new(&[2, 5])
+        .weight("token", &[3, 1, 5])
+        .node(node("Concat", &["x", "token"], &["y"]).with([int("axis", 1)]));
+    let graph = TrainingGraph::build(&token.classified("y", 15).model(), 3, &PLAIN).unwrap();
+    assert_eq!(weights(&graph.state), ["token", "head"]);
+}
