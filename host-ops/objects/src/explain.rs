@@ -4,8 +4,8 @@
 //! in it, so nothing is taken over but the error code, the HTTP status, and what the operating system said.
 
 use crate::ObjectError;
-use crate::open::{Credentials, Kind};
-use crate::store::LISTING;
+use crate::kind::{Credentials, Kind};
+use crate::root::{LISTING, Root};
 use object_store::Error;
 use object_store::client::{HttpError, HttpErrorKind};
 
@@ -48,75 +48,74 @@ const ELSEWHERE: [&str; 4] = [
 /// What `object_store` says of a redirect that leads nowhere.
 const BARE_REDIRECT: &str = "redirect without LOCATION";
 
-/// A store's error about `key`; `credentials` tells whether any were given.
-pub(crate) fn explain(
-    error: &Error,
-    root: &str,
-    key: &str,
-    kind: Kind,
-    credentials: Credentials,
-) -> ObjectError {
-    let (root, key) = (root.to_owned(), key.to_owned());
-    let text = error.to_string();
-    let code = code(&text);
-    let denied = |reason: &str| ObjectError::Denied {
-        key: key.clone(),
-        root: root.clone(),
-        reason: reason.to_owned(),
-        advice: match credentials {
-            Credentials::Unsigned => kind.unsigned_advice(),
-            Credentials::Given | Credentials::Missing => kind.credentials_advice(),
-        },
-    };
-    match (error, code.as_deref()) {
-        (_, Some(code)) if NO_BUCKET.contains(&code) => ObjectError::NoSuchRoot {
-            root,
-            advice: kind.bucket_advice(),
-        },
-        (_, Some(code)) if ELSEWHERE.contains(&code) => elsewhere(root, code, &text),
-        (_, Some(code)) if REFUSALS.contains(&code) => denied(code),
-        // Azure does not tell strangers what is there.
-        (Error::NotFound { .. }, Some(code @ "ResourceNotFound"))
-            if kind == Kind::Azure && credentials == Credentials::Unsigned =>
-        {
-            denied(code)
+impl Root {
+    /// What a store's error about `key` means here.
+    pub(crate) fn explain(&self, error: &Error, key: &str) -> ObjectError {
+        let Self {
+            kind, credentials, ..
+        } = *self;
+        let (root, key) = (self.shown.clone(), key.to_owned());
+        let text = error.to_string();
+        let code = code(&text);
+        let denied = |reason: &str| ObjectError::Denied {
+            key: key.clone(),
+            root: root.clone(),
+            reason: reason.to_owned(),
+            advice: match credentials {
+                Credentials::Unsigned => kind.unsigned_advice(),
+                Credentials::Given | Credentials::Missing => kind.credentials_advice(),
+            },
+        };
+        match (error, code.as_deref()) {
+            (_, Some(code)) if NO_BUCKET.contains(&code) => ObjectError::NoSuchRoot {
+                root,
+                advice: kind.bucket_advice(),
+            },
+            (_, Some(code)) if ELSEWHERE.contains(&code) => elsewhere(root, code, &text),
+            (_, Some(code)) if REFUSALS.contains(&code) => denied(code),
+            // Azure does not tell strangers what is there.
+            (Error::NotFound { .. }, Some(code @ "ResourceNotFound"))
+                if kind == Kind::Azure && credentials == Credentials::Unsigned =>
+            {
+                denied(code)
+            }
+            // A bucket that is there has a listing, however little is in it.
+            (Error::NotFound { .. }, _) if key == LISTING && kind.is_remote() => ObjectError::NoSuchRoot {
+                root,
+                advice: kind.bucket_advice(),
+            },
+            (Error::NotFound { .. }, _) => ObjectError::NotFound { key, root },
+            (Error::Precondition { .. } | Error::NotModified { .. }, _) => ObjectError::Changed { key, root },
+            (Error::AlreadyExists { .. }, _) => ObjectError::AlreadyThere { key, root },
+            (Error::PermissionDenied { .. } | Error::Unauthenticated { .. }, _) => {
+                denied(code.as_deref().unwrap_or("access denied"))
+            }
+            (_, None) if text.contains(BARE_REDIRECT) => elsewhere(root, "a redirect", &text),
+            (_, Some(code)) => ObjectError::Store {
+                key,
+                root,
+                reason: format!("it answered {code}"),
+            },
+            _ if credentials == Credentials::Missing => ObjectError::NoCredentials {
+                root,
+                advice: kind.missing_credentials_advice(),
+            },
+            _ if cannot_connect(error) => ObjectError::Unreachable {
+                root,
+                reason: innermost(error),
+                advice: kind.address_advice(),
+            },
+            (Error::NotSupported { .. }, _) => ObjectError::Store {
+                key,
+                root,
+                reason: "it does not serve parts of an object (HTTP range requests)".to_owned(),
+            },
+            _ => ObjectError::Store {
+                key,
+                root,
+                reason: status(error).unwrap_or_else(|| innermost(error)),
+            },
         }
-        // A bucket that is there has a listing, however little is in it.
-        (Error::NotFound { .. }, _) if key == LISTING && kind.is_remote() => ObjectError::NoSuchRoot {
-            root,
-            advice: kind.bucket_advice(),
-        },
-        (Error::NotFound { .. }, _) => ObjectError::NotFound { key, root },
-        (Error::Precondition { .. } | Error::NotModified { .. }, _) => ObjectError::Changed { key, root },
-        (Error::AlreadyExists { .. }, _) => ObjectError::AlreadyThere { key, root },
-        (Error::PermissionDenied { .. } | Error::Unauthenticated { .. }, _) => {
-            denied(code.as_deref().unwrap_or("access denied"))
-        }
-        (_, None) if text.contains(BARE_REDIRECT) => elsewhere(root, "a redirect", &text),
-        (_, Some(code)) => ObjectError::Store {
-            key,
-            root,
-            reason: format!("it answered {code}"),
-        },
-        _ if credentials == Credentials::Missing => ObjectError::NoCredentials {
-            root,
-            advice: kind.missing_credentials_advice(),
-        },
-        _ if cannot_connect(error) => ObjectError::Unreachable {
-            root,
-            reason: innermost(error),
-            advice: kind.address_advice(),
-        },
-        (Error::NotSupported { .. }, _) => ObjectError::Store {
-            key,
-            root,
-            reason: "it does not serve parts of an object (HTTP range requests)".to_owned(),
-        },
-        _ => ObjectError::Store {
-            key,
-            root,
-            reason: status(error).unwrap_or_else(|| innermost(error)),
-        },
     }
 }
 
@@ -190,6 +189,15 @@ fn sources(error: &Error) -> impl Iterator<Item = &(dyn std::error::Error + 'sta
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn explain(error: &Error, root: &str, key: &str, kind: Kind, credentials: Credentials) -> ObjectError {
+        let root = Root {
+            shown: root.to_owned(),
+            kind,
+            credentials,
+        };
+        root.explain(error, key)
+    }
 
     fn generic(text: &str) -> ObjectError {
         explain(

@@ -5,11 +5,16 @@
 
 mod error;
 mod explain;
+mod fetch;
 mod folder;
 mod hedge;
 mod key;
+mod kind;
+mod list;
 mod names;
 mod open;
+mod root;
+mod scope;
 mod shards;
 mod store;
 #[cfg(test)]

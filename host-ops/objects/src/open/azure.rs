@@ -1,9 +1,10 @@
 //! `az://container/prefix`, and Hadoop's `abfss://container@account.dfs.core.windows.net/prefix`: Azure's blob storage.
 
-use super::{
-    Credentials, Kind, Listing, Opened, Variables, client, known, plain_http, prefix, refused, retry,
-};
+use super::address::{bucket, prefix, refused};
+use super::opened::{Listing, Opened};
+use super::settings::{Variables, client, known, plain_http, retry};
 use crate::ObjectError;
+use crate::kind::{Credentials, Kind};
 use crate::names::Connector;
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use std::sync::Arc;
@@ -67,7 +68,7 @@ fn with_container(
     if hadoop && url.password().is_none() && url.query().is_none() {
         return Ok(builder.with_url(url.as_str()));
     }
-    let container = super::bucket(
+    let container = bucket(
         root,
         url,
         "az://container/prefix or abfss://container@account.dfs.core.windows.net/prefix",
@@ -123,7 +124,7 @@ fn credentials(builder: &MicrosoftAzureBuilder) -> Credentials {
 #[cfg(test)]
 mod tests {
     use crate::ObjectError;
-    use crate::open::Credentials;
+    use crate::kind::Credentials;
     use crate::open::tests::with;
 
     #[test]

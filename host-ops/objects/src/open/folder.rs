@@ -1,7 +1,9 @@
 //! A folder of this machine.
 
-use super::{Credentials, Kind, Listing, Opened, refused};
+use super::address::refused;
+use super::opened::{Listing, Opened};
 use crate::ObjectError;
+use crate::kind::{Credentials, Kind};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use std::path::PathBuf;

@@ -1,9 +1,10 @@
 //! `gs://bucket/prefix`: Google Cloud Storage.
 
-use super::{
-    Credentials, Kind, Listing, Opened, Variables, client, known, plain_http, prefix, refused, retry,
-};
+use super::address::{bucket, prefix, refused};
+use super::opened::{Listing, Opened};
+use super::settings::{Variables, client, known, plain_http, retry};
 use crate::ObjectError;
+use crate::kind::{Credentials, Kind};
 use crate::names::Connector;
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use std::path::Path;
@@ -27,7 +28,7 @@ const CREDENTIALS: [GoogleConfigKey; 4] = [
 /// Google's store with credentials from the usual variables (`GOOGLE_APPLICATION_CREDENTIALS`, `GOOGLE_SERVICE_ACCOUNT`, ..), else
 /// from gcloud's login, else from the machine's service account.
 pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opened, ObjectError> {
-    let bucket = super::bucket(
+    let name = bucket(
         root,
         url,
         "gs://bucket/prefix",
@@ -41,7 +42,7 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
         .with_retry(retry());
     let settings = known::<GoogleConfigKey>(variables, "GOOGLE_").into_iter();
     let builder = settings.fold(builder, |builder, (key, value)| builder.with_config(key, value));
-    let builder = builder.with_bucket_name(bucket);
+    let builder = builder.with_bucket_name(name);
     let skipped = builder.get_config_value(&GoogleConfigKey::SkipSignature);
     let unsigned = skipped.is_some_and(|value| value == "true");
     let credentials = Credentials::of(unsigned, has_credentials(&builder, variables));

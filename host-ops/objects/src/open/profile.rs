@@ -4,7 +4,7 @@
 //! program) is named, with the command that turns it into keys. The form of the files:
 //! <https://docs.aws.amazon.com/sdkref/latest/guide/file-format.html>.
 
-use super::Variables;
+use super::settings::Variables;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::PathBuf;

@@ -1,10 +1,11 @@
 //! `s3://bucket/prefix`: Amazon's S3 and whatever speaks its protocol.
 
-use super::profile::Profile;
-use super::{
-    Credentials, Kind, Listing, Opened, Variables, client, known, plain_http, prefix, profile, refused, retry,
-};
+use super::address::{bucket, prefix, refused};
+use super::opened::{Listing, Opened};
+use super::profile::{self, Profile};
+use super::settings::{Variables, client, known, plain_http, retry};
 use crate::ObjectError;
+use crate::kind::{Credentials, Kind};
 use crate::names::Connector;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use std::sync::Arc;
@@ -21,7 +22,7 @@ const CREDENTIALS: [AmazonS3ConfigKey; 4] = [
 /// S3 with credentials, region and endpoint from the usual variables (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, `AWS_REGION`, ..),
 /// what they leave open from the profile, and the machine's role where there are none.
 pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opened, ObjectError> {
-    let bucket = super::bucket(
+    let name = bucket(
         root,
         url,
         "s3://bucket/prefix",
@@ -33,7 +34,7 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
         .with_retry(retry());
     let settings = known::<AmazonS3ConfigKey>(variables, "AWS_").into_iter();
     let builder = settings.fold(builder, |builder, (key, value)| builder.with_config(key, value));
-    let builder = with_profile(root, builder, variables)?.with_bucket_name(bucket);
+    let builder = with_profile(root, builder, variables)?.with_bucket_name(name);
     let credentials = Credentials::of(is_unsigned(&builder), has_credentials(&builder));
     let endpoint = builder
         .get_config_value(&AmazonS3ConfigKey::S3Endpoint)
@@ -116,7 +117,7 @@ fn has_credentials(builder: &AmazonS3Builder) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::ObjectError;
-    use crate::open::Credentials;
+    use crate::kind::Credentials;
     use crate::open::tests::with;
 
     #[test]

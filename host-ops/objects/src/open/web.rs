@@ -1,7 +1,10 @@
 //! `http(s)://host/folder`: a web server, to read from only.
 
-use super::{Credentials, Kind, Listing, Opened, Variables, client, plain_http, prefix, refused, retry};
+use super::address::{prefix, refused};
+use super::opened::{Listing, Opened};
+use super::settings::{Variables, client, plain_http, retry};
 use crate::ObjectError;
+use crate::kind::{Credentials, Kind};
 use crate::names::Connector;
 use object_store::http::HttpBuilder;
 use std::sync::Arc;

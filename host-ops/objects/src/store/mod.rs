@@ -1,45 +1,31 @@
-mod list;
 mod read;
 mod shards;
 
-use crate::explain::explain;
-use crate::folder;
-use crate::hedge::Hedge;
-use crate::open::{Credentials, Kind, Listing, Opened, open, shown};
+pub use read::LARGEST_READ;
+
+use crate::ObjectError;
+use crate::fetch::Fetcher;
+use crate::kind::Kind;
+use crate::list::Lister;
+use crate::open::{Listing, Opened, open, shown};
+use crate::root::Root;
+use crate::scope::Scope;
 use crate::shards::Indexes;
-use crate::{ObjectError, key};
 use bytes::Bytes;
-use frostline_tensor::{BoxFuture, ObjectReader, OpError};
+use frostline_tensor::{BoxFuture, ObjectPage, ObjectReader, OpError};
 use futures::FutureExt;
-pub(crate) use list::LISTING;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload};
-pub use read::LARGEST_READ;
-use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::Semaphore;
-
-/// How long one operation may take, with its repetitions. Twice what a single request may: a stalled one is tried again.
-const DEADLINE: Duration = Duration::from_secs(60);
-
-/// Reads of one store at once. A store answers in some 30 ms; 64 keep 2,000 small objects a second coming, more than a host
-/// decodes, and stay far below the number of files a process may hold open.
-const READS_AT_ONCE: usize = 64;
 
 /// A root in an object store. Keys are relative to it.
 #[derive(Debug, Clone)]
 pub struct Store {
     store: Arc<dyn ObjectStore>,
-    listing: Listing,
-    prefix: Path,
-    kind: Kind,
-    credentials: Credentials,
-    root: String,
-    reads: Arc<Semaphore>,
-    /// Where reads can stall.
-    hedge: Option<Arc<Hedge>>,
+    scope: Scope,
+    lister: Lister,
+    fetcher: Arc<Fetcher>,
     indexes: Arc<Indexes>,
 }
 
@@ -72,23 +58,47 @@ impl Store {
             kind,
             credentials,
         } = open(root, &variables.into_iter().collect())?;
-        let reads = Arc::new(Semaphore::new(READS_AT_ONCE));
-        Ok(Self {
-            store,
-            listing,
-            prefix,
+        let folder = match &listing {
+            Listing::Folder(folder) => Some(folder.clone()),
+            _ => None,
+        };
+        let root = Arc::new(Root {
+            shown: shown(root),
             kind,
             credentials,
-            root: shown(root),
-            reads,
-            hedge: kind.is_remote().then(|| Arc::new(Hedge::new())),
+        });
+        let scope = Scope {
+            root: Arc::clone(&root),
+            prefix,
+            folder,
+        };
+        let lister = Lister {
+            store: Arc::clone(&store),
+            scope: scope.clone(),
+            listing,
+        };
+        Ok(Self {
+            fetcher: Arc::new(Fetcher::new(Arc::clone(&store), root)),
+            store,
+            scope,
+            lister,
             indexes: Arc::new(Indexes::new()),
         })
     }
 
     /// The root as it was given, less credentials.
     pub fn root(&self) -> &str {
-        &self.root
+        &self.scope.root.shown
+    }
+
+    /// Up to `limit` objects (1 to 1,000) with keys greater than `after`, ascending by the keys' bytes. A page may be shorter than
+    /// asked for and still have a next one.
+    ///
+    /// # Errors
+    /// [`ObjectError`]; [`ObjectError::TooMany`] for a folder with over a million entries, [`ObjectError::NoListing`] for a web server
+    /// that does not list its files.
+    pub async fn list(&self, after: Option<&str>, limit: usize) -> Result<ObjectPage, ObjectError> {
+        self.lister.page(after, limit).await
     }
 
     /// Creates the object, never replaces one.
@@ -112,10 +122,14 @@ impl Store {
         let put = self
             .store
             .put_opts(&location, PutPayload::from_bytes(bytes), mode.into());
-        self.in_time(key, async {
-            put.await.map(drop).map_err(|error| self.error(&error, key))
-        })
-        .await
+        self.scope
+            .root
+            .in_time(key, async {
+                put.await
+                    .map(drop)
+                    .map_err(|error| self.scope.root.explain(&error, key))
+            })
+            .await
     }
 
     /// Removes the object.
@@ -124,73 +138,24 @@ impl Store {
     /// [`ObjectError`]; whether a missing object is one depends on the store.
     pub async fn delete(&self, key: &str) -> Result<(), ObjectError> {
         let location = self.writable(key).await?;
-        self.in_time(key, async {
-            self.store
-                .delete(&location)
-                .await
-                .map_err(|error| self.error(&error, key))
-        })
-        .await
+        self.scope
+            .root
+            .in_time(key, async {
+                self.store
+                    .delete(&location)
+                    .await
+                    .map_err(|error| self.scope.root.explain(&error, key))
+            })
+            .await
     }
 
     async fn writable(&self, key: &str) -> Result<Path, ObjectError> {
-        if self.kind == Kind::Web {
+        if self.scope.root.kind == Kind::Web {
             return Err(ObjectError::ReadOnly {
-                root: self.root.clone(),
+                root: self.scope.root.shown.clone(),
             });
         }
-        self.checked(key).await
-    }
-
-    /// Where the object lies; refused unless it lies below the root once links are followed.
-    async fn checked(&self, key: &str) -> Result<Path, ObjectError> {
-        let path = key::checked(key)?;
-        if !self.stays_inside(key).await? {
-            return Err(ObjectError::Key {
-                key: key.to_owned(),
-                reason: "it is a link that leads out of the data root",
-            });
-        }
-        Ok(self.location(&path))
-    }
-
-    async fn stays_inside(&self, key: &str) -> Result<bool, ObjectError> {
-        let Listing::Folder(root) = &self.listing else {
-            return Ok(true);
-        };
-        let (root, key) = (root.clone(), key.to_owned());
-        let held = tokio::task::spawn_blocking(move || folder::holds(&root, &key));
-        held.await.map_err(|error| self.failed(&error.to_string()))
-    }
-
-    fn location(&self, path: &Path) -> Path {
-        self.prefix.parts().chain(path.parts()).collect()
-    }
-
-    fn error(&self, error: &object_store::Error, key: &str) -> ObjectError {
-        explain(error, &self.root, key, self.kind, self.credentials)
-    }
-
-    /// An etag as it is asked for. Over HTTP it has quotes, which Azure's listings leave out.
-    fn etag<'a>(&self, etag: &'a str) -> Cow<'a, str> {
-        if self.kind.is_remote() && !etag.ends_with('"') {
-            Cow::Owned(format!("\"{etag}\""))
-        } else {
-            Cow::Borrowed(etag)
-        }
-    }
-
-    async fn in_time<T>(
-        &self,
-        key: &str,
-        work: impl Future<Output = Result<T, ObjectError>>,
-    ) -> Result<T, ObjectError> {
-        let late = |_| ObjectError::Deadline {
-            key: key.to_owned(),
-            root: self.root.clone(),
-            after: DEADLINE,
-        };
-        tokio::time::timeout(DEADLINE, work).await.map_err(late)?
+        self.scope.checked(key).await
     }
 }
 

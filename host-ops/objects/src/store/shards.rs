@@ -1,8 +1,9 @@
 //! Samples inside shards: finding them, and listing them.
 
 use super::Store;
-use super::list::{LARGEST_PAGE, LISTING};
-use super::read::Wanted;
+use crate::fetch::Wanted;
+use crate::list::LARGEST_PAGE;
+use crate::root::LISTING;
 use crate::shards::{
     ArchiveError, Entry, Index, IndexBuilder, SampleName, ShardVersion, Version, is_shard, layout_of,
 };
@@ -12,7 +13,7 @@ use futures::{StreamExt, stream};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 /// A shard is read through in ranges of this many bytes: large beside the 30 ms a store takes to answer, small beside memory.
 const RANGE: u64 = 8 << 20;
@@ -28,7 +29,7 @@ const PAGE_TIME: Duration = Duration::from_secs(15);
 
 /// Where a sample lies.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Stretch {
     /// The shard's etag, as far as it is known.
     pub(super) etag: Option<String>,
     /// The sample's bytes in the shard.
@@ -69,13 +70,8 @@ impl Store {
     }
 
     async fn page_of_samples(&self, after: Option<&str>, limit: usize) -> Result<ObjectPage, ObjectError> {
-        let late = |_| ObjectError::Deadline {
-            key: LISTING.to_owned(),
-            root: self.root.clone(),
-            after: READ_THROUGH,
-        };
-        let page = timeout(READ_THROUGH, self.list_samples(after, limit));
-        page.await.map_err(late)?
+        let page = self.list_samples(after, limit);
+        self.scope.root.within(READ_THROUGH, LISTING, page).await
     }
 
     async fn list_samples(&self, after: Option<&str>, limit: usize) -> Result<ObjectPage, ObjectError> {
@@ -141,14 +137,14 @@ impl Store {
     }
 
     /// Where the sample lies: its version says it, else the index of its shard does.
-    pub(super) async fn place(
+    pub(super) async fn stretch(
         &self,
         sample: SampleName<'_>,
         etag: Option<&str>,
-    ) -> Result<Place, ObjectError> {
+    ) -> Result<Stretch, ObjectError> {
         key::checked(sample.member)?;
         if let Some(version) = etag.and_then(Version::parse) {
-            return Ok(Place {
+            return Ok(Stretch {
                 range: version.offset..version.offset + version.size,
                 etag: Some(version.shard),
             });
@@ -157,13 +153,13 @@ impl Store {
         let index = self.index(&shard).await?;
         let entry = index.get(sample.member).ok_or_else(|| ObjectError::NotFound {
             key: sample.key(),
-            root: self.root.clone(),
+            root: self.scope.root.shown.clone(),
         })?;
         if etag.is_some() {
             // It is no sample's version: that of something else that had this key.
-            return Err(self.changed(&sample.key()));
+            return Err(self.scope.root.changed(&sample.key()));
         }
-        Ok(Place {
+        Ok(Stretch {
             range: entry.offset..entry.offset + entry.size,
             etag: shard.sample.etag,
         })
@@ -171,7 +167,7 @@ impl Store {
 
     async fn shard(&self, key: &str) -> Result<ObjectInfo, ObjectError> {
         let meta = self.head(key).await?;
-        Ok(self.listed(key.to_owned(), meta))
+        Ok(self.lister.listed(key.to_owned(), meta))
     }
 
     /// The shard's index. What is not kept is made by a task of its own, so that whoever gives up and asks again finds it further on.
@@ -191,21 +187,19 @@ impl Store {
         let (store, shard) = (self.clone(), shard.clone());
         let making = tokio::spawn(async move {
             let made = store.indexes.get(&version, store.read_through(&shard));
-            let late = |_| ObjectError::Deadline {
-                key: shard.sample.key.clone(),
-                root: store.root.clone(),
-                after: READ_THROUGH,
-            };
-            timeout(READ_THROUGH, made).await.map_err(late)?
+            let root = &store.scope.root;
+            root.within(READ_THROUGH, &shard.sample.key, made).await
         });
-        making.await.map_err(|error| self.failed(&error.to_string()))?
+        making
+            .await
+            .map_err(|error| self.scope.root.failed(LISTING, error.to_string()))?
     }
 
     async fn read_through(&self, shard: &ObjectInfo) -> Result<Index, ObjectError> {
-        let location = self.checked(&shard.sample.key).await?;
+        let location = self.scope.checked(&shard.sample.key).await?;
         let unreadable = |error: ArchiveError| ObjectError::Shard {
             key: shard.sample.key.clone(),
-            root: self.root.clone(),
+            root: self.scope.root.shown.clone(),
             reason: error.to_string(),
         };
         let ranges = (0..shard.size.div_ceil(RANGE)).map(|number| {
@@ -216,7 +210,12 @@ impl Store {
                 etag: shard.sample.etag.clone(),
                 limit: RANGE,
             };
-            async move { self.in_time(&shard.sample.key, self.get(&wanted)).await }
+            async move {
+                self.scope
+                    .root
+                    .in_time(&shard.sample.key, self.fetcher.get(&wanted))
+                    .await
+            }
         });
         let mut ranges = stream::iter(ranges).buffered(RANGES_AT_ONCE);
         let mut builder = IndexBuilder::new();

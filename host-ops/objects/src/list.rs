@@ -1,25 +1,23 @@
 //! Listing a root in pages.
 
-use super::Store;
 use crate::folder::{self, WalkError};
 use crate::names::listed;
 use crate::open::Listing;
+use crate::root::LISTING;
+use crate::scope::Scope;
 use crate::{ObjectError, key};
 use frostline_tensor::{LeftOut, ObjectInfo, ObjectPage, SampleRef};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
-use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
-use std::path::Path as FilePath;
+use std::path::Path;
+use std::sync::Arc;
 
 /// Files of a page whose size and version are asked for at once; each is one system call on a thread of tokio's.
 const HEADS_AT_ONCE: usize = 16;
 
-/// What stands for the key in an error about a listing.
-pub(crate) const LISTING: &str = "its listing";
-
 /// The most objects of one page, S3's own limit for one request.
-pub(super) const LARGEST_PAGE: usize = 1000;
+pub(crate) const LARGEST_PAGE: usize = 1000;
 
 /// The most objects a web server's listing may have: it comes whole, for every page anew, at some 500 bytes an object. So does that of
 /// a store that starts over for every page.
@@ -28,14 +26,17 @@ const LARGEST_WHOLE: usize = 100_000;
 /// Requests for one page that bring nothing to put on it: as many as a listing of [`LARGEST_WHOLE`] objects takes.
 const FRUITLESS: usize = LARGEST_WHOLE / LARGEST_PAGE;
 
-impl Store {
-    /// Up to `limit` objects (1 to 1,000) with keys greater than `after`, ascending by the keys' bytes. A page may be shorter than
-    /// asked for and still have a next one.
-    ///
-    /// # Errors
-    /// [`ObjectError`]; [`ObjectError::TooMany`] for a folder with over a million entries, [`ObjectError::NoListing`] for a web server
-    /// that does not list its files.
-    pub async fn list(&self, after: Option<&str>, limit: usize) -> Result<ObjectPage, ObjectError> {
+/// Lists the objects of a root.
+#[derive(Debug, Clone)]
+pub(crate) struct Lister {
+    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) scope: Scope,
+    pub(crate) listing: Listing,
+}
+
+impl Lister {
+    /// See [`Store::list`](crate::Store::list).
+    pub(crate) async fn page(&self, after: Option<&str>, limit: usize) -> Result<ObjectPage, ObjectError> {
         let limit = limit.clamp(1, LARGEST_PAGE);
         let listing = async {
             match &self.listing {
@@ -45,23 +46,25 @@ impl Store {
                 Listing::Whole => self.list_whole(after, limit).await,
             }
         };
-        self.in_time(LISTING, listing).await
+        self.scope.root.in_time(LISTING, listing).await
     }
 
     async fn list_folder(
         &self,
-        root: &FilePath,
+        root: &Path,
         after: Option<&str>,
         limit: usize,
     ) -> Result<ObjectPage, ObjectError> {
         let (root, after) = (root.to_owned(), after.map(str::to_owned));
         let walk = tokio::task::spawn_blocking(move || folder::page(&root, after.as_deref(), limit));
-        let found = walk.await.map_err(|error| self.failed(&error.to_string()))?;
+        let found = walk
+            .await
+            .map_err(|error| self.scope.root.failed(LISTING, error.to_string()))?;
         let found = found.map_err(|error| match error {
-            WalkError::Io(error) => self.failed(&error.to_string()),
+            WalkError::Io(error) => self.scope.root.failed(LISTING, error.to_string()),
             WalkError::TooMany(folder) => ObjectError::TooMany {
                 folder,
-                root: self.root.clone(),
+                root: self.scope.root.shown.clone(),
                 limit: folder::MOST_ENTRIES,
             },
         })?;
@@ -75,7 +78,7 @@ impl Store {
                 Ok(meta) => Ok(Some(self.listed(key, meta))),
                 // Removed since its folder was read.
                 Err(object_store::Error::NotFound { .. }) => Ok(None),
-                Err(error) => Err(self.error(&error, &key)),
+                Err(error) => Err(self.scope.root.explain(&error, &key)),
             }
         });
         let objects: Vec<_> = heads.buffered(HEADS_AT_ONCE).try_collect().await?;
@@ -92,10 +95,10 @@ impl Store {
         after: Option<&str>,
         limit: usize,
     ) -> Result<ObjectPage, ObjectError> {
-        let prefix = if self.prefix.is_root() {
+        let prefix = if self.scope.prefix.is_root() {
             None
         } else {
-            Some(format!("{}/", self.prefix))
+            Some(format!("{}/", self.scope.prefix))
         };
         let offset = after.map(|after| format!("{}{after}", prefix.as_deref().unwrap_or_default()));
         let (mut left_out, mut token, mut most) = (LeftOut::default(), None, limit);
@@ -107,55 +110,55 @@ impl Store {
                 ..PaginatedListOptions::default()
             };
             let (answer, cut) = listed(store.list_paginated(prefix.as_deref(), options)).await;
-            let answer = answer.map_err(|error| self.error(&error, LISTING))?;
+            let answer = answer.map_err(|error| self.scope.root.explain(&error, LISTING))?;
             (token, most) = (answer.page_token, LARGEST_PAGE);
-            let mut page = self.page(answer.result.objects, cut, after, limit, token.is_some());
+            let mut page = self.cut_to(answer.result.objects, cut, after, limit, token.is_some());
             left_out.extend(page.left_out);
             if !page.objects.is_empty() || token.is_none() {
                 page.left_out = left_out;
                 return Ok(page);
             }
         }
-        Err(self.failed(&fruitless(left_out.count)))
+        Err(self.scope.root.failed(LISTING, fruitless(left_out.count)))
     }
 
     async fn list_ordered(&self, after: Option<&str>, limit: usize) -> Result<ObjectPage, ObjectError> {
-        let prefix = (!self.prefix.is_root()).then_some(&self.prefix);
+        let prefix = (!self.scope.prefix.is_root()).then_some(&self.scope.prefix);
         let listing = match after {
             None => self.store.list(prefix),
             Some(after) => self
                 .store
-                .list_with_offset(prefix, &self.location(&key::checked(after)?)),
+                .list_with_offset(prefix, &self.scope.location(&key::checked(after)?)),
         };
         let found: Vec<_> = listing
             .take(limit + 1)
             .try_collect()
             .await
-            .map_err(|error| self.error(&error, LISTING))?;
-        Ok(self.page(found, Vec::new(), after, limit, false))
+            .map_err(|error| self.scope.root.explain(&error, LISTING))?;
+        Ok(self.cut_to(found, Vec::new(), after, limit, false))
     }
 
     async fn list_whole(&self, after: Option<&str>, limit: usize) -> Result<ObjectPage, ObjectError> {
-        let prefix = (!self.prefix.is_root()).then_some(&self.prefix);
+        let prefix = (!self.scope.prefix.is_root()).then_some(&self.scope.prefix);
         let listing = self.store.list(prefix).take(LARGEST_WHOLE + 1);
         let (found, cut) = listed(listing.try_collect::<Vec<_>>()).await;
-        let found = found.map_err(|error| match self.error(&error, LISTING) {
+        let found = found.map_err(|error| match self.scope.root.explain(&error, LISTING) {
             ObjectError::Store { root, reason, .. } => ObjectError::NoListing { root, reason },
             error => error,
         })?;
         if found.len() > LARGEST_WHOLE {
             return Err(ObjectError::TooMany {
                 folder: String::new(),
-                root: self.root.clone(),
+                root: self.scope.root.shown.clone(),
                 limit: LARGEST_WHOLE,
             });
         }
-        Ok(self.page(found, cut, after, limit, false))
+        Ok(self.cut_to(found, cut, after, limit, false))
     }
 
     /// The first `limit` of what a store listed that lie after `after`, less what is no key here; `cut` are names that were no keys to
     /// begin with. `more` says whether the store has more than it listed.
-    fn page(
+    fn cut_to(
         &self,
         found: impl IntoIterator<Item = ObjectMeta>,
         cut: Vec<String>,
@@ -164,7 +167,7 @@ impl Store {
         more: bool,
     ) -> ObjectPage {
         let new = |key: &str| after.is_none_or(|after| key > after);
-        let below = |name: String| relative(&self.prefix, &name).map(str::to_owned);
+        let below = |name: String| self.scope.below(&name).map(str::to_owned);
         let mut odd: Vec<String> = cut.into_iter().filter_map(below).collect();
         let mut objects: Vec<ObjectInfo> = found.into_iter().filter_map(|meta| self.object(meta)).collect();
         // Some stores start a listing over for every page.
@@ -196,36 +199,21 @@ impl Store {
     }
 
     fn object(&self, meta: ObjectMeta) -> Option<ObjectInfo> {
-        let parts = meta.location.prefix_match(&self.prefix)?;
-        let key = Path::from_iter(parts).to_string();
-        Some(self.listed(key, meta))
+        Some(self.listed(self.scope.key(&meta.location)?, meta))
     }
 
     /// The object of this key as the store knows it.
-    pub(super) fn listed(&self, key: String, meta: ObjectMeta) -> ObjectInfo {
-        let etag = meta.e_tag.map(|etag| self.etag(&etag).into_owned());
+    pub(crate) fn listed(&self, key: String, meta: ObjectMeta) -> ObjectInfo {
+        let etag = |etag: String| self.scope.root.kind.etag(&etag).into_owned();
         ObjectInfo {
-            sample: SampleRef { key, etag },
+            sample: SampleRef {
+                key,
+                etag: meta.e_tag.map(etag),
+            },
             size: meta.size,
             label: None,
         }
     }
-
-    pub(super) fn failed(&self, reason: &str) -> ObjectError {
-        ObjectError::Store {
-            key: LISTING.to_owned(),
-            root: self.root.clone(),
-            reason: reason.to_owned(),
-        }
-    }
-}
-
-/// What a name in the store is below a root's prefix.
-fn relative<'a>(prefix: &Path, name: &'a str) -> Option<&'a str> {
-    if prefix.is_root() {
-        return Some(name);
-    }
-    name.strip_prefix(prefix.as_ref())?.strip_prefix('/')
 }
 
 /// Why a listing does not move on.
