@@ -5,10 +5,11 @@
 //! whichever answers first and drop the other; ask late enough and that costs a few per cent more requests. Late is counted from
 //! the last byte that came, so a large object that flows is never asked for twice.
 
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::mem;
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
@@ -69,12 +70,12 @@ impl Hedge {
     {
         let pulse: Arc<Pulse> = Arc::default();
         let mut first = pin!(ask(pulse.clone()));
-        let patience = self.with(|state| state.begin());
+        let patience = self.state.lock().begin();
         let begun = Instant::now();
         let mut answered = false;
         let mut counted = |since: Instant| {
             if !mem::replace(&mut answered, true) {
-                self.with(|state| state.answered(since.elapsed()));
+                self.state.lock().answered(since.elapsed());
             }
         };
         loop {
@@ -88,7 +89,7 @@ impl Hedge {
                 () = sleep(patience) => break,
             }
         }
-        if !self.with(State::take) {
+        if !self.state.lock().take() {
             let done = first.await;
             counted(begun);
             return done;
@@ -111,11 +112,6 @@ impl Hedge {
                 }
             },
         }
-    }
-
-    fn with<R>(&self, work: impl FnOnce(&mut State) -> R) -> R {
-        // Nothing in the state can be left half done by a panic.
-        work(&mut self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
     }
 }
 

@@ -2,7 +2,8 @@
 
 use crate::arguments::Eval;
 use crate::host::{Connection, data_url};
-use crate::output::{print_json, warn};
+use crate::output::print_json;
+use crate::reporter::warn;
 use crate::train::{guest, model_name, on_bad_sample, read_model};
 use anyhow::Result;
 use frostline_trainer::{EvaluationJob, evaluate};

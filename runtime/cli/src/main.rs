@@ -5,6 +5,7 @@ mod arenas;
 mod arguments;
 mod authoring;
 mod eval;
+mod event_text;
 mod failure;
 mod guest;
 mod host;
@@ -14,6 +15,7 @@ mod output;
 mod plan;
 mod plot;
 mod profile;
+mod reporter;
 mod serve;
 mod train;
 

@@ -2,8 +2,9 @@
 
 use crate::arguments::Plan as Flags;
 use crate::host::{Connection, data_url};
-use crate::output::{Reporter, bytes, print_json, print_table};
+use crate::output::{bytes, print_json, print_table};
 use crate::plot;
+use crate::reporter::Reporter;
 use crate::train::{last_cut_before_head, read_model};
 use anyhow::{Context, Result, bail};
 use frostline_client::Link;

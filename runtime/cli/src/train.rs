@@ -2,7 +2,7 @@
 
 use crate::arguments::{BadSample, OptimizerName, Train};
 use crate::host::{Connection, data_url};
-use crate::output::Reporter;
+use crate::reporter::Reporter;
 use anyhow::{Context, Result};
 use frostline_graph::Model;
 use frostline_trainer::{Guest, Job, OnBadSample, train};

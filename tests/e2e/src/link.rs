@@ -1,7 +1,8 @@
+use parking_lot::Mutex;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -146,7 +147,7 @@ impl Pace {
 
     /// Whether the connection breaks before these bytes.
     fn breaks(&self, bytes: usize) -> bool {
-        let mut breaks_at = self.breaks_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut breaks_at = self.breaks_at.lock();
         let after = self.carried.load(Ordering::Relaxed) + bytes as u64;
         breaks_at.pop_if(|cut| after > *cut).is_some()
     }
@@ -155,7 +156,7 @@ impl Pace {
         self.carried.fetch_add(bytes as u64, Ordering::Relaxed);
         let taken = Duration::from_secs_f64(bytes as f64 * self.seconds_per_byte);
         let done = {
-            let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut free_at = self.free_at.lock();
             *free_at = (*free_at).max(Instant::now()) + taken;
             *free_at
         };
@@ -189,6 +190,6 @@ mod tests {
         let pace = Pace::new(Some(8_000_000), &[]);
         let start = Instant::now();
         pace.wait_for(20_000);
-        assert!(*pace.free_at.lock().unwrap() >= start + Duration::from_millis(20));
+        assert!(*pace.free_at.lock() >= start + Duration::from_millis(20));
     }
 }

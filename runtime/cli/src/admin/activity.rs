@@ -1,7 +1,7 @@
 //! `frostline admin top`, `drain` and `audit`.
 
 use super::client::AdminClient;
-use super::confirm;
+use super::console::confirm;
 use crate::output::{bytes, print_each, print_json, print_table, time};
 use anyhow::Result;
 use frostline_wire::{Activity, AuditEntry, TenantActivity};

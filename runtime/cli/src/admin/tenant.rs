@@ -1,7 +1,7 @@
 //! `frostline admin tenant`.
 
 use super::client::AdminClient;
-use super::{confirm, done};
+use super::console::{confirm, done};
 use crate::arguments::Tenant;
 use crate::host::data_url;
 use crate::output::{print_each, print_json, print_table, time};

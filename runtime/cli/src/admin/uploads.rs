@@ -1,8 +1,8 @@
 //! `frostline admin guest` and `frostline admin model`.
 
 use super::client::AdminClient;
+use super::console::{confirm, done};
 use super::publish::publish;
-use super::{confirm, done};
 use crate::arguments::{GuestAdmin, ModelAdmin, OwnUpload, Upload};
 use crate::output::{bytes, print_each, print_json, print_table, time};
 use anyhow::Result;

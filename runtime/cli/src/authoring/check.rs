@@ -1,5 +1,4 @@
-use super::read_guest;
-use super::workbench::LocalModel;
+use super::workbench::{LocalModel, read_guest};
 use crate::arguments::CheckGuest;
 use crate::output::{bytes, print_json, print_table};
 use anyhow::{Result, bail};

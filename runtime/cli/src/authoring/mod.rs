@@ -11,8 +11,7 @@ mod workbench;
 mod tests;
 
 use crate::arguments::Authoring;
-use anyhow::{Context, Result};
-use std::path::Path;
+use anyhow::Result;
 
 pub(crate) async fn run(command: Authoring, json: bool) -> Result<()> {
     match command {
@@ -21,8 +20,4 @@ pub(crate) async fn run(command: Authoring, json: bool) -> Result<()> {
         Authoring::Check(flags) => check::run(&flags, json).await,
         Authoring::Run(flags) => run::run(&flags, json).await,
     }
-}
-
-fn read_guest(file: &Path) -> Result<Vec<u8>> {
-    std::fs::read(file).with_context(|| format!("cannot read the guest {}", file.display()))
 }

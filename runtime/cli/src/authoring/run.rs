@@ -1,5 +1,4 @@
-use super::read_guest;
-use super::workbench::{LocalModel, Workbench};
+use super::workbench::{LocalModel, Workbench, read_guest};
 use crate::arguments::RunGuest;
 use crate::output::{bytes, print_json, print_table};
 use anyhow::{Context, Result, bail};

@@ -14,6 +14,11 @@ use frostline_tensor::{BoxFuture, OpError, SampleRef, Stage};
 use std::path::Path;
 use std::sync::Arc;
 
+/// The bytes of a guest's file.
+pub(super) fn read_guest(file: &Path) -> Result<Vec<u8>> {
+    std::fs::read(file).with_context(|| format!("cannot read the guest {}", file.display()))
+}
+
 /// A network from a file, as guests see it and as lanes run it.
 pub(super) struct LocalModel {
     model: Model,

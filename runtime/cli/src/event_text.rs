@@ -1,0 +1,181 @@
+//! Events in words.
+
+use crate::output::bytes;
+use frostline_client::{HostState, LeftOut, Notice};
+use frostline_trainer::{Event, Received};
+
+/// An event as a line for people; steps and progress of uploads move the bar only.
+pub(crate) fn text(event: &Event) -> Option<String> {
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    Some(match event {
+        Event::Dataset {
+            classes,
+            train,
+            validation,
+            ..
+        } => {
+            format!(
+                "data       {train} training and {validation} validation images in {} classes",
+                classes.len()
+            )
+        }
+        Event::Notice(Notice::NoKeys { count, names }) => no_keys_line(*count, names),
+        Event::LeftOut(LeftOut { objects, first }) => {
+            let more = if *objects > first.len() { ", .." } else { "" };
+            format!(
+                "left out   {objects} objects that are no images by their names, or in no class folder: {}{more}",
+                first.join(", ")
+            )
+        }
+        Event::Upload {
+            what,
+            name,
+            bytes: size,
+            skipped,
+            seconds,
+            resumed_at,
+        } => {
+            let (what, size) = (what.to_string(), bytes(*size));
+            let resumed = resumed_at.map_or_else(String::new, |at| format!(", gone on at {}", bytes(at)));
+            if *skipped {
+                format!("{what:<10} {name}: there already ({size})")
+            } else {
+                format!("{what:<10} {name}: uploaded ({size} in {seconds:.1} s{resumed})")
+            }
+        }
+        Event::Notice(Notice::UploadRetry {
+            host,
+            what,
+            attempt,
+            wait_seconds,
+            reason,
+            ..
+        }) => {
+            format!(
+                "retry {attempt:<4} the upload of the {what} to {host} broke off ({reason}); going on in {wait_seconds:.1} s"
+            )
+        }
+        Event::Split {
+            split,
+            encoding,
+            bytes_per_sample,
+            reason,
+        } => {
+            format!(
+                "split      {split} as {encoding}, {} an image: {reason}",
+                bytes(*bytes_per_sample)
+            )
+        }
+        Event::Baseline {
+            validation_accuracy, ..
+        } => {
+            format!("before     validation accuracy {}", percent(*validation_accuracy))
+        }
+        Event::Step { .. } | Event::Notice(Notice::Uploading { .. }) | Event::Measuring { .. } => {
+            return None;
+        }
+        Event::Warning { message } => format!("warning    {message}"),
+        Event::Epoch {
+            epoch,
+            loss,
+            validation_accuracy,
+            bytes_received,
+            seconds,
+            waited_seconds,
+            skipped,
+            ..
+        } => {
+            let skipped = if *skipped > 0 {
+                format!(", {skipped} images skipped")
+            } else {
+                String::new()
+            };
+            format!(
+                "epoch {epoch:<4} loss {loss:.4}, validation accuracy {}, {} received, {seconds:.1} s of which {waited_seconds:.1} s waiting for data{skipped}",
+                percent(*validation_accuracy),
+                bytes(*bytes_received)
+            )
+        }
+        Event::Replan {
+            to, encoding, reason, ..
+        } => format!("replan     split {to} in {encoding}: {reason}"),
+        Event::BadSample { key, message } => format!("skipped    {key}: {message}"),
+        Event::Notice(Notice::Retry {
+            host,
+            lost,
+            attempt,
+            wait_seconds,
+            reason,
+        }) => {
+            let next = if *wait_seconds > 0.0 {
+                format!("asking again in {wait_seconds:.1} s")
+            } else {
+                "asking again at once".to_owned()
+            };
+            format!("retry {attempt:<4} {host} lost {lost} images ({reason}); {next}")
+        }
+        Event::Profile { reason, .. } => format!("profile    {reason}"),
+        Event::Notice(Notice::Host { host, state, reason }) => host_line(host, *state, reason),
+        Event::Done {
+            model,
+            validation_accuracy,
+            bytes_received,
+            received,
+            seconds,
+            ..
+        } => format!(
+            "done       {}: validation accuracy {}, {} received, {seconds:.1} s\nreceived   {}",
+            model.display(),
+            percent(*validation_accuracy),
+            bytes(*bytes_received),
+            by_use(received)
+        ),
+    })
+}
+
+/// Where received bytes went; what is nothing is left out.
+fn by_use(received: &Received) -> String {
+    let Received {
+        listing,
+        measuring,
+        baseline,
+        training,
+        validation,
+        other,
+        interrupted,
+    } = *received;
+    let uses = [
+        (listing, "for the listing"),
+        (measuring, "to measure"),
+        (baseline, "to validate before"),
+        (training, "to train"),
+        (validation, "to validate"),
+        (other, "else"),
+    ];
+    let uses = uses.into_iter().filter(|(count, _)| *count > 0);
+    let uses: Vec<String> = uses
+        .map(|(count, what)| format!("{} {what}", bytes(count)))
+        .collect();
+    let lost = if interrupted > 0 {
+        format!("; {} of it in answers that broke off", bytes(interrupted))
+    } else {
+        String::new()
+    };
+    uses.join(", ") + &lost
+}
+
+fn no_keys_line(count: u64, names: &[String]) -> String {
+    let more = if count > names.len() as u64 { ", .." } else { "" };
+    format!(
+        "left out   {count} names in the store that are no keys, with an empty segment, dot segments, control characters or bytes that are \
+         no text, or links that lead out: {}{more}",
+        names.join(", ")
+    )
+}
+
+fn host_line(host: &str, state: HostState, reason: &str) -> String {
+    match state {
+        HostState::Down => format!("host       {host} is left out: {reason}"),
+        HostState::Up => format!("host       {host} is used again: {reason}"),
+    }
+}

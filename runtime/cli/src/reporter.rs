@@ -1,0 +1,152 @@
+//! A job's events as they come: JSON lines, or text and a progress bar.
+
+use crate::event_text::text;
+use crate::output::print_json;
+use frostline_client::Notice;
+use frostline_trainer::Event;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use parking_lot::Mutex;
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+/// Says on standard error what may matter, for commands that show no other events.
+pub(crate) fn warn(event: &Event, json: bool) {
+    let matters = matches!(
+        event,
+        Event::Notice(Notice::Host { .. })
+            | Event::Notice(Notice::NoKeys { .. })
+            | Event::LeftOut(_)
+            | Event::Warning { .. }
+            | Event::BadSample { .. }
+    );
+    if !matters {
+        return;
+    }
+    if json {
+        eprintln!("{}", serde_json::to_string(event).unwrap_or_default());
+    } else if let Some(line) = text(event) {
+        eprintln!("{line}");
+    }
+}
+
+/// Shows a job's events: as JSON lines, or as text with a progress bar where standard error is a terminal.
+pub(crate) struct Reporter {
+    json: bool,
+    /// Whether standard output is for something else than events.
+    beside: bool,
+    bar: Mutex<Bar>,
+}
+
+/// How often a spinner turns.
+const TICK: Duration = Duration::from_millis(120);
+
+/// One bar for everything: steps, and uploads before them.
+struct Bar {
+    shown: ProgressBar,
+    steps: u64,
+}
+
+impl Bar {
+    fn follow(&mut self, event: &Event) {
+        let shown = &self.shown;
+        match event {
+            Event::Dataset { steps_per_epoch, .. } => {
+                self.steps = *steps_per_epoch as u64;
+                self.show_steps();
+            }
+            Event::Notice(Notice::Uploading {
+                what, sent, bytes, ..
+            }) => {
+                shown.set_style(style("{bar:30} {bytes}/{total_bytes}  {msg}  {bytes_per_sec}"));
+                shown.set_length(*bytes);
+                shown.set_position(*sent);
+                shown.set_message(what.to_string());
+            }
+            Event::Measuring { what } => {
+                shown.set_style(style("{spinner} measuring {msg}  {elapsed}"));
+                shown.set_message(what.to_string());
+                shown.reset();
+                shown.enable_steady_tick(TICK);
+            }
+            Event::Upload { .. } | Event::Split { .. } => self.show_steps(),
+            Event::Step { loss, .. } => {
+                shown.inc(1);
+                shown.set_message(format!("loss {loss:.4}"));
+            }
+            Event::Epoch { .. } => shown.reset(),
+            _ => {}
+        }
+    }
+
+    fn show_steps(&self) {
+        self.shown.disable_steady_tick();
+        self.shown
+            .set_style(style("{bar:30} step {pos}/{len}  {msg}  {elapsed}"));
+        self.shown.set_length(self.steps);
+        self.shown.set_message("");
+        self.shown.reset();
+    }
+}
+
+impl Reporter {
+    pub(crate) fn new(json: bool) -> Self {
+        let bar = ProgressBar::new(0);
+        if json || !io::stderr().is_terminal() {
+            bar.set_draw_target(ProgressDrawTarget::hidden());
+        }
+        Self {
+            json,
+            beside: false,
+            bar: Mutex::new(Bar { shown: bar, steps: 0 }),
+        }
+    }
+
+    /// A reporter for a command that prints something else than events: only what matters and how it goes is said, on standard error.
+    pub(crate) fn beside(json: bool) -> Self {
+        Self {
+            beside: true,
+            ..Self::new(json)
+        }
+    }
+
+    /// Shows one event. Output that cannot be written is dropped: the job's result does not depend on it.
+    pub(crate) fn show(&self, event: &Event) {
+        if self.json && self.beside {
+            return warn(event, true);
+        }
+        if self.json {
+            if !matches!(event, Event::Notice(Notice::Uploading { .. })) {
+                let _ = print_json(event);
+            }
+            return;
+        }
+        let mut bar = self.bar.lock();
+        if !self.beside
+            || matches!(
+                event,
+                Event::Measuring { .. } | Event::Notice(Notice::Uploading { .. })
+            )
+        {
+            bar.follow(event);
+        }
+        if self.beside {
+            bar.shown.suspend(|| warn(event, false));
+        } else if let Some(line) = text(event) {
+            bar.shown.suspend(|| println!("{line}"));
+        }
+        if let Event::Measuring { what } = event
+            && bar.shown.is_hidden()
+        {
+            eprintln!("measuring  {what}");
+        }
+    }
+
+    /// Takes the progress bar off the screen.
+    pub(crate) fn finish(&self) {
+        self.bar.lock().shown.finish_and_clear();
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
