@@ -33,11 +33,12 @@ pub async fn plan(job: Job, hosts: impl Into<Hosts>, events: Events) -> Result<P
         reason: format!("'{}', {}", prepared.chosen.split, prepared.chosen.reason),
     })?;
     let started = Instant::now();
-    let plan = planner.plan().ok_or_else(|| planner.unfit())?;
+    let plan = planner.plan()?;
     let took = started.elapsed();
+    let flow = planner.flow(&plan.chosen.candidate);
     Ok(Planned {
-        summary: planner.summary(&plan).ok_or_else(|| planner.unfit())?,
-        explanation: planner.explain(&plan),
+        summary: plan.summary(flow, &planner.layers),
+        explanation: plan.explain(&planner.layers),
         link: planner.link,
         over_links: planner.over_links(),
         seconds: took.as_secs_f64(),

@@ -7,10 +7,12 @@ use frostline_wire::{Encoding, Split};
 pub(crate) struct Plan {
     /// All candidates, in the order of execution.
     pub(crate) candidates: Vec<Ranked>,
-    /// The index of the chosen one.
-    pub(crate) chosen: usize,
-    /// The rule that chose.
+    /// One of them.
+    pub(crate) chosen: Ranked,
+    /// The rule that chose it.
     pub(crate) policy: Policy,
+    /// The job it is for.
+    pub(crate) workload: Workload,
 }
 
 impl Plan {
@@ -25,17 +27,12 @@ impl Plan {
                 candidate,
             })
             .collect();
-        let chosen = policy.choose(&ranked, workload)?;
         Some(Self {
+            chosen: ranked.get(policy.choose(&ranked, workload)?)?.clone(),
             candidates: ranked,
-            chosen,
             policy: policy.clone(),
+            workload: *workload,
         })
-    }
-
-    /// The chosen candidate.
-    pub(crate) fn chosen(&self) -> Option<&Ranked> {
-        self.candidates.get(self.chosen)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Why a plan is as it is, for people: the bottleneck, what the others cost, and what would have to change for one of them to win.
 
 use super::text::{amount, rate, seconds};
-use super::{Bottleneck, Candidate, Plan, Ranked, Stages, Workload};
+use super::{Bottleneck, Candidate, Layers, Plan, Ranked, Stages, Workload};
 use frostline_wire::Split;
 
 /// A plan in words.
@@ -35,32 +35,23 @@ enum Knob {
 }
 
 impl Plan {
-    /// Explains the plan for the job it was made for.
-    pub(crate) fn explain(&self, workload: &Workload) -> Explanation {
-        let Some(chosen) = self.chosen() else {
-            return Explanation {
-                headline: "there is nothing to choose from".to_owned(),
-                rivals: Vec::new(),
-                layers: None,
-            };
-        };
-        let others = self
-            .candidates
-            .iter()
-            .enumerate()
-            .filter(|(index, _)| *index != self.chosen);
+    /// Explains the plan, and what became of the frozen layers for it.
+    pub(crate) fn explain(&self, layers: &Layers) -> Explanation {
+        let chosen = &self.chosen;
+        let is_other = |ranked: &&Ranked| ranked.candidate.split != chosen.candidate.split;
+        let others = self.candidates.iter().filter(is_other);
         let mut rivals: Vec<Rival> = others
-            .map(|(_, other)| Rival {
+            .map(|other| Rival {
                 split: other.candidate.split.clone(),
                 ratio: other.prediction.total_seconds / chosen.prediction.total_seconds,
-                wins_if: wins_if(&chosen.candidate, &other.candidate, workload),
+                wins_if: wins_if(&chosen.candidate, &other.candidate, &self.workload),
             })
             .collect();
         rivals.sort_by(|left, right| left.ratio.total_cmp(&right.ratio));
         Explanation {
             headline: headline(chosen, rivals.first()),
             rivals,
-            layers: None,
+            layers: layers.explain(self),
         }
     }
 }

@@ -85,7 +85,7 @@ impl Layers {
 /// After how many iterations the chosen split has made up for `took` seconds of sending layers, against the best split that needs
 /// none. `None` when it needs none itself, there is no such split, or an iteration saves nothing.
 fn paid_back(took: f64, plan: &Plan) -> Option<(u64, Split)> {
-    let chosen = plan.chosen()?;
+    let chosen = &plan.chosen;
     let without = plan
         .candidates
         .iter()
@@ -139,7 +139,7 @@ mod tests {
 
     fn stays(bytes: u64, iterations: u64) -> Option<Layers> {
         let plan = plan(&[("none", 2.0)], iterations);
-        Layers::keep(bytes, plan.chosen().unwrap(), &workload(iterations))
+        Layers::keep(bytes, &plan.chosen, &workload(iterations))
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What dividing the network is worth over links of any speed.
 
-use super::{Plan, Workload};
+use super::{Plan, Ranked, Workload};
 use frostline_wire::Split;
 
 /// The slowest link that is looked at, 1 Mbit/s, in bytes per second.
@@ -29,16 +29,13 @@ pub(crate) fn over_links(workload: &Workload, choose: impl Fn(&Workload) -> Opti
             ..*workload
         };
         let plan = choose(&over)?;
-        let without = plan.candidates.iter();
-        let without = without
-            .map(|ranked| (&ranked.candidate.split, ranked.prediction.total_seconds))
-            .find(|(split, _)| **split == Split::None)?
-            .1;
-        let best = plan.chosen()?;
+        let is_none = |ranked: &&Ranked| ranked.candidate.split == Split::None;
+        let without = plan.candidates.iter().find(is_none)?.prediction;
+        let best = plan.chosen;
         Some(LinkPoint {
             bytes_per_second: over.link_bytes_per_second,
-            split: best.candidate.split.clone(),
-            speed_up: without / best.prediction.total_seconds.max(f64::MIN_POSITIVE),
+            split: best.candidate.split,
+            speed_up: without.total_seconds / best.prediction.total_seconds.max(f64::MIN_POSITIVE),
         })
     };
     (0..=STEPS * POWERS).filter_map(point).collect()

@@ -1,5 +1,5 @@
 use super::{
-    Candidate, Chosen, Explanation, Layers, LinkPoint, Plan, Policy, Summary, Survey, UsableSplit, Workload,
+    Candidate, Chosen, Explanation, Layers, LinkPoint, Plan, Policy, Survey, UsableSplit, Workload,
     over_links, policy,
 };
 use crate::{Flow, TrainerError};
@@ -24,9 +24,16 @@ pub(crate) struct Planner {
 }
 
 impl Planner {
-    /// The plan by what is known now. `None` when nothing fits the policy.
-    pub(crate) fn plan(&self) -> Option<Plan> {
-        self.plan_by(&self.policy, &self.workload)
+    /// The plan by what is known now.
+    ///
+    /// # Errors
+    /// [`TrainerError::Policy`] when nothing fits the policy.
+    pub(crate) fn plan(&self) -> Result<Plan, TrainerError> {
+        let plan = self.plan_by(&self.policy, &self.workload);
+        plan.ok_or_else(|| TrainerError::Policy {
+            policy: self.policy.to_string(),
+            why: policy::unfit(&self.policy, self.splits.iter().map(|usable| &usable.split)),
+        })
     }
 
     fn plan_by(&self, policy: &Policy, workload: &Workload) -> Option<Plan> {
@@ -34,25 +41,18 @@ impl Planner {
         Plan::choose(candidates, workload, policy)
     }
 
-    /// Why there is no plan.
-    pub(crate) fn unfit(&self) -> TrainerError {
-        TrainerError::Policy {
-            policy: self.policy.to_string(),
-            why: policy::unfit(&self.policy, self.splits.iter().map(|usable| &usable.split)),
-        }
-    }
-
     /// The candidate that the plan takes, and the choice in words.
     ///
     /// # Errors
-    /// [`TrainerError::Policy`].
+    /// As [`Planner::plan`].
     pub(crate) fn choose(&self) -> Result<(Candidate, Chosen), TrainerError> {
-        let plan = self.plan().ok_or_else(|| self.unfit())?;
-        let best = plan.chosen().ok_or_else(|| self.unfit())?;
-        let Explanation { headline, layers, .. } = self.explain(&plan);
+        let plan = self.plan()?;
+        let Explanation { headline, layers, .. } = plan.explain(&self.layers);
         let reason = [Some(headline), layers].into_iter().flatten();
         let reason = reason.collect::<Vec<_>>().join("; ");
-        Ok((best.candidate.clone(), self.chosen(&best.candidate, reason)))
+        let best = plan.chosen.candidate;
+        let chosen = self.chosen(&best, reason);
+        Ok((best, chosen))
     }
 
     /// The choice of `candidate`, for this `reason`.
@@ -70,26 +70,6 @@ impl Planner {
     pub(crate) fn candidate(&self, split: &Split) -> Option<Candidate> {
         let mut candidates = self.survey.candidates(&self.splits, &self.workload).into_iter();
         candidates.find(|candidate| candidate.split == *split)
-    }
-
-    /// A plan in words.
-    pub(crate) fn explain(&self, plan: &Plan) -> Explanation {
-        Explanation {
-            layers: self.layers.explain(plan),
-            ..plan.explain(&self.workload)
-        }
-    }
-
-    /// A plan as scripts read it.
-    pub(crate) fn summary(&self, plan: &Plan) -> Option<Summary> {
-        let (upload_bytes, upload_seconds) = self.layers.sent();
-        let flow = self.flow(&plan.chosen()?.candidate);
-        Some(Summary {
-            upload_bytes,
-            upload_seconds,
-            upload_reason: self.layers.explain(plan),
-            ..plan.summary(flow, &self.workload)?
-        })
     }
 
     /// What the best split is worth over links of any speed, by what is known now.

@@ -2,10 +2,11 @@
 
 use super::policy::unfit;
 use super::text::few;
-use super::{Candidate, Explanation, LinkPoint, Plan, Policy, Stages, Summary, Workload, over_links};
+use super::{Candidate, Explanation, Layers, LinkPoint, Plan, Policy, Stages, Summary, Workload, over_links};
 use crate::Flow;
 use frostline_wire::{Encoding, Split};
 use serde::Deserialize;
+use std::collections::HashSet;
 
 /// Measured candidates of one job, in the order of execution, the freeze cut last. `docs/planning.md` describes the file; what else
 /// stands there, as in the output of `frostline plan --json`, is not looked at.
@@ -39,14 +40,14 @@ fn whole() -> f64 {
 }
 
 /// A simulation that makes no sense.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum SimulationError {
     /// It is no JSON of this form.
     #[error(
         "it is no description of a simulation: {0}; give what `frostline plan --json` prints, or write one as runtime/trainer/docs/planning.md \
          describes it"
     )]
-    Json(String),
+    Json(#[from] serde_json::Error),
     /// A figure cannot be.
     #[error("{what} is {value}; it must be {must}")]
     Figure {
@@ -84,8 +85,7 @@ impl Simulation {
     /// # Errors
     /// [`SimulationError::Json`], [`SimulationError::Figure`], [`SimulationError::Twice`].
     pub fn parse(text: &str) -> Result<Self, SimulationError> {
-        let simulation: Self =
-            serde_json::from_str(text).map_err(|error| SimulationError::Json(error.to_string()))?;
+        let simulation: Self = serde_json::from_str(text)?;
         simulation.check()?;
         Ok(simulation)
     }
@@ -130,42 +130,23 @@ impl Simulation {
     }
 
     fn check(&self) -> Result<(), SimulationError> {
-        let figure = |what: String, value: String, must| SimulationError::Figure { what, value, must };
         let positive = |value: f64| value > 0.0 && value.is_finite();
-        if !positive(self.link_bytes_per_second) {
-            let value = self.link_bytes_per_second.to_string();
-            return Err(figure("link_bytes_per_second".to_owned(), value, "above 0"));
+        let (link, share) = (self.link_bytes_per_second, self.request_share);
+        if !positive(link) {
+            return Err(figure("link_bytes_per_second", link, "above 0"));
         }
-        if !(positive(self.request_share) && self.request_share <= 1.0) {
-            let value = self.request_share.to_string();
-            return Err(figure("request_share".to_owned(), value, "above 0 and at most 1"));
+        if !(positive(share) && share <= 1.0) {
+            return Err(figure("request_share", share, "above 0 and at most 1"));
         }
         for (what, value) in [("batch", self.batch as u64), ("iterations", self.iterations)] {
             if value == 0 {
-                return Err(figure(what.to_owned(), "0".to_owned(), "at least 1"));
+                return Err(figure(what, value, "at least 1"));
             }
         }
-        for (index, candidate) in self.candidates.iter().enumerate() {
-            let of = |what: &str| format!("{what} of the split '{}'", candidate.split);
-            let Some(bytes) = candidate.bytes_of(self.batch) else {
-                return Err(figure(
-                    of("bytes"),
-                    "not there".to_owned(),
-                    "given for an iteration, or as bytes_per_sample",
-                ));
-            };
-            let fields = [
-                ("host_seconds", candidate.host_seconds),
-                ("trainer_seconds", candidate.trainer_seconds),
-                ("bytes", bytes),
-            ];
-            for (what, value) in fields {
-                if !(value >= 0.0 && value.is_finite()) {
-                    return Err(figure(of(what), value.to_string(), "0 or more"));
-                }
-            }
-            let earlier = self.candidates.get(..index).unwrap_or_default();
-            if earlier.iter().any(|other| other.split == candidate.split) {
+        let mut splits = HashSet::new();
+        for candidate in &self.candidates {
+            candidate.check(self.batch)?;
+            if !splits.insert(&candidate.split) {
                 return Err(SimulationError::Twice(candidate.split.clone()));
             }
         }
@@ -177,19 +158,19 @@ impl Simulation {
     /// # Errors
     /// [`SimulationError::NoCandidate`].
     pub fn plan(&self, policy: &Policy) -> Result<(Summary, Explanation), SimulationError> {
-        let no_candidate = || SimulationError::NoCandidate {
+        let workload = self.workload();
+        let plan = self.choose(&workload, policy);
+        let plan = plan.ok_or_else(|| SimulationError::NoCandidate {
             policy: policy.to_string(),
             why: unfit(policy, self.splits()),
-        };
-        let workload = self.workload();
-        let plan = self.choose(&workload, policy).ok_or_else(no_candidate)?;
+        })?;
         let flow = Flow {
             request_samples: (workload.batch as f64 * workload.request_share).round() as usize,
             window: 1,
             ahead: 1,
         };
-        let summary = plan.summary(flow, &workload).ok_or_else(no_candidate)?;
-        Ok((summary, plan.explain(&workload)))
+        let layers = Layers::default();
+        Ok((plan.summary(flow, &layers), plan.explain(&layers)))
     }
 
     /// What the best split is worth over links of any speed.
@@ -215,7 +196,33 @@ impl Simulation {
     }
 }
 
+fn figure(what: impl Into<String>, value: impl ToString, must: &'static str) -> SimulationError {
+    SimulationError::Figure {
+        what: what.into(),
+        value: value.to_string(),
+        must,
+    }
+}
+
 impl Measured {
+    fn check(&self, batch: usize) -> Result<(), SimulationError> {
+        let of = |what: &str| format!("{what} of the split '{}'", self.split);
+        let given = "given for an iteration, or as bytes_per_sample";
+        let bytes = self.bytes_of(batch);
+        let bytes = bytes.ok_or_else(|| figure(of("bytes"), "not there", given))?;
+        let fields = [
+            ("host_seconds", self.host_seconds),
+            ("trainer_seconds", self.trainer_seconds),
+            ("bytes", bytes),
+        ];
+        for (what, value) in fields {
+            if !(value >= 0.0 && value.is_finite()) {
+                return Err(figure(of(what), value, "0 or more"));
+            }
+        }
+        Ok(())
+    }
+
     /// Bytes of an iteration.
     fn bytes_of(&self, batch: usize) -> Option<f64> {
         self.bytes.or_else(|| Some(self.bytes_per_sample? * batch as f64))

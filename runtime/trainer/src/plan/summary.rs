@@ -1,6 +1,6 @@
 //! A plan as scripts read it.
 
-use super::{Bottleneck, Plan, Ranked, Stages, Workload};
+use super::{Bottleneck, Layers, Plan, Ranked, Stages};
 use crate::Flow;
 use frostline_wire::{Encoding, Split};
 use serde::Serialize;
@@ -65,9 +65,10 @@ pub struct SummaryRow {
 }
 
 impl Plan {
-    /// The plan as scripts read it.
-    pub(crate) fn summary(&self, flow: Flow, workload: &Workload) -> Option<Summary> {
-        let chosen = self.chosen()?;
+    /// The plan as scripts read it, for requests by `flow`.
+    pub(crate) fn summary(&self, flow: Flow, layers: &Layers) -> Summary {
+        let Self { chosen, workload, .. } = self;
+        let (upload_bytes, upload_seconds) = layers.sent();
         let row = |ranked: &Ranked| SummaryRow {
             split: ranked.candidate.split.clone(),
             encoding: ranked.candidate.encoding,
@@ -77,7 +78,7 @@ impl Plan {
             stages: ranked.candidate.stages,
             total_seconds: ranked.prediction.total_seconds,
         };
-        Some(Summary {
+        Summary {
             split: chosen.candidate.split.clone(),
             encoding: chosen.candidate.encoding,
             policy: self.policy.to_string(),
@@ -91,10 +92,10 @@ impl Plan {
             request_share: workload.request_share,
             iteration_seconds: chosen.prediction.iteration_seconds,
             bottleneck: chosen.prediction.bottleneck,
-            upload_bytes: 0,
-            upload_seconds: 0.0,
-            upload_reason: None,
+            upload_bytes,
+            upload_seconds,
+            upload_reason: layers.explain(self),
             candidates: self.candidates.iter().map(row).collect(),
-        })
+        }
     }
 }

@@ -42,7 +42,7 @@ fn network() -> Vec<Candidate> {
 fn chosen(policy: &str, workload: &Workload) -> String {
     let policy = policy.parse().unwrap();
     let plan = Plan::choose(network(), workload, &policy).unwrap();
-    plan.chosen().unwrap().candidate.split.to_string()
+    plan.chosen.candidate.split.to_string()
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn the_shortest_job_wins_on_every_link() {
             candidate.stages.link_seconds = candidate.bytes_per_sample * 100.0 / rate;
         }
         let plan = Plan::choose(candidates, &workload, &Policy::Auto).unwrap();
-        plan.chosen().unwrap().candidate.split.to_string()
+        plan.chosen.candidate.split.to_string()
     };
     assert_eq!(at(1e6), "small", "a slow link wants few bytes");
     assert_eq!(at(1e9), "wide", "a fast one wants balanced tiers");
@@ -142,7 +142,7 @@ fn hapis_sizes_are_those_of_2500_images_whatever_the_batch_is() {
         ..workload()
     };
     let plan = Plan::choose(candidates.clone(), &workload, &Policy::HapiSize).unwrap();
-    assert_eq!(plan.chosen().unwrap().candidate.split, Split::from("small"));
+    assert_eq!(plan.chosen.candidate.split, Split::from("small"));
     // Without the objects' size there is nothing to compare with.
     let cuts = candidates[1..].to_vec();
     assert_eq!(Plan::choose(cuts, &workload, &Policy::HapiSize), None);
@@ -214,14 +214,14 @@ fn of_equal_candidates_fewer_bytes_win() {
         candidate.stages.link_seconds = 0.1;
     }
     let plan = Plan::choose(same_time, &workload(), &Policy::Auto).unwrap();
-    assert_eq!(plan.chosen, 2);
+    assert_eq!(plan.chosen, plan.candidates[2]);
 }
 
 #[test]
 fn an_explanation_names_the_change_that_turns_the_choice() {
     let workload = workload();
     let plan = Plan::choose(network(), &workload, &Policy::Auto).unwrap();
-    let explanation = plan.explain(&workload);
+    let explanation = plan.explain(&Layers::default());
     assert!(
         explanation.headline.contains("'small'") && explanation.headline.contains("bound by the host"),
         "{}",
@@ -280,7 +280,7 @@ fn what_a_plan_prints_can_be_planned_again() {
             window: 2,
             ahead: 1,
         };
-        serde_json::to_value(plan.summary(flow, &workload).unwrap()).unwrap()
+        serde_json::to_value(plan.summary(flow, &Layers::default())).unwrap()
     };
     let mut candidates = network();
     candidates[3].encoding = Encoding::F16;

@@ -127,8 +127,7 @@ impl Replanner {
     }
 
     fn consider(&mut self) -> Option<Change> {
-        let plan = self.planner.plan()?;
-        let best = plan.chosen()?;
+        let best = self.planner.plan().ok()?.chosen;
         let workload = &self.planner.workload;
         let now = workload.predict(&self.present.stages);
         // The pipeline is full already here, and has to be filled again there.
@@ -140,7 +139,7 @@ impl Replanner {
             return None;
         }
         self.lost += 1.0 - best.prediction.steady_seconds / now.steady_seconds;
-        (self.lost >= LOST).then(|| self.change(best))
+        (self.lost >= LOST).then(|| self.change(&best))
     }
 
     fn change(&self, best: &Ranked) -> Change {

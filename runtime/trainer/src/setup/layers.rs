@@ -91,8 +91,7 @@ fn worth_keeping(planner: &Planner, layers: &Upload, first: &Upload) -> Option<(
     {
         candidate.stages.upload_seconds = first.bytes.len() as f64 / workload.link_bytes_per_second;
     }
-    let plan = Plan::choose(candidates, workload, policy)?;
-    let best = plan.chosen()?;
-    let kept = Layers::keep(layers.bytes.len() as u64, best, workload)?;
-    Some((best.candidate.split.clone(), kept))
+    let best = Plan::choose(candidates, workload, policy)?.chosen;
+    let kept = Layers::keep(layers.bytes.len() as u64, &best, workload)?;
+    Some((best.candidate.split, kept))
 }
