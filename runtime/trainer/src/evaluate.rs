@@ -73,17 +73,16 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
 
 /// What follows `split`, on a thread of its own.
 async fn open(job: &EvaluationJob, split: &Split) -> Result<Dedicated<Forward>, TrainerError> {
-    let interrupt = Interrupt::new();
-    let (job, split, guard) = (job.clone(), split.clone(), interrupt.clone());
-    let forward = blocking(move || {
+    let (job, split) = (job.clone(), split.clone());
+    let open = move |interrupt: &Interrupt| {
         let model = match &split {
             Split::Cut(name) => job.model.slice(Some(name), None)?,
             Split::None | Split::Input => job.model,
         };
         let options = session_options(job.device, job.threads);
-        Forward::open(&model, job.batch, &options, &guard, "evaluating")
-    });
-    Dedicated::start(forward.await?, interrupt)
+        Forward::open(&model, job.batch, &options, interrupt, "evaluating")
+    };
+    Dedicated::open(open).await
 }
 
 fn arrange(

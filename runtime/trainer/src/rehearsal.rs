@@ -3,7 +3,7 @@ use crate::event::notices;
 use crate::job::at_least_one;
 use crate::offer::Offer;
 use crate::pipeline::{FeedPlan, Flow, Part, Steering};
-use crate::run::{Run, RunParts, open_suffix};
+use crate::run::{Run, RunParts};
 use crate::setup::prepare;
 use crate::{Events, Job, Policy, TrainerError};
 use frostline_client::{Hosts, Waits, Weight};
@@ -104,7 +104,7 @@ impl Rehearsal {
     ) -> Result<(), TrainerError> {
         let suffix = match self.suffix.take() {
             Some(suffix) => suffix,
-            None => open_suffix(self.parts.clone(), &steering.now().split).await?,
+            None => Suffix::start(self.parts.clone(), &steering.now().split).await?,
         };
         for leg in legs {
             let split = leg.split.clone();

@@ -1,16 +1,15 @@
 //! A job's loop: batches in, steps out, and the split reconsidered after each.
 
-use crate::compute::{Dedicated, Suffix, SuffixParts, blocking, session_options};
+use crate::compute::{Dedicated, Suffix, session_options};
 use crate::offer::Offer;
 use crate::pipeline::{BadSamples, Feed, FeedPlan, Flow, Part, Steering};
 use crate::replan::{Iteration, Watch};
 use crate::validation::Validation;
 use crate::{Event, Events, Job, Received, TrainerError};
 use frostline_client::{Fetcher, Hosts, RetryPolicy, Source};
-use frostline_engine::{Device, Interrupt};
+use frostline_engine::Device;
 use frostline_images::DecodePool;
 use frostline_tensor::Tensor;
-use frostline_wire::Split;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -22,21 +21,6 @@ pub(crate) struct RunParts {
     pub(crate) offer: Arc<Offer>,
     /// `None` for splits that are given.
     pub(crate) watch: Option<Watch>,
-}
-
-/// The suffix on a thread of its own, ready for batches divided at `split`.
-pub(crate) async fn open_suffix(
-    parts: SuffixParts,
-    split: &Split,
-) -> Result<Dedicated<Suffix>, TrainerError> {
-    let interrupt = Interrupt::new();
-    let (guard, split) = (interrupt.clone(), split.clone());
-    let open = move || {
-        let mut suffix = Suffix::open(parts, &guard)?;
-        suffix.expect(&split)?;
-        Ok(suffix)
-    };
-    Dedicated::start(blocking(open).await?, interrupt)
 }
 
 /// A fetcher that decodes on as many threads as the engine has.
@@ -95,20 +79,13 @@ impl Run {
         hosts: &Hosts,
         events: &Events,
     ) -> Result<Self, TrainerError> {
-        let RunParts {
-            feed,
-            steering,
-            flow,
-            offer,
-            watch,
-        } = parts;
         let plan = FeedPlan {
-            ahead: flow.ahead,
-            ..feed
+            ahead: parts.flow.ahead,
+            ..parts.feed
         };
         let bad = Arc::new(BadSamples::new(job.on_bad_sample, Arc::clone(events)));
-        let steering = Arc::new(steering);
-        let fetcher = fetcher(flow.window, job.threads)?;
+        let steering = Arc::new(parts.steering);
+        let fetcher = fetcher(parts.flow.window, job.threads)?;
         let feed = Feed::start(
             plan.clone(),
             fetcher.clone(),
@@ -123,8 +100,8 @@ impl Run {
             bad,
             events: Arc::clone(events),
             steering,
-            offer,
-            watch,
+            offer: parts.offer,
+            watch: parts.watch,
             learning_rate: job.learning_rate,
             fetcher,
             received: Received::default(),

@@ -1,9 +1,9 @@
-use crate::compute::blocking;
+use crate::compute::{Suffix, blocking};
 use crate::event::notices;
 use crate::notes::Input;
 use crate::pipeline::Steering;
-use crate::run::{Best, EpochResult, Run, RunParts, open_suffix};
-use crate::setup::{Prepared, prepare};
+use crate::run::{Best, EpochResult, Run, RunParts};
+use crate::setup::prepare;
 use crate::{Event, Events, Job, Outcome, Received, TrainerError, export, notes};
 use frostline_client::{Hosts, Waits};
 use frostline_graph::Model;
@@ -49,15 +49,19 @@ pub async fn train(
     outcome.bytes_received = hosts.bytes_received();
     outcome.received.other = outcome.bytes_received.saturating_sub(outcome.received.total());
     outcome.seconds = started.elapsed().as_secs_f64();
-    events(Event::Done {
+    events(done(&outcome));
+    Ok(outcome)
+}
+
+fn done(outcome: &Outcome) -> Event {
+    Event::Done {
         model: outcome.model.clone(),
         split: outcome.split.clone(),
         validation_accuracy: outcome.validation_accuracy,
         bytes_received: outcome.bytes_received,
         received: outcome.received,
         seconds: outcome.seconds,
-    });
-    Ok(outcome)
+    }
 }
 
 /// A job that has trained and has yet to write its model.
@@ -78,44 +82,35 @@ struct Trained {
 }
 
 async fn tune(job: &Job, hosts: &Hosts, events: &Events) -> Result<Tuned, TrainerError> {
-    let Prepared {
-        classes,
-        headed,
-        suffix,
-        feed,
-        offer,
-        chosen,
-        listed,
-        measuring,
-        watch,
-    } = prepare(job, false, hosts, events).await?;
+    let prepared = prepare(job, false, hosts, events).await?;
+    let (offer, chosen) = (prepared.offer, prepared.chosen);
     let first = offer.at(&chosen.split, chosen.encoding, chosen.flow.request_samples)?;
     let parts = RunParts {
-        feed,
+        feed: prepared.feed,
         steering: Steering::towards(first),
         flow: chosen.flow,
         offer: Arc::clone(&offer),
-        watch,
+        watch: prepared.watch,
     };
-    let suffix = open_suffix(suffix, &chosen.split).await?;
+    let suffix = Suffix::start(prepared.suffix, &chosen.split).await?;
     let mut run = Run::start(job, parts, suffix, hosts, events)?;
     let baseline = run.baseline().await?;
     let trained = epochs(job, &mut run, baseline).await?;
     let split = run.steering.now().split.clone();
     Ok(Tuned {
-        headed,
+        headed: prepared.headed,
         input: offer.input(&job.guest.name, &split),
         outcome: Outcome {
             model: job.out.clone(),
-            classes,
+            classes: prepared.classes,
             split,
             baseline_accuracy: baseline,
             validation_accuracy: trained.last.accuracy,
             loss: trained.last.loss,
             bytes_received: 0,
             received: Received {
-                listing: listed,
-                measuring: measuring.bytes_received(),
+                listing: prepared.listed,
+                measuring: prepared.measuring.bytes_received(),
                 ..run.received()
             },
             seconds: 0.0,

@@ -1,4 +1,4 @@
-use super::{Forward, correct};
+use super::{Dedicated, Forward, correct};
 use crate::TrainerError;
 use frostline_engine::{EngineError, Interrupt, ResidentSlot, ResidentState, Session, SessionOptions};
 use frostline_graph::Model;
@@ -99,6 +99,17 @@ impl Suffix {
             sessions,
             present: None,
         })
+    }
+
+    /// A suffix on a thread of its own, ready for batches divided at `split`.
+    pub(crate) async fn start(parts: SuffixParts, split: &Split) -> Result<Dedicated<Self>, TrainerError> {
+        let split = split.clone();
+        let open = move |interrupt: &Interrupt| {
+            let mut suffix = Self::open(parts, interrupt)?;
+            suffix.expect(&split)?;
+            Ok(suffix)
+        };
+        Dedicated::open(open).await
     }
 
     /// Gets ready for batches divided at `split`, so that the first of them does not wait for it.

@@ -31,24 +31,39 @@ pub(crate) struct Dedicated<T> {
     thread: Option<JoinHandle<()>>,
 }
 
+const ENDED: TrainerError = TrainerError::Ended {
+    part: "training thread",
+};
+
 impl<T: Send + 'static> Dedicated<T> {
-    /// Starts the thread; `interrupt` is the one that the work of `owned` looks at.
-    pub(crate) fn start(mut owned: T, interrupt: Interrupt) -> Result<Self, TrainerError> {
+    /// Starts the thread and has it own what `open` makes there, whose work is to look at the interrupt that it is given.
+    pub(crate) async fn open(
+        open: impl FnOnce(&Interrupt) -> Result<T, TrainerError> + Send + 'static,
+    ) -> Result<Self, TrainerError> {
         let (work, mut waiting) = mpsc::channel::<Work<T>>(1);
-        let serve = move || {
-            while let Some(work) = waiting.blocking_recv() {
-                work(&mut owned);
+        let (answer, opened) = oneshot::channel();
+        let interrupt = Interrupt::new();
+        let guard = interrupt.clone();
+        // Where nobody waits for an answer any more, nobody sends work either.
+        let serve = move || match open(&guard) {
+            Ok(mut owned) => {
+                let _ = answer.send(Ok(()));
+                while let Some(work) = waiting.blocking_recv() {
+                    work(&mut owned);
+                }
             }
+            Err(error) => drop(answer.send(Err(error))),
         };
         let thread = std::thread::Builder::new()
             .name("frostline-train".to_owned())
             .spawn(serve);
-        let thread = thread.map_err(|source| TrainerError::Thread { source })?;
-        Ok(Self {
+        let dedicated = Self {
             work: Some(work),
             interrupt,
-            thread: Some(thread),
-        })
+            thread: Some(thread.map_err(|source| TrainerError::Thread { source })?),
+        };
+        opened.await.map_err(|_| ENDED)??;
+        Ok(dedicated)
     }
 
     /// Runs `work` on the thread and returns what it returns.
@@ -56,17 +71,14 @@ impl<T: Send + 'static> Dedicated<T> {
         &self,
         work: impl FnOnce(&mut T) -> Result<R, TrainerError> + Send + 'static,
     ) -> Result<R, TrainerError> {
-        let ended = || TrainerError::Ended {
-            part: "training thread",
-        };
         let (answer, result) = oneshot::channel();
         let work: Work<T> = Box::new(move |owned| {
             // Nobody waits any more when this fails.
             let _ = answer.send(work(owned));
         });
-        let queue = self.work.as_ref().ok_or_else(ended)?;
-        queue.send(work).await.map_err(|_| ended())?;
-        result.await.map_err(|_| ended())?
+        let queue = self.work.as_ref().ok_or(ENDED)?;
+        queue.send(work).await.map_err(|_| ENDED)?;
+        result.await.map_err(|_| ENDED)?
     }
 }
 
@@ -87,7 +99,7 @@ mod tests {
 
     #[tokio::test]
     async fn work_is_done_in_order_on_one_thread() {
-        let counter = Dedicated::start(0_u32, Interrupt::new()).unwrap();
+        let counter = Dedicated::open(|_| Ok(0_u32)).await.unwrap();
         for expected in 1..=3 {
             let counted = counter.run(|count| {
                 *count += 1;
@@ -99,7 +111,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_ends_the_thread_and_is_an_error() {
-        let broken = Dedicated::start((), Interrupt::new()).unwrap();
+        let broken = Dedicated::open(|_| Ok(())).await.unwrap();
         let outcome = broken.run::<()>(|()| panic!("on purpose")).await;
         assert!(matches!(outcome, Err(TrainerError::Ended { .. })));
     }

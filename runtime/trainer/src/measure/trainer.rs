@@ -2,11 +2,9 @@
 
 use super::ProfileCache;
 use crate::TrainerError;
-use crate::compute::{MOST_ROWS, Suffix, SuffixParts, blocking};
+use crate::compute::{Dedicated, MOST_ROWS, Suffix, SuffixParts, blocking};
 use bytes::Bytes;
-use frostline_engine::{
-    Device, Interrupt, InterruptCause, Lanes, LanesConfig, SessionOptions, StageSource, library_version,
-};
+use frostline_engine::{Device, Interrupt, Lanes, LanesConfig, SessionOptions, StageSource, library_version};
 use frostline_graph::Model;
 use frostline_images::{DecodeLimits, load, normalise};
 use frostline_profile::{ProfileError, Rules, Subject, encoded_pixels, machine, measure, memory, now, timed};
@@ -106,15 +104,15 @@ pub(crate) async fn trainer_profile(
     samples: impl Future<Output = Result<Vec<Bytes>, TrainerError>>,
 ) -> Result<TrainerProfile, TrainerError> {
     let platform = platform(&task.options)?;
-    let key = {
-        let (task, platform) = (task.clone(), platform.clone());
-        blocking(move || key(&task, &platform)).await?
+    let (for_key, at, stored) = (task.clone(), platform.clone(), cache.cloned());
+    let look_up = move || {
+        let key = key(&for_key, &at)?;
+        let stored = stored.and_then(|cache| cache.get(&for_key.frozen_sha256, &key));
+        Ok((key, stored))
     };
-    if let Some(cache) = cache {
-        let (cache, model, key) = (cache.clone(), task.frozen_sha256.clone(), key.clone());
-        if let Some(stored) = blocking(move || Ok(cache.get(&model, &key))).await? {
-            return Ok(stored);
-        }
+    let (key, stored) = blocking(look_up).await?;
+    if let Some(stored) = stored {
+        return Ok(stored);
     }
     let model = task.frozen_sha256.clone();
     let profile = measured(task, platform, samples.await?).await?;
@@ -286,45 +284,33 @@ impl StageSource for Stages {
     }
 }
 
-/// Ends work on another thread when nobody waits for it any more.
-struct EndOnDrop(Interrupt);
-
-impl Drop for EndOnDrop {
-    fn drop(&mut self) {
-        self.0.trigger(InterruptCause::Cancelled);
-    }
-}
-
 /// Seconds of a training step, on a state of its own.
 async fn step(task: TrainerTask) -> Result<f64, TrainerError> {
-    let interrupt = Interrupt::new();
-    let end = EndOnDrop(interrupt.clone());
-    let seconds = blocking(move || {
-        let row = task.model.network()?.cut(&task.freeze)?.shape.clone();
-        let shape = row.batched(task.batch);
+    let (at, batch) = (Split::Cut(task.freeze.clone()), task.batch);
+    let open = move |interrupt: &Interrupt| {
+        let shape = task.model.network()?.cut(&task.freeze)?.shape.batched(batch);
         let zeros = Tensor::f32(shape.clone(), vec![0.0; shape.elements()?])?;
         let parts = SuffixParts {
             suffix: task.model.slice(Some(&task.freeze), None)?,
-            whole: task.model.clone(),
-            freeze: task.freeze.clone(),
+            whole: task.model,
+            freeze: task.freeze,
             optimizer: task.optimizer,
             learning_rate: 1e-3,
-            batch: task.batch,
+            batch,
             middles: 1,
             options: task.options,
         };
-        let at = Split::Cut(task.freeze.clone());
-        let mut suffix = Suffix::open(parts, &interrupt)?;
+        Ok((Suffix::open(parts, interrupt)?, zeros))
+    };
+    let steps = move |(suffix, zeros): &mut (Suffix, Tensor)| {
         let mut step = || {
             let started = Instant::now();
-            suffix.train(&at, &zeros, vec![0; task.batch])?;
+            suffix.train(&at, zeros, vec![0; batch])?;
             Ok::<f64, TrainerError>(started.elapsed().as_secs_f64())
         };
         step()?;
         let (second, third) = (step()?, step()?);
         Ok(second.min(third))
-    })
-    .await;
-    drop(end);
-    seconds
+    };
+    Dedicated::open(open).await?.run(steps).await
 }

@@ -1,5 +1,5 @@
 //! Everything that comes before a job's first batch. Its phases are types: the data are listed and the network is divided (`Setup`),
-//! the hosts have what the job needs there (`Provided`), the split is chosen ([`Prepared`]).
+//! the hosts have what the job needs there (`Provided`), the split is chosen (`Prepared`).
 
 mod choose;
 mod context;
@@ -10,12 +10,11 @@ mod network;
 mod prepared;
 mod provide;
 
-pub(crate) use prepared::Prepared;
-
 use crate::compute::blocking;
 use crate::{Events, Job, TrainerError, export};
 use context::Setup;
 use frostline_client::Hosts;
+use prepared::Prepared;
 
 /// Does everything that comes before the first batch.
 ///
