@@ -8,7 +8,7 @@ use crate::reporter::Reporter;
 use crate::train::{last_cut_before_head, read_model};
 use anyhow::{Context, Result, bail};
 use frostline_client::Link;
-use frostline_trainer::{Explanation, Guest, Job, LinkPoint, Planned, Simulation, Summary, SummaryRow};
+use frostline_trainer::{Explanation, Job, LinkPoint, Planned, Simulation, Summary, SummaryRow};
 use frostline_wire::Split;
 use serde::Serialize;
 use std::path::Path;
@@ -144,7 +144,7 @@ fn job(flags: &Flags) -> Result<Job> {
         .map(|stem| stem.to_string_lossy().into_owned())
         .unwrap_or_default();
     let out = std::env::temp_dir().join("unused.onnx");
-    let mut job = Job::new(model, name, freeze, data_url(data)?, Guest::stock(), out);
+    let mut job = Job::new(model, name, freeze, data_url(data)?, out);
     job.encoding = flags.training.encoding.fixed();
     job.layout = flags.layout.into();
     job.validation_share = flags.training.validation;

@@ -42,9 +42,9 @@ fn job(flags: &Train) -> Result<Job> {
         name,
         freeze,
         data_url(&flags.inputs.data)?,
-        guest(flags.guest.as_deref(), flags.parameters.as_deref())?,
         flags.out.clone(),
     );
+    job.guest = guest(flags.guest.as_deref(), flags.parameters.as_deref())?;
     job.split = flags.split.clone();
     job.encoding = flags.training.encoding.fixed();
     job.layout = flags.inputs.layout.into();

@@ -69,14 +69,7 @@ impl Job {
     /// (`tests/bench/peers/linear_probe.py`); 20 epochs of batches of 64 reach its plateau. 32 samples a request let two requests of a batch
     /// decode and compute at once while a lost one costs little. Three batches ahead keep host and link at work, each on one, while a third
     /// waits; 16 open requests cover them. 2 GiB hold three batches of 64 at a wide cut (3 MB a sample) three times over.
-    pub fn new(
-        model: Model,
-        model_name: String,
-        freeze: String,
-        root: String,
-        guest: Guest,
-        out: PathBuf,
-    ) -> Self {
+    pub fn new(model: Model, model_name: String, freeze: String, root: String, out: PathBuf) -> Self {
         Self {
             model,
             model_name,
@@ -102,7 +95,7 @@ impl Job {
             memory_bytes: 2 << 30,
             on_bad_sample: OnBadSample::Fail,
             pixels: None,
-            guest,
+            guest: Guest::stock(),
             device: Device::Cpu,
             threads: 0,
             link_bytes_per_second: None,

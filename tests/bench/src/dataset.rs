@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use frostline_client::HostClient;
 use frostline_e2e::repository;
 use frostline_graph::Model;
-use frostline_trainer::{Event, Guest, Job, Measuring, TrainerError, train};
+use frostline_trainer::{Event, Job, Measuring, TrainerError, train};
 use listing::Names;
 use serde::{Deserialize, Serialize};
 use std::process::{Command, Stdio};
@@ -100,7 +100,7 @@ fn measure(url: &str) -> Result<Measured> {
     let model = Model::read(repository().join("models/zoo/demo/backbone.onnx"))?;
     let out = std::env::temp_dir().join("unused.onnx");
     let (name, freeze) = ("backbone".to_owned(), "features".to_owned());
-    let mut job = Job::new(model, name, freeze, "photos".to_owned(), Guest::stock(), out);
+    let mut job = Job::new(model, name, freeze, "photos".to_owned(), out);
     (job.validation_share, job.batch, job.cache) = (Some(0.04), BATCH, None);
     let stop = CancellationToken::new();
     let seen: Arc<Mutex<Seen>> = Arc::default();

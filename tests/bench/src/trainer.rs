@@ -9,7 +9,7 @@ use frostline_client::{HostClient, Token, UploadKind};
 use frostline_e2e::HostProcess;
 use frostline_graph::Model;
 use frostline_trainer::{
-    Event, Events, Flow, Guest, Job, Leg, Policy, ProfileCache, Rehearsal, TrainerError, train,
+    Event, Events, Flow, Job, Leg, Policy, ProfileCache, Rehearsal, TrainerError, train,
 };
 use frostline_training::TrainingGraph;
 use frostline_wire::{Encoding, Split};
@@ -307,7 +307,6 @@ impl<'a> Trainer<'a> {
             self.network.name.clone(),
             self.network.freeze.clone(),
             self.tiers.data().to_owned(),
-            Guest::stock(),
             self.scratch.path().join("tuned.onnx"),
         );
         job.batch = self.batch;

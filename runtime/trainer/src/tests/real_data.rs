@@ -1,5 +1,5 @@
 use super::computing_host::Storage;
-use crate::{Event, Events, Guest, Job, train};
+use crate::{Event, Events, Job, train};
 use frostline_client::HostClient;
 use frostline_graph::Model;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,6 @@ async fn losses(url: &str, data: &Path, model: &str, freeze: &str, split: &str) 
         model.to_owned(),
         freeze.to_owned(),
         "clothing".to_owned(),
-        Guest::stock(),
         out.path().join("tuned.onnx"),
     );
     job.split = split.parse().unwrap();

@@ -104,7 +104,6 @@ pub(super) fn job(split: &str, out: &Path) -> Job {
         "Tiny net".to_owned(),
         "features".to_owned(),
         "photos".to_owned(),
-        Guest::stock(),
         out.join("tuned.onnx"),
     );
     job.split = split.parse().unwrap();
