@@ -87,6 +87,17 @@ pub enum TrainerError {
         /// What is wrong, and what to do.
         reason: String,
     },
+    /// The preprocessing recipe is none.
+    #[error("preprocessing does not fit: {0}")]
+    PixelSpec(#[from] PixelSpecError),
+    /// The preprocessing recipe cannot be read or written.
+    #[error("preprocessing does not fit: {what}: {source}")]
+    Recipe {
+        /// What cannot.
+        what: &'static str,
+        /// The reason.
+        source: serde_json::Error,
+    },
     /// The model was trained on input that only a guest can make.
     #[error(
         "the model was trained on input that the guest '{guest}' makes in its own way (SHA-256 {sha256}), and other input would tell nothing; \
@@ -159,17 +170,15 @@ pub enum TrainerError {
         split: Split,
     },
     /// A sample cannot be used, and the job is to fail on such.
-    #[error(
-        "the object '{key}' cannot be used: {message}; --on-bad-sample skip goes on without such objects"
-    )]
+    #[error("the object '{key}' cannot be used: {source}; --on-bad-sample skip goes on without such objects")]
     BadSample {
         /// The object's key.
         key: String,
         /// What is wrong with it.
-        message: String,
+        source: OpError,
     },
     /// No validation or no training sample was usable.
-    #[error("not one {part} sample could be used: all {count} were bad; the last was '{key}': {message}")]
+    #[error("not one {part} sample could be used: all {count} were bad; the last was '{key}': {source}")]
     AllBad {
         /// `training` or `validation`.
         part: &'static str,
@@ -178,7 +187,7 @@ pub enum TrainerError {
         /// One of them.
         key: String,
         /// What is wrong with it.
-        message: String,
+        source: OpError,
     },
     /// Training went astray.
     #[error("training diverged at step {step}: {sign}; a smaller learning rate than {learning_rate} may help; {}", kept.as_deref().unwrap_or("no model was written"))]
@@ -227,12 +236,4 @@ pub enum TrainerError {
         /// Which part.
         part: &'static str,
     },
-}
-
-impl From<PixelSpecError> for TrainerError {
-    fn from(error: PixelSpecError) -> Self {
-        Self::Pixels {
-            reason: error.to_string(),
-        }
-    }
 }

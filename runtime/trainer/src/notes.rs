@@ -98,10 +98,11 @@ pub(crate) fn pixels(
 /// A recipe as guests and models carry it.
 ///
 /// # Errors
-/// [`TrainerError::Pixels`].
+/// [`TrainerError::Recipe`].
 pub(crate) fn recipe(spec: &PixelSpec) -> Result<String, TrainerError> {
-    serde_json::to_string(spec).map_err(|error| TrainerError::Pixels {
-        reason: format!("the recipe cannot be written as JSON: {error}"),
+    serde_json::to_string(spec).map_err(|source| TrainerError::Recipe {
+        what: "the recipe cannot be written as JSON",
+        source,
     })
 }
 
@@ -127,8 +128,9 @@ pub(crate) fn input(model: &Model) -> Result<Option<Input>, TrainerError> {
         Ok(noted) => Ok(Input::Guest(noted)),
         Err(_) => serde_json::from_str(text).map(Input::Pixels),
     };
-    parsed.map(Some).map_err(|error| TrainerError::Pixels {
-        reason: format!("the model's metadata entry '{PIXELS_KEY}' cannot be read: {error}"),
+    parsed.map(Some).map_err(|source| TrainerError::Recipe {
+        what: "the model's metadata entry 'frostline.pixels' cannot be read",
+        source,
     })
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct BadSamples {
 #[derive(Default)]
 struct Noted {
     samples: HashSet<(Part, usize)>,
-    last: Option<(String, String)>,
+    last: Option<(String, OpError)>,
 }
 
 impl BadSamples {
@@ -45,11 +45,12 @@ impl BadSamples {
             .strip_prefix(&format!("{key}: "))
             .unwrap_or(&error.message)
             .to_owned();
+        let source = OpError::new(error.code, message.clone());
         if self.policy == OnBadSample::Fail {
-            return Err(TrainerError::BadSample { key, message });
+            return Err(TrainerError::BadSample { key, source });
         }
         let mut noted = self.noted.lock();
-        noted.last = Some((key.clone(), message.clone()));
+        noted.last = Some((key.clone(), source));
         if noted.samples.insert((part, index)) {
             (self.events)(Event::BadSample { key, message });
         }
@@ -66,12 +67,13 @@ impl BadSamples {
 
     /// The error for a part of which nothing is left.
     pub(crate) fn nothing_left(&self, part: Part, count: usize) -> TrainerError {
-        let (key, message) = self.noted.lock().last.clone().unwrap_or_default();
+        let last = self.noted.lock().last.clone();
+        let (key, source) = last.unwrap_or_else(|| (String::new(), OpError::runtime(String::new())));
         TrainerError::AllBad {
             part: part.name(),
             count,
             key,
-            message,
+            source,
         }
     }
 }
