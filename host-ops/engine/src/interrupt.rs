@@ -86,7 +86,7 @@ impl Interrupt {
     }
 
     /// Why it was triggered, once it was.
-    pub fn cause(&self) -> Option<InterruptCause> {
+    pub(crate) fn cause(&self) -> Option<InterruptCause> {
         self.state.lock().cause.clone()
     }
 

@@ -1,6 +1,6 @@
 //! ONNX Runtime behind lanes; the one address of `ort`.
 //!
-//! - [`library_version`], [`library_path`]: the shared library, found once per process
+//! - [`library_version`]: the shared library, found once per process
 //! - [`Device`]: where sessions run; an absent one is an error, never a silent CPU run
 //! - [`Session`]: one network, run on owned tensors; [`Session::step`] trains on a [`ResidentState`]
 //! - [`Lanes`]: threads that own sessions and run stages of models for many callers at once, bounded
@@ -26,7 +26,7 @@ pub use interrupt::{Interrupt, InterruptCause};
 pub use lanes::{
     ChildLanes, LaneStats, Lanes, LanesConfig, LanesPlace, StageSource, TenantLanes, serve_lane,
 };
-pub use library::{library_path, library_version};
+pub use library::library_version;
 pub use resident::{ResidentSlot, ResidentState};
 pub use session::{Session, SessionOptions};
 pub use slot::TensorSlot;

@@ -32,17 +32,14 @@ struct Library {
 }
 
 /// The file ONNX Runtime was loaded from.
-///
-/// # Errors
-/// [`EngineError::LibraryMissing`] or [`EngineError::LibraryUnusable`], each with what to do.
-pub fn library_path() -> Result<PathBuf, EngineError> {
+pub(crate) fn library_path() -> Result<PathBuf, EngineError> {
     Ok(library()?.path)
 }
 
 /// The version of the ONNX Runtime library, such as `1.31.1`; where the file does not tell, the build it comes from.
 ///
 /// # Errors
-/// As [`library_path`].
+/// [`EngineError::LibraryMissing`] or [`EngineError::LibraryUnusable`], each with what to do.
 pub fn library_version() -> Result<String, EngineError> {
     let library = library()?;
     let version = std::fs::read(&library.path)

@@ -38,7 +38,7 @@ impl ResidentState {
     /// A state of these tensors; their elements are moved, not copied.
     ///
     /// # Errors
-    /// The library's, see [`library_path`](crate::library_path); [`EngineError::InputCount`] for a name that occurs twice.
+    /// The library's, see [`library_version`](crate::library_version); [`EngineError::InputCount`] for a name that occurs twice.
     pub fn new(slots: impl IntoIterator<Item = ResidentSlot>) -> Result<Self, EngineError> {
         crate::library::environment()?;
         let mut state = Self { slots: Vec::new() };

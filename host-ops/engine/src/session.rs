@@ -220,23 +220,17 @@ impl Session {
     }
 
     fn input(&self, name: &str) -> Result<&TensorSlot, EngineError> {
-        self.inputs
-            .iter()
-            .find(|slot| slot.name == name)
-            .ok_or_else(|| EngineError::UnknownInput {
-                name: name.to_owned(),
-                known: slot::names(&self.inputs),
-            })
+        slot::find(&self.inputs, name).map_err(|known| EngineError::UnknownInput {
+            name: name.to_owned(),
+            known,
+        })
     }
 
     pub(crate) fn output(&self, name: &str) -> Result<&TensorSlot, EngineError> {
-        self.outputs
-            .iter()
-            .find(|slot| slot.name == name)
-            .ok_or_else(|| EngineError::UnknownOutput {
-                name: name.to_owned(),
-                known: slot::names(&self.outputs),
-            })
+        slot::find(&self.outputs, name).map_err(|known| EngineError::UnknownOutput {
+            name: name.to_owned(),
+            known,
+        })
     }
 }
 

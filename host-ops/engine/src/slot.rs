@@ -66,11 +66,9 @@ impl TensorSlot {
     }
 }
 
-/// The names of `slots` for messages.
-pub(crate) fn names(slots: &[TensorSlot]) -> String {
-    slots
-        .iter()
-        .map(|slot| format!("`{}`", slot.name))
-        .collect::<Vec<_>>()
-        .join(", ")
+/// The slot of this name, or else the names there are, for messages.
+pub(crate) fn find<'a>(slots: &'a [TensorSlot], name: &str) -> Result<&'a TensorSlot, String> {
+    let names = || slots.iter().map(|slot| format!("`{}`", slot.name));
+    let found = slots.iter().find(|slot| slot.name == name);
+    found.ok_or_else(|| names().collect::<Vec<_>>().join(", "))
 }

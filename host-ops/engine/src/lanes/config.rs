@@ -37,7 +37,7 @@ impl LanesConfig {
     ///   operator: on two busy cores, 2 lanes x 1 thread ran SqueezeNet (batch 16) at 99 samples/s and 1 x 2 at 83, for
     ///   7.4 and 8.5 ms of processor time a sample. The price is a copy of the weights per lane.
     /// - CUDA: one lane, because a GPU runs one batch at a time well and a second would double the weights on it.
-    /// - 256 jobs and 1 GiB wait at most: 256 grants of 16 SqueezeNet samples are 15 s of work for two free cores;
+    /// - 256 submissions and 1 GiB wait at most: 256 grants of 16 SqueezeNet samples are 15 s of work for two free cores;
     ///   what waits longer is better refused and sent again. 1 GiB holds 100 such grants of f32 pixels (10 MB each).
     /// - 2 minutes in the queue and 2 minutes running: VGG19, the slowest of the usual networks, takes 0.36 s a sample
     ///   on one thread, 46 s for a batch of 128; twice that leaves room for a busy machine.

@@ -23,20 +23,3 @@ pub struct LaneStats {
     /// How long each lane has worked, with what it runs now.
     pub busy: Vec<Duration>,
 }
-
-impl LaneStats {
-    /// How many lanes there are.
-    pub fn lanes(&self) -> usize {
-        self.busy.len()
-    }
-
-    /// Samples a second that all lanes together do when all are busy, over all work so far; 0 before the first.
-    pub fn samples_per_second(&self) -> f64 {
-        let busy = self.busy.iter().sum::<Duration>().as_secs_f64();
-        if busy == 0.0 {
-            0.0
-        } else {
-            self.samples_done as f64 / busy * self.lanes() as f64
-        }
-    }
-}

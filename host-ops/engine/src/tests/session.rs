@@ -12,7 +12,7 @@ fn open(model: &[u8]) -> Session {
 fn the_library_says_its_version() {
     let version = crate::library_version().unwrap();
     assert!(version.starts_with("1."), "{version}");
-    assert!(crate::library_path().unwrap().is_file());
+    assert!(crate::library::library_path().unwrap().is_file());
 }
 
 #[test]
