@@ -98,7 +98,7 @@ pub enum ImageError {
     Spec(#[from] PixelSpecError),
     /// A tensor is not of the shape or type the operation takes.
     #[error("expected pixels as {expected}, got {actual}")]
-    Layout {
+    Mismatch {
         /// What the operation takes.
         expected: String,
         /// What it was given.
@@ -129,7 +129,7 @@ impl ImageError {
             Self::Unsupported { .. } => OpErrorCode::UnsupportedOperation,
             Self::TooManyPixels { .. } | Self::BatchTooLarge { .. } => OpErrorCode::TooLarge,
             Self::DecoderFailed { .. } | Self::PoolClosed => OpErrorCode::RuntimeError,
-            Self::Spec(_) | Self::Layout { .. } | Self::Shape(_) => OpErrorCode::InvalidArgument,
+            Self::Spec(_) | Self::Mismatch { .. } | Self::Shape(_) => OpErrorCode::InvalidArgument,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! * [`load`]: an object's bytes to the crop a [`PixelSpec`](frostline_tensor::PixelSpec) describes, `u8[3, h, w]`.
 //! * [`normalise`]: such crops to network input; the same values as loading to `f32` at once.
 //! * [`is_image_name`]: which objects are taken for images before they are read.
-//! * [`DecodePool`]: a bounded number of decoding threads that every job of a process shares.
+//! * [`DecodePool`]: a bounded number of decoding threads that everything in a process shares.
 //! * [`BatchLoader`]: reads ([`ByteSource`]) and decodes overlapped into one batch tensor; a broken sample is listed, it
 //!   never fails the batch.
 //!

@@ -11,7 +11,7 @@ impl DecodeLimits {
     /// 64 Mi pixels, enough for the 61 megapixels of today's full-frame cameras. A file of a few hundred bytes may claim this
     /// many: decoded they take 192 MiB, and a progressive JPEG's coefficients, an interlaced 16-bit PNG or a WebP with alpha up to
     /// 512 MiB more, on each decoding thread. Half would refuse such cameras' photos; double would let four threads take 5 GiB.
-    pub const DEFAULT_MAX_PIXELS: u64 = 64 << 20;
+    const DEFAULT_MAX_PIXELS: u64 = 64 << 20;
 
     /// Refuses an image that claims too much; `Ok` carries the bytes its RGB pixels take.
     pub(crate) fn check(&self, format: ImageFormat, width: u32, height: u32) -> Result<usize, ImageError> {
@@ -54,7 +54,7 @@ pub struct BatchLimits {
 impl BatchLimits {
     /// 1 GiB: 1,783 samples of 224x224 in `f32`, several times any useful batch. It stops a request from asking for a tensor that
     /// the machine has no memory for; budgets between tenants are the host's business.
-    pub const DEFAULT_MAX_BYTES: usize = 1 << 30;
+    const DEFAULT_MAX_BYTES: usize = 1 << 30;
 }
 
 impl Default for BatchLimits {

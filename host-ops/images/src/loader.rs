@@ -26,7 +26,7 @@ pub struct LoaderOptions {
 impl LoaderOptions {
     /// 16: an object store answers in some 30 ms and a core decodes a photo in about 2, so this many reads keep a core busy,
     /// and several batches load at once. Fewer starve the decoders; more only hold bytes that wait for them.
-    pub const DEFAULT_READS_IN_FLIGHT: usize = 16;
+    const DEFAULT_READS_IN_FLIGHT: usize = 16;
 }
 
 impl Default for LoaderOptions {

@@ -33,17 +33,17 @@ impl NormalisationTable {
 /// [`PixelFormat::F32`](frostline_tensor::PixelFormat::F32) gives.
 ///
 /// # Errors
-/// [`ImageError::Spec`] for a spec that cannot be carried out, [`ImageError::Layout`] when `pixels` is not of that type and shape.
+/// [`ImageError::Spec`] for a spec that cannot be carried out, [`ImageError::Mismatch`] when `pixels` is not of that type and shape.
 pub fn normalise(pixels: &Tensor, spec: &PixelSpec) -> Result<Tensor, ImageError> {
     spec.check()?;
     let sample_shape = spec.sample_shape();
-    let layout = || ImageError::Layout {
+    let mismatch = || ImageError::Mismatch {
         expected: format!("u8[n, 3, {}, {}]", spec.crop_height, spec.crop_width),
         actual: pixels.describe(),
     };
-    let bytes = pixels.as_u8().ok_or_else(layout)?;
+    let bytes = pixels.as_u8().ok_or_else(mismatch)?;
     if pixels.shape().dims().get(1..) != Some(sample_shape.as_slice()) {
-        return Err(layout());
+        return Err(mismatch());
     }
     let sample_len = pixels.shape().row()?.elements()?;
     let table = NormalisationTable::new(spec);

@@ -88,14 +88,9 @@ impl RowConverter {
     fn append(&self, row: &[u8], pixels: &mut Vec<u8>) {
         let wide = self.depth == BitDepth::Sixteen;
         match self.colour {
+            // Pillow reads mode I;16 and clips on the way to RGB; it does not scale.
             ColorType::Grayscale if wide => {
-                // Pillow reads mode I;16 and clips on the way to RGB; it does not scale.
-                let greys = row
-                    .as_chunks::<2>()
-                    .0
-                    .iter()
-                    .map(|&[high, low]| if high == 0 { low } else { 255 });
-                pixels.extend(greys.flat_map(|grey| [grey; 3]));
+                each(row, pixels, |[high, low]| [if high == 0 { low } else { 255 }; 3])
             }
             ColorType::Grayscale => {
                 let scale = 255 / low_mask(self.depth);
@@ -107,32 +102,12 @@ impl RowConverter {
                     .filter_map(|index| self.palette.get(usize::from(index)));
                 pixels.extend(colours.flatten());
             }
-            ColorType::Rgb if wide => {
-                pixels.extend(
-                    row.as_chunks::<6>()
-                        .0
-                        .iter()
-                        .flat_map(|&[r, _, g, _, b, _]| [r, g, b]),
-                );
-            }
+            ColorType::Rgb if wide => each(row, pixels, |[r, _, g, _, b, _]| [r, g, b]),
             ColorType::Rgb => pixels.extend_from_slice(row),
-            ColorType::GrayscaleAlpha if wide => {
-                pixels.extend(row.as_chunks::<4>().0.iter().flat_map(|&[grey, ..]| [grey; 3]));
-            }
-            ColorType::GrayscaleAlpha => {
-                pixels.extend(row.as_chunks::<2>().0.iter().flat_map(|&[grey, _]| [grey; 3]));
-            }
-            ColorType::Rgba if wide => {
-                pixels.extend(
-                    row.as_chunks::<8>()
-                        .0
-                        .iter()
-                        .flat_map(|&[r, _, g, _, b, ..]| [r, g, b]),
-                );
-            }
-            ColorType::Rgba => {
-                pixels.extend(row.as_chunks::<4>().0.iter().flat_map(|&[r, g, b, _]| [r, g, b]));
-            }
+            ColorType::GrayscaleAlpha if wide => each(row, pixels, |[grey, _, _, _]| [grey; 3]),
+            ColorType::GrayscaleAlpha => each(row, pixels, |[grey, _]| [grey; 3]),
+            ColorType::Rgba if wide => each(row, pixels, |[r, _, g, _, b, _, _, _]| [r, g, b]),
+            ColorType::Rgba => each(row, pixels, |[r, g, b, _]| [r, g, b]),
         }
     }
 
@@ -145,6 +120,11 @@ impl RowConverter {
             .flat_map(move |&byte| (1..=8 / bits).map(move |nth| (byte >> (8 - bits * nth)) & mask));
         samples.take(self.width)
     }
+}
+
+/// Appends the RGB of each pixel of `N` bytes.
+fn each<const N: usize>(row: &[u8], pixels: &mut Vec<u8>, rgb: impl Fn([u8; N]) -> [u8; 3]) {
+    pixels.extend(row.as_chunks::<N>().0.iter().flat_map(|pixel| rgb(*pixel)));
 }
 
 fn low_mask(depth: BitDepth) -> u8 {

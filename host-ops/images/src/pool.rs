@@ -11,7 +11,7 @@ const TURN: Duration = Duration::from_millis(5);
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// A bounded number of decoding threads that every job of a process shares, in turns between tenants by the time they
+/// A bounded number of decoding threads that everything in a process shares, in turns between tenants by the time they
 /// hold a thread; within a tenant, first come, first served.
 ///
 /// Work is never interrupted, so it should come in small pieces: one image, or the rows of one answer. Clones share the

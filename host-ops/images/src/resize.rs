@@ -111,7 +111,7 @@ fn resize(
 }
 
 fn failed(reason: impl std::fmt::Display) -> ImageError {
-    ImageError::Layout {
+    ImageError::Mismatch {
         expected: "an image that can be resized".to_owned(),
         actual: reason.to_string(),
     }
