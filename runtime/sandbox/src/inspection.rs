@@ -69,6 +69,9 @@ impl Inspection<'_> {
                     }
                 }
                 _ => {
+                    if let Some((part, count)) = counted(&payload) {
+                        self.tally.add(part, count)?;
+                    }
                     self.module_section(&payload, outside + inside.len() == 1)?;
                     self.component_section(&payload, bytes, outside + inside.len())?;
                 }
@@ -77,18 +80,15 @@ impl Inspection<'_> {
         Ok(outermost)
     }
 
+    /// What a section of a module holds beside its number of things.
     fn module_section(&mut self, payload: &Payload<'_>, outermost: bool) -> Result<(), SandboxError> {
         match payload {
-            Payload::TypeSection(types) => {
-                self.types(types)?;
-            }
+            Payload::TypeSection(types) => self.types(types)?,
             Payload::ImportSection(imports) => {
-                self.tally.add(GuestPart::Imports, imports.count())?;
                 for import in imports.clone() {
                     self.import(&import?, outermost)?;
                 }
             }
-            Payload::FunctionSection(functions) => self.tally.add(GuestPart::Functions, functions.count())?,
             Payload::CodeSectionEntry(body) => {
                 let mut locals = body.get_locals_reader()?;
                 for _ in 0..locals.get_count() {
@@ -97,25 +97,16 @@ impl Inspection<'_> {
                 }
             }
             Payload::TableSection(tables) => {
-                self.tally.add(GuestPart::Tables, tables.count())?;
                 for table in tables.clone() {
                     self.tally.add(GuestPart::TableElements, table?.ty.initial)?;
                 }
             }
             Payload::MemorySection(memories) => {
-                self.tally.add(GuestPart::Memories, memories.count())?;
                 for memory in memories.clone() {
                     let bytes = memory?.initial.saturating_mul(PAGE);
                     self.tally.add(GuestPart::MemoryBytes, bytes)?;
                 }
             }
-            Payload::GlobalSection(globals) => self.tally.add(GuestPart::Globals, globals.count())?,
-            Payload::TagSection(tags) => self.tally.add(GuestPart::Types, tags.count())?,
-            Payload::ExportSection(exports) => self.tally.add(GuestPart::Exports, exports.count())?,
-            Payload::ElementSection(segments) => {
-                self.tally.add(GuestPart::ElementSegments, segments.count())?
-            }
-            Payload::DataSection(segments) => self.tally.add(GuestPart::DataSegments, segments.count())?,
             _ => {}
         }
         Ok(())
@@ -143,6 +134,7 @@ impl Inspection<'_> {
         Ok(())
     }
 
+    /// What a section of a component holds beside its number of things.
     fn component_section(
         &mut self,
         payload: &Payload<'_>,
@@ -157,18 +149,7 @@ impl Inspection<'_> {
                 let reader = BinaryReader::new(section, types.range().start);
                 type_nesting::check(reader, depth, &mut self.tally)?;
             }
-            Payload::InstanceSection(instances) => self.tally.add(GuestPart::Instances, instances.count())?,
-            Payload::ComponentInstanceSection(instances) => {
-                self.tally.add(GuestPart::Instances, instances.count())?;
-            }
-            Payload::ComponentAliasSection(aliases) => {
-                self.tally.add(GuestPart::Instances, aliases.count())?;
-            }
-            Payload::ComponentCanonicalSection(functions) => {
-                self.tally.add(GuestPart::Functions, functions.count())?;
-            }
             Payload::ComponentImportSection(imports) => {
-                self.tally.add(GuestPart::Imports, imports.count())?;
                 for import in imports.clone() {
                     let import = import?;
                     // Names of types stand for what an allowed interface defines; linking checks them.
@@ -178,7 +159,6 @@ impl Inspection<'_> {
                 }
             }
             Payload::ComponentExportSection(exports) => {
-                self.tally.add(GuestPart::Exports, exports.count())?;
                 for export in exports.clone() {
                     let export = export?;
                     if depth == 1 {
@@ -195,4 +175,26 @@ impl Inspection<'_> {
         self.tally.add(GuestPart::TypeBytes, types.range().len())?;
         self.tally.add(GuestPart::Types, types.count())
     }
+}
+
+/// Of which part a section holds how many.
+fn counted(payload: &Payload<'_>) -> Option<(GuestPart, u32)> {
+    Some(match payload {
+        Payload::ImportSection(imports) => (GuestPart::Imports, imports.count()),
+        Payload::FunctionSection(functions) => (GuestPart::Functions, functions.count()),
+        Payload::TableSection(tables) => (GuestPart::Tables, tables.count()),
+        Payload::MemorySection(memories) => (GuestPart::Memories, memories.count()),
+        Payload::GlobalSection(globals) => (GuestPart::Globals, globals.count()),
+        Payload::TagSection(tags) => (GuestPart::Types, tags.count()),
+        Payload::ExportSection(exports) => (GuestPart::Exports, exports.count()),
+        Payload::ElementSection(segments) => (GuestPart::ElementSegments, segments.count()),
+        Payload::DataSection(segments) => (GuestPart::DataSegments, segments.count()),
+        Payload::InstanceSection(instances) => (GuestPart::Instances, instances.count()),
+        Payload::ComponentInstanceSection(instances) => (GuestPart::Instances, instances.count()),
+        Payload::ComponentAliasSection(aliases) => (GuestPart::Instances, aliases.count()),
+        Payload::ComponentCanonicalSection(functions) => (GuestPart::Functions, functions.count()),
+        Payload::ComponentImportSection(imports) => (GuestPart::Imports, imports.count()),
+        Payload::ComponentExportSection(exports) => (GuestPart::Exports, exports.count()),
+        _ => return None,
+    })
 }
