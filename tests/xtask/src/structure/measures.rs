@@ -1,6 +1,6 @@
 //! Lines of files and functions.
 
-use super::source::{Crate, attributes, is_test};
+use super::source::{Crate, File, attributes, is_test};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{ImplItemFn, Item, ItemFn, TraitItemFn};
@@ -12,6 +12,8 @@ pub(crate) struct Lines {
     /// Of each function outside of tests.
     pub(crate) functions: Vec<usize>,
     pub(crate) tests: usize,
+    /// Without tests, imports, comments and empty lines.
+    pub(crate) code: usize,
 }
 
 impl Lines {
@@ -30,6 +32,7 @@ impl Lines {
                 .sum();
             lines.files.push(file.text.lines().count().saturating_sub(tests));
             lines.tests += tests;
+            lines.code += code(file);
             lines.visit_file(&file.syntax);
         }
         lines
@@ -43,7 +46,24 @@ impl Lines {
         self.files.extend(other.files);
         self.functions.extend(other.functions);
         self.tests += other.tests;
+        self.code += other.code;
     }
+}
+
+fn code(file: &File) -> usize {
+    let says_something = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with("//");
+    let all = file.text.lines().filter(says_something).count();
+    let is_other = |item: &&Item| is_test(attributes(item)) || matches!(item, Item::Use(_));
+    let others = file.syntax.items.iter().filter(is_other).map(|item| {
+        let span = item.span();
+        let lines = file
+            .text
+            .lines()
+            .take(span.end().line)
+            .skip(span.start().line - 1);
+        lines.filter(says_something).count()
+    });
+    all - others.sum::<usize>()
 }
 
 fn span(spanned: &impl Spanned) -> usize {

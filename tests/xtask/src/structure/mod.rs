@@ -22,18 +22,19 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let folder = arguments.first().map_or_else(root, PathBuf::from);
     let crates = crates(&folder)?;
     println!(
-        "| crate | files | lines | tests' | longest file | functions over {LONG} | circles | public names |"
+        "| crate | files | lines | code | tests' | longest file | functions over {LONG} | circles | public names |"
     );
-    println!("|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|");
     let mut whole = Lines::default();
     for each in &crates {
         let (lines, circles) = (Lines::of(each), circles::of(each));
         let sizes: Vec<String> = circles.iter().map(|circle| circle.len().to_string()).collect();
         println!(
-            "| {} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             each.name,
             lines.files.len(),
             lines.product(),
+            lines.code,
             lines.tests,
             lines.files.iter().max().copied().unwrap_or_default(),
             lines.functions.iter().filter(|lines| **lines > LONG).count(),
@@ -48,7 +49,12 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     }
     let Lines { files, functions, .. } = &whole;
     println!();
-    println!("product {} lines, tests in src {}", whole.product(), whole.tests);
+    println!(
+        "product {} lines, {} of them code (no comments, imports, empty lines); tests in src {}",
+        whole.product(),
+        whole.code,
+        whole.tests
+    );
     println!(
         "files: p50 {}, p90 {}",
         percentile(files, 50),
