@@ -1,7 +1,6 @@
 //! Who asks, and what of this host is there for them: all that tenants' requests see.
 
-use crate::Root;
-use crate::config::HostConfig;
+use crate::config::{HostConfig, Root};
 use crate::library::Library;
 use crate::machine::Machine;
 use crate::metrics::Metrics;

@@ -19,7 +19,6 @@ mod machine;
 mod metrics;
 mod profiles;
 mod refusal;
-mod roots;
 mod scheduling;
 mod service;
 mod stages;
@@ -29,13 +28,12 @@ mod tls;
 mod token;
 
 pub use config::{
-    ConfigError, EngineSettings, ExtractionSettings, HostConfig, HostSettings, LimitSettings, Limits,
-    StatePlace, TlsFiles,
+    ConfigError, EngineSettings, ExtractionSettings, GrantedRoots, HostConfig, HostSettings, LimitSettings,
+    Limits, StateLocation, TlsFiles,
 };
 pub use frostline_engine::{ChildLanes, LanesPlace, serve_lane};
 pub use frostline_sandbox::Compiler;
 pub use host::{Host, RunningHost, StartError};
-pub use roots::{GrantedRoots, Root};
 pub use state::StateError;
 pub use tls::TlsError;
 pub use token::TokenError;

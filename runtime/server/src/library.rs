@@ -1,6 +1,6 @@
 //! What this host has for its tenants: guests and models, the stores of their data, and what guests say of models.
 
-use crate::Root;
+use crate::config::Root;
 use crate::refusal::Refusal;
 use crate::state::{Journal, ModelFacts, Partials, Shelf, Stored};
 use bytes::Bytes;

@@ -1,6 +1,6 @@
 //! The calls of an extraction: for every grant one.
 
-use super::work::{Rows, Work};
+use super::work::{CallRows, Work};
 use crate::caller::Caller;
 use crate::metrics::SplitKind;
 use crate::refusal::Refusal;
@@ -14,7 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
 /// Rows by call, in the order the calls end; dropping it cancels them all.
-pub(super) type Calls = BoxStream<'static, Result<Rows, Refusal>>;
+pub(super) type Calls = BoxStream<'static, Result<CallRows, Refusal>>;
 
 /// What the calls of one extraction share.
 struct Shared {
@@ -54,7 +54,7 @@ pub(super) fn calls(caller: Caller, work: Work, kind: SplitKind, samples: Vec<Re
 
 impl Shared {
     /// Waits for a grant and calls with its samples; `None` when other calls took the last ones meanwhile.
-    async fn call(self: Arc<Self>) -> Result<Option<Rows>, Refusal> {
+    async fn call(self: Arc<Self>) -> Result<Option<CallRows>, Refusal> {
         if let Some(guest) = self.work.guest() {
             // An admin may have disabled it since the extraction began.
             self.caller.may_run(guest)?;

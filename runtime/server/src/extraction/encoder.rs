@@ -1,6 +1,6 @@
-//! Rows to the bytes of an answer, away from the threads that serve HTTP where it takes long.
+//! CallRows to the bytes of an answer, away from the threads that serve HTTP where it takes long.
 
-use super::work::Rows;
+use super::work::CallRows;
 use crate::caller::Caller;
 use crate::refusal::Refusal;
 use bytes::Bytes;
@@ -48,13 +48,13 @@ impl Encoder {
     ///
     /// # Errors
     /// [`Refusal::Quota`] where they make the answer larger than it may be.
-    pub(super) async fn rows(self, rows: Rows) -> Result<(Vec<Bytes>, Self), Refusal> {
+    pub(super) async fn rows(self, rows: CallRows) -> Result<(Vec<Bytes>, Self), Refusal> {
         let (pieces, mut encoder) = self.encoded(rows).await?;
         encoder.output.count(&pieces)?;
         Ok((pieces, encoder))
     }
 
-    async fn encoded(mut self, rows: Rows) -> Result<(Vec<Bytes>, Self), Refusal> {
+    async fn encoded(mut self, rows: CallRows) -> Result<(Vec<Bytes>, Self), Refusal> {
         let Some(threads) = self.threads.clone() else {
             return Ok((rows.encode(&mut self.writer)?, self));
         };

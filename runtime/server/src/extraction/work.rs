@@ -36,7 +36,7 @@ pub(super) enum Work {
 }
 
 /// What one call came to.
-pub(super) struct Rows {
+pub(super) struct CallRows {
     values: Values,
     failed: Vec<RowFailure>,
 }
@@ -56,7 +56,7 @@ impl Work {
     }
 
     /// Turns samples into rows. A sample that fails becomes a row with an error; only what fails as a whole is refused.
-    pub(super) async fn call(self, samples: Vec<RequestedSample>) -> Result<Rows, Refusal> {
+    pub(super) async fn call(self, samples: Vec<RequestedSample>) -> Result<CallRows, Refusal> {
         let (positions, samples): (Vec<u32>, Vec<SampleRef>) = samples
             .into_iter()
             .map(|asked| (asked.position, asked.sample))
@@ -65,13 +65,13 @@ impl Work {
             Self::Objects { store, limit } => Ok(objects(&store, limit, &positions, samples).await),
             Self::Pixels { loader, spec, format } => {
                 let loaded = loader.load(samples, spec, format).await?;
-                Ok(Rows::of_tensor(&positions, loaded.pixels, loaded.failed))
+                Ok(CallRows::of_tensor(&positions, loaded.pixels, loaded.failed))
             }
             Self::Activations { guest, call, context } => {
                 let tenant = context.labels.tenant.clone();
                 let extracted = guest.extract(&samples, &call, context).await;
                 let extracted = extracted.map_err(|error| Refusal::extraction(error, &tenant))?;
-                Ok(Rows::of_tensor(
+                Ok(CallRows::of_tensor(
                     &positions,
                     extracted.activations,
                     extracted.failed,
@@ -81,7 +81,7 @@ impl Work {
     }
 }
 
-impl Rows {
+impl CallRows {
     /// Rows of a tensor that has one for each sample but the failed ones.
     fn of_tensor(positions: &[u32], tensor: Tensor, failed: Vec<SampleFailure>) -> Self {
         let bad: std::collections::HashSet<usize> = failed.iter().map(|failure| failure.index).collect();
@@ -123,7 +123,7 @@ impl Rows {
     }
 }
 
-async fn objects(store: &Arc<Store>, limit: u64, positions: &[u32], samples: Vec<SampleRef>) -> Rows {
+async fn objects(store: &Arc<Store>, limit: u64, positions: &[u32], samples: Vec<SampleRef>) -> CallRows {
     let reads = samples
         .into_iter()
         .zip(positions.to_vec())
@@ -139,7 +139,7 @@ async fn objects(store: &Arc<Store>, limit: u64, positions: &[u32], samples: Vec
             Err(error) => failed.push(RowFailure { position, error }),
         }
     }
-    Rows {
+    CallRows {
         values: Values::Objects(rows),
         failed,
     }

@@ -2,7 +2,7 @@
 
 use super::error::StartError;
 use crate::audit::Audit;
-use crate::config::{HostConfig, StatePlace};
+use crate::config::{HostConfig, StateLocation};
 use crate::library::Library;
 use crate::machine::Machine;
 use crate::metrics::{Exposition, Metrics, Present};
@@ -111,10 +111,10 @@ fn machine(config: &HostConfig, models: Arc<Shelf<ModelFacts>>) -> Result<Machin
     })
 }
 
-fn state_store(place: &StatePlace) -> Result<Arc<Store>, StartError> {
+fn state_store(place: &StateLocation) -> Result<Arc<Store>, StartError> {
     let url = match place {
-        StatePlace::Store(url) => url.clone(),
-        StatePlace::Directory(path) => {
+        StateLocation::Store(url) => url.clone(),
+        StateLocation::Directory(path) => {
             let directory = |source| StartError::Directory {
                 path: path.clone(),
                 source,

@@ -7,7 +7,7 @@ mod upkeep;
 
 pub use error::StartError;
 
-use crate::HostConfig;
+use crate::config::HostConfig;
 use crate::http::{self, Port};
 use crate::service::Service;
 use crate::state::{compact, follow};

@@ -1,7 +1,7 @@
 //! What a host listens on.
 
 use super::error::StartError;
-use crate::HostConfig;
+use crate::config::HostConfig;
 use crate::token::AdminToken;
 use std::net::SocketAddr;
 use std::path::Path;

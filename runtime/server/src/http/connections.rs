@@ -1,7 +1,7 @@
 //! The listener and its connections: a bounded number, each with deadlines, HTTP/1.1 or HTTP/2 as the client begins.
 
 use super::admin::Admin;
-use super::places::{Place, Places};
+use super::permits::{Permit, Permits};
 use super::traffic::{Traffic, Waits};
 use crate::service::Service;
 use axum::{Extension, Router};
@@ -48,8 +48,8 @@ const FAREWELL: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(super) struct Peer {
     pub(super) address: IpAddr,
-    /// The place of its connection.
-    pub(super) place: Arc<Place>,
+    /// The permit of its connection.
+    pub(super) permit: Arc<Permit>,
 }
 
 /// Where a host listens, and what for.
@@ -68,7 +68,7 @@ pub(crate) async fn serve(
     stop: CancellationToken,
     connections: TaskTracker,
 ) {
-    let places = Places::new(port.connections);
+    let permits = Permits::new(port.connections);
     loop {
         let accepted = tokio::select! {
             accepted = accept(&port.listener) => accepted,
@@ -77,7 +77,7 @@ pub(crate) async fn serve(
         let Some((stream, address)) = accepted else {
             continue;
         };
-        let Some(place) = places.take(address) else {
+        let Some(permit) = permits.take(address) else {
             service.operations.metrics.connections_refused.inc();
             tracing::debug!(%address, "a connection was closed: its network has all that one may have");
             continue;
@@ -85,7 +85,7 @@ pub(crate) async fn serve(
         let visit = Visit {
             peer: Peer {
                 address,
-                place: Arc::new(place),
+                permit: Arc::new(permit),
             },
             router: port.router.clone(),
             service: Arc::clone(&service),
@@ -103,17 +103,17 @@ pub(crate) async fn serve_admin(
     stop: CancellationToken,
     connections: TaskTracker,
 ) {
-    let places = Arc::new(Semaphore::new(ADMINS));
+    let permits = Arc::new(Semaphore::new(ADMINS));
     loop {
         let accept = async {
-            let place = Arc::clone(&places).acquire_owned().await.ok()?;
-            Some((listener.accept().await, place))
+            let permit = Arc::clone(&permits).acquire_owned().await.ok()?;
+            Some((listener.accept().await, permit))
         };
         let accepted = tokio::select! {
             accepted = accept => accepted,
             () = stop.cancelled() => return,
         };
-        let Some((Ok((stream, _)), place)) = accepted else {
+        let Some((Ok((stream, _)), permit)) = accepted else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
@@ -132,7 +132,7 @@ pub(crate) async fn serve_admin(
                 }
                 () = stop.cancelled() => {}
             }
-            drop(place);
+            drop(permit);
         });
     }
 }
@@ -170,7 +170,7 @@ impl Visit {
         let shaken = tokio::select! {
             shaken = shaking => shaken,
             () = self.stop.cancelled() => return,
-            () = self.peer.place.lost() => return,
+            () = self.peer.permit.lost() => return,
         };
         match shaken {
             Ok(Ok(stream)) => self.serve(stream).await,
@@ -186,7 +186,7 @@ impl Visit {
         metrics.connections.dec();
     }
 
-    /// Answers requests until the client leaves or lets its turn go by for too long, the place is another's, or the host stops.
+    /// Answers requests until the client leaves or lets its turn go by for too long, the permit is another's, or the host stops.
     async fn answer(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
         let traffic = Traffic::new();
         let (seen, router) = (
@@ -202,7 +202,7 @@ impl Visit {
         tokio::pin!(serving);
         let limits = &self.service.config.limits;
         // Whose turn it is, and whose connection, changes while this waits.
-        let look = limits.header_time.min(limits.stall) / 4;
+        let pause = limits.header_time.min(limits.stall) / 4;
         let mut closing = Closing::default();
         loop {
             let (waits, now) = (traffic.waits(), Instant::now());
@@ -226,8 +226,8 @@ impl Visit {
                     closing = Closing { stopping: true, since: Some(Instant::now()) };
                     serving.as_mut().graceful_shutdown();
                 }
-                () = sleep_until(due.map_or(now + look, |due| due.min(now + look))) => {}
-                () = self.peer.place.lost() => return,
+                () = sleep_until(due.map_or(now + pause, |due| due.min(now + pause))) => {}
+                () = self.peer.permit.lost() => return,
                 () = self.service.scheduling.end.cancelled() => return,
             }
         }
@@ -246,7 +246,7 @@ impl Visit {
     /// How long a client may let its turn go by.
     fn patience(&self, closing: &Closing) -> Duration {
         let limits = &self.service.config.limits;
-        match self.peer.place.is_known() {
+        match self.peer.permit.is_known() {
             true => limits.stall,
             false if closing.stopping => FAREWELL.min(limits.header_time),
             false => limits.header_time,

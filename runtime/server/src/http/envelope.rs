@@ -30,7 +30,7 @@ pub(super) async fn authorize(
         Ok(pass) => {
             let caller = Caller::new(Arc::clone(&service), pass);
             tracing::Span::current().record("tenant", &caller.tenant().name);
-            peer.place.known(&caller.tenant().name);
+            peer.permit.known(&caller.tenant().name);
             request.extensions_mut().insert(caller.clone());
             tokio::select! {
                 response = next.run(request) => Ok(response),
@@ -38,7 +38,7 @@ pub(super) async fn authorize(
             }
         }
         Err(denied) => {
-            peer.place.unknown();
+            peer.permit.unknown();
             slowed_down(&service, peer.address)?;
             Err(denied.into())
         }

@@ -99,7 +99,7 @@ pub(super) async fn upload(
     what: &'static str,
     limit: u64,
 ) -> Result<Upload, Refusal> {
-    let place = TenantsPlace {
+    let place = TenantsShare {
         permit: place(caller)?,
         room: Arc::clone(&caller.tenant().upload_room),
         caller: caller.clone(),
@@ -116,7 +116,7 @@ pub(super) async fn upload(
 }
 
 /// One of a tenant's places for uploads, and what its uploads may fill together.
-pub(super) struct TenantsPlace {
+pub(super) struct TenantsShare {
     permit: OwnedSemaphorePermit,
     room: Arc<Semaphore>,
     caller: Caller,
@@ -132,7 +132,7 @@ pub(super) struct TenantsPlace {
 pub(super) async fn receive(
     service: &Arc<Service>,
     owner: &str,
-    place: Option<TenantsPlace>,
+    place: Option<TenantsShare>,
     request: Request,
     what: &'static str,
     limit: u64,
@@ -204,22 +204,22 @@ fn whole(request: &Request, what: &str, offset: u64, limit: u64) -> Result<u64, 
 
 /// What an upload holds until it is stored or refused.
 struct Reserved {
-    _place: Option<OwnedSemaphorePermit>,
+    _permit: Option<OwnedSemaphorePermit>,
     _share: Option<OwnedSemaphorePermit>,
     _room: OwnedSemaphorePermit,
 }
 
 impl Reserved {
     /// Room for `bytes`, of the tenant's share first, so that who waits for more than that keeps nobody else waiting.
-    async fn of(service: &Service, place: Option<TenantsPlace>, bytes: u64) -> Result<Self, Refusal> {
+    async fn of(service: &Service, place: Option<TenantsShare>, bytes: u64) -> Result<Self, Refusal> {
         let (permit, share) = match place {
-            Some(TenantsPlace { permit, room, .. }) => {
+            Some(TenantsShare { permit, room, .. }) => {
                 (Some(permit), Some(part(service, &room, bytes).await?))
             }
             None => (None, None),
         };
         Ok(Self {
-            _place: permit,
+            _permit: permit,
             _share: share,
             _room: part(service, &service.scheduling.uploads, bytes).await?,
         })

@@ -8,7 +8,7 @@ mod extractions;
 mod intake;
 mod linger;
 mod network;
-mod places;
+mod permits;
 mod probe;
 mod profiles;
 mod receive;

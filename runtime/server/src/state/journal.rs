@@ -123,10 +123,10 @@ impl Journal {
         })
     }
 
-    /// What `look` sees of the documents, and the change they end with.
-    pub(super) async fn at<T>(&self, look: impl FnOnce() -> T) -> (Position, T) {
+    /// What `read` gets of the documents, and the change they end with.
+    pub(super) async fn at<T>(&self, read: impl FnOnce() -> T) -> (Position, T) {
         let position = self.position.lock().await;
-        (position.clone(), look())
+        (position.clone(), read())
     }
 
     /// Adds what follows on `before`, and applies it; `false` when something else does.

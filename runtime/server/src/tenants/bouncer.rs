@@ -20,40 +20,37 @@ const ADDRESSES: usize = 4096;
 
 /// Remembers bad tokens by address.
 pub(crate) struct Bouncer {
-    seen: Cache<IpAddr, Seen>,
+    tried: Cache<IpAddr, BadTokens>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Seen {
-    bad: u32,
+struct BadTokens {
+    count: u32,
     last: Instant,
 }
 
 impl Bouncer {
     pub(crate) fn new() -> Self {
         Self {
-            seen: Cache::new(ADDRESSES),
+            tried: Cache::new(ADDRESSES),
         }
     }
 
     /// How long `address` must wait before another bad token of it is answered; `None` for not at all.
     pub(crate) fn wait(&self, address: IpAddr, now: Instant) -> Option<Duration> {
-        let seen = self.seen.get(&address)?;
-        let beyond = seen.bad.checked_sub(FREE + 1)?;
+        let bad = self.tried.get(&address)?;
+        let beyond = bad.count.checked_sub(FREE + 1)?;
         doubled(WAIT.0, beyond, WAIT.1)
-            .checked_sub(now.duration_since(seen.last))
+            .checked_sub(now.duration_since(bad.last))
             .filter(|left| !left.is_zero())
     }
 
     /// A bad token came from `address`.
     pub(crate) fn bad(&self, address: IpAddr, now: Instant) {
-        let recent = |seen: &Seen| now.duration_since(seen.last) < FORGOTTEN;
-        let bad = self.seen.get(&address).filter(recent).map_or(0, |seen| seen.bad);
-        let seen = Seen {
-            bad: bad.saturating_add(1),
-            last: now,
-        };
-        self.seen.insert(address, seen);
+        let recent = |bad: &BadTokens| now.duration_since(bad.last) < FORGOTTEN;
+        let before = self.tried.get(&address).filter(recent).map_or(0, |bad| bad.count);
+        let count = before.saturating_add(1);
+        self.tried.insert(address, BadTokens { count, last: now });
     }
 }
 

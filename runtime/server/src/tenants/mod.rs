@@ -11,8 +11,7 @@ pub(crate) use quota::Allowed;
 pub(crate) use record::{Denied, MOST_TOKENS, TenantRecord};
 pub(crate) use token::{Fresh, KeptToken};
 
-use crate::GrantedRoots;
-use crate::config::{HostConfig, upload_units};
+use crate::config::{GrantedRoots, HostConfig, upload_units};
 use crate::state::Documents;
 use crate::token::TokenHash;
 use frostline_engine::{Lanes, TenantLanes};

@@ -1,6 +1,6 @@
 //! What goes on, what went on, and the end of it.
 
-use super::Admin;
+use super::identity::Admin;
 use crate::blocking::blocking;
 use crate::http::tenant_routes::query;
 use crate::refusal::Refusal;

@@ -2,57 +2,26 @@
 //! the host listens for it over TLS. What changes something is audited.
 
 mod activity;
+mod identity;
 mod quota;
 mod remote;
 mod tenants;
 mod uploads;
 
-pub(crate) use remote::remote_admin_routes;
+pub(super) use identity::Admin;
 
 use crate::refusal::Refusal;
 use crate::service::Service;
+use crate::token::AdminToken;
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, FromRequestParts};
+use axum::extract::DefaultBodyLimit;
 use axum::routing::{delete, get, post, put};
-use http::request::Parts;
-use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 use uploads::{Guests, Models};
 
-/// Who asks.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Admin {
-    /// The system's number of the user at the other end of the socket.
-    User(u32),
-    /// Whoever has the admin's token, at this address.
-    Remote(IpAddr),
-}
-
-impl fmt::Display for Admin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::User(uid) => write!(f, "admin uid {uid}"),
-            Self::Remote(address) => write!(f, "admin at {address}"),
-        }
-    }
-}
-
-impl Admin {
-    fn note(self, service: &Service, what: &str, tenant: &str, detail: impl Into<String>) {
-        service
-            .operations
-            .audit
-            .note(&self.to_string(), what, tenant, detail);
-    }
-}
-
-impl FromRequestParts<Arc<Service>> for Admin {
-    type Rejection = Refusal;
-
-    async fn from_request_parts(parts: &mut Parts, _: &Arc<Service>) -> Result<Self, Refusal> {
-        parts.extensions.get().copied().ok_or(Refusal::Unauthorized)
-    }
+/// All routes, for admins from afar.
+pub(crate) fn remote_admin_routes(service: Arc<Service>, token: Arc<AdminToken>) -> Router {
+    remote::behind_token(admin_routes(Arc::clone(&service)), service, token)
 }
 
 /// All routes.

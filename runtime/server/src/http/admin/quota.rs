@@ -1,6 +1,6 @@
 //! What tenants may use.
 
-use super::Admin;
+use super::identity::Admin;
 use super::tenants::{change_record, unknown};
 use crate::http::receive::json;
 use crate::refusal::Refusal;

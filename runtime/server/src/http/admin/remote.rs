@@ -1,6 +1,6 @@
 //! Admins from afar: by a token over TLS.
 
-use super::{Admin, admin_routes};
+use super::identity::Admin;
 use crate::http::connections::Peer;
 use crate::http::envelope::{bearer, slowed_down};
 use crate::refusal::Refusal;
@@ -12,10 +12,9 @@ use axum::response::Response;
 use axum::{Extension, Router};
 use std::sync::Arc;
 
-/// All that [`admin_routes`] has, behind the admin's token.
-pub(crate) fn remote_admin_routes(service: Arc<Service>, token: Arc<AdminToken>) -> Router {
-    let authorized = from_fn_with_state((Arc::clone(&service), token), authorize);
-    admin_routes(service).layer(authorized)
+/// `routes`, behind the admin's token.
+pub(super) fn behind_token(routes: Router, service: Arc<Service>, token: Arc<AdminToken>) -> Router {
+    routes.layer(from_fn_with_state((service, token), authorize))
 }
 
 async fn authorize(
@@ -26,11 +25,11 @@ async fn authorize(
 ) -> Result<Response, Refusal> {
     let given = bearer(request.headers()).ok_or(Refusal::Unauthorized)?;
     if !token.matches(given) {
-        peer.place.unknown();
+        peer.permit.unknown();
         slowed_down(&service, peer.address)?;
         return Err(Refusal::Unauthorized);
     }
-    peer.place.known("the admin");
+    peer.permit.known("the admin");
     request.extensions_mut().insert(Admin::Remote(peer.address));
     Ok(next.run(request).await)
 }

@@ -1,7 +1,7 @@
 //! Tenants and their tokens.
 
-use super::Admin;
-use crate::GrantedRoots;
+use super::identity::Admin;
+use crate::config::GrantedRoots;
 use crate::http::receive::json;
 use crate::http::tenant_routes::checked_name;
 use crate::refusal::Refusal;

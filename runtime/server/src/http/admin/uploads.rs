@@ -1,6 +1,6 @@
 //! What tenants uploaded, and the models that an admin offers to all of them.
 
-use super::Admin;
+use super::identity::Admin;
 use super::tenants::unknown;
 use crate::http::intake::{self, Upload};
 use crate::http::receive::json;

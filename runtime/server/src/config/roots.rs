@@ -1,6 +1,6 @@
 //! Which data a tenant may read: granted roots, and requests held against them on normalised URLs.
 
-use crate::ConfigError;
+use super::error::ConfigError;
 use std::path::{Path, PathBuf};
 use url::Url;
 
@@ -10,7 +10,7 @@ pub struct GrantedRoots(Vec<Root>);
 
 /// An object store URL in one spelling: no dot segments, no empty ones, nothing encoded that need not be.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Root {
+pub(crate) struct Root {
     /// Scheme, and host with port.
     store: String,
     /// Path segments, decoded.
@@ -23,7 +23,7 @@ impl GrantedRoots {
     ///
     /// # Errors
     /// [`ConfigError::Root`] for one that cannot be normalised.
-    pub fn new(roots: &[String]) -> Result<Self, ConfigError> {
+    pub(crate) fn new(roots: &[String]) -> Result<Self, ConfigError> {
         let normalise = |root: &String| {
             let refuse = |detail: String| ConfigError::Root {
                 root: root.clone(),
@@ -54,7 +54,7 @@ impl GrantedRoots {
     }
 
     /// Whether `root` is a granted one or lies below it.
-    pub fn allows(&self, root: &Root) -> bool {
+    pub(crate) fn allows(&self, root: &Root) -> bool {
         self.0
             .iter()
             .any(|granted| granted.store == root.store && root.path.starts_with(&granted.path))
@@ -66,7 +66,7 @@ impl Root {
     ///
     /// # Errors
     /// What is wrong with it, for people.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let file = Url::from_file_path(text).ok().filter(|_| text.starts_with('/'));
         // A path's URL still has its dot segments; parsing resolves them.
         let url = Url::parse(file.as_ref().map_or(text, Url::as_str))
@@ -97,7 +97,7 @@ impl Root {
     }
 
     /// The one spelling of it.
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.url
     }
 }

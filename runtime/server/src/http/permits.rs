@@ -1,7 +1,7 @@
-//! Places of connections: who may have how many, and who goes when there are no more.
+//! Permits of connections: who may have how many, and who goes when there are no more.
 //!
-//! A connection begins as a stranger's and becomes a tenant's with the first good token. Strangers have at most half of all places, and
-//! one of them goes when another comes beyond that, so nobody is kept out who has not come yet. A tenant's connection keeps its place.
+//! A connection begins as a stranger's and becomes a tenant's with the first good token. Strangers have at most half of all permits, and
+//! one of them goes when another comes beyond that, so nobody is kept out who has not come yet. A tenant's connection keeps its permit.
 
 use super::network::Network;
 use parking_lot::Mutex;
@@ -10,8 +10,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
-/// The places of one port.
-pub(super) struct Places {
+/// The permits of one port.
+pub(super) struct Permits {
     most: usize,
     state: Mutex<State>,
 }
@@ -30,14 +30,14 @@ struct Taken {
     leave: CancellationToken,
 }
 
-/// A place that is held until this is dropped, or taken back.
-pub(super) struct Place {
-    places: Arc<Places>,
+/// The right to be connected, until this is dropped or it is taken back.
+pub(super) struct Permit {
+    permits: Arc<Permits>,
     id: u64,
     leave: CancellationToken,
 }
 
-impl Places {
+impl Permits {
     /// As many as `most`, at least four.
     pub(super) fn new(most: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -46,9 +46,9 @@ impl Places {
         })
     }
 
-    /// A place for a stranger from `address`, where that needs it another stranger's. `None` when its network has all it may, and all of
+    /// A permit for a stranger from `address`, where that needs it another stranger's. `None` when its network has all it may, and all of
     /// that is tenants'.
-    pub(super) fn take(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+    pub(super) fn take(self: &Arc<Self>, address: IpAddr) -> Option<Permit> {
         let network = Network::of(address);
         let mut state = self.state.lock();
         while let Some(crowd) = self.crowd(&state, network) {
@@ -65,8 +65,8 @@ impl Places {
             leave: leave.clone(),
         };
         state.taken.insert(id, taken);
-        Some(Place {
-            places: Arc::clone(self),
+        Some(Permit {
+            permits: Arc::clone(self),
             id,
             leave,
         })
@@ -91,7 +91,7 @@ impl Places {
         (strangers >= self.most / 2 || state.taken.len() >= self.most).then_some(Crowd::All)
     }
 
-    /// Whether another place may become this tenant's: half of all at most, and an eighth of all stays for strangers, as whom everybody
+    /// Whether another permit may become this tenant's: half of all at most, and an eighth of all stays for strangers, as whom everybody
     /// comes.
     fn may_be_of(&self, state: &State, tenant: &str) -> bool {
         let known = || state.taken.values().filter_map(|taken| taken.tenant.as_deref());
@@ -145,19 +145,19 @@ fn most_frequent(addresses: impl Iterator<Item = IpAddr>) -> Option<IpAddr> {
     most.map(|(address, _)| address)
 }
 
-impl Place {
+impl Permit {
     /// A good token of this tenant was shown here.
     pub(super) fn known(&self, tenant: &str) {
-        let mut state = self.places.state.lock();
+        let mut state = self.permits.state.lock();
         let now = state.taken.get(&self.id).map(|taken| taken.tenant.as_deref());
-        if now.is_some_and(|now| now != Some(tenant)) && self.places.may_be_of(&state, tenant) {
+        if now.is_some_and(|now| now != Some(tenant)) && self.permits.may_be_of(&state, tenant) {
             self.set(&mut state, Some(tenant.to_owned()));
         }
     }
 
     /// A bad token was shown here.
     pub(super) fn unknown(&self) {
-        self.set(&mut self.places.state.lock(), None);
+        self.set(&mut self.permits.state.lock(), None);
     }
 
     fn set(&self, state: &mut State, tenant: Option<String>) {
@@ -168,22 +168,22 @@ impl Place {
 
     /// Whether it is a tenant's.
     pub(super) fn is_known(&self) -> bool {
-        let state = self.places.state.lock();
+        let state = self.permits.state.lock();
         state
             .taken
             .get(&self.id)
             .is_some_and(|taken| taken.tenant.is_some())
     }
 
-    /// Ends when the place was given to somebody else.
+    /// Ends when somebody else was given it.
     pub(super) async fn lost(&self) {
         self.leave.cancelled().await;
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
-        self.places.state.lock().taken.remove(&self.id);
+        self.permits.state.lock().taken.remove(&self.id);
     }
 }
 
@@ -193,88 +193,88 @@ mod tests {
 
     const HERE: &str = "192.0.2.1";
 
-    fn come(places: &Arc<Places>, address: &str) -> Place {
-        places.take(address.parse().unwrap()).unwrap()
+    fn come(permits: &Arc<Permits>, address: &str) -> Permit {
+        permits.take(address.parse().unwrap()).unwrap()
     }
 
-    fn gone(place: &Place) -> bool {
-        place.leave.is_cancelled()
+    fn gone(permit: &Permit) -> bool {
+        permit.leave.is_cancelled()
     }
 
     #[test]
     fn strangers_from_anywhere_leave_half_to_tenants_and_a_newcomer_finds_room() {
-        let places = Places::new(8);
-        let many: Vec<Place> = (0..100)
-            .map(|last| come(&places, &format!("10.{last}.0.1")))
+        let permits = Permits::new(8);
+        let many: Vec<Permit> = (0..100)
+            .map(|last| come(&permits, &format!("10.{last}.0.1")))
             .collect();
-        let staying = many.iter().filter(|place| !gone(place)).count();
+        let staying = many.iter().filter(|permit| !gone(permit)).count();
         assert_eq!(staying, 4);
-        let tenants: Vec<Place> = (0..8)
+        let tenants: Vec<Permit> = (0..8)
             .map(|last| {
-                let place = come(&places, &format!("10.200.0.{last}"));
-                place.known(if last % 2 == 0 { "a" } else { "b" });
-                place
+                let permit = come(&permits, &format!("10.200.0.{last}"));
+                permit.known(if last % 2 == 0 { "a" } else { "b" });
+                permit
             })
             .collect();
-        let known = tenants.iter().filter(|place| place.is_known()).count();
+        let known = tenants.iter().filter(|permit| permit.is_known()).count();
         assert_eq!(known, 7, "an eighth stays for those who come");
-        let newcomer = come(&places, "10.250.0.1");
+        let newcomer = come(&permits, "10.250.0.1");
         assert!(!gone(&newcomer));
         assert!(
             tenants
                 .iter()
-                .filter(|place| place.is_known())
-                .all(|place| !gone(place))
+                .filter(|permit| permit.is_known())
+                .all(|permit| !gone(permit))
         );
-        assert_eq!(places.state.lock().taken.len(), 8);
+        assert_eq!(permits.state.lock().taken.len(), 8);
     }
 
     #[test]
     fn who_crowds_goes_before_others_who_are_older() {
-        let places = Places::new(8);
-        let quiet = come(&places, "198.51.100.1");
-        let beside = come(&places, "192.0.2.2");
-        let crowd: Vec<Place> = (0..50).map(|_| come(&places, HERE)).collect();
+        let permits = Permits::new(8);
+        let quiet = come(&permits, "198.51.100.1");
+        let beside = come(&permits, "192.0.2.2");
+        let crowd: Vec<Permit> = (0..50).map(|_| come(&permits, HERE)).collect();
         assert!(!gone(&quiet) && !gone(&beside));
         assert!(gone(&crowd[0]) && !gone(&crowd[49]));
     }
 
     #[test]
     fn one_customer_has_half_and_a_site_three_quarters_whoever_they_are() {
-        let places = Places::new(8);
+        let permits = Permits::new(8);
         let tenant = |address: &str, name: &str| {
-            let place = come(&places, address);
-            place.known(name);
-            assert!(place.is_known());
-            place
+            let permit = come(&permits, address);
+            permit.known(name);
+            assert!(permit.is_known());
+            permit
         };
-        let first: Vec<Place> = (0..4).map(|_| tenant("2001:db8:1:1::1", "a")).collect();
-        assert!(places.take("2001:db8:1:1::2".parse().unwrap()).is_none());
-        let second: Vec<Place> = (0..2).map(|_| tenant("2001:db8:1:2::1", "b")).collect();
-        assert!(places.take("2001:db8:1:3::1".parse().unwrap()).is_none());
-        assert!(places.take("2001:db8:2:1::1".parse().unwrap()).is_some());
+        let first: Vec<Permit> = (0..4).map(|_| tenant("2001:db8:1:1::1", "a")).collect();
+        assert!(permits.take("2001:db8:1:1::2".parse().unwrap()).is_none());
+        let second: Vec<Permit> = (0..2).map(|_| tenant("2001:db8:1:2::1", "b")).collect();
+        assert!(permits.take("2001:db8:1:3::1".parse().unwrap()).is_none());
+        assert!(permits.take("2001:db8:2:1::1".parse().unwrap()).is_some());
         drop((first, second));
-        assert!(places.state.lock().taken.is_empty());
-        let older = come(&places, "::ffff:192.0.2.1");
-        let crowd: Vec<Place> = (0..4).map(|_| come(&places, HERE)).collect();
+        assert!(permits.state.lock().taken.is_empty());
+        let older = come(&permits, "::ffff:192.0.2.1");
+        let crowd: Vec<Permit> = (0..4).map(|_| come(&permits, HERE)).collect();
         assert!(gone(&older) && !gone(&crowd[3]), "its own oldest stranger goes");
     }
 
     #[test]
     fn a_tenant_has_half_of_all_and_a_bad_token_makes_a_stranger() {
-        let places = Places::new(8);
-        let many: Vec<Place> = (0..5)
-            .map(|last| come(&places, &format!("10.0.{last}.1")))
+        let permits = Permits::new(8);
+        let many: Vec<Permit> = (0..5)
+            .map(|last| come(&permits, &format!("10.0.{last}.1")))
             .collect();
-        // The first has lost its place to the fifth.
+        // The first has lost its permit to the fifth.
         assert!(gone(&many[0]));
-        let more: Vec<Place> = many[1..]
+        let more: Vec<Permit> = many[1..]
             .iter()
-            .map(|place| place.known("a"))
-            .map(|()| come(&places, HERE))
+            .map(|permit| permit.known("a"))
+            .map(|()| come(&permits, HERE))
             .collect();
-        more.iter().for_each(|place| place.known("a"));
-        assert!(more.iter().all(|place| !place.is_known()));
+        more.iter().for_each(|permit| permit.known("a"));
+        assert!(more.iter().all(|permit| !permit.is_known()));
         more[0].known("b");
         assert!(more[0].is_known());
         more[0].unknown();

@@ -1,0 +1,226 @@
+//! From a configuration as it is written to one that can be tried.
+
+use super::checked::{HostConfig, StateLocation};
+use super::error::ConfigError;
+use super::limits::Limits;
+use super::roots::GrantedRoots;
+use super::settings::{HostSettings, LimitSettings};
+use frostline_engine::{Device, LanesPlace};
+use frostline_sandbox::Compiler;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+impl HostConfig {
+    /// Reads and checks a configuration file's text.
+    ///
+    /// # Errors
+    /// [`ConfigError`], naming the key.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        HostSettings::from_toml(text)?.check()
+    }
+}
+
+impl HostSettings {
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// [`ConfigError`], naming the key.
+    pub fn check(self) -> Result<HostConfig, ConfigError> {
+        let (listen, admin_listen, metrics_listen) = self.addresses()?;
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let device = checked_device(&self.engine.device)?;
+        let or = |value: usize, fallback: usize| if value == 0 { fallback.max(1) } else { value };
+        let lanes = within("engine.lanes", self.engine.lanes, 0, 64)?;
+        let lanes = or(lanes, if device == Device::Cpu { cores } else { 1 });
+        let threads = within("engine.threads_per_lane", self.engine.threads_per_lane, 0, 256)?;
+        let decoders = within("engine.decode_threads", self.engine.decode_threads, 0, 256)?;
+        let calls = within("extractions.calls", self.extractions.calls, 0, 64)?;
+        let seconds = within("extractions.seconds", self.extractions.seconds, 1, 86_400)?;
+        let state = StateLocation::parse(&self.state)?;
+        let local = self.local.unwrap_or_else(|| match &state {
+            StateLocation::Directory(directory) => directory.clone(),
+            StateLocation::Store(_) => PathBuf::from("frostline-local"),
+        });
+        Ok(HostConfig {
+            listen,
+            token_file: self.token_file.unwrap_or_else(|| local.join("token")),
+            state,
+            tls: self.tls,
+            admin_socket: self.admin_socket,
+            admin_listen,
+            metrics_listen,
+            admin_token_file: self.admin_token_file.unwrap_or_else(|| local.join("admin-token")),
+            local,
+            data: GrantedRoots::new(&self.data)?,
+            device,
+            compiler: Compiler::InProcess,
+            lanes,
+            threads_per_lane: or(threads, cores / lanes),
+            lanes_place: LanesPlace::InProcess,
+            decode_threads: or(decoders, cores),
+            running: within("extractions.running", self.extractions.running, 1, 1024)?,
+            queued: within("extractions.queued", self.extractions.queued, 0, 100_000)?,
+            grant: within("extractions.grant", self.extractions.grant, 1, 4096)?,
+            calls: or(calls, lanes + 2),
+            wall: Duration::from_secs(seconds),
+            drain: Duration::from_secs(within("drain", self.drain, 0, 86_400)?),
+            limits: self.limits.check()?,
+            quota: self.quota,
+        })
+    }
+
+    /// Where to listen: for tenants, for admins from afar, for who reads metrics.
+    fn addresses(&self) -> Result<(SocketAddr, Option<SocketAddr>, Option<SocketAddr>), ConfigError> {
+        let optional = |key, text: &Option<String>| {
+            let text = text.as_deref();
+            text.map(|text| checked_address(key, text)).transpose()
+        };
+        let listen = checked_address("listen", &self.listen)?;
+        if self.tls.is_none() && !listen.ip().is_loopback() && !self.plain_http_beyond_loopback {
+            return Err(ConfigError::PlainHttp { listen });
+        }
+        let admin_listen = optional("admin_listen", &self.admin_listen)?;
+        if let (None, Some(listen)) = (&self.tls, admin_listen) {
+            return Err(ConfigError::PlainAdmin { listen });
+        }
+        Ok((
+            listen,
+            admin_listen,
+            optional("metrics_listen", &self.metrics_listen)?,
+        ))
+    }
+}
+
+impl LimitSettings {
+    fn check(self) -> Result<Limits, ConfigError> {
+        const GIB: u64 = 1 << 30;
+        let model_bytes = within("limits.model_bytes", self.model_bytes, 1, 64 * GIB)?;
+        let guest_bytes = within("limits.guest_bytes", self.guest_bytes, 1, GIB)?;
+        let largest = model_bytes.max(guest_bytes);
+        Ok(Limits {
+            guest_bytes,
+            model_bytes,
+            upload_bytes: within("limits.upload_bytes", self.upload_bytes, largest, 1024 * GIB)?,
+            partials: within("limits.partials", self.partials, 0, 10_000)?,
+            partial_bytes: within("limits.partial_bytes", self.partial_bytes, 0, 1024 * GIB)?,
+            partial_age: Duration::from_secs(within(
+                "limits.partial_seconds",
+                self.partial_seconds,
+                0,
+                366 * 86_400,
+            )?),
+            samples: within("limits.samples", self.samples, 1, 1 << 20)?,
+            versions: within("limits.versions", self.versions, 1, 1000)?,
+            names: within("limits.names", self.names, 1, 100_000)?,
+            connections: within("limits.connections", self.connections, 4, 100_000)?,
+            ..Limits::default()
+        })
+    }
+}
+
+fn within<T: PartialOrd + std::fmt::Display>(
+    key: &'static str,
+    value: T,
+    low: T,
+    high: T,
+) -> Result<T, ConfigError> {
+    if value >= low && value <= high {
+        return Ok(value);
+    }
+    Err(ConfigError::Value {
+        key,
+        value: value.to_string(),
+        rule: format!("it must lie between {low} and {high}"),
+    })
+}
+
+fn checked_address(key: &'static str, text: &str) -> Result<SocketAddr, ConfigError> {
+    text.parse().map_err(|_| ConfigError::Value {
+        key,
+        value: format!("{text:?}"),
+        rule: "it must be an address and a port, such as 127.0.0.1:7433".to_owned(),
+    })
+}
+
+fn checked_device(text: &str) -> Result<Device, ConfigError> {
+    Device::from_str(text).map_err(|_| ConfigError::Value {
+        key: "engine.device",
+        value: format!("{text:?}"),
+        rule: "it must be cpu or cuda:<number>".to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_pass_and_keep_what_is_written() {
+        let config =
+            HostConfig::from_toml("data = [\"/srv/photos\"]\ndrain = 5\n[extractions]\ngrant = 7\n").unwrap();
+        assert!(config.listen.ip().is_loopback());
+        assert_eq!((config.grant, config.drain), (7, Duration::from_secs(5)));
+        assert_eq!(config.token_file, PathBuf::from("frostline-state/token"));
+    }
+
+    #[test]
+    fn what_is_of_this_host_alone_lies_beside_a_state_that_is_a_directory() {
+        let local = |text: &str| HostConfig::from_toml(text).unwrap().local;
+        assert_eq!(local("state = \"/srv/state\""), PathBuf::from("/srv/state"));
+        assert_eq!(
+            local("state = \"file:///srv/state\""),
+            PathBuf::from("/srv/state")
+        );
+        assert_eq!(
+            local("state = \"s3://bucket/state\""),
+            PathBuf::from("frostline-local")
+        );
+        let both = "state = \"/srv/state\"\nlocal = \"/var/cache/frostline\"";
+        assert_eq!(local(both), PathBuf::from("/var/cache/frostline"));
+        let config = HostConfig::from_toml(both).unwrap();
+        assert_eq!(config.token_file, PathBuf::from("/var/cache/frostline/token"));
+        assert!(HostConfig::from_toml("state = \"file://elsewhere/srv\"").is_err());
+    }
+
+    #[test]
+    fn unknown_keys_and_bad_values_are_refused_by_name() {
+        let refused = |text: &str| HostConfig::from_toml(text).unwrap_err().to_string();
+        assert!(refused("listne = \"127.0.0.1:1\"").contains("listne"));
+        assert!(refused("[extractions]\ngrant = 0").contains("extractions.grant"));
+        assert!(refused("listen = \"here\"").contains("listen"));
+        assert!(refused("[engine]\ndevice = \"tpu\"").contains("engine.device"));
+        assert!(refused("data = [\"s3://b?x=1\"]").contains("s3://b?x=1"));
+        assert!(refused("[limits]\nupload_bytes = 1").contains("limits.upload_bytes"));
+        assert!(refused("drain = 100000").contains("drain"));
+    }
+
+    #[test]
+    fn plain_http_leaves_the_machine_only_when_told_so() {
+        let open = "listen = \"0.0.0.0:7433\"\n";
+        assert!(matches!(
+            HostConfig::from_toml(open),
+            Err(ConfigError::PlainHttp { .. })
+        ));
+        assert!(HostConfig::from_toml(&format!("{open}plain_http_beyond_loopback = true")).is_ok());
+        let tls = "[tls]\ncertificate = \"cert.pem\"\nkey = \"key.pem\"\n";
+        assert!(HostConfig::from_toml(&format!("{open}{tls}")).is_ok());
+        assert!(HostConfig::from_toml("[tls]\ncertificate = \"cert.pem\"\n").is_err());
+    }
+
+    #[test]
+    fn admins_from_afar_take_tls_even_on_loopback() {
+        let admin = "admin_listen = \"127.0.0.1:0\"\n";
+        assert!(matches!(
+            HostConfig::from_toml(admin),
+            Err(ConfigError::PlainAdmin { .. })
+        ));
+        let tls = "[tls]\ncertificate = \"cert.pem\"\nkey = \"key.pem\"\n";
+        let config = HostConfig::from_toml(&format!("{admin}{tls}")).unwrap();
+        assert_eq!(
+            config.admin_token_file,
+            PathBuf::from("frostline-state/admin-token")
+        );
+    }
+}
