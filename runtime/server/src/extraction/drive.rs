@@ -66,15 +66,8 @@ impl Extraction {
             .extractions
             .enter(&tenant.name, tenant.allowed.places());
         let permit = timeout_at(deadline, entering).await.map_err(too_long)??;
-        let begin = async {
-            let checked = check::check(&caller, id, request).await?;
-            let encoder = Encoder::new(checked.rows, checked.encoding, Output::new(caller.clone()))?;
-            let mut calls = calls(caller.clone(), checked.work, kind, checked.samples);
-            let (first, encoder) = next(&mut calls, encoder).await?;
-            Ok((first, encoder, calls))
-        };
         let begun = tokio::select! {
-            begun = timeout_at(deadline, begin) => begun.map_err(too_long).flatten(),
+            begun = timeout_at(deadline, first(&caller, id, request, kind)) => begun.map_err(too_long).flatten(),
             refusal = caller.dismissed(guest.as_deref()) => Err(refusal),
         };
         let refused = |_: &Refusal| caller.metrics().ended(&tenant.name, kind, Outcome::Refused);
@@ -130,6 +123,20 @@ impl Extraction {
         metrics.ended(&caller.tenant().name, kind, outcome);
         tracing::info!(?kind, ?outcome, seconds = took.as_secs_f64(), "extraction ended");
     }
+}
+
+/// Begins the calls of an extraction that has its permit, and waits for the first rows.
+async fn first(
+    caller: &Caller,
+    id: String,
+    request: ExtractionRequest,
+    kind: SplitKind,
+) -> Result<(Option<Vec<Bytes>>, Encoder, Calls), Refusal> {
+    let checked = check::check(caller, id, request).await?;
+    let encoder = Encoder::new(checked.rows, checked.encoding, Output::new(caller.clone()))?;
+    let mut calls = calls(caller.clone(), checked.work, kind, checked.samples);
+    let (first, encoder) = next(&mut calls, encoder).await?;
+    Ok((first, encoder, calls))
 }
 
 /// What an extraction is called in the log, different on all hosts.

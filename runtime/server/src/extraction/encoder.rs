@@ -1,4 +1,4 @@
-//! CallRows to the bytes of an answer, away from the threads that serve HTTP where it takes long.
+//! Rows to the bytes of an answer, away from the threads that serve HTTP where it takes long.
 
 use super::work::CallRows;
 use crate::caller::Caller;

@@ -12,12 +12,13 @@ use crate::http::{self, Port};
 use crate::service::Service;
 use crate::state::{compact, follow};
 use crate::tls::Certificate;
-use sockets::Listeners;
+use sockets::{Bound, Listeners};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use upkeep::{Refreshed, refresh, sweep};
@@ -47,83 +48,35 @@ impl Host {
     /// # Errors
     /// [`StartError`], naming the file, device or address.
     pub async fn start(config: HostConfig) -> Result<RunningHost, StartError> {
-        let certificate = config
-            .tls
-            .clone()
-            .map(Certificate::read)
-            .transpose()?
-            .map(Arc::new);
+        let certificate = config.tls.clone().map(Certificate::read).transpose()?;
+        let certificate = certificate.map(Arc::new);
         let tls = certificate.as_ref().map(Certificate::acceptor).transpose()?;
         check_data(&config).await?;
         let service = Arc::new(assembly::service(config).await?);
         // Whatever can fail comes before the first connection is taken: a port that is served outlives this function.
-        let Listeners {
-            tenants: (listener, address),
-            admin,
-            admin_socket,
-            metrics,
-        } = Listeners::open(&service.config).await?;
-        let (stop, connections) = (CancellationToken::new(), TaskTracker::new());
-        let mut ports = vec![Port {
-            listener,
-            router: http::routes(Arc::clone(&service)),
-            tls: tls.clone(),
-            connections: service.config.limits.connections,
-        }];
-        let mut refreshed = Refreshed {
-            certificate,
-            admin_token: None,
-        };
-        let mut admin_address = None;
-        if let Some((token, (listener, address))) = admin {
-            refreshed.admin_token = Some(Arc::clone(&token));
-            admin_address = Some(address);
-            ports.push(Port {
-                listener,
-                router: http::remote_admin_routes(Arc::clone(&service), token),
-                tls: tls.clone(),
-                connections: http::ADMINS,
-            });
-        }
-        let metrics_address = metrics.as_ref().map(|(_, address)| *address);
-        if let Some((listener, _)) = metrics {
-            ports.push(Port {
-                listener,
-                router: http::metrics_routes(Arc::clone(&service)),
-                tls,
-                connections: http::ADMINS,
-            });
-        }
-        for port in ports {
-            let serving = http::serve(port, Arc::clone(&service), stop.clone(), connections.clone());
-            connections.spawn(serving);
-        }
-        connections.spawn(refresh(refreshed, stop.clone()));
-        if let Some(listener) = admin_socket {
-            let admin = http::serve_admin(
-                listener,
-                http::admin_routes(Arc::clone(&service)),
-                service.config.limits.header_time,
-                stop.clone(),
-                connections.clone(),
-            );
-            connections.spawn(admin);
-        }
-        connections.spawn(sweep(service.library.partials.clone(), stop.clone()));
-        connections.spawn(follow(Arc::clone(&service.library.journal), stop.clone()));
-        connections.spawn(compact(Arc::clone(&service.library.journal), stop.clone()));
-        let encrypted = service.config.tls.is_some();
-        tracing::info!(%address, encrypted, device = %service.config.device, "serving");
-        Ok(RunningHost {
-            address,
-            admin_address,
-            metrics_address,
-            encrypted,
+        let listeners = Listeners::open(&service.config).await?;
+        let address = |bound: &Bound| bound.1;
+        let host = RunningHost {
+            address: address(&listeners.tenants),
+            admin_address: listeners.admin.as_ref().map(|(_, bound)| address(bound)),
+            metrics_address: listeners.metrics.as_ref().map(address),
+            encrypted: tls.is_some(),
             token_file: service.config.token_file.clone(),
             service,
-            stop,
-            connections,
-        })
+            stop: CancellationToken::new(),
+            connections: TaskTracker::new(),
+        };
+        let admin_token = listeners.admin.as_ref().map(|(token, _)| Arc::clone(token));
+        host.serve(listeners, tls);
+        host.look_after(Refreshed {
+            certificate,
+            admin_token,
+        });
+        let RunningHost {
+            address, encrypted, ..
+        } = &host;
+        tracing::info!(%address, encrypted, device = %host.service.config.device, "serving");
+        Ok(host)
     }
 }
 
@@ -141,6 +94,52 @@ async fn check_data(config: &HostConfig) -> Result<(), StartError> {
 }
 
 impl RunningHost {
+    /// Answers whoever comes.
+    fn serve(&self, listeners: Listeners, tls: Option<TlsAcceptor>) {
+        let service = || Arc::clone(&self.service);
+        let limits = &self.service.config.limits;
+        let open = |bound: Bound, router, tls, connections| {
+            let port = Port {
+                listener: bound.0,
+                router,
+                tls,
+                connections,
+            };
+            let serving = http::serve(port, service(), self.stop.clone(), self.connections.clone());
+            self.connections.spawn(serving);
+        };
+        open(
+            listeners.tenants,
+            http::routes(service()),
+            tls.clone(),
+            limits.connections,
+        );
+        if let Some((token, bound)) = listeners.admin {
+            let routes = http::remote_admin_routes(service(), token);
+            open(bound, routes, tls.clone(), http::ADMINS);
+        }
+        if let Some(bound) = listeners.metrics {
+            open(bound, http::metrics_routes(service()), tls, http::ADMINS);
+        }
+        if let Some(listener) = listeners.admin_socket {
+            let (stop, connections) = (self.stop.clone(), self.connections.clone());
+            let routes = http::admin_routes(service());
+            let serving = http::serve_admin(listener, routes, limits.header_time, stop, connections);
+            self.connections.spawn(serving);
+        }
+    }
+
+    /// Does what is to be done from time to time.
+    fn look_after(&self, refreshed: Refreshed) {
+        let (library, stop) = (&self.service.library, || self.stop.clone());
+        self.connections.spawn(refresh(refreshed, stop()));
+        self.connections.spawn(sweep(library.partials.clone(), stop()));
+        self.connections
+            .spawn(follow(Arc::clone(&library.journal), stop()));
+        self.connections
+            .spawn(compact(Arc::clone(&library.journal), stop()));
+    }
+
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address

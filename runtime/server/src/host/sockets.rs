@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::net::{TcpListener, UnixListener};
 
 /// A port that is open, and its number.
-type Bound = (TcpListener, SocketAddr);
+pub(super) type Bound = (TcpListener, SocketAddr);
 
 /// All that a host listens on. Nobody is answered yet, and dropping this closes everything.
 pub(super) struct Listeners {

@@ -1,31 +1,26 @@
 //! Uploads as they come in: to a file, so that what came of one that breaks off is there to go on from.
 
 use super::receive::{Pace, declared};
+use super::upload_room::{Reserved, TenantsShare};
 use crate::blocking::blocking;
 use crate::caller::Caller;
-use crate::config::upload_units;
 use crate::refusal::Refusal;
 use crate::service::Service;
-use crate::state::{Claim, Unclaimed};
+use crate::state::{Claim, SHARED, Unclaimed};
 use axum::body::Body;
 use axum::extract::Request;
 use bytes::Bytes;
-use frostline_wire::{ErrorClass, QuotaKey, REPR_DIGEST, UPLOAD_OFFSET, digest_of};
+use frostline_wire::{ErrorClass, REPR_DIGEST, UPLOAD_OFFSET, digest_of};
 use http::HeaderMap;
 use sha2::{Digest, Sha256};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::fs::File;
 use tokio::io::{AsyncWriteExt, BufWriter};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::Instrument;
 
 /// Bytes written at once: a quarter of an HTTP/2 window, so that a fast client is not held up by a write for each of its frames.
 const WRITE: usize = 256 << 10;
-
-/// When to come back to a host that has no room for an upload.
-const LATER: Duration = Duration::from_secs(5);
 
 /// A whole upload in memory, its hash, and the reservation of that memory.
 pub(super) struct Upload {
@@ -88,55 +83,21 @@ fn offset(headers: &HeaderMap) -> Result<u64, Refusal> {
     offset.ok_or_else(|| Refusal::request(format!("{UPLOAD_OFFSET} must be a number of bytes")))
 }
 
-/// Reads a tenant's upload of at most `limit` bytes to its end and hashes it, in one of the places and with a part of the room that the
-/// tenant has for uploads.
-///
-/// # Errors
-/// As [`receive`], and [`Refusal::Busy`] when all places are taken.
-pub(super) async fn upload(
-    caller: &Caller,
-    request: Request,
-    what: &'static str,
-    limit: u64,
-) -> Result<Upload, Refusal> {
-    let place = TenantsShare {
-        permit: place(caller)?,
-        room: Arc::clone(&caller.tenant().upload_room),
-        caller: caller.clone(),
-    };
-    receive(
-        caller.service(),
-        &caller.tenant().name,
-        Some(place),
-        request,
-        what,
-        limit,
-    )
-    .await
-}
-
-/// One of a tenant's places for uploads, and what its uploads may fill together.
-pub(super) struct TenantsShare {
-    permit: OwnedSemaphorePermit,
-    room: Arc<Semaphore>,
-    caller: Caller,
-}
-
 /// Reads an upload of at most `limit` bytes to its end and hashes it. Room for it is reserved before a byte is read.
 ///
-/// It goes on in a task of its own when the client is gone, so that what came is written down.
+/// It goes on in a task of its own when the client is gone, so that what came is written down. Without a `sender` it is an admin's.
 ///
 /// # Errors
-/// [`Refusal::TooLarge`], [`Refusal::Stalled`], [`Refusal::Offset`], [`Refusal::Busy`] when other uploads fill the room set aside or
-/// bring the same bytes, [`Refusal::Stopping`] when the host takes nothing new, [`Refusal::Request`] when it hashes to something else than it should.
+/// [`Refusal::TooLarge`], [`Refusal::Stalled`], [`Refusal::Offset`], [`Refusal::Busy`] when the sender has as many uploads as it may, or
+/// others fill the room set aside or bring the same bytes, [`Refusal::Stopping`] when the host takes nothing new, [`Refusal::Request`] when it hashes to something else than it should.
 pub(super) async fn receive(
     service: &Arc<Service>,
-    owner: &str,
-    place: Option<TenantsShare>,
+    sender: Option<&Caller>,
     request: Request,
     what: &'static str,
     limit: u64,
 ) -> Result<Upload, Refusal> {
+    let share = sender.map(TenantsShare::of).transpose()?;
     if service.scheduling.stopped() {
         return Err(Refusal::Stopping);
     }
@@ -147,22 +108,19 @@ pub(super) async fn receive(
         )));
     }
     let whole = whole(&request, what, offset, limit)?;
-    let caller = place.as_ref().map(|place| place.caller.clone());
-    let reserved = Reserved::of(service, place, whole).await?;
+    let reserved = Reserved::of(service, share, whole).await?;
+    let partials = &service.library.partials;
     let (claim, file) = match digest {
-        None => (None, service.library.partials.unnamed().await?),
+        None => (None, partials.unnamed().await?),
         Some(sha256) => {
-            let (claim, file) = service
-                .library
-                .partials
-                .claim(owner, &sha256, offset, whole)
-                .await?;
+            let owner = sender.map_or(SHARED, |sender| &sender.tenant().name);
+            let (claim, file) = partials.claim(owner, &sha256, offset, whole).await?;
             (Some(claim), file)
         }
     };
     let arrival = Arrival {
         service: Arc::clone(service),
-        caller,
+        sender: sender.cloned(),
         what,
         limit,
         bytes: offset,
@@ -173,20 +131,6 @@ pub(super) async fn receive(
     let receiving = async move { arrival.receive(body, reserved).await };
     let receiving = service.scheduling.work.spawn(receiving.in_current_span());
     receiving.await.map_err(Refusal::host)?
-}
-
-/// One of the tenant's places for uploads.
-fn place(caller: &Caller) -> Result<OwnedSemaphorePermit, Refusal> {
-    let tenant = caller.tenant();
-    Arc::clone(&tenant.uploads).try_acquire_owned().map_err(|_| {
-        let message = format!(
-            "{name} is sending {} uploads, which is all it may at once here; come back when one is done, or ask whoever runs this host for \
-             more (frostline admin quota set {name} uploads=<number>)",
-            tenant.allowed.get(QuotaKey::Uploads),
-            name = tenant.name
-        );
-        Refusal::busy(message, LATER)
-    })
 }
 
 /// Bytes of the whole upload, of which `offset` came before; as many as may be where the request does not say.
@@ -202,44 +146,11 @@ fn whole(request: &Request, what: &str, offset: u64, limit: u64) -> Result<u64, 
     }
 }
 
-/// What an upload holds until it is stored or refused.
-struct Reserved {
-    _permit: Option<OwnedSemaphorePermit>,
-    _share: Option<OwnedSemaphorePermit>,
-    _room: OwnedSemaphorePermit,
-}
-
-impl Reserved {
-    /// Room for `bytes`, of the tenant's share first, so that who waits for more than that keeps nobody else waiting.
-    async fn of(service: &Service, place: Option<TenantsShare>, bytes: u64) -> Result<Self, Refusal> {
-        let (permit, share) = match place {
-            Some(TenantsShare { permit, room, .. }) => {
-                (Some(permit), Some(part(service, &room, bytes).await?))
-            }
-            None => (None, None),
-        };
-        Ok(Self {
-            _permit: permit,
-            _share: share,
-            _room: part(service, &service.scheduling.uploads, bytes).await?,
-        })
-    }
-}
-
-/// A part of the room that is set aside for uploads.
-async fn part(service: &Service, room: &Arc<Semaphore>, bytes: u64) -> Result<OwnedSemaphorePermit, Refusal> {
-    let reserve = Arc::clone(room).acquire_many_owned(upload_units(bytes));
-    let reserved = tokio::time::timeout(service.config.limits.stall, reserve).await;
-    let full = |_| Refusal::busy("other uploads fill the room this host sets aside for them", LATER);
-    let reserved = reserved.map_err(full)?;
-    reserved.map_err(|_| Refusal::Stopping)
-}
-
 /// An upload on its way to its file.
 struct Arrival {
     service: Arc<Service>,
     /// Whose it is; `None` for an admin's.
-    caller: Option<Caller>,
+    sender: Option<Caller>,
     what: &'static str,
     limit: u64,
     /// Bytes that came, those of earlier attempts included.
@@ -263,10 +174,10 @@ impl Arrival {
     /// Writes down the body.
     async fn pour(&mut self, mut body: Body) -> Result<(), Refusal> {
         let mut pace = Pace::new(self.service.config.limits.stall);
-        let caller = self.caller.clone();
+        let sender = self.sender.clone();
         let dismissed = async {
-            match &caller {
-                Some(caller) => caller.dismissed(None).await,
+            match &sender {
+                Some(sender) => sender.dismissed(None).await,
                 None => std::future::pending().await,
             }
         };

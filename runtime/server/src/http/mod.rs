@@ -15,6 +15,7 @@ mod receive;
 mod status;
 mod tenant_routes;
 mod traffic;
+mod upload_room;
 mod uploads;
 
 pub(crate) use admin::{admin_routes, remote_admin_routes};

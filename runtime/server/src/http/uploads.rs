@@ -1,7 +1,7 @@
 //! `PUT` and `HEAD` of `/v1/guests/{name}` and `/v1/models/{name}`: received, checked, and only then visible; and how much of an
 //! upload that broke off is here.
 
-use super::intake::{self, Upload};
+use super::intake::{Upload, digest, receive};
 use super::tenant_routes::{checked_name, sha256, version};
 use crate::blocking::blocking;
 use crate::caller::Caller;
@@ -19,7 +19,7 @@ use http::{HeaderMap, StatusCode, Uri};
 use std::sync::Arc;
 
 /// 201 for a new version, 200 when these bytes are the newest already.
-fn status(new: bool) -> StatusCode {
+pub(super) fn status(new: bool) -> StatusCode {
     if new { StatusCode::CREATED } else { StatusCode::OK }
 }
 
@@ -31,14 +31,12 @@ pub(super) async fn put_guest(
 ) -> Result<(StatusCode, Json<GuestInfo>), Refusal> {
     checked_name(&name)?;
     let wanted = sha256(&uri)?;
-    let upload = intake::upload(&caller, request, "the guest", caller.config().limits.guest_bytes).await?;
+    let limit = caller.config().limits.guest_bytes;
+    let upload = receive(caller.service(), Some(&caller), request, "the guest", limit).await?;
     let stored = store_guest(&caller, &name, wanted.as_deref(), &upload).await;
     let (stored, new) = upload.end(stored)?;
     if new {
-        caller.note(
-            "guest uploaded",
-            format!("{name}@sha256:{} of {} bytes", stored.sha256, stored.bytes),
-        );
+        caller.note("guest uploaded", stored.audited(&name));
     }
     let disabled = caller.guests().disabled(&name);
     Ok((status(new), Json(stored.info(&name, disabled))))
@@ -72,14 +70,12 @@ pub(super) async fn put_model(
 ) -> Result<(StatusCode, Json<ModelInfo>), Refusal> {
     checked_name(&name)?;
     let wanted = sha256(&uri)?;
-    let upload = intake::upload(&caller, request, "the model", caller.config().limits.model_bytes).await?;
+    let limit = caller.config().limits.model_bytes;
+    let upload = receive(caller.service(), Some(&caller), request, "the model", limit).await?;
     let stored = store_model(&caller, &name, wanted.as_deref(), &upload).await;
     let (stored, new) = upload.end(stored)?;
     if new {
-        caller.note(
-            "model uploaded",
-            format!("{name}@sha256:{} of {} bytes", stored.sha256, stored.bytes),
-        );
+        caller.note("model uploaded", stored.audited(&name));
     }
     Ok((status(new), Json(stored.info(&name, false))))
 }
@@ -142,7 +138,7 @@ async fn offset<F: Facts>(
     headers: &HeaderMap,
 ) -> Result<Response, Refusal> {
     checked_name(name)?;
-    let Some(digest) = intake::digest(headers)? else {
+    let Some(digest) = digest(headers)? else {
         let found = find(sha256(uri)?.as_deref());
         return version(found, what, name).map(|_| StatusCode::OK.into_response());
     };

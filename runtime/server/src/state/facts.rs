@@ -12,6 +12,13 @@ pub(crate) struct ModelFacts {
     pub(crate) cuts: Vec<CutInfo>,
 }
 
+impl<F> Stored<F> {
+    /// What is written down of its upload.
+    pub(crate) fn audited(&self, name: &str) -> String {
+        format!("{name}@sha256:{} of {} bytes", self.sha256, self.bytes)
+    }
+}
+
 impl Stored<()> {
     pub(crate) fn info(&self, name: &str, disabled: bool) -> GuestInfo {
         GuestInfo {

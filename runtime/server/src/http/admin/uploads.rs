@@ -2,10 +2,10 @@
 
 use super::identity::Admin;
 use super::tenants::unknown;
-use crate::http::intake::{self, Upload};
+use crate::http::intake::{Upload, receive};
 use crate::http::receive::json;
 use crate::http::tenant_routes::{checked_name, query, sha256};
-use crate::http::uploads::admitted;
+use crate::http::uploads::{admitted, status};
 use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::state::{Facts, ModelFacts, Named, SHARED, Shelf, Stored};
@@ -129,15 +129,13 @@ pub(super) async fn publish(
     checked_name(&name)?;
     let wanted = sha256(&uri)?;
     let limit = service.config.limits.model_bytes;
-    let upload = intake::receive(&service, SHARED, None, request, "the model", limit).await?;
+    let upload = receive(&service, None, request, "the model", limit).await?;
     let stored = store(&service, &name, wanted.as_deref(), &upload).await;
     let (stored, new) = upload.end(stored)?;
     if new {
-        let detail = format!("{name}@sha256:{} of {} bytes", stored.sha256, stored.bytes);
-        admin.note(&service, "model published", "", detail);
+        admin.note(&service, "model published", "", stored.audited(&name));
     }
-    let status = if new { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, Json(shown::<Models>(&service, SHARED, &name)?)))
+    Ok((status(new), Json(shown::<Models>(&service, SHARED, &name)?)))
 }
 
 async fn store(

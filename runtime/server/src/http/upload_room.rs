@@ -1,0 +1,79 @@
+//! Room for uploads: reserved before a byte is read, and held until an upload is stored or refused.
+
+use crate::caller::Caller;
+use crate::config::upload_units;
+use crate::refusal::Refusal;
+use crate::service::Service;
+use frostline_wire::QuotaKey;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+/// When to come back to a host that has no room for an upload.
+const LATER: Duration = Duration::from_secs(5);
+
+/// The right to one of a tenant's uploads, and what they may fill together.
+pub(super) struct TenantsShare {
+    permit: OwnedSemaphorePermit,
+    room: Arc<Semaphore>,
+}
+
+/// What an upload holds.
+pub(super) struct Reserved {
+    _permit: Option<OwnedSemaphorePermit>,
+    _share: Option<OwnedSemaphorePermit>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl TenantsShare {
+    /// # Errors
+    /// [`Refusal::Busy`] where the tenant has as many uploads as it may.
+    pub(super) fn of(caller: &Caller) -> Result<Self, Refusal> {
+        let tenant = caller.tenant();
+        let permit = Arc::clone(&tenant.uploads).try_acquire_owned();
+        let full = |_| {
+            let message = format!(
+                "{name} is sending {} uploads, which is all it may at once here; come back when one is done, or ask whoever runs this \
+                 host for more (frostline admin quota set {name} uploads=<number>)",
+                tenant.allowed.get(QuotaKey::Uploads),
+                name = tenant.name
+            );
+            Refusal::busy(message, LATER)
+        };
+        Ok(Self {
+            permit: permit.map_err(full)?,
+            room: Arc::clone(&tenant.upload_room),
+        })
+    }
+}
+
+impl Reserved {
+    /// Room for `bytes`, of the tenant's share first, so that who waits for more than that keeps nobody else waiting.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`] where others fill it for too long.
+    pub(super) async fn of(
+        service: &Service,
+        share: Option<TenantsShare>,
+        bytes: u64,
+    ) -> Result<Self, Refusal> {
+        let stall = service.config.limits.stall;
+        let (permit, share) = match share {
+            Some(TenantsShare { permit, room }) => (Some(permit), Some(part(&room, bytes, stall).await?)),
+            None => (None, None),
+        };
+        Ok(Self {
+            _permit: permit,
+            _share: share,
+            _room: part(&service.scheduling.uploads, bytes, stall).await?,
+        })
+    }
+}
+
+async fn part(room: &Arc<Semaphore>, bytes: u64, longest: Duration) -> Result<OwnedSemaphorePermit, Refusal> {
+    let reserve = Arc::clone(room).acquire_many_owned(upload_units(bytes));
+    let full = |_| Refusal::busy("other uploads fill the room this host sets aside for them", LATER);
+    let reserved = timeout(longest, reserve).await.map_err(full)?;
+    reserved.map_err(|_| Refusal::Stopping)
+}
