@@ -52,32 +52,16 @@ impl Beside<'_> {
     ) -> Result<f64, Refusal> {
         let (rows, passes) = self.extent()?;
         let batch = self.rows.slice_rows(0, rows).map_err(Refusal::host)?;
-        let refused = |error: OpError| Refusal::from(error);
-        self.compute(&batch, 1).await.map_err(refused)?;
+        self.compute(&batch, 1).await?;
         let mut turns = Vec::with_capacity(TURNS);
         for _ in 0..TURNS {
-            let alone = self.compute(&batch, passes).await.map_err(refused)?;
+            let alone = self.compute(&batch, passes).await?;
             let read = AtomicUsize::new(0);
-            let read_one = |index: usize| {
-                let (store, asked) = (store.clone(), samples.get(index).cloned());
-                async move {
-                    let sample = asked?.sample;
-                    store.read_sample(&sample, object_bytes).await.ok()
-                }
-            };
-            let reads = stream::iter((0..samples.len()).cycle())
-                .map(read_one)
-                .buffer_unordered(READS_AT_ONCE)
-                .take_while(|object| std::future::ready(object.is_some()))
-                .for_each(|_| {
-                    read.fetch_add(1, Ordering::Relaxed);
-                    std::future::ready(())
-                });
             let beside = tokio::select! {
                 biased;
-                seconds = self.compute(&batch, passes) => seconds.map_err(refused)?,
+                seconds = self.compute(&batch, passes) => seconds?,
                 // They end at an object that cannot be read: nothing is learnt then.
-                () = reads => return Ok(0.0),
+                () = keep_reading(store, samples, object_bytes, &read) => return Ok(0.0),
             };
             turns.push(Turn {
                 alone,
@@ -111,6 +95,26 @@ impl Beside<'_> {
         }
         Ok(started.elapsed().as_secs_f64())
     }
+}
+
+/// Reads `samples` over and over, as many at once as extractions do, and counts them; until one cannot be read.
+async fn keep_reading(store: &Store, samples: &[RequestedSample], object_bytes: u64, read: &AtomicUsize) {
+    let read_one = |index: usize| {
+        let (store, asked) = (store.clone(), samples.get(index).cloned());
+        async move {
+            let sample = asked?.sample;
+            store.read_sample(&sample, object_bytes).await.ok()
+        }
+    };
+    let objects = stream::iter((0..samples.len()).cycle())
+        .map(read_one)
+        .buffer_unordered(READS_AT_ONCE)
+        .take_while(|object| std::future::ready(object.is_some()));
+    let count = |_| {
+        read.fetch_add(1, Ordering::Relaxed);
+        std::future::ready(())
+    };
+    objects.for_each(count).await;
 }
 
 /// Seconds that one read takes. Of every figure the least: whatever else goes on in a machine only adds to it.

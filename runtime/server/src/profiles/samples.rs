@@ -4,7 +4,7 @@ use crate::refusal::Refusal;
 use frostline_images::{DecodeLimits, DecodePool, load, normalise};
 use frostline_objects::Store;
 use frostline_profile::timed;
-use frostline_tensor::{Data, PixelSpec, Tensor};
+use frostline_tensor::{Data, PixelSpec, Shape, Tensor};
 use frostline_wire::RequestedSample;
 use std::time::Instant;
 
@@ -26,7 +26,8 @@ pub(super) async fn samples(
     samples: &[RequestedSample],
     object_bytes: u64,
 ) -> Result<Samples, Refusal> {
-    let (mut objects, mut reads, mut refusal) = (Vec::new(), Vec::new(), None);
+    let (mut crops, mut reads, mut decodes, mut refusal) = (Vec::new(), Vec::new(), Vec::new(), None);
+    let mut objects = Vec::new();
     for RequestedSample { sample, .. } in samples {
         let started = Instant::now();
         match store.read_sample(sample, object_bytes).await {
@@ -37,8 +38,6 @@ pub(super) async fn samples(
             Err(error) => refusal = Some(Refusal::from(error)),
         }
     }
-    let lost = |error| Refusal::host(format!("decoding for a profile: {error}"));
-    let (mut crops, mut decodes) = (Vec::new(), Vec::new());
     for (key, object) in objects {
         let decode = move || timed(|| load(&object, &spec, &DecodeLimits::default()));
         match decoders.run(decode).await.map_err(lost)? {
@@ -53,16 +52,18 @@ pub(super) async fn samples(
         let nothing = || Refusal::request("a profile needs at least one sample");
         return Err(refusal.unwrap_or_else(nothing));
     }
-    let shape = frostline_tensor::Shape::new(spec.sample_shape()).batched(decodes.len());
-    let shaped = |error: frostline_tensor::ShapeError| Refusal::host(error);
-    let bytes = Tensor::new(shape, Data::U8(crops)).map_err(shaped)?;
-    let pixels = normalise(&bytes, &spec).map_err(lost)?;
+    let shape = Shape::new(spec.sample_shape()).batched(decodes.len());
+    let bytes = Tensor::new(shape, Data::U8(crops)).map_err(Refusal::host)?;
     Ok(Samples {
+        pixels: normalise(&bytes, &spec).map_err(lost)?,
         bytes,
-        pixels,
         read_seconds: mean_but_first(&reads),
         decode_seconds: mean_but_first(&decodes),
     })
+}
+
+fn lost(error: impl std::fmt::Display) -> Refusal {
+    Refusal::host(format!("decoding for a profile: {error}"))
 }
 
 /// The mean, without the first where there are more: it pays for connections and cold caches.

@@ -1,7 +1,7 @@
 //! From a request as sent to a profile.
 
 use super::reading::Beside;
-use super::samples::samples;
+use super::samples::{Samples, samples};
 use crate::blocking::blocking;
 use crate::caller::Caller;
 use crate::config::Limits;
@@ -14,7 +14,9 @@ use frostline_objects::Store;
 use frostline_profile::{Rules, Subject, encoded_pixels, measure, memory, now};
 use frostline_sandbox::ModelView;
 use frostline_tensor::{DType, GraphExecutor, PixelSpec, Stage};
-use frostline_wire::{Activation, Description, Linear, Pin, Pixels, Platform, Profile, ProfileRequest};
+use frostline_wire::{
+    Activation, CutProfile, Description, Linear, Pin, Pixels, Platform, Profile, ProfileRequest,
+};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Instant;
@@ -141,29 +143,12 @@ impl Task {
         };
         let executor: Arc<dyn GraphExecutor> = Arc::clone(&caller.tenant().executor) as _;
         let measured = measure(&subject, &samples.pixels, &executor, &rules).await?;
-        let beside = Beside {
-            executor: &executor,
-            stage: Stage {
-                model: subject.model.clone(),
-                from: subject.input.clone(),
-                to: self.request.cuts.last().cloned().unwrap_or_default(),
-            },
-            rows: &samples.pixels,
-            lanes: rules.lanes,
-            seconds_per_sample: measured
-                .cuts
-                .last()
-                .map_or(1.0, |cut| cut.busy_seconds_per_sample),
-            read_seconds: samples.read_seconds,
-        };
-        let object_bytes = caller.config().limits.object_bytes;
+        let reading = self.reading_cost(caller, &executor, &samples, &measured.cuts);
         Ok(Profile {
             platform: caller.machine().platform(),
             read_seconds_per_sample: samples.read_seconds,
             reads_at_once: READS_AT_ONCE,
-            read_busy_seconds_per_sample: beside
-                .cost(&self.store, &self.request.samples, object_bytes)
-                .await?,
+            read_busy_seconds_per_sample: reading.await?,
             decode_seconds_per_sample: samples.decode_seconds,
             input,
             cuts: measured.cuts,
@@ -171,6 +156,33 @@ impl Task {
             measured_at: now(),
             disturbed: false,
         })
+    }
+
+    /// Seconds of the whole machine that reading a sample takes from computing.
+    async fn reading_cost(
+        &self,
+        caller: &Caller,
+        executor: &Arc<dyn GraphExecutor>,
+        samples: &Samples,
+        cuts: &[CutProfile],
+    ) -> Result<f64, Refusal> {
+        let config = caller.config();
+        let beside = Beside {
+            executor,
+            stage: Stage {
+                model: self.view.sha256.clone(),
+                from: self.view.input.clone(),
+                to: self.request.cuts.last().cloned().unwrap_or_default(),
+            },
+            rows: &samples.pixels,
+            lanes: config.lanes,
+            seconds_per_sample: cuts.last().map_or(1.0, |cut| cut.busy_seconds_per_sample),
+            read_seconds: samples.read_seconds,
+        };
+        let samples = &self.request.samples;
+        beside
+            .cost(&self.store, samples, config.limits.object_bytes)
+            .await
     }
 
     /// The cuts with the memory it takes to get there.

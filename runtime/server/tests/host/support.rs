@@ -12,9 +12,11 @@ use frostline_wire::{
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
+use hyper::client::conn::http1;
 use hyper_util::client::legacy::Client as Pool;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -49,18 +51,13 @@ impl TestHost {
         Self::configured(folder, change, |_| ()).await
     }
 
-    /// A host with an admin's socket, and limits that no configuration file sets.
+    /// A host with limits that no configuration file sets.
     pub(crate) async fn limited(
         change: impl FnOnce(&mut HostSettings),
         limit: impl FnOnce(&mut HostConfig),
     ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("data")).unwrap();
-        let socket = folder.path().join("admin.sock");
-        let change = |settings: &mut HostSettings| {
-            settings.admin_socket = Some(socket);
-            change(settings);
-        };
         Self::configured(folder, change, limit).await
     }
 
@@ -102,21 +99,18 @@ impl TestHost {
         Client::new(self.client.base.clone(), token.to_owned(), false)
     }
 
-    /// Asks as an admin, of a host that was started [`limited`](Self::limited).
-    pub(crate) async fn admin(&self, method: Method, path: &str, body: &Value) -> Value {
-        let stream = UnixStream::connect(self.folder.path().join("admin.sock"))
-            .await
-            .unwrap();
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-            .await
-            .unwrap();
+    /// Asks as an admin.
+    pub(crate) async fn admin(&self, method: Method, path: &str, body: &impl Serialize) -> Value {
+        let socket = self.folder.path().join("admin.sock");
+        let stream = UnixStream::connect(socket).await.unwrap();
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
         let connection = tokio::spawn(connection);
         let request = Request::builder()
             .method(method)
             .uri(path)
-            .header("host", "admin");
-        let request = request.body(Full::new(Bytes::from(body.to_string()))).unwrap();
-        let answer = sender.send_request(request).await.unwrap();
+            .header("host", "admin")
+            .body(Full::new(Bytes::from(serde_json::to_vec(body).unwrap())));
+        let answer = sender.send_request(request.unwrap()).await.unwrap();
         let (status, bytes) = (answer.status(), self::body(answer).await);
         assert!(status.is_success(), "{path}: {status} {bytes:?}");
         connection.abort();

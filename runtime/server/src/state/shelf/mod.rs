@@ -16,7 +16,6 @@ use bytes::Bytes;
 use frostline_objects::Store;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Whose uploads all tenants may use. No tenant's name begins like this.
 pub(crate) const SHARED: &str = "_shared";
@@ -220,24 +219,19 @@ impl<F: Facts> Owned<'_, F> {
         let stored = Arc::new(Stored {
             sha256: sha256.to_owned(),
             bytes: bytes.len() as u64,
-            uploaded_at: SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .map_or(0, |since| since.as_secs()),
+            uploaded_at: frostline_profile::now(),
             blob: format!("blobs/{}/{}/{sha256}-{}", self.shelf.kind, self.owner, unique()?),
             facts,
         });
         self.shelf.write(&stored.blob, bytes).await?;
-        let surplus = match self.point(name, &stored, lost.as_deref()).await {
-            Ok(surplus) => surplus,
-            Err(error) => {
-                // Where the version may have been made all the same, its bytes must not go.
-                if !matches!(error, StateError::Unsure { .. }) {
-                    self.shelf.discard(&stored.blob).await;
-                }
-                return Err(error);
-            }
-        };
-        for version in surplus {
+        let pointed = self.point(name, &stored, lost.as_deref()).await;
+        // Where the version may have been made all the same, its bytes must not go.
+        if let Err(error) = &pointed
+            && !matches!(error, StateError::Unsure { .. })
+        {
+            self.shelf.discard(&stored.blob).await;
+        }
+        for version in pointed? {
             self.shelf.discard(&version.blob).await;
         }
         Ok((stored, true))
