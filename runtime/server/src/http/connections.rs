@@ -1,7 +1,8 @@
 //! The listener and its connections: a bounded number, each with deadlines, HTTP/1.1 or HTTP/2 as the client begins.
 
 use super::admin::Admin;
-use super::permits::{Permit, Permits};
+use super::peer::Peer;
+use super::permits::Permits;
 use super::traffic::{Traffic, Waits};
 use crate::service::Service;
 use axum::{Extension, Router};
@@ -43,14 +44,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a stranger's connection may take to close once the host stops: nothing of what strangers are told is worth waiting for.
 const FAREWELL: Duration = Duration::from_secs(1);
-
-/// Where a request came from.
-#[derive(Clone)]
-pub(super) struct Peer {
-    pub(super) address: IpAddr,
-    /// The permit of its connection.
-    pub(super) permit: Arc<Permit>,
-}
 
 /// Where a host listens, and what for.
 pub(crate) struct Port {

@@ -1,7 +1,7 @@
 //! What stands around every request: the token, the log, the counters.
 
-use super::connections::Peer;
 use super::network::Network;
+use super::peer::Peer;
 use crate::caller::Caller;
 use crate::metrics::RequestLabels;
 use crate::refusal::Refusal;

@@ -8,6 +8,7 @@ mod extractions;
 mod intake;
 mod linger;
 mod network;
+mod peer;
 mod permits;
 mod probe;
 mod profiles;

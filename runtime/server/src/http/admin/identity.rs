@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// Who asks.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::http) enum Admin {
+pub(crate) enum Admin {
     /// The system's number of the user at the other end of the socket.
     User(u32),
     /// Whoever has the admin's token, at this address.

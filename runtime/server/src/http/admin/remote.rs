@@ -1,8 +1,8 @@
 //! Admins from afar: by a token over TLS.
 
 use super::identity::Admin;
-use crate::http::connections::Peer;
 use crate::http::envelope::{bearer, slowed_down};
+use crate::http::peer::Peer;
 use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::token::AdminToken;
