@@ -2,7 +2,7 @@
 
 use super::calls::{Calls, calls};
 use super::check;
-use super::encoder::{Encoder, Output};
+use super::encoder::Encoder;
 use crate::caller::Caller;
 use crate::metrics::{Outcome, SplitKind};
 use crate::refusal::Refusal;
@@ -133,7 +133,7 @@ async fn first(
     kind: SplitKind,
 ) -> Result<(Option<Vec<Bytes>>, Encoder, Calls), Refusal> {
     let checked = check::check(caller, id, request).await?;
-    let encoder = Encoder::new(checked.rows, checked.encoding, Output::new(caller.clone()))?;
+    let encoder = Encoder::new(caller.clone(), checked.rows, checked.encoding)?;
     let mut calls = calls(caller.clone(), checked.work, kind, checked.samples);
     let (first, encoder) = next(&mut calls, encoder).await?;
     Ok((first, encoder, calls))

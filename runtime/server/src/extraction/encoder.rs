@@ -12,35 +12,20 @@ pub(super) struct Encoder {
     writer: ActivationWriter,
     /// Where to convert and compress; `None` when the values travel as they are, which takes no time.
     threads: Option<DecodePool>,
-    output: Output,
-}
-
-/// How much an answer may still weigh.
-pub(super) struct Output {
     caller: Caller,
+    /// Of the answer so far.
     bytes: u64,
 }
 
-impl Output {
-    pub(super) fn new(caller: Caller) -> Self {
-        Self { caller, bytes: 0 }
-    }
-
-    fn count(&mut self, pieces: &[Bytes]) -> Result<(), Refusal> {
-        let more: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
-        self.bytes = self.bytes.saturating_add(more);
-        self.caller.within(QuotaKey::OutputBytes, self.bytes)
-    }
-}
-
 impl Encoder {
-    pub(super) fn new(rows: RowFormat, encoding: Encoding, output: Output) -> Result<Self, FrameError> {
+    pub(super) fn new(caller: Caller, rows: RowFormat, encoding: Encoding) -> Result<Self, FrameError> {
         let as_they_are = matches!(encoding, Encoding::F32 | Encoding::U8);
-        let caller = &output.caller;
+        let decoders = &caller.machine().decoders;
         Ok(Self {
             writer: ActivationWriter::compressed(rows, encoding.compression)?,
-            threads: (!as_they_are).then(|| caller.machine().decoders.for_tenant(&caller.tenant().name)),
-            output,
+            threads: (!as_they_are).then(|| decoders.for_tenant(&caller.tenant().name)),
+            caller,
+            bytes: 0,
         })
     }
 
@@ -50,7 +35,9 @@ impl Encoder {
     /// [`Refusal::Quota`] where they make the answer larger than it may be.
     pub(super) async fn rows(self, rows: CallRows) -> Result<(Vec<Bytes>, Self), Refusal> {
         let (pieces, mut encoder) = self.encoded(rows).await?;
-        encoder.output.count(&pieces)?;
+        let more: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        encoder.bytes = encoder.bytes.saturating_add(more);
+        encoder.caller.within(QuotaKey::OutputBytes, encoder.bytes)?;
         Ok((pieces, encoder))
     }
 

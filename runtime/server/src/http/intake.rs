@@ -1,6 +1,7 @@
 //! Uploads as they come in: to a file, so that what came of one that breaks off is there to go on from.
 
 use super::receive::{Pace, declared};
+use super::references::sha256;
 use super::upload_room::{Reserved, TenantsShare};
 use crate::blocking::blocking;
 use crate::caller::Caller;
@@ -32,17 +33,6 @@ pub(super) struct Upload {
 }
 
 impl Upload {
-    /// Holds it against the hash that the request wants it to have.
-    ///
-    /// # Errors
-    /// [`Refusal::Request`].
-    pub(super) fn check(&self, wanted: Option<&str>) -> Result<(), Refusal> {
-        match wanted {
-            Some(wanted) if *wanted != self.sha256 => Err(unlike(&self.sha256, wanted)),
-            _ => Ok(()),
-        }
-    }
-
     /// Ends the upload. Its file goes, unless asking again with the same bytes may end better.
     pub(super) fn end<T>(self, outcome: Result<T, Refusal>) -> Result<T, Refusal> {
         let again = |refusal: &Refusal| {
@@ -89,7 +79,8 @@ fn offset(headers: &HeaderMap) -> Result<u64, Refusal> {
 ///
 /// # Errors
 /// [`Refusal::TooLarge`], [`Refusal::Stalled`], [`Refusal::Offset`], [`Refusal::Busy`] when the sender has as many uploads as it may, or
-/// others fill the room set aside or bring the same bytes, [`Refusal::Stopping`] when the host takes nothing new, [`Refusal::Request`] when it hashes to something else than it should.
+/// others fill the room set aside or bring the same bytes, [`Refusal::Stopping`] when the host takes nothing new, [`Refusal::Request`] when it
+/// hashes to something else than it should.
 pub(super) async fn receive(
     service: &Arc<Service>,
     sender: Option<&Caller>,
@@ -97,6 +88,7 @@ pub(super) async fn receive(
     what: &'static str,
     limit: u64,
 ) -> Result<Upload, Refusal> {
+    let wanted = sha256(request.uri())?;
     let share = sender.map(TenantsShare::of).transpose()?;
     if service.scheduling.stopped() {
         return Err(Refusal::Stopping);
@@ -121,6 +113,7 @@ pub(super) async fn receive(
     let arrival = Arrival {
         service: Arc::clone(service),
         sender: sender.cloned(),
+        wanted,
         what,
         limit,
         bytes: offset,
@@ -151,6 +144,8 @@ struct Arrival {
     service: Arc<Service>,
     /// Whose it is; `None` for an admin's.
     sender: Option<Caller>,
+    /// What its address says that it hashes to.
+    wanted: Option<String>,
     what: &'static str,
     limit: u64,
     /// Bytes that came, those of earlier attempts included.
@@ -241,29 +236,22 @@ impl Arrival {
         let (file, length) = (self.file.into_inner().into_std().await, self.bytes);
         let read = blocking(move || hashed(file, length)).await?;
         let (bytes, sha256) = read.map_err(disk)?;
-        let wanted = self.claim.as_ref().map(Claim::sha256);
-        let other = wanted.filter(|wanted| **wanted != sha256).map(str::to_owned);
+        let digest = self.claim.as_ref().map(Claim::sha256);
+        let mut wanted = digest.into_iter().chain(self.wanted.as_deref());
+        let other = wanted.find(|wanted| **wanted != sha256).map(str::to_owned);
         let upload = Upload {
             bytes,
             sha256,
             claim: self.claim,
             _reserved: reserved,
         };
-        match other {
-            None => Ok(upload),
-            Some(wanted) => {
-                let refusal = unlike(&upload.sha256, &wanted);
-                upload.end(Err(refusal))
-            }
-        }
+        let Some(wanted) = other else { return Ok(upload) };
+        let refusal = Refusal::request(format!(
+            "the bytes received have the SHA-256 {}, not {wanted}; nothing was stored or kept, send them from the start",
+            upload.sha256
+        ));
+        upload.end(Err(refusal))
     }
-}
-
-/// The refusal of bytes that hash to something else than they should.
-fn unlike(sha256: &str, wanted: &str) -> Refusal {
-    Refusal::request(format!(
-        "the bytes received have the SHA-256 {sha256}, not {wanted}; nothing was stored or kept, send them from the start"
-    ))
 }
 
 fn hashed(mut file: std::fs::File, length: u64) -> io::Result<(Bytes, String)> {

@@ -13,6 +13,7 @@ mod permits;
 mod probe;
 mod profiles;
 mod receive;
+mod references;
 mod status;
 mod tenant_routes;
 mod traffic;

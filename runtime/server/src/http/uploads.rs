@@ -2,7 +2,7 @@
 //! upload that broke off is here.
 
 use super::intake::{Upload, digest, receive};
-use super::tenant_routes::{checked_name, sha256, version};
+use super::references::{checked_name, sha256, version};
 use crate::blocking::blocking;
 use crate::caller::Caller;
 use crate::refusal::Refusal;
@@ -26,14 +26,12 @@ pub(super) fn status(new: bool) -> StatusCode {
 pub(super) async fn put_guest(
     caller: Caller,
     Path(name): Path<String>,
-    uri: Uri,
     request: Request,
 ) -> Result<(StatusCode, Json<GuestInfo>), Refusal> {
     checked_name(&name)?;
-    let wanted = sha256(&uri)?;
     let limit = caller.config().limits.guest_bytes;
     let upload = receive(caller.service(), Some(&caller), request, "the guest", limit).await?;
-    let stored = store_guest(&caller, &name, wanted.as_deref(), &upload).await;
+    let stored = store_guest(&caller, &name, &upload).await;
     let (stored, new) = upload.end(stored)?;
     if new {
         caller.note("guest uploaded", stored.audited(&name));
@@ -45,10 +43,8 @@ pub(super) async fn put_guest(
 async fn store_guest(
     caller: &Caller,
     name: &str,
-    wanted: Option<&str>,
     upload: &Upload,
 ) -> Result<(Arc<Stored<()>>, bool), Refusal> {
-    upload.check(wanted)?;
     let tenant = &caller.tenant().name;
     let (library, allowance) = (caller.library(), caller.allowance());
     let guest = library.compile(tenant, upload.bytes.clone(), &allowance).await?;
@@ -65,14 +61,12 @@ async fn store_guest(
 pub(super) async fn put_model(
     caller: Caller,
     Path(name): Path<String>,
-    uri: Uri,
     request: Request,
 ) -> Result<(StatusCode, Json<ModelInfo>), Refusal> {
     checked_name(&name)?;
-    let wanted = sha256(&uri)?;
     let limit = caller.config().limits.model_bytes;
     let upload = receive(caller.service(), Some(&caller), request, "the model", limit).await?;
-    let stored = store_model(&caller, &name, wanted.as_deref(), &upload).await;
+    let stored = store_model(&caller, &name, &upload).await;
     let (stored, new) = upload.end(stored)?;
     if new {
         caller.note("model uploaded", stored.audited(&name));
@@ -83,10 +77,8 @@ pub(super) async fn put_model(
 async fn store_model(
     caller: &Caller,
     name: &str,
-    wanted: Option<&str>,
     upload: &Upload,
 ) -> Result<(Arc<Stored<ModelFacts>>, bool), Refusal> {
-    upload.check(wanted)?;
     let facts = admitted(caller.config().limits.model, upload).await?;
     let _storing = caller.tenant().storing.lock().await;
     has_room(caller, &caller.models(), name, upload)?;

@@ -2,7 +2,7 @@
 
 use super::identity::Admin;
 use crate::blocking::blocking;
-use crate::http::tenant_routes::query;
+use crate::http::references::query;
 use crate::refusal::Refusal;
 use crate::service::Service;
 use axum::Json;

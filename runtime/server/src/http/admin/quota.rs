@@ -31,15 +31,14 @@ pub(super) async fn change(
             "{CONFIGURED} is the tenant of the host's configuration; write its quota there, under [quota]"
         )));
     }
-    change_record(&service, &name, |now| {
-        let mut record = now.cloned().ok_or_else(|| unknown(&name))?;
+    change_record(&service, &name, |record| {
         for (key, value) in &change {
             match value {
                 Some(value) => record.quota.insert(*key, *value),
                 None => record.quota.remove(key),
             };
         }
-        Ok(Some(record))
+        Ok(())
     })
     .await?;
     let word = |value: Option<u64>| value.map_or_else(|| "default".to_owned(), |value| value.to_string());

@@ -3,7 +3,7 @@
 use super::identity::Admin;
 use crate::config::GrantedRoots;
 use crate::http::receive::json;
-use crate::http::tenant_routes::checked_name;
+use crate::http::references::checked_name;
 use crate::refusal::Refusal;
 use crate::service::Service;
 use crate::tenants::{CONFIGURED, Fresh, MOST_TOKENS, TenantRecord};
@@ -41,7 +41,7 @@ pub(super) async fn add(
     }
     let data = granted(&new.data)?;
     let fresh = fresh(&new.name, new.token_seconds)?;
-    let record = change_record(&service, &new.name, |now| match now {
+    let record = service.tenants.records.update(&new.name, |now| match now {
         Some(_) => Err(Refusal::request(format!(
             "there is a tenant {:?} already",
             new.name
@@ -61,13 +61,12 @@ pub(super) async fn change(
 ) -> Result<Json<TenantInfo>, Refusal> {
     let change: TenantChange = json(request, &service.config.limits).await?;
     let data = change.data.as_deref().map(granted).transpose()?;
-    let record = change_record(&service, &name, |now| {
-        let mut record = now.cloned().ok_or_else(|| unknown(&name))?;
-        record.data = data.clone().unwrap_or(record.data);
+    let record = change_record(&service, &name, |record| {
+        record.data = data.clone().unwrap_or_else(|| std::mem::take(&mut record.data));
         record.disabled = change.disabled.unwrap_or(record.disabled);
-        Ok(Some(record))
+        Ok(())
     });
-    let record = record.await?.ok_or_else(|| unknown(&name))?;
+    let record = record.await?;
     let detail = format!("disabled: {}, data: {}", record.disabled, record.data.join(" "));
     admin.note(&service, "tenant changed", &name, detail);
     Ok(Json(info(&name, &record)))
@@ -82,8 +81,7 @@ pub(super) async fn rotate(
     let new: NewToken = json(request, &service.config.limits).await?;
     let fresh = fresh(&name, new.token_seconds)?;
     let until = new.others_seconds.map(|seconds| now().saturating_add(seconds));
-    let record = change_record(&service, &name, |before| {
-        let mut record = before.cloned().ok_or_else(|| unknown(&name))?;
+    let record = change_record(&service, &name, |record| {
         // Done once, however often it is tried.
         if record.tokens.iter().all(|token| token.id != fresh.kept.id) {
             record.rotate(fresh.kept.clone(), until, now());
@@ -93,9 +91,9 @@ pub(super) async fn rotate(
                 "the tenant {name:?} has {MOST_TOKENS} tokens, the most there may be; revoke one first"
             )));
         }
-        Ok(Some(record))
+        Ok(())
     });
-    let record = record.await?.ok_or_else(|| unknown(&name))?;
+    let record = record.await?;
     admin.note(&service, "token made", &name, fresh.kept.id.clone());
     Ok((StatusCode::CREATED, Json(given(&name, &record, fresh))))
 }
@@ -105,14 +103,13 @@ pub(super) async fn revoke(
     admin: Admin,
     Path((name, id)): Path<(String, String)>,
 ) -> Result<StatusCode, Refusal> {
-    change_record(&service, &name, |now| {
-        let mut record = now.cloned().ok_or_else(|| unknown(&name))?;
+    change_record(&service, &name, |record| {
         if !record.revoke(&id) {
             return Err(Refusal::not_found(format!(
                 "the tenant {name:?} has no token {id:?}; frostline admin tenant show lists those it has"
             )));
         }
-        Ok(Some(record))
+        Ok(())
     })
     .await?;
     admin.note(&service, "token revoked", &name, id);
@@ -125,10 +122,9 @@ pub(super) async fn remove(
     admin: Admin,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Refusal> {
-    change_record(&service, &name, |now| {
-        let mut record = now.cloned().ok_or_else(|| unknown(&name))?;
+    change_record(&service, &name, |record| {
         record.disabled = true;
-        Ok(Some(record))
+        Ok(())
     })
     .await?;
     let (guests, models) = (service.library.guests.of(&name), service.library.models.of(&name));
@@ -139,18 +135,25 @@ pub(super) async fn remove(
         models.delete(&model).await?;
     }
     service.library.partials.forget(&name).await;
-    change_record(&service, &name, |_| Ok(None)).await?;
+    let gone = |_: Option<&TenantRecord>| Ok::<_, Refusal>(None);
+    service.tenants.records.update(&name, gone).await?;
     admin.note(&service, "tenant removed", &name, "");
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Changes a tenant's record as it is now on all hosts.
+/// Changes the record of a tenant that there is, as it is now on all hosts.
 pub(super) async fn change_record(
     service: &Service,
     name: &str,
-    change: impl FnMut(Option<&TenantRecord>) -> Result<Option<TenantRecord>, Refusal>,
-) -> Result<Option<Arc<TenantRecord>>, Refusal> {
-    service.tenants.records.update(name, change).await
+    mut change: impl FnMut(&mut TenantRecord) -> Result<(), Refusal>,
+) -> Result<Arc<TenantRecord>, Refusal> {
+    let change = |now: Option<&TenantRecord>| {
+        let mut record = now.cloned().ok_or_else(|| unknown(name))?;
+        change(&mut record)?;
+        Ok::<_, Refusal>(Some(record))
+    };
+    let record = service.tenants.records.update(name, change).await?;
+    record.ok_or_else(|| unknown(name))
 }
 
 /// Roots as they are kept, if they can be granted.

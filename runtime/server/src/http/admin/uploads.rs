@@ -4,7 +4,7 @@ use super::identity::Admin;
 use super::tenants::unknown;
 use crate::http::intake::{Upload, receive};
 use crate::http::receive::json;
-use crate::http::tenant_routes::{checked_name, query, sha256};
+use crate::http::references::{checked_name, query};
 use crate::http::uploads::{admitted, status};
 use crate::refusal::Refusal;
 use crate::service::Service;
@@ -123,14 +123,12 @@ pub(super) async fn publish(
     State(service): State<Arc<Service>>,
     admin: Admin,
     Path(name): Path<String>,
-    uri: Uri,
     request: Request,
 ) -> Result<(StatusCode, Json<UploadInfo>), Refusal> {
     checked_name(&name)?;
-    let wanted = sha256(&uri)?;
     let limit = service.config.limits.model_bytes;
     let upload = receive(&service, None, request, "the model", limit).await?;
-    let stored = store(&service, &name, wanted.as_deref(), &upload).await;
+    let stored = store(&service, &name, &upload).await;
     let (stored, new) = upload.end(stored)?;
     if new {
         admin.note(&service, "model published", "", stored.audited(&name));
@@ -141,10 +139,8 @@ pub(super) async fn publish(
 async fn store(
     service: &Service,
     name: &str,
-    wanted: Option<&str>,
     upload: &Upload,
 ) -> Result<(Arc<Stored<ModelFacts>>, bool), Refusal> {
-    upload.check(wanted)?;
     let facts = admitted(service.config.limits.model, upload).await?;
     let shared = service.library.models.of(SHARED);
     Ok(shared

@@ -1,0 +1,118 @@
+//! What addresses and queries name.
+
+use crate::refusal::Refusal;
+use crate::state::{Facts, Found, Stored};
+use axum::extract::Query;
+use http::Uri;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+
+/// `?sha256=`: this version, or none.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Version {
+    sha256: Option<String>,
+}
+
+/// Names of guests and models: `[a-z0-9][a-z0-9._-]{0,62}`.
+pub(super) fn checked_name(name: &str) -> Result<(), Refusal> {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let rest = |byte: u8| plain(byte) || matches!(byte, b'.' | b'_' | b'-');
+    if name.len() <= 63 && name.bytes().next().is_some_and(plain) && name.bytes().all(rest) {
+        return Ok(());
+    }
+    Err(Refusal::request(format!(
+        "the name {name:?} is not allowed: up to 63 of a-z, 0-9, '.', '_' and '-', the first a letter or digit"
+    )))
+}
+
+/// The query of a request; keys nobody knows are refused.
+pub(super) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Refusal> {
+    Query::<T>::try_from_uri(uri)
+        .map(|Query(query)| query)
+        .map_err(|error| Refusal::request(format!("the query cannot be read: {}", error.body_text())))
+}
+
+/// A version as an address names it: `name` and `name:latest` for the newest, `name@sha256:<hex>` or `name?sha256=<hex>` for that one.
+#[derive(Debug)]
+pub(super) struct Reference<'a> {
+    pub(super) name: &'a str,
+    /// `None` for the newest.
+    pub(super) sha256: Option<String>,
+}
+
+impl<'a> Reference<'a> {
+    pub(super) fn parse(text: &'a str, uri: &Uri) -> Result<Self, Refusal> {
+        let asked = sha256(uri)?;
+        let (name, named) = match text.split_once('@') {
+            Some((name, digest)) => {
+                let hex = digest.strip_prefix("sha256:").ok_or_else(|| {
+                    Refusal::request(format!("{text:?} names no version; write {name}@sha256:<hex>"))
+                })?;
+                (name, Some(hex.to_ascii_lowercase()))
+            }
+            None => (text.strip_suffix(":latest").unwrap_or(text), None),
+        };
+        if named.is_some() && asked.is_some() && named != asked {
+            return Err(Refusal::request(format!(
+                "{text:?} and ?sha256= name different versions; leave one out"
+            )));
+        }
+        Ok(Self {
+            name,
+            sha256: named.or(asked),
+        })
+    }
+}
+
+/// The version the query names; `None` for the newest.
+pub(super) fn sha256(uri: &Uri) -> Result<Option<String>, Refusal> {
+    let wanted: Version = query(uri)?;
+    Ok(wanted.sha256)
+}
+
+/// What was found, if it is what was asked for.
+pub(super) fn version<F: Facts>(found: Found<F>, what: &str, name: &str) -> Result<Arc<Stored<F>>, Refusal> {
+    match found {
+        Found::Version(stored) => Ok(stored),
+        Found::Other(_) => Err(Refusal::not_found(format!(
+            "this host has no such version of the {what} {name:?}"
+        ))),
+        Found::Nothing => Err(Refusal::not_found(format!("this host has no {what} {name:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_name_the_newest_or_one_version() {
+        let parse = |text: &str, query: &str| {
+            let uri = format!("/v1/guests/a{query}").parse().unwrap();
+            let found = Reference::parse(text, &uri);
+            found
+                .ok()
+                .map(|found| (found.name.to_owned(), found.sha256.unwrap_or_default()))
+        };
+        let found = |name: &str, sha256: &str| Some((name.to_owned(), sha256.to_owned()));
+        assert_eq!(parse("a", ""), found("a", ""));
+        assert_eq!(parse("a:latest", ""), found("a", ""));
+        assert_eq!(parse("a", "?sha256=aa"), found("a", "aa"));
+        assert_eq!(parse("a@sha256:AA", ""), found("a", "aa"));
+        assert_eq!(parse("a@sha256:aa", "?sha256=aa"), found("a", "aa"));
+        assert_eq!(parse("a@sha256:aa", "?sha256=bb"), None);
+        assert_eq!(parse("a@md5:aa", ""), None);
+    }
+
+    #[test]
+    fn names_are_plain() {
+        for good in ["a", "0", "squeezenet1_1", "a.b-c_d", &"x".repeat(63)] {
+            assert!(checked_name(good).is_ok(), "{good}");
+        }
+        for bad in ["", ".", "-a", "_a", "A", "a/b", "a b", "ä", &"x".repeat(64)] {
+            assert!(checked_name(bad).is_err(), "{bad}");
+        }
+    }
+}
