@@ -120,21 +120,16 @@ impl<P: Policy> Waiters<P> {
     /// Gives out all that can be given now.
     fn hand_out(self: &Arc<Self>, mut state: MutexGuard<'_, State<P>>) {
         let since = Instant::now();
-        let mut unclaimed = Vec::new();
         while let Some((id, share)) = state.policy.next(since) {
+            let waiter = state.waiting.remove(&id);
             let held = Held {
                 share,
                 since,
                 waiters: Arc::clone(self),
             };
-            unclaimed.extend(match state.waiting.remove(&id) {
-                Some(waiter) => waiter.send(held).err(),
-                None => Some(held),
-            });
+            // Whoever left meanwhile gives it back, for which it needs the lock.
+            MutexGuard::unlocked(&mut state, || drop(waiter.map(|waiter| waiter.send(held))));
         }
-        drop(state);
-        // Whoever left meanwhile gives it back, for which it needs the lock.
-        drop(unclaimed);
     }
 }
 
