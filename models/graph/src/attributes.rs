@@ -1,6 +1,13 @@
-//! Reading a node's attributes.
+//! Reading what nodes and values say of themselves.
 
-use crate::onnx::{AttributeProto, NodeProto, TensorProto};
+use crate::onnx::{AttributeProto, NodeProto, TensorProto, TensorType, ValueInfo};
+
+impl ValueInfo {
+    /// What a file says of it, if it is a tensor.
+    pub(crate) fn tensor(&self) -> Option<&TensorType> {
+        self.r#type.as_ref()?.tensor_type.as_ref()
+    }
+}
 
 impl NodeProto {
     /// The attribute of this name.

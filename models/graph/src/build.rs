@@ -9,7 +9,7 @@ use bytes::Bytes;
 use frostline_tensor::Tensor;
 
 /// The ONNX IR version models built here declare; ONNX Runtime 1.14 and later read it.
-pub const IR_VERSION: i64 = 8;
+const IR_VERSION: i64 = 8;
 /// The name the batch axis gets on inputs and outputs.
 pub const BATCH: &str = "batch";
 

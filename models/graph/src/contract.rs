@@ -42,13 +42,8 @@ fn fixed_batch(input: &ValueInfo) -> Result<Option<u64>, GraphError> {
         input: input.name.clone(),
         why,
     };
-    let tensor = input
-        .r#type
-        .as_ref()
-        .and_then(|r#type| r#type.tensor_type.as_ref());
-    let shape = tensor
-        .and_then(|tensor| tensor.shape.as_ref())
-        .ok_or_else(|| wrong("it states no shape".into()))?;
+    let shape = input.tensor().and_then(|tensor| tensor.shape.as_ref());
+    let shape = shape.ok_or_else(|| wrong("it states no shape".into()))?;
     let (batch, rest) = shape
         .dim
         .split_first()

@@ -1,6 +1,9 @@
 use crate::Inadmissible;
 use std::path::PathBuf;
 
+/// What lies behind an error: another error, or a text.
+type Cause = Box<dyn std::error::Error + Send + Sync>;
+
 /// Why a network cannot be read, cut, changed or written.
 #[derive(Debug, thiserror::Error)]
 pub enum GraphError {
@@ -24,7 +27,8 @@ pub enum GraphError {
     #[error("not an ONNX model ({why}); export the network as .onnx, for example with torch.onnx.export")]
     NotOnnx {
         /// What is missing or broken.
-        why: String,
+        #[source]
+        why: Cause,
     },
     /// The model breaks a rule of the ONNX format.
     #[error("the ONNX model is malformed: {why}")]
@@ -43,7 +47,8 @@ pub enum GraphError {
         /// The place it claims.
         location: String,
         /// Why it is not read, and what to do.
-        why: String,
+        #[source]
+        why: Cause,
     },
     /// The network does not take exactly one input.
     #[error(
@@ -124,7 +129,8 @@ pub enum GraphError {
     #[error("no classifier head to replace: {why}")]
     Head {
         /// What was looked for and what was found.
-        why: String,
+        #[source]
+        why: Cause,
     },
     /// Weights do not belong to the model.
     #[error("weight `{name}` does not fit the model: {why}")]
@@ -132,7 +138,8 @@ pub enum GraphError {
         /// The initialiser's name.
         name: String,
         /// What does not fit.
-        why: String,
+        #[source]
+        why: Cause,
     },
     /// Over the format's limit.
     #[error(

@@ -1,34 +1,33 @@
 //! Every tensor of a model, wherever it hides: no data may be fetched from elsewhere behind our back.
 
 use crate::GraphError;
-use crate::onnx::{AttributeProto, FunctionHead, GraphProto, ModelProto, NodeProto, TensorProto};
-use prost::Message;
+use crate::onnx::{AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto};
 
 /// Refuses a model with a tensor whose data lies outside the message: an engine would open that file.
 pub(crate) fn refuse(proto: &ModelProto, why: &str) -> Result<(), GraphError> {
-    let refused = |tensor: &TensorProto| GraphError::ExternalData {
-        tensor: tensor.name.clone(),
-        location: location(tensor).into(),
-        why: why.into(),
-    };
     if let Some(tensor) = proto.graph.as_ref().and_then(in_graph) {
-        return Err(refused(tensor));
+        return Err(refused(tensor, why));
     }
     for bytes in &proto.functions {
-        let broken = |error: prost::DecodeError| GraphError::NotOnnx {
-            why: format!("a function in it: {error}"),
-        };
-        let function = FunctionHead::decode(bytes.clone()).map_err(broken)?;
+        let function = crate::functions::head(bytes)?;
         if let Some(tensor) = function
             .node
             .iter()
             .find_map(in_node)
             .or_else(|| in_attributes(&function.attribute))
         {
-            return Err(refused(tensor));
+            return Err(refused(tensor, why));
         }
     }
     Ok(())
+}
+
+pub(crate) fn refused(tensor: &TensorProto, why: &str) -> GraphError {
+    GraphError::ExternalData {
+        tensor: tensor.name.clone(),
+        location: location(tensor).into(),
+        why: why.into(),
+    }
 }
 
 fn in_graph(graph: &GraphProto) -> Option<&TensorProto> {

@@ -10,10 +10,10 @@ const MOST_NODES: usize = 65_536;
 
 /// Checks that every name is produced once, and before it is used.
 pub(crate) fn check(graph: &GraphProto) -> Result<(), GraphError> {
-    if graph.node.len() > MOST_NODES {
+    let count = graph.node.len();
+    if count > MOST_NODES {
         return Err(malformed(format!(
-            "it has {} nodes; at most {MOST_NODES} are read",
-            graph.node.len()
+            "it has {count} nodes; at most {MOST_NODES} are read"
         )));
     }
     if !graph.sparse_initializer.is_empty() {
@@ -38,21 +38,23 @@ pub(crate) fn check(graph: &GraphProto) -> Result<(), GraphError> {
             }
         }
     }
-    match graph
-        .output
-        .iter()
-        .find(|output| !known.contains(output.name.as_str()))
-    {
-        Some(output) => Err(malformed(format!(
-            "nothing produces the output `{}`",
-            output.name
-        ))),
+    let mut outputs = graph.output.iter().map(|output| output.name.as_str());
+    match outputs.find(|name| !known.contains(name)) {
+        Some(name) => Err(malformed(format!("nothing produces the output `{name}`"))),
         None => Ok(()),
     }
 }
 
 fn malformed(why: String) -> GraphError {
     GraphError::Malformed { why }
+}
+
+/// Drops the weights that neither a node reads nor the graph gives.
+pub(crate) fn drop_unread(graph: &mut GraphProto) {
+    let outputs = graph.output.iter().map(|output| output.name.as_str());
+    let read = graph.node.iter().flat_map(used).chain(outputs);
+    let read: HashSet<String> = read.map(str::to_owned).collect();
+    graph.initializer.retain(|weight| read.contains(&weight.name));
 }
 
 /// The names a node reads: its inputs, and what the bodies of control flow inside it capture.

@@ -17,17 +17,9 @@ fn domain(name: &str) -> &str {
     if name == "ai.onnx" { "" } else { name }
 }
 
-fn decode(functions: &[Bytes]) -> Result<Vec<Function>, GraphError> {
-    let broken = |error: prost::DecodeError| GraphError::NotOnnx {
-        why: format!("a function in it: {error}"),
-    };
-    let decode = |bytes: &Bytes| {
-        Ok(Function {
-            head: FunctionHead::decode(bytes.clone()).map_err(broken)?,
-            bytes: bytes.clone(),
-        })
-    };
-    functions.iter().map(decode).collect()
+/// A function as far as it is looked into.
+pub(crate) fn head(function: &Bytes) -> Result<FunctionHead, GraphError> {
+    FunctionHead::decode(function.clone()).map_err(|error| GraphError::NotOnnx { why: error.into() })
 }
 
 /// A function's domain and name.
@@ -35,7 +27,11 @@ type Id = (String, String);
 
 /// The functions that `nodes`, or functions they call, are defined by, in the order of the file.
 pub(crate) fn needed(nodes: &[NodeProto], functions: &[Bytes]) -> Result<Vec<Function>, GraphError> {
-    let functions = decode(functions)?;
+    let read = |bytes: &Bytes| {
+        let bytes = bytes.clone();
+        head(&bytes).map(|head| Function { head, bytes })
+    };
+    let functions: Vec<Function> = functions.iter().map(read).collect::<Result<_, _>>()?;
     let mut wanted: HashSet<Id> = HashSet::new();
     let mut open: Vec<Id> = calls(nodes).into_iter().collect();
     let mut by_id: HashMap<Id, Vec<&Function>> = HashMap::new();

@@ -30,6 +30,8 @@ pub(crate) struct Found {
     pub(crate) head: Head,
     /// The place of the head's node.
     pub(crate) index: usize,
+    /// How many axes of size 1 its weights have behind features and classes.
+    pub(crate) kernel: usize,
     /// The `Add` behind a `MatMul`, and its slot of the bias.
     pub(crate) add: Option<(usize, usize)>,
     /// Places of the nodes behind the head, last first.
@@ -71,46 +73,42 @@ fn found(
     tail: Vec<usize>,
 ) -> Option<Found> {
     let (input, weight) = (node.input_name(0)?, node.input_name(1)?);
-    let fixed = |dim: &Dim| match dim {
-        Dim::Fixed(size) => Some(*size),
-        Dim::Batch(_) => None,
+    if analysis.kinds.is_data(weight) || !analysis.kinds.is_data(input) {
+        return None;
+    }
+    let dims = analysis.probes.dims(weight)?;
+    let dims: Vec<usize> = dims.iter().map(Dim::fixed).collect::<Option<_>>()?;
+    let (classes, features) = scores(node, &dims, add.is_some())?;
+    let head = Head {
+        node: node.label().to_owned(),
+        operator: node.op_type.clone(),
+        input: input.into(),
+        classes,
+        features,
     };
-    let dims: Vec<usize> = analysis
-        .probes
-        .dims(weight)?
-        .iter()
-        .map(fixed)
-        .collect::<Option<_>>()?;
-    let (classes, features) = match (node.op_type.as_str(), dims.as_slice()) {
-        ("Gemm", &[first, second]) if add.is_none() && node.int("transA").unwrap_or(0) == 0 => {
-            if node.int("transB").unwrap_or(0) == 0 {
-                (second, first)
-            } else {
-                (first, second)
-            }
-        }
-        ("MatMul", &[features, classes]) => (classes, features),
-        ("Conv", &[classes, features, ref kernel @ ..])
-            if add.is_none()
-                && kernel.iter().all(|&size| size == 1)
-                && node.int("group").unwrap_or(1) == 1 =>
-        {
-            (classes, features)
-        }
-        _ => return None,
-    };
-    let constant = !analysis.kinds.is_data(weight) && analysis.kinds.is_data(input);
-    let (node, operator) = (node.label().to_owned(), node.op_type.clone());
-    constant.then(|| Found {
-        head: Head {
-            node,
-            operator,
-            input: input.into(),
-            classes,
-            features,
-        },
+    Some(Found {
+        head,
         index,
+        kernel: dims.len().saturating_sub(2),
         add,
         tail,
     })
+}
+
+/// The classes and features of a layer with weights of `dims`; `None` when it cannot be a head.
+fn scores(node: &NodeProto, dims: &[usize], added_bias: bool) -> Option<(usize, usize)> {
+    let setting = |name, default| node.int(name).unwrap_or(default);
+    match (node.op_type.as_str(), dims) {
+        ("MatMul", &[features, classes]) => Some((classes, features)),
+        _ if added_bias => None,
+        ("Gemm", _) if setting("transA", 0) != 0 => None,
+        ("Gemm", &[features, classes]) if setting("transB", 0) == 0 => Some((classes, features)),
+        ("Gemm", &[classes, features]) => Some((classes, features)),
+        ("Conv", &[classes, features, ref kernel @ ..])
+            if kernel.iter().all(|&size| size == 1) && setting("group", 1) == 1 =>
+        {
+            Some((classes, features))
+        }
+        _ => None,
+    }
 }

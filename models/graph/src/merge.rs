@@ -21,7 +21,7 @@ impl Model {
         for (name, tensor) in weights {
             let wrong = |why: String| GraphError::Weight {
                 name: name.clone(),
-                why,
+                why: why.into(),
             };
             let slot = places
                 .get(name)

@@ -76,11 +76,6 @@ impl Model {
         &self.graph.node
     }
 
-    /// The operator sets in use.
-    pub fn opsets(&self) -> &[OperatorSetId] {
-        &self.proto.opset_import
-    }
-
     /// The version of ONNX's own operators.
     pub fn opset(&self) -> i64 {
         let own = |set: &&OperatorSetId| matches!(set.domain.as_str(), "" | "ai.onnx");

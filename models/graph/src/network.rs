@@ -125,21 +125,7 @@ impl Model {
     pub(crate) fn network_of(&self, analysis: &Analysis<'_>) -> Result<Network, GraphError> {
         let (input, output) = (self.input_name()?, self.output_name()?);
         let head = crate::head::find(analysis, output);
-        let path = analysis.data_path(output, None);
-        let mut total = 0.0;
-        let mut done = Vec::with_capacity(self.nodes().len());
-        for (index, node) in self.nodes().iter().enumerate() {
-            total += if path.contains(&index) {
-                work(node, &analysis.probes)
-            } else {
-                0.0
-            };
-            done.push(total);
-        }
-        let share = |index| {
-            done.get(index)
-                .map_or(1.0, |done| if total > 0.0 { done / total } else { 1.0 })
-        };
+        let shares = self.shares(analysis, output);
         let crossings = sweep::crossings(analysis, input, output).into_iter();
         let cuts = crossings.filter_map(|(index, name)| {
             let info = info(analysis, name)?;
@@ -148,7 +134,7 @@ impl Model {
                 name: info.name,
                 dtype: info.dtype,
                 shape: info.shape,
-                compute_share: share(index),
+                compute_share: shares.get(index).copied().unwrap_or(1.0),
                 before_head: head.as_ref().is_some_and(|head| index < head.index),
             })
         });
@@ -170,10 +156,25 @@ impl Model {
         })
     }
 
+    /// The share of the work up to `output` that is done when each node has run.
+    fn shares(&self, analysis: &Analysis<'_>, output: &str) -> Vec<f64> {
+        let path = analysis.data_path(output, None);
+        let mut total = 0.0;
+        let mut done = Vec::with_capacity(self.nodes().len());
+        for (index, node) in self.nodes().iter().enumerate() {
+            if path.contains(&index) {
+                total += work(node, &analysis.probes);
+            }
+            done.push(total);
+        }
+        let share = |done| if total > 0.0 { done / total } else { 1.0 };
+        done.into_iter().map(share).collect()
+    }
+
     /// An end of the network as the file declares it, for outputs behind operators whose shapes are unknown.
     fn declared(&self, name: &str) -> Option<TensorInfo> {
         let value = self.graph().output.iter().find(|output| output.name == name)?;
-        let tensor = value.r#type.as_ref()?.tensor_type.as_ref()?;
+        let tensor = value.tensor()?;
         let row = tensor.shape.as_ref()?.dim.get(1..)?.iter();
         let row = row.map(|dim| match dim.value {
             Some(DimensionValue::DimValue(size)) => usize::try_from(size).ok(),

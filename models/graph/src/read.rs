@@ -65,9 +65,7 @@ pub(crate) fn decode(bytes: Bytes) -> Result<ModelProto, GraphError> {
             why: "it is empty".into(),
         });
     }
-    ModelProto::decode(bytes).map_err(|error| GraphError::NotOnnx {
-        why: error.to_string(),
-    })
+    ModelProto::decode(bytes).map_err(|error| GraphError::NotOnnx { why: error.into() })
 }
 
 /// The data files beside a model, each read once.
@@ -79,12 +77,8 @@ struct DataFiles<'a> {
 impl DataFiles<'_> {
     /// Fetches the data of `weight` and makes it part of the message.
     fn load(&mut self, weight: &mut TensorProto) -> Result<(), GraphError> {
-        let refused = |why: String| GraphError::ExternalData {
-            tensor: weight.name.clone(),
-            location: location(weight).into(),
-            why,
-        };
-        let path = self.beside(location(weight)).map_err(refused)?;
+        let refused = |why: &str| external::refused(weight, why);
+        let path = self.beside(weight)?;
         let file = match self.read.get(&path) {
             Some(file) => file.clone(),
             None => self.read.entry(path.clone()).or_insert(read_file(&path)?).clone(),
@@ -93,14 +87,14 @@ impl DataFiles<'_> {
             Some(text) => text
                 .parse()
                 .map(Some)
-                .map_err(|_| refused(format!("its {key} `{text}` is no number"))),
+                .map_err(|_| refused(&format!("its {key} `{text}` is no number"))),
             None => Ok(None),
         };
         let start: usize = number("offset")?.unwrap_or(0);
         let length = number("length")?.unwrap_or_else(|| file.len().saturating_sub(start));
         let end = start.checked_add(length).filter(|&end| end <= file.len());
         let end = end.ok_or_else(|| {
-            refused(format!(
+            refused(&format!(
                 "bytes {start}.. of length {length} lie outside that file of {} bytes",
                 file.len()
             ))
@@ -111,21 +105,19 @@ impl DataFiles<'_> {
         Ok(())
     }
 
-    /// The file at `location`, which must stay in the model's folder, links followed.
-    fn beside(&self, location: &str) -> Result<PathBuf, String> {
-        let relative = Path::new(location);
-        if location.is_empty()
-            || !relative
-                .components()
-                .all(|part| matches!(part, Component::Normal(_)))
-        {
-            return Err("weights are read only from the model's own folder; move them there".into());
+    /// The file of `weight`, which must stay in the model's folder, links followed.
+    fn beside(&self, weight: &TensorProto) -> Result<PathBuf, GraphError> {
+        let relative = Path::new(location(weight));
+        let mut parts = relative.components();
+        if parts.clone().next().is_none() || !parts.all(|part| matches!(part, Component::Normal(_))) {
+            let why = "weights are read only from the model's own folder; move them there";
+            return Err(external::refused(weight, why));
         }
         let folder = folder_of(self.model);
         let path = folder.join(relative);
         let real = path
             .canonicalize()
-            .map_err(|error| format!("{}: {error}", path.display()))?;
+            .map_err(|source| GraphError::Read { path, source })?;
         // A model that is itself a link (as download caches keep them) has its weights beside the link's target.
         let homes = [
             Some(folder),
@@ -138,7 +130,8 @@ impl DataFiles<'_> {
         if homes.any(|home| real.starts_with(home)) {
             return Ok(real);
         }
-        Err("it is a link that leaves the model's folder; copy the weights there".into())
+        let why = "it is a link that leaves the model's folder; copy the weights there";
+        Err(external::refused(weight, why))
     }
 }
 

@@ -7,7 +7,7 @@
 
 use crate::onnx::{Dimension, DimensionValue, GraphProto, NodeProto, TensorProto, ValueInfo};
 use crate::reshaping::sizes_of_batch;
-use crate::values::{Dim, Probes, RowUse, RowUses, Samples, Values, axis_of};
+use crate::values::{Dim, Probes, RowUse, RowUses, Samples, Values, axis_of, signed};
 use crate::{GraphError, Model, build};
 
 /// The network with its batch of 1 opened.
@@ -113,14 +113,10 @@ impl Opening {
         };
         let axis = open_axis(&dims, samples, after)
             .ok_or_else(|| refused(node, format!("no axis of {after:?} can hold the batch")))?;
-        let size = |(index, &size): (usize, &usize)| {
-            if index == axis {
-                -1
-            } else {
-                i64::try_from(size).unwrap_or(i64::MAX)
-            }
-        };
-        let sizes: Vec<i64> = after.iter().enumerate().map(size).collect();
+        let mut sizes: Vec<i64> = after.iter().map(|&size| signed(size)).collect();
+        if let Some(open) = sizes.get_mut(axis) {
+            *open = -1;
+        }
         let name = format!("{output}/open_shape");
         self.add(build::integers(&name, &sizes))?;
         if let Some(slot) = node.input.get_mut(1) {
@@ -169,15 +165,10 @@ impl Opening {
         (source, axis, rank): (&str, usize, usize),
         output: &str,
     ) -> Result<(), GraphError> {
-        let sizes: Vec<Dim> = (0..rank)
-            .map(|index| {
-                if index == axis {
-                    Dim::Batch(1)
-                } else {
-                    Dim::Fixed(1)
-                }
-            })
-            .collect();
+        let mut sizes = vec![Dim::Fixed(1); rank];
+        if let Some(batch) = sizes.get_mut(axis) {
+            *batch = Dim::Batch(1);
+        }
         let shape = format!("{output}/shape");
         let (nodes, weights) = sizes_of_batch((source, axis), &shape, &sizes, false).unwrap_or_default();
         weights.into_iter().try_for_each(|weight| self.add(weight))?;
@@ -187,22 +178,7 @@ impl Opening {
 
     /// The opened network, when its samples stay apart up to the output.
     fn finish(mut self, model: &Model) -> Result<Model, GraphError> {
-        let used: std::collections::HashSet<String> = self
-            .graph
-            .node
-            .iter()
-            .flat_map(crate::form::used)
-            .map(str::to_owned)
-            .collect();
-        let outputs: Vec<&str> = self
-            .graph
-            .output
-            .iter()
-            .map(|output| output.name.as_str())
-            .collect();
-        self.graph
-            .initializer
-            .retain(|weight| used.contains(&weight.name) || outputs.contains(&weight.name.as_str()));
+        crate::form::drop_unread(&mut self.graph);
         let opened = model.with_graph(self.graph)?;
         let analysis = crate::analysis::Analysis::of(&opened)?;
         let output = opened.output_name()?;

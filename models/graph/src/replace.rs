@@ -17,20 +17,20 @@ impl Model {
     /// # Errors
     /// [`GraphError::Head`] when no head is recognised, or it cannot take another number of classes.
     pub fn replace_head(&self, classes: usize, seed: u64) -> Result<Self, GraphError> {
-        let cannot = |why: String| GraphError::Head { why };
+        let cannot = |why: &str| GraphError::Head { why: why.into() };
         if classes == 0 {
-            return Err(cannot("a head needs at least one class".into()));
+            return Err(cannot("a head needs at least one class"));
         }
         let analysis = Analysis::of(self)?;
         let output = self.output_name()?;
-        let found = find(&analysis, output).ok_or_else(|| cannot(EXPECTED.into()))?;
+        let found = find(&analysis, output).ok_or_else(|| cannot(EXPECTED))?;
         let weight = self
             .nodes()
             .get(found.index)
             .and_then(|node| node.input_name(1))
             .unwrap_or_default();
         if analysis.probes.data_type(weight) != data_type::FLOAT {
-            return Err(cannot(format!("its weights `{weight}` are not f32")));
+            return Err(cannot(&format!("its weights `{weight}` are not f32")));
         }
         let mut edit = Edit {
             graph: self.graph().clone(),
@@ -106,7 +106,7 @@ impl Edit {
         let (classes, features) = (self.classes, self.found.head.features);
         let count = classes.checked_mul(features);
         let count = count.ok_or_else(|| GraphError::Head {
-            why: format!("{classes} classes are too many"),
+            why: format!("{classes} classes are too many").into(),
         })?;
         let weight = Normal::new(seed, Normal::HEAD).draw(count);
         let bias = vec![0.0; classes];
@@ -115,11 +115,13 @@ impl Edit {
         };
         let by_feature =
             node.op_type == "MatMul" || node.op_type == "Gemm" && node.int("transB").unwrap_or(0) == 0;
-        let kernel = self.kernel_axes(&node);
         let weight = if by_feature {
             tensor(vec![features, classes], transposed(&weight, classes, features))?
         } else {
-            tensor([vec![classes, features], vec![1; kernel]].concat(), weight)?
+            tensor(
+                [vec![classes, features], vec![1; self.found.kernel]].concat(),
+                weight,
+            )?
         };
         let weight_name = self.name_for(node.input_name(1), "weight");
         self.graph
@@ -128,22 +130,6 @@ impl Edit {
         self.set_input(self.found.index, 1, weight_name);
         self.replace_bias(&node, tensor(vec![classes], bias)?);
         Ok(())
-    }
-
-    /// How many axes of size 1 a convolution's weight has behind its channels.
-    fn kernel_axes(&self, node: &NodeProto) -> usize {
-        if node.op_type != "Conv" {
-            return 0;
-        }
-        let kernel = node.ints("kernel_shape").map(<[i64]>::len);
-        kernel.unwrap_or_else(|| {
-            let weight = self
-                .graph
-                .initializer
-                .iter()
-                .find(|weight| node.input_name(1) == Some(weight.name.as_str()));
-            weight.map_or(2, |weight| weight.dims.len().saturating_sub(2))
-        })
     }
 
     fn replace_bias(&mut self, node: &NodeProto, bias: Tensor) {
@@ -202,44 +188,42 @@ impl Edit {
 
     /// Reshapes behind the head that name the number of classes name the new one.
     fn replace_targets(&mut self) {
+        let count = |classes| i64::try_from(classes).unwrap_or(i64::MAX);
+        let (old, new) = (count(self.found.head.classes), count(self.classes));
         for index in self.found.tail.clone() {
-            let Some(node) = self
-                .graph
-                .node
-                .get(index)
-                .filter(|node| node.op_type == "Reshape")
-            else {
+            let Some((label, mut sizes)) = self.target(index) else {
                 continue;
             };
-            let target = node.input_name(1).and_then(|name| self.constant(name));
-            let Some(target) = target.and_then(|target| crate::tensors::from_proto(&target).ok()) else {
-                continue;
-            };
-            let label = node.label().to_owned();
-            let old = i64::try_from(self.found.head.classes).ok();
-            let new = i64::try_from(self.classes).unwrap_or(i64::MAX);
-            let swap = |&size: &i64| if Some(size) == old { new } else { size };
-            let Some(sizes) = target
-                .as_i64()
-                .map(|sizes| sizes.iter().map(swap).collect::<Vec<i64>>())
-            else {
-                continue;
-            };
+            sizes
+                .iter_mut()
+                .filter(|size| **size == old)
+                .for_each(|size| *size = new);
             let name = self.fresh(&format!("{label}.shape"));
             self.graph.initializer.push(build::integers(&name, &sizes));
             self.set_input(index, 1, name);
         }
     }
 
+    /// How a `Reshape` is called and where it goes, when that is constant.
+    fn target(&self, index: usize) -> Option<(String, Vec<i64>)> {
+        let node = self.graph.node.get(index)?;
+        let target = self
+            .constant(node.input_name(1)?)
+            .filter(|_| node.op_type == "Reshape")?;
+        let sizes = crate::tensors::from_proto(&target).ok()?;
+        Some((node.label().to_owned(), sizes.as_i64()?.to_vec()))
+    }
+
     /// The tensor behind a name that is an initialiser or a `Constant` node's output.
     fn constant(&self, name: &str) -> Option<TensorProto> {
         let weight = self.graph.initializer.iter().find(|weight| weight.name == name);
-        let node = self
-            .graph
-            .node
-            .iter()
-            .find(|node| node.op_type == "Constant" && node.output_name(0) == Some(name));
-        weight.or_else(|| node?.tensor("value")).cloned()
+        let mut constants = self.graph.node.iter().filter(|node| node.op_type == "Constant");
+        let held = || {
+            constants
+                .find(|node| node.output_name(0) == Some(name))?
+                .tensor("value")
+        };
+        weight.or_else(held).cloned()
     }
 
     /// The loss works on raw scores. A Relu on them, as SqueezeNet has one behind its convolution, goes too: under a fresh head it
@@ -294,7 +278,7 @@ impl Edit {
                     "with {} classes the output's shape would be {shape}",
                     self.classes
                 );
-                Err(GraphError::Head { why })
+                Err(GraphError::Head { why: why.into() })
             }
         }
     }
@@ -304,16 +288,7 @@ impl Edit {
         store_constants(&mut self.graph);
         self.graph.value_info.clear();
         self.graph.output = vec![build::batched(output, &[self.classes])];
-        let used: HashSet<String> = self
-            .graph
-            .node
-            .iter()
-            .flat_map(crate::form::used)
-            .map(str::to_owned)
-            .collect();
-        self.graph
-            .initializer
-            .retain(|weight| used.contains(&weight.name));
+        crate::form::drop_unread(&mut self.graph);
         self.graph
     }
 }
@@ -360,7 +335,5 @@ fn transposed(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
 }
 
 fn tensor(dims: Vec<usize>, values: Vec<f32>) -> Result<Tensor, GraphError> {
-    Tensor::f32(dims, values).map_err(|error| GraphError::Head {
-        why: error.to_string(),
-    })
+    Tensor::f32(dims, values).map_err(|error| GraphError::Head { why: error.into() })
 }

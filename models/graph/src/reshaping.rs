@@ -14,14 +14,11 @@ pub(crate) fn sizes_of_batch(
     sizes: &[Dim],
     scalar: bool,
 ) -> Option<(Vec<NodeProto>, Vec<TensorProto>)> {
-    let times: Vec<usize> = sizes
-        .iter()
-        .map(|size| if let Dim::Batch(times) = size { *times } else { 0 })
-        .collect();
-    let fixed: Vec<usize> = sizes
-        .iter()
-        .map(|size| if let Dim::Fixed(size) = size { *size } else { 0 })
-        .collect();
+    let parts = sizes.iter().map(|size| match *size {
+        Dim::Fixed(size) => (0, size),
+        Dim::Batch(times) => (times, 0),
+    });
+    let (times, fixed): (Vec<usize>, Vec<usize>) = parts.unzip();
     let constant = |name: &str, values: &[usize]| integers(name, values, scalar);
     if times.iter().all(|&times| times == 0) {
         return Some((vec![], vec![constant(output, &fixed)?]));

@@ -2,6 +2,7 @@
 
 use crate::analysis::Analysis;
 use crate::kinds::reads_shape;
+use crate::onnx::NodeProto;
 use std::collections::{HashMap, HashSet};
 
 /// Values through which everything flows from `input` to `output`, with the places of their nodes, in order of execution.
@@ -15,44 +16,29 @@ pub(crate) fn crossings<'a>(
     output: &'a str,
 ) -> Vec<(usize, &'a str)> {
     let path = analysis.data_path(output, None);
-    let nodes = || {
-        analysis
-            .model
-            .nodes()
-            .iter()
-            .enumerate()
-            .filter(|(index, _)| path.contains(index))
-    };
-    let mut last_reader: HashMap<&str, usize> = HashMap::from([(output, usize::MAX)]);
-    for (index, node) in nodes() {
-        for name in analysis.data_inputs(node) {
-            last_reader
-                .entry(name)
-                .and_modify(|last| *last = index.max(*last))
-                .or_insert(index);
-        }
+    let nodes = analysis.model.nodes().iter().enumerate();
+    let nodes: Vec<(usize, &NodeProto)> = nodes.filter(|(index, _)| path.contains(index)).collect();
+    let mut last_reader: HashMap<&str, usize> = HashMap::new();
+    for &(index, node) in &nodes {
+        last_reader.extend(analysis.data_inputs(node).map(|name| (name, index)));
     }
+    last_reader.insert(output, usize::MAX);
+    let end = first_hidden_shape(analysis);
     let mut live: HashSet<&str> = HashSet::from([input]);
     let mut cuts = Vec::new();
-    for (index, node) in nodes() {
-        for name in analysis
-            .data_inputs(node)
-            .filter(|name| last_reader.get(name) == Some(&index))
-        {
-            live.remove(name);
+    for (index, node) in nodes.into_iter().filter(|&(index, _)| index <= end) {
+        for name in analysis.data_inputs(node) {
+            if last_reader.get(name) == Some(&index) {
+                live.remove(name);
+            }
         }
-        let made = node
-            .output
-            .iter()
-            .map(String::as_str)
-            .filter(|name| last_reader.contains_key(name));
-        live.extend(made.clone());
-        if let (1, Some(name)) = (live.len(), made.clone().next()) {
+        let made = node.output.iter().map(String::as_str);
+        let made: Vec<&str> = made.filter(|name| last_reader.contains_key(name)).collect();
+        live.extend(&made);
+        if let (1, Some(&name)) = (live.len(), made.first()) {
             cuts.push((index, name));
         }
     }
-    let end = first_hidden_shape(analysis);
-    cuts.retain(|&(index, _)| index <= end);
     cuts
 }
 

@@ -34,7 +34,7 @@ pub fn code_of(dtype: DType) -> i32 {
 }
 
 /// `tensor` as an initialiser called `name` (its bytes are copied once).
-pub fn to_proto(name: &str, tensor: &Tensor) -> TensorProto {
+pub(crate) fn to_proto(name: &str, tensor: &Tensor) -> TensorProto {
     TensorProto {
         name: name.into(),
         data_type: code_of(tensor.dtype()),
@@ -63,14 +63,10 @@ pub(crate) fn dims_of(proto: &TensorProto) -> Result<Vec<usize>, GraphError> {
 /// # Errors
 /// [`GraphError::Weight`] for an element type our tensors do not hold, and for data that does not fit its shape.
 pub fn from_proto(proto: &TensorProto) -> Result<Tensor, GraphError> {
-    let dtype = dtype_of(proto.data_type).ok_or_else(|| {
-        bad(
-            proto,
-            format!("element type {} is not supported", proto.data_type),
-        )
-    })?;
-    let data = elements(proto, dtype).ok_or_else(|| bad(proto, "its bytes are no whole elements".into()))?;
-    Tensor::new(dims_of(proto)?, data).map_err(|error| bad(proto, error.to_string()))
+    let code = proto.data_type;
+    let dtype = dtype_of(code).ok_or_else(|| bad(proto, format!("element type {code} is not supported")))?;
+    let data = elements(proto, dtype).ok_or_else(|| bad(proto, "its bytes are no whole elements"))?;
+    Tensor::new(dims_of(proto)?, data).map_err(|error| bad(proto, error))
 }
 
 /// The elements, from whichever of the format's fields holds them.
@@ -101,9 +97,9 @@ fn elements(proto: &TensorProto, dtype: DType) -> Option<Data> {
     })
 }
 
-fn bad(proto: &TensorProto, why: String) -> GraphError {
+fn bad(proto: &TensorProto, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> GraphError {
     GraphError::Weight {
         name: proto.name.clone(),
-        why,
+        why: why.into(),
     }
 }

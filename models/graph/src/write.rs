@@ -22,14 +22,7 @@ impl Model {
     /// # Errors
     /// [`GraphError::TooLarge`] over 2 GiB, which no reader takes.
     pub fn to_bytes(&self) -> Result<Vec<u8>, GraphError> {
-        let proto = self.clone().into_proto();
-        match proto.encoded_len() {
-            bytes if bytes > ONE_FILE => Err(GraphError::TooLarge {
-                bytes,
-                limit: ONE_FILE,
-            }),
-            _ => Ok(proto.encode_to_vec()),
-        }
+        encoded(&self.clone().into_proto())
     }
 
     /// The model as the bytes of an ONNX file, and its weights beside it when it takes more than `limit` bytes, [`ONE_FILE`] for what all
@@ -42,23 +35,14 @@ impl Model {
         let mut weights = None;
         if proto.encoded_len() > limit {
             let mut moved = Vec::new();
-            move_out(&mut initializers(&mut proto), Parts::WEIGHTS, &mut moved).map_err(|error| {
-                GraphError::Malformed {
-                    why: error.to_string(),
-                }
+            move_out(&mut initializers(&mut proto), Parts::WEIGHTS, &mut moved).map_err(|source| {
+                let path = Parts::WEIGHTS.into();
+                GraphError::Write { path, source }
             })?;
             weights = Some(moved.into());
         }
-        match proto.encoded_len() {
-            bytes if bytes > ONE_FILE => Err(GraphError::TooLarge {
-                bytes,
-                limit: ONE_FILE,
-            }),
-            _ => Ok(Parts {
-                model: proto.encode_to_vec(),
-                weights,
-            }),
-        }
+        let model = encoded(&proto)?;
+        Ok(Parts { model, weights })
     }
 
     /// The SHA-256 of [`Model::to_bytes`], in lower-case hex.
@@ -100,6 +84,14 @@ impl Model {
         staged.fill(path.into(), |file| file.write_all(&proto.encode_to_vec()))?;
         Ok(staged)
     }
+}
+
+fn encoded(proto: &ModelProto) -> Result<Vec<u8>, GraphError> {
+    let (bytes, limit) = (proto.encoded_len(), ONE_FILE);
+    if bytes > limit {
+        return Err(GraphError::TooLarge { bytes, limit });
+    }
+    Ok(proto.encode_to_vec())
 }
 
 /// A model in memory, its weights inside or beside it.

@@ -5,14 +5,14 @@ use std::collections::HashMap;
 
 /// The most candidates of one network: HAPI's deepest networks have 22 blocks, and measuring takes time for each. Half would join
 /// neighbouring blocks of ResNet50, double would only tell cuts apart that cost the same.
-pub const MOST_CANDIDATES: usize = 24;
+pub(crate) const MOST_CANDIDATES: usize = 24;
 
 /// The longest chain of cheap operators that is followed.
 const CHAIN: usize = 8;
 
 /// The cuts up to `freeze` that are worth considering, in the order of execution: a cut is left out when the next one is as small or
 /// smaller and only cheap operators lie between, because it then costs more bytes and saves nothing. Of what is left, at most
-/// [`MOST_CANDIDATES`]. The freeze cut is always the last.
+/// 24. The freeze cut is always the last.
 ///
 /// # Errors
 /// [`GraphError::UnknownCut`] when the network has no cut of that name.

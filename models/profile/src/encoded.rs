@@ -27,7 +27,7 @@ const ROWS: usize = 2;
 ///
 /// # Errors
 /// [`ProfileError::Frame`] for rows that no answer could hold.
-pub fn encoded_activations(rows: &Tensor) -> Result<BTreeMap<String, Encoded>, ProfileError> {
+pub(crate) fn encoded_activations(rows: &Tensor) -> Result<BTreeMap<String, Encoded>, ProfileError> {
     let rows = some_rows(rows)?;
     let measured = OF_ACTIVATIONS
         .iter()

@@ -5,7 +5,7 @@
 //! * [`memory`]: what an engine holds to get to a cut, told from the graph
 //! * [`measure`]: seconds and encoded sizes at cuts, through a [`GraphExecutor`](frostline_tensor::GraphExecutor), so on
 //!   any device
-//! * [`codec`]: real rows in one encoding; [`encoded_pixels`], [`encoded_activations`]: in every one
+//! * [`codec`]: real rows in one encoding; [`encoded_pixels`]: pixels in every one
 //! * [`timed`]: work that is measured outside of this crate
 //! * [`machine`]: what to call this machine
 //! * [`Folder`]: profiles on disk, bounded, with an age limit
@@ -23,9 +23,9 @@ mod memory;
 #[cfg(test)]
 mod tests;
 
-pub use candidates::{MOST_CANDIDATES, candidates};
+pub use candidates::candidates;
 pub use codec::codec;
-pub use encoded::{encoded_activations, encoded_pixels};
+pub use encoded::encoded_pixels;
 pub use error::ProfileError;
 pub use folder::{Folder, FolderError};
 pub use machine::machine;

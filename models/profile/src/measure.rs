@@ -1,5 +1,6 @@
+use crate::ProfileError;
+use crate::encoded::encoded_activations;
 use crate::fit::{least, line, prefixes};
-use crate::{ProfileError, encoded_activations};
 use frostline_tensor::{GraphExecutor, Stage, Tensor};
 use frostline_wire::{CutProfile, Encoded, Linear};
 use futures::future::try_join_all;

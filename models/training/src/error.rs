@@ -1,4 +1,5 @@
 use frostline_graph::GraphError;
+use frostline_tensor::ShapeError;
 
 /// Why a suffix cannot be trained.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +32,14 @@ pub enum TrainingError {
     Suffix {
         /// What is wrong, and what to do.
         reason: String,
+    },
+    /// A weight whose shape its operator does not take.
+    #[error("cannot train this suffix: weight '{weight}': {source}")]
+    Weight {
+        /// The initialiser's name.
+        weight: String,
+        /// What is wrong with its shape.
+        source: ShapeError,
     },
     /// An optimiser setting outside its range.
     #[error("optimizer: {setting} is {value}, it must be {expected}")]

@@ -117,7 +117,10 @@ impl<'a> Writer<'a> {
         let dims = initial.shape().dims().to_vec();
         let convolved = dims.len() > 2 && self.source.is_kernel(name);
         let form = if convolved { Form::Rows } else { Form::Standard };
-        let misshapen = |error| TrainingError::suffix(format!("weight '{name}': {error}"));
+        let misshapen = |source| TrainingError::Weight {
+            weight: name.into(),
+            source,
+        };
         let (slot, slot_dims) = self.state.weight(name, initial, form).map_err(misshapen)?;
         let tensor = match (form, dims.as_slice()) {
             (Form::Rows, [outer, channels, taps @ ..]) => {

@@ -6,7 +6,7 @@ use crate::onnx::NodeProto;
 use crate::operators;
 use crate::values::{Line, Probes};
 use crate::{GraphError, Model};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Bytes that grow with the batch: at most `fixed + per_sample * batch`, for every batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -19,36 +19,23 @@ pub struct Size {
 
 impl Size {
     /// For one sample alone.
-    pub fn of_one(self) -> u64 {
+    pub(crate) fn of_one(self) -> u64 {
         self.fixed.saturating_add(self.per_sample)
     }
 
-    fn plus(self, other: Self) -> Self {
+    fn with(self, other: Self, combine: fn(u64, u64) -> u64) -> Self {
         Self {
-            fixed: self.fixed.saturating_add(other.fixed),
-            per_sample: self.per_sample.saturating_add(other.per_sample),
-        }
-    }
-
-    fn minus(self, other: Self) -> Self {
-        Self {
-            fixed: self.fixed.saturating_sub(other.fixed),
-            per_sample: self.per_sample.saturating_sub(other.per_sample),
-        }
-    }
-
-    fn most(self, other: Self) -> Self {
-        Self {
-            fixed: self.fixed.max(other.fixed),
-            per_sample: self.per_sample.max(other.per_sample),
+            fixed: combine(self.fixed, other.fixed),
+            per_sample: combine(self.per_sample, other.per_sample),
         }
     }
 
     fn times(self, factor: u64) -> Self {
-        Self {
-            fixed: self.fixed.saturating_mul(factor),
-            per_sample: self.per_sample.saturating_mul(factor),
-        }
+        let factor = Self {
+            fixed: factor,
+            per_sample: factor,
+        };
+        self.with(factor, u64::saturating_mul)
     }
 }
 
@@ -196,16 +183,13 @@ impl<'a> Memory<'a> {
         let width = weights::element_bytes(probes.data_type(name)).unwrap_or(WIDEST);
         let bytes = elements.times(width as u64);
         self.made.insert(name, (elements, bytes));
-        self.alive = self.alive.plus(bytes);
-        self.footprint = Footprint {
-            largest: if bytes.of_one() > self.footprint.largest.of_one() {
-                bytes
-            } else {
-                self.footprint.largest
-            },
-            alive: self.footprint.alive.most(self.alive),
-            all: self.footprint.all.plus(bytes),
-        };
+        self.alive = self.alive.with(bytes, u64::saturating_add);
+        let footprint = &mut self.footprint;
+        if bytes.of_one() > footprint.largest.of_one() {
+            footprint.largest = bytes;
+        }
+        footprint.alive = footprint.alive.with(self.alive, u64::max);
+        footprint.all = footprint.all.with(bytes, u64::saturating_add);
         bytes
     }
 
@@ -221,23 +205,19 @@ impl<'a> Memory<'a> {
     /// Lets go of what node `index` was the last to read, and of what nobody reads. What derives from weights alone stays: engines
     /// compute it once and keep it.
     fn leave(&mut self, index: usize, node: &NodeProto) {
-        let mut gone: Vec<&str> = node
-            .input
-            .iter()
-            .filter(|name| self.last_reader.get(name.as_str()) == Some(&index))
-            .chain(
-                node.output
-                    .iter()
-                    .filter(|name| !self.last_reader.contains_key(name.as_str())),
-            )
-            .map(String::as_str)
+        let last_reader = |name: &String| self.last_reader.get(name.as_str());
+        let read = node.input.iter().filter(|name| last_reader(name) == Some(&index));
+        let unread = node.output.iter().filter(|name| last_reader(name).is_none());
+        let gone: HashSet<&String> = read.chain(unread).collect();
+        for name in gone
+            .into_iter()
             .filter(|name| self.kinds.get(name) != Kind::Constant)
-            .collect();
-        gone.sort_unstable();
-        gone.dedup();
-        for name in gone {
-            let bytes = self.made.get(name).map_or(Size::default(), |made| made.1);
-            self.alive = self.alive.minus(bytes);
+        {
+            let bytes = self
+                .made
+                .get(name.as_str())
+                .map_or(Size::default(), |made| made.1);
+            self.alive = self.alive.with(bytes, u64::saturating_sub);
         }
     }
 }

@@ -104,8 +104,8 @@ pub(super) fn survey(file: &[u8], limits: &ModelLimits) -> Result<(), GraphError
     survey.message(Kind::Model, file)
 }
 
-fn broken(why: impl std::fmt::Display) -> GraphError {
-    GraphError::NotOnnx { why: why.to_string() }
+fn broken(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> GraphError {
+    GraphError::NotOnnx { why: why.into() }
 }
 
 /// The first `length` bytes of `rest`, which are taken off it.

@@ -52,7 +52,7 @@ fn constant(context: &Context<'_>) -> Ruled<Vec<Value>> {
 }
 
 fn constant_of_shape(context: &Context<'_>) -> Ruled<Vec<Value>> {
-    let dims = context.integers(0)?.ok_or(Unresolved::Unknown)?;
+    let dims = context.known_integers(0)?;
     let dims: Option<Vec<usize>> = dims.iter().map(|&dim| usize::try_from(dim).ok()).collect();
     let dims = dims.map_or_else(|| mismatch("a negative size"), Ok)?;
     let value = context.node.tensor("value");

@@ -3,7 +3,7 @@
 use super::operator::HeadPart::Tail;
 use super::operator::Operator;
 use crate::onnx::data_type;
-use crate::values::{Context, Growth, Literal, RowView, Ruled, Samples, Unresolved, Value, axis_of};
+use crate::values::{Context, Growth, Literal, RowView, Ruled, Samples, Unresolved, Value, axes_of};
 
 pub(super) const OPERATORS: &[Operator] = &[
     extreme("ArgMax", 1),
@@ -52,7 +52,7 @@ fn reduced_axes(context: &Context<'_>, rank: usize) -> Ruled<Vec<usize>> {
     match axes {
         None | Some([]) if context.node.int("noop_with_empty_axes") == Some(1) => Ok(Vec::new()),
         None | Some([]) => Ok((0..rank).collect()),
-        Some(axes) => axes.iter().map(|&axis| axis_of(axis, rank)).collect(),
+        Some(axes) => axes_of(axes, rank),
     }
 }
 
@@ -107,7 +107,7 @@ fn one_moves(growth: &Growth<'_>) -> bool {
 
 fn arg_extreme(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let dims = context.dims(0)?;
-    let axis = axis_of(context.node.int("axis").unwrap_or(0), dims.len())?;
+    let axis = context.axis(0)?;
     let dims = without(dims, &[axis], keeps_dims(context));
     Ok(vec![Value::of(data_type::INT64, dims)])
 }
@@ -120,7 +120,7 @@ fn extreme_rows(view: &RowView<'_>) -> Option<Samples> {
 
 fn top_k(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let mut dims = context.dims(0)?.to_vec();
-    let axis = axis_of(context.node.int("axis").unwrap_or(-1), dims.len())?;
+    let axis = context.axis(-1)?;
     let count = context
         .integer(1)?
         .or(context.node.int("k"))

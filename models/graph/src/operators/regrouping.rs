@@ -5,7 +5,7 @@ use super::operator::Effort::Passing;
 use super::operator::HeadPart::Tail;
 use super::operator::{Operator, ShapeRule};
 use crate::values::{
-    Context, Growth, Literal, RowView, Ruled, SLIDES, Samples, Unresolved, Value, Why, at, axis_of, mismatch,
+    Context, Growth, Literal, RowView, Ruled, SLIDES, Samples, Value, Why, at, axes_of, axis_of, mismatch,
     product, replaced, strides, unsigned,
 };
 
@@ -62,9 +62,7 @@ fn flatten(context: &Context<'_>) -> Ruled<Vec<Value>> {
 
 fn reshape(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let dims = context.dims(0)?;
-    let target = context
-        .attribute_or_input("shape", 1)?
-        .ok_or(Unresolved::Unknown)?;
+    let target = context.setting("shape", 1)?;
     let copy_zero = context.node.int("allowzero").unwrap_or(0) == 0;
     let mut result = Vec::with_capacity(target.len());
     for (axis, &size) in target.iter().enumerate() {
@@ -92,10 +90,7 @@ fn reshape(context: &Context<'_>) -> Ruled<Vec<Value>> {
 fn squeeze(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let dims = context.dims(0)?;
     let axes: Vec<usize> = match context.attribute_or_input("axes", 1)? {
-        Some(axes) => axes
-            .iter()
-            .map(|&axis| axis_of(axis, dims.len()))
-            .collect::<Ruled<_>>()?,
+        Some(axes) => axes_of(axes, dims.len())?,
         None => (0..dims.len())
             .filter(|&axis| dims.get(axis) == Some(&1))
             .collect(),
@@ -116,14 +111,9 @@ fn squeeze_growth(growth: &Growth<'_>) -> Result<(), Why> {
 
 fn unsqueeze(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let dims = context.dims(0)?;
-    let axes = context
-        .attribute_or_input("axes", 1)?
-        .ok_or(Unresolved::Unknown)?;
+    let axes = context.setting("axes", 1)?;
     let rank = dims.len() + axes.len();
-    let axes: Vec<usize> = axes
-        .iter()
-        .map(|&axis| axis_of(axis, rank))
-        .collect::<Ruled<_>>()?;
+    let axes: Vec<usize> = axes_of(axes, rank)?;
     let mut rest = dims.iter();
     let result: Option<Vec<usize>> = (0..rank)
         .map(|axis| {
@@ -142,10 +132,7 @@ fn permutation(context: &Context<'_>, rank: usize) -> Ruled<Vec<usize>> {
     let Some(order) = context.node.ints("perm") else {
         return Ok((0..rank).rev().collect());
     };
-    let order: Vec<usize> = order
-        .iter()
-        .map(|&axis| axis_of(axis, rank))
-        .collect::<Ruled<_>>()?;
+    let order: Vec<usize> = axes_of(order, rank)?;
     if order.len() != rank || (0..rank).any(|axis| !order.contains(&axis)) {
         return mismatch(format!("{order:?} is no order of {rank} axes"));
     }
@@ -172,39 +159,29 @@ fn transpose_rows(view: &RowView<'_>) -> Option<Samples> {
     axis.map(|axis| samples.on(axis))
 }
 
-fn block(context: &Context<'_>) -> Ruled<usize> {
-    match context
-        .node
-        .int("blocksize")
-        .and_then(|size| usize::try_from(size).ok())
-    {
-        Some(size) if size > 0 => Ok(size),
-        _ => mismatch("blocksize must be positive"),
+/// `[n, c, h, w]` and the side of the blocks of places that become channels, or that channels become.
+fn blocked(context: &Context<'_>) -> Ruled<([usize; 4], usize)> {
+    let block = context.node.int("blocksize").unwrap_or_default();
+    match (context.dims(0)?.try_into(), usize::try_from(block)) {
+        (Ok(dims), Ok(block)) if block > 0 => Ok((dims, block)),
+        _ => mismatch(format!("{:?} in blocks of {block}", context.dims(0)?)),
     }
 }
 
 fn depth_to_space(context: &Context<'_>) -> Ruled<Vec<Value>> {
-    let block = block(context)?;
-    match *context.dims(0)? {
-        [n, c, h, w] if c.is_multiple_of(block.saturating_mul(block)) => context.output(vec![
-            n,
-            c / block / block,
-            h.saturating_mul(block),
-            w.saturating_mul(block),
-        ]),
-        ref dims => mismatch(format!("{dims:?} in blocks of {block}")),
+    let ([n, c, h, w], block) = blocked(context)?;
+    if !c.is_multiple_of(block.saturating_mul(block)) {
+        return mismatch(format!("{c} channels in blocks of {block}"));
     }
+    let (h, w) = (h.saturating_mul(block), w.saturating_mul(block));
+    context.output(vec![n, c / block / block, h, w])
 }
 
 fn space_to_depth(context: &Context<'_>) -> Ruled<Vec<Value>> {
-    let block = block(context)?;
-    match *context.dims(0)? {
-        [n, c, h, w] if h.is_multiple_of(block) && w.is_multiple_of(block) => context.output(vec![
-            n,
-            c.saturating_mul(block).saturating_mul(block),
-            h / block,
-            w / block,
-        ]),
-        ref dims => mismatch(format!("{dims:?} in blocks of {block}")),
+    let ([n, c, h, w], block) = blocked(context)?;
+    if !h.is_multiple_of(block) || !w.is_multiple_of(block) {
+        return mismatch(format!("{h}x{w} places in blocks of {block}"));
     }
+    let c = c.saturating_mul(block).saturating_mul(block);
+    context.output(vec![n, c, h / block, w / block])
 }

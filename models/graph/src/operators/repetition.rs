@@ -3,7 +3,7 @@
 use super::operator::Operator;
 use crate::values::{
     Context, Dim, Growth, RowUse, RowView, Ruled, Samples, Unresolved, Value, Why, as_number, broadcast_dims,
-    mismatch, signed, unsigned,
+    mismatch, signed, sizes_of, unsigned,
 };
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -39,8 +39,8 @@ pub(super) fn filled(view: &RowView<'_>) -> Option<Samples> {
 }
 
 fn expand(context: &Context<'_>) -> Ruled<Vec<Value>> {
-    let target = context.integers(1)?.ok_or(Unresolved::Unknown)?;
-    let target: Vec<usize> = target.iter().map(|&size| unsigned(size)).collect::<Ruled<_>>()?;
+    let target = context.known_integers(1)?;
+    let target: Vec<usize> = sizes_of(target)?;
     context.output(broadcast_dims(context.dims(0)?, &target)?)
 }
 
@@ -57,7 +57,7 @@ fn expand_rows(view: &RowView<'_>) -> Option<Samples> {
 }
 
 fn tile(context: &Context<'_>) -> Ruled<Vec<Value>> {
-    let repeats = context.integers(1)?.ok_or(Unresolved::Unknown)?;
+    let repeats = context.known_integers(1)?;
     let pairs = context.dims(0)?.iter().zip(repeats);
     context.output(
         pairs
@@ -100,7 +100,7 @@ fn resize(context: &Context<'_>) -> Ruled<Vec<Value>> {
         return Err(Unresolved::Unknown);
     }
     if let Some(sizes) = context.integers(3)?.filter(|sizes| !sizes.is_empty()) {
-        return context.output(sizes.iter().map(|&size| unsigned(size)).collect::<Ruled<_>>()?);
+        return context.output(sizes_of(sizes)?);
     }
     let scales = scales(context).ok_or(Unresolved::Unknown)?;
     if scales.len() != dims.len() {

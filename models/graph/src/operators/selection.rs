@@ -3,8 +3,8 @@
 use super::operator::Operator;
 use super::repetition::axis_kept;
 use crate::values::{
-    Context, Growth, Literal, RowUse, RowView, Ruled, SLIDES, Samples, Unresolved, Value, Why, at, axis_of,
-    from_end, mismatch, replaced, signed, strides, unsigned,
+    Context, Growth, Literal, RowUse, RowView, Ruled, SLIDES, Samples, Unresolved, Value, Why, at, axes_of,
+    axis_of, from_end, mismatch, replaced, signed, sizes_of, strides, unsigned,
 };
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -89,12 +89,8 @@ struct Cut {
 /// The axes a `Slice` touches, with starts and ends clamped as ONNX says.
 fn slice_cuts(context: &Context<'_>) -> Ruled<Vec<Cut>> {
     let dims = context.dims(0)?;
-    let starts = context
-        .attribute_or_input("starts", 1)?
-        .ok_or(Unresolved::Unknown)?;
-    let ends = context
-        .attribute_or_input("ends", 2)?
-        .ok_or(Unresolved::Unknown)?;
+    let starts = context.setting("starts", 1)?;
+    let ends = context.setting("ends", 2)?;
     let axes = context.attribute_or_input("axes", 3)?;
     let steps = context.integers(4)?;
     if starts.len() != ends.len() || axes.is_some_and(|axes| axes.len() != starts.len()) {
@@ -189,7 +185,7 @@ fn slice_growth(growth: &Growth<'_>) -> Result<(), Why> {
 
 fn gather(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let (dims, indices) = (context.dims(0)?, context.dims(1)?);
-    let axis = axis_of(context.node.int("axis").unwrap_or(0), dims.len())?;
+    let axis = context.axis(0)?;
     let (before, after) = dims.split_at_checked(axis).unwrap_or((dims, &[]));
     let kept = after.iter().skip(1);
     context.output(before.iter().chain(indices).chain(kept).copied().collect())
@@ -219,13 +215,10 @@ fn gather_rows(view: &RowView<'_>) -> Option<Samples> {
 
 fn split(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let dims = context.dims(0)?;
-    let axis = axis_of(context.node.int("axis").unwrap_or(0), dims.len())?;
+    let axis = context.axis(0)?;
     let size = at(dims, axis)?;
     let sizes = match context.attribute_or_input("split", 1)? {
-        Some(sizes) => sizes
-            .iter()
-            .map(|&size| unsigned(size))
-            .collect::<Ruled<Vec<usize>>>()?,
+        Some(sizes) => sizes_of(sizes)?,
         None => {
             let parts = context.node.output.len().max(1);
             let part = size.div_ceil(parts);
@@ -250,22 +243,16 @@ fn split_rows(view: &RowView<'_>) -> Option<Samples> {
 
 fn split_growth(growth: &Growth<'_>) -> Result<(), Why> {
     growth.fixed(&[1])?;
-    let axis = growth.node.int("axis").unwrap_or(0);
-    let rank = growth.small.dims(0).map_or(0, <[usize]>::len);
-    let batch = axis_of(axis, rank).is_ok_and(|axis| growth.open_axes().contains(&axis));
+    let axis = growth.small.axis(0);
+    let batch = axis.is_ok_and(|axis| growth.open_axes().contains(&axis));
     if batch { Err(SLIDES) } else { Ok(()) }
 }
 
 /// Padding before and after each axis.
 fn pads(context: &Context<'_>, rank: usize) -> Ruled<Vec<(i64, i64)>> {
-    let pads = context
-        .attribute_or_input("pads", 1)?
-        .ok_or(Unresolved::Unknown)?;
+    let pads = context.setting("pads", 1)?;
     let axes: Vec<usize> = match context.integers(3)? {
-        Some(axes) => axes
-            .iter()
-            .map(|&axis| axis_of(axis, rank))
-            .collect::<Ruled<_>>()?,
+        Some(axes) => axes_of(axes, rank)?,
         None => (0..rank).collect(),
     };
     let (before, after) = match pads.split_at_checked(axes.len()) {

@@ -135,16 +135,17 @@ fn group(context: &Context<'_>) -> Ruled<usize> {
     }
 }
 
+fn misfit<T>(context: &Context<'_>) -> Ruled<T> {
+    let (input, weight) = (context.dims(0)?, context.dims(1)?);
+    mismatch(format!("input {input:?}, weight {weight:?}"))
+}
+
 /// `Conv`: input `[n, c, ...]`, weight `[m, c / group, ...]`.
 fn convolution(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let (batch, channels, spatial) = parts(context.dims(0)?)?;
     let (filters, depth, kernel) = parts(context.dims(1)?)?;
     if depth.checked_mul(group(context)?) != Some(channels) || kernel.len() != spatial.len() {
-        return mismatch(format!(
-            "input {:?}, weight {:?}",
-            context.dims(0)?,
-            context.dims(1)?
-        ));
+        return misfit(context);
     }
     let auto_pad = context.node.text("auto_pad").unwrap_or("NOTSET");
     let mut dims = vec![batch, filters];
@@ -159,11 +160,7 @@ fn transposed_convolution(context: &Context<'_>) -> Ruled<Vec<Value>> {
     let (batch, channels, spatial) = parts(context.dims(0)?)?;
     let (depth, filters, kernel) = parts(context.dims(1)?)?;
     if depth != channels || kernel.len() != spatial.len() {
-        return mismatch(format!(
-            "input {:?}, weight {:?}",
-            context.dims(0)?,
-            context.dims(1)?
-        ));
+        return misfit(context);
     }
     if context.node.text("auto_pad").is_some_and(|pad| pad != "NOTSET")
         || context.node.ints("output_shape").is_some()

@@ -1,4 +1,4 @@
-use super::{Literal, Ruled, Unresolved, Value};
+use super::{Literal, Ruled, Unresolved, Value, axis_of};
 use crate::onnx::{NodeProto, TensorProto};
 use crate::{GraphError, Model};
 use std::collections::HashMap;
@@ -118,11 +118,26 @@ impl<'a> Context<'a> {
         Ok(self.integers(slot)?.and_then(|values| values.first()).copied())
     }
 
-    /// Integers that are an attribute in older operator sets and an input in newer ones.
+    /// The integers an input holds.
+    pub(crate) fn known_integers(&self, slot: usize) -> Ruled<&'a [i64]> {
+        self.integers(slot)?.ok_or(Unresolved::Unknown)
+    }
+
+    /// The node's `axis` as one of the first input.
+    pub(crate) fn axis(&self, default: i64) -> Ruled<usize> {
+        axis_of(self.node.int("axis").unwrap_or(default), self.dims(0)?.len())
+    }
+
+    /// Integers that are an attribute in older operator sets and an input in newer ones; `None` when the node leaves both out.
     pub(crate) fn attribute_or_input(&self, name: &str, slot: usize) -> Ruled<Option<&'a [i64]>> {
         match self.node.ints(name) {
             Some(values) => Ok(Some(values)),
             None => self.integers(slot),
         }
+    }
+
+    /// [`Self::attribute_or_input`] that no node leaves out.
+    pub(crate) fn setting(&self, name: &str, slot: usize) -> Ruled<&'a [i64]> {
+        self.attribute_or_input(name, slot)?.ok_or(Unresolved::Unknown)
     }
 }

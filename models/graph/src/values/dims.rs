@@ -22,6 +22,11 @@ pub(crate) fn unsigned(value: i64) -> Ruled<usize> {
     usize::try_from(value).or_else(|_| mismatch(format!("a size of {value}")))
 }
 
+/// Sizes, none of them negative.
+pub(crate) fn sizes_of(sizes: &[i64]) -> Ruled<Vec<usize>> {
+    sizes.iter().map(|&size| unsigned(size)).collect()
+}
+
 /// `place` along an axis of `size`; negative ones count from the end.
 pub(crate) fn from_end(place: i64, size: i64) -> i64 {
     if place < 0 {
@@ -37,6 +42,11 @@ pub(crate) fn axis_of(axis: i64, rank: usize) -> Ruled<usize> {
         Ok(index) if index < rank => Ok(index),
         _ => mismatch(format!("axis {axis} of a tensor with {rank} axes")),
     }
+}
+
+/// [`axis_of`] for each of `axes`.
+pub(crate) fn axes_of(axes: &[i64], rank: usize) -> Ruled<Vec<usize>> {
+    axes.iter().map(|&axis| axis_of(axis, rank)).collect()
 }
 
 /// The size of `axis`.

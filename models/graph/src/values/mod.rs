@@ -13,7 +13,8 @@ mod value;
 
 pub(crate) use context::{Context, Values};
 pub(crate) use dims::{
-    Ruled, Unresolved, at, axis_of, broadcast_dims, from_end, mismatch, product, replaced, signed, unsigned,
+    Ruled, Unresolved, at, axes_of, axis_of, broadcast_dims, from_end, mismatch, product, replaced, signed,
+    sizes_of, unsigned,
 };
 pub(crate) use growth::{Growth, Line, Pair, SLIDES, Why, lines, literal_differs, open_axes};
 pub(crate) use literal::{Literal, MOST_ELEMENTS, as_integer, as_number, strides};

@@ -1,4 +1,4 @@
-use super::{Context, Dim, Probes, RowUse, RowUses, Samples, axis_of};
+use super::{Context, Dim, Probes, RowUse, RowUses, Samples};
 use crate::onnx::NodeProto;
 
 /// A node with the row use of its inputs.
@@ -48,7 +48,7 @@ impl<'a> RowView<'a> {
 
     /// The node's `axis` as one of the first input.
     pub(crate) fn axis(&self, default: i64) -> Option<usize> {
-        axis_of(self.node.int("axis").unwrap_or(default), self.rank(0)?).ok()
+        self.context().axis(default).ok()
     }
 
     pub(crate) fn context(&self) -> Context<'a> {

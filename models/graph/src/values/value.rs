@@ -43,11 +43,7 @@ impl Value {
 
     /// An input of the network, every axis without a fixed size taken as `batch`.
     pub(crate) fn input(input: &ValueInfo, batch: usize) -> Self {
-        let tensor = input
-            .r#type
-            .as_ref()
-            .and_then(|r#type| r#type.tensor_type.as_ref());
-        let Some(tensor) = tensor else {
+        let Some(tensor) = input.tensor() else {
             return Self::UNKNOWN;
         };
         let dims = tensor.shape.as_ref().map(|shape| {

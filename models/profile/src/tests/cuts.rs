@@ -1,6 +1,7 @@
 //! Candidates and memory on the seven networks.
 
-use crate::{MOST_CANDIDATES, candidates, memory};
+use crate::candidates::MOST_CANDIDATES;
+use crate::{candidates, memory};
 use bytes::Bytes;
 use frostline_graph::onnx::GraphProto;
 use frostline_graph::{Model, Network, build};
