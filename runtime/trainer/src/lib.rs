@@ -4,7 +4,7 @@
 //! * [`evaluate`]: an [`EvaluationJob`] to an accuracy.
 //! * [`study`]: what a network takes on a host.
 //! * [`plan`], [`Policy`], [`Simulation`]: where a network is divided, and why.
-//! * [`Rehearsal`]: training steps at given splits, to see what each takes.
+//! * [`rehearsal`]: training steps at given splits, for benchmarks.
 //!
 //! Hosts and data are `frostline-client`'s. Every step's loss is the same wherever the network is divided. `docs/pipeline.md` says how batches flow.
 
@@ -21,7 +21,7 @@ mod notes;
 mod offer;
 mod pipeline;
 mod plan;
-mod rehearsal;
+pub mod rehearsal;
 mod replan;
 mod run;
 mod setup;
@@ -44,6 +44,5 @@ pub use plan::{
     Bottleneck, Explanation, LinkPoint, ParsePolicyError, Policy, Rival, Simulation, SimulationError, Stages,
     Summary, SummaryRow,
 };
-pub use rehearsal::{Leg, Rehearsal};
 pub use study::{HostStudy, StudyJob, study};
 pub use train::train;

@@ -1,3 +1,5 @@
+//! Training steps at given splits, to see what each takes: for benchmarks.
+
 use crate::compute::{Dedicated, Suffix, SuffixParts};
 use crate::event::notices;
 use crate::job::at_least_one;

@@ -1,7 +1,8 @@
 //! What steps took: legs of a run, of which those in the middle count.
 
 use anyhow::{Context, Result, ensure};
-use frostline_trainer::{Flow, Leg};
+use frostline_trainer::Flow;
+use frostline_trainer::rehearsal::Leg;
 use frostline_wire::{Encoding, Split};
 use std::time::Instant;
 

@@ -8,7 +8,8 @@ use crate::report::Report;
 use crate::tiers::{Brake, Tiers};
 use crate::trainer::Trainer;
 use anyhow::{Context, Result, ensure};
-use frostline_trainer::{Flow, Leg, Policy};
+use frostline_trainer::rehearsal::Leg;
+use frostline_trainer::{Flow, Policy};
 use frostline_wire::{Encoding, Split};
 
 const NETWORK: &str = "resnet18";

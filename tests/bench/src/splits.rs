@@ -8,7 +8,7 @@ use crate::report::Report;
 use crate::tiers::Tiers;
 use crate::trainer::Trainer;
 use anyhow::{Context, Result};
-use frostline_trainer::Leg;
+use frostline_trainer::rehearsal::Leg;
 use frostline_wire::Split;
 
 /// The paper's two links, as they stand to one core a tier.

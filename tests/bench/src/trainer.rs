@@ -8,9 +8,8 @@ use anyhow::{Context, Result, bail};
 use frostline_client::{HostClient, Token, UploadKind};
 use frostline_e2e::HostProcess;
 use frostline_graph::Model;
-use frostline_trainer::{
-    Event, Events, Flow, Job, Leg, Policy, ProfileCache, Rehearsal, TrainerError, train,
-};
+use frostline_trainer::rehearsal::{Leg, Rehearsal};
+use frostline_trainer::{Event, Events, Flow, Job, Policy, ProfileCache, TrainerError, train};
 use frostline_training::TrainingGraph;
 use frostline_wire::{Encoding, Split};
 use std::path::{Path, PathBuf};

@@ -8,4 +8,4 @@ mod trainer;
 pub use cache::ProfileCache;
 pub(crate) use hosts::{Reach, probe, profiles};
 pub(crate) use samples::{mean_size, read_objects, requested, spread};
-pub(crate) use trainer::{TrainerProfile, TrainerTask, trainer_profile};
+pub(crate) use trainer::{TrainerTask, trainer_profile};

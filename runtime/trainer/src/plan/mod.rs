@@ -16,6 +16,7 @@ mod survey;
 #[cfg(test)]
 mod tests;
 mod text;
+mod trainer_profile;
 
 pub(crate) use candidate::{Candidate, Ranked, UsableSplit};
 pub(crate) use choice::{Chosen, Plan};
@@ -31,3 +32,4 @@ pub use simulate::{Simulation, SimulationError};
 pub use summary::{Summary, SummaryRow};
 pub(crate) use survey::{Slowdown, Survey};
 pub(crate) use text::{few, rate};
+pub(crate) use trainer_profile::TrainerProfile;

@@ -1,7 +1,6 @@
 //! From measurements to candidates: what a batch takes on each tier at every split.
 
-use super::{Candidate, Stages, UsableSplit, Workload};
-use crate::measure::TrainerProfile;
+use super::{Candidate, Stages, TrainerProfile, UsableSplit, Workload};
 use frostline_wire::{CutProfile, Encoded, Encoding, Platform, Profile, Split};
 use std::collections::BTreeMap;
 

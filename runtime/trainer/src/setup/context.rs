@@ -1,10 +1,9 @@
 use super::data::Data;
 use super::network::DividedNetwork;
 use crate::guest::stock_description;
-use crate::measure::TrainerProfile;
 use crate::offer::{Offer, OnHosts};
 use crate::pipeline::Part;
-use crate::plan::{Layers, Planner, Survey, UsableSplit, Workload};
+use crate::plan::{Layers, Planner, Survey, TrainerProfile, UsableSplit, Workload};
 use crate::upload::Upload;
 use crate::{Events, Job, Policy, TrainerError};
 use frostline_client::{Hosts, Link};
