@@ -1,61 +1,26 @@
-//! A host over HTTP/2: listing, uploads, descriptions, extractions. Every wait has a deadline, every body byte is
-//! counted, every refusal becomes one sentence.
+//! A host, as a tenant uses it.
 
 use crate::extraction::ExtractionStream;
 use crate::link::{self, Link};
 use crate::notice::unheard;
-use crate::transport::{self, Transport};
+use crate::transport::{Call, Transport, encode};
 use crate::upload::{self, Upload, Uploaded};
-use crate::{ByteMeter, ClientError, Listing, Notices, Token, Trust, UploadKind, error};
+use crate::{ByteMeter, ClientError, Deadlines, Listing, Notices, Token, Trust, UploadKind, error};
 use bytes::Bytes;
 use frostline_wire::{
-    Description, DescriptionRequest, ErrorClass, ExtractionRequest, GuestInfo, Layout, Load, ModelInfo,
-    ObjectInfo, ObjectPage, Profile, ProfileRequest, RowFormat, listing_order,
+    ActivationReader, Description, DescriptionRequest, ErrorClass, ExtractionRequest, GuestInfo, Layout,
+    Load, ModelInfo, ObjectInfo, ObjectPage, Profile, ProfileRequest, RowFormat, listing_order,
 };
 use http::Method;
-use std::sync::Arc;
-use std::time::Duration;
 
 /// The most objects a listing may have. A key and an etag take some 150 bytes, so this is 1.5 GB; ImageNet-1k has 1.3
 /// million objects. It stops a host that never ends its listing.
 const MAX_OBJECTS: usize = 10_000_000;
 
-/// How long a client waits for what.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Deadlines {
-    /// For a connection.
-    pub connect: Duration,
-    /// For the head of an answer, once the request's body is sent. Covers the compilation of a guest, the first load of a
-    /// model and an extraction's time in the host's queue.
-    pub answer: Duration,
-    /// For the next piece of a body, in either direction. Covers one grant: up to some hundred samples through a deep
-    /// prefix on a busy host.
-    pub idle: Duration,
-    /// For what a model takes on the host, before a job that can start without.
-    pub profile: Duration,
-    /// Between signs of life of the connection itself; a host that lost power is noticed after twice this.
-    pub ping: Duration,
-}
-
-impl Default for Deadlines {
-    /// A host gives up measuring after 60 s, and the slowest of the usual networks takes half of that; a quarter more is for loading the
-    /// model and for a profile that is being measured already. What takes longer is a wait behind others, whose end nobody knows.
-    fn default() -> Self {
-        Self {
-            connect: Duration::from_secs(10),
-            answer: Duration::from_secs(180),
-            idle: Duration::from_secs(120),
-            profile: Duration::from_secs(75),
-            ping: Duration::from_secs(15),
-        }
-    }
-}
-
 /// A host, as a tenant uses it. Clones share its connections; nothing is sent before the first call.
 #[derive(Clone)]
 pub struct HostClient {
-    transport: Arc<Transport>,
-    meter: ByteMeter,
+    transport: Transport,
 }
 
 impl std::fmt::Debug for HostClient {
@@ -86,11 +51,8 @@ impl HostClient {
         trust: &Trust,
         deadlines: Deadlines,
     ) -> Result<Self, ClientError> {
-        let transport = Arc::new(Transport::new(url, token, trust, deadlines)?);
-        Ok(Self {
-            transport,
-            meter: ByteMeter::default(),
-        })
+        let transport = Transport::new(url, None, token, trust, deadlines)?;
+        Ok(Self { transport })
     }
 
     /// A client of a host inside this process, which messages call that.
@@ -98,16 +60,14 @@ impl HostClient {
     /// # Errors
     /// As for [`HostClient::new`].
     pub fn embedded(url: &str, token: Token) -> Result<Self, ClientError> {
-        let transport = Transport::new(url, Some(token), &Trust::System, Deadlines::default())?;
-        Ok(Self {
-            transport: Arc::new(transport.called(error::EMBEDDED)),
-            meter: ByteMeter::default(),
-        })
+        let (name, deadlines) = (Some(error::EMBEDDED), Deadlines::default());
+        let transport = Transport::new(url, name, Some(token), &Trust::System, deadlines)?;
+        Ok(Self { transport })
     }
 
     /// The host's address, or what it is called.
     pub fn url(&self) -> &str {
-        self.transport.host()
+        &self.transport.peer().name
     }
 
     /// Whether the host is reached over loopback, and so most likely is this machine.
@@ -117,26 +77,22 @@ impl HostClient {
 
     /// Body bytes received by this client and its clones, whatever became of them.
     pub fn bytes_received(&self) -> u64 {
-        self.meter.bytes()
+        self.meter().bytes()
     }
 
     /// This client with a count of its own, which starts at zero; its bytes count here too.
     pub fn metered(&self) -> Self {
-        Self {
-            transport: Arc::clone(&self.transport),
-            meter: self.meter.child(),
-        }
+        self.counting_into(&self.meter().child())
     }
 
     pub(crate) fn meter(&self) -> &ByteMeter {
-        &self.meter
+        self.transport.meter()
     }
 
     /// This client with another count.
     pub(crate) fn counting_into(&self, meter: &ByteMeter) -> Self {
         Self {
-            transport: Arc::clone(&self.transport),
-            meter: meter.clone(),
+            transport: self.transport.counting_into(meter),
         }
     }
 
@@ -145,9 +101,7 @@ impl HostClient {
     /// # Errors
     /// [`ClientError`].
     pub async fn load(&self) -> Result<Load, ClientError> {
-        self.transport
-            .json(Method::GET, "/v1/load", &[], None, &self.meter)
-            .await
+        self.transport.get("/v1/load", &[]).await
     }
 
     /// Whether the host takes work: one that is being stopped answers everything else as ever until its work is done.
@@ -155,10 +109,7 @@ impl HostClient {
     /// # Errors
     /// [`ClientError`]; `Refused` while it stops.
     pub(crate) async fn ready(&self) -> Result<(), ClientError> {
-        let answer = self
-            .transport
-            .send(Method::GET, "/readyz", &[], None, &self.meter)
-            .await;
+        let answer = self.transport.send(Call::new(Method::GET, "/readyz")).await;
         // Where a proxy hides it, who asks for more will see.
         found(answer).map(drop)
     }
@@ -170,7 +121,7 @@ impl HostClient {
     /// # Errors
     /// [`ClientError`].
     pub async fn probe(&self) -> Result<Link, ClientError> {
-        link::probe(&self.transport, &self.meter).await
+        link::probe(&self.transport).await
     }
 
     /// All samples under `root`, which is laid out as `layout`, by [`listing_order`].
@@ -205,23 +156,19 @@ impl HostClient {
         loop {
             let mut query = vec![("root", root), ("layout", layout.as_str())];
             query.extend(after.as_deref().map(|key| ("after", key)));
-            let mut page: ObjectPage = self
-                .transport
-                .json(Method::GET, "/v1/objects", &query, None, &self.meter)
-                .await?;
+            let mut page: ObjectPage = self.transport.get("/v1/objects", &query).await?;
             objects += page.objects.len();
             let next = page.next.take();
             take(page);
             if objects > MAX_OBJECTS {
                 let reason = format!("more than {MAX_OBJECTS} objects under '{root}'");
-                return Err(self.transport.protocol(reason));
+                return Err(self.transport.peer().protocol(reason));
             }
             match next {
                 None => return Ok(()),
                 Some(next) if after.as_deref().is_some_and(|after| goes_back(after, &next)) => {
-                    return Err(self
-                        .transport
-                        .protocol(format!("a listing that goes back to '{next}'")));
+                    let reason = format!("a listing that goes back to '{next}'");
+                    return Err(self.transport.peer().protocol(reason));
                 }
                 next => after = next,
             }
@@ -233,9 +180,7 @@ impl HostClient {
     /// # Errors
     /// [`ClientError`].
     pub async fn guests(&self) -> Result<Vec<GuestInfo>, ClientError> {
-        self.transport
-            .json(Method::GET, "/v1/guests", &[], None, &self.meter)
-            .await
+        self.transport.get("/v1/guests", &[]).await
     }
 
     /// The guest `name`, `None` when there is none.
@@ -243,11 +188,7 @@ impl HostClient {
     /// # Errors
     /// [`ClientError`].
     pub async fn guest(&self, name: &str) -> Result<Option<GuestInfo>, ClientError> {
-        found(
-            self.transport
-                .json(Method::GET, &path("guests", name), &[], None, &self.meter)
-                .await,
-        )
+        found(self.transport.get(&path("guests", name), &[]).await)
     }
 
     /// The models the tenant may use: its own, and those that all tenants share.
@@ -255,9 +196,7 @@ impl HostClient {
     /// # Errors
     /// [`ClientError`].
     pub async fn models(&self) -> Result<Vec<ModelInfo>, ClientError> {
-        self.transport
-            .json(Method::GET, "/v1/models", &[], None, &self.meter)
-            .await
+        self.transport.get("/v1/models", &[]).await
     }
 
     /// Those of [`HostClient::models`] that have a version with this hash.
@@ -265,15 +204,7 @@ impl HostClient {
     /// # Errors
     /// [`ClientError`].
     pub async fn models_like(&self, sha256: &str) -> Result<Vec<ModelInfo>, ClientError> {
-        self.transport
-            .json(
-                Method::GET,
-                "/v1/models",
-                &[("sha256", sha256)],
-                None,
-                &self.meter,
-            )
-            .await
+        self.transport.get("/v1/models", &[("sha256", sha256)]).await
     }
 
     /// The model `name`, `None` when there is none.
@@ -281,11 +212,7 @@ impl HostClient {
     /// # Errors
     /// [`ClientError`].
     pub async fn model(&self, name: &str) -> Result<Option<ModelInfo>, ClientError> {
-        found(
-            self.transport
-                .json(Method::GET, &path("models", name), &[], None, &self.meter)
-                .await,
-        )
+        found(self.transport.get(&path("models", name), &[]).await)
     }
 
     /// Removes the guest `name` with all its versions; `false` when there is none.
@@ -294,8 +221,8 @@ impl HostClient {
     /// [`ClientError`].
     pub async fn remove_guest(&self, name: &str) -> Result<bool, ClientError> {
         let path = path("guests", name);
-        let removed = self.transport.send(Method::DELETE, &path, &[], None, &self.meter);
-        Ok(found(removed.await)?.is_some())
+        let removed = self.transport.send(Call::new(Method::DELETE, &path)).await;
+        Ok(found(removed)?.is_some())
     }
 
     /// Uploads a guest unless the host has these very bytes under this name.
@@ -336,7 +263,7 @@ impl HostClient {
             path: path(kind, name),
             bytes,
         };
-        upload::push(&self.transport, upload, present, notices, &self.meter).await
+        upload::push(&self.transport, upload, present, notices).await
     }
 
     /// What a guest does for a model.
@@ -344,10 +271,7 @@ impl HostClient {
     /// # Errors
     /// [`ClientError`]; `Refused` with class `Guest` when the guest fails.
     pub async fn describe(&self, request: &DescriptionRequest) -> Result<Description, ClientError> {
-        let body = self.encode(request)?;
-        self.transport
-            .json(Method::POST, "/v1/descriptions", &[], Some(&body), &self.meter)
-            .await
+        self.transport.post("/v1/descriptions", request).await
     }
 
     /// What a model takes on the host: measured there now, or before if nothing has changed.
@@ -355,10 +279,7 @@ impl HostClient {
     /// # Errors
     /// [`ClientError`]; `Refused` when the guest makes its own input, or the host was too busy to be done in time.
     pub async fn profile(&self, request: &ProfileRequest) -> Result<Profile, ClientError> {
-        let body = self.encode(request)?;
-        self.transport
-            .json(Method::POST, "/v1/profiles", &[], Some(&body), &self.meter)
-            .await
+        self.transport.post("/v1/profiles", request).await
     }
 
     /// [`HostClient::profile`] for who can do without: no longer than [`Deadlines::profile`].
@@ -366,10 +287,10 @@ impl HostClient {
     /// # Errors
     /// As [`HostClient::profile`].
     pub async fn profile_soon(&self, request: &ProfileRequest) -> Result<Profile, ClientError> {
-        let within = self.transport.deadlines.profile;
+        let within = self.transport.peer().deadlines.profile;
         tokio::time::timeout(within, self.profile(request))
             .await
-            .map_err(|_| self.transport.silent("measuring the network", within))?
+            .map_err(|_| self.transport.peer().silent("measuring the network", within))?
     }
 
     /// Opens an extraction; its rows are of `format`, and no batch of them is larger than `message_limit` bytes, compressed or
@@ -383,36 +304,12 @@ impl HostClient {
         format: RowFormat,
         message_limit: usize,
     ) -> Result<ExtractionStream, ClientError> {
-        let body = ("application/json", transport::whole(self.encode(request)?));
+        let call = Call::new(Method::POST, "/v1/extractions").json(encode(request)?);
         let connection = self.transport.next_connection();
-        let response = self
-            .transport
-            .send_over(
-                connection,
-                Method::POST,
-                "/v1/extractions",
-                &[],
-                Some(body),
-                &self.meter,
-            )
-            .await?;
+        let answer = self.transport.send_over(connection, call).await?;
         let positions: Vec<u32> = request.samples.iter().map(|sample| sample.position).collect();
-        ExtractionStream::new(
-            Arc::clone(&self.transport),
-            response,
-            format,
-            request.encoding.compression,
-            positions,
-            message_limit,
-            self.meter.clone(),
-        )
-    }
-
-    fn encode(&self, request: &impl serde::Serialize) -> Result<Bytes, ClientError> {
-        let bytes = serde_json::to_vec(request).map(Bytes::from);
-        bytes.map_err(|_| ClientError::Ended {
-            part: "writing of a request",
-        })
+        let reader = ActivationReader::new(format, positions, message_limit);
+        ExtractionStream::new(answer, reader.compressed(request.encoding.compression))
     }
 }
 

@@ -168,11 +168,6 @@ impl ClientError {
         }
     }
 
-    /// Whether the same call may bring an answer from the same host some time.
-    pub fn may_pass_later(&self) -> bool {
-        crate::retry::may_pass_later(self)
-    }
-
     /// Whether the host is well but has no room now.
     pub fn is_busy(&self) -> bool {
         self.class() == Some(ErrorClass::Busy)
@@ -182,31 +177,4 @@ impl ClientError {
     pub(crate) fn is_stopping(&self) -> bool {
         matches!(self, Self::Leaving { .. }) || self.class() == Some(ErrorClass::Stopping)
     }
-}
-
-/// Whether a connection ended because the other side said good-bye (HTTP/2's GOAWAY without an error, RFC 9113, section 6.8), not
-/// because it broke.
-pub(crate) fn said_goodbye(error: &(dyn std::error::Error + 'static)) -> bool {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    let goodbye = |error: &h2::Error| {
-        error.is_go_away() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR)
-    };
-    causes
-        .filter_map(|error| error.downcast_ref::<h2::Error>())
-        .any(goodbye)
-}
-
-/// The texts of an error and all its causes, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        cause = error.source();
-    }
-    text
 }

@@ -1,12 +1,11 @@
+use crate::ClientError;
 use crate::blocking::blocking;
-use crate::transport::Transport;
-use crate::{ByteMeter, ClientError};
+use crate::transport::Answer;
 use bytes::Bytes;
-use frostline_wire::{ARROW_STREAM, ActivationBatch, ActivationReader, Compression, FrameError, RowFormat};
+use frostline_wire::{ARROW_STREAM, ActivationBatch, ActivationReader, FrameError};
+use http::HeaderMap;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, Response};
-use hyper::body::{Frame, Incoming};
-use std::sync::Arc;
+use hyper::body::Frame;
 use std::time::Duration;
 
 /// What has come of an answer.
@@ -31,38 +30,22 @@ enum Decoder {
 
 /// The answer of one extraction while it arrives. Dropping it closes the stream, and the host ends the work.
 pub struct ExtractionStream {
-    transport: Arc<Transport>,
-    body: Incoming,
+    answer: Answer,
     decoder: Decoder,
-    meter: ByteMeter,
     work: Option<Duration>,
 }
 
 impl ExtractionStream {
-    pub(crate) fn new(
-        transport: Arc<Transport>,
-        response: Response<Incoming>,
-        format: RowFormat,
-        compression: Compression,
-        positions: Vec<u32>,
-        message_limit: usize,
-        meter: ByteMeter,
-    ) -> Result<Self, ClientError> {
-        let media_type = response
-            .headers()
-            .get(CONTENT_TYPE)
-            .and_then(|value| value.to_str().ok());
+    pub(crate) fn new(answer: Answer, reader: ActivationReader) -> Result<Self, ClientError> {
+        let media_type = answer.header(CONTENT_TYPE.as_str());
         if media_type != Some(ARROW_STREAM) {
             let actual = media_type.unwrap_or("none");
-            return Err(transport.protocol(format!("an extraction's answer of type '{actual}'")));
+            let reason = format!("an extraction's answer of type '{actual}'");
+            return Err(answer.peer().protocol(reason));
         }
-        let reader = ActivationReader::new(format, positions, message_limit);
-        let decoder = Decoder::Idle(Box::new(reader.compressed(compression)));
         Ok(Self {
-            transport,
-            body: response.into_body(),
-            decoder,
-            meter,
+            answer,
+            decoder: Decoder::Idle(Box::new(reader)),
             work: None,
         })
     }
@@ -87,7 +70,7 @@ impl ExtractionStream {
         if matches!(self.decoder, Decoder::Done) {
             return Ok(Step::End);
         }
-        let frame = self.transport.frame(&mut self.body, &self.meter).await?;
+        let frame = self.answer.frame().await?;
         match frame.map(Frame::into_data) {
             Some(Err(frame)) => {
                 self.work = frame.into_trailers().ok().as_ref().and_then(work);
@@ -125,7 +108,7 @@ impl ExtractionStream {
             (reader, read)
         };
         self.decoder = Decoder::Idle(reader);
-        read.map_err(|error| self.transport.protocol(error.to_string()))
+        read.map_err(|error| self.answer.peer().protocol(error.to_string()))
     }
 
     fn take(&mut self) -> Result<Box<ActivationReader>, ClientError> {
@@ -142,8 +125,10 @@ impl ExtractionStream {
         self.decoder = Decoder::Done;
         match reader.finish() {
             Ok(()) => Ok(Step::End),
-            Err(error @ FrameError::Incomplete { .. }) => Err(self.transport.interrupted(error.to_string())),
-            Err(error) => Err(self.transport.protocol(error.to_string())),
+            Err(error @ FrameError::Incomplete { .. }) => {
+                Err(self.answer.peer().interrupted(error.to_string()))
+            }
+            Err(error) => Err(self.answer.peer().protocol(error.to_string())),
         }
     }
 }

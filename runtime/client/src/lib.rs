@@ -2,6 +2,7 @@
 //! nothing of training.
 //!
 //! * [`HostClient`]: one host, as a tenant uses it; [`Token`], [`Trust`] and [`Deadlines`] say how it is reached.
+//! * [`AdminClient`]: one host, as its admins use it.
 //! * [`Hosts`]: several that serve the same data. One that fails is left out until it is back.
 //! * [`Fetcher`]: samples at a split become the rows of a tensor, from any of the hosts and whatever it takes: the central operation.
 //!   [`Source`] says what is asked for.
@@ -10,9 +11,11 @@
 //!
 //! `docs/fetching.md` says how samples travel.
 
+mod admin;
 mod blocking;
 mod client;
 mod data;
+mod deadlines;
 mod error;
 mod extraction;
 mod fetch;
@@ -28,10 +31,12 @@ mod transport;
 mod trust;
 mod upload;
 
-pub use client::{Deadlines, HostClient};
+pub use admin::AdminClient;
+pub use client::HostClient;
 pub use data::{
     Dataset, DatasetError, LeftOut, Listed, Listing, Purpose, Sample, SampleFiles, Samples, order,
 };
+pub use deadlines::Deadlines;
 pub use error::ClientError;
 pub use extraction::ExtractionStream;
 pub use fetch::{Fetched, Fetcher, PatiencePolicy, RowKind, Source, Transfer, Weight};

@@ -1,5 +1,5 @@
-use crate::transport::{CONNECTIONS, Transport};
-use crate::{ByteMeter, ClientError};
+use crate::ClientError;
+use crate::transport::{CONNECTIONS, Call, Transport};
 use futures::future::try_join_all;
 use http::Method;
 use std::time::{Duration, Instant};
@@ -46,12 +46,12 @@ const WORTH: f64 = 1.25;
 
 /// Measures with one connection, then with twice as many as long as that moves more than a quarter more. It ends after some two
 /// thirds of a second.
-pub(crate) async fn probe(transport: &Transport, meter: &ByteMeter) -> Result<Link, ClientError> {
+pub(crate) async fn probe(transport: &Transport) -> Result<Link, ClientError> {
     let mut round_trip = Duration::MAX;
     for _ in 0..3 {
-        round_trip = round_trip.min(answer(transport, 0, 0, meter).await?.took());
+        round_trip = round_trip.min(answer(transport, 0, 0).await?.took());
     }
-    let alone = one(transport, meter).await?;
+    let alone = one(transport).await?;
     let mut link = Link {
         bytes_per_second: alone,
         round_trip,
@@ -60,16 +60,16 @@ pub(crate) async fn probe(transport: &Transport, meter: &ByteMeter) -> Result<Li
     };
     while link.connections < CONNECTIONS {
         let connections = link.connections * 2;
-        let mut rate = several(transport, connections, &link, meter).await?;
+        let mut rate = several(transport, connections, &link).await?;
         if rate < link.bytes_per_second * WORTH {
             // A hiccup may have hidden the gain.
-            rate = rate.max(several(transport, connections, &link, meter).await?);
+            rate = rate.max(several(transport, connections, &link).await?);
         }
         if rate < link.bytes_per_second * WORTH {
             break;
         }
         // A hiccup while fewer were measured looks like a gain by more, so those are measured once again.
-        let again = several(transport, link.connections, &link, meter).await?;
+        let again = several(transport, link.connections, &link).await?;
         link.bytes_per_second = link.bytes_per_second.max(again);
         if link.connections == 1 {
             link.connection_bytes_per_second = link.bytes_per_second;
@@ -84,10 +84,10 @@ pub(crate) async fn probe(transport: &Transport, meter: &ByteMeter) -> Result<Li
 }
 
 /// Bytes a second over one connection.
-async fn one(transport: &Transport, meter: &ByteMeter) -> Result<f64, ClientError> {
+async fn one(transport: &Transport) -> Result<f64, ClientError> {
     let mut bytes = FIRST;
     loop {
-        let answer = answer(transport, 0, bytes, meter).await?;
+        let answer = answer(transport, 0, bytes).await?;
         if answer.took() >= ENOUGH || bytes >= LARGEST {
             return Ok(rate(&[answer]));
         }
@@ -96,23 +96,18 @@ async fn one(transport: &Transport, meter: &ByteMeter) -> Result<f64, ClientErro
 }
 
 /// Bytes a second over several connections at once.
-async fn several(
-    transport: &Transport,
-    connections: usize,
-    link: &Link,
-    meter: &ByteMeter,
-) -> Result<f64, ClientError> {
+async fn several(transport: &Transport, connections: usize, link: &Link) -> Result<f64, ClientError> {
     // Opens those that are not open yet.
-    try_join_all((0..connections).map(|connection| answer(transport, connection, 0, meter))).await?;
+    try_join_all((0..connections).map(|connection| answer(transport, connection, 0))).await?;
     let seconds = SHARE.max(link.round_trip * 4).as_secs_f64();
     let share = (link.connection_bytes_per_second * seconds) as usize;
     let share = share.clamp(LEAST_SHARE, LARGEST / connections);
-    let answers = (0..connections).map(|connection| answer(transport, connection, share, meter));
+    let answers = (0..connections).map(|connection| answer(transport, connection, share));
     Ok(rate(&try_join_all(answers).await?))
 }
 
 /// When parts of an answer came.
-struct Answer {
+struct Timing {
     asked: Instant,
     /// When the first quarter was there: it fills buffers and opens windows, and does not count.
     settled: Instant,
@@ -121,14 +116,14 @@ struct Answer {
     later: usize,
 }
 
-impl Answer {
+impl Timing {
     fn took(&self) -> Duration {
         self.ended.duration_since(self.asked)
     }
 }
 
 /// What answers that came side by side moved, from when the first was settled until the last ended.
-fn rate(answers: &[Answer]) -> f64 {
+fn rate(answers: &[Timing]) -> f64 {
     let bytes: usize = answers.iter().map(|answer| answer.later).sum();
     let settled = answers.iter().map(|answer| answer.settled).min();
     let ended = answers.iter().map(|answer| answer.ended).max();
@@ -139,28 +134,24 @@ fn rate(answers: &[Answer]) -> f64 {
     bytes as f64 / took.as_secs_f64().max(1e-6)
 }
 
-async fn answer(
-    transport: &Transport,
-    connection: usize,
-    bytes: usize,
-    meter: &ByteMeter,
-) -> Result<Answer, ClientError> {
+async fn answer(transport: &Transport, connection: usize, bytes: usize) -> Result<Timing, ClientError> {
     let asked = Instant::now();
     let count = bytes.to_string();
     let query = [("bytes", count.as_str())];
-    let mut body = transport
-        .send_over(connection, Method::GET, "/v1/probe", &query, None, meter)
-        .await?
-        .into_body();
+    let call = Call {
+        query: &query,
+        ..Call::new(Method::GET, "/v1/probe")
+    };
+    let mut answer = transport.send_over(connection, call).await?;
     let (mut read, mut settled) = (0, None);
-    while let Some(chunk) = transport.chunk(&mut body, meter).await? {
+    while let Some(chunk) = answer.chunk().await? {
         read += chunk.len();
         if settled.is_none() && read >= bytes / 4 {
             settled = Some((read, Instant::now()));
         }
     }
     let (before, settled) = settled.unwrap_or((0, asked));
-    Ok(Answer {
+    Ok(Timing {
         asked,
         settled,
         ended: Instant::now(),
@@ -175,7 +166,7 @@ mod tests {
     #[test]
     fn a_rate_spans_all_answers_that_came_side_by_side() {
         let start = Instant::now();
-        let answer = |settled: u64, ended: u64| Answer {
+        let answer = |settled: u64, ended: u64| Timing {
             asked: start,
             settled: start + Duration::from_millis(settled),
             ended: start + Duration::from_millis(ended),

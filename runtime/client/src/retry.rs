@@ -119,14 +119,16 @@ impl Attempts {
     }
 }
 
-/// Whether the same call may bring an answer from the same host some time.
-pub(crate) fn may_pass_later(error: &ClientError) -> bool {
-    !matches!(kind(error), Kind::Final)
-}
+impl ClientError {
+    /// Whether the same call may bring an answer from the same host some time.
+    pub fn may_pass_later(&self) -> bool {
+        !matches!(kind(self), Kind::Final)
+    }
 
-/// Whether the same call may bring an answer later, or from another host.
-pub(crate) fn may_pass(error: &ClientError) -> bool {
-    matches!(kind(error), Kind::Passing | Kind::Stopping(_))
+    /// Whether the same call may bring an answer later, or from another host.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(kind(self), Kind::Passing | Kind::Stopping(_))
+    }
 }
 
 enum Kind {
@@ -285,7 +287,7 @@ mod tests {
         }
         assert!(waited >= Duration::from_secs(600));
         assert_eq!(attempts.fruitless(), 0);
-        assert!(may_pass(&stopping));
+        assert!(stopping.may_pass());
     }
 
     #[test]

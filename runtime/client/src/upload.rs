@@ -1,12 +1,12 @@
 use crate::blocking::blocking;
 use crate::retry::{Attempts, Decision, RetryPolicy};
-use crate::transport::{RequestBody, Transport};
-use crate::{ByteMeter, ClientError, Notice, Notices, UploadKind};
-use bytes::Bytes;
+use crate::transport::{Body, Call, Transport};
+use crate::{ClientError, Notice, Notices, UploadKind};
+use bytes::{Buf, Bytes};
 use frostline_wire::{ErrorClass, REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_OFFSET, repr_digest};
 use futures::stream;
 use http::header::CONTENT_LENGTH;
-use http::{HeaderMap, StatusCode};
+use http::{Method, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use sha2::{Digest, Sha256};
@@ -49,62 +49,39 @@ enum Stored {
     Bytes(u64),
 }
 
-/// Sends an upload unless `present` is the SHA-256 of its bytes. An attempt that breaks off is followed by another that goes on where
-/// the host has got to.
+/// Sends an upload unless `present` is the SHA-256 of its bytes.
 pub(crate) async fn push(
     transport: &Transport,
     upload: Upload<'_>,
     present: Option<String>,
     notices: &Notices,
-    meter: &ByteMeter,
 ) -> Result<Uploaded, ClientError> {
-    let bytes = upload.bytes.clone();
-    let sha256 = blocking("hashing of an upload", move || {
-        hex::encode(Sha256::digest(&bytes))
-    })
-    .await?;
+    let (part, bytes) = ("hashing of an upload", upload.bytes.clone());
+    let hash = move || hex::encode(Sha256::digest(&bytes));
+    let sha256 = blocking(part, hash).await?;
+    let mut uploaded = Uploaded {
+        bytes: upload.bytes.len() as u64,
+        skipped: true,
+        seconds: 0.0,
+        resumed_at: None,
+        sha256,
+    };
+    if present.as_ref() == Some(&uploaded.sha256) {
+        return Ok(uploaded);
+    }
     let sending = Sending {
-        digest: repr_digest(&sha256).ok_or(ClientError::Ended {
-            part: "hashing of an upload",
-        })?,
+        digest: repr_digest(&uploaded.sha256).ok_or(ClientError::Ended { part })?,
         transport,
         upload,
         notices,
-        meter,
     };
-    if present.as_ref() == Some(&sha256) {
-        return Ok(sending.done(sha256, true, 0.0, None));
-    }
     let started = Instant::now();
-    let mut attempts = Attempts::new(RetryPolicy::default());
-    let (mut reached, mut resumed_at) = (None, None);
-    loop {
-        let outcome = match sending.stored().await {
-            Ok(Stored::All) => Ok(reached.is_none()),
-            Ok(Stored::Bytes(offset)) => {
-                if reached.is_some_and(|reached| offset > reached) {
-                    attempts.moved();
-                }
-                if offset > 0 {
-                    resumed_at = Some(offset);
-                }
-                reached = Some(offset);
-                sending.put(offset).await.map(|()| false)
-            }
-            Err(error) => Err(error),
-        };
-        match outcome {
-            Ok(skipped) => {
-                let seconds = if skipped {
-                    0.0
-                } else {
-                    started.elapsed().as_secs_f64()
-                };
-                return Ok(sending.done(sha256, skipped, seconds, resumed_at));
-            }
-            Err(error) => sending.wait(&mut attempts, error, reached).await?,
-        }
+    if let Some(last) = sending.send().await? {
+        uploaded.skipped = false;
+        uploaded.seconds = started.elapsed().as_secs_f64();
+        uploaded.resumed_at = Some(last).filter(|offset| *offset > 0);
     }
+    Ok(uploaded)
 }
 
 struct Sending<'a> {
@@ -113,36 +90,50 @@ struct Sending<'a> {
     /// The header that says what the whole hashes to.
     digest: String,
     notices: &'a Notices,
-    meter: &'a ByteMeter,
 }
 
 impl Sending<'_> {
-    fn done(&self, sha256: String, skipped: bool, seconds: f64, resumed_at: Option<u64>) -> Uploaded {
-        Uploaded {
-            sha256,
-            bytes: self.upload.bytes.len() as u64,
-            skipped,
-            seconds,
-            resumed_at,
+    /// Sends what the host lacks; an attempt that breaks off is followed by another that goes on where the host has got to. Returns
+    /// where the last attempt began, `None` when nothing had to be sent.
+    async fn send(&self) -> Result<Option<u64>, ClientError> {
+        let mut attempts = Attempts::new(RetryPolicy::default());
+        let mut reached = None;
+        loop {
+            let outcome = match self.stored().await {
+                Ok(Stored::All) => return Ok(reached),
+                Ok(Stored::Bytes(offset)) => {
+                    if reached.is_some_and(|reached| offset > reached) {
+                        attempts.moved();
+                    }
+                    reached = Some(offset);
+                    self.put(offset).await
+                }
+                Err(error) => Err(error),
+            };
+            match outcome {
+                Ok(()) => return Ok(reached),
+                Err(error) => self.wait(&mut attempts, error, reached.unwrap_or(0)).await?,
+            }
         }
     }
 
     /// What the host has of it; nothing where a host knows no such question.
     async fn stored(&self) -> Result<Stored, ClientError> {
-        let headers = [(REPR_DIGEST, self.digest.clone())];
-        let answer = self.transport.head(&self.upload.path, &headers, self.meter).await;
-        let headers = match answer {
-            Ok(headers) => headers,
+        let call = Call {
+            headers: &[(REPR_DIGEST, self.digest.clone())],
+            ..Call::new(Method::HEAD, &self.upload.path)
+        };
+        let answer = match self.transport.send(call).await {
             Err(ClientError::Refused {
                 class: ErrorClass::NotFound | ErrorClass::Request,
                 ..
             }) => return Ok(Stored::Bytes(0)),
-            Err(error) => return Err(error),
+            answer => answer?,
         };
-        if text(&headers, UPLOAD_COMPLETE) == Some("?1") {
+        if answer.header(UPLOAD_COMPLETE) == Some("?1") {
             return Ok(Stored::All);
         }
-        let offset = text(&headers, UPLOAD_OFFSET).and_then(|text| text.parse().ok());
+        let offset = answer.header(UPLOAD_OFFSET).and_then(|text| text.parse().ok());
         let size = self.upload.bytes.len() as u64;
         Ok(Stored::Bytes(
             offset.filter(|offset| *offset <= size).unwrap_or(0),
@@ -153,11 +144,8 @@ impl Sending<'_> {
     async fn put(&self, offset: u64) -> Result<(), ClientError> {
         let transport = self.transport;
         let (progress, watched) = watch::channel(0_usize);
-        let rest = self.upload.bytes.slice(
-            usize::try_from(offset)
-                .unwrap_or(usize::MAX)
-                .min(self.upload.bytes.len())..,
-        );
+        let mut rest = self.upload.bytes.clone();
+        rest.advance(usize::try_from(offset).map_or(rest.len(), |offset| offset.min(rest.len())));
         let headers = [
             (REPR_DIGEST, self.digest.clone()),
             (UPLOAD_OFFSET, offset.to_string()),
@@ -167,25 +155,23 @@ impl Sending<'_> {
             UploadKind::Guest => "application/wasm",
             UploadKind::Model => "application/octet-stream",
         };
-        let body = (media_type, self.pieces(rest, progress));
-        let answer = async {
-            let response = transport
-                .upload(&self.upload.path, &headers, body, self.meter)
-                .await?;
-            transport
-                .read(response.into_body(), MAX_CONFIRMATION, self.meter)
-                .await
+        let call = Call {
+            headers: &headers,
+            body: Some((media_type, self.pieces(rest, progress))),
+            ..Call::new(Method::PUT, &self.upload.path)
         };
+        let answer = async { transport.upload(call).await?.whole(MAX_CONFIRMATION).await };
+        let deadlines = transport.peer().deadlines;
         tokio::select! {
-            answered = answer => answered.map(|_| ()),
-            () = stalled(watched, transport.deadlines.idle, transport.deadlines.answer) => {
-                Err(transport.silent("taking an upload", transport.deadlines.idle))
+            answered = answer => answered.map(drop),
+            () = stalled(watched, deadlines.idle, deadlines.answer) => {
+                Err(transport.peer().silent("taking an upload", deadlines.idle))
             }
         }
     }
 
     /// A body of `rest` in pieces; each is told as it is handed to the connection.
-    fn pieces(&self, rest: Bytes, progress: watch::Sender<usize>) -> RequestBody {
+    fn pieces(&self, rest: Bytes, progress: watch::Sender<usize>) -> Body {
         let (what, name, bytes) = (
             self.upload.what,
             self.upload.name.to_owned(),
@@ -230,46 +216,39 @@ impl Sending<'_> {
         }
     }
 
-    /// Waits before the next attempt, or gives up; a host that stops is not waited for, since others may take it now. `reached` is where this one went on.
-    async fn wait(
-        &self,
-        attempts: &mut Attempts,
-        error: ClientError,
-        reached: Option<u64>,
-    ) -> Result<(), ClientError> {
+    /// Waits before the next attempt, or gives up; a host that stops is not waited for, since others may take it now. The last one went on
+    /// at `sent`.
+    async fn wait(&self, attempts: &mut Attempts, error: ClientError, sent: u64) -> Result<(), ClientError> {
         if error.is_stopping() {
             return Err(self.named(error));
         }
-        let sent = reached.unwrap_or(0);
         let decision = if may_differ(&error, sent) {
             attempts.passing()
         } else {
             attempts.after(&error, 0)
         };
-        let Upload {
-            what, name, bytes, ..
-        } = &self.upload;
-        let bytes = bytes.len() as u64;
+        let (host, what) = (self.transport.peer().name.clone(), self.upload.what);
+        let (bytes, fruitless) = (self.upload.bytes.len() as u64, attempts.fruitless());
         match decision {
             Decision::Again(wait) => {
                 (self.notices)(Notice::UploadRetry {
-                    host: self.transport.host().to_owned(),
-                    what: *what,
-                    name: (*name).to_owned(),
+                    host,
+                    what,
+                    name: self.upload.name.to_owned(),
                     bytes,
-                    attempt: attempts.fruitless(),
+                    attempt: fruitless,
                     wait_seconds: wait.as_secs_f64(),
                     reason: error.to_string(),
                 });
                 tokio::time::sleep(wait).await;
                 Ok(())
             }
-            Decision::GiveUp if attempts.fruitless() > 0 => Err(ClientError::Upload {
-                host: self.transport.host().to_owned(),
-                what: *what,
+            Decision::GiveUp if fruitless > 0 => Err(ClientError::Upload {
+                host,
+                what,
                 sent,
                 bytes,
-                attempts: attempts.fruitless(),
+                attempts: fruitless,
                 source: Box::new(error),
             }),
             Decision::GiveUp => Err(self.named(error)),
@@ -291,10 +270,6 @@ fn may_differ(error: &ClientError, offset: u64) -> bool {
         } => offset > 0,
         _ => false,
     }
-}
-
-fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    headers.get(name)?.to_str().ok()
 }
 
 /// Ends when no piece was taken for `idle`, or when all were and nothing followed for `answer`.

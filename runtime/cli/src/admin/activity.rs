@@ -1,9 +1,9 @@
 //! `frostline admin top`, `drain` and `audit`.
 
-use super::client::AdminClient;
 use super::console::confirm;
 use crate::output::{bytes, print_each, print_json, print_table, time};
 use anyhow::Result;
+use frostline_client::AdminClient;
 use frostline_wire::{Activity, AuditEntry, TenantActivity};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -16,11 +16,11 @@ const CLEAR: &str = "\x1b[2J\x1b[H";
 
 /// Shows what goes on until it is interrupted; rates are those since the last look.
 pub(super) async fn top(client: &AdminClient, once: bool, json: bool) -> Result<()> {
-    let mut before: Activity = client.get("/v1/activity").await?;
+    let mut before: Activity = client.get("/v1/activity", &[]).await?;
     let mut seen = Instant::now();
     loop {
         tokio::time::sleep(LOOK).await;
-        let now: Activity = client.get("/v1/activity").await?;
+        let now: Activity = client.get("/v1/activity", &[]).await?;
         let seconds = seen.elapsed().as_secs_f64();
         seen = Instant::now();
         if json {
@@ -44,7 +44,7 @@ pub(super) async fn drain(client: &AdminClient, yes: bool, json: bool) -> Result
             eprintln!("{} extractions still run", activity.running);
         }
         tokio::time::sleep(LOOK).await;
-        activity = client.get("/v1/activity").await?;
+        activity = client.get("/v1/activity", &[]).await?;
     }
     if json {
         return Ok(print_json(&activity)?);
@@ -59,10 +59,10 @@ pub(super) async fn audit(
     limit: usize,
     json: bool,
 ) -> Result<()> {
-    let tenant = tenant
-        .map(|tenant| format!("&tenant={tenant}"))
-        .unwrap_or_default();
-    let entries: Vec<AuditEntry> = client.get(&format!("/v1/audit?limit={limit}{tenant}")).await?;
+    let limit = limit.to_string();
+    let mut query = vec![("limit", limit.as_str())];
+    query.extend(tenant.as_deref().map(|tenant| ("tenant", tenant)));
+    let entries: Vec<AuditEntry> = client.get("/v1/audit", &query).await?;
     if json {
         return Ok(print_each(&entries)?);
     }

@@ -10,17 +10,14 @@ mod uploads;
 
 use crate::arguments::{Admin, AdminCommand};
 use anyhow::Result;
-use client::AdminClient;
+use client::{client, explained};
 
 /// The socket's file in a host's local directory.
 pub(crate) const ADMIN_SOCKET: &str = "admin.sock";
 
 pub(crate) async fn run(flags: Admin, json: bool) -> Result<()> {
-    let client = match (&flags.host, &flags.token_file) {
-        (Some(url), Some(token_file)) => AdminClient::remote(url, token_file, flags.ca.as_deref())?,
-        _ => AdminClient::local(flags.socket),
-    };
-    match flags.command {
+    let (client, remote) = (client(&flags)?, flags.host.is_some());
+    let done = match flags.command {
         AdminCommand::Tenant(command) => tenant::run(&client, command, json).await,
         AdminCommand::Quota(command) => quota::run(&client, command, json).await,
         AdminCommand::Guest(command) => uploads::guest(&client, command, json).await,
@@ -28,5 +25,6 @@ pub(crate) async fn run(flags: Admin, json: bool) -> Result<()> {
         AdminCommand::Top { once } => activity::top(&client, once, json).await,
         AdminCommand::Drain { yes } => activity::drain(&client, yes, json).await,
         AdminCommand::Audit { tenant, limit } => activity::audit(&client, tenant, limit, json).await,
-    }
+    };
+    done.map_err(|error| explained(error, remote))
 }

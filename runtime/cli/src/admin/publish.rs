@@ -1,8 +1,8 @@
 //! `frostline admin model publish`: a file's way to a host.
 
-use super::client::AdminClient;
 use crate::train::read_model;
 use anyhow::{Context, Result};
+use frostline_client::AdminClient;
 use frostline_wire::{UploadInfo, repr_digest};
 use std::path::Path;
 
@@ -13,7 +13,6 @@ pub(super) async fn publish(client: &AdminClient, name: &str, path: &Path) -> Re
     let sha256 = model.sha256().with_context(cannot)?;
     let bytes = model.to_bytes().with_context(cannot)?;
     let digest = repr_digest(&sha256).unwrap_or_default();
-    client
-        .put(&format!("/v1/models/{name}"), &digest, bytes.into())
-        .await
+    let path = format!("/v1/models/{name}");
+    Ok(client.put(&path, &digest, bytes.into()).await?)
 }

@@ -1,15 +1,15 @@
 //! `frostline admin quota`.
 
-use super::client::AdminClient;
 use crate::arguments::Quota;
 use crate::output::{print_each, print_table};
 use anyhow::Result;
+use frostline_client::AdminClient;
 use frostline_wire::{QuotaChange, QuotaInfo, QuotaUnit};
 
 pub(super) async fn run(client: &AdminClient, command: Quota, json: bool) -> Result<()> {
     let path = |tenant: &str| format!("/v1/tenants/{tenant}/quota");
     let quota: Vec<QuotaInfo> = match command {
-        Quota::Show { tenant } => client.get(&path(&tenant)).await?,
+        Quota::Show { tenant } => client.get(&path(&tenant), &[]).await?,
         Quota::Set { tenant, changes } => {
             let changes = QuotaChange::from_iter(changes);
             client.patch(&path(&tenant), &changes).await?

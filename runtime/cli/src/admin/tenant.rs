@@ -1,11 +1,11 @@
 //! `frostline admin tenant`.
 
-use super::client::AdminClient;
 use super::console::{confirm, done};
 use crate::arguments::Tenant;
 use crate::host::data_url;
 use crate::output::{print_each, print_json, print_table, time};
 use anyhow::Result;
+use frostline_client::AdminClient;
 use frostline_wire::{GivenToken, NewTenant, NewToken, TenantChange, TenantInfo};
 
 pub(super) async fn run(client: &AdminClient, command: Tenant, json: bool) -> Result<()> {
@@ -19,13 +19,13 @@ pub(super) async fn run(client: &AdminClient, command: Tenant, json: bool) -> Re
             show_token(&client.post("/v1/tenants", &new).await?, json)
         }
         Tenant::List => {
-            let tenants: Vec<TenantInfo> = client.get("/v1/tenants").await?;
+            let tenants: Vec<TenantInfo> = client.get("/v1/tenants", &[]).await?;
             if json {
                 return Ok(print_each(&tenants)?);
             }
             table(&tenants)
         }
-        Tenant::Show { name } => show(&client.get(&path(&name)).await?, json),
+        Tenant::Show { name } => show(&client.get(&path(&name), &[]).await?, json),
         Tenant::Set { name, data } => {
             let change = TenantChange {
                 data: Some(urls(&data)?),

@@ -1,17 +1,17 @@
 //! `frostline admin guest` and `frostline admin model`.
 
-use super::client::AdminClient;
 use super::console::{confirm, done};
 use super::publish::publish;
 use crate::arguments::{GuestAdmin, ModelAdmin, OwnUpload, Upload};
 use crate::output::{bytes, print_each, print_json, print_table, time};
 use anyhow::Result;
+use frostline_client::AdminClient;
 use frostline_wire::{GuestChange, UploadInfo, UploadVersion};
 
 pub(super) async fn guest(client: &AdminClient, command: GuestAdmin, json: bool) -> Result<()> {
     match command {
         GuestAdmin::List { tenant } => list(client, "guest", tenant, json).await,
-        GuestAdmin::Show { guest } => show(&client.get(&own("guest", &guest)).await?, json),
+        GuestAdmin::Show { guest } => show(&client.get(&own("guest", &guest), &[]).await?, json),
         GuestAdmin::Disable { guest } => disable(client, &guest, true, json).await,
         GuestAdmin::Enable { guest } => disable(client, &guest, false, json).await,
         GuestAdmin::Remove { guest, yes } => {
@@ -55,10 +55,12 @@ fn own(what: &str, OwnUpload { tenant, name }: &OwnUpload) -> String {
 }
 
 async fn list(client: &AdminClient, what: &str, tenant: Option<String>, json: bool) -> Result<()> {
-    let of = tenant
-        .map(|tenant| format!("?tenant={tenant}"))
-        .unwrap_or_default();
-    let uploads: Vec<UploadInfo> = client.get(&format!("/v1/{what}s{of}")).await?;
+    let query: Vec<_> = tenant
+        .as_deref()
+        .map(|tenant| ("tenant", tenant))
+        .into_iter()
+        .collect();
+    let uploads: Vec<UploadInfo> = client.get(&format!("/v1/{what}s"), &query).await?;
     if json {
         return Ok(print_each(&uploads)?);
     }

@@ -5,7 +5,7 @@ use super::attempt::{Failure, passing};
 use super::exchange::{Ask, Exchange};
 use super::request::Pending;
 use crate::hosts::Member;
-use crate::retry::{Attempts, Decision, may_pass};
+use crate::retry::{Attempts, Decision};
 use crate::{ClientError, Notice, Sample};
 use frostline_tensor::OpError;
 use std::collections::BTreeSet;
@@ -139,7 +139,7 @@ impl Exchange {
     fn after(&self, ask: &mut Ask, failure: Failure, arrived: usize) -> Result<Again, ClientError> {
         let host = ask.host.url().to_owned();
         let error = match failure {
-            Failure::Host(error) if may_pass(&error) => {
+            Failure::Host(error) if error.may_pass() => {
                 ask.host.failed(&error);
                 error
             }

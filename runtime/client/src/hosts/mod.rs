@@ -9,7 +9,6 @@ pub use health::Waits;
 pub(crate) use member::Member;
 
 use crate::notice::unheard;
-use crate::retry::may_pass;
 use crate::{ByteMeter, ClientError, HostClient, Listing, Notice, Notices, UploadKind, Uploaded};
 use bytes::Bytes;
 use frostline_wire::{Description, DescriptionRequest, Layout, LeftOut, ModelInfo};
@@ -285,7 +284,7 @@ impl Hosts {
 
     /// Goes on without a host if others may do better; a busy one is well.
     fn leave_out(&self, member: &Member, error: ClientError) -> Result<ClientError, ClientError> {
-        if may_pass(&error) {
+        if error.may_pass() {
             member.failed(&error);
         } else if !error.is_busy() {
             return Err(error);

@@ -1,10 +1,16 @@
-use super::RequestBody;
+use super::call::Body;
+use super::peer::Peer;
 use crate::{ClientError, Deadlines, Trust};
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::http2;
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::net::UnixStream;
 
 /// HTTP/2 windows. All open streams are read at once, so the connection's window must not be what holds them back: at
 /// 1 Gbit/s and 50 ms, 6 MB are on the way.
@@ -17,17 +23,22 @@ pub(crate) const CONNECTIONS: usize = 4;
 
 type Connector = HttpsConnector<HttpConnector>;
 
-/// The HTTP/2 connections to one host, and whose turn it is.
-pub(super) struct Connections {
-    /// Each keeps one connection, opened when it is first used.
-    clients: [Client<Connector, RequestBody>; CONNECTIONS],
-    /// How many of them extractions go over in turn.
-    used: AtomicUsize,
-    turn: AtomicUsize,
+/// The HTTP/2 connections to one host.
+pub(super) enum Connections {
+    /// Over the network, and whose turn it is.
+    Network {
+        /// Each keeps one connection, opened when it is first used.
+        clients: [Client<Connector, Body>; CONNECTIONS],
+        /// How many of them extractions go over in turn.
+        used: AtomicUsize,
+        turn: AtomicUsize,
+    },
+    /// Over a Unix socket, one for each call.
+    Socket(PathBuf),
 }
 
 impl Connections {
-    /// Connections that are not open yet, of which one is used.
+    /// Connections over the network that are not open yet, of which one is used.
     pub(super) fn new(encrypted: bool, trust: &Trust, deadlines: Deadlines) -> Result<Self, ClientError> {
         let connector = trust.connector(encrypted, deadlines.connect)?;
         let client = |_| {
@@ -41,26 +52,61 @@ impl Connections {
                 .http2_keep_alive_timeout(deadlines.ping)
                 .build(connector.clone())
         };
-        Ok(Self {
+        Ok(Self::Network {
             clients: std::array::from_fn(client),
             used: AtomicUsize::new(1),
             turn: AtomicUsize::new(0),
         })
     }
 
-    /// The connection of that number; the first where there is none.
-    pub(super) fn get(&self, number: usize) -> &Client<Connector, RequestBody> {
-        let [first, ..] = &self.clients;
-        self.clients.get(number).unwrap_or(first)
+    /// Sends a request over the connection of that number, the first where there is none.
+    pub(super) async fn send(
+        &self,
+        number: usize,
+        request: Request<Body>,
+        peer: &Peer,
+    ) -> Result<Response<Incoming>, ClientError> {
+        match self {
+            Self::Network { clients, .. } => {
+                let [first, ..] = clients;
+                let answer = clients.get(number).unwrap_or(first).request(request).await;
+                answer.map_err(|error| match error.is_connect() {
+                    true => peer.unreachable(&error),
+                    false => peer.lost(&error),
+                })
+            }
+            Self::Socket(socket) => over_socket(socket, request, peer).await,
+        }
     }
 
     /// Takes turns over so many connections from now on.
     pub(super) fn use_first(&self, count: usize) {
-        self.used.store(count.clamp(1, CONNECTIONS), Ordering::Relaxed);
+        if let Self::Network { used, .. } = self {
+            used.store(count.clamp(1, CONNECTIONS), Ordering::Relaxed);
+        }
     }
 
     /// The number of the connection whose turn it is.
     pub(super) fn next(&self) -> usize {
-        self.turn.fetch_add(1, Ordering::Relaxed) % self.used.load(Ordering::Relaxed)
+        match self {
+            Self::Network { used, turn, .. } => {
+                turn.fetch_add(1, Ordering::Relaxed) % used.load(Ordering::Relaxed)
+            }
+            Self::Socket(_) => 0,
+        }
     }
+}
+
+async fn over_socket(
+    socket: &Path,
+    request: Request<Body>,
+    peer: &Peer,
+) -> Result<Response<Incoming>, ClientError> {
+    let stream = UnixStream::connect(socket).await;
+    let stream = stream.map_err(|error| peer.unreachable(&error))?;
+    let opened = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+    let (mut sender, connection) = opened.map_err(|error| peer.lost(&error))?;
+    tokio::spawn(connection);
+    let answer = sender.send_request(request).await;
+    answer.map_err(|error| peer.lost(&error))
 }

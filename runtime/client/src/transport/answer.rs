@@ -1,0 +1,74 @@
+use super::peer::Peer;
+use crate::{ByteMeter, ClientError};
+use bytes::{Bytes, BytesMut};
+use http::response::Parts;
+use http_body_util::BodyExt;
+use hyper::body::{Frame, Incoming};
+use std::sync::Arc;
+
+/// The largest JSON answer that is read: a page of a listing has some thousand keys of at most 1 KiB.
+const MAX_JSON: usize = 16 << 20;
+
+/// An answer whose head is there; its body is read piece by piece, each under a deadline.
+pub(crate) struct Answer {
+    pub(super) head: Parts,
+    pub(super) body: Incoming,
+    pub(super) peer: Arc<Peer>,
+    pub(super) meter: ByteMeter,
+}
+
+impl Answer {
+    /// The text of a header.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.head.headers.get(name)?.to_str().ok()
+    }
+
+    /// Who answers.
+    pub(crate) fn peer(&self) -> &Arc<Peer> {
+        &self.peer
+    }
+
+    /// Reads the body as JSON; `path` is what was asked for.
+    pub(crate) async fn json<T: serde::de::DeserializeOwned>(self, path: &str) -> Result<T, ClientError> {
+        let peer = Arc::clone(&self.peer);
+        let bytes = self.whole(MAX_JSON).await?;
+        serde_json::from_slice(&bytes).map_err(|error| peer.protocol(format!("{path}: {error}")))
+    }
+
+    /// Reads the body to its end, at most `limit` bytes.
+    pub(crate) async fn whole(mut self, limit: usize) -> Result<Bytes, ClientError> {
+        let mut bytes = BytesMut::new();
+        while let Some(chunk) = self.chunk().await? {
+            if bytes.len() + chunk.len() > limit {
+                return Err(self
+                    .peer
+                    .protocol(format!("an answer of more than {limit} bytes")));
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(bytes.freeze())
+    }
+
+    /// The next piece of the body, `None` at its clean end.
+    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, ClientError> {
+        while let Some(frame) = self.frame().await? {
+            if let Ok(data) = frame.into_data() {
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next piece of the body or its trailers, `None` at its clean end.
+    pub(crate) async fn frame(&mut self) -> Result<Option<Frame<Bytes>>, ClientError> {
+        let idle = self.peer.deadlines.idle;
+        let frame = tokio::time::timeout(idle, self.body.frame())
+            .await
+            .map_err(|_| self.peer.silent("sending an answer", idle))?;
+        let frame = frame.transpose().map_err(|error| self.peer.lost(&error))?;
+        if let Some(data) = frame.as_ref().and_then(Frame::data_ref) {
+            self.meter.add(data.len());
+        }
+        Ok(frame)
+    }
+}
