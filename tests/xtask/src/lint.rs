@@ -17,7 +17,7 @@ const ADDRESSES: [(&str, &str); 3] = [
 ];
 
 /// Crates that must not reach others, however indirectly.
-const WALLS: [(&str, &[&str]); 7] = [
+const WALLS: [(&str, &[&str]); 8] = [
     ("frostline-tensor", &["wasmtime", "ort", "object_store", "hyper"]),
     (
         "frostline-batching",
@@ -29,6 +29,10 @@ const WALLS: [(&str, &[&str]); 7] = [
     (
         "frostline-sandbox",
         &["ort", "object_store", "hyper", "frostline-server"],
+    ),
+    (
+        "frostline-client",
+        &["wasmtime", "ort", "object_store", "frostline-training", "frostline-server"],
     ),
     (
         "frostline-trainer",
