@@ -33,18 +33,15 @@ mod upload;
 
 pub use admin::AdminClient;
 pub use client::HostClient;
-pub use data::{
-    Dataset, DatasetError, LeftOut, Listed, Listing, Purpose, Sample, SampleFiles, Samples, order,
-};
+pub use data::{Dataset, DatasetError, LeftOut, Listed, Listing, Purpose, SampleFiles, Samples, order};
 pub use deadlines::Deadlines;
 pub use error::ClientError;
 pub use extraction::ExtractionStream;
-pub use fetch::{Fetched, Fetcher, PatiencePolicy, RowKind, Source, Transfer, Weight};
-pub use hosts::{Hosts, Waits};
+pub use fetch::{Fetched, Fetcher, RowKind, Source, Transfer, Weight};
+pub use hosts::Hosts;
 pub use link::Link;
 pub use meter::ByteMeter;
 pub use notice::{HostState, Notice, Notices, UploadKind};
-pub use retry::RetryPolicy;
 pub use token::Token;
 pub use trust::Trust;
 pub use upload::Uploaded;

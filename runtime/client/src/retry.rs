@@ -7,17 +7,17 @@ use std::time::Duration;
 
 /// How long lost samples are worth asking for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RetryPolicy {
+pub(crate) struct RetryPolicy {
     /// Attempts in a row that may bring nothing before the job ends.
-    pub attempts: u32,
+    pub(crate) attempts: u32,
     /// The shortest wait after one of them; they grow.
-    pub first_wait: Duration,
+    pub(crate) first_wait: Duration,
     /// The longest wait.
-    pub longest_wait: Duration,
+    pub(crate) longest_wait: Duration,
     /// How long in all a host may say that it is busy, or stopping, without a single sample coming.
-    pub busy_patience: Duration,
+    pub(crate) busy_patience: Duration,
     /// When a request that is still open is given up.
-    pub patience: PatiencePolicy,
+    pub(crate) patience: PatiencePolicy,
 }
 
 impl Default for RetryPolicy {

@@ -3,7 +3,7 @@ use crate::plan::{Explanation, LinkPoint, Summary};
 use crate::replan::Watch;
 use crate::setup::prepare;
 use crate::{Events, Job, TrainerError};
-use frostline_client::{Hosts, Link, Waits};
+use frostline_client::{Hosts, Link};
 use std::time::Instant;
 
 /// What [`plan`] found.
@@ -26,7 +26,7 @@ pub struct Planned {
 /// # Errors
 /// As [`crate::train`]; [`TrainerError::Unplannable`] where nothing can be measured.
 pub async fn plan(job: Job, hosts: impl Into<Hosts>, events: Events) -> Result<Planned, TrainerError> {
-    let hosts = hosts.into().for_job(notices(&events), Waits::default());
+    let hosts = hosts.into().for_job(notices(&events));
     let prepared = prepare(&job, true, &hosts, &events).await?;
     let planner = prepared.watch.as_ref().and_then(Watch::planner);
     let planner = planner.ok_or_else(|| TrainerError::Unplannable {

@@ -8,7 +8,7 @@ use crate::run::fetcher;
 use crate::upload::Upload;
 use crate::validation::Validation;
 use crate::{Evaluation, EvaluationJob, Event, Events, Guest, TrainerError, notes};
-use frostline_client::{Dataset, DatasetError, Hosts, LeftOut, Listing, SampleFiles, Samples, Waits};
+use frostline_client::{Dataset, DatasetError, Hosts, LeftOut, Listing, SampleFiles, Samples};
 use frostline_engine::Interrupt;
 use frostline_graph::Network;
 use frostline_wire::{Description, Encoding, Split};
@@ -34,7 +34,7 @@ pub async fn evaluate(
     events: Events,
     cancel: CancellationToken,
 ) -> Result<Evaluation, TrainerError> {
-    let hosts = hosts.into().for_job(notices(&events), Waits::default());
+    let hosts = hosts.into().for_job(notices(&events));
     tokio::select! {
         biased;
         () = cancel.cancelled() => Err(TrainerError::Cancelled),

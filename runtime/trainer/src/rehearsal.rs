@@ -8,7 +8,7 @@ use crate::pipeline::{FeedPlan, Flow, Part, Steering};
 use crate::run::{Run, RunParts};
 use crate::setup::prepare;
 use crate::{Events, Job, Policy, TrainerError};
-use frostline_client::{Hosts, Waits, Weight};
+use frostline_client::{Hosts, Weight};
 use frostline_wire::{Encoding, Split};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Rehearsal {
     /// As [`crate::train`].
     pub async fn open(mut job: Job, hosts: impl Into<Hosts>, events: &Events) -> Result<Self, TrainerError> {
         let hosts = hosts.into();
-        let for_job = hosts.for_job(notices(events), Waits::default());
+        let for_job = hosts.for_job(notices(events));
         job.split = Policy::Fixed(Split::Cut(job.freeze.clone()));
         let mut prepared = prepare(&job, false, &for_job, events).await?;
         prepared.feed = FeedPlan {
@@ -124,7 +124,7 @@ impl Rehearsal {
             offer: Arc::clone(&self.offer),
             watch: None,
         };
-        let hosts = self.hosts.for_job(notices(events), Waits::default());
+        let hosts = self.hosts.for_job(notices(events));
         let mut run = Run::start(&self.job, parts, suffix, &hosts, events)?;
         for _ in 0..steps {
             run.step(1).await?;

@@ -6,7 +6,7 @@ use crate::pipeline::{BadSamples, Feed, FeedPlan, Flow, Part, Steering};
 use crate::replan::{Iteration, Watch};
 use crate::validation::Validation;
 use crate::{Event, Events, Job, Received, TrainerError};
-use frostline_client::{Fetcher, Hosts, RetryPolicy, Source};
+use frostline_client::{Fetcher, Hosts, Source};
 use frostline_engine::Device;
 use frostline_images::DecodePool;
 use frostline_tensor::Tensor;
@@ -27,7 +27,7 @@ pub(crate) struct RunParts {
 pub(crate) fn fetcher(open_requests: usize, threads: usize) -> Result<Fetcher, TrainerError> {
     let threads = session_options(Device::Cpu, threads).threads;
     let decoders = DecodePool::start(threads).map_err(|source| TrainerError::Thread { source })?;
-    Ok(Fetcher::new(open_requests, RetryPolicy::default(), decoders))
+    Ok(Fetcher::new(open_requests, decoders))
 }
 
 /// A job that runs: batches come in, the suffix is trained, the planner watches.

@@ -5,7 +5,7 @@ use crate::pipeline::Steering;
 use crate::run::{Best, EpochResult, Run, RunParts};
 use crate::setup::prepare;
 use crate::{Event, Events, Job, Outcome, Received, TrainerError, export, notes};
-use frostline_client::{Hosts, Waits};
+use frostline_client::Hosts;
 use frostline_graph::Model;
 use frostline_tensor::Tensor;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub async fn train(
     cancel: CancellationToken,
 ) -> Result<Outcome, TrainerError> {
     let started = Instant::now();
-    let hosts = hosts.into().for_job(notices(&events), Waits::default());
+    let hosts = hosts.into().for_job(notices(&events));
     let tuned = tokio::select! {
         biased;
         () = cancel.cancelled() => return Err(TrainerError::Cancelled),

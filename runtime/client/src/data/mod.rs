@@ -12,5 +12,5 @@ pub use dataset::{Dataset, LeftOut};
 pub use error::DatasetError;
 pub use folders::SampleFiles;
 pub use listing::{Listed, Listing};
-pub use samples::{Sample, Samples};
+pub use samples::Samples;
 pub use shuffle::{Purpose, order};

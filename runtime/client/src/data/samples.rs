@@ -1,5 +1,5 @@
-use super::{Listed, Listing};
-use frostline_wire::{ObjectInfo, SampleRef};
+use super::Listing;
+use frostline_wire::ObjectInfo;
 use std::sync::Arc;
 
 /// Samples of a data set: which objects of its listing, and of which class. Clones and parts share the listing.
@@ -14,15 +14,6 @@ pub struct Samples {
 pub(crate) struct Row {
     pub(crate) object: u32,
     pub(crate) label: u32,
-}
-
-/// One object to ask for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sample {
-    /// The object: its key and version.
-    pub object: SampleRef,
-    /// Its size in bytes.
-    pub size: u64,
 }
 
 impl Samples {
@@ -41,7 +32,7 @@ impl Samples {
     }
 
     /// The sample at `index`.
-    pub fn get(&self, index: usize) -> Option<Sample> {
+    pub fn get(&self, index: usize) -> Option<ObjectInfo> {
         self.sample(self.rows.get(index)?)
     }
 
@@ -51,7 +42,7 @@ impl Samples {
     }
 
     /// All of them with their classes, in their order.
-    pub fn iter(&self) -> impl Iterator<Item = (Sample, u32)> {
+    pub fn iter(&self) -> impl Iterator<Item = (ObjectInfo, u32)> {
         self.rows
             .iter()
             .filter_map(|row| Some((self.sample(row)?, row.label)))
@@ -66,9 +57,7 @@ impl Samples {
     pub fn spread(&self, count: usize) -> Vec<ObjectInfo> {
         let count = count.min(self.len());
         let picked = (0..count).filter_map(|index| self.rows.get(index * self.len() / count));
-        picked
-            .filter_map(|row| Some(self.listing.get(row.object)?.into()))
-            .collect()
+        picked.filter_map(|row| self.sample(row)).collect()
     }
 
     /// Bytes of the `count` largest objects together.
@@ -81,44 +70,33 @@ impl Samples {
         sizes.into_iter().take(count).fold(0, u64::saturating_add)
     }
 
-    fn sample(&self, row: &Row) -> Option<Sample> {
+    fn sample(&self, row: &Row) -> Option<ObjectInfo> {
         Some(self.listing.get(row.object)?.into())
     }
 }
 
-impl From<Listed<'_>> for Sample {
-    fn from(object: Listed<'_>) -> Self {
-        Self {
-            object: object.sample(),
-            size: object.size,
-        }
-    }
-}
-
 /// Samples with their classes, where it is not a listing that says them.
-impl FromIterator<(Sample, u32)> for Samples {
-    fn from_iter<I: IntoIterator<Item = (Sample, u32)>>(samples: I) -> Self {
-        let (mut objects, mut rows) = (Vec::new(), Vec::new());
+impl FromIterator<(ObjectInfo, u32)> for Samples {
+    fn from_iter<I: IntoIterator<Item = (ObjectInfo, u32)>>(samples: I) -> Self {
+        let (mut listing, mut rows) = (Listing::default(), Vec::new());
         for (object, (sample, label)) in (0..).zip(samples) {
+            listing.extend([sample]);
             rows.push(Row { object, label });
-            objects.push(ObjectInfo {
-                sample: sample.object,
-                size: sample.size,
-                label: None,
-            });
         }
-        Self::new(Arc::new(objects.into_iter().collect()), rows)
+        Self::new(Arc::new(listing), rows)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use frostline_wire::SampleRef;
 
     fn sized(sizes: &[u64]) -> Samples {
-        let sample = |(number, size): (usize, &u64)| Sample {
-            object: SampleRef::new(number.to_string()),
+        let sample = |(number, size): (usize, &u64)| ObjectInfo {
+            sample: SampleRef::new(number.to_string()),
             size: *size,
+            label: None,
         };
         sizes.iter().enumerate().map(|sized| (sample(sized), 0)).collect()
     }

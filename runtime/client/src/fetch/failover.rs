@@ -6,8 +6,9 @@ use super::exchange::{Ask, Exchange};
 use super::request::Pending;
 use crate::hosts::Member;
 use crate::retry::{Attempts, Decision};
-use crate::{ClientError, Notice, Sample};
+use crate::{ClientError, Notice};
 use frostline_tensor::OpError;
+use frostline_wire::ObjectInfo;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +33,7 @@ impl Exchange {
     /// Asks for all `samples` until everything is there; returns those that are bad, and what it took.
     pub(super) async fn run(
         self: &Arc<Self>,
-        samples: &Arc<[Sample]>,
+        samples: &Arc<[ObjectInfo]>,
     ) -> Result<(Vec<(usize, OpError)>, Transfer), ClientError> {
         let mut asking = JoinSet::new();
         for ask in self.begin(samples)? {
@@ -52,7 +53,7 @@ impl Exchange {
     }
 
     /// The batch's requests: the samples of each host, so many at a time.
-    fn begin(&self, samples: &Arc<[Sample]>) -> Result<Vec<Ask>, ClientError> {
+    fn begin(&self, samples: &Arc<[ObjectInfo]>) -> Result<Vec<Ask>, ClientError> {
         let all = Pending::new(Arc::clone(samples), 0..samples.len() as u32);
         let placed = self.place(&all, &BTreeSet::new())?;
         let mut asks = Vec::new();
@@ -113,7 +114,7 @@ impl Exchange {
             candidates = self.hosts.candidates(&BTreeSet::new());
         }
         let place = |key: &str| self.hosts.place(key, &candidates);
-        let index = |sample: &Sample| place(&sample.object.key).map_or(0, |host| host.index);
+        let index = |sample: &ObjectInfo| place(&sample.sample.key).map_or(0, |host| host.index);
         let groups = pending.divide(index).into_iter();
         let host = |index| candidates.iter().find(|host| host.index == index).cloned();
         groups
@@ -192,7 +193,7 @@ impl Exchange {
                     .pending
                     .samples()
                     .next()
-                    .map(|(_, sample)| sample.object.key.clone())
+                    .map(|(_, sample)| sample.sample.key.clone())
                     .unwrap_or_default(),
                 attempts: ask.attempts.fruitless(),
                 source: Box::new(error),

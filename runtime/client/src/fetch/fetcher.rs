@@ -1,16 +1,18 @@
 use super::buffer::BatchBuffer;
 use super::exchange::{Exchange, Memory};
 use super::{Source, Transfer};
-use crate::{ClientError, Hosts, RetryPolicy, Sample};
+use crate::retry::RetryPolicy;
+use crate::{ClientError, Hosts};
 use frostline_images::DecodePool;
 use frostline_tensor::{OpError, Tensor};
+use frostline_wire::ObjectInfo;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Brings samples here, whatever it takes. Remembers from one call to the next how the hosts are doing; clones share that.
 ///
 /// ```no_run
-/// use frostline_client::{ClientError, Fetcher, HostClient, Hosts, RetryPolicy, RowKind, Source, Token};
+/// use frostline_client::{Fetcher, HostClient, Hosts, RowKind, Source, Token};
 /// use frostline_images::DecodePool;
 /// use frostline_tensor::PixelSpec;
 /// use frostline_wire::{Encoding, Layout, Split};
@@ -31,7 +33,7 @@ use std::sync::atomic::Ordering;
 ///     shape: spec.sample_shape().to_vec(),
 ///     request_samples: 32,
 /// };
-/// let fetcher = Fetcher::new(8, RetryPolicy::default(), DecodePool::start(4)?);
+/// let fetcher = Fetcher::new(8, DecodePool::start(4)?);
 /// let fetched = fetcher.fetch(&hosts, source.into(), photos.iter().take(64).map(|(_, photo)| photo.into()).collect()).await?;
 /// println!("{} of them worked: {:?}", fetched.kept.len(), fetched.rows.shape());
 /// # Ok(())
@@ -55,7 +57,11 @@ pub struct Fetched {
 impl Fetcher {
     /// A fetcher with at most `open_requests` requests open at once at each host. `decoders` decode and normalise what comes as
     /// objects or pixels.
-    pub fn new(open_requests: usize, policy: RetryPolicy, decoders: DecodePool) -> Self {
+    pub fn new(open_requests: usize, decoders: DecodePool) -> Self {
+        Self::with(open_requests, RetryPolicy::default(), decoders)
+    }
+
+    pub(crate) fn with(open_requests: usize, policy: RetryPolicy, decoders: DecodePool) -> Self {
         Self(Arc::new(Memory::new(open_requests, policy, decoders)))
     }
 
@@ -74,7 +80,7 @@ impl Fetcher {
         &self,
         hosts: &Hosts,
         source: Arc<Source>,
-        samples: Arc<[Sample]>,
+        samples: Arc<[ObjectInfo]>,
     ) -> Result<Fetched, ClientError> {
         let hosts = hosts.metered();
         let buffer = BatchBuffer::new(samples.len(), &source.shape, source.pixels());

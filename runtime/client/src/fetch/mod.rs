@@ -12,6 +12,6 @@ mod transfer;
 mod window;
 
 pub use fetcher::{Fetched, Fetcher};
-pub use patience::PatiencePolicy;
+pub(crate) use patience::PatiencePolicy;
 pub use source::{RowKind, Source, Weight};
 pub use transfer::Transfer;

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 /// When a request has been silent for so long that it is better asked again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PatiencePolicy {
+pub(crate) struct PatiencePolicy {
     /// How many times as long as usual.
-    pub times: u32,
+    pub(crate) times: u32,
     /// At least this long where another host can be asked, which has to begin anew.
-    pub least: Duration,
+    pub(crate) least: Duration,
     /// At least this long where only the same host can be asked again: its work is lost, and it may just be slow today.
-    pub least_alone: Duration,
+    pub(crate) least_alone: Duration,
     /// Requests it takes to know what is usual.
-    pub needed: usize,
+    pub(crate) needed: usize,
 }
 
 impl Default for PatiencePolicy {

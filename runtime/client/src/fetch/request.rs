@@ -1,6 +1,6 @@
-use crate::Sample;
 use crate::retry::sample_may_recover;
 use frostline_tensor::OpError;
+use frostline_wire::ObjectInfo;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ const SAMPLE_ATTEMPTS: u32 = 3;
 
 /// The samples of one request and which of them still have no answer. A position is the sample's index in its batch.
 pub(super) struct Pending {
-    batch: Arc<[Sample]>,
+    batch: Arc<[ObjectInfo]>,
     /// How often each failed for a reason that may pass, by position.
     missing: BTreeMap<u32, u32>,
     bad: Vec<(u32, OpError)>,
@@ -18,11 +18,11 @@ pub(super) struct Pending {
 
 impl Pending {
     /// The samples of `batch` at these positions.
-    pub(super) fn new(batch: Arc<[Sample]>, positions: impl Iterator<Item = u32>) -> Self {
+    pub(super) fn new(batch: Arc<[ObjectInfo]>, positions: impl Iterator<Item = u32>) -> Self {
         Self::of(batch, positions.map(|position| (position, 0)).collect())
     }
 
-    fn of(batch: Arc<[Sample]>, missing: BTreeMap<u32, u32>) -> Self {
+    fn of(batch: Arc<[ObjectInfo]>, missing: BTreeMap<u32, u32>) -> Self {
         Self {
             batch,
             missing,
@@ -32,7 +32,7 @@ impl Pending {
     }
 
     /// Divides what is missing into groups, by a number for each sample.
-    pub(super) fn divide(&self, number: impl Fn(&Sample) -> usize) -> BTreeMap<usize, Self> {
+    pub(super) fn divide(&self, number: impl Fn(&ObjectInfo) -> usize) -> BTreeMap<usize, Self> {
         let mut groups = BTreeMap::<usize, Self>::new();
         for (position, sample) in self.samples() {
             let group = groups.entry(number(sample));
@@ -49,7 +49,7 @@ impl Pending {
     }
 
     /// Those without an answer.
-    pub(super) fn samples(&self) -> impl Iterator<Item = (u32, &Sample)> {
+    pub(super) fn samples(&self) -> impl Iterator<Item = (u32, &ObjectInfo)> {
         let sample = |position: &u32| Some((*position, self.batch.get(*position as usize)?));
         self.missing.keys().filter_map(sample)
     }
@@ -94,9 +94,10 @@ mod tests {
     use super::*;
     use frostline_tensor::{OpErrorCode, SampleRef};
 
-    fn batch(count: usize) -> Arc<[Sample]> {
-        let sample = |number| Sample {
-            object: SampleRef::new(format!("{number}")),
+    fn batch(count: usize) -> Arc<[ObjectInfo]> {
+        let sample = |number| ObjectInfo {
+            label: None,
+            sample: SampleRef::new(format!("{number}")),
             size: 1,
         };
         (0..count).map(sample).collect()
@@ -108,7 +109,7 @@ mod tests {
         pending.arrived(2);
         pending.failed(3, OpError::new(OpErrorCode::Timeout, "slow store"));
         pending.failed(3, OpError::new(OpErrorCode::Timeout, "slow store"));
-        let mut groups = pending.divide(|sample| sample.object.key.parse::<usize>().unwrap() % 2);
+        let mut groups = pending.divide(|sample| sample.sample.key.parse::<usize>().unwrap() % 2);
         let positions = |pending: &Pending| {
             pending
                 .samples()

@@ -1,6 +1,7 @@
-use crate::Sample;
 use frostline_tensor::PixelSpec;
-use frostline_wire::{Compression, Encoding, ExtractionRequest, Pin, RequestedSample, RowFormat, Split};
+use frostline_wire::{
+    Compression, Encoding, ExtractionRequest, ObjectInfo, Pin, RequestedSample, RowFormat, Split,
+};
 
 /// What is asked of the host, and what its rows become.
 #[derive(Debug, Clone)]
@@ -47,7 +48,7 @@ pub struct Weight {
 
 impl Weight {
     /// These together.
-    pub fn of<'a>(samples: impl Iterator<Item = &'a Sample>) -> Self {
+    pub fn of<'a>(samples: impl Iterator<Item = &'a ObjectInfo>) -> Self {
         samples.fold(Self::default(), |weight, sample| Self {
             samples: weight.samples + 1,
             objects: weight.objects.saturating_add(sample.size),
@@ -74,10 +75,10 @@ impl Source {
     }
 
     /// Asks for `samples` by the positions they are given with.
-    pub fn request<'a>(&self, samples: impl Iterator<Item = (u32, &'a Sample)>) -> ExtractionRequest {
+    pub fn request<'a>(&self, samples: impl Iterator<Item = (u32, &'a ObjectInfo)>) -> ExtractionRequest {
         let samples = samples.map(|(position, sample)| RequestedSample {
             position,
-            sample: sample.object.clone(),
+            sample: sample.sample.clone(),
         });
         ExtractionRequest {
             root: self.root.clone(),
@@ -144,8 +145,9 @@ mod tests {
 
     #[test]
     fn a_batchs_bytes_cover_what_it_holds() {
-        let sample = Sample {
-            object: SampleRef::new("a"),
+        let sample = ObjectInfo {
+            label: None,
+            sample: SampleRef::new("a"),
             size: 100_000,
         };
         let weight = Weight::of([sample.clone(), sample].iter());

@@ -11,11 +11,11 @@ pub(super) struct Health {
 
 /// How long a host that failed is left alone: longer with every failure in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Waits {
+pub(crate) struct Waits {
     /// After the first failure.
-    pub first: Duration,
+    pub(crate) first: Duration,
     /// At most.
-    pub longest: Duration,
+    pub(crate) longest: Duration,
 }
 
 impl Default for Waits {

@@ -5,7 +5,7 @@ mod member;
 mod placement;
 mod restart;
 
-pub use health::Waits;
+pub(crate) use health::Waits;
 pub(crate) use member::Member;
 
 use crate::notice::unheard;
@@ -95,7 +95,11 @@ impl Hosts {
 
     /// The same hosts for one job: `notices` is told when one goes down or comes back and what else happens, and its bytes are counted
     /// from zero, and here too. Nothing is known of them yet.
-    pub fn for_job(&self, notices: Notices, waits: Waits) -> Self {
+    pub fn for_job(&self, notices: Notices) -> Self {
+        self.for_job_with(notices, Waits::default())
+    }
+
+    pub(crate) fn for_job_with(&self, notices: Notices, waits: Waits) -> Self {
         let clients = self.fleet.members.iter().map(|member| member.client.clone());
         Self::of(clients.collect(), self.meter.child(), notices, waits)
     }

@@ -31,7 +31,7 @@ fn divided_by(objects: Vec<ObjectInfo>, share: Option<f64>, seed: u64) -> Result
 fn rows(samples: &crate::Samples) -> Vec<(String, u32)> {
     samples
         .iter()
-        .map(|(sample, label)| (sample.object.key, label))
+        .map(|(sample, label)| (sample.sample.key, label))
         .collect()
 }
 

@@ -1,5 +1,9 @@
 //! Tests of whole parts, most of them against a scripted host.
 
 mod client;
+mod connections;
 mod dataset;
+mod fetching;
+mod hosts;
+mod restarts;
 mod uploads;

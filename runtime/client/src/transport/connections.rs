@@ -28,7 +28,7 @@ pub(super) enum Connections {
     /// Over the network, and whose turn it is.
     Network {
         /// Each keeps one connection, opened when it is first used.
-        clients: [Client<Connector, Body>; CONNECTIONS],
+        clients: Box<[Client<Connector, Body>; CONNECTIONS]>,
         /// How many of them extractions go over in turn.
         used: AtomicUsize,
         turn: AtomicUsize,
@@ -53,7 +53,7 @@ impl Connections {
                 .build(connector.clone())
         };
         Ok(Self::Network {
-            clients: std::array::from_fn(client),
+            clients: Box::new(std::array::from_fn(client)),
             used: AtomicUsize::new(1),
             turn: AtomicUsize::new(0),
         })
@@ -68,7 +68,7 @@ impl Connections {
     ) -> Result<Response<Incoming>, ClientError> {
         match self {
             Self::Network { clients, .. } => {
-                let [first, ..] = clients;
+                let [first, ..] = &**clients;
                 let answer = clients.get(number).unwrap_or(first).request(request).await;
                 answer.map_err(|error| match error.is_connect() {
                     true => peer.unreachable(&error),

@@ -1,7 +1,7 @@
 use super::batches::Part;
 use crate::{Event, Events, OnBadSample, TrainerError};
-use frostline_client::Sample;
 use frostline_tensor::OpError;
+use frostline_wire::ObjectInfo;
 use parking_lot::Mutex;
 use std::collections::HashSet;
 
@@ -35,10 +35,10 @@ impl BadSamples {
         &self,
         part: Part,
         index: usize,
-        sample: &Sample,
+        sample: &ObjectInfo,
         error: &OpError,
     ) -> Result<(), TrainerError> {
-        let key = sample.object.key.clone();
+        let key = sample.sample.key.clone();
         // Loaders put the key in front of their text; it is named already.
         let message = error
             .message

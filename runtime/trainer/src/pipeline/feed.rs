@@ -1,8 +1,9 @@
 use super::batches::{FeedPlan, Part};
 use super::{BadSamples, Steering};
 use crate::{Received, TrainerError};
-use frostline_client::{Fetcher, Hosts, Sample, Source, Transfer, Weight};
+use frostline_client::{Fetcher, Hosts, Source, Transfer, Weight};
 use frostline_tensor::Tensor;
+use frostline_wire::ObjectInfo;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
@@ -156,7 +157,7 @@ impl Driver {
                 .filter(|index| !self.bad.contains(part, *index));
             let good: Vec<usize> = good.collect();
             let all = self.plan.samples(part);
-            let samples: Arc<[Sample]> = good.iter().filter_map(|index| all.get(*index)).collect();
+            let samples: Arc<[ObjectInfo]> = good.iter().filter_map(|index| all.get(*index)).collect();
             let labels = good.iter().filter_map(|index| all.label(*index)).map(i64::from);
             let source = self.steering.next(part);
             let pieces = source.batch_bytes(Weight::of(samples.iter())).div_ceil(PIECE);
@@ -185,7 +186,7 @@ struct Fetch {
     part: Part,
     source: Arc<Source>,
     indices: Vec<usize>,
-    samples: Arc<[Sample]>,
+    samples: Arc<[ObjectInfo]>,
     labels: Vec<i64>,
     memory: OwnedSemaphorePermit,
 }

@@ -1,7 +1,6 @@
 //! Tests of whole parts, most of them against a scripted host.
 
 mod computing_host;
-mod connections;
 mod failed_job;
 mod hosts;
 mod pipeline;
@@ -9,7 +8,6 @@ mod profile;
 mod profile_missing;
 mod real_data;
 mod replan;
-mod restarts;
 mod simulated_world;
 mod whole_job;
 

@@ -1,12 +1,12 @@
 //! Hosts that are stopped and started again under a job.
 
-use super::pipeline::{answer_all, assert_complete, plan, retry, source, start_with, take};
-use crate::{Event, Events, OnBadSample};
-use frostline_client::{ClientError, HostClient, HostState, Hosts, Notice, RetryPolicy, RowKind, Waits};
+use super::fetching::{answer_all, assert_complete, log, retry, source, start_with, take};
+use crate::retry::RetryPolicy;
+use crate::{ClientError, HostClient, HostState, Hosts, Notice, RowKind};
 use frostline_fake_host::{FakeHost, Reply, extraction};
 use frostline_wire::{ErrorClass, Layout, ObjectPage};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
@@ -15,9 +15,9 @@ fn client(url: &str) -> HostClient {
     HostClient::new(url, None).unwrap()
 }
 
-fn states(events: &[Event]) -> Vec<HostState> {
-    let state = |event: &Event| match event {
-        Event::Notice(Notice::Host { state, .. }) => Some(*state),
+fn states(events: &[Notice]) -> Vec<HostState> {
+    let state = |event: &Notice| match event {
+        Notice::Host { state, .. } => Some(*state),
         _ => None,
     };
     events.iter().filter_map(state).collect()
@@ -55,22 +55,23 @@ async fn a_host_that_stops_is_left_at_once_and_used_again_once_it_is_back() {
     .await;
     let well = FakeHost::start(|_, _, body| answer_all(&extraction(body))).await;
     let hosts = Hosts::new(vec![client(&restarted.url), client(&well.url)]).unwrap();
-    let (plan, source) = (plan(40, 100_000), source(RowKind::Values));
-    let mut setting = start_with(hosts, plan, source, OnBadSample::Fail, strict()).unwrap();
+    let source = source(RowKind::Values);
+    let setting = start_with(hosts, source, strict());
     while looks.load(Ordering::SeqCst) < 3 {
-        assert_complete(&take(&mut setting, 5).await.unwrap(), 40);
+        assert_complete(&take(&setting, 40).await.unwrap(), 40);
     }
     {
-        let events = setting.events.lock().unwrap();
+        let events = setting.notices.lock().unwrap();
         assert_eq!(states(&events), [HostState::Down], "{events:?}");
-        let waited = |event: &Event| matches!(event, Event::Notice(Notice::Retry { wait_seconds, .. }) if *wait_seconds > 0.0);
+        let waited =
+            |event: &Notice| matches!(event, Notice::Retry { wait_seconds, .. } if *wait_seconds > 0.0);
         assert!(!events.iter().any(waited), "{events:?}");
     }
     stopping.store(false, Ordering::SeqCst);
     while served.load(Ordering::SeqCst) == 0 {
-        assert_complete(&take(&mut setting, 5).await.unwrap(), 40);
+        assert_complete(&take(&setting, 40).await.unwrap(), 40);
     }
-    let events = setting.events.lock().unwrap();
+    let events = setting.notices.lock().unwrap();
     assert_eq!(states(&events), [HostState::Down, HostState::Up]);
 }
 
@@ -81,10 +82,10 @@ async fn a_lone_host_that_stops_is_waited_for_and_has_not_failed() {
         _ => answer_all(&extraction(body)),
     })
     .await;
-    let (plan, source) = (plan(40, 1), source(RowKind::Values));
+    let source = source(RowKind::Values);
     let hosts = client(&host.url).into();
-    let mut setting = start_with(hosts, plan, source, OnBadSample::Fail, strict()).unwrap();
-    assert_complete(&take(&mut setting, 5).await.unwrap(), 40);
+    let setting = start_with(hosts, source, strict());
+    assert_complete(&take(&setting, 40).await.unwrap(), 40);
 }
 
 #[tokio::test]
@@ -96,10 +97,8 @@ async fn a_job_that_begins_while_its_host_is_restarted_waits_and_says_so() {
         _ => Reply::json(&ObjectPage::default()),
     })
     .await;
-    let events: Arc<Mutex<Vec<Event>>> = Arc::default();
-    let log = Arc::clone(&events);
-    let told: Events = Arc::new(move |event| log.lock().unwrap().push(event));
-    let hosts = Hosts::from(client(&host.url)).for_job(crate::event::notices(&told), Waits::default());
+    let (events, told) = log();
+    let hosts = Hosts::from(client(&host.url)).for_job(told);
     let listing = hosts.listing("data", Layout::Auto).await;
     assert!(listing.unwrap().is_empty());
     let events = events.lock().unwrap();
@@ -148,7 +147,7 @@ async fn a_connection_that_is_closed_with_a_goodbye_is_no_failure() {
     assert!(matches!(error, ClientError::Leaving { .. }), "{error}");
     let well = FakeHost::start(|_, _, body| answer_all(&extraction(body))).await;
     let hosts = Hosts::new(vec![client(&url), client(&well.url)]).unwrap();
-    let (plan, source) = (plan(40, 1), source(RowKind::Values));
-    let mut setting = start_with(hosts, plan, source, OnBadSample::Fail, strict()).unwrap();
-    assert_complete(&take(&mut setting, 5).await.unwrap(), 40);
+    let source = source(RowKind::Values);
+    let setting = start_with(hosts, source, strict());
+    assert_complete(&take(&setting, 40).await.unwrap(), 40);
 }

@@ -1,14 +1,12 @@
 //! How answers share connections: windows, streams that are larger than them, links that hold each connection back.
 
-use super::pipeline::{answer_all, assert_complete, plan, retry, source, start_with, take};
-use crate::OnBadSample;
-use crate::pipeline::FeedPlan;
+use super::fetching::{answer_all, assert_complete, retry, samples, source, start_with, take};
+use crate::fetch::PatiencePolicy;
+use crate::retry::RetryPolicy;
+use crate::{HostClient, Link, RowKind, Source};
 use bytes::Bytes;
-use frostline_client::{
-    HostClient, Link, PatiencePolicy, Purpose, RetryPolicy, RowKind, Source, Weight, order,
-};
 use frostline_fake_host::{Answer, FakeHost, Reply, extraction};
-use frostline_wire::RowFormat;
+use frostline_wire::{ObjectInfo, RowFormat};
 use futures::{StreamExt, stream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -62,15 +60,6 @@ async fn the_slowest_of_large_answers_holds_back_no_other() {
         shape: vec![WIDE],
         ..source(RowKind::Values)
     };
-    let plan = FeedPlan {
-        batch: BATCH,
-        ahead: 4,
-        memory_bytes: 2 * source.batch_bytes(Weight {
-            samples: BATCH as u64,
-            objects: 20 * BATCH as u64,
-        }) + 8192,
-        ..plan(3 * BATCH, 1)
-    };
     let policy = RetryPolicy {
         patience: PatiencePolicy {
             needed: usize::MAX,
@@ -78,30 +67,34 @@ async fn the_slowest_of_large_answers_holds_back_no_other() {
         },
         ..retry()
     };
-    let mut setting = start_with(client.into(), plan, source, OnBadSample::Fail, policy).unwrap();
-    // The memory is for two batches of five requests: all but the first arrive as a whole.
-    let all_others = (2 * BATCH - 3) * ROW;
-    while setting.hosts.bytes_received() < all_others as u64 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
+    let setting = start_with(client.into(), source, policy);
+    let all = samples(2 * BATCH);
+    let (first, second) = all.split_at(BATCH);
+    let fetch = |batch: &[ObjectInfo]| {
+        let source = Arc::clone(&setting.source);
+        setting.fetcher.fetch(&setting.hosts, source, batch.into())
+    };
+    let release = async {
+        // Two batches of five requests: all but the first request's rows arrive as a whole.
+        let all_others = (2 * BATCH - 3) * ROW;
+        while setting.hosts.bytes_received() < all_others as u64 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        released.add_permits(1);
+    };
+    let (one, other, ()) = futures::join!(fetch(first), fetch(second), release);
+    for (batch, from) in [(one, 0), (other, BATCH)] {
+        let rows = batch.unwrap().rows;
+        let numbers = rows.as_f32().unwrap().chunks(WIDE).map(|row| {
+            assert!(row.iter().all(|value| *value == row[0]));
+            row[0] as usize
+        });
+        assert_eq!(
+            numbers.collect::<Vec<_>>(),
+            (from..from + BATCH).collect::<Vec<_>>()
+        );
     }
-    // A batch too many would ask now.
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!(host.calls(), 10, "no third batch has been asked for");
-    released.add_permits(1);
-    let expected = order(3 * BATCH, 3, Purpose::Epoch(1));
-    for batch in expected.chunks(BATCH) {
-        let rows = setting.feed.next().await.unwrap().rows.unwrap();
-        let numbers: Vec<u32> = rows
-            .as_f32()
-            .unwrap()
-            .chunks(WIDE)
-            .map(|row| {
-                assert!(row.iter().all(|value| *value == row[0]));
-                row[0] as u32
-            })
-            .collect();
-        assert_eq!(numbers, batch);
-    }
+    assert_eq!(host.calls(), 10);
 }
 
 /// A relay that holds back each connection by itself, as shapers of single flows and small windows on long links do, or all together.
@@ -225,9 +218,9 @@ async fn a_link_that_holds_back_each_connection_is_used_over_four() {
         "{link:?}"
     );
     let before = throttle.carried();
-    let (plan, source) = (plan(80, 1), source(RowKind::Values));
-    let mut setting = start_with(client.into(), plan, source, OnBadSample::Fail, retry()).unwrap();
-    assert_complete(&take(&mut setting, 10).await.unwrap(), 80);
+    let source = source(RowKind::Values);
+    let setting = start_with(client.into(), source, retry());
+    assert_complete(&take(&setting, 80).await.unwrap(), 80);
     let after = throttle.carried();
     assert_eq!(after.len(), 4, "one connection for each");
     // 30 requests in turn; each answer has at least 500 bytes.

@@ -1,0 +1,216 @@
+use crate::hosts::Waits;
+use crate::retry::RetryPolicy;
+use crate::{
+    ClientError, Deadlines, Fetched, Fetcher, HostClient, Hosts, Notice, Notices, RowKind, Source, Trust,
+};
+use bytes::Bytes;
+use frostline_fake_host::{Answer, FakeHost, Reply, extraction};
+use frostline_images::DecodePool;
+use frostline_wire::{Encoding, ErrorClass, ExtractionRequest, ObjectInfo, RowFormat, SampleRef, Split};
+use futures::{StreamExt, TryStreamExt, stream};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+pub(super) const WIDTH: usize = 4;
+
+pub(super) fn format() -> RowFormat {
+    RowFormat::F32(vec![WIDTH])
+}
+
+/// The row of the sample `s<number>`.
+pub(super) fn values(key: &str) -> Vec<f32> {
+    let number: f32 = key[1..].parse().unwrap();
+    vec![number, -number, 0.5, number * 2.0]
+}
+
+pub(super) fn samples(count: usize) -> Vec<ObjectInfo> {
+    let sample = |i: usize| ObjectInfo {
+        sample: SampleRef {
+            key: format!("s{i}"),
+            etag: Some(format!("e{i}")),
+        },
+        size: 20,
+        label: None,
+    };
+    (0..count).map(sample).collect()
+}
+
+/// Answers everything, last position first.
+pub(super) fn answer_all(request: &ExtractionRequest) -> Reply {
+    let rows = request.samples.iter().rev();
+    rows.fold(Answer::new(format()), |answer, sample| {
+        answer.row(sample.position, values(&sample.sample.key))
+    })
+    .finished()
+}
+
+pub(super) struct Setting {
+    pub(super) notices: Arc<Mutex<Vec<Notice>>>,
+    pub(super) hosts: Hosts,
+    pub(super) fetcher: Fetcher,
+    pub(super) source: Arc<Source>,
+}
+
+pub(super) fn source(rows: RowKind) -> Source {
+    let (split, shape) = match rows {
+        RowKind::Objects(spec) => (Split::None, spec.sample_shape().to_vec()),
+        _ => (Split::Cut("features".to_owned()), vec![WIDTH]),
+    };
+    Source {
+        root: "data".to_owned(),
+        split,
+        encoding: Encoding::F32,
+        guest: None,
+        model: None,
+        parameters: String::new(),
+        rows,
+        shape,
+        request_samples: 3,
+    }
+}
+
+fn start(host: &FakeHost) -> Setting {
+    let deadlines = Deadlines {
+        idle: Duration::from_millis(500),
+        ..Deadlines::default()
+    };
+    let client = HostClient::with(&host.url, None, &Trust::System, deadlines).unwrap();
+    start_with(client.into(), source(RowKind::Values), retry())
+}
+
+/// Gives up after three attempts, without long waits.
+pub(super) fn retry() -> RetryPolicy {
+    RetryPolicy {
+        attempts: 3,
+        first_wait: Duration::from_millis(1),
+        ..RetryPolicy::default()
+    }
+}
+
+/// Notices are kept as they come.
+pub(super) fn log() -> (Arc<Mutex<Vec<Notice>>>, Notices) {
+    let notices: Arc<Mutex<Vec<Notice>>> = Arc::default();
+    let log = Arc::clone(&notices);
+    (notices, Arc::new(move |notice| log.lock().unwrap().push(notice)))
+}
+
+pub(super) fn start_with(hosts: Hosts, source: Source, retry: RetryPolicy) -> Setting {
+    let (notices, told) = log();
+    let waits = Waits {
+        first: Duration::from_millis(20),
+        longest: Duration::from_millis(200),
+    };
+    Setting {
+        notices,
+        hosts: hosts.for_job_with(told, waits),
+        fetcher: Fetcher::with(8, retry, DecodePool::start(2).unwrap()),
+        source: source.into(),
+    }
+}
+
+/// Fetches `s0`, `s1`, ... in batches of eight, two at a time; returns their numbers as they come.
+pub(super) async fn take(setting: &Setting, count: usize) -> Result<Vec<usize>, ClientError> {
+    let Setting {
+        hosts,
+        fetcher,
+        source,
+        ..
+    } = setting;
+    let all = samples(count);
+    let batches = all
+        .chunks(8)
+        .map(|batch| fetcher.fetch(hosts, Arc::clone(source), batch.into()));
+    let fetched: Vec<Fetched> = stream::iter(batches).buffered(2).try_collect().await?;
+    let rows = fetched
+        .iter()
+        .flat_map(|batch| batch.rows.as_f32().unwrap().chunks(WIDTH));
+    let number = |row: &[f32]| {
+        assert_eq!(row, values(&format!("s{}", row[0])));
+        row[0] as usize
+    };
+    Ok(rows.map(number).collect())
+}
+
+/// All samples once, in their order.
+pub(super) fn assert_complete(taken: &[usize], count: usize) {
+    assert_eq!(taken, (0..count).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn rows_in_any_order_become_a_batch_in_order() {
+    let host = FakeHost::start(|_, _, body| answer_all(&extraction(body))).await;
+    let setting = start(&host);
+    assert_complete(&take(&setting, 20).await.unwrap(), 20);
+    assert!(setting.hosts.bytes_received() > 20 * WIDTH as u64 * 4);
+}
+
+#[tokio::test]
+async fn only_lost_positions_are_asked_again() {
+    let asked: Arc<Mutex<HashMap<String, usize>>> = Arc::default();
+    let log = Arc::clone(&asked);
+    let host = FakeHost::start(move |number, _, body| {
+        let request = extraction(body);
+        for sample in &request.samples {
+            *log.lock().unwrap().entry(sample.sample.key.clone()).or_default() += 1;
+        }
+        let first = &request.samples[0];
+        let one = || {
+            Answer::new(format())
+                .row(first.position, values(&first.sample.key))
+                .unfinished()
+        };
+        match number {
+            0 => Reply::Cut(one()),
+            1 => Reply::Whole(one()),
+            2 => Reply::Stuck(one()),
+            3 => Reply::Refused(429, ErrorClass::Busy, Some(0)),
+            4 => {
+                let mut corrupt = one();
+                corrupt.push(Bytes::from_static(b"these are no Arrow bytes"));
+                Reply::Whole(corrupt)
+            }
+            _ => answer_all(&request),
+        }
+    })
+    .await;
+    let setting = start(&host);
+    assert_complete(&take(&setting, 15).await.unwrap(), 15);
+    let asked = asked.lock().unwrap();
+    assert_eq!(asked.len(), 15);
+    // Four of the five broken answers brought a row each, the refusal none: it was asked for its 3 (or 2) again.
+    let once = asked.values().filter(|times| **times == 1).count();
+    assert!(once >= 4, "{asked:?}");
+    let retries = setting
+        .notices
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|e| matches!(e, Notice::Retry { .. }))
+        .count();
+    assert_eq!(retries, 5);
+}
+
+#[tokio::test]
+async fn samples_that_never_come_end_the_fetch_with_their_names() {
+    let host = FakeHost::start(|_, _, _| Reply::Cut(Vec::new())).await;
+    let setting = start(&host);
+    let error = take(&setting, 2).await.unwrap_err();
+    let ClientError::Lost {
+        lost: 2, attempts: 3, ..
+    } = &error
+    else {
+        panic!("{error}")
+    };
+    assert!(error.to_string().contains(&host.url), "{error}");
+    assert_eq!(host.calls(), 3);
+}
+
+#[tokio::test]
+async fn a_refusal_that_cannot_change_ends_the_fetch_at_once() {
+    let host = FakeHost::start(|_, _, _| Reply::Refused(422, ErrorClass::Guest, None)).await;
+    let setting = start(&host);
+    let error = take(&setting, 2).await.unwrap_err();
+    assert!(error.to_string().contains("as scripted"), "{error}");
+    assert_eq!(host.calls(), 1);
+}

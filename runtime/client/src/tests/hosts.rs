@@ -1,0 +1,231 @@
+//! Several hosts: failover and stragglers.
+
+use super::fetching::{answer_all, assert_complete, format, retry, source, start_with, take, values};
+use crate::fetch::PatiencePolicy;
+use crate::retry::RetryPolicy;
+use crate::{ClientError, HostClient, HostState, Hosts, Notice, RowKind};
+use frostline_fake_host::{Answer, FakeHost, Reply, extraction};
+use frostline_wire::ErrorClass;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+fn client(url: &str) -> HostClient {
+    HostClient::new(url, None).unwrap()
+}
+
+fn hosts(of: &[&FakeHost]) -> Hosts {
+    Hosts::new(of.iter().map(|host| client(&host.url)).collect()).unwrap()
+}
+
+/// The changes that were told of the host at `url`.
+fn states(events: &[Notice], url: &str) -> Vec<HostState> {
+    let state = |event: &Notice| match event {
+        Notice::Host { host, state, .. } if host == url => Some(*state),
+        _ => None,
+    };
+    events.iter().filter_map(state).collect()
+}
+
+#[test]
+fn no_host_and_the_same_host_twice_are_refused() {
+    let refused = |urls: &[&str]| match Hosts::new(urls.iter().map(|url| client(url)).collect()) {
+        Err(error @ ClientError::Address { .. }) => error.to_string(),
+        other => panic!("{other:?}"),
+    };
+    assert!(refused(&[]).contains("at least one host"));
+    assert!(
+        refused(&["http://a:1", "http://b:1", "http://a:1/"])
+            .contains("http://a:1' cannot be used: it is given twice")
+    );
+}
+
+#[tokio::test]
+async fn every_object_is_asked_of_one_host_and_always_the_same() {
+    let asked: Arc<Mutex<HashMap<String, Vec<usize>>>> = Arc::default();
+    let start = |host: usize| {
+        let asked = Arc::clone(&asked);
+        FakeHost::start(move |_, _, body| {
+            let request = extraction(body);
+            assert!(request.samples.len() <= 3);
+            for sample in &request.samples {
+                asked
+                    .lock()
+                    .unwrap()
+                    .entry(sample.sample.key.clone())
+                    .or_default()
+                    .push(host);
+            }
+            answer_all(&request)
+        })
+    };
+    let (a, b) = (start(0).await, start(1).await);
+    let hosts = hosts(&[&a, &b]);
+    let source = source(RowKind::Values);
+    let setting = start_with(hosts, source, retry());
+    for _ in 0..3 {
+        assert_complete(&take(&setting, 40).await.unwrap(), 40);
+    }
+    let asked = asked.lock().unwrap();
+    assert!(
+        asked
+            .values()
+            .all(|hosts| hosts.len() == 3 && hosts.iter().all(|host| *host == hosts[0])),
+        "{asked:?}"
+    );
+    assert!(a.calls() > 0 && b.calls() > 0);
+    assert!(setting.notices.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn what_a_failing_host_does_not_bring_is_asked_of_the_next_one_at_once() {
+    for failure in [
+        (|| Reply::Cut(Vec::new())) as fn() -> Reply,
+        || Reply::Refused(500, ErrorClass::Host, None),
+        || Reply::Whole(vec![bytes::Bytes::from_static(b"no Arrow bytes")]),
+    ] {
+        let failing = FakeHost::start(move |_, _, _| failure()).await;
+        let well = FakeHost::start(|_, _, body| answer_all(&extraction(body))).await;
+        let hosts = hosts(&[&failing, &well]);
+        let source = source(RowKind::Values);
+        let setting = start_with(hosts, source, retry());
+        assert_complete(&take(&setting, 40).await.unwrap(), 40);
+        let events = setting.notices.lock().unwrap();
+        assert_eq!(states(&events, &failing.url).first(), Some(&HostState::Down));
+        assert!(states(&events, &well.url).is_empty());
+        let waited =
+            |event: &Notice| matches!(event, Notice::Retry { wait_seconds, .. } if *wait_seconds > 0.0);
+        assert!(!events.iter().any(waited), "{events:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_only_fails_for_some_samples_is_used_for_the_others() {
+    let failing = |_: usize, _: &http::request::Parts, body: &[u8]| {
+        let request = extraction(body);
+        let timeout = || frostline_tensor::OpError::new(frostline_tensor::OpErrorCode::Timeout, "slow store");
+        let answer = request
+            .samples
+            .iter()
+            .fold(Answer::new(format()), |answer, sample| {
+                match sample.sample.key.ends_with('3') {
+                    true => answer.failure(sample.position, timeout()),
+                    false => answer.row(sample.position, values(&sample.sample.key)),
+                }
+            });
+        answer.finished()
+    };
+    let (failing, well) = (
+        FakeHost::start(failing).await,
+        FakeHost::start(|_, _, body| answer_all(&extraction(body))).await,
+    );
+    let hosts = hosts(&[&failing, &well]);
+    let source = source(RowKind::Values);
+    let setting = start_with(hosts, source, retry());
+    assert_complete(&take(&setting, 40).await.unwrap(), 40);
+    let events = setting.notices.lock().unwrap();
+    assert!(states(&events, &failing.url).is_empty(), "{events:?}");
+}
+
+#[tokio::test]
+async fn hosts_that_all_fail_end_the_fetch_by_name_after_as_many_rounds_as_one_would() {
+    let start = || FakeHost::start(|_, _, _| Reply::Cut(Vec::new()));
+    let (a, b) = (start().await, start().await);
+    let source = source(RowKind::Values);
+    let policy = RetryPolicy {
+        first_wait: Duration::from_millis(1),
+        ..retry()
+    };
+    let setting = start_with(hosts(&[&a, &b]), source, policy);
+    let error = take(&setting, 2).await.unwrap_err();
+    assert!(matches!(error, ClientError::Lost { attempts: 3, .. }), "{error}");
+    assert!(
+        error.to_string().contains(&a.url) && error.to_string().contains(&b.url),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_busy_host_is_waited_for_although_others_are_idle() {
+    let busy = FakeHost::start(|number, _, body| match number {
+        0..3 => Reply::Refused(429, ErrorClass::Busy, Some(0)),
+        _ => answer_all(&extraction(body)),
+    })
+    .await;
+    let idle = FakeHost::start(|_, _, body| answer_all(&extraction(body))).await;
+    let source = source(RowKind::Values);
+    let setting = start_with(hosts(&[&busy, &idle]), source, retry());
+    assert_complete(&take(&setting, 40).await.unwrap(), 40);
+    let events = setting.notices.lock().unwrap();
+    let from_busy = |event: &&Notice| matches!(event, Notice::Retry { host, .. } if *host == busy.url);
+    assert_eq!(events.iter().filter(from_busy).count(), 3);
+    assert!(states(&events, &busy.url).is_empty(), "{events:?}");
+}
+
+/// Gives up what is silent for 50 ms, and four times as long as usual.
+fn impatient() -> RetryPolicy {
+    RetryPolicy {
+        patience: PatiencePolicy {
+            least: Duration::from_millis(50),
+            least_alone: Duration::from_millis(100),
+            ..PatiencePolicy::default()
+        },
+        ..retry()
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_is_never_answered_is_asked_elsewhere() {
+    let stuck = FakeHost::start(|number, _, body| match number {
+        0 => Reply::Stuck(Vec::new()),
+        _ => answer_all(&extraction(body)),
+    })
+    .await;
+    let well = FakeHost::start(|_, _, body| answer_all(&extraction(body))).await;
+    let source = source(RowKind::Values);
+    let setting = start_with(hosts(&[&stuck, &well]), source, impatient());
+    assert_complete(&take(&setting, 80).await.unwrap(), 80);
+    let events = setting.notices.lock().unwrap();
+    let given_up = |event: &Notice| matches!(event, Notice::Retry { host, attempt: 0, reason, .. } if *host == stuck.url && reason.contains("nothing came"));
+    assert!(events.iter().any(given_up), "{events:?}");
+    assert!(
+        states(&events, &stuck.url).is_empty(),
+        "a straggler does not take its host down"
+    );
+}
+
+#[tokio::test]
+async fn a_lone_host_is_asked_again_and_rows_that_came_count() {
+    let again = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&again);
+    let host = FakeHost::start(move |number, _, body| {
+        let request = extraction(body);
+        if request.samples.len() == 1 {
+            counter.fetch_add(1, Ordering::SeqCst);
+        }
+        let brought = request.samples.iter().take(2);
+        let brought = brought.fold(Answer::new(format()), |answer, sample| {
+            answer.row(sample.position, values(&sample.sample.key))
+        });
+        match number {
+            0 => Reply::Stuck(brought.unfinished()),
+            _ => answer_all(&request),
+        }
+    })
+    .await;
+    let hosts: Hosts = client(&host.url).into();
+    let policy = RetryPolicy {
+        attempts: 1,
+        ..impatient()
+    };
+    let source = source(RowKind::Values);
+    let setting = start_with(hosts, source, policy);
+    // A single fruitless attempt would end the job, so giving up counts as none.
+    assert_complete(&take(&setting, 80).await.unwrap(), 80);
+    assert_eq!(
+        again.load(Ordering::SeqCst),
+        1,
+        "only the third sample is asked again"
+    );
+}
