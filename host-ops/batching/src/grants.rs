@@ -112,19 +112,19 @@ impl Grants {
     /// How much a tenant may hold before it gets no more: the budget split evenly, where what some do not want is split among
     /// the others. Everybody wants what it holds or has held, and what it waits for. At least 1.
     fn share(&self) -> usize {
-        let mut wants: BTreeMap<&str, usize> = BTreeMap::new();
-        for (tenant, holding) in &self.held {
-            wants.insert(tenant, holding.samples);
-        }
+        let held = self.held.iter();
+        let mut wants: BTreeMap<&str, usize> = held
+            .map(|(tenant, holding)| (&**tenant, holding.samples))
+            .collect();
         for asking in self.waiting.values() {
             let want = wants.entry(&asking.tenant).or_default();
             *want = want.saturating_add(self.grant(asking));
         }
-        for (tenant, holding) in &self.held {
-            let want = wants.entry(tenant).or_default();
-            *want = holding.most.max(*want);
-        }
-        let mut wants: Vec<usize> = wants.into_values().collect();
+        let most = |tenant: &str| self.held.get(tenant).map_or(0, |holding| holding.most);
+        let mut wants: Vec<usize> = wants
+            .into_iter()
+            .map(|(tenant, want)| want.max(most(tenant)))
+            .collect();
         wants.sort_unstable();
         let (mut left, mut sharers) = (self.budget, wants.len());
         for want in wants {

@@ -1,21 +1,33 @@
-use super::shared::{Shared, Ticket};
+use super::run::{Outcome, Run, Submission};
+use super::shared::Shared;
+use crate::Interrupt;
 use frostline_tensor::{BoxFuture, OpError, Stage, Tensor};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
+use tokio::sync::oneshot;
+use tracing::Span;
 
 /// Queues the work at once; the future only waits for it.
-pub(super) fn submit(
-    shared: &Arc<Shared>,
-    tenant: &str,
-    stage: &Stage,
-    batch: Tensor,
-) -> BoxFuture<Result<Tensor, OpError>> {
-    match shared.enqueue(tenant, stage, batch) {
-        Ok(ticket) => Box::pin(Pending {
+pub(super) fn submit(shared: &Arc<Shared>, tenant: &str, stage: &Stage, batch: Tensor) -> BoxFuture<Outcome> {
+    let (reply, outcome) = oneshot::channel();
+    let interrupt = Interrupt::new();
+    let submission = Submission {
+        tenant: tenant.into(),
+        run: Run {
+            stage: stage.clone(),
+            batch,
+            interrupt: interrupt.clone(),
+        },
+        span: Span::current(),
+    };
+    match shared.push(submission, reply) {
+        Ok(id) => Box::pin(Pending {
             shared: Arc::clone(shared),
-            ticket,
+            id,
+            interrupt,
+            outcome,
         }),
         Err(error) => Box::pin(std::future::ready(Err(error))),
     }
@@ -24,22 +36,26 @@ pub(super) fn submit(
 /// A submission under way; dropping it takes it back.
 struct Pending {
     shared: Arc<Shared>,
-    ticket: Ticket,
+    id: u64,
+    interrupt: Interrupt,
+    outcome: oneshot::Receiver<Outcome>,
 }
 
 impl Future for Pending {
-    type Output = Result<Tensor, OpError>;
+    type Output = Outcome;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let outcome = ready!(Pin::new(&mut self.ticket.outcome).poll(context));
-        Poll::Ready(outcome.unwrap_or_else(|_| Err(OpError::runtime("the lane ended without an answer"))))
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        let outcome = Pin::new(&mut self.outcome).poll(context);
+        outcome.map(|outcome| {
+            outcome.unwrap_or_else(|_| Err(OpError::runtime("the lane ended without an answer")))
+        })
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        if !self.ticket.outcome.is_terminated() {
-            self.shared.cancel(&self.ticket);
+        if !self.outcome.is_terminated() {
+            self.shared.cancel(self.id, &self.interrupt);
         }
     }
 }

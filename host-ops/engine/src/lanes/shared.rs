@@ -1,16 +1,14 @@
 //! What the lanes' threads and their callers share: one lock, held briefly, and what each of them waits for.
 
 use super::quarantine::Quarantined;
-use super::run::{Outcome, Reply, Run, Submission};
+use super::run::{Outcome, Reply, Submission};
 use super::state::{Deadline, Phase, State};
 use super::{LaneStats, LanesConfig, StageSource};
 use crate::{Interrupt, InterruptCause};
-use frostline_tensor::{OpError, Stage, Tensor};
+use frostline_tensor::OpError;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
-use tracing::Span;
 
 /// With nothing to run for so long, a lane gives memory back: touching it again costs some ten milliseconds, a hundredth of this.
 const IDLE: Duration = Duration::from_secs(1);
@@ -25,13 +23,6 @@ pub(super) struct Shared {
     clock: Condvar,
     /// Signalled when a lane has finished something, and when the lanes end.
     finished: Condvar,
-}
-
-/// What a submission is known by while it is under way.
-pub(super) struct Ticket {
-    pub(super) id: u64,
-    pub(super) interrupt: Interrupt,
-    pub(super) outcome: oneshot::Receiver<Outcome>,
 }
 
 impl Shared {
@@ -58,37 +49,22 @@ impl Shared {
         self.state.lock().stats(Instant::now())
     }
 
-    /// Queues `batch` for `stage`.
-    pub(super) fn enqueue(&self, tenant: &str, stage: &Stage, batch: Tensor) -> Result<Ticket, OpError> {
-        let (reply, outcome) = oneshot::channel();
-        let interrupt = Interrupt::new();
-        let submission = Submission {
-            tenant: tenant.into(),
-            run: Run {
-                stage: stage.clone(),
-                batch,
-                interrupt: interrupt.clone(),
-            },
-            span: Span::current(),
-        };
+    /// Queues a submission; what it is known by.
+    pub(super) fn push(&self, submission: Submission, reply: Reply) -> Result<u64, OpError> {
         let until = Instant::now() + self.config.queue_deadline;
         let mut state = self.state.lock();
         let id = state.push(submission, reply, until)?;
         self.wake_clock(&mut state, until);
         drop(state);
         self.work.notify_one();
-        Ok(Ticket {
-            id,
-            interrupt,
-            outcome,
-        })
+        Ok(id)
     }
 
     /// Takes a submission back: out of the queue, or ends its run.
-    pub(super) fn cancel(&self, ticket: &Ticket) {
-        let waiting = self.state.lock().remove(ticket.id);
+    pub(super) fn cancel(&self, id: u64, interrupt: &Interrupt) {
+        let waiting = self.state.lock().remove(id);
         if waiting.is_none() {
-            ticket.interrupt.trigger(InterruptCause::Cancelled);
+            interrupt.trigger(InterruptCause::Cancelled);
         }
     }
 
