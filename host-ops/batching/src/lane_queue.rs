@@ -34,7 +34,7 @@ pub struct QueueFull {
     pub limits: QueueLimits,
 }
 
-/// Work for the lanes: in [`Turns`] between tenants by the time they use lanes, in order of arrival within a tenant, bounded
+/// Work for the lanes: in turns between tenants by the time they use lanes, in order of arrival within a tenant, bounded
 /// in jobs and bytes.
 #[derive(Debug)]
 pub struct LaneQueue<J> {
