@@ -8,7 +8,6 @@
 //! aborts its body instead of ending it.
 
 mod audit;
-mod blocking;
 mod caller;
 mod config;
 mod extraction;
@@ -26,6 +25,7 @@ mod state;
 mod tenants;
 mod tls;
 mod token;
+mod unique;
 
 pub use config::{
     ConfigError, EngineSettings, ExtractionSettings, GrantedRoots, HostConfig, HostSettings, LimitSettings,

@@ -7,6 +7,7 @@ use frostline_sandbox::{Resource, SandboxError};
 use frostline_tensor::{OpError, OpErrorCode};
 use frostline_wire::{ErrorClass, FrameError, QuotaKey};
 use std::time::Duration;
+use tokio::task::JoinError;
 
 /// Why a request is not carried out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -170,6 +171,13 @@ impl From<SandboxError> for Refusal {
             SandboxError::Host { .. } => Self::Host { message },
             _ => Self::Guest { message },
         }
+    }
+}
+
+/// Work on a thread of its own was lost.
+impl From<JoinError> for Refusal {
+    fn from(lost: JoinError) -> Self {
+        Self::host(format!("work for a request was lost: {lost}"))
     }
 }
 

@@ -7,6 +7,7 @@ use crate::caller::Caller;
 use crate::metrics::{Outcome, SplitKind};
 use crate::refusal::Refusal;
 use crate::scheduling::Permit;
+use crate::unique::unique;
 use bytes::Bytes;
 use frostline_wire::{ExtractionRequest, Split};
 use futures::StreamExt;
@@ -49,7 +50,8 @@ impl Extraction {
         request: ExtractionRequest,
         deadline: Instant,
     ) -> Result<Self, Refusal> {
-        let id = id()?;
+        let nameless = |error| Refusal::host(format!("no random bytes to name an extraction: {error}"));
+        let id = unique().map_err(nameless)?;
         tracing::Span::current().record("extraction", &id);
         check::precheck(&caller, &request)?;
         let (tenant, kind) = (caller.tenant(), SplitKind::from(&request.split));
@@ -137,14 +139,6 @@ async fn first(
     let mut calls = calls(caller.clone(), checked.work, kind, checked.samples);
     let (first, encoder) = next(&mut calls, encoder).await?;
     Ok((first, encoder, calls))
-}
-
-/// What an extraction is called in the log, different on all hosts.
-fn id() -> Result<String, Refusal> {
-    let mut random = [0_u8; 8];
-    getrandom::fill(&mut random)
-        .map_err(|error| Refusal::host(format!("no random bytes to name an extraction: {error}")))?;
-    Ok(hex::encode(random))
 }
 
 /// The next rows, encoded; `None` after the last. Meanwhile the calls under way go on.

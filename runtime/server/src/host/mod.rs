@@ -17,6 +17,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -191,16 +192,13 @@ impl RunningHost {
         {
             tracing::warn!("some work did not end when it was told to");
         }
-        let service = Arc::clone(&self.service);
-        let lanes = tokio::task::spawn_blocking(move || service.machine.lanes.shutdown(LAST_WORDS));
-        if lanes.await.is_err() {
+        let lanes = Arc::clone(&self.service.machine.lanes);
+        if spawn_blocking(move || lanes.shutdown(LAST_WORDS)).await.is_err() {
             tracing::error!("the lanes did not shut down");
         }
         let service = Arc::clone(&self.service);
-        if !matches!(
-            tokio::task::spawn_blocking(move || service.operations.audit.flush()).await,
-            Ok(Ok(()))
-        ) {
+        let flush = spawn_blocking(move || service.operations.audit.flush());
+        if !matches!(flush.await, Ok(Ok(()))) {
             tracing::error!("not all of the audit could be written");
         }
     }

@@ -3,7 +3,6 @@
 use super::receive::{Pace, declared};
 use super::references::sha256;
 use super::upload_room::{Reserved, TenantsShare};
-use crate::blocking::blocking;
 use crate::caller::Caller;
 use crate::refusal::Refusal;
 use crate::service::Service;
@@ -18,6 +17,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
 use tokio::fs::File;
 use tokio::io::{AsyncWriteExt, BufWriter};
+use tokio::task::spawn_blocking;
 use tracing::Instrument;
 
 /// Bytes written at once: a quarter of an HTTP/2 window, so that a fast client is not held up by a write for each of its frames.
@@ -123,7 +123,7 @@ pub(super) async fn receive(
     let body = request.into_body();
     let receiving = async move { arrival.receive(body, reserved).await };
     let receiving = service.scheduling.work.spawn(receiving.in_current_span());
-    receiving.await.map_err(Refusal::host)?
+    receiving.await?
 }
 
 /// Bytes of the whole upload, of which `offset` came before; as many as may be where the request does not say.
@@ -234,7 +234,7 @@ impl Arrival {
     /// Reads the file back and holds it against its digest: what is hashed is what is used, whenever its parts came.
     async fn whole(self, reserved: Reserved) -> Result<Upload, Refusal> {
         let (file, length) = (self.file.into_inner().into_std().await, self.bytes);
-        let read = blocking(move || hashed(file, length)).await?;
+        let read = spawn_blocking(move || hashed(file, length)).await?;
         let (bytes, sha256) = read.map_err(disk)?;
         let digest = self.claim.as_ref().map(Claim::sha256);
         let mut wanted = digest.into_iter().chain(self.wanted.as_deref());

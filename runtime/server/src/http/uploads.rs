@@ -3,7 +3,6 @@
 
 use super::intake::{Upload, digest, receive};
 use super::references::{checked_name, sha256, version};
-use crate::blocking::blocking;
 use crate::caller::Caller;
 use crate::refusal::Refusal;
 use crate::state::{Facts, Found, ModelFacts, Owned, Stored};
@@ -17,6 +16,7 @@ use frostline_wire::{CutInfo, GuestInfo, ModelInfo, UPLOAD_COMPLETE, UPLOAD_OFFS
 use http::header::CACHE_CONTROL;
 use http::{HeaderMap, StatusCode, Uri};
 use std::sync::Arc;
+use tokio::task::spawn_blocking;
 
 /// 201 for a new version, 200 when these bytes are the newest already.
 pub(super) fn status(new: bool) -> StatusCode {
@@ -156,7 +156,7 @@ async fn offset<F: Facts>(
 /// What is to be known of a model that was uploaded, if it is one this host takes.
 pub(super) async fn admitted(limits: ModelLimits, upload: &Upload) -> Result<ModelFacts, Refusal> {
     let bytes = upload.bytes.clone();
-    blocking(move || facts(bytes, &limits)).await?
+    spawn_blocking(move || facts(bytes, &limits)).await?
 }
 
 /// Checks and reads the network; only cuts in f32 can travel.

@@ -4,7 +4,6 @@ mod reading;
 mod samples;
 mod task;
 
-use crate::blocking::blocking;
 use crate::caller::Caller;
 use crate::refusal::Refusal;
 use crate::state::Found;
@@ -12,6 +11,7 @@ use crate::tenants::Tenant;
 use frostline_wire::{Profile, ProfileRequest};
 use std::time::Duration;
 use task::Task;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 /// The longest one may measure, reading its samples included: twice what the figures themselves may take.
@@ -23,7 +23,7 @@ pub(crate) async fn newest(caller: &Caller, name: &str) -> Result<Profile, Refus
         return Err(Refusal::not_found(format!("this host has no model {name:?}")));
     };
     let folder = caller.machine().profiles.clone();
-    let stored = blocking(move || folder.newest::<Profile>(&model.sha256)).await?;
+    let stored = spawn_blocking(move || folder.newest::<Profile>(&model.sha256)).await?;
     let here = stored.filter(|profile| profile.platform == caller.machine().platform());
     here.ok_or_else(|| {
         Refusal::not_found(format!(

@@ -2,7 +2,6 @@
 
 use super::reading::Beside;
 use super::samples::{Samples, samples};
-use crate::blocking::blocking;
 use crate::caller::Caller;
 use crate::config::Limits;
 use crate::extraction::{READS_AT_ONCE, check_samples};
@@ -20,6 +19,7 @@ use frostline_wire::{
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Instant;
+use tokio::task::spawn_blocking;
 
 /// Samples of one profile: a grant or two; more say nothing new about sizes and decoding.
 const SAMPLES: usize = 32;
@@ -94,14 +94,14 @@ impl Task {
     pub(super) async fn stored(&self, machine: &Machine) -> Result<Option<Profile>, Refusal> {
         let (folder, sha256) = (machine.profiles.clone(), self.view.sha256.clone());
         let key = self.key(&machine.platform())?;
-        blocking(move || folder.get(&sha256, &key)).await
+        Ok(spawn_blocking(move || folder.get(&sha256, &key)).await?)
     }
 
     /// Keeps a profile. One that cannot be kept is measured again next time.
     pub(super) async fn store(&self, machine: &Machine, profile: &Profile) -> Result<(), Refusal> {
         let (folder, sha256) = (machine.profiles.clone(), self.view.sha256.clone());
         let (key, profile) = (self.key(&profile.platform)?, profile.clone());
-        let kept = blocking(move || folder.put(&sha256, &key, &profile)).await?;
+        let kept = spawn_blocking(move || folder.put(&sha256, &key, &profile)).await?;
         kept.inspect_err(|error| tracing::warn!(%error, "a profile was not kept"))
             .ok();
         Ok(())
@@ -135,7 +135,7 @@ impl Task {
         )
         .await?;
         let (bytes, pixels) = (samples.bytes.clone(), samples.pixels.clone());
-        let input = blocking(move || encoded_pixels(&bytes, &pixels)).await??;
+        let input = spawn_blocking(move || encoded_pixels(&bytes, &pixels)).await??;
         let rules = Rules {
             batch: caller.config().grant,
             lanes: caller.config().lanes,
@@ -203,7 +203,7 @@ impl Task {
             let memory = memory(&model, &cuts)?;
             Ok(cuts.into_iter().zip(memory).collect())
         };
-        blocking(count).await?
+        spawn_blocking(count).await?
     }
 }
 

@@ -1,5 +1,6 @@
 use crate::refusal::Refusal;
 use frostline_objects::ObjectError;
+use tokio::task::JoinError;
 
 /// State that cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -78,17 +79,11 @@ pub enum StateError {
         found: String,
     },
     /// The system gave no random bytes.
-    #[error("no random bytes for a name in the host's state: {detail}")]
-    Random {
-        /// The system's text.
-        detail: String,
-    },
+    #[error("no random bytes for a name in the host's state: {0}")]
+    Random(#[from] getrandom::Error),
     /// Work on a thread of its own was lost.
-    #[error("work on the host's state was lost: {detail}")]
-    Work {
-        /// What became of it.
-        detail: String,
-    },
+    #[error("work on the host's state was lost: {0}")]
+    Work(#[from] JoinError),
     /// A name that an admin refuses.
     #[error("{name} of the {kind} is disabled on this host")]
     Disabled {

@@ -5,7 +5,7 @@ use super::earlier;
 use super::error::StateError;
 use super::log::{Change, Log, Position};
 use super::snapshot::{self, Document};
-use super::unique::unique;
+use crate::unique::unique;
 use frostline_objects::Store;
 use futures::{StreamExt, stream};
 use serde_json::value::RawValue;
@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard};
+use tokio::task::spawn_blocking;
 
 /// The most changes read at once. A store answers in some 30 ms, so a hundred changes are known after a quarter of a second.
 const READ_AT_ONCE: u64 = 64;
@@ -255,10 +256,7 @@ impl Journal {
 
     async fn fill(&self, number: u64, documents: Vec<Document>) -> Result<(), StateError> {
         let kinds = self.kinds.clone();
-        let fill = tokio::task::spawn_blocking(move || fill(&kinds, documents));
-        let filled = fill.await.map_err(|lost| StateError::Work {
-            detail: lost.to_string(),
-        })?;
+        let filled = spawn_blocking(move || fill(&kinds, documents)).await?;
         filled.map_err(|detail| StateError::broken(&format!("snapshots/{number:020}"), detail))
     }
 
@@ -287,14 +285,15 @@ impl Journal {
     pub(super) async fn snapshot(&self) -> Result<(), StateError> {
         let dumps = || self.kinds.iter().map(|kind| kind.dump()).collect::<Vec<_>>();
         let (position, dumps) = self.at(dumps).await;
-        let dump = tokio::task::spawn_blocking(|| {
-            let dumped = dumps.into_iter().map(|dump| dump());
-            dumped.collect::<Result<Vec<_>, _>>()
-        });
-        let documents = dump.await.map_err(|lost| StateError::Work {
-            detail: lost.to_string(),
-        })?;
-        let documents = documents.map_err(|error| StateError::broken("snapshots", error))?;
+        let dump = || {
+            dumps
+                .into_iter()
+                .map(|dump| dump())
+                .collect::<Result<Vec<_>, _>>()
+        };
+        let documents = spawn_blocking(dump)
+            .await?
+            .map_err(|error| StateError::broken("snapshots", error))?;
         let documents = documents.into_iter().flatten().collect();
         snapshot::write(&self.store, &position, documents).await?;
         self.snapshot.fetch_max(position.number, Ordering::Relaxed);

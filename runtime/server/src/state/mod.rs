@@ -14,7 +14,6 @@ mod probe;
 mod shared;
 mod shelf;
 mod snapshot;
-mod unique;
 
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,7 @@ use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 /// An upload that was silent this long gives way to another of the same bytes: its client is most likely the one that comes back. A
@@ -311,9 +312,7 @@ fn remove(path: &Path) {
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(io::Error::other)?
+    spawn_blocking(work).await?
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! one is told that it was first; `docs/state.md` and the stores' page say which stores promise that.
 
 use super::error::StateError;
-use super::unique::unique;
+use crate::unique::unique;
 use bytes::Bytes;
 use frostline_objects::{ObjectError, Store};
 

@@ -3,12 +3,13 @@
 
 use super::error::StateError;
 use super::log::Position;
-use super::unique::unique;
+use crate::unique::unique;
 use bytes::Bytes;
 use frostline_objects::Store;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use tokio::task::spawn_blocking;
 
 /// The folder they lie in.
 const FOLDER: &str = "snapshots";
@@ -86,11 +87,7 @@ pub(super) async fn write(
     documents: Vec<Document>,
 ) -> Result<(), StateError> {
     let (folder, mark) = (folder(position.number), unique()?);
-    let parts = tokio::task::spawn_blocking(move || divide(&documents))
-        .await
-        .map_err(|lost| StateError::Work {
-            detail: lost.to_string(),
-        })?;
+    let parts = spawn_blocking(move || divide(&documents)).await?;
     let parts = parts.map_err(|error| StateError::broken(&folder, error))?;
     let (folder, mark) = (folder.as_str(), mark.as_str());
     let written = stream::iter(parts.into_iter().enumerate()).map(|(index, bytes)| async move {

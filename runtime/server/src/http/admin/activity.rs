@@ -1,7 +1,6 @@
 //! What goes on, what went on, and the end of it.
 
 use super::identity::Admin;
-use crate::blocking::blocking;
 use crate::http::references::query;
 use crate::refusal::Refusal;
 use crate::service::Service;
@@ -12,6 +11,7 @@ use http::Uri;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tokio::task::spawn_blocking;
 
 /// Entries of the audit at once.
 const ENTRIES: usize = 100_000;
@@ -42,7 +42,7 @@ pub(super) async fn audit(
     let wanted: Wanted = query(&uri)?;
     let limit = wanted.limit.unwrap_or(ENTRIES).min(ENTRIES);
     let read = move || service.operations.audit.last(wanted.tenant.as_deref(), limit);
-    let entries = blocking(read).await?;
+    let entries = spawn_blocking(read).await?;
     entries
         .map(Json)
         .map_err(|error| Refusal::host(format!("the audit cannot be read: {error}")))

@@ -11,11 +11,12 @@ pub(crate) use versions::{Facts, Found, Named, Stored, Versions};
 
 use super::documents::Documents;
 use super::error::StateError;
-use super::unique::unique;
+use crate::unique::unique;
 use bytes::Bytes;
 use frostline_objects::Store;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
+use tokio::task::spawn_blocking;
 
 /// Whose uploads all tenants may use. No tenant's name begins like this.
 pub(crate) const SHARED: &str = "_shared";
@@ -111,10 +112,7 @@ impl<F: Facts> Shelf<F> {
             }
             Err(StateError::Damaged { kind, sha256, found })
         };
-        let hashed = tokio::task::spawn_blocking(hash).await;
-        hashed.map_err(|lost| StateError::Work {
-            detail: lost.to_string(),
-        })?
+        spawn_blocking(hash).await?
     }
 
     /// Writes bytes under a name of their own.
