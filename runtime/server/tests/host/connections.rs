@@ -1,6 +1,7 @@
 //! Who may keep a connection, for how long, and who goes when there are too many.
 
-use crate::support::{End, STUCK, TestHost, body, rows};
+use crate::client::{End, STUCK, body, rows};
+use crate::support::TestHost;
 use bytes::Bytes;
 use frostline_wire::RowFormat;
 use http::{Method, Request, Response, StatusCode};

@@ -1,6 +1,8 @@
 //! What a guest says it does: who pays for the answer, and who reads of it.
 
-use crate::support::{Client, TestHost, body, pin};
+use crate::client::{Client, body};
+use crate::fixtures::pin;
+use crate::support::TestHost;
 use frostline_wire::{Description, DescriptionRequest, ErrorClass, Pin, QuotaKey};
 use http::{Method, StatusCode};
 use std::path::Path;

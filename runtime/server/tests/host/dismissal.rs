@@ -1,6 +1,8 @@
 //! What runs ends soon after its token, tenant or guest is not good any more.
 
-use crate::support::{Client, End, STUCK, TestHost, body, network, pin, rows, sample, stock_guest};
+use crate::client::{Client, End, STUCK, body, rows};
+use crate::fixtures::{network, pin, sample, stock_guest};
+use crate::support::TestHost;
 use bytes::Bytes;
 use frostline_graph::onnx::GraphProto;
 use frostline_graph::{Model, build};

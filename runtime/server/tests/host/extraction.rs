@@ -1,4 +1,6 @@
-use crate::support::{Client, End, Rows, TestHost, network, pin, rows, sample};
+use crate::client::{Client, End, Rows, rows};
+use crate::fixtures::{network, pin, sample};
+use crate::support::TestHost;
 use bytes::Bytes;
 use frostline_engine::{Session, SessionOptions};
 use frostline_images::DecodeLimits;

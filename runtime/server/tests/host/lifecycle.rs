@@ -1,4 +1,5 @@
-use crate::support::{End, STUCK, TestHost, body, rows};
+use crate::client::{End, STUCK, body, rows};
+use crate::support::TestHost;
 use frostline_server::{Host, HostSettings, StartError};
 use frostline_wire::{ErrorClass, ExtractionRequest, RowFormat};
 use http::{Method, StatusCode};

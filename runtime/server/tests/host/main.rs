@@ -7,10 +7,12 @@
     clippy::indexing_slicing
 )]
 
+mod client;
 mod connections;
 mod descriptions;
 mod dismissal;
 mod extraction;
+mod fixtures;
 mod lifecycle;
 mod neighbours;
 mod profiles;

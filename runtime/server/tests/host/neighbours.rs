@@ -1,6 +1,7 @@
 //! Other tenants of a host.
 
-use crate::support::{Client, TestHost};
+use crate::client::Client;
+use crate::support::TestHost;
 use frostline_wire::{QuotaChange, QuotaKey};
 use http::Method;
 

@@ -1,4 +1,6 @@
-use crate::support::{Client, TestHost, sample};
+use crate::client::Client;
+use crate::fixtures::sample;
+use crate::support::TestHost;
 use frostline_wire::{ErrorClass, ExtractionRequest, Profile, ProfileRequest, QuotaKey, RequestedSample};
 use http::{Method, StatusCode};
 use std::time::Duration;
@@ -30,7 +32,7 @@ async fn profile_of(client: &Client, request: &ProfileRequest) -> Profile {
     let body = serde_json::to_vec(request).unwrap();
     let answer = client.send(Method::POST, "/v1/profiles", body).await;
     let status = answer.status();
-    let body = crate::support::body(answer).await;
+    let body = crate::client::body(answer).await;
     assert_eq!(status, StatusCode::OK, "{}", String::from_utf8_lossy(&body));
     serde_json::from_slice(&body).unwrap()
 }

@@ -1,6 +1,8 @@
 //! Uploads that break off and go on.
 
-use crate::support::{Client, STUCK, TestHost, body, network, pin, stock_guest};
+use crate::client::{Client, STUCK, body};
+use crate::fixtures::{network, pin, stock_guest};
+use crate::support::TestHost;
 use bytes::Bytes;
 use frostline_wire::{ErrorBody, ModelInfo, digest_of, repr_digest};
 use http::{Method, Response, StatusCode};

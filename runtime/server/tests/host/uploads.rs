@@ -1,4 +1,6 @@
-use crate::support::{TestHost, body, network, pin, stock_guest};
+use crate::client::body;
+use crate::fixtures::{network, pin, stock_guest};
+use crate::support::TestHost;
 use frostline_wire::{
     Description, DescriptionRequest, ErrorClass, GuestInfo, Load, ModelInfo, ObjectPage, Pixels,
 };

@@ -1,0 +1,174 @@
+//! A client of a host, and what it reads.
+
+use crate::fixtures::{network, pin, stock_guest};
+use bytes::Bytes;
+use frostline_tensor::OpError;
+use frostline_wire::{ActivationReader, ErrorBody, ExtractionRequest, FrameError, Pin, RowFormat, RowValue};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client as Pool;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long anything may take before a test is called stuck.
+pub(crate) const STUCK: Duration = Duration::from_secs(60);
+
+#[derive(Clone)]
+pub(crate) struct Client {
+    pool: Pool<HttpConnector, Full<Bytes>>,
+    pub(crate) base: String,
+    pub(crate) token: String,
+}
+
+impl Client {
+    pub(crate) fn new(base: String, token: String, http2: bool) -> Self {
+        let pool = Pool::builder(TokioExecutor::new()).http2_only(http2).build_http();
+        Self { pool, base, token }
+    }
+
+    /// Uploads the stock guest and the small network.
+    pub(crate) async fn upload(&self) -> (Pin, Pin) {
+        let guest = stock_guest();
+        let model = network().to_bytes().unwrap();
+        for (path, bytes) in [("/v1/guests/prefix", &guest), ("/v1/models/tiny", &model)] {
+            let answer = self.send(Method::PUT, path, bytes.clone()).await;
+            assert_eq!(answer.status(), StatusCode::CREATED, "{:?}", body(answer).await);
+        }
+        (pin("prefix", &guest), pin("tiny", &model))
+    }
+
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: impl Into<Bytes>,
+    ) -> Response<Incoming> {
+        self.send_with(method, path, &[], body).await
+    }
+
+    pub(crate) async fn send_with(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Response<Incoming> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.base))
+            .header("authorization", format!("Bearer {}", self.token));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::new(body.into())).unwrap();
+        tokio::time::timeout(STUCK, self.pool.request(request))
+            .await
+            .expect("no answer")
+            .unwrap()
+    }
+
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> (StatusCode, T) {
+        let answer = self.send(Method::GET, path, "").await;
+        (
+            answer.status(),
+            serde_json::from_slice(&body(answer).await).unwrap(),
+        )
+    }
+
+    pub(crate) async fn refused(
+        &self,
+        method: Method,
+        path: &str,
+        body: impl Into<Bytes>,
+    ) -> (StatusCode, ErrorBody) {
+        let answer = self.send(method, path, body).await;
+        let status = answer.status();
+        (status, serde_json::from_slice(&self::body(answer).await).unwrap())
+    }
+
+    pub(crate) async fn extract(&self, request: &ExtractionRequest) -> Response<Incoming> {
+        self.send(
+            Method::POST,
+            "/v1/extractions",
+            serde_json::to_vec(request).unwrap(),
+        )
+        .await
+    }
+
+    pub(crate) async fn extract_refused(&self, request: &ExtractionRequest) -> (StatusCode, ErrorBody) {
+        self.refused(
+            Method::POST,
+            "/v1/extractions",
+            serde_json::to_vec(request).unwrap(),
+        )
+        .await
+    }
+}
+
+pub(crate) async fn body(answer: Response<Incoming>) -> Bytes {
+    tokio::time::timeout(STUCK, answer.into_body().collect())
+        .await
+        .expect("the body stopped")
+        .unwrap()
+        .to_bytes()
+}
+
+/// Rows of an answer by position: bytes, little-endian, or the error.
+pub(crate) type Rows = BTreeMap<u32, Result<Vec<u8>, OpError>>;
+
+/// How an answer ended.
+#[derive(Debug, PartialEq)]
+pub(crate) enum End {
+    Clean,
+    Aborted,
+    Bad(FrameError),
+}
+
+/// Reads an answer as a trainer would.
+pub(crate) async fn rows(
+    format: RowFormat,
+    request: &ExtractionRequest,
+    answer: Response<Incoming>,
+) -> (Rows, End) {
+    assert_eq!(answer.status(), StatusCode::OK);
+    assert_eq!(answer.headers()["content-type"], frostline_wire::ARROW_STREAM);
+    let positions = request.samples.iter().map(|sample| sample.position);
+    let reader = ActivationReader::new(format, positions, 64 << 20);
+    let mut reader = reader.compressed(request.encoding.compression);
+    let (mut rows, mut body) = (Rows::new(), answer.into_body());
+    while let Some(frame) = tokio::time::timeout(STUCK, body.frame())
+        .await
+        .expect("the body stopped")
+    {
+        let Ok(frame) = frame else {
+            return (rows, End::Aborted);
+        };
+        // Trailers come last, and say how long the host worked.
+        let Ok(data) = frame.into_data() else { continue };
+        let batches = match reader.push(data) {
+            Ok(batches) => batches,
+            Err(error) => return (rows, End::Bad(error)),
+        };
+        for row in batches.iter().flat_map(|batch| batch.rows()) {
+            let row = row.unwrap();
+            rows.insert(row.position, row.outcome.map(bytes_of));
+        }
+    }
+    (rows, reader.finish().map_or_else(End::Bad, |()| End::Clean))
+}
+
+fn bytes_of(value: RowValue<'_>) -> Vec<u8> {
+    let elements = match value {
+        RowValue::U8(bytes) | RowValue::Object(bytes) => return bytes.to_vec(),
+        RowValue::F32(values) => values.len(),
+        RowValue::F16(values) => values.len(),
+        RowValue::Int8 { values, .. } => values.len(),
+    };
+    let mut decoded = vec![0.0; elements];
+    assert!(value.read_into(&mut decoded));
+    decoded.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
