@@ -19,8 +19,8 @@ pub(crate) type GrowthRule = fn(&Growth<'_>) -> Result<(), Why>;
 /// Whether the integers a node computes from integers on straight lines lie on straight lines.
 pub(crate) type StraightRule = fn(&Growth<'_>) -> bool;
 
-/// Everything that is known of an operator. What a row leaves out stays at the careful side: without a row rule it mixes
-/// samples, without a literal rule nobody knows what it computes.
+/// Everything that is known of an operator. What a row leaves out: without a row rule it mixes samples, without a literal rule
+/// nobody knows what it computes, and without a growth rule it takes no sizes but those of its inputs.
 pub(crate) struct Operator {
     pub(crate) name: &'static str,
     /// The first and the last version of ONNX's operators in which a stranger may use it; `None` for those not taken.
