@@ -1,5 +1,5 @@
 use crate::{Device, Interrupt, InterruptCause};
-use frostline_tensor::{DType, OpError, OpErrorCode};
+use frostline_tensor::{Cause, DType, OpError, OpErrorCode};
 use std::path::PathBuf;
 
 const LIBRARY_HINT: &str =
@@ -20,7 +20,8 @@ pub enum EngineError {
         /// The file.
         path: PathBuf,
         /// Why not.
-        reason: String,
+        #[source]
+        reason: Cause,
     },
     /// The device asked for is absent or fails.
     #[error("device {device} cannot be used: {reason}")]
@@ -95,7 +96,8 @@ pub enum EngineError {
     #[error("cannot start a lane: {reason}; use fewer lanes")]
     Threads {
         /// The operating system's text.
-        reason: String,
+        #[source]
+        reason: Cause,
     },
     /// A lane's process cannot be started, or cannot work.
     #[error(
@@ -106,13 +108,15 @@ pub enum EngineError {
         /// The program.
         program: PathBuf,
         /// Why not.
-        reason: String,
+        #[source]
+        reason: Cause,
     },
     /// This process was not started for a lane.
     #[error("this process serves no lane: {reason}; a host starts such processes itself")]
     Lane {
         /// What it found instead.
-        reason: String,
+        #[source]
+        reason: Cause,
     },
     /// ONNX Runtime failed at something that does not depend on the model or its inputs.
     #[error("ONNX Runtime could not {doing}: {reason}")]

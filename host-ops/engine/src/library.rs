@@ -1,6 +1,7 @@
 //! Finds ONNX Runtime's shared library and loads it once per process.
 
 use crate::EngineError;
+use frostline_tensor::Cause;
 use ort::environment::Environment;
 use ort::logging::LogLevel;
 use parking_lot::Mutex;
@@ -82,20 +83,20 @@ fn load_first(search: &Search) -> Result<Library, EngineError> {
 }
 
 fn load(path: &Path) -> Result<Library, EngineError> {
-    let unusable = |reason: String| EngineError::LibraryUnusable {
+    let unusable = |reason: Cause| EngineError::LibraryUnusable {
         path: path.to_path_buf(),
         reason,
     };
     if !path.is_file() {
-        return Err(unusable("there is no such file".to_owned()));
+        return Err(unusable("there is no such file".into()));
     }
-    let builder = ort::init_from(path).map_err(|error| unusable(error.to_string()))?;
+    let builder = ort::init_from(path).map_err(|error| unusable(error.into()))?;
     let environment = builder
         .with_name("frostline")
         .with_telemetry(false)
         .with_logger(Arc::new(log))
         .build()
-        .map_err(|error| unusable(error.message().to_owned()))?;
+        .map_err(|error| unusable(error.message().into()))?;
     environment.set_log_level(LogLevel::Warning);
     Ok(Library {
         environment,

@@ -1,7 +1,8 @@
-use frostline_tensor::{OpError, OpErrorCode};
+use frostline_tensor::{Cause, OpError, OpErrorCode};
 use std::time::Duration;
 
-/// Why a store did not do what it was asked to. No text ever holds a credential.
+/// Why a store did not do what it was asked to. No text ever holds a credential: what `object_store` says is explained, never a cause,
+/// for it repeats requests.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ObjectError {
@@ -11,7 +12,8 @@ pub enum ObjectError {
         /// As given.
         root: String,
         /// What is wrong, and what to write instead.
-        reason: String,
+        #[source]
+        reason: Cause,
     },
     /// The folder or bucket of the root does not exist.
     #[error("there is no folder or bucket at '{root}'; {advice}")]
@@ -125,7 +127,8 @@ pub enum ObjectError {
         /// Its root.
         root: String,
         /// What is wrong with it.
-        reason: String,
+        #[source]
+        reason: Cause,
     },
     /// A web server does not list its files.
     #[error(
@@ -136,7 +139,8 @@ pub enum ObjectError {
         /// The root.
         root: String,
         /// What it answered.
-        reason: String,
+        #[source]
+        reason: Cause,
     },
     /// A web server is read from, never written to.
     #[error("'{root}' is a web server, which is only read from; write to a folder, s3://, gs:// or az://")]
@@ -152,7 +156,8 @@ pub enum ObjectError {
         /// Its root.
         root: String,
         /// The store's code or the operating system's words, shortened.
-        reason: String,
+        #[source]
+        reason: Cause,
     },
 }
 

@@ -94,7 +94,7 @@ impl Root {
             (_, Some(code)) => ObjectError::Store {
                 key,
                 root,
-                reason: format!("it answered {code}"),
+                reason: format!("it answered {code}").into(),
             },
             _ if credentials == Credentials::Missing => ObjectError::NoCredentials {
                 root,
@@ -108,12 +108,12 @@ impl Root {
             (Error::NotSupported { .. }, _) => ObjectError::Store {
                 key,
                 root,
-                reason: "it does not serve parts of an object (HTTP range requests)".to_owned(),
+                reason: "it does not serve parts of an object (HTTP range requests)".into(),
             },
             _ => ObjectError::Store {
                 key,
                 root,
-                reason: status(error).unwrap_or_else(|| innermost(error)),
+                reason: status(error).unwrap_or_else(|| innermost(error)).into(),
             },
         }
     }
@@ -128,7 +128,8 @@ fn elsewhere(root: String, answer: &str, text: &str) -> ObjectError {
         reason: format!(
             "the bucket lies in another region than the one that requests are signed for (it answered {answer}); set AWS_REGION to \
              {region} in the environment of this process"
-        ),
+        )
+        .into(),
     }
 }
 

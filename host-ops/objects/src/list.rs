@@ -59,9 +59,9 @@ impl Lister {
         let walk = tokio::task::spawn_blocking(move || folder::page(&root, after.as_deref(), limit));
         let found = walk
             .await
-            .map_err(|error| self.scope.root.failed(LISTING, error.to_string()))?;
+            .map_err(|error| self.scope.root.failed(LISTING, error))?;
         let found = found.map_err(|error| match error {
-            WalkError::Io(error) => self.scope.root.failed(LISTING, error.to_string()),
+            WalkError::Io(error) => self.scope.root.failed(LISTING, error),
             WalkError::TooMany(folder) => ObjectError::TooMany {
                 folder,
                 root: self.scope.root.shown.clone(),

@@ -2,6 +2,7 @@
 
 use crate::ObjectError;
 use crate::kind::{Credentials, Kind};
+use frostline_tensor::Cause;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -46,7 +47,7 @@ impl Root {
     }
 
     /// The store failed for `key`.
-    pub(crate) fn failed(&self, key: &str, reason: impl Into<String>) -> ObjectError {
+    pub(crate) fn failed(&self, key: &str, reason: impl Into<Cause>) -> ObjectError {
         ObjectError::Store {
             key: key.to_owned(),
             root: self.shown.clone(),

@@ -35,7 +35,7 @@ impl Scope {
         };
         let key = key.to_owned();
         let held = tokio::task::spawn_blocking(move || folder::holds(&folder, &key)).await;
-        held.map_err(|error| self.root.failed(LISTING, error.to_string()))
+        held.map_err(|error| self.root.failed(LISTING, error))
     }
 
     /// Where a key that was checked lies.

@@ -4,6 +4,7 @@
 //! This crate knows neither ONNX Runtime nor Wasm nor HTTP. Nothing but owned tensors and names crosses
 //! [`GraphExecutor`], so what stands behind it may move to another thread, process or device.
 
+mod cause;
 mod dtype;
 mod error;
 mod half_precision;
@@ -14,6 +15,7 @@ mod seams;
 mod shape;
 mod tensor;
 
+pub use cause::{Cause, one_line};
 pub use dtype::DType;
 pub use error::{OpError, OpErrorCode};
 pub use half_precision::{exceeds_f16, from_f16, to_f16};

@@ -87,7 +87,7 @@ fn read(mut reader: ActivationReader, pieces: Vec<Bytes>, decoded: &mut Decoded)
             for row in batch.rows() {
                 let taken = row?.outcome.is_ok_and(|value| decoded.take(value));
                 if !taken {
-                    let detail = "a row did not come back as it was sent".to_owned();
+                    let detail = "a row did not come back as it was sent".into();
                     return Err(FrameError::Malformed { detail });
                 }
             }

@@ -1,6 +1,7 @@
 //! How a command says that it failed: in a line for people, with `--json` in an object for scripts; and its exit code.
 
 use frostline_client::ClientError;
+use frostline_tensor::one_line;
 use frostline_trainer::TrainerError;
 use frostline_wire::{ErrorBody, ErrorClass};
 use serde::Serialize;
@@ -42,7 +43,7 @@ pub(crate) fn ended(error: &anyhow::Error, interrupted: bool, json: bool) -> Exi
     };
     say(
         &Failure {
-            error: one_line(error),
+            error: one_line(error.as_ref()),
             kind,
             code,
             hint: None,
@@ -107,22 +108,6 @@ fn class(error: &anyhow::Error) -> Option<ErrorClass> {
     })
 }
 
-/// An error and its causes in one line, each said once.
-fn one_line(error: &anyhow::Error) -> String {
-    let mut line = String::new();
-    for cause in error.chain() {
-        let text = cause.to_string().replace('\n', " ");
-        if line.contains(&text) {
-            continue;
-        }
-        if !line.is_empty() {
-            line.push_str(": ");
-        }
-        line.push_str(&text);
-    }
-    line
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,7 +118,7 @@ mod tests {
         let error = Err::<(), _>(anyhow::anyhow!("disk\nfull"))
             .context("cannot write: disk full")
             .unwrap_err();
-        assert_eq!(one_line(&error), "cannot write: disk full");
+        assert_eq!(one_line(error.as_ref()), "cannot write: disk full");
     }
 
     #[test]

@@ -1,5 +1,5 @@
 use crate::UploadKind;
-use frostline_tensor::OpError;
+use frostline_tensor::{Cause, OpError};
 use frostline_wire::ErrorClass;
 use http::StatusCode;
 use std::time::Duration;
@@ -13,19 +13,22 @@ pub enum ClientError {
         /// As given.
         url: String,
         /// What is wrong with it.
-        reason: String,
+        #[source]
+        reason: Cause,
     },
     /// The token cannot be read or sent.
     #[error("cannot use the token: {reason}")]
     Token {
         /// What is wrong; never the token itself.
-        reason: String,
+        #[source]
+        reason: Cause,
     },
     /// The certificates to trust cannot be used.
     #[error("cannot use the authorities' certificates: {reason}")]
     Authorities {
         /// What is wrong.
-        reason: String,
+        #[source]
+        reason: Cause,
     },
     /// Nobody answers there.
     #[error(
@@ -54,7 +57,8 @@ pub enum ClientError {
         /// The host.
         host: String,
         /// How it broke.
-        reason: String,
+        #[source]
+        reason: Cause,
     },
     /// The host says good-bye before it answers: it closes its connections.
     #[error(
@@ -108,7 +112,8 @@ pub enum ClientError {
         /// The host.
         host: String,
         /// What does not fit.
-        reason: String,
+        #[source]
+        reason: Cause,
     },
     /// Samples did not arrive, however often they were asked for.
     #[error(

@@ -108,7 +108,7 @@ impl ExtractionStream {
             (reader, read)
         };
         self.decoder = Decoder::Idle(reader);
-        read.map_err(|error| self.answer.peer().protocol(error.to_string()))
+        read.map_err(|error| self.answer.peer().protocol(error))
     }
 
     fn take(&mut self) -> Result<Box<ActivationReader>, ClientError> {
@@ -125,10 +125,8 @@ impl ExtractionStream {
         self.decoder = Decoder::Done;
         match reader.finish() {
             Ok(()) => Ok(Step::End),
-            Err(error @ FrameError::Incomplete { .. }) => {
-                Err(self.answer.peer().interrupted(error.to_string()))
-            }
-            Err(error) => Err(self.answer.peer().protocol(error.to_string())),
+            Err(error @ FrameError::Incomplete { .. }) => Err(self.answer.peer().interrupted(error)),
+            Err(error) => Err(self.answer.peer().protocol(error)),
         }
     }
 }

@@ -194,7 +194,7 @@ mod tests {
     fn cut_off() -> ClientError {
         ClientError::Interrupted {
             host: "http://h".to_owned(),
-            reason: "reset".to_owned(),
+            reason: "reset".into(),
         }
     }
 

@@ -1,4 +1,5 @@
 use crate::ClientError;
+use frostline_tensor::Cause;
 use http::HeaderValue;
 use std::path::Path;
 
@@ -12,13 +13,15 @@ impl Token {
     /// # Errors
     /// [`ClientError::Token`] when it is empty or holds characters that no HTTP header may.
     pub fn new(secret: &str) -> Result<Self, ClientError> {
-        let refused = |reason| ClientError::Token { reason };
+        let refused = |reason: &str| ClientError::Token {
+            reason: reason.into(),
+        };
         let secret = secret.trim();
         if secret.is_empty() {
-            return Err(refused("it is empty".to_owned()));
+            return Err(refused("it is empty"));
         }
         let mut value = HeaderValue::from_str(&format!("Bearer {secret}"))
-            .map_err(|_| refused("it holds characters that a header may not".to_owned()))?;
+            .map_err(|_| refused("it holds characters that a header may not"))?;
         value.set_sensitive(true);
         Ok(Self(value))
     }
@@ -29,7 +32,7 @@ impl Token {
     /// [`ClientError::Token`] naming the file.
     pub fn read(path: &Path) -> Result<Self, ClientError> {
         let text = std::fs::read_to_string(path).map_err(|error| ClientError::Token {
-            reason: format!("{}: {error}", path.display()),
+            reason: Cause::explained(path.display().to_string(), error),
         })?;
         Self::new(&text)
     }

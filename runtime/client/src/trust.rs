@@ -1,4 +1,5 @@
 use crate::ClientError;
+use frostline_tensor::Cause;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use rustls::client::WebPkiServerVerifier;
@@ -28,19 +29,20 @@ impl Trust {
     /// # Errors
     /// [`ClientError::Authorities`] naming the file.
     pub fn read(path: &Path) -> Result<Self, ClientError> {
-        let refused = |reason: String| ClientError::Authorities {
-            reason: format!("{}: {reason}", path.display()),
+        let refused = |reason: Cause| ClientError::Authorities {
+            reason: Cause::explained(path.display().to_string(), reason),
         };
-        let pem = std::fs::read(path).map_err(|error| refused(error.to_string()))?;
+        let pem = std::fs::read(path).map_err(|error| refused(error.into()))?;
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(&pem) {
-            let certificate = certificate.map_err(|error| refused(format!("it is not PEM: {error}")))?;
+            let certificate =
+                certificate.map_err(|error| refused(Cause::explained("it is not PEM", error)))?;
             roots
                 .add(certificate)
-                .map_err(|error| refused(format!("a certificate cannot be used: {error}")))?;
+                .map_err(|error| refused(Cause::explained("a certificate cannot be used", error)))?;
         }
         if roots.is_empty() {
-            return Err(refused("it has no certificate in PEM".to_owned()));
+            return Err(refused("it has no certificate in PEM".into()));
         }
         Ok(Self::Authorities(Arc::new(roots)))
     }
@@ -58,9 +60,9 @@ impl Trust {
         tcp.set_connect_timeout(Some(deadline));
         tcp.set_nodelay(true);
         tcp.enforce_http(false);
-        let config = self.config(encrypted).map_err(|error| ClientError::Authorities {
-            reason: error.to_string(),
-        })?;
+        let config = self
+            .config(encrypted)
+            .map_err(|error| ClientError::Authorities { reason: error.into() })?;
         let scheme = HttpsConnectorBuilder::new().with_tls_config(config);
         let scheme = if encrypted {
             scheme.https_only()

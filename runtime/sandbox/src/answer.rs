@@ -24,8 +24,7 @@ pub(crate) fn description(
         bindings::Pixels::Own => Pixels::Own,
         bindings::Pixels::Spec(spec) => {
             let spec = pixel_spec(&spec);
-            spec.check()
-                .map_err(|error| SandboxError::bad_answer(error.to_string()))?;
+            spec.check().map_err(SandboxError::bad_answer)?;
             Pixels::Spec(spec)
         }
     };

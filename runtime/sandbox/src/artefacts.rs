@@ -5,6 +5,7 @@
 
 use crate::artefact_load::{Compiled, Key};
 use crate::error::SandboxError;
+use frostline_tensor::Cause;
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::hash::{Hash, Hasher};
@@ -26,10 +27,8 @@ impl Artefacts {
     /// Opens the directory, or makes it with a fresh key; nobody but this user may read it.
     pub(crate) fn open(directory: &Path, engine: &Engine, most_bytes: u64) -> Result<Self, SandboxError> {
         let trouble = |error: io::Error| {
-            SandboxError::host(format!(
-                "cannot keep compiled guests in {}: {error}",
-                directory.display()
-            ))
+            let text = format!("cannot keep compiled guests in {}", directory.display());
+            SandboxError::host(Cause::explained(text, error))
         };
         make_private(directory).map_err(trouble)?;
         let key = read_or_make_key(&directory.join("key")).map_err(trouble)?;

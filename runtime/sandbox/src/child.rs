@@ -4,6 +4,7 @@ use crate::artefact_load::Compiled;
 use crate::compiler::{ChildCompiler, DONE, REFUSED};
 use crate::error::{CompileCost, SandboxError};
 use crate::text::{MESSAGE, one_line};
+use frostline_tensor::Cause;
 use parking_lot::Mutex;
 use rustix::process::Signal;
 use std::ffi::OsString;
@@ -57,7 +58,8 @@ impl Compilation {
         bytes: &[u8],
     ) -> Result<Compiled, SandboxError> {
         let failed = |error: io::Error| {
-            SandboxError::host(format!("the compiler {} failed: {error}", program.display()))
+            let text = format!("the compiler {} failed", program.display());
+            SandboxError::host(Cause::explained(text, error))
         };
         let pipes = self.start(program, arguments, compiler).map_err(failed)?;
         let (answer, said) = pipes.exchange(bytes, compiler.memory_bytes);

@@ -1,6 +1,7 @@
 use crate::bounds::{MEMORIES, TABLES};
 use crate::config::SandboxConfig;
 use crate::error::SandboxError;
+use frostline_tensor::Cause;
 use std::time::Duration;
 use wasmtime::{Config, Engine, EngineWeak, InstanceAllocationStrategy, PoolingAllocationConfig};
 
@@ -77,7 +78,10 @@ fn start_ticking(engine: &Engine, tick: Duration) -> Result<(), SandboxError> {
         .spawn(ticking)
         .map(drop)
         .map_err(|error| {
-            SandboxError::host(format!("cannot start the thread that interrupts guests: {error}"))
+            SandboxError::host(Cause::explained(
+                "cannot start the thread that interrupts guests",
+                error,
+            ))
         })
 }
 

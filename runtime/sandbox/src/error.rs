@@ -2,7 +2,7 @@ use crate::bounds::GuestPart;
 use crate::breach::{Breach, Resource};
 use crate::text::one_line;
 use frostline_batching::EnterError;
-use frostline_tensor::OpError;
+use frostline_tensor::{Cause, OpError};
 use std::time::Duration;
 use wasmtime::component::ResourceTableError;
 
@@ -110,7 +110,8 @@ pub enum SandboxError {
     #[error("the guest's answer is wrong: {reason}")]
     BadAnswer {
         /// What is wrong with it.
-        reason: String,
+        #[source]
+        reason: Cause,
     },
     /// The guest does not serve the split asked for.
     #[error("guest {guest} does not serve the split {split:?}: {reason}")]
@@ -126,7 +127,8 @@ pub enum SandboxError {
     #[error("the sandbox failed: {reason}")]
     Host {
         /// What happened.
-        reason: String,
+        #[source]
+        reason: Cause,
     },
 }
 
@@ -155,13 +157,13 @@ impl SandboxError {
         }
     }
 
-    pub(crate) fn bad_answer(reason: impl Into<String>) -> Self {
+    pub(crate) fn bad_answer(reason: impl Into<Cause>) -> Self {
         Self::BadAnswer {
             reason: reason.into(),
         }
     }
 
-    pub(crate) fn host(reason: impl Into<String>) -> Self {
+    pub(crate) fn host(reason: impl Into<Cause>) -> Self {
         Self::Host {
             reason: reason.into(),
         }
@@ -207,14 +209,14 @@ impl From<Breach> for SandboxError {
                 wanted,
                 allowed,
             },
-            Breach::Misuse(reason) => Self::BadAnswer { reason },
+            Breach::Misuse(reason) => Self::bad_answer(reason),
         }
     }
 }
 
 impl From<EnterError> for SandboxError {
     fn from(refused: EnterError) -> Self {
-        Self::host(format!("a tenant lost its turn: {refused}"))
+        Self::host(Cause::explained("a tenant lost its turn", refused))
     }
 }
 

@@ -8,7 +8,7 @@ use crate::meter::metered;
 use crate::state::{CallState, HeldTensor};
 use crate::threads::GuestThreads;
 use frostline_batching::{Permit, Share, TurnGate};
-use frostline_tensor::Tensor;
+use frostline_tensor::{Cause, Tensor};
 use std::sync::Arc;
 use std::time::Duration;
 use wasmtime::component::Resource;
@@ -97,6 +97,6 @@ impl Instance {
     pub(crate) fn take_tensor(mut self, tensor: Resource<HeldTensor>) -> Result<Tensor, SandboxError> {
         let held = self.store.data_mut().table.delete(tensor);
         held.map(|held| held.tensor)
-            .map_err(|error| SandboxError::bad_answer(format!("its tensor is gone: {error}")))
+            .map_err(|error| SandboxError::bad_answer(Cause::explained("its tensor is gone", error)))
     }
 }

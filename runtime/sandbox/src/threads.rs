@@ -2,6 +2,7 @@ use crate::error::SandboxError;
 use crate::meter::thread_cpu;
 use async_task::{Builder, Runnable};
 use frostline_batching::TurnPool;
+use frostline_tensor::Cause;
 use futures::FutureExt;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -25,7 +26,9 @@ type Ready = Runnable<Arc<str>>;
 impl GuestThreads {
     /// Starts `threads` threads; `slice` is about how long guest code runs between interruptions.
     pub(crate) fn start(threads: usize, slice: Duration) -> Result<Self, SandboxError> {
-        let no_threads = |error| SandboxError::host(format!("cannot start the threads of guests: {error}"));
+        let no_threads = |error: std::io::Error| {
+            SandboxError::host(Cause::explained("cannot start the threads of guests", error))
+        };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .max_blocking_threads(2)
@@ -80,7 +83,7 @@ impl GuestThreads {
     ) -> Result<T, SandboxError> {
         let span = Span::current();
         let done = self.handle.spawn_blocking(move || span.in_scope(work)).await;
-        done.map_err(|lost| SandboxError::host(format!("a task of the sandbox was lost: {lost}")))
+        done.map_err(|lost| SandboxError::host(Cause::explained("a task of the sandbox was lost", lost)))
     }
 
     /// A runtime with timers, for whoever calls from outside of one.

@@ -1,6 +1,7 @@
 //! TLS of a host: a certificate and its key, read again when their files change.
 
 use crate::config::TlsFiles;
+use frostline_tensor::Cause;
 use parking_lot::RwLock;
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -30,13 +31,15 @@ pub enum TlsError {
         /// The file.
         path: PathBuf,
         /// What is wrong.
-        reason: String,
+        #[source]
+        reason: Cause,
     },
     /// The library refuses its own defaults.
     #[error("TLS cannot be set up: {detail}")]
     Setup {
         /// The library's text.
-        detail: String,
+        #[source]
+        detail: Cause,
     },
 }
 
@@ -81,9 +84,7 @@ impl Certificate {
     pub(crate) fn acceptor(self: &Arc<Self>) -> Result<TlsAcceptor, TlsError> {
         let builder = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
-            .map_err(|error| TlsError::Setup {
-                detail: error.to_string(),
-            })?;
+            .map_err(|error| TlsError::Setup { detail: error.into() })?;
         let mut config = builder
             .with_no_client_auth()
             .with_cert_resolver(Arc::clone(self) as _);
@@ -122,25 +123,29 @@ fn digest(chain: &[u8], key: &[u8]) -> [u8; 32] {
 }
 
 fn certified(files: &TlsFiles, chain: &[u8], key: &[u8]) -> Result<CertifiedKey, TlsError> {
-    let content = |path: &PathBuf, reason: String| TlsError::Content {
+    let content = |path: &PathBuf, reason: Cause| TlsError::Content {
         path: path.clone(),
         reason,
     };
     let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain)
         .collect::<Result<_, _>>()
-        .map_err(|error| content(&files.certificate, format!("it is not PEM: {error}")))?;
+        .map_err(|error| content(&files.certificate, Cause::explained("it is not PEM", error)))?;
     if chain.is_empty() {
         return Err(content(
             &files.certificate,
-            "it has no certificate in PEM, the host's own first".to_owned(),
+            "it has no certificate in PEM, the host's own first".into(),
         ));
     }
-    let key = PrivateKeyDer::from_pem_slice(key)
-        .map_err(|error| content(&files.key, format!("it has no private key in PEM: {error}")))?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| {
+        content(
+            &files.key,
+            Cause::explained("it has no private key in PEM", error),
+        )
+    })?;
     CertifiedKey::from_der(chain, key, &provider()).map_err(|error| {
         content(
             &files.key,
-            format!("it does not go with the certificate: {error}"),
+            Cause::explained("it does not go with the certificate", error),
         )
     })
 }

@@ -1,5 +1,6 @@
 //! Tokens in files, of the tenant and of an admin from afar: made on first start, kept in memory only as hashes.
 
+use frostline_tensor::Cause;
 use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use std::io::Write;
@@ -35,7 +36,8 @@ pub enum TokenError {
     #[error("no random bytes for a token: {detail}")]
     Random {
         /// The system's text.
-        detail: String,
+        #[source]
+        detail: Cause,
     },
 }
 
@@ -119,9 +121,7 @@ fn create(path: &Path) -> Result<(), TokenError> {
         source,
     };
     let mut random = [0_u8; TOKEN_BYTES];
-    getrandom::fill(&mut random).map_err(|error| TokenError::Random {
-        detail: error.to_string(),
-    })?;
+    getrandom::fill(&mut random).map_err(|error| TokenError::Random { detail: error.into() })?;
     let folder = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty())

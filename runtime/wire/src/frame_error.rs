@@ -1,4 +1,5 @@
 use crate::RowFormat;
+use frostline_tensor::Cause;
 
 /// Why rows could not be written into, or read from, an extraction's answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,14 +23,16 @@ pub enum FrameError {
     /// Arrow refused to encode a batch.
     #[error("an answer could not be encoded: {detail}")]
     Encode {
-        /// Arrow's text.
-        detail: String,
+        /// Arrow's error.
+        #[source]
+        detail: Cause,
     },
     /// The bytes are no Arrow stream as this protocol has it.
     #[error("the answer is not a valid Arrow stream: {detail}")]
     Malformed {
         /// What is wrong.
-        detail: String,
+        #[source]
+        detail: Cause,
     },
     /// The stream's columns are not those asked for.
     #[error("the answer's column {column:?} should be {expected}, it is {actual}")]
@@ -78,15 +81,15 @@ pub enum FrameError {
 }
 
 impl FrameError {
-    pub(crate) fn malformed(detail: impl std::fmt::Display) -> Self {
+    pub(crate) fn malformed(detail: impl Into<Cause>) -> Self {
         Self::Malformed {
-            detail: detail.to_string(),
+            detail: detail.into(),
         }
     }
 
-    pub(crate) fn encode(detail: impl std::fmt::Display) -> Self {
+    pub(crate) fn encode(detail: impl Into<Cause>) -> Self {
         Self::Encode {
-            detail: detail.to_string(),
+            detail: detail.into(),
         }
     }
 }

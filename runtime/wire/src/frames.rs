@@ -146,7 +146,7 @@ impl Frames {
 
     fn body(&self, metadata: Vec<u8>) -> Result<State, FrameError> {
         let claimed = root_as_message(&metadata)
-            .map_err(FrameError::malformed)?
+            .map_err(|error| FrameError::malformed(error.to_string()))?
             .bodyLength();
         let wanted =
             usize::try_from(claimed).map_err(|_| FrameError::malformed("a body of negative length"))?;

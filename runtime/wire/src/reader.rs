@@ -95,7 +95,8 @@ impl ActivationReader {
     }
 
     fn message(&mut self, message: &Message) -> Result<Option<ActivationBatch>, FrameError> {
-        let header = root_as_message(&message.metadata).map_err(FrameError::malformed)?;
+        let header =
+            root_as_message(&message.metadata).map_err(|error| FrameError::malformed(error.to_string()))?;
         match (&self.schema, header.header_type()) {
             (None, MessageHeader::Schema) => {
                 let schema = header

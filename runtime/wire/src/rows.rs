@@ -209,12 +209,11 @@ impl RowFormat {
     pub(crate) fn check(&self, schema: &Schema) -> Result<(), FrameError> {
         let expected = self.schema()?;
         if schema.fields().len() != expected.fields().len() {
-            let detail = format!(
+            return Err(FrameError::malformed(format!(
                 "it has {} columns, it should have {}",
                 schema.fields().len(),
                 expected.fields().len()
-            );
-            return Err(FrameError::Malformed { detail });
+            )));
         }
         for (actual, wanted) in schema.fields().iter().zip(expected.fields()) {
             let same = actual.name() == wanted.name() && actual.data_type() == wanted.data_type();

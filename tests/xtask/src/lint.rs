@@ -32,7 +32,13 @@ const WALLS: [(&str, &[&str]); 8] = [
     ),
     (
         "frostline-client",
-        &["wasmtime", "ort", "object_store", "frostline-training", "frostline-server"],
+        &[
+            "wasmtime",
+            "ort",
+            "object_store",
+            "frostline-training",
+            "frostline-server",
+        ],
     ),
     (
         "frostline-trainer",

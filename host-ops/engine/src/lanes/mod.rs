@@ -107,9 +107,7 @@ impl Lanes {
         let thread = std::thread::Builder::new()
             .name(name)
             .spawn(move || run(&shared))
-            .map_err(|error| EngineError::Threads {
-                reason: error.to_string(),
-            })?;
+            .map_err(|error| EngineError::Threads { reason: error.into() })?;
         self.threads.lock().push(thread);
         Ok(())
     }

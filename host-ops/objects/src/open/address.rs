@@ -1,6 +1,7 @@
 //! What the address of a root says.
 
 use crate::ObjectError;
+use frostline_tensor::Cause;
 use object_store::path::Path;
 use url::Url;
 
@@ -23,15 +24,15 @@ pub(crate) fn shown(root: &str) -> String {
     format!("{scheme}://{host}{path}{query}")
 }
 
-pub(super) fn refused(root: &str, reason: &str) -> ObjectError {
+pub(super) fn refused(root: &str, reason: impl Into<Cause>) -> ObjectError {
     ObjectError::Root {
         root: shown(root),
-        reason: reason.to_owned(),
+        reason: reason.into(),
     }
 }
 
 pub(super) fn prefix(root: &str, url: &Url) -> Result<Path, ObjectError> {
-    Path::from_url_path(url.path()).map_err(|error| refused(root, &error.to_string()))
+    Path::from_url_path(url.path()).map_err(|error| refused(root, error.to_string()))
 }
 
 /// The bucket or container of `scheme://name/prefix`, which has no room for credentials.
@@ -44,9 +45,9 @@ pub(super) fn bucket<'a>(
     if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
         return Err(refused(
             root,
-            &format!("write {form}; credentials belong in {credentials}"),
+            format!("write {form}; credentials belong in {credentials}"),
         ));
     }
     let name = url.host_str().filter(|name| !name.is_empty());
-    name.ok_or_else(|| refused(root, &format!("it names no bucket; write {form}")))
+    name.ok_or_else(|| refused(root, format!("it names no bucket; write {form}")))
 }

@@ -104,7 +104,7 @@ fn check_endpoint(root: &str, endpoint: &str, account: Option<&String>) -> Resul
     let address = url.as_str().trim_end_matches('/');
     let account = account.map_or("account", String::as_str);
     let reason = format!("AZURE_STORAGE_ENDPOINT names no account; set it to {address}/{account}");
-    Err(refused(root, &reason))
+    Err(refused(root, reason))
 }
 
 fn credentials(builder: &MicrosoftAzureBuilder) -> Credentials {
@@ -131,7 +131,7 @@ mod tests {
     fn the_account_comes_from_the_address_or_the_environment() {
         let error = with("az://photos/x", &[]).map(drop).unwrap_err();
         assert!(
-            matches!(&error, ObjectError::Root { reason, .. } if reason.contains("AZURE_STORAGE_ACCOUNT_NAME")),
+            matches!(&error, ObjectError::Root { reason, .. } if reason.to_string().contains("AZURE_STORAGE_ACCOUNT_NAME")),
             "{error}"
         );
         let account = ("AZURE_STORAGE_ACCOUNT_NAME", "account");

@@ -22,7 +22,7 @@ pub(super) fn open(root: &str, folder: PathBuf) -> Result<Opened, ObjectError> {
     }
     // What is written here are guests, models and state: few and worth a sync to disk.
     let store =
-        LocalFileSystem::new_with_prefix(&folder).map_err(|error| refused(root, &error.to_string()))?;
+        LocalFileSystem::new_with_prefix(&folder).map_err(|error| refused(root, error.to_string()))?;
     Ok(Opened {
         store: Arc::new(store.with_fsync(true)),
         listing: Listing::Folder(folder),

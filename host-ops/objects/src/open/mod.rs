@@ -24,10 +24,10 @@ use url::Url;
 /// Opens a path or a URL (see [`crate::Store::open`]); the stores' settings are among `variables`.
 pub(crate) fn open(root: &str, variables: &Variables) -> Result<Opened, ObjectError> {
     if !root.contains("://") {
-        let folder = std::path::absolute(root).map_err(|error| refused(root, &error.to_string()))?;
+        let folder = std::path::absolute(root).map_err(|error| refused(root, error))?;
         return folder::open(root, folder);
     }
-    let url = Url::parse(root).map_err(|error| refused(root, &error.to_string()))?;
+    let url = Url::parse(root).map_err(|error| refused(root, error))?;
     match url.scheme() {
         "file" => {
             let folder = url.to_file_path();
@@ -49,7 +49,7 @@ pub(crate) fn open(root: &str, variables: &Variables) -> Result<Opened, ObjectEr
         "http" | "https" => web::open(root, &url, variables),
         scheme => Err(refused(
             root,
-            &format!("'{scheme}://' is not supported; use a path, file://, s3://, gs://, az:// or https://"),
+            format!("'{scheme}://' is not supported; use a path, file://, s3://, gs://, az:// or https://"),
         )),
     }
 }
@@ -103,7 +103,7 @@ pub(crate) mod tests {
             let far = (endpoint, "http://store.example:9000");
             let error = opens(&[far]).map(drop).unwrap_err();
             assert!(
-                matches!(&error, ObjectError::Root { reason, .. } if reason.contains(permission)),
+                matches!(&error, ObjectError::Root { reason, .. } if reason.to_string().contains(permission)),
                 "{error}"
             );
             opens(&[far, (permission, "true")]).unwrap();

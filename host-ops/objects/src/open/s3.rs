@@ -53,7 +53,7 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
     };
     let store = builder
         .build()
-        .map_err(|error| refused(root, &error.to_string()))?;
+        .map_err(|error| refused(root, error.to_string()))?;
     let store = Arc::new(store);
     Ok(Opened {
         store: Arc::clone(&store) as _,
@@ -74,7 +74,7 @@ fn with_profile(
     let profile = match profile::read(variables, !given) {
         // Nobody asked for it, and the keys are there.
         Err(_) if given && !variables.contains_key("AWS_PROFILE") => Profile::default(),
-        read => read.map_err(|error| refused(root, &error.to_string()))?,
+        read => read.map_err(|error| refused(root, error))?,
     };
     let open = |builder: &AmazonS3Builder, key| builder.get_config_value(key).is_none();
     let mut builder = builder;
@@ -143,7 +143,7 @@ mod tests {
         let lab = [("AWS_SHARED_CREDENTIALS_FILE", file), ("AWS_PROFILE", "lab")];
         let error = with("s3://photos", &lab).map(drop).unwrap_err();
         assert!(
-            matches!(&error, ObjectError::Root { reason, .. } if reason.contains("plain http")),
+            matches!(&error, ObjectError::Root { reason, .. } if reason.to_string().contains("plain http")),
             "{error}"
         );
         let https = ("AWS_ENDPOINT_URL", "https://store.example");

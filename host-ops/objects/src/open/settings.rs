@@ -2,6 +2,7 @@
 
 use super::address::refused;
 use crate::ObjectError;
+use frostline_tensor::Cause;
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,7 +31,8 @@ pub(super) fn plain_http(
     let Some(endpoint) = endpoint else {
         return Ok(false);
     };
-    let url = Url::parse(endpoint).map_err(|error| refused(root, &format!("{source} is no URL: {error}")))?;
+    let url = Url::parse(endpoint)
+        .map_err(|error| refused(root, Cause::explained(format!("{source} is no URL"), error)))?;
     if url.scheme() != "http" {
         return Ok(false);
     }
@@ -46,7 +48,7 @@ pub(super) fn plain_http(
     let reason = format!(
         "{source} is plain http:// to another machine; use https://, or set {permission}=true on a network you trust"
     );
-    Err(refused(root, &reason))
+    Err(refused(root, reason))
 }
 
 fn is_true(variables: &Variables, name: &str) -> bool {

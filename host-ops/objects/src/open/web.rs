@@ -30,7 +30,7 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
         .with_client_options(client().with_allow_http(plain))
         .with_retry(retry())
         .build()
-        .map_err(|error| refused(root, &error.to_string()))?;
+        .map_err(|error| refused(root, error.to_string()))?;
     Ok(Opened {
         store: Arc::new(store),
         listing: Listing::Whole,

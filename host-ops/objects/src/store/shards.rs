@@ -192,7 +192,7 @@ impl Store {
         });
         making
             .await
-            .map_err(|error| self.scope.root.failed(LISTING, error.to_string()))?
+            .map_err(|error| self.scope.root.failed(LISTING, error))?
     }
 
     async fn read_through(&self, shard: &ObjectInfo) -> Result<Index, ObjectError> {
@@ -200,7 +200,7 @@ impl Store {
         let unreadable = |error: ArchiveError| ObjectError::Shard {
             key: shard.sample.key.clone(),
             root: self.scope.root.shown.clone(),
-            reason: error.to_string(),
+            reason: error.into(),
         };
         let ranges = (0..shard.size.div_ceil(RANGE)).map(|number| {
             let wanted = Wanted {

@@ -106,7 +106,7 @@ async fn a_store_that_starts_over_for_every_page_gives_each_key_once() {
     let first = store.list(None, 1000).await.unwrap();
     let error = store.list(first.next.as_deref(), 1000).await.unwrap_err();
     assert!(
-        matches!(&error, ObjectError::Store { reason, .. } if reason.contains("starts over")),
+        matches!(&error, ObjectError::Store { reason, .. } if reason.to_string().contains("starts over")),
         "{error}"
     );
 }

@@ -109,7 +109,7 @@ impl Exchange {
                 Arrival::Nothing(reason) => {
                     return Err(ClientError::Protocol {
                         host: ask.host.url().to_owned(),
-                        reason,
+                        reason: reason.into(),
                     });
                 }
             }
@@ -223,6 +223,6 @@ pub(super) fn passing(ask: &mut Ask) -> Option<Failure> {
     let error = ask.pending.take_passing()?;
     Some(Failure::Samples(ClientError::Interrupted {
         host: ask.host.url().to_owned(),
-        reason: error.message,
+        reason: error.into(),
     }))
 }

@@ -45,7 +45,7 @@ impl Hosts {
         let mut seen = BTreeSet::new();
         let refused = |url: &str, reason: &str| ClientError::Address {
             url: url.to_owned(),
-            reason: reason.to_owned(),
+            reason: reason.into(),
         };
         if clients.is_empty() {
             return Err(refused("", "there must be at least one host"));

@@ -1,6 +1,7 @@
 use super::peer::Peer;
 use crate::{ByteMeter, ClientError};
 use bytes::{Bytes, BytesMut};
+use frostline_tensor::Cause;
 use http::response::Parts;
 use http_body_util::BodyExt;
 use hyper::body::{Frame, Incoming};
@@ -32,7 +33,7 @@ impl Answer {
     pub(crate) async fn json<T: serde::de::DeserializeOwned>(self, path: &str) -> Result<T, ClientError> {
         let peer = Arc::clone(&self.peer);
         let bytes = self.whole(MAX_JSON).await?;
-        serde_json::from_slice(&bytes).map_err(|error| peer.protocol(format!("{path}: {error}")))
+        serde_json::from_slice(&bytes).map_err(|error| peer.protocol(Cause::explained(path, error)))
     }
 
     /// Reads the body to its end, at most `limit` bytes.

@@ -61,7 +61,7 @@ impl<'a> Call<'a> {
         };
         request.body(body).map_err(|error| ClientError::Address {
             url: url.to_string(),
-            reason: error.to_string(),
+            reason: error.into(),
         })
     }
 }

@@ -57,7 +57,7 @@ impl Transport {
     ) -> Result<Self, ClientError> {
         let base = address(url).map_err(|reason| ClientError::Address {
             url: url.to_owned(),
-            reason,
+            reason: reason.into(),
         })?;
         let connections = Connections::new(base.scheme() == "https", trust, deadlines)?;
         let name = name.unwrap_or(base.as_str().trim_end_matches('/')).to_owned();
@@ -69,7 +69,7 @@ impl Transport {
         let name = socket.display().to_string();
         let base = Url::parse("http://localhost").map_err(|error| ClientError::Address {
             url: name.clone(),
-            reason: error.to_string(),
+            reason: error.into(),
         })?;
         let connections = Connections::Socket(socket.to_owned());
         Ok(Self::over(connections, base, name, None, deadlines))

@@ -1,7 +1,7 @@
 use crate::{ClientError, Deadlines};
+use frostline_tensor::{Cause, one_line};
+use std::error::Error;
 use std::time::Duration;
-
-type Cause = dyn std::error::Error + 'static;
 
 /// The other side, as messages call it, and how long it is waited for.
 pub(crate) struct Peer {
@@ -10,35 +10,35 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn unreachable(&self, error: &Cause) -> ClientError {
+    pub(crate) fn unreachable(&self, error: &(dyn Error + 'static)) -> ClientError {
         ClientError::Unreachable {
             host: self.name.clone(),
-            reason: chain(error),
+            reason: one_line(error),
         }
     }
 
     /// A connection that ended before its time.
-    pub(crate) fn lost(&self, error: &Cause) -> ClientError {
+    pub(crate) fn lost(&self, error: &(dyn Error + 'static)) -> ClientError {
         if said_goodbye(error) {
             return ClientError::Leaving {
                 host: self.name.clone(),
-                reason: chain(error),
+                reason: one_line(error),
             };
         }
-        self.interrupted(chain(error))
+        self.interrupted(one_line(error))
     }
 
-    pub(crate) fn interrupted(&self, reason: String) -> ClientError {
+    pub(crate) fn interrupted(&self, reason: impl Into<Cause>) -> ClientError {
         ClientError::Interrupted {
             host: self.name.clone(),
-            reason,
+            reason: reason.into(),
         }
     }
 
-    pub(crate) fn protocol(&self, reason: String) -> ClientError {
+    pub(crate) fn protocol(&self, reason: impl Into<Cause>) -> ClientError {
         ClientError::Protocol {
             host: self.name.clone(),
-            reason,
+            reason: reason.into(),
         }
     }
 
@@ -53,27 +53,12 @@ impl Peer {
 
 /// Whether a connection ended because the other side said good-bye (HTTP/2's GOAWAY without an error, RFC 9113, section 6.8), not
 /// because it broke.
-fn said_goodbye(error: &Cause) -> bool {
-    let causes = std::iter::successors(Some(error), |error| error.source());
+fn said_goodbye(error: &(dyn Error + 'static)) -> bool {
+    let causes = std::iter::successors(Some(error), |&error| error.source());
     let goodbye = |error: &h2::Error| {
         error.is_go_away() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR)
     };
     causes
         .filter_map(|error| error.downcast_ref::<h2::Error>())
         .any(goodbye)
-}
-
-/// The texts of an error and all its causes, in one line.
-fn chain(error: &Cause) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        cause = error.source();
-    }
-    text
 }

@@ -160,7 +160,7 @@ mod needs_guests {
     #[tokio::test]
     async fn a_wrong_count_of_rows_is_noticed() {
         let ended = extract(component("too-many-rows"), &["1", "2"], within(Limits::default())).await;
-        let reason = "3 rows and 0 failed samples for 2 samples".to_owned();
+        let reason = "3 rows and 0 failed samples for 2 samples".into();
         assert_eq!(ended, Err(SandboxError::BadAnswer { reason }));
     }
 
@@ -175,7 +175,7 @@ mod needs_guests {
         let Err(SandboxError::BadAnswer { reason }) = ended else {
             panic!("{ended:?}")
         };
-        assert!(reason.contains("sample 1000000 of 2"), "{reason}");
+        assert!(reason.to_string().contains("sample 1000000 of 2"), "{reason}");
     }
 
     #[tokio::test]

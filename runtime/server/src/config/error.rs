@@ -1,3 +1,4 @@
+use frostline_tensor::Cause;
 use std::net::SocketAddr;
 
 /// A configuration that cannot be right. Found before a port opens.
@@ -7,7 +8,8 @@ pub enum ConfigError {
     #[error("the host configuration cannot be read: {detail}")]
     Syntax {
         /// The parser's text, with line and column.
-        detail: String,
+        #[source]
+        detail: Cause,
     },
     /// A value out of its range.
     #[error("host configuration: {key} is {value}, {rule}")]

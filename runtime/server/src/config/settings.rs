@@ -198,8 +198,6 @@ impl HostSettings {
     /// # Errors
     /// [`ConfigError::Syntax`], also for a key nobody knows.
     pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
-        toml::from_str(text).map_err(|error| ConfigError::Syntax {
-            detail: error.to_string(),
-        })
+        toml::from_str(text).map_err(|error| ConfigError::Syntax { detail: error.into() })
     }
 }

@@ -1,5 +1,6 @@
 use crate::refusal::Refusal;
 use frostline_objects::ObjectError;
+use frostline_tensor::Cause;
 use tokio::task::JoinError;
 
 /// State that cannot be read or written.
@@ -36,7 +37,8 @@ pub enum StateError {
         /// The state's address.
         root: String,
         /// What it answered.
-        reason: String,
+        #[source]
+        reason: Cause,
     },
     /// A record nobody can read.
     #[error(
@@ -47,7 +49,8 @@ pub enum StateError {
         /// Its key.
         key: String,
         /// What is wrong.
-        detail: String,
+        #[source]
+        detail: Cause,
     },
     /// Others keep changing the state.
     #[error("the {kind} of this host's state are being changed by too many others; try {name} again")]
@@ -104,10 +107,10 @@ pub enum StateError {
 
 impl StateError {
     /// A record that is no JSON, or not the JSON it should be.
-    pub(super) fn broken(key: &str, detail: impl std::fmt::Display) -> Self {
+    pub(super) fn broken(key: &str, detail: impl Into<Cause>) -> Self {
         Self::Record {
             key: key.to_owned(),
-            detail: detail.to_string(),
+            detail: detail.into(),
         }
     }
 

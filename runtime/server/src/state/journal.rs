@@ -7,6 +7,7 @@ use super::log::{Change, Log, Position};
 use super::snapshot::{self, Document};
 use crate::unique::unique;
 use frostline_objects::Store;
+use frostline_tensor::Cause;
 use futures::{StreamExt, stream};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -209,11 +210,11 @@ impl Journal {
         if change.kind.is_empty() {
             return Ok(());
         }
-        let broken = |detail: String| StateError::broken(&super::log::key(number), detail);
+        let broken = |detail: Cause| StateError::broken(&super::log::key(number), detail);
         let kind = self.kinds.iter().find(|kind| kind.kind() == change.kind);
-        let kind = kind.ok_or_else(|| broken(unknown(&change.kind)))?;
+        let kind = kind.ok_or_else(|| broken(unknown(&change.kind).into()))?;
         kind.set(&change.name, change.content.as_deref())
-            .map_err(|error| broken(error.to_string()))
+            .map_err(|error| broken(error.into()))
     }
 
     /// Goes on from the newest snapshot, making the first where there is none.

@@ -7,7 +7,7 @@ use super::message::{Answer, Request, Start, TensorSpec};
 use super::window::Window;
 use crate::interrupt::Target;
 use crate::{EngineError, Interrupt, InterruptCause};
-use frostline_tensor::{OpError, Stage, Tensor};
+use frostline_tensor::{Cause, OpError, Stage, Tensor};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::OsString;
 use std::io::{Error, ErrorKind, Read};
@@ -70,17 +70,17 @@ struct Progress {
 impl LaneProcess {
     /// Starts the process and waits until it can work.
     pub(super) fn start(config: &LanesConfig, place: &ChildLanes) -> Result<Self, EngineError> {
-        let failed = |reason: String| EngineError::Process {
+        let failed = |reason: Cause| EngineError::Process {
             program: place.program.clone(),
             reason,
         };
         let library = crate::library::library_path()?;
-        let mut process = Self::spawn(place, library.into()).map_err(|error| failed(error.to_string()))?;
+        let mut process = Self::spawn(place, library.into()).map_err(|error| failed(error.into()))?;
         match process.greet(config, place) {
             Ok(Answer::Ready) => Ok(process),
-            Ok(Answer::Unable { reason }) => Err(failed(reason)),
-            Ok(_) => Err(failed("it answers something else than lanes do".to_owned())),
-            Err(lost) => Err(failed(process.bury(&lost))),
+            Ok(Answer::Unable { reason }) => Err(failed(reason.into())),
+            Ok(_) => Err(failed("it answers something else than lanes do".into())),
+            Err(lost) => Err(failed(process.bury(&lost).into())),
         }
     }
 

@@ -37,9 +37,7 @@ pub fn serve_lane() -> std::result::Result<(), EngineError> {
     let served = take_over().and_then(|(channel, window)| serve(channel, window));
     match served {
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(()),
-        served => served.map_err(|error| EngineError::Lane {
-            reason: error.to_string(),
-        }),
+        served => served.map_err(|error| EngineError::Lane { reason: error.into() }),
     }
 }
 
