@@ -192,7 +192,7 @@ impl Caller {
     /// [`Refusal::Busy`] and [`Refusal::Stopping`].
     pub(crate) async fn asking(&self) -> Result<Permit, Refusal> {
         let Tenant { name, allowed, .. } = self.tenant();
-        self.scheduling().ask(name, allowed.places()).await
+        self.scheduling().ask(name, allowed.permits()).await
     }
 
     /// The version of a pin, if there is such a guest and it may run.

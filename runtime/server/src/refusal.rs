@@ -67,7 +67,7 @@ pub(crate) enum Refusal {
         "nothing, or next to nothing, of the request's body came for {seconds} s; an upload can go on where it broke off"
     )]
     Stalled { seconds: u64 },
-    /// All places are taken.
+    /// All permits are taken.
     #[error("{message}")]
     Busy { message: String, retry_after: Duration },
     /// The host is shutting down.

@@ -136,7 +136,7 @@ impl Default for ExtractionSettings {
     /// 4 running: a trainer keeps two or three requests in flight, and more only hold memory before the same lanes.
     /// 64 queued: JSON of 64 requests is some 10 MB; beyond that clients should wait on their side.
     /// Calls: one computes on every lane while one more decodes and another is encoded and sent.
-    /// 10 minutes: a request of a few hundred samples takes seconds; half an hour would keep a place for the dead.
+    /// 10 minutes: a request of a few hundred samples takes seconds; half an hour would keep a permit for the dead.
     fn default() -> Self {
         Self {
             running: 4,

@@ -34,7 +34,7 @@ pub(super) fn precheck(caller: &Caller, request: &ExtractionRequest) -> Result<(
     Ok(())
 }
 
-/// Holds the request of the extraction `id`, which has its place, against what its guest says it does.
+/// Holds the request of the extraction `id`, which has its permit, against what its guest says it does.
 pub(super) async fn check(
     caller: &Caller,
     id: String,

@@ -66,7 +66,7 @@ impl Extraction {
         let entering = caller
             .scheduling()
             .extractions
-            .enter(&tenant.name, tenant.allowed.places());
+            .enter(&tenant.name, tenant.allowed.permits());
         let permit = timeout_at(deadline, entering).await.map_err(too_long)??;
         let begun = tokio::select! {
             begun = timeout_at(deadline, first(&caller, id, request, kind)) => begun.map_err(too_long).flatten(),

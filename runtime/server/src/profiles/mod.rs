@@ -40,7 +40,7 @@ pub(crate) async fn profile(caller: &Caller, request: ProfileRequest) -> Result<
         return Ok(stored);
     }
     let Tenant { name, allowed, .. } = caller.tenant();
-    let turn = caller.scheduling().measure(name, allowed.places(), wait).await?;
+    let turn = caller.scheduling().measure(name, allowed.permits(), wait).await?;
     // Whoever was before us may have asked the same.
     if let Some(stored) = task.stored(caller.machine()).await? {
         return Ok(stored);

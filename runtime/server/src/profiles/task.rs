@@ -56,13 +56,13 @@ impl Task {
         let store = caller.store(&request.root)?;
         let view = caller.model(&request.model)?;
         caller.may_use(&request.guest)?;
-        let place = caller.asking().await?;
+        let permit = caller.asking().await?;
         let allowance = caller.allowance();
         let guest = caller.guest(&request.guest, &allowance).await?;
         let description = caller
             .describe(&guest, &view, &request.parameters, &allowance)
             .await?;
-        drop(place);
+        drop(permit);
         check_cuts(&request.cuts, &view, &description)?;
         let Pixels::Spec(spec) = description.pixels else {
             return Err(Refusal::request(format!(
@@ -217,16 +217,16 @@ fn check_cuts(cuts: &[String], model: &ModelView, description: &Description) -> 
     }
     let mut before = None;
     for name in cuts {
-        let place = model.cuts.iter().position(|cut| cut.name == *name);
-        if place.is_none() {
+        let position = model.cuts.iter().position(|cut| cut.name == *name);
+        if position.is_none() {
             return Err(Refusal::request(format!("the model has no cut '{name}'")));
         }
-        if place <= before {
+        if position <= before {
             return Err(Refusal::request(format!(
                 "the cut '{name}' is not in the order of execution, or there twice"
             )));
         }
-        before = place;
+        before = position;
         let served = description.cuts.iter().find(|served| served.name == *name);
         if served.is_none_or(|served| served.activation != Activation::Faithful) {
             return Err(Refusal::request(format!(

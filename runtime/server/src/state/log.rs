@@ -32,7 +32,7 @@ pub(super) struct Change {
     pub(super) content: Option<Box<RawValue>>,
 }
 
-/// A place in the log.
+/// A position in the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Position {
     /// The number of the last change that is known.

@@ -34,7 +34,7 @@ pub(crate) struct Tenant {
     pub(crate) data: GrantedRoots,
     /// How much it may use.
     pub(crate) allowed: Allowed,
-    /// Places for its uploads.
+    /// Permits for its uploads.
     pub(crate) uploads: Arc<Semaphore>,
     /// Room for what they bring, in the units of [`upload_units`].
     pub(crate) upload_room: Arc<Semaphore>,

@@ -19,28 +19,28 @@ pub(crate) struct Allowed {
 }
 
 impl Allowed {
-    /// An added tenant: of the host's places half, so that two who take all they may still leave each other room, and of those who
+    /// An added tenant: of the host's permits half, so that two who take all they may still leave each other room, and of those who
     /// wait a quarter.
     pub(crate) fn of_added(own: &Quota, config: &HostConfig) -> Self {
-        let places = [
+        let permits = [
             (QuotaKey::Running, config.running.div_ceil(2)),
             (QuotaKey::Queued, config.queued.div_ceil(4)),
         ];
-        Self::new(own, config, places)
+        Self::new(own, config, permits)
     }
 
-    /// The configured tenant: all of the host's places, which it has to itself on most hosts.
+    /// The configured tenant: all of the host's permits, which it has to itself on most hosts.
     pub(crate) fn of_configured(config: &HostConfig) -> Self {
-        let places = [
+        let permits = [
             (QuotaKey::Running, config.running),
             (QuotaKey::Queued, config.queued),
         ];
-        Self::new(&Quota::new(), config, places)
+        Self::new(&Quota::new(), config, permits)
     }
 
-    fn new(own: &Quota, config: &HostConfig, places: [(QuotaKey, usize); 2]) -> Self {
+    fn new(own: &Quota, config: &HostConfig, permits: [(QuotaKey, usize); 2]) -> Self {
         let limits = frostline_sandbox::Limits::default();
-        let mut defaults = Quota::from(places.map(|(key, value)| (key, value as u64)));
+        let mut defaults = Quota::from(permits.map(|(key, value)| (key, value as u64)));
         defaults.extend([
             (QuotaKey::Uploads, UPLOADS),
             (QuotaKey::StoredBytes, STORED_BYTES),
@@ -72,7 +72,7 @@ impl Allowed {
     }
 
     /// How many extractions may run and wait.
-    pub(crate) fn places(&self) -> Standing {
+    pub(crate) fn permits(&self) -> Standing {
         Standing {
             running: self.number(QuotaKey::Running),
             queued: self.number(QuotaKey::Queued),
@@ -119,7 +119,7 @@ mod tests {
         let config = HostConfig::from_toml(text).unwrap();
         let own = Quota::from([(QuotaKey::Uploads, 9)]);
         let allowed = Allowed::of_added(&own, &config);
-        assert_eq!(allowed.get(QuotaKey::Running), 2, "half of the places");
+        assert_eq!(allowed.get(QuotaKey::Running), 2, "half of the permits");
         assert_eq!(
             (allowed.get(QuotaKey::Queued), allowed.get(QuotaKey::Uploads)),
             (7, 9)
