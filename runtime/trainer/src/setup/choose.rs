@@ -46,16 +46,13 @@ impl Setup<'_> {
         let splits = self.worthwhile(splits)?;
         let request = self.profile_request(on_hosts, &splits);
         let Measured {
-            survey,
-            link,
-            shared_cores,
+            mut planner,
             lacking,
             profiled,
         } = match self.measure(&splits, &request).await {
             Ok(measured) => measured,
             Err(unmeasured) => return by_bytes(&splits, &unmeasured.reason()?),
         };
-        let mut planner = self.planner(survey, splits, link, shared_cores);
         planner.layers = layers;
         let Some(error) = lacking.first() else {
             return self.watched(planner);

@@ -4,7 +4,7 @@ use super::context::{LinkAndTrainer, Setup};
 use crate::compute::session_options;
 use crate::measure::{Reach, TrainerTask, probe, profiles, read_objects, requested, trainer_profile};
 use crate::offer::OnHosts;
-use crate::plan::{Slowdown, Survey, TrainerProfile, UsableSplit};
+use crate::plan::{Planner, Slowdown, Survey, TrainerProfile, UsableSplit};
 use crate::{Event, Measuring, TrainerError};
 use frostline_client::{ClientError, Link};
 use frostline_wire::{ErrorClass, Platform, ProfileRequest, Split};
@@ -16,11 +16,9 @@ const SAMPLES: usize = 8;
 /// measures the largest of the paper's networks.
 const WAIT_SECONDS: u64 = 30;
 
-/// What a plan rests on.
+/// A planner by what was measured.
 pub(super) struct Measured {
-    pub(super) survey: Survey,
-    pub(super) link: Link,
-    pub(super) shared_cores: bool,
+    pub(super) planner: Planner,
     /// Why hosts have no profile, by host; where none has one, they are taken to be like this machine.
     pub(super) lacking: Vec<ClientError>,
     /// Whether any host has one.
@@ -28,46 +26,32 @@ pub(super) struct Measured {
 }
 
 /// What has to be measured for any plan, and could not be.
-pub(super) struct Unmeasured {
-    what: &'static str,
-    source: TrainerError,
-    /// Whether the job cannot be run either.
-    fatal: bool,
+pub(super) enum Unmeasured {
+    Link(TrainerError),
+    /// Say for want of memory beside all else that this machine does. What the job needs as well will fail there again.
+    Trainer(TrainerError),
 }
 
 impl Unmeasured {
-    /// The link: a host that refuses to be probed may serve all the same, one that cannot be reached or trusts nobody does not.
-    fn link(source: TrainerError) -> Self {
-        let refused = match &source {
-            TrainerError::Client(ClientError::Refused { class, .. }) => *class != ErrorClass::Unauthorized,
-            TrainerError::Client(ClientError::NoHost { source, .. }) => source.is_busy(),
-            _ => false,
-        };
-        Self {
-            what: "the link",
-            fatal: !refused,
-            source,
-        }
-    }
-
-    /// This machine, say for want of memory beside all else that it does. What the job needs as well will fail there again.
-    fn trainer(source: TrainerError) -> Self {
-        Self {
-            what: "this machine",
-            fatal: false,
-            source,
-        }
-    }
-
     /// Why the job goes on without a plan.
     ///
     /// # Errors
     /// What happened, where it cannot.
     pub(super) fn reason(self) -> Result<String, TrainerError> {
-        if self.fatal {
-            return Err(self.source);
+        match self {
+            Self::Link(error) if !may_serve(&error) => Err(error),
+            Self::Link(error) => Ok(format!("the link could not be measured: {error}")),
+            Self::Trainer(error) => Ok(format!("this machine could not be measured: {error}")),
         }
-        Ok(format!("{} could not be measured: {}", self.what, self.source))
+    }
+}
+
+/// A host that refuses to be probed may serve all the same, one that cannot be reached or trusts nobody does not.
+fn may_serve(error: &TrainerError) -> bool {
+    match error {
+        TrainerError::Client(ClientError::Refused { class, .. }) => *class != ErrorClass::Unauthorized,
+        TrainerError::Client(ClientError::NoHost { source, .. }) => source.is_busy(),
+        _ => false,
     }
 }
 
@@ -82,7 +66,7 @@ impl Setup<'_> {
         request: &ProfileRequest,
     ) -> Result<Measured, Unmeasured> {
         let (hosts, events) = (&self.measuring, self.events);
-        let reach = Reach::measure(hosts, events).await.map_err(Unmeasured::link)?;
+        let reach = Reach::measure(hosts, events).await.map_err(Unmeasured::Link)?;
         let (profile, lacking) = profiles(hosts, request, events).await;
         let LinkAndTrainer { link, trainer } = match self.measured.clone() {
             Some(measured) => measured,
@@ -90,7 +74,7 @@ impl Setup<'_> {
                 let trainer = self.measure_trainer(splits, &request.model.sha256).await;
                 LinkAndTrainer {
                     link: self.as_told(reach.link),
-                    trainer: trainer.map_err(Unmeasured::trainer)?,
+                    trainer: trainer.map_err(Unmeasured::Trainer)?,
                 }
             }
         };
@@ -107,9 +91,7 @@ impl Setup<'_> {
             slowdown: Slowdown::default(),
         };
         Ok(Measured {
-            survey,
-            link,
-            shared_cores,
+            planner: self.planner(survey, splits.to_vec(), link, shared_cores),
             lacking,
             profiled,
         })
