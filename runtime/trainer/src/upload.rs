@@ -2,7 +2,6 @@
 
 use crate::compute::blocking;
 use crate::guest::content_name;
-use crate::offer::OnHosts;
 use crate::plan::Layers;
 use crate::{Event, Events, Guest, Job, TrainerError};
 use bytes::Bytes;
@@ -118,6 +117,13 @@ impl Upload {
             resumed_at: None,
         }
     }
+}
+
+/// A guest and the layers it runs, on the hosts.
+#[derive(Debug, Clone)]
+pub(crate) struct OnHosts {
+    pub(crate) guest: Pin,
+    pub(crate) model: Pin,
 }
 
 impl OnHosts {

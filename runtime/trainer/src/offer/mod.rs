@@ -5,11 +5,12 @@ mod served;
 
 use crate::notes::{Input, TrainedWith};
 use crate::plan::UsableSplit;
+use crate::upload::OnHosts;
 use crate::{Flow, TrainerError};
 use frostline_client::{RowKind, Source};
 use frostline_graph::Network;
 use frostline_tensor::PixelSpec;
-use frostline_wire::{Activation, Compression, Description, Encoding, Pin, Pixels, Split, Values};
+use frostline_wire::{Activation, Compression, Description, Encoding, Pixels, Split, Values};
 
 /// Encodings that are chosen from for activations when the job names none.
 const AUTOMATIC: [Encoding; 4] = [
@@ -36,13 +37,6 @@ pub(crate) struct Offer {
     pub(crate) encoding: Option<Encoding>,
     /// The most the job allows.
     pub(crate) flow: Flow,
-}
-
-/// A guest and the layers it runs, on the hosts.
-#[derive(Debug, Clone)]
-pub(crate) struct OnHosts {
-    pub(crate) guest: Pin,
-    pub(crate) model: Pin,
 }
 
 impl Offer {

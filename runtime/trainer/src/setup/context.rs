@@ -1,10 +1,10 @@
 use super::data::Data;
 use super::network::DividedNetwork;
 use crate::guest::stock_description;
-use crate::offer::{Offer, OnHosts};
+use crate::offer::Offer;
 use crate::pipeline::Part;
 use crate::plan::{Layers, Planner, Survey, TrainerProfile, UsableSplit, Workload};
-use crate::upload::Upload;
+use crate::upload::{OnHosts, Upload};
 use crate::{Events, Job, Policy, TrainerError};
 use frostline_client::{Hosts, Link};
 use frostline_wire::{Description, Encoding, Split};

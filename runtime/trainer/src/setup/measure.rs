@@ -3,8 +3,8 @@
 use super::context::{LinkAndTrainer, Setup};
 use crate::compute::session_options;
 use crate::measure::{Reach, TrainerTask, probe, profiles, read_objects, requested, trainer_profile};
-use crate::offer::OnHosts;
 use crate::plan::{Planner, Slowdown, Survey, TrainerProfile, UsableSplit};
+use crate::upload::OnHosts;
 use crate::{Event, Measuring, TrainerError};
 use frostline_client::{ClientError, Link};
 use frostline_wire::{ErrorClass, Platform, ProfileRequest, Split};

@@ -2,9 +2,9 @@
 
 use super::context::Setup;
 use super::layers::WithoutLayers;
-use crate::offer::{Offer, OnHosts};
+use crate::offer::Offer;
 use crate::plan::{Layers, Planner};
-use crate::upload::Upload;
+use crate::upload::{OnHosts, Upload};
 use crate::{Policy, TrainerError, notes};
 use frostline_client::ClientError;
 use frostline_wire::{ErrorClass, Split};
