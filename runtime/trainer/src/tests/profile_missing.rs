@@ -240,7 +240,8 @@ fn request() -> ProfileRequest {
 fn awaited(host: &FakeHost) -> AwaitedProfile {
     let pauses = Backoff::seeded(Duration::from_millis(1), Duration::from_millis(5), 1);
     let told: Events = Arc::new(|_| ());
-    AwaitedProfile::ask_after(pauses, &hosts(&[host]), request(), &told)
+    let hosts = HostClient::new(&host.url, None).unwrap().into();
+    AwaitedProfile::ask_after(pauses, &hosts, request(), &told)
 }
 
 #[tokio::test]
