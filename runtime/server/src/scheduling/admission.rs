@@ -47,12 +47,14 @@ impl Admission {
     /// # Errors
     /// [`Refusal::Busy`] when the tenant's queue or the host's is full, [`Refusal::Stopping`] when the host shuts down.
     pub(crate) async fn enter(self: &Arc<Self>, tenant: &str, allowed: Standing) -> Result<Permit, Refusal> {
+        // Before the wait, so that a host that ends waits for whoever was let in and does not know it yet.
+        let token = self.tracker.token();
         let permit = self.gate.enter(tenant, Share::AtMost(allowed)).await;
         Ok(Permit {
             _permit: permit.map_err(|error| self.refusal(tenant, error))?,
             admission: Arc::clone(self),
             since: Instant::now(),
-            _token: self.tracker.token(),
+            _token: token,
         })
     }
 
