@@ -2,10 +2,11 @@
 
 use crate::extraction::ExtractionStream;
 use crate::link::{self, Link};
+use crate::meter::ByteMeter;
 use crate::notice::unheard;
 use crate::transport::{Call, Transport, encode};
 use crate::upload::{self, Upload, Uploaded};
-use crate::{ByteMeter, ClientError, Deadlines, Listing, Notices, Token, Trust, UploadKind, error};
+use crate::{ClientError, Deadlines, Listing, Notices, Token, Trust, UploadKind, error};
 use bytes::Bytes;
 use frostline_wire::{
     ActivationReader, Description, DescriptionRequest, ErrorClass, ExtractionRequest, GuestInfo, Layout,
@@ -71,7 +72,7 @@ impl HostClient {
     }
 
     /// Whether the host is reached over loopback, and so most likely is this machine.
-    pub fn is_loopback(&self) -> bool {
+    pub(crate) fn is_loopback(&self) -> bool {
         self.transport.is_loopback()
     }
 
@@ -104,10 +105,7 @@ impl HostClient {
         self.transport.get("/v1/load", &[]).await
     }
 
-    /// Whether the host takes work: one that is being stopped answers everything else as ever until its work is done.
-    ///
-    /// # Errors
-    /// [`ClientError`]; `Refused` while it stops.
+    /// Whether the host takes work: one that is being stopped refuses, but answers everything else as ever until its work is done.
     pub(crate) async fn ready(&self) -> Result<(), ClientError> {
         let answer = self.transport.send(Call::new(Method::GET, "/readyz")).await;
         // Where a proxy hides it, who asks for more will see.
@@ -200,10 +198,7 @@ impl HostClient {
     }
 
     /// Those of [`HostClient::models`] that have a version with this hash.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub async fn models_like(&self, sha256: &str) -> Result<Vec<ModelInfo>, ClientError> {
+    pub(crate) async fn models_like(&self, sha256: &str) -> Result<Vec<ModelInfo>, ClientError> {
         self.transport.get("/v1/models", &[("sha256", sha256)]).await
     }
 

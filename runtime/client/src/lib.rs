@@ -40,7 +40,6 @@ pub use extraction::ExtractionStream;
 pub use fetch::{Fetched, Fetcher, RowKind, Source, Transfer, Weight};
 pub use hosts::Hosts;
 pub use link::Link;
-pub use meter::ByteMeter;
 pub use notice::{HostState, Notice, Notices, UploadKind};
 pub use token::Token;
 pub use trust::Trust;

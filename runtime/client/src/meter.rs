@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts body bytes as they arrive. Clones count into one number; a child counts into its parent as well.
 #[derive(Debug, Clone, Default)]
-pub struct ByteMeter(Arc<Counter>);
+pub(crate) struct ByteMeter(Arc<Counter>);
 
 #[derive(Debug, Default)]
 struct Counter {
@@ -13,7 +13,7 @@ struct Counter {
 
 impl ByteMeter {
     /// A meter at zero whose bytes count here too.
-    pub fn child(&self) -> Self {
+    pub(crate) fn child(&self) -> Self {
         Self(Arc::new(Counter {
             bytes: AtomicU64::new(0),
             parent: Some(self.clone()),
@@ -21,7 +21,7 @@ impl ByteMeter {
     }
 
     /// Bytes counted so far.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.0.bytes.load(Ordering::Relaxed)
     }
 

@@ -38,7 +38,7 @@ impl Token {
     }
 
     /// The value of an `Authorization` header, marked as sensitive.
-    pub fn header(&self) -> HeaderValue {
+    pub(crate) fn header(&self) -> HeaderValue {
         self.0.clone()
     }
 }

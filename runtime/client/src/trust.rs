@@ -48,10 +48,7 @@ impl Trust {
     }
 
     /// Opens connections to a host, encrypted where its address begins with `https`; HTTP/2 alone is spoken over these.
-    ///
-    /// # Errors
-    /// [`ClientError::Authorities`] when an encrypted connection would have nobody to trust.
-    pub fn connector(
+    pub(crate) fn connector(
         &self,
         encrypted: bool,
         deadline: Duration,

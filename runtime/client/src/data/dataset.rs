@@ -49,35 +49,14 @@ impl Dataset {
         files: SampleFiles,
     ) -> Result<Self, DatasetError> {
         let listing = Arc::new(listing);
-        let mut folders = Folders::sort(&listing, files);
-        let (train, validation) = match (folders.parts.remove(TRAIN), folders.parts.remove(VALIDATION)) {
-            (Some(_), Some(_)) if validation_share.is_some() => {
-                return Err(DatasetError::DividedTwice {
-                    root: root.to_owned(),
-                });
-            }
-            (Some(train), Some(validation)) => {
-                check_images(root, &format!("{TRAIN}/"), &train)?;
-                check_images(root, &format!("{VALIDATION}/"), &validation)?;
-                (train, validation)
-            }
-            (Some(_), None) => return Err(missing_part(root, TRAIN, VALIDATION)),
-            (None, Some(_)) => return Err(missing_part(root, VALIDATION, TRAIN)),
-            (None, None) if folders.classes.is_empty() => {
-                return Err(DatasetError::Empty {
-                    root: root.to_owned(),
-                    objects: listing.len(),
-                });
-            }
-            (None, None) => {
-                let share = validation_share.ok_or_else(|| DatasetError::NotDivided {
-                    root: root.to_owned(),
-                    classes: folders.classes.len(),
-                })?;
-                check_images(root, "", &folders.classes)?;
-                divide(root, folders.classes, share, seed)?
-            }
-        };
+        let folders = Folders::sort(&listing, files);
+        if folders.parts.is_empty() && folders.classes.is_empty() {
+            return Err(DatasetError::Empty {
+                root: root.to_owned(),
+                objects: listing.len(),
+            });
+        }
+        let (train, validation) = parts(root, folders, validation_share, seed)?;
         check_classes(root, &train, &validation)?;
         let classes = train.keys().map(|class| (*class).to_owned()).collect();
         let (train, validation) = (label(train), label(validation));
@@ -155,6 +134,35 @@ impl LeftOut {
             }
         }
         left_out
+    }
+}
+
+/// What to train and what to validate with.
+fn parts<'a>(
+    root: &str,
+    mut folders: Folders<'a>,
+    validation_share: Option<f64>,
+    seed: u64,
+) -> Result<(Classes<'a>, Classes<'a>), DatasetError> {
+    match (folders.parts.remove(TRAIN), folders.parts.remove(VALIDATION)) {
+        (Some(_), Some(_)) if validation_share.is_some() => Err(DatasetError::DividedTwice {
+            root: root.to_owned(),
+        }),
+        (Some(train), Some(validation)) => {
+            check_images(root, &format!("{TRAIN}/"), &train)?;
+            check_images(root, &format!("{VALIDATION}/"), &validation)?;
+            Ok((train, validation))
+        }
+        (Some(_), None) => Err(missing_part(root, TRAIN, VALIDATION)),
+        (None, Some(_)) => Err(missing_part(root, VALIDATION, TRAIN)),
+        (None, None) => {
+            let share = validation_share.ok_or_else(|| DatasetError::NotDivided {
+                root: root.to_owned(),
+                classes: folders.classes.len(),
+            })?;
+            check_images(root, "", &folders.classes)?;
+            divide(root, folders.classes, share, seed)
+        }
     }
 }
 

@@ -1,10 +1,10 @@
 use super::buffer::BatchBuffer;
 use super::exchange::{Ask, Exchange};
 use super::{RowKind, Transfer, Weight};
-use crate::ClientError;
 use crate::blocking::blocking;
 use crate::extraction::Step;
-use frostline_images::{DecodeLimits, DecodePool, ImageError, load};
+use crate::{ClientError, HostClient};
+use frostline_images::{DecodeLimits, DecodePool, load};
 use frostline_tensor::{OpError, PixelSpec};
 use frostline_wire::{ActivationBatch, RowValue};
 use std::collections::BTreeSet;
@@ -42,52 +42,60 @@ impl Exchange {
         ask.host.catch_up().await?;
         let hosts = self.hosts.metered();
         let client = hosts.client(&ask.host);
-        let opened = Instant::now();
-        let request = self.source.request(ask.pending.samples());
-        let weight = Weight::of(ask.pending.samples().map(|(_, sample)| sample));
-        let limit = self.source.answer_bytes(weight);
-        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let mut silence = Silence::of(self, ask);
         let mut decoding = JoinSet::new();
-        let ended = async {
-            let mut stream = silence
-                .end_with(client.extract(&request, self.source.format(), limit))
-                .await?;
-            loop {
-                match silence.end_with(stream.step()).await? {
-                    Step::Bytes => {}
-                    Step::End => break,
-                    Step::Rows(batches) => self.take(ask, batches, &mut decoding).await?,
-                }
+        let received = self.receive(&client, ask, &mut silence, &mut decoding);
+        let ended = received.await.map(|taken| transfer.add(taken));
+        match ended {
+            Ok(()) => {
+                window.went_well();
+                ask.host.did_well();
             }
-            window.went_well();
-            ask.host.did_well();
-            transfer.open_seconds += opened.elapsed().as_secs_f64();
-            transfer.host_seconds += stream.work().unwrap_or_default().as_secs_f64();
-            Ok(())
-        }
-        .await;
-        if ended.is_err() {
-            let received = hosts.bytes_received();
-            self.memory.interrupted.fetch_add(received, Ordering::Relaxed);
+            Err(_) => {
+                let wasted = hosts.bytes_received();
+                self.memory.interrupted.fetch_add(wasted, Ordering::Relaxed);
+            }
         }
         if matches!(ended, Ok(()) | Err(Failure::Silence(_))) {
             self.memory.patience.saw(&self.source.split, silence.longest);
         }
         // What arrived before a stream broke counts, so it is decoded in any case.
         while let Some(decoded) = decoding.join_next().await {
-            let Ok((position, crop)) = decoded else { continue };
-            match crop {
-                Ok(crop) if self.buffer.set(position as usize, RowValue::U8(&crop)) => {
-                    ask.pending.arrived(position)
-                }
-                Ok(_) => ask
-                    .pending
-                    .spoiled(position, OpError::runtime("its crop does not fit the recipe")),
-                Err(error) => ask.pending.spoiled(position, OpError::from(error)),
+            match decoded {
+                Ok((position, Ok(()))) => ask.pending.arrived(position),
+                Ok((position, Err(error))) => ask.pending.spoiled(position, error),
+                Err(_) => {}
             }
         }
         ended
+    }
+
+    /// Asks for what is missing and takes what comes until it ends; returns how long that took, here and on the host.
+    async fn receive(
+        &self,
+        client: &HostClient,
+        ask: &mut Ask,
+        silence: &mut Silence<'_>,
+        decoding: &mut JoinSet<Decoded>,
+    ) -> Result<Transfer, Failure> {
+        let opened = Instant::now();
+        let request = self.source.request(ask.pending.samples());
+        let weight = Weight::of(ask.pending.samples().map(|(_, sample)| sample));
+        let limit = usize::try_from(self.source.answer_bytes(weight)).unwrap_or(usize::MAX);
+        let extraction = client.extract(&request, self.source.format(), limit);
+        let mut stream = silence.end_with(extraction).await?;
+        loop {
+            match silence.end_with(stream.step()).await? {
+                Step::Bytes => {}
+                Step::Rows(batches) => self.take(ask, batches, decoding).await?,
+                Step::End => break,
+            }
+        }
+        Ok(Transfer {
+            bytes: 0,
+            open_seconds: opened.elapsed().as_secs_f64(),
+            host_seconds: stream.work().unwrap_or_default().as_secs_f64(),
+        })
     }
 
     /// Puts rows where they belong, and objects before the decoders.
@@ -95,7 +103,7 @@ impl Exchange {
         &self,
         ask: &mut Ask,
         batches: Vec<ActivationBatch>,
-        decoding: &mut JoinSet<(u32, Result<Vec<u8>, ImageError>)>,
+        decoding: &mut JoinSet<Decoded>,
     ) -> Result<(), ClientError> {
         let (buffer, rows) = (Arc::clone(&self.buffer), self.source.rows);
         let arrivals = blocking("copying of rows", move || place(&batches, &buffer, rows)).await?;
@@ -104,7 +112,8 @@ impl Exchange {
                 Arrival::Row(position) => ask.pending.arrived(position),
                 Arrival::Failure(position, error) => ask.pending.failed(position, error),
                 Arrival::Object(position, bytes, spec) => {
-                    decoding.spawn(decode(self.memory.decoders.clone(), position, bytes, spec));
+                    let (decoders, buffer) = (self.memory.decoders.clone(), Arc::clone(&self.buffer));
+                    decoding.spawn(decode(decoders, buffer, position, bytes, spec));
                 }
                 Arrival::Nothing(reason) => {
                     return Err(ClientError::Protocol {
@@ -206,16 +215,25 @@ impl<'a> Silence<'a> {
     }
 }
 
+/// An object's position, and what became of it.
+type Decoded = (u32, Result<(), OpError>);
+
 async fn decode(
     decoders: DecodePool,
+    buffer: Arc<BatchBuffer>,
     position: u32,
     bytes: Vec<u8>,
     spec: PixelSpec,
-) -> (u32, Result<Vec<u8>, ImageError>) {
+) -> Decoded {
     let crop = decoders
         .run(move || load(&bytes, &spec, &DecodeLimits::default()))
         .await;
-    (position, crop.and_then(|crop| crop))
+    let decoded = match crop.and_then(|crop| crop) {
+        Ok(crop) if buffer.set(position as usize, RowValue::U8(&crop)) => Ok(()),
+        Ok(_) => Err(OpError::runtime("its crop does not fit the recipe")),
+        Err(error) => Err(error.into()),
+    };
+    (position, decoded)
 }
 
 /// Samples that failed for a reason that may pass count as lost.

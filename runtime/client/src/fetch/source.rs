@@ -58,7 +58,7 @@ impl Weight {
 
 impl Source {
     /// The type rows arrive in.
-    pub fn format(&self) -> RowFormat {
+    pub(super) fn format(&self) -> RowFormat {
         match self.rows {
             RowKind::Objects(_) => RowFormat::Object,
             RowKind::Pixels(_) => RowFormat::U8(self.shape.clone()),
@@ -67,7 +67,7 @@ impl Source {
     }
 
     /// The recipe for rows that have yet to be normalised.
-    pub fn pixels(&self) -> Option<PixelSpec> {
+    pub(super) fn pixels(&self) -> Option<PixelSpec> {
         match self.rows {
             RowKind::Objects(spec) | RowKind::Pixels(spec) => Some(spec),
             RowKind::Values => None,
@@ -75,7 +75,10 @@ impl Source {
     }
 
     /// Asks for `samples` by the positions they are given with.
-    pub fn request<'a>(&self, samples: impl Iterator<Item = (u32, &'a ObjectInfo)>) -> ExtractionRequest {
+    pub(super) fn request<'a>(
+        &self,
+        samples: impl Iterator<Item = (u32, &'a ObjectInfo)>,
+    ) -> ExtractionRequest {
         let samples = samples.map(|(position, sample)| RequestedSample {
             position,
             sample: sample.sample.clone(),
@@ -92,7 +95,7 @@ impl Source {
     }
 
     /// The most bytes the answer for these samples takes as one message, as received or decompressed.
-    pub fn answer_bytes(&self, weight: Weight) -> u64 {
+    pub(super) fn answer_bytes(&self, weight: Weight) -> u64 {
         self.format().message_bytes(weight.samples, weight.objects)
     }
 

@@ -28,7 +28,7 @@ pub(crate) struct Member {
     pub(super) uploads: Arc<Mutex<Vec<Upload>>>,
     /// What became of the first of the uploads.
     pub(super) has: tokio::sync::Mutex<Vec<Uploaded>>,
-    /// Whether it may have lost what it had, because it was away.
+    /// Whether it may lack what it was given, because it was away or refused it.
     pub(super) doubtful: AtomicBool,
 }
 
@@ -51,11 +51,16 @@ impl Member {
         if self.alone {
             return;
         }
-        self.doubtful.store(true, Ordering::Relaxed);
+        self.doubt();
         let was_up = self.health.lock().failed(Instant::now());
         if was_up {
             self.tell(HostState::Down, error.to_string());
         }
+    }
+
+    /// It may not have what it was given.
+    pub(super) fn doubt(&self) {
+        self.doubtful.store(true, Ordering::Relaxed);
     }
 
     /// It did what it was asked.
@@ -86,15 +91,10 @@ impl Member {
             has.clear();
         }
         let uploads = self.uploads.lock().clone();
-        for upload in uploads.into_iter().skip(has.len()) {
-            has.push(self.push(upload).await?);
+        for Upload { what, name, bytes } in uploads.into_iter().skip(has.len()) {
+            has.push(self.client.push(what, &name, bytes, &self.notices).await?);
         }
         Ok(has.clone())
-    }
-
-    pub(super) async fn push(&self, upload: Upload) -> Result<Uploaded, ClientError> {
-        let Upload { what, name, bytes } = upload;
-        self.client.push(what, &name, bytes, &self.notices).await
     }
 
     /// Checks whether it is back, and gives it what it needs.

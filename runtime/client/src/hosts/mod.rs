@@ -8,8 +8,9 @@ mod restart;
 pub(crate) use health::Waits;
 pub(crate) use member::Member;
 
+use crate::meter::ByteMeter;
 use crate::notice::unheard;
-use crate::{ByteMeter, ClientError, HostClient, Listing, Notice, Notices, UploadKind, Uploaded};
+use crate::{ClientError, HostClient, Listing, Notice, Notices, UploadKind, Uploaded};
 use bytes::Bytes;
 use frostline_wire::{Description, DescriptionRequest, Layout, LeftOut, ModelInfo};
 use futures::future::join_all;
@@ -204,12 +205,10 @@ impl Hosts {
             name: name.to_owned(),
             bytes,
         };
-        if let [only] = self.fleet.members.as_slice() {
-            return self.first(|_| only.push(upload.clone())).await;
-        }
         self.fleet.uploads.lock().push(upload);
         let all = self.each_member(|member| async move { member.catch_up().await });
-        let mut last = all.await?.into_iter().filter_map(|mut uploaded| uploaded.pop());
+        let all = all.await.inspect_err(|_| self.fleet.withdraw())?;
+        let mut last = all.into_iter().filter_map(|mut uploaded| uploaded.pop());
         let first = last.next().ok_or(ClientError::Ended { part: "upload" })?;
         let skipped = first.skipped && last.all(|uploaded| uploaded.skipped);
         Ok(Uploaded { skipped, ..first })
@@ -309,6 +308,12 @@ impl Hosts {
 }
 
 impl Fleet {
+    /// What was to be uploaded last is needed no more; what is there of it is not known.
+    fn withdraw(&self) {
+        self.uploads.lock().pop();
+        self.members.iter().for_each(|member| member.doubt());
+    }
+
     /// Those that are up, or all where none is.
     fn usable(&self) -> Vec<Arc<Member>> {
         let up = self.members.iter().filter(|member| member.is_up());

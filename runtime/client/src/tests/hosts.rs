@@ -3,7 +3,7 @@
 use super::fetching::{answer_all, assert_complete, format, retry, source, start_with, take, values};
 use crate::fetch::PatiencePolicy;
 use crate::retry::RetryPolicy;
-use crate::{ClientError, HostClient, HostState, Hosts, Notice, RowKind};
+use crate::{ClientError, HostClient, HostState, Hosts, Notice, RowKind, UploadKind};
 use frostline_fake_host::{Answer, FakeHost, Reply, extraction};
 use frostline_wire::ErrorClass;
 use std::collections::HashMap;
@@ -161,6 +161,23 @@ async fn a_busy_host_is_waited_for_although_others_are_idle() {
     let from_busy = |event: &&Notice| matches!(event, Notice::Retry { host, .. } if *host == busy.url);
     assert_eq!(events.iter().filter(from_busy).count(), 3);
     assert!(states(&events, &busy.url).is_empty(), "{events:?}");
+}
+
+#[tokio::test]
+async fn what_hosts_refuse_is_not_sent_again_with_the_samples() {
+    let start = || {
+        FakeHost::start(|_, parts, body| match parts.method.as_str() {
+            "POST" => answer_all(&extraction(body)),
+            "PUT" => Reply::Refused(413, ErrorClass::TooLarge, None),
+            _ => Reply::Refused(404, ErrorClass::NotFound, None),
+        })
+    };
+    let (a, b) = (start().await, start().await);
+    let setting = start_with(hosts(&[&a, &b]), source(RowKind::Values), retry());
+    let layers = bytes::Bytes::from_static(b"layers");
+    let refused = setting.hosts.push(UploadKind::Model, "model", layers).await;
+    assert!(matches!(refused, Err(ClientError::Refused { .. })), "{refused:?}");
+    assert_complete(&take(&setting, 40).await.unwrap(), 40);
 }
 
 /// Gives up what is silent for 50 ms, and four times as long as usual.

@@ -1,5 +1,6 @@
 use super::peer::Peer;
-use crate::{ByteMeter, ClientError};
+use crate::ClientError;
+use crate::meter::ByteMeter;
 use bytes::{Bytes, BytesMut};
 use frostline_tensor::Cause;
 use http::response::Parts;

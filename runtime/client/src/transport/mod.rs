@@ -10,7 +10,8 @@ pub(crate) use answer::Answer;
 pub(crate) use call::{Body, Call};
 pub(crate) use connections::CONNECTIONS;
 
-use crate::{ByteMeter, ClientError, Deadlines, Token, Trust};
+use crate::meter::ByteMeter;
+use crate::{ClientError, Deadlines, Token, Trust};
 use bytes::Bytes;
 use connections::Connections;
 use frostline_batching::Backoff;
