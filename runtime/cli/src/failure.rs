@@ -101,10 +101,7 @@ fn class(error: &anyhow::Error) -> Option<ErrorClass> {
             Some(TrainerError::Client(client)) => Some(client),
             _ => cause.downcast_ref::<ClientError>(),
         };
-        match client {
-            Some(ClientError::Refused { class, .. }) => Some(*class),
-            _ => None,
-        }
+        client.and_then(ClientError::class)
     })
 }
 

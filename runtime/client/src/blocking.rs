@@ -1,9 +1,6 @@
 use crate::ClientError;
 
 /// Runs work that takes longer than a network task may stand still, on a thread that may.
-///
-/// # Errors
-/// [`ClientError::Ended`] for `part` when it panicked: no host has a part in that.
 pub(crate) async fn blocking<T: Send + 'static>(
     part: &'static str,
     work: impl FnOnce() -> T + Send + 'static,

@@ -18,7 +18,8 @@ use http::Method;
 /// million objects. It stops a host that never ends its listing.
 const MAX_OBJECTS: usize = 10_000_000;
 
-/// A host, as a tenant uses it. Clones share its connections; nothing is sent before the first call.
+/// A host, as a tenant uses it. Clones share its connections; nothing is sent before the first call. Every call fails with
+/// [`ClientError`].
 #[derive(Clone)]
 pub struct HostClient {
     transport: Transport,
@@ -98,9 +99,6 @@ impl HostClient {
     }
 
     /// How busy the host is.
-    ///
-    /// # Errors
-    /// [`ClientError`].
     pub async fn load(&self) -> Result<Load, ClientError> {
         self.transport.get("/v1/load", &[]).await
     }
@@ -115,9 +113,6 @@ impl HostClient {
     /// Measures the link: how long a small answer takes, then the rate of answers of growing size until one takes long enough to
     /// tell, then whether several connections move more. Extractions use as many connections from then on. Takes some two
     /// thirds of a second.
-    ///
-    /// # Errors
-    /// [`ClientError`].
     pub async fn probe(&self) -> Result<Link, ClientError> {
         link::probe(&self.transport).await
     }
@@ -174,25 +169,16 @@ impl HostClient {
     }
 
     /// The tenant's guests.
-    ///
-    /// # Errors
-    /// [`ClientError`].
     pub async fn guests(&self) -> Result<Vec<GuestInfo>, ClientError> {
         self.transport.get("/v1/guests", &[]).await
     }
 
     /// The guest `name`, `None` when there is none.
-    ///
-    /// # Errors
-    /// [`ClientError`].
     pub async fn guest(&self, name: &str) -> Result<Option<GuestInfo>, ClientError> {
         found(self.transport.get(&path("guests", name), &[]).await)
     }
 
     /// The models the tenant may use: its own, and those that all tenants share.
-    ///
-    /// # Errors
-    /// [`ClientError`].
     pub async fn models(&self) -> Result<Vec<ModelInfo>, ClientError> {
         self.transport.get("/v1/models", &[]).await
     }
@@ -203,17 +189,11 @@ impl HostClient {
     }
 
     /// The model `name`, `None` when there is none.
-    ///
-    /// # Errors
-    /// [`ClientError`].
     pub async fn model(&self, name: &str) -> Result<Option<ModelInfo>, ClientError> {
         found(self.transport.get(&path("models", name), &[]).await)
     }
 
     /// Removes the guest `name` with all its versions; `false` when there is none.
-    ///
-    /// # Errors
-    /// [`ClientError`].
     pub async fn remove_guest(&self, name: &str) -> Result<bool, ClientError> {
         let path = path("guests", name);
         let removed = self.transport.send(Call::new(Method::DELETE, &path)).await;

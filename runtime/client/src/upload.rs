@@ -197,23 +197,11 @@ impl Sending<'_> {
     }
 
     /// A host's refusal, which says what is wrong, with the name of what it refused.
-    fn named(&self, error: ClientError) -> ClientError {
-        match error {
-            ClientError::Refused {
-                host,
-                status,
-                class,
-                message,
-                retry_after,
-            } => ClientError::Refused {
-                host,
-                status,
-                class,
-                message: format!("the {} {}: {message}", self.upload.what, self.upload.name),
-                retry_after,
-            },
-            error => error,
+    fn named(&self, mut error: ClientError) -> ClientError {
+        if let ClientError::Refused { message, .. } = &mut error {
+            *message = format!("the {} {}: {message}", self.upload.what, self.upload.name);
         }
+        error
     }
 
     /// Waits before the next attempt, or gives up; a host that stops is not waited for, since others may take it now. The last one went on

@@ -82,9 +82,6 @@ impl Member {
 
     /// Sends it what it has not been given yet, or may have lost; returns what became of all uploads. Costs nothing when there is
     /// nothing to do.
-    ///
-    /// # Errors
-    /// [`ClientError`].
     pub(crate) async fn catch_up(&self) -> Result<Vec<Uploaded>, ClientError> {
         let mut has = self.has.lock().await;
         if self.doubtful.swap(false, Ordering::Relaxed) {
