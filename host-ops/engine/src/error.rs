@@ -173,5 +173,7 @@ impl From<EngineError> for OpError {
 
 fn known_dtypes() -> String {
     use DType::{Bf16, F16, F32, F64, I32, I64, U8};
-    [U8, F16, Bf16, F32, F64, I32, I64].map(DType::name).join(", ")
+    [U8, F16, Bf16, F32, F64, I32, I64]
+        .map(|dtype| dtype.to_string())
+        .join(", ")
 }

@@ -1,27 +1,18 @@
 use frostline_tensor::{OpError, OpErrorCode, PixelSpecError, ShapeError};
 
 /// The encodings that can be decoded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
+#[strum(serialize_all = "UPPERCASE")]
 pub enum ImageFormat {
     /// Baseline, extended and progressive JPEG with Huffman coding, 8 bits a component.
     Jpeg,
     /// PNG of every colour type and depth.
     Png,
     /// WebP, lossy and lossless; of an animation the first frame.
+    #[strum(serialize = "WebP")]
     WebP,
     /// GIF; the first frame.
     Gif,
-}
-
-impl std::fmt::Display for ImageFormat {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Jpeg => "JPEG",
-            Self::Png => "PNG",
-            Self::WebP => "WebP",
-            Self::Gif => "GIF",
-        })
-    }
 }
 
 /// Why an object did not become pixels.

@@ -1,8 +1,9 @@
 use serde::{Deserialize, Serialize};
 
-/// The element type of a tensor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// The element type of a tensor. Its name on the wire and in messages is lower-case, such as `f32`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum DType {
     /// Unsigned bytes; pixels before normalisation.
     U8,
@@ -29,24 +30,5 @@ impl DType {
             Self::F32 | Self::I32 => 4,
             Self::F64 | Self::I64 => 8,
         }
-    }
-
-    /// The lower-case name used on the wire and in messages, such as `f32`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::U8 => "u8",
-            Self::F16 => "f16",
-            Self::Bf16 => "bf16",
-            Self::F32 => "f32",
-            Self::F64 => "f64",
-            Self::I32 => "i32",
-            Self::I64 => "i64",
-        }
-    }
-}
-
-impl std::fmt::Display for DType {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
     }
 }

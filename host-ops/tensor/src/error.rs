@@ -1,8 +1,12 @@
 use serde::{Deserialize, Serialize};
 
-/// What kind of failure an operation ended with. The first nine are `wasi:nn`'s error codes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// What kind of failure an operation ended with. The first nine are `wasi:nn`'s error codes. Its name on the wire is in kebab-case, such
+/// as `invalid-argument`.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, strum::AsRefStr, strum::Display,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum OpErrorCode {
     /// The caller passed something that cannot be right: a wrong shape, an unknown name.
     InvalidArgument,
@@ -22,23 +26,6 @@ pub enum OpErrorCode {
     Security,
     /// None of the others.
     Unknown,
-}
-
-impl OpErrorCode {
-    /// The kebab-case name used on the wire, such as `invalid-argument`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::InvalidArgument => "invalid-argument",
-            Self::InvalidEncoding => "invalid-encoding",
-            Self::Timeout => "timeout",
-            Self::RuntimeError => "runtime-error",
-            Self::UnsupportedOperation => "unsupported-operation",
-            Self::TooLarge => "too-large",
-            Self::NotFound => "not-found",
-            Self::Security => "security",
-            Self::Unknown => "unknown",
-        }
-    }
 }
 
 /// Why an operation on tensors, objects or models failed: a code for programs, a text for people.

@@ -1,7 +1,6 @@
 //! Samples by name, and listings of them.
 
-use serde::{Deserialize, Serialize, Serializer};
-use std::borrow::Cow;
+use serde::{Deserialize, Serialize};
 
 /// Names a listing left out that are repeated: enough to know them by.
 const MOST_NAMES: usize = 5;
@@ -30,56 +29,46 @@ impl SampleRef {
 }
 
 /// One object of a listing.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "FlatObject")]
 pub struct ObjectInfo {
     /// Its key and version.
+    #[serde(flatten)]
     pub sample: SampleRef,
     /// Its size in bytes.
     pub size: u64,
     /// Its class, where a shard says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
 }
 
-/// An object as it is written. serde's `flatten` would change the order, and reads every object twice.
-#[derive(Serialize, Deserialize)]
-struct FlatObject<'a> {
-    key: Cow<'a, str>,
+/// An object as it is read: serde's `flatten` would read every object twice.
+#[derive(Deserialize)]
+struct FlatObject {
+    key: String,
     size: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    etag: Option<Cow<'a, str>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    label: Option<Cow<'a, str>>,
+    etag: Option<String>,
+    label: Option<String>,
 }
 
-impl From<FlatObject<'_>> for ObjectInfo {
-    fn from(object: FlatObject<'_>) -> Self {
-        Self {
-            sample: SampleRef {
-                key: object.key.into_owned(),
-                etag: object.etag.map(Cow::into_owned),
-            },
-            size: object.size,
-            label: object.label.map(Cow::into_owned),
-        }
-    }
-}
-
-impl Serialize for ObjectInfo {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let flat = FlatObject {
-            key: Cow::Borrowed(&self.sample.key),
-            size: self.size,
-            etag: self.sample.etag.as_deref().map(Cow::Borrowed),
-            label: self.label.as_deref().map(Cow::Borrowed),
-        };
-        flat.serialize(serializer)
+impl From<FlatObject> for ObjectInfo {
+    fn from(
+        FlatObject {
+            key,
+            size,
+            etag,
+            label,
+        }: FlatObject,
+    ) -> Self {
+        let sample = SampleRef { key, etag };
+        Self { sample, size, label }
     }
 }
 
 /// How samples lie under a data root.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::AsRefStr)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Layout {
     /// Found out from the root's first keys.
     #[default]
@@ -88,17 +77,6 @@ pub enum Layout {
     Objects,
     /// Samples lie inside tar archives.
     Shards,
-}
-
-impl Layout {
-    /// As it is written in a query.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Objects => "objects",
-            Self::Shards => "shards",
-        }
-    }
 }
 
 /// What listings are ascending by: an object's key; for a sample inside a shard (`train-000.tar//00012.jpg`) first the shard's, then

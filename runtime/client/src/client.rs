@@ -147,7 +147,7 @@ impl HostClient {
         let mut objects = 0;
         let mut after: Option<String> = None;
         loop {
-            let mut query = vec![("root", root), ("layout", layout.as_str())];
+            let mut query = vec![("root", root), ("layout", layout.as_ref())];
             query.extend(after.as_deref().map(|key| ("after", key)));
             let mut page: ObjectPage = self.transport.get("/v1/objects", &query).await?;
             objects += page.objects.len();

@@ -81,22 +81,14 @@ pub enum HostState {
 }
 
 /// What is uploaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum UploadKind {
     /// A tenant's component.
     Guest,
     /// The frozen layers.
     Model,
-}
-
-impl std::fmt::Display for UploadKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Guest => "guest",
-            Self::Model => "model",
-        })
-    }
 }
 
 /// Tells nobody.

@@ -1,66 +1,57 @@
-use std::fmt;
-
 /// Something of which a guest may have only so much; counted over all its modules and components together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::Display)]
 pub enum GuestPart {
     /// Modules and components inside the component.
+    #[strum(serialize = "modules and components")]
     Modules,
     /// Components, or types of components, inside one another.
+    #[strum(serialize = "components inside one another")]
     Nesting,
     /// Types, with those inside types of interfaces.
+    #[strum(serialize = "types")]
     Types,
     /// Bytes of all descriptions of types.
+    #[strum(serialize = "bytes of types")]
     TypeBytes,
     /// Things imported, by every module and component.
+    #[strum(serialize = "imports")]
     Imports,
     /// Functions: of modules, and those that join modules to components.
+    #[strum(serialize = "functions")]
     Functions,
     /// Local variables of functions.
+    #[strum(serialize = "local variables")]
     Locals,
     /// Linear memories.
+    #[strum(serialize = "memories")]
     Memories,
     /// Tables.
+    #[strum(serialize = "tables")]
     Tables,
     /// Global variables.
+    #[strum(serialize = "globals")]
     Globals,
     /// Data segments.
+    #[strum(serialize = "data segments")]
     DataSegments,
     /// Element segments: what tables begin with.
+    #[strum(serialize = "element segments")]
     ElementSegments,
     /// Things exported, by every module and component.
+    #[strum(serialize = "exports")]
     Exports,
     /// Instances of modules and components, and aliases of what they have.
+    #[strum(serialize = "instances and aliases")]
     Instances,
     /// Bytes of custom sections: names, debugging information.
+    #[strum(serialize = "bytes of custom sections (strip debugging information)")]
     CustomBytes,
     /// Bytes that memories begin with.
+    #[strum(serialize = "bytes of memory to begin with")]
     MemoryBytes,
     /// Entries that tables begin with.
+    #[strum(serialize = "table entries to begin with")]
     TableElements,
-}
-
-impl fmt::Display for GuestPart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Modules => "modules and components",
-            Self::Nesting => "components inside one another",
-            Self::Types => "types",
-            Self::TypeBytes => "bytes of types",
-            Self::Imports => "imports",
-            Self::Functions => "functions",
-            Self::Locals => "local variables",
-            Self::Memories => "memories",
-            Self::Tables => "tables",
-            Self::Globals => "globals",
-            Self::DataSegments => "data segments",
-            Self::ElementSegments => "element segments",
-            Self::Exports => "exports",
-            Self::Instances => "instances and aliases",
-            Self::CustomBytes => "bytes of custom sections (strip debugging information)",
-            Self::MemoryBytes => "bytes of memory to begin with",
-            Self::TableElements => "table entries to begin with",
-        })
-    }
 }
 
 /// How much of each [`GuestPart`] a guest may have. Checked before anything else looks at its bytes, so that what is

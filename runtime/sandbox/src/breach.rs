@@ -5,45 +5,38 @@ use frostline_tensor::OpError;
 use wasmtime::component::ResourceTableError;
 
 /// What a guest may use only so much of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
 pub enum Resource {
     /// Bytes of an instance's linear memory.
+    #[strum(serialize = "bytes of guest memory")]
     Memory,
     /// Entries of a table.
+    #[strum(serialize = "table entries")]
     TableElements,
     /// Host-side handles held at once.
+    #[strum(serialize = "handles held at once")]
     Handles,
     /// Bytes of host-side tensors alive at once.
+    #[strum(serialize = "bytes of tensors held on the host at once")]
     TensorBytes,
     /// Objects read.
+    #[strum(serialize = "object reads")]
     ObjectReads,
     /// Bytes read from objects.
+    #[strum(serialize = "bytes read from objects")]
     ObjectBytes,
     /// Bytes of the activations returned.
+    #[strum(serialize = "bytes of activations")]
     OutputBytes,
     /// Bytes of log lines.
+    #[strum(serialize = "bytes of log lines")]
     LogBytes,
     /// Milliseconds of CPU time of guest code.
+    #[strum(serialize = "milliseconds of CPU time")]
     CpuMillis,
     /// Milliseconds of CPU time of guest code between two of its calls to the host.
+    #[strum(serialize = "milliseconds of CPU time without asking the host for anything")]
     SliceMillis,
-}
-
-impl std::fmt::Display for Resource {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Memory => "bytes of guest memory",
-            Self::TableElements => "table entries",
-            Self::Handles => "handles held at once",
-            Self::TensorBytes => "bytes of tensors held on the host at once",
-            Self::ObjectReads => "object reads",
-            Self::ObjectBytes => "bytes read from objects",
-            Self::OutputBytes => "bytes of activations",
-            Self::LogBytes => "bytes of log lines",
-            Self::CpuMillis => "milliseconds of CPU time",
-            Self::SliceMillis => "milliseconds of CPU time without asking the host for anything",
-        })
-    }
 }
 
 /// Why the host ends a guest's call.

@@ -166,7 +166,7 @@ impl Caller {
         self.within(QuotaKey::StoredBytes, stored.saturating_add(more))
     }
 
-    /// The store of a data root, if the tenant was granted it.
+    /// The store of a data root, if the tenant may read it.
     pub(crate) fn store(&self, root: &str) -> Result<Arc<Store>, Refusal> {
         let parsed =
             Root::parse(root).map_err(|why| Refusal::request(format!("data root {root:?}: {why}")))?;

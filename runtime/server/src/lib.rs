@@ -28,7 +28,7 @@ mod token;
 mod unique;
 
 pub use config::{
-    ConfigError, EngineSettings, ExtractionSettings, GrantedRoots, HostConfig, HostSettings, LimitSettings,
+    ConfigError, DataRoots, EngineSettings, ExtractionSettings, HostConfig, HostSettings, LimitSettings,
     Limits, StateLocation, TlsFiles,
 };
 pub use frostline_engine::{ChildLanes, LanesPlace, serve_lane};

@@ -163,25 +163,18 @@ pub(crate) fn notices(events: &Events) -> Notices {
 }
 
 /// What is measured for a plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
 pub enum Measuring {
     /// What the link moves.
+    #[strum(serialize = "the link to the host")]
     Link,
     /// What the layers take on the host.
+    #[strum(serialize = "the network on the host")]
     Host,
     /// What they take on this machine.
+    #[strum(serialize = "the network on this machine")]
     Trainer,
-}
-
-impl std::fmt::Display for Measuring {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Link => "the link to the host",
-            Self::Host => "the network on the host",
-            Self::Trainer => "the network on this machine",
-        })
-    }
 }
 
 /// Body bytes a job received, by what they were for. All but the last add up to what it received.

@@ -15,7 +15,8 @@ pub struct Encoding {
 }
 
 /// What the elements of an activation are on the wire.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, strum::AsRefStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Values {
     /// As computed.
     #[default]
@@ -89,16 +90,6 @@ impl Values {
             Self::Int8 => RowFormat::Int8(shape),
         }
     }
-
-    /// The word for it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "f32",
-            Self::U8 => "u8",
-            Self::F16 => "f16",
-            Self::Int8 => "int8",
-        }
-    }
 }
 
 impl Compression {
@@ -117,7 +108,7 @@ impl Compression {
 impl fmt::Display for Encoding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // As one text, so that a width in a format string holds for it.
-        f.pad(&format!("{}{}", self.values.name(), self.compression.suffix()))
+        f.pad(&format!("{}{}", self.values.as_ref(), self.compression.suffix()))
     }
 }
 
@@ -126,7 +117,7 @@ impl FromStr for Encoding {
 
     fn from_str(word: &str) -> Result<Self, UnknownEncoding> {
         let (values, suffix) = word.split_at(word.find('+').unwrap_or(word.len()));
-        let values = Values::ALL.into_iter().find(|known| known.name() == values);
+        let values = Values::ALL.into_iter().find(|known| known.as_ref() == values);
         let compression = Compression::ALL
             .into_iter()
             .find(|known| known.suffix() == suffix);

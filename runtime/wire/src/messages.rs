@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(samples[1].sample, SampleRef::new("b.jpg"));
         assert_eq!(serde_json::to_string(&samples).unwrap(), text);
         let text =
-            r#"{"objects":[{"key":"a","size":1,"etag":"x","label":"cat"},{"key":"b","size":2}],"next":"b"}"#;
+            r#"{"objects":[{"key":"a","etag":"x","size":1,"label":"cat"},{"key":"b","size":2}],"next":"b"}"#;
         let page: ObjectPage = serde_json::from_str(text).unwrap();
         assert_eq!(page.objects[0].sample.etag.as_deref(), Some("x"));
         assert_eq!(

@@ -2,12 +2,28 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::str::FromStr;
+use strum::{AsRefStr, Display, EnumIter, IntoEnumIterator, VariantNames};
 
 /// One thing a tenant may use only so much of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    AsRefStr,
+    Display,
+    EnumIter,
+    VariantNames,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum QuotaKey {
     /// Extractions running at once.
     Running,
@@ -47,25 +63,10 @@ pub enum QuotaUnit {
 /// Values by key; what is not there is the host's default.
 pub type Quota = BTreeMap<QuotaKey, u64>;
 
-/// A quota's keys as hosts and admins write them.
-const NAMES: [(QuotaKey, &str); 11] = [
-    (QuotaKey::Running, "running"),
-    (QuotaKey::Queued, "queued"),
-    (QuotaKey::Uploads, "uploads"),
-    (QuotaKey::StoredBytes, "stored_bytes"),
-    (QuotaKey::WallSeconds, "wall_seconds"),
-    (QuotaKey::CpuSeconds, "cpu_seconds"),
-    (QuotaKey::TensorBytes, "tensor_bytes"),
-    (QuotaKey::ObjectReads, "object_reads"),
-    (QuotaKey::ObjectBytes, "object_bytes"),
-    (QuotaKey::OutputBytes, "output_bytes"),
-    (QuotaKey::LogBytes, "log_bytes"),
-];
-
 impl QuotaKey {
     /// All keys, in the order they are shown.
     pub fn all() -> impl Iterator<Item = Self> {
-        NAMES.iter().map(|(key, _)| *key)
+        Self::iter()
     }
 
     /// What its numbers count.
@@ -82,16 +83,9 @@ impl QuotaKey {
     }
 }
 
-impl fmt::Display for QuotaKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = NAMES.iter().find(|(key, _)| key == self);
-        f.pad(name.map_or("", |(_, name)| name))
-    }
-}
-
 /// A word that is no key of a quota.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no quota {word:?}; there are {}", NAMES.map(|(_, name)| name).join(", "))]
+#[error("there is no quota {word:?}; there are {}", QuotaKey::VARIANTS.join(", "))]
 pub struct UnknownQuota {
     /// The word.
     pub word: String,
@@ -101,10 +95,13 @@ impl FromStr for QuotaKey {
     type Err = UnknownQuota;
 
     fn from_str(word: &str) -> Result<Self, UnknownQuota> {
-        let key = NAMES.iter().find(|(_, name)| *name == word.replace('-', "_"));
-        key.map(|(key, _)| *key).ok_or_else(|| UnknownQuota {
+        let unknown = || UnknownQuota {
             word: word.to_owned(),
-        })
+        };
+        let written = word.replace('-', "_");
+        Self::iter()
+            .find(|key| key.as_ref() == written)
+            .ok_or_else(unknown)
     }
 }
 

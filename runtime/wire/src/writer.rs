@@ -100,7 +100,10 @@ impl ActivationWriter {
         for failure in failures {
             let values = self.blank_row()?;
             let column = |text: &str| -> ArrayRef { Arc::new(StringArray::from(vec![text])) };
-            let columns = vec![column(failure.error.code.name()), column(&failure.error.message)];
+            let columns = vec![
+                column(failure.error.code.as_ref()),
+                column(&failure.error.message),
+            ];
             let error = StructArray::try_new(error_fields(), columns, None).map_err(FrameError::encode)?;
             pieces.extend(self.batch(&[failure.position], values, Some(Arc::new(error)))?);
         }

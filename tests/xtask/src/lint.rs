@@ -1,5 +1,6 @@
-//! Formatting, clippy, and the rules of the dependency graph.
+//! Formatting, clippy, the rules of the dependency graph, and no circles of files.
 
+use crate::structure;
 use crate::workspace::{self, cargo, has_cargo_command, output, root, target};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -50,6 +51,7 @@ pub(crate) fn run() -> Result<()> {
     workspace::run(cargo().args(["fmt", "--all", "--check"]))?;
     workspace::run(cargo().args(["fmt", "--all", "--check", "--manifest-path", "guest/Cargo.toml"]))?;
     check_graph()?;
+    structure::check()?;
     workspace::run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     check_dependencies()?;
     eprintln!("lint: all clean");

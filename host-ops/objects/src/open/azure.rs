@@ -1,13 +1,12 @@
 //! `az://container/prefix`, and Hadoop's `abfss://container@account.dfs.core.windows.net/prefix`: Azure's blob storage.
 
 use super::address::{bucket, prefix, refused};
-use super::opened::{Listing, Opened};
+use super::opened::Opened;
 use super::settings::{Variables, client, known, plain_http, retry};
 use crate::ObjectError;
 use crate::kind::{Credentials, Kind};
 use crate::names::Connector;
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
-use std::sync::Arc;
 use url::{Host, Url};
 
 const UNUSABLE: &str = "its credentials cannot be used; check that AZURE_STORAGE_ACCOUNT_KEY is the account's key as the portal shows \
@@ -48,14 +47,7 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
     let credentials = credentials(&builder);
     // The builder's own words can repeat parts of the key.
     let store = builder.build().map_err(|_| refused(root, UNUSABLE))?;
-    let store = Arc::new(store);
-    Ok(Opened {
-        store: Arc::clone(&store) as _,
-        listing: Listing::Pages(store),
-        prefix: prefix(root, url)?,
-        kind: Kind::Azure,
-        credentials,
-    })
+    Ok(Opened::paged(store, prefix(root, url)?, Kind::Azure, credentials))
 }
 
 /// The container, and the account where the address names it.

@@ -1,14 +1,13 @@
 //! `gs://bucket/prefix`: Google Cloud Storage.
 
 use super::address::{bucket, prefix, refused};
-use super::opened::{Listing, Opened};
+use super::opened::Opened;
 use super::settings::{Variables, client, known, plain_http, retry};
 use crate::ObjectError;
 use crate::kind::{Credentials, Kind};
 use crate::names::Connector;
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use std::path::Path;
-use std::sync::Arc;
 use url::Url;
 
 /// Where `gcloud auth application-default login` leaves its credentials, below the home.
@@ -48,14 +47,12 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
     let credentials = Credentials::of(unsigned, has_credentials(&builder, variables));
     // The builder's own words can repeat parts of the key.
     let store = builder.build().map_err(|_| refused(root, UNUSABLE))?;
-    let store = Arc::new(store);
-    Ok(Opened {
-        store: Arc::clone(&store) as _,
-        listing: Listing::Pages(store),
-        prefix: prefix(root, url)?,
-        kind: Kind::Google,
+    Ok(Opened::paged(
+        store,
+        prefix(root, url)?,
+        Kind::Google,
         credentials,
-    })
+    ))
 }
 
 fn has_credentials(builder: &GoogleCloudStorageBuilder, variables: &Variables) -> bool {

@@ -18,6 +18,25 @@ pub(crate) struct Opened {
     pub(crate) credentials: Credentials,
 }
 
+impl Opened {
+    /// A store across a network that is asked for pages of keys.
+    pub(super) fn paged(
+        store: impl ObjectStore + PaginatedListStore,
+        prefix: Path,
+        kind: Kind,
+        credentials: Credentials,
+    ) -> Self {
+        let store = Arc::new(store);
+        Self {
+            store: Arc::clone(&store) as _,
+            listing: Listing::Pages(store),
+            prefix,
+            kind,
+            credentials,
+        }
+    }
+}
+
 /// How a page of keys is found.
 #[derive(Clone)]
 pub(crate) enum Listing {

@@ -1,14 +1,13 @@
 //! `s3://bucket/prefix`: Amazon's S3 and whatever speaks its protocol.
 
 use super::address::{bucket, prefix, refused};
-use super::opened::{Listing, Opened};
+use super::opened::Opened;
 use super::profile::{self, Profile};
 use super::settings::{Variables, client, known, plain_http, retry};
 use crate::ObjectError;
 use crate::kind::{Credentials, Kind};
 use crate::names::Connector;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
-use std::sync::Arc;
 use url::Url;
 
 /// The settings that give credentials without the machine's own role.
@@ -54,14 +53,7 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
     let store = builder
         .build()
         .map_err(|error| refused(root, error.to_string()))?;
-    let store = Arc::new(store);
-    Ok(Opened {
-        store: Arc::clone(&store) as _,
-        listing: Listing::Pages(store),
-        prefix: prefix(root, url)?,
-        kind: Kind::S3,
-        credentials,
-    })
+    Ok(Opened::paged(store, prefix(root, url)?, Kind::S3, credentials))
 }
 
 /// Fills in from the profile what the environment does not say, as Amazon's own tools do.

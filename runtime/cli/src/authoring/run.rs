@@ -4,7 +4,7 @@ use crate::output::{bytes, print_json, print_table};
 use anyhow::{Context, Result, bail};
 use frostline_engine::Device;
 use frostline_sandbox::{Call, Extracted, Limits, Sandbox, SandboxConfig, Usage};
-use frostline_tensor::SampleRef;
+use frostline_tensor::{DType, OpErrorCode, SampleRef};
 use serde::Serialize;
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ pub(super) struct Report {
     guest: String,
     sha256: String,
     split: String,
-    dtype: &'static str,
+    dtype: DType,
     shape: Vec<usize>,
     failed: Vec<Failed>,
     seconds: Seconds,
@@ -26,7 +26,7 @@ pub(super) struct Report {
 #[derive(Debug, Serialize)]
 struct Failed {
     key: String,
-    code: &'static str,
+    code: OpErrorCode,
     message: String,
 }
 
@@ -106,7 +106,7 @@ pub(super) async fn extract(flags: &RunGuest) -> Result<(Report, Extracted)> {
 
     let failed = extracted.failed.iter().map(|failure| Failed {
         key: flags.keys.get(failure.index).cloned().unwrap_or_default(),
-        code: failure.error.code.name(),
+        code: failure.error.code,
         message: failure.error.message.clone(),
     });
     let milliseconds = u64::try_from(took.as_millis()).context("the call took too long to count")?;
@@ -114,7 +114,7 @@ pub(super) async fn extract(flags: &RunGuest) -> Result<(Report, Extracted)> {
         guest: format!("{} {}", description.name, description.version),
         sha256: guest.sha256().to_owned(),
         split,
-        dtype: extracted.activations.dtype().name(),
+        dtype: extracted.activations.dtype(),
         shape: extracted.activations.shape().dims().to_vec(),
         failed: failed.collect(),
         seconds: Seconds {

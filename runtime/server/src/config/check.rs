@@ -3,7 +3,7 @@
 use super::checked::{HostConfig, StateLocation};
 use super::error::ConfigError;
 use super::limits::Limits;
-use super::roots::GrantedRoots;
+use super::roots::DataRoots;
 use super::settings::{HostSettings, LimitSettings};
 use frostline_engine::{Device, LanesPlace};
 use frostline_sandbox::Compiler;
@@ -53,7 +53,7 @@ impl HostSettings {
             metrics_listen,
             admin_token_file: self.admin_token_file.unwrap_or_else(|| local.join("admin-token")),
             local,
-            data: GrantedRoots::new(&self.data)?,
+            data: DataRoots::new(&self.data)?,
             device,
             compiler: Compiler::InProcess,
             lanes,

@@ -1,6 +1,6 @@
 use super::error::ConfigError;
 use super::limits::Limits;
-use super::roots::GrantedRoots;
+use super::roots::DataRoots;
 use super::settings::TlsFiles;
 use frostline_engine::{Device, LanesPlace};
 use frostline_sandbox::Compiler;
@@ -61,7 +61,7 @@ pub struct HostConfig {
     /// The file with the tenant's token; created on first start.
     pub token_file: PathBuf,
     /// Where data may be read.
-    pub data: GrantedRoots,
+    pub data: DataRoots,
     /// What the lanes compute on.
     pub device: Device,
     /// Where guests are compiled; in this process unless whoever starts the host says otherwise.

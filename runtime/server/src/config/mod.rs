@@ -11,6 +11,6 @@ pub use checked::{HostConfig, StateLocation};
 pub use error::ConfigError;
 pub use limits::Limits;
 pub(crate) use limits::upload_units;
-pub use roots::GrantedRoots;
+pub use roots::DataRoots;
 pub(crate) use roots::Root;
 pub use settings::{EngineSettings, ExtractionSettings, HostSettings, LimitSettings, TlsFiles};

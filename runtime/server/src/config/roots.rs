@@ -1,4 +1,4 @@
-//! Which data a tenant may read: granted roots, and requests held against them on normalised URLs.
+//! Which data a tenant may read: its roots, and requests held against them on normalised URLs.
 
 use super::error::ConfigError;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use url::Url;
 
 /// Data roots a tenant may read, each with everything below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GrantedRoots(Vec<Root>);
+pub struct DataRoots(Vec<Root>);
 
 /// An object store URL in one spelling: no dot segments, no empty ones, nothing encoded that need not be.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -18,8 +18,8 @@ pub(crate) struct Root {
     url: String,
 }
 
-impl GrantedRoots {
-    /// Grants `roots`: URLs, or directories, relative ones from the current directory.
+impl DataRoots {
+    /// These: URLs, or directories, relative ones from the current directory.
     ///
     /// # Errors
     /// [`ConfigError::Root`] for one that cannot be normalised.
@@ -42,7 +42,7 @@ impl GrantedRoots {
         roots.iter().map(normalise).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Grants nothing.
+    /// None.
     pub(crate) fn none() -> Self {
         Self(Vec::new())
     }
@@ -53,11 +53,11 @@ impl GrantedRoots {
         local.map(|root| Path::new("/").join(root.path.iter().collect::<PathBuf>()))
     }
 
-    /// Whether `root` is a granted one or lies below it.
+    /// Whether `root` is one of them or lies below one.
     pub(crate) fn allows(&self, root: &Root) -> bool {
         self.0
             .iter()
-            .any(|granted| granted.store == root.store && root.path.starts_with(&granted.path))
+            .any(|own| own.store == root.store && root.path.starts_with(&own.path))
     }
 }
 
@@ -135,12 +135,12 @@ impl std::fmt::Display for Root {
 mod tests {
     use super::*;
 
-    fn granted() -> GrantedRoots {
-        GrantedRoots::new(&["/srv/photos".to_owned(), "s3://bucket/sets/a".to_owned()]).unwrap()
+    fn roots() -> DataRoots {
+        DataRoots::new(&["/srv/photos".to_owned(), "s3://bucket/sets/a".to_owned()]).unwrap()
     }
 
     fn allows(text: &str) -> bool {
-        Root::parse(text).is_ok_and(|root| granted().allows(&root))
+        Root::parse(text).is_ok_and(|root| roots().allows(&root))
     }
 
     #[test]
@@ -183,12 +183,12 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_bucket_can_be_granted() {
-        let granted = GrantedRoots::new(&["s3://bucket".to_owned()]).unwrap();
+    fn a_whole_bucket_can_be_a_root() {
+        let roots = DataRoots::new(&["s3://bucket".to_owned()]).unwrap();
         for root in ["s3://bucket", "s3://bucket/", "s3://bucket/sets"] {
-            assert!(granted.allows(&Root::parse(root).unwrap()), "{root}");
+            assert!(roots.allows(&Root::parse(root).unwrap()), "{root}");
         }
-        assert!(!granted.allows(&Root::parse("s3://bucket2").unwrap()));
+        assert!(!roots.allows(&Root::parse("s3://bucket2").unwrap()));
         assert!(Root::parse("mailto:someone").is_err());
     }
 

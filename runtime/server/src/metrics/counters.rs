@@ -52,15 +52,15 @@ impl Metrics {
         self.tenants.ended(tenant);
         self.extractions
             .get_or_create(&ExtractionLabels {
-                split: split.word(),
-                outcome: outcome.word(),
+                split: split.into(),
+                outcome: outcome.into(),
             })
             .inc();
     }
 
     /// Counts samples that were answered, by `good` rows and by `bad` ones.
     pub(crate) fn answered(&self, tenant: &str, split: SplitKind, good: u64, bad: u64) {
-        let split = split.word();
+        let split = split.into();
         for (failed, samples) in [(false, good), (true, bad)] {
             self.samples
                 .get_or_create(&SampleLabels { split, failed })

@@ -27,7 +27,8 @@ pub(crate) struct SampleLabels {
 }
 
 /// What kind of split; cuts have too many names for a label.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum SplitKind {
     None,
     Input,
@@ -44,18 +45,9 @@ impl From<&Split> for SplitKind {
     }
 }
 
-impl SplitKind {
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Input => "input",
-            Self::Cut => "cut",
-        }
-    }
-}
-
 /// How an admitted extraction ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum Outcome {
     Done,
     Refused,
@@ -66,20 +58,6 @@ pub(crate) enum Outcome {
     HostStopped,
     /// The token, the tenant or the guest is not good any more.
     Dismissed,
-}
-
-impl Outcome {
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Done => "done",
-            Self::Refused => "refused",
-            Self::Failed => "failed",
-            Self::Deadline => "deadline",
-            Self::ClientGone => "client_gone",
-            Self::HostStopped => "host_stopped",
-            Self::Dismissed => "dismissed",
-        }
-    }
 }
 
 /// One tenant.

@@ -11,7 +11,7 @@ pub(crate) use quota::Allowed;
 pub(crate) use record::{Denied, MOST_TOKENS, TenantRecord};
 pub(crate) use token::{Fresh, KeptToken};
 
-use crate::config::{GrantedRoots, HostConfig, upload_units};
+use crate::config::{DataRoots, HostConfig, upload_units};
 use crate::state::Documents;
 use crate::token::TokenHash;
 use frostline_engine::{Lanes, TenantLanes};
@@ -31,7 +31,7 @@ const READY: usize = 1024;
 pub(crate) struct Tenant {
     pub(crate) name: String,
     /// What it may read.
-    pub(crate) data: GrantedRoots,
+    pub(crate) data: DataRoots,
     /// How much it may use.
     pub(crate) allowed: Allowed,
     /// Permits for its uploads.
@@ -45,7 +45,7 @@ pub(crate) struct Tenant {
 }
 
 impl Tenant {
-    fn new(name: &str, data: GrantedRoots, allowed: Allowed, room: u64, lanes: &Lanes) -> Self {
+    fn new(name: &str, data: DataRoots, allowed: Allowed, room: u64, lanes: &Lanes) -> Self {
         let uploads = allowed.number(QuotaKey::Uploads).min(Semaphore::MAX_PERMITS);
         Self {
             name: name.to_owned(),
@@ -145,10 +145,10 @@ impl Tenants {
         {
             return tenant;
         }
-        // Roots were checked when they were granted; one that can no longer be read grants nothing.
-        let data = GrantedRoots::new(&record.data).unwrap_or_else(|error| {
-            tracing::error!(tenant = name, %error, "the tenant's data cannot be granted");
-            GrantedRoots::none()
+        // Roots were checked when they were given; of one that can no longer be understood nothing may be read.
+        let data = DataRoots::new(&record.data).unwrap_or_else(|error| {
+            tracing::error!(tenant = name, %error, "the tenant's data cannot be understood");
+            DataRoots::none()
         });
         let allowed = Allowed::of_added(&record.quota, &self.config);
         let room = self.config.limits.upload_room();

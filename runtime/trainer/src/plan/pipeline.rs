@@ -18,8 +18,9 @@ pub struct Stages {
 }
 
 /// What bounds an iteration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Bottleneck {
     /// The host computes all the time.
     Host,
@@ -27,16 +28,6 @@ pub enum Bottleneck {
     Link,
     /// The trainer computes all the time.
     Trainer,
-}
-
-impl std::fmt::Display for Bottleneck {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Host => "host",
-            Self::Link => "link",
-            Self::Trainer => "trainer",
-        })
-    }
 }
 
 /// The job the times are for.

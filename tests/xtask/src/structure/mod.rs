@@ -6,10 +6,13 @@ mod measures;
 mod source;
 
 use crate::workspace::root;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use measures::{Lines, percentile};
 use source::Crate;
 use std::path::{Path, PathBuf};
+
+/// Files that may import each other in a circle. Three still fit on a screen.
+const CIRCLE: usize = 3;
 
 /// Lines of a function that is read at one glance.
 const LONG: usize = 40;
@@ -66,6 +69,24 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         percentile(functions, 50),
         percentile(functions, 90)
     );
+    Ok(())
+}
+
+/// Refuses circles of more than [`CIRCLE`] files.
+pub(crate) fn check() -> Result<()> {
+    let mut broken = Vec::new();
+    for each in crates(&root())? {
+        let large = circles::of(&each)
+            .into_iter()
+            .filter(|circle| circle.len() > CIRCLE);
+        broken.extend(large.map(|circle| format!("{}: {}", each.name, circle.join(", "))));
+    }
+    if !broken.is_empty() {
+        bail!(
+            "more than {CIRCLE} files import each other in a circle; move what they share into a file of its own:\n  {}",
+            broken.join("\n  ")
+        );
+    }
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Tenants and their tokens.
 
 use super::identity::Admin;
-use crate::config::GrantedRoots;
+use crate::config::DataRoots;
 use crate::http::receive::json;
 use crate::http::references::checked_name;
 use crate::refusal::Refusal;
@@ -39,7 +39,7 @@ pub(super) async fn add(
             "{CONFIGURED} is the tenant of the host's configuration; take another name"
         )));
     }
-    let data = granted(&new.data)?;
+    let data = readable(&new.data)?;
     let fresh = fresh(&new.name, new.token_seconds)?;
     let record = service.tenants.records.update(&new.name, |now| match now {
         Some(_) => Err(Refusal::request(format!(
@@ -60,7 +60,7 @@ pub(super) async fn change(
     request: Request,
 ) -> Result<Json<TenantInfo>, Refusal> {
     let change: TenantChange = json(request, &service.config.limits).await?;
-    let data = change.data.as_deref().map(granted).transpose()?;
+    let data = change.data.as_deref().map(readable).transpose()?;
     let record = change_record(&service, &name, |record| {
         record.data = data.clone().unwrap_or_else(|| std::mem::take(&mut record.data));
         record.disabled = change.disabled.unwrap_or(record.disabled);
@@ -156,9 +156,9 @@ pub(super) async fn change_record(
     record.ok_or_else(|| unknown(name))
 }
 
-/// Roots as they are kept, if they can be granted.
-fn granted(roots: &[String]) -> Result<Vec<String>, Refusal> {
-    GrantedRoots::new(roots).map_err(|error| Refusal::request(error.to_string()))?;
+/// Roots as they are kept, if they can be read from.
+fn readable(roots: &[String]) -> Result<Vec<String>, Refusal> {
+    DataRoots::new(roots).map_err(|error| Refusal::request(error.to_string()))?;
     Ok(roots.to_vec())
 }
 
