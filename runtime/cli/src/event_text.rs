@@ -13,12 +13,10 @@ pub(crate) fn text(event: &Event) -> Option<String> {
             train,
             validation,
             ..
-        } => {
-            format!(
-                "data       {train} training and {validation} validation images in {} classes",
-                classes.len()
-            )
-        }
+        } => format!(
+            "data       {train} training and {validation} validation images in {} classes",
+            classes.len()
+        ),
         Event::Notice(Notice::NoKeys { count, names }) => no_keys_line(*count, names),
         Event::LeftOut(LeftOut { objects, first }) => {
             let more = if *objects > first.len() { ", .." } else { "" };
@@ -50,22 +48,18 @@ pub(crate) fn text(event: &Event) -> Option<String> {
             wait_seconds,
             reason,
             ..
-        }) => {
-            format!(
-                "retry {attempt:<4} the upload of the {what} to {host} broke off ({reason}); going on in {wait_seconds:.1} s"
-            )
-        }
+        }) => format!(
+            "retry {attempt:<4} the upload of the {what} to {host} broke off ({reason}); going on in {wait_seconds:.1} s"
+        ),
         Event::Split {
             split,
             encoding,
             bytes_per_sample,
             reason,
-        } => {
-            format!(
-                "split      {split} as {encoding}, {} an image: {reason}",
-                bytes(*bytes_per_sample)
-            )
-        }
+        } => format!(
+            "split      {split} as {encoding}, {} an image: {reason}",
+            bytes(*bytes_per_sample)
+        ),
         Event::Baseline {
             validation_accuracy, ..
         } => {

@@ -199,16 +199,7 @@ pub struct Received {
 impl Received {
     /// All of them.
     pub fn total(&self) -> u64 {
-        let Self {
-            listing,
-            measuring,
-            baseline,
-            training,
-            validation,
-            other,
-            interrupted: _,
-        } = self;
-        listing + measuring + baseline + training + validation + other
+        self.listing + self.measuring + self.baseline + self.training + self.validation + self.other
     }
 }
 

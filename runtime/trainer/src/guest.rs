@@ -51,16 +51,12 @@ impl Default for Guest {
 
 impl std::fmt::Debug for Guest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
-            name,
-            bytes,
-            parameters,
-        } = self;
-        write!(
-            f,
-            "Guest {{ name: {name:?}, bytes: {}, parameters: {parameters:?} }}",
-            bytes.len()
-        )
+        let bytes = self.bytes.len();
+        f.debug_struct("Guest")
+            .field("name", &self.name)
+            .field("bytes", &bytes)
+            .field("parameters", &self.parameters)
+            .finish()
     }
 }
 

@@ -1,4 +1,4 @@
-use crate::{Flow, Guest, Policy, ProfileCache, TrainerError};
+use crate::{Guest, Policy, ProfileCache, TrainerError};
 use frostline_engine::Device;
 use frostline_graph::Model;
 use frostline_tensor::PixelSpec;
@@ -60,6 +60,17 @@ pub struct Job {
     pub shared_cores: bool,
     /// Where the tuned model goes.
     pub out: PathBuf,
+}
+
+/// How batches are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flow {
+    /// The most samples of one request; a batch is fetched by several at once.
+    pub request_samples: usize,
+    /// The most requests open at once.
+    pub window: usize,
+    /// Batches that are extracted while one trains; fewer where the memory does not hold them.
+    pub ahead: usize,
 }
 
 impl Job {

@@ -37,9 +37,8 @@ pub use error::TrainerError;
 pub use evaluate::evaluate;
 pub use event::{Evaluation, Event, Events, Measuring, Outcome, ProfileState, Received};
 pub use guest::Guest;
-pub use job::{EvaluationJob, Job, OnBadSample};
+pub use job::{EvaluationJob, Flow, Job, OnBadSample};
 pub use measure::ProfileCache;
-pub use pipeline::Flow;
 pub use plan::{
     Bottleneck, Explanation, LinkPoint, ParsePolicyError, Policy, Rival, Simulation, SimulationError, Stages,
     Summary, SummaryRow,

@@ -2,10 +2,10 @@
 
 use crate::compute::{Dedicated, Suffix, session_options};
 use crate::offer::Offer;
-use crate::pipeline::{BadSamples, Feed, FeedPlan, Flow, Part, Steering};
+use crate::pipeline::{BadSamples, Feed, FeedPlan, Part, Steering};
 use crate::replan::{Iteration, Watch};
 use crate::validation::Validation;
-use crate::{Event, Events, Job, Received, TrainerError};
+use crate::{Event, Events, Flow, Job, Received, TrainerError};
 use frostline_client::{Fetcher, Hosts, Source};
 use frostline_engine::Device;
 use frostline_images::DecodePool;

@@ -3,7 +3,6 @@
 mod activity;
 mod client;
 mod console;
-mod publish;
 mod quota;
 mod tenant;
 mod uploads;

@@ -42,10 +42,8 @@ pub(super) async fn run(client: &AdminClient, command: Tenant, json: bool) -> Re
                 token_seconds: expires,
                 others_seconds: Some(others),
             };
-            show_token(
-                &client.post(&format!("{}/tokens", path(&name)), &new).await?,
-                json,
-            )
+            let path = format!("{}/tokens", path(&name));
+            show_token(&client.post(&path, &new).await?, json)
         }
         Tenant::Revoke { name, id } => {
             client.delete(&format!("{}/tokens/{id}", path(&name))).await?;

@@ -1,12 +1,13 @@
 //! `frostline admin guest` and `frostline admin model`.
 
 use super::console::{confirm, done};
-use super::publish::publish;
 use crate::arguments::{GuestAdmin, ModelAdmin, OwnUpload, Upload};
 use crate::output::{bytes, print_each, print_json, print_table, time};
-use anyhow::Result;
+use crate::train::read_model;
+use anyhow::{Context, Result};
 use frostline_client::AdminClient;
-use frostline_wire::{GuestChange, UploadInfo, UploadVersion};
+use frostline_wire::{GuestChange, UploadInfo, UploadVersion, repr_digest};
+use std::path::Path;
 
 pub(super) async fn guest(client: &AdminClient, command: GuestAdmin, json: bool) -> Result<()> {
     match command {
@@ -120,4 +121,15 @@ fn show(upload: &UploadInfo, json: bool) -> Result<()> {
 
 fn state(upload: &UploadInfo) -> &'static str {
     if upload.disabled { "disabled" } else { "active" }
+}
+
+/// Sends a model as one file, written the way trainers write theirs: by its SHA-256 they see that the host has what they use.
+async fn publish(client: &AdminClient, name: &str, path: &Path) -> Result<UploadInfo> {
+    let model = read_model(path)?;
+    let cannot = || format!("cannot publish the model {}", path.display());
+    let sha256 = model.sha256().with_context(cannot)?;
+    let bytes = model.to_bytes().with_context(cannot)?;
+    let digest = repr_digest(&sha256).unwrap_or_default();
+    let path = format!("/v1/models/{name}");
+    Ok(client.put(&path, &digest, bytes.into()).await?)
 }

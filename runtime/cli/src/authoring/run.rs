@@ -128,42 +128,23 @@ pub(super) async fn extract(flags: &RunGuest) -> Result<(Report, Extracted)> {
 }
 
 fn used(usage: Usage, memory: usize, limits: &Limits, milliseconds: u64) -> Vec<Used> {
+    use Unit::{Bytes, Count, Milliseconds};
     let call = u64::try_from(limits.call_deadline.as_millis()).unwrap_or(u64::MAX);
+    // Rounded up: a guest that ran has used some.
+    let cpu = u64::try_from(usage.cpu.as_micros().div_ceil(1000)).unwrap_or(u64::MAX);
+    let (cpu_limit, tensor_limit) = (
+        limits.cpu_seconds.saturating_mul(1000),
+        limits.tensor_bytes as u64,
+    );
     [
-        ("time of a call", Unit::Milliseconds, milliseconds, call),
-        (
-            "guest CPU time",
-            Unit::Milliseconds,
-            // Rounded up: a guest that ran has used some.
-            u64::try_from(usage.cpu.as_micros().div_ceil(1000)).unwrap_or(u64::MAX),
-            limits.cpu_seconds.saturating_mul(1000),
-        ),
-        ("guest memory", Unit::Bytes, usage.memory_peak, memory as u64),
-        (
-            "tensors at once",
-            Unit::Bytes,
-            usage.tensor_bytes_peak,
-            limits.tensor_bytes as u64,
-        ),
-        (
-            "object reads",
-            Unit::Count,
-            usage.object_reads,
-            limits.object_reads,
-        ),
-        (
-            "object bytes",
-            Unit::Bytes,
-            usage.object_bytes,
-            limits.object_bytes,
-        ),
-        (
-            "output bytes",
-            Unit::Bytes,
-            usage.output_bytes,
-            limits.output_bytes,
-        ),
-        ("log bytes", Unit::Bytes, usage.log_bytes, limits.log_bytes),
+        ("time of a call", Milliseconds, milliseconds, call),
+        ("guest CPU time", Milliseconds, cpu, cpu_limit),
+        ("guest memory", Bytes, usage.memory_peak, memory as u64),
+        ("tensors at once", Bytes, usage.tensor_bytes_peak, tensor_limit),
+        ("object reads", Count, usage.object_reads, limits.object_reads),
+        ("object bytes", Bytes, usage.object_bytes, limits.object_bytes),
+        ("output bytes", Bytes, usage.output_bytes, limits.output_bytes),
+        ("log bytes", Bytes, usage.log_bytes, limits.log_bytes),
     ]
     .map(|(limit, unit, used, allowed)| Used {
         limit,

@@ -94,20 +94,11 @@ impl Extraction {
     }
 
     async fn run(self, pieces: mpsc::Sender<Piece>) {
-        let Self {
-            caller,
-            guest,
-            kind,
-            first,
-            calls,
-            encoder,
-            permit,
-            deadline,
-            until_first,
-        } = self;
         let started = Instant::now();
+        let caller = &self.caller;
+        let sending = send(&pieces, self.first, self.until_first, self.calls, self.encoder);
         let outcome = tokio::select! {
-            outcome = timeout_at(deadline, send(&pieces, first, until_first, calls, encoder)) => match outcome {
+            outcome = timeout_at(self.deadline, sending) => match outcome {
                 Ok(Ok(())) => Outcome::Done,
                 Ok(Err(error)) => {
                     tracing::error!(%error, "an extraction failed after its answer had begun");
@@ -117,13 +108,13 @@ impl Extraction {
             },
             () = pieces.closed() => Outcome::ClientGone,
             () = caller.scheduling().end.cancelled() => Outcome::HostStopped,
-            _ = caller.dismissed(guest.as_deref()) => Outcome::Dismissed,
+            _ = caller.dismissed(self.guest.as_deref()) => Outcome::Dismissed,
         };
-        drop(permit);
+        drop(self.permit);
         let (metrics, took) = (caller.metrics(), started.elapsed());
         metrics.extraction_seconds.observe(took);
-        metrics.ended(&caller.tenant().name, kind, outcome);
-        tracing::info!(?kind, ?outcome, seconds = took.as_secs_f64(), "extraction ended");
+        metrics.ended(&caller.tenant().name, self.kind, outcome);
+        tracing::info!(kind = ?self.kind, ?outcome, seconds = took.as_secs_f64(), "extraction ended");
     }
 }
 

@@ -3,11 +3,9 @@
 mod bad;
 mod batches;
 mod feed;
-mod flow;
 mod steer;
 
 pub(crate) use bad::BadSamples;
 pub(crate) use batches::{FeedPlan, Part};
 pub(crate) use feed::Feed;
-pub use flow::Flow;
 pub(crate) use steer::Steering;
