@@ -63,6 +63,18 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn who_leaves_keeps_nobody_waiting_who_stood_behind_it() {
+        let desk = desk(4, 10);
+        let held = [desk.next("greedy", 9).await, desk.next("greedy", 9).await];
+        let mut large = Box::pin(desk.next("modest", 4));
+        let mut small = Box::pin(desk.next("greedy", 1));
+        assert!(poll!(&mut large).is_pending() && poll!(&mut small).is_pending());
+        drop(large);
+        assert!(poll!(&mut small).is_ready(), "there was room for it all along");
+        drop(held);
+    }
+
+    #[tokio::test]
     async fn what_a_tenant_gives_back_between_two_calls_is_not_collected_by_one_whose_calls_take_long() {
         let desk = desk(4, 16);
         let mut long = Vec::new();

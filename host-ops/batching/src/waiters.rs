@@ -149,6 +149,8 @@ impl<P: Policy> Drop for Waiting<P> {
         let mut state = self.waiters.state.lock();
         if state.waiting.remove(&self.id).is_some() {
             state.policy.leave(self.id);
+            // Others may have stood behind it.
+            self.waiters.hand_out(state);
         }
     }
 }

@@ -2,7 +2,6 @@ use frostline_batching::doubled;
 use frostline_wire::Split;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
-
 use std::time::Duration;
 
 /// When a request has been silent for so long that it is better asked again.
