@@ -4,6 +4,8 @@
     reason = "only tests use it, and a test that cannot go on is to end"
 )]
 
+pub mod numbered;
+
 use bytes::Bytes;
 use frostline_tensor::{OpError, Tensor};
 use frostline_wire::{

@@ -4,46 +4,14 @@ use crate::{
     ClientError, Deadlines, Fetched, Fetcher, HostClient, Hosts, Notice, Notices, RowKind, Source, Trust,
 };
 use bytes::Bytes;
+pub(super) use frostline_fake_host::numbered::{WIDTH, answer_all, format, samples, values};
 use frostline_fake_host::{Answer, FakeHost, Reply, extraction};
 use frostline_images::DecodePool;
-use frostline_wire::{Encoding, ErrorClass, ExtractionRequest, ObjectInfo, RowFormat, SampleRef, Split};
+use frostline_wire::{Encoding, ErrorClass, Split};
 use futures::{StreamExt, TryStreamExt, stream};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-pub(super) const WIDTH: usize = 4;
-
-pub(super) fn format() -> RowFormat {
-    RowFormat::F32(vec![WIDTH])
-}
-
-/// The row of the sample `s<number>`.
-pub(super) fn values(key: &str) -> Vec<f32> {
-    let number: f32 = key[1..].parse().unwrap();
-    vec![number, -number, 0.5, number * 2.0]
-}
-
-pub(super) fn samples(count: usize) -> Vec<ObjectInfo> {
-    let sample = |i: usize| ObjectInfo {
-        sample: SampleRef {
-            key: format!("s{i}"),
-            etag: Some(format!("e{i}")),
-        },
-        size: 20,
-        label: None,
-    };
-    (0..count).map(sample).collect()
-}
-
-/// Answers everything, last position first.
-pub(super) fn answer_all(request: &ExtractionRequest) -> Reply {
-    let rows = request.samples.iter().rev();
-    rows.fold(Answer::new(format()), |answer, sample| {
-        answer.row(sample.position, values(&sample.sample.key))
-    })
-    .finished()
-}
 
 pub(super) struct Setting {
     pub(super) notices: Arc<Mutex<Vec<Notice>>>,

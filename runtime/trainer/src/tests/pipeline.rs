@@ -3,45 +3,17 @@ use crate::pipeline::{BadSamples, Feed, FeedPlan, Steering};
 use crate::{Event, Events, OnBadSample, TrainerError};
 use bytes::Bytes;
 use frostline_client::{Deadlines, Fetcher, HostClient, Hosts, RowKind, Samples, Source, Trust, Weight};
+use frostline_fake_host::numbered::{self, WIDTH, answer_all, format, values};
 use frostline_fake_host::{Answer, FakeHost, Reply, extraction};
 use frostline_images::DecodePool;
 use frostline_tensor::{OpError, OpErrorCode, PixelSpec, Tensor};
-use frostline_wire::{Encoding, ExtractionRequest, ObjectInfo, RowFormat, SampleRef, Split};
+use frostline_wire::{Encoding, ObjectInfo, RowFormat, Split};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-pub(super) const WIDTH: usize = 4;
-
-pub(super) fn format() -> RowFormat {
-    RowFormat::F32(vec![WIDTH])
-}
-
-/// The row of the sample `s<number>`.
-pub(super) fn values(key: &str) -> Vec<f32> {
-    let number: f32 = key[1..].parse().unwrap();
-    vec![number, -number, 0.5, number * 2.0]
-}
-
-pub(super) fn samples(count: usize) -> Arc<Samples> {
-    let sample = |i: usize| ObjectInfo {
-        sample: SampleRef {
-            key: format!("s{i}"),
-            etag: Some(format!("e{i}")),
-        },
-        size: 20,
-        label: None,
-    };
-    Arc::new((0..count).map(|i| (sample(i), (i % 3) as u32)).collect())
-}
-
-/// Answers everything, last position first.
-pub(super) fn answer_all(request: &ExtractionRequest) -> Reply {
-    let rows = request.samples.iter().rev();
-    rows.fold(Answer::new(format()), |answer, sample| {
-        answer.row(sample.position, values(&sample.sample.key))
-    })
-    .finished()
+fn samples(count: usize) -> Arc<Samples> {
+    Arc::new(numbered::samples(count).into_iter().zip((0..3).cycle()).collect())
 }
 
 pub(super) struct Setting {
