@@ -1,6 +1,7 @@
 //! Tests of whole parts, most of them against a scripted host.
 
 mod computing_host;
+mod evaluation;
 mod failed_job;
 mod hosts;
 mod pipeline;

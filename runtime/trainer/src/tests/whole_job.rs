@@ -2,26 +2,20 @@
 
 use super::computing_host::Storage;
 use super::pipeline::png;
-use crate::notes::{CLASSES_KEY, PIXELS_KEY};
-use crate::{
-    Evaluation, EvaluationJob, Event, Events, Guest, Job, Measuring, OnBadSample, Outcome, Received,
-    TrainerError, evaluate, train,
-};
+use crate::{Event, Events, Job, Measuring, Outcome, Received, TrainerError, train};
 use bytes::Bytes;
 use frostline_client::{HostClient, LeftOut, Notice};
-use frostline_engine::Device;
 use frostline_fake_host::FakeHost;
 use frostline_graph::Model;
 use frostline_graph::build::{batched, initializer, int, ints, model, node};
 use frostline_graph::onnx::GraphProto;
-use frostline_tensor::{PixelSpec, Tensor};
-use frostline_wire::Layout;
+use frostline_tensor::Tensor;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-const SIDE: usize = 8;
+pub(super) const SIDE: usize = 8;
 const CHANNELS: usize = 6;
 
 /// conv -> relu -> conv -> relu -> pooled -> features -> 7 classes.
@@ -194,116 +188,6 @@ async fn narrow_encodings_train_alike_and_compression_changes_nothing() {
         );
         assert_eq!(losses("int8+lz4").await, eight_bits, "{split}");
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_exported_model_scores_as_the_last_epoch_did_and_says_what_it_is() {
-    let (host, _) = photos().start().await;
-    let out = TempDir::new().unwrap();
-    let mut wanted = job("auto", out.path());
-    wanted.epochs = 30;
-    wanted.learning_rate = 0.1;
-    let ran = run(&host, wanted).await;
-    let outcome = ran.outcome.unwrap();
-    assert!(outcome.validation_accuracy > 0.9, "{outcome:?}");
-    let tuned = Model::read(&outcome.model).unwrap();
-    assert_eq!(tuned.metadata(CLASSES_KEY), Some(r#"["blue","green","red"]"#));
-    assert!(tuned.metadata(PIXELS_KEY).unwrap().contains("\"crop_height\":8"));
-    let (before, after) = (network().network().unwrap(), tuned.network().unwrap());
-    assert_eq!(
-        (before.input, after.output.shape.dims()),
-        (after.input.clone(), [3].as_slice())
-    );
-    // The frozen layers are untouched, the trained ones are not what they began as.
-    assert_eq!(tuned.weight("w1").unwrap(), network().weight("w1").unwrap());
-    let (evaluation, _) = measure(&host, tuned, None).await;
-    let evaluation = evaluation.unwrap();
-    assert_eq!(
-        (evaluation.accuracy, evaluation.samples),
-        (outcome.validation_accuracy, 6)
-    );
-    assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 1);
-}
-
-/// Evaluates `model` with `guest`, and what was told meanwhile.
-async fn measure(
-    host: &FakeHost,
-    model: Model,
-    guest: Option<Guest>,
-) -> (Result<Evaluation, TrainerError>, Vec<Event>) {
-    let job = EvaluationJob {
-        model,
-        model_name: "tuned".to_owned(),
-        guest,
-        root: "photos".to_owned(),
-        layout: Layout::Auto,
-        batch: 4,
-        on_bad_sample: OnBadSample::Fail,
-        pixels: None,
-        device: Device::Cpu,
-        threads: 1,
-    };
-    let events: Arc<Mutex<Vec<Event>>> = Arc::default();
-    let log = Arc::clone(&events);
-    let told: Events = Arc::new(move |event| log.lock().unwrap().push(event));
-    let client = HostClient::new(&host.url, None).unwrap();
-    let evaluation = evaluate(job, client, told, CancellationToken::new()).await;
-    let events = events.lock().unwrap().clone();
-    (evaluation, events)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_model_trained_on_a_guests_own_input_is_measured_on_that_input_or_not_at_all() {
-    let storage = Storage {
-        own_pixels: true,
-        ..photos()
-    };
-    let (host, _) = storage.start().await;
-    let out = TempDir::new().unwrap();
-    let mut spec = PixelSpec::imagenet(SIDE as u32, SIDE as u32);
-    (spec.mean, spec.std) = ([0.9, 0.1, 0.5], [0.1, 3.0, 0.7]);
-    let guest = |bytes: &'static [u8]| Guest {
-        name: "own".to_owned(),
-        bytes: bytes.into(),
-        parameters: None,
-    };
-    let mut own = job("r2", out.path());
-    (own.guest, own.epochs, own.learning_rate) = (guest(b"own"), 8, 0.05);
-    own.guest.parameters = Some(serde_json::to_string(&spec).unwrap());
-    let outcome = run(&host, own).await.outcome.unwrap();
-    let tuned = Model::read(&outcome.model).unwrap();
-
-    let (refused, _) = measure(&host, tuned.clone(), None).await;
-    let text = refused.unwrap_err().to_string();
-    assert!(text.contains("'own'") && text.contains("--guest"), "{text}");
-    let (same, events) = measure(&host, tuned.clone(), Some(guest(b"own"))).await;
-    assert_eq!(same.unwrap().accuracy, outcome.validation_accuracy);
-    assert!(!events.iter().any(|event| matches!(event, Event::Warning { .. })));
-    let (_, events) = measure(&host, tuned.clone(), Some(guest(b"another"))).await;
-    assert!(
-        matches!(&events[0], Event::Warning { message } if message.contains("SHA-256")),
-        "{events:?}"
-    );
-    let (_, events) = measure(
-        &host,
-        tuned.clone(),
-        Some(Guest {
-            parameters: Some(serde_json::to_string(&PixelSpec::imagenet(SIDE as u32, SIDE as u32)).unwrap()),
-            ..guest(b"own")
-        }),
-    )
-    .await;
-    assert!(
-        matches!(&events[0], Event::Warning { message } if message.contains("was told")),
-        "{events:?}"
-    );
-
-    // The stock guest would train on other input.
-    let mut again = job("none", out.path());
-    again.model = tuned;
-    again.freeze = "features".to_owned();
-    let refused = run(&host, again).await.outcome.unwrap_err();
-    assert!(matches!(refused, TrainerError::GuestNeeded { .. }), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
