@@ -14,7 +14,7 @@ use std::time::Duration;
 pub(crate) struct Metrics {
     pub(crate) requests: Family<RequestLabels, Counter>,
     extractions: Family<ExtractionLabels, Counter>,
-    /// By tenant; as many as have shown a token since the host started.
+    /// By tenant; as many as have had anything done since the host started.
     pub(crate) tenants: Tally,
     samples: Family<SampleLabels, Counter>,
     answer_bytes: Counter,
