@@ -36,6 +36,9 @@ pub struct OpError {
     pub code: OpErrorCode,
     /// What happened, to what, and where possible what to do next.
     pub message: String,
+    /// Whether it says nothing of what was asked for: the host lacked memory or a lane, and asking again may end well.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub host_caused: bool,
 }
 
 impl OpError {
@@ -44,6 +47,14 @@ impl OpError {
         Self {
             code,
             message: message.into(),
+            host_caused: false,
+        }
+    }
+    /// An error that the host caused, not what was asked for.
+    pub fn of_host(code: OpErrorCode, message: impl Into<String>) -> Self {
+        Self {
+            host_caused: true,
+            ..Self::new(code, message)
         }
     }
     /// [`OpErrorCode::InvalidArgument`] with a message.

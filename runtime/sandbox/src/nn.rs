@@ -21,10 +21,10 @@ impl CallState {
     fn answer<T>(&mut self, result: Result<T, ImportError>) -> Answer<T> {
         match result {
             Ok(value) => Ok(Ok(value)),
-            Err(ImportError::Told(OpError { code, message })) => {
+            Err(ImportError::Told(error)) => {
                 // Guests may keep a thousand of them.
-                let message = one_line(&message, MESSAGE);
-                Ok(Err(self.table.push(OpError { code, message })?))
+                let message = one_line(&error.message, MESSAGE);
+                Ok(Err(self.table.push(OpError { message, ..error })?))
             }
             Err(ImportError::Ended(error)) => Err(error),
         }
