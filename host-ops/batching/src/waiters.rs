@@ -113,6 +113,27 @@ impl<P: Policy> Waiters<P> {
         self.state.lock().asked
     }
 
+    /// Takes something at once, past those who wait.
+    pub(crate) fn take<E>(
+        self: &Arc<Self>,
+        take: impl FnOnce(&mut P) -> Result<P::Share, E>,
+    ) -> Result<Held<P>, E> {
+        let share = take(&mut self.state.lock().policy)?;
+        Ok(Held {
+            share,
+            since: Instant::now(),
+            waiters: Arc::clone(self),
+        })
+    }
+
+    /// Changes what the policy goes by.
+    pub(crate) fn change<R>(self: &Arc<Self>, change: impl FnOnce(&mut P) -> R) -> R {
+        let mut state = self.state.lock();
+        let changed = change(&mut state.policy);
+        self.hand_out(state);
+        changed
+    }
+
     pub(crate) fn with_policy<R>(&self, read: impl FnOnce(&P) -> R) -> R {
         read(&self.state.lock().policy)
     }
@@ -152,6 +173,14 @@ impl<P: Policy> Drop for Waiting<P> {
             // Others may have stood behind it.
             self.waiters.hand_out(state);
         }
+    }
+}
+
+impl<P: Policy> Held<P> {
+    /// Changes what is held.
+    pub(crate) fn change<R>(&mut self, change: impl FnOnce(&mut P, &mut P::Share) -> R) -> R {
+        let Self { share, waiters, .. } = self;
+        waiters.change(|policy| change(policy, share))
     }
 }
 

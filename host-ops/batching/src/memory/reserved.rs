@@ -1,0 +1,208 @@
+use super::kind::Kind;
+use super::ledger::{Ask, Budget, Ledger, NoRoom};
+use crate::waiters::{Held, Waiters};
+use parking_lot::RwLock;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// The memory that a host may hold, its lanes included, and those that wait for some of it. Clones are the same memory.
+#[derive(Clone)]
+pub struct Memory(Arc<Inner>);
+
+struct Inner {
+    ledger: Arc<Waiters<Ledger>>,
+    /// Told that there is more room.
+    on_room: RwLock<Vec<Box<dyn Fn() + Send + Sync>>>,
+    /// Asked to give back so many bytes of what is kept only in case.
+    on_lack: RwLock<Vec<Box<dyn Fn(u64) + Send + Sync>>>,
+}
+
+/// Bytes of a [`Memory`]; dropping it gives them back.
+#[must_use = "dropping it gives the memory back"]
+pub struct Reserved {
+    /// Until it is dropped.
+    held: Option<Held<Ledger>>,
+    memory: Memory,
+}
+
+/// Samples of one guest's call, and the memory they take.
+pub struct Grant {
+    /// How many; at least 1.
+    pub samples: usize,
+    /// Their memory.
+    pub memory: Reserved,
+}
+
+impl Memory {
+    /// Memory of which nobody holds anything.
+    pub fn new(budget: Budget) -> Self {
+        Self(Arc::new(Inner {
+            ledger: Waiters::new(Ledger::new(budget)),
+            on_room: RwLock::default(),
+            on_lack: RwLock::default(),
+        }))
+    }
+
+    /// Memory without a bound, for programs that run what is their own.
+    pub fn unbounded() -> Self {
+        Self::new(Budget {
+            bytes: u64::MAX,
+            ..Budget::default()
+        })
+    }
+
+    /// Waits for `bytes`; dropping the future gives up.
+    ///
+    /// # Errors
+    /// [`NoRoom`] at once for more than there can ever be.
+    pub async fn reserve(&self, tenant: &str, kind: Kind, bytes: u64) -> Result<Reserved, NoRoom> {
+        self.ask(tenant, Ask::of(kind, bytes)).await
+    }
+
+    /// Waits for what a guest's call takes: `fixed` bytes and `each` for every one of up to `samples`; dropping the future gives up.
+    ///
+    /// # Errors
+    /// [`NoRoom`] at once where not even one sample can ever fit.
+    pub async fn grant(&self, tenant: &str, samples: usize, fixed: u64, each: u64) -> Result<Grant, NoRoom> {
+        let ask = Ask {
+            kind: Kind::Grant,
+            fixed,
+            each,
+            units: samples,
+        };
+        let memory = self.ask(tenant, ask).await?;
+        Ok(Grant {
+            samples: memory.held.as_ref().map_or(1, |held| held.units),
+            memory,
+        })
+    }
+
+    async fn ask(&self, tenant: &str, ask: Ask) -> Result<Reserved, NoRoom> {
+        let waiting = self.0.ledger.ask(tenant, ask)?;
+        self.relieve();
+        // It is never closed.
+        Ok(self.reserved(waiting.await))
+    }
+
+    /// Reserves at once or not at all.
+    ///
+    /// # Errors
+    /// [`NoRoom`] where there is less now.
+    pub fn try_reserve(&self, tenant: &str, kind: Kind, bytes: u64) -> Result<Reserved, NoRoom> {
+        let held = self.0.ledger.take(|ledger| ledger.take(tenant, kind, bytes))?;
+        Ok(self.reserved(Some(held)))
+    }
+
+    /// [`Self::reserve`] for threads, `longest` at most.
+    ///
+    /// # Errors
+    /// [`NoRoom`] also when there was less all that time.
+    pub fn reserve_blocking(
+        &self,
+        tenant: &str,
+        kind: Kind,
+        bytes: u64,
+        longest: Duration,
+    ) -> Result<Reserved, NoRoom> {
+        struct Unpark(Thread);
+        impl Wake for Unpark {
+            fn wake(self: Arc<Self>) {
+                self.0.unpark();
+            }
+        }
+        let until = Instant::now() + longest;
+        let mut waiting = pin!(self.reserve(tenant, kind, bytes));
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut context = Context::from_waker(&waker);
+        loop {
+            if let Poll::Ready(reserved) = waiting.as_mut().poll(&mut context) {
+                return reserved;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let (room, budget) = self.read(|ledger| (ledger.room(kind), ledger.budget().bytes));
+                return Err(NoRoom {
+                    needed: bytes,
+                    most: room,
+                    budget,
+                });
+            }
+            std::thread::park_timeout(left);
+        }
+    }
+
+    /// Looks at the ledger.
+    pub fn read<R>(&self, read: impl FnOnce(&Ledger) -> R) -> R {
+        self.0.ledger.with_policy(read)
+    }
+
+    /// What the host's process holds that nobody reserved is `bytes` from now on.
+    pub fn set_base(&self, bytes: u64) {
+        self.0.ledger.change(|ledger| ledger.set_base(bytes));
+        self.relieve();
+        self.tell_room();
+    }
+
+    /// Calls `tell` whenever there is more room, from whichever thread gave it back; it must not wait or drop reservations.
+    pub fn on_room(&self, tell: impl Fn() + Send + Sync + 'static) {
+        self.0.on_room.write().push(Box::new(tell));
+    }
+
+    /// Calls `give_back` with how many bytes somebody lacks, from the thread of who asks. It drops reservations of what is kept only in case,
+    /// as far as it has some, and waits for nothing.
+    pub fn on_lack(&self, give_back: impl Fn(u64) + Send + Sync + 'static) {
+        self.0.on_lack.write().push(Box::new(give_back));
+    }
+
+    /// Asks for what is kept only in case where somebody lacks memory.
+    fn relieve(&self) {
+        for give_back in self.0.on_lack.read().iter() {
+            match self.read(Ledger::lacking) {
+                0 => return,
+                lacking => give_back(lacking),
+            }
+        }
+    }
+
+    fn tell_room(&self) {
+        self.0.on_room.read().iter().for_each(|tell| tell());
+    }
+
+    fn reserved(&self, held: Option<Held<Ledger>>) -> Reserved {
+        Reserved {
+            held,
+            memory: self.clone(),
+        }
+    }
+}
+
+impl Reserved {
+    /// How many.
+    pub fn bytes(&self) -> u64 {
+        self.held.as_ref().map_or(0, |held| held.bytes)
+    }
+
+    /// Makes it `bytes`, at once.
+    ///
+    /// # Errors
+    /// [`NoRoom`] where there is less now; it stays as it was.
+    pub fn resize(&mut self, bytes: u64) -> Result<(), NoRoom> {
+        let Some(held) = &mut self.held else { return Ok(()) };
+        let shrinks = bytes < held.bytes;
+        held.change(|ledger, reservation| ledger.resize(reservation, bytes))?;
+        if shrinks {
+            self.memory.tell_room();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        drop(self.held.take());
+        self.memory.tell_room();
+    }
+}
