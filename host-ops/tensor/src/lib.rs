@@ -14,6 +14,7 @@ mod samples;
 mod seams;
 mod shape;
 mod tensor;
+mod terms;
 
 pub use cause::{Cause, one_line};
 pub use dtype::DType;
@@ -25,3 +26,4 @@ pub use samples::{Layout, LeftOut, ObjectInfo, ObjectPage, SampleRef, listing_or
 pub use seams::{BoxFuture, GraphExecutor, LoadedPixels, ObjectReader, SampleFailure, SampleLoader, Stage};
 pub use shape::{Shape, ShapeError};
 pub use tensor::{Data, Tensor};
+pub use terms::{RunTerms, Terms, TermsError};

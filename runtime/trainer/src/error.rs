@@ -4,7 +4,7 @@ use frostline_graph::GraphError;
 use frostline_profile::ProfileError;
 use frostline_tensor::{OpError, PixelSpecError, ShapeError};
 use frostline_training::TrainingError;
-use frostline_wire::{Encoding, Split};
+use frostline_wire::{Encoding, Split, TermsError};
 use std::path::PathBuf;
 
 /// Why a job could not start, or ended without a model. Every text is one line for the person who started the job.
@@ -28,6 +28,9 @@ pub enum TrainerError {
         /// What stands in the way.
         source: TrainingError,
     },
+    /// No host serves on such terms.
+    #[error(transparent)]
+    Terms(#[from] TermsError),
     /// The trainer's own engine failed.
     #[error("{doing}: {source}")]
     Engine {

@@ -11,7 +11,7 @@ use crate::{Evaluation, EvaluationJob, Event, Events, Flow, Guest, TrainerError,
 use frostline_client::{Dataset, DatasetError, Hosts, LeftOut, Listing, SampleFiles, Samples};
 use frostline_engine::Interrupt;
 use frostline_graph::Network;
-use frostline_wire::{Description, Encoding, Split};
+use frostline_wire::{Description, Encoding, Split, Terms};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -208,6 +208,7 @@ fn offer(job: &EvaluationJob, network: Network, description: Description) -> Off
         description,
         object_bytes: 0,
         encoding: Some(Encoding::F32),
+        terms: Terms::default(),
         flow: FLOW,
     }
 }

@@ -3,7 +3,7 @@ use frostline_engine::Device;
 use frostline_graph::Model;
 use frostline_tensor::PixelSpec;
 use frostline_training::Optimizer;
-use frostline_wire::{Encoding, Layout, Split};
+use frostline_wire::{Encoding, Layout, Split, Terms};
 use std::path::PathBuf;
 
 /// A fine-tuning job: everything `frostline train` is told. [`Job::new`] fills in the defaults.
@@ -36,6 +36,8 @@ pub struct Job {
     pub optimizer: Optimizer,
     /// Seeds the shuffle, the head's weights and the choice of validation samples.
     pub seed: u64,
+    /// How its runs stand to other work on the hosts.
+    pub terms: Terms,
     /// How batches are asked for; where the split is chosen, at most so.
     pub flow: Flow,
     /// Bytes that batches being fetched, waiting and training may take together.
@@ -98,6 +100,7 @@ impl Job {
                 weight_decay: 0.0,
             },
             seed: 0,
+            terms: Terms::default(),
             flow: Flow {
                 request_samples: 32,
                 window: 16,
@@ -126,6 +129,7 @@ impl Job {
         at_least_one("the number of batches ahead", self.flow.ahead)?;
         at_least_one("the number of samples per request", self.flow.request_samples)?;
         at_least_one("the number of open requests", self.flow.window)?;
+        self.terms.check()?;
         if !(self.learning_rate > 0.0 && self.learning_rate.is_finite()) {
             return Err(TrainerError::Setting {
                 what: "the learning rate",

@@ -33,12 +33,14 @@ pub use description::{Activation, Description, Pixels, ServedCut};
 pub use encoding::{Compression, Encoding, UnknownEncoding, Values};
 pub use error::{ErrorBody, ErrorClass};
 pub use frame_error::FrameError;
-pub use frostline_tensor::{Layout, LeftOut, ObjectInfo, ObjectPage, SampleRef, listing_order};
+pub use frostline_tensor::{
+    Layout, LeftOut, ObjectInfo, ObjectPage, SampleRef, Terms, TermsError, listing_order,
+};
 pub use messages::{
     CutInfo, DescriptionRequest, ExtractionRequest, GuestInfo, Load, ModelInfo, Pin, RequestedSample,
 };
 pub use profile::{CutProfile, Encoded, Linear, Platform, Profile, ProfileRequest};
-pub use quota::{Quota, QuotaChange, QuotaInfo, QuotaKey, QuotaUnit, UnknownQuota};
+pub use quota::{Quota, QuotaChange, QuotaInfo, QuotaKey, QuotaRange, QuotaUnit, UnknownQuota};
 pub use reader::ActivationReader;
 pub use row_value::RowValue;
 pub use rows::RowFormat;

@@ -1,5 +1,5 @@
 use crate::{Encoding, Split};
-use frostline_tensor::SampleRef;
+use frostline_tensor::{SampleRef, Terms};
 use serde::{Deserialize, Serialize};
 
 /// A guest or model by name and exact content.
@@ -100,6 +100,9 @@ pub struct ExtractionRequest {
     /// How activations travel.
     #[serde(default)]
     pub encoding: Encoding,
+    /// How its runs stand to other work.
+    #[serde(flatten)]
+    pub terms: Terms,
     /// The samples; each position is answered exactly once, in any order.
     pub samples: Vec<RequestedSample>,
 }
@@ -172,6 +175,19 @@ mod tests {
             }
         );
         assert_eq!(serde_json::to_string(&page).unwrap(), text);
+    }
+
+    #[test]
+    fn terms_stand_flat_in_a_request_and_unknown_fields_are_still_refused() {
+        let text = r#"{"root":"data","split":"none","parameters":"","encoding":"f32","priority":-2,"fixed_batch":8,"shared_runs":true,"samples":[]}"#;
+        let request: ExtractionRequest = serde_json::from_str(text).unwrap();
+        assert_eq!(request.terms.fixed_batch, Some(8));
+        assert_eq!(serde_json::to_string(&request).unwrap(), text);
+        let unknown = text.replace("fixed_batch", "fixed_bach");
+        let error = serde_json::from_str::<ExtractionRequest>(&unknown)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("unknown field `fixed_bach`"), "{error}");
     }
 
     #[test]

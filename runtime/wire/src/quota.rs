@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use strum::{AsRefStr, Display, EnumIter, IntoEnumIterator, VariantNames};
 
@@ -29,6 +30,8 @@ pub enum QuotaKey {
     Running,
     /// Extractions waiting beyond these.
     Queued,
+    /// Its part of device time, and of the queue, beside others': 1 to 100.
+    Weight,
     /// Uploads being received at once.
     Uploads,
     /// Bytes of guests and models kept, all versions together.
@@ -69,10 +72,31 @@ impl QuotaKey {
         Self::iter()
     }
 
+    /// Refuses a value that no tenant's may be: a weight is 1 to 100, everything else any number.
+    ///
+    /// # Errors
+    /// [`QuotaRange`].
+    pub fn check(self, value: u64) -> Result<(), QuotaRange> {
+        let range = match self {
+            Self::Weight => 1..=100,
+            _ => 0..=u64::MAX,
+        };
+        if range.contains(&value) {
+            return Ok(());
+        }
+        Err(QuotaRange {
+            key: self,
+            value,
+            range,
+        })
+    }
+
     /// What its numbers count.
     pub fn unit(self) -> QuotaUnit {
         match self {
-            Self::Running | Self::Queued | Self::Uploads | Self::ObjectReads => QuotaUnit::Number,
+            Self::Running | Self::Queued | Self::Weight | Self::Uploads | Self::ObjectReads => {
+                QuotaUnit::Number
+            }
             Self::WallSeconds | Self::CpuSeconds => QuotaUnit::Seconds,
             Self::StoredBytes
             | Self::TensorBytes
@@ -81,6 +105,18 @@ impl QuotaKey {
             | Self::LogBytes => QuotaUnit::Bytes,
         }
     }
+}
+
+/// A number that no tenant's quota may be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{key} is {value}; it must be {} to {}", range.start(), range.end())]
+pub struct QuotaRange {
+    /// Of what.
+    pub key: QuotaKey,
+    /// What was asked for.
+    pub value: u64,
+    /// What there is.
+    pub range: RangeInclusive<u64>,
 }
 
 /// A word that is no key of a quota.
@@ -135,6 +171,16 @@ mod tests {
         assert_eq!("stored-bytes".parse(), Ok(QuotaKey::StoredBytes));
         let error = "stored".parse::<QuotaKey>().unwrap_err().to_string();
         assert!(error.contains("stored_bytes"), "{error}");
+    }
+
+    #[test]
+    fn a_weight_is_1_to_100() {
+        assert!(QuotaKey::Weight.check(1).is_ok() && QuotaKey::Weight.check(100).is_ok());
+        for value in [0, 101] {
+            let error = QuotaKey::Weight.check(value).unwrap_err().to_string();
+            assert_eq!(error, format!("weight is {value}; it must be 1 to 100"));
+        }
+        assert!(QuotaKey::Running.check(0).is_ok());
     }
 
     #[test]

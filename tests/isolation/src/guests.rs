@@ -11,7 +11,7 @@ use frostline_e2e::repository;
 use frostline_graph::build::{batched, initializer, model, node};
 use frostline_graph::onnx::GraphProto;
 use frostline_tensor::Tensor;
-use frostline_wire::{DescriptionRequest, Encoding, ExtractionRequest, RowFormat, Split};
+use frostline_wire::{DescriptionRequest, Encoding, ExtractionRequest, RowFormat, Split, Terms};
 use prost::Message;
 use std::path::PathBuf;
 
@@ -91,6 +91,7 @@ async fn attempt(scene: &Scene, client: &HostClient, bytes: Bytes) -> Result<Res
         model: Some(model),
         parameters: String::new(),
         encoding: Encoding::F32,
+        terms: Terms::default(),
         samples: photos(scene, 2),
     };
     Ok(count(client, &request, RowFormat::F32(vec![WIDTH])).await)

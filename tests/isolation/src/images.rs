@@ -6,7 +6,7 @@ use crate::scene::{HOSTILE, Scene, backbone};
 use anyhow::Result;
 use frostline_graph::Model;
 use frostline_trainer::Guest;
-use frostline_wire::{Encoding, ExtractionRequest, RowFormat, Split};
+use frostline_wire::{Encoding, ExtractionRequest, RowFormat, Split, Terms};
 use std::fs;
 use std::path::Path;
 
@@ -119,6 +119,7 @@ pub(crate) async fn run(scene: &Scene, image: Image) -> Result<Seen> {
         model: Some(pin("backbone", &model.sha256)),
         parameters: String::new(),
         encoding: Encoding::F32,
+        terms: Terms::default(),
         samples: (0..)
             .zip(keys)
             .map(|(position, key)| sample(position, key))

@@ -7,7 +7,7 @@ use frostline_client::HostClient;
 use frostline_graph::Model;
 use frostline_trainer::Guest;
 use frostline_wire::{
-    Encoding, ExtractionRequest, Pin, RequestedSample, RowFormat, RowValue, SampleRef, Split,
+    Encoding, ExtractionRequest, Pin, RequestedSample, RowFormat, RowValue, SampleRef, Split, Terms,
 };
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -54,6 +54,7 @@ impl Neighbour {
             model: Some(pin(NAME, &model.sha256)),
             parameters: String::new(),
             encoding: Encoding::F32,
+            terms: Terms::default(),
             samples: photos(scene, PHOTOS),
         };
         let format = RowFormat::F32(network.cut(CUT)?.shape.dims().to_vec());

@@ -275,7 +275,9 @@ fn quota(text: &str) -> Result<(QuotaKey, Option<u64>), String> {
     let number = number.parse().ok().zip(bytes);
     let value = number.and_then(|(number, unit): (u64, u64)| number.checked_mul(unit));
     let wrong = || format!("{text:?}: the value is a number, of bytes also with KiB, MiB or GiB, or default");
-    value.map(|value| (key, Some(value))).ok_or_else(wrong)
+    let value = value.ok_or_else(wrong)?;
+    key.check(value).map_err(|range| range.to_string())?;
+    Ok((key, Some(value)))
 }
 
 /// A number and a unit: s, m, h or d.
@@ -315,6 +317,8 @@ mod tests {
             "walk=1",
             "stored_bytes=1TB",
             "queued=-1",
+            "weight=0",
+            "weight=101",
             "stored_bytes=99999999999GiB",
         ] {
             assert!(quota(bad).is_err(), "{bad}");

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 /// use frostline_client::{Fetcher, HostClient, Hosts, RowKind, Source, Token};
 /// use frostline_images::DecodePool;
 /// use frostline_tensor::PixelSpec;
-/// use frostline_wire::{Encoding, Layout, Split};
+/// use frostline_wire::{Encoding, Layout, Split, Terms};
 ///
 /// # async fn pixels() -> Result<(), Box<dyn std::error::Error>> {
 /// let client = HostClient::new("https://storage-1:8443", Some(Token::read("token".as_ref())?))?;
@@ -29,6 +29,7 @@ use std::sync::atomic::Ordering;
 ///     guest: None,
 ///     model: None,
 ///     parameters: String::new(),
+///     terms: Terms::default(),
 ///     rows: RowKind::Objects(spec),
 ///     shape: spec.sample_shape().to_vec(),
 ///     request_samples: 32,

@@ -1,6 +1,6 @@
 use frostline_tensor::PixelSpec;
 use frostline_wire::{
-    Compression, Encoding, ExtractionRequest, ObjectInfo, Pin, RequestedSample, RowFormat, Split,
+    Compression, Encoding, ExtractionRequest, ObjectInfo, Pin, RequestedSample, RowFormat, Split, Terms,
 };
 
 /// What is asked of the host, and what its rows become.
@@ -18,6 +18,8 @@ pub struct Source {
     pub model: Option<Pin>,
     /// What the guest is told.
     pub parameters: String,
+    /// How its runs stand to other work there.
+    pub terms: Terms,
     /// What they are made into here.
     pub rows: RowKind,
     /// Shape of one sample as it is then.
@@ -90,6 +92,7 @@ impl Source {
             model: self.model.clone(),
             parameters: self.parameters.clone(),
             encoding: self.encoding,
+            terms: self.terms,
             samples: samples.collect(),
         }
     }
@@ -140,6 +143,7 @@ mod tests {
             guest: None,
             model: None,
             parameters: String::new(),
+            terms: Terms::default(),
             rows,
             shape: vec![3, 4, 4],
             request_samples: 2,

@@ -3,7 +3,7 @@ use bytes::Bytes;
 use frostline_fake_host::{Answer, FakeHost, Reply};
 use frostline_wire::{
     Compression, ErrorClass, ExtractionRequest, GuestInfo, Layout, LeftOut, ObjectInfo, ObjectPage,
-    RequestedSample, RowFormat, SampleRef, Split,
+    RequestedSample, RowFormat, SampleRef, Split, Terms,
 };
 use http::Method;
 use sha2::{Digest, Sha256};
@@ -227,6 +227,7 @@ fn small_answer() -> (ExtractionRequest, Reply) {
         model: None,
         parameters: String::new(),
         encoding: "f32+lz4".parse().unwrap(),
+        terms: Terms::default(),
         samples: vec![RequestedSample {
             position: 0,
             sample: SampleRef::new("a"),

@@ -7,7 +7,7 @@ use bytes::Bytes;
 pub(super) use frostline_fake_host::numbered::{WIDTH, answer_all, format, samples, values};
 use frostline_fake_host::{Answer, FakeHost, Reply, extraction};
 use frostline_images::DecodePool;
-use frostline_wire::{Encoding, ErrorClass, Split};
+use frostline_wire::{Encoding, ErrorClass, Split, Terms};
 use futures::{StreamExt, TryStreamExt, stream};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -32,6 +32,7 @@ pub(super) fn source(rows: RowKind) -> Source {
         guest: None,
         model: None,
         parameters: String::new(),
+        terms: Terms::default(),
         rows,
         shape,
         request_samples: 3,

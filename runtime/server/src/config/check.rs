@@ -7,6 +7,7 @@ use super::roots::DataRoots;
 use super::settings::{HostSettings, LimitSettings};
 use frostline_engine::{Device, LanesPlace};
 use frostline_sandbox::Compiler;
+use frostline_wire::Quota;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -67,7 +68,7 @@ impl HostSettings {
             wall: Duration::from_secs(seconds),
             drain: Duration::from_secs(within("drain", self.drain, 0, 86_400)?),
             limits: self.limits.check()?,
-            quota: self.quota,
+            quota: checked_quota(self.quota)?,
         })
     }
 
@@ -136,6 +137,13 @@ fn within<T: PartialOrd + std::fmt::Display>(
     })
 }
 
+fn checked_quota(quota: Quota) -> Result<Quota, ConfigError> {
+    for (key, value) in &quota {
+        key.check(*value)?;
+    }
+    Ok(quota)
+}
+
 fn checked_address(key: &'static str, text: &str) -> Result<SocketAddr, ConfigError> {
     text.parse().map_err(|_| ConfigError::Value {
         key,
@@ -193,6 +201,7 @@ mod tests {
         assert!(refused("[engine]\ndevice = \"tpu\"").contains("engine.device"));
         assert!(refused("data = [\"s3://b?x=1\"]").contains("s3://b?x=1"));
         assert!(refused("[limits]\nupload_bytes = 1").contains("limits.upload_bytes"));
+        assert!(refused("[quota]\nweight = 101").contains("weight is 101; it must be 1 to 100"));
         assert!(refused("drain = 100000").contains("drain"));
     }
 

@@ -1,4 +1,5 @@
 use frostline_tensor::Cause;
+use frostline_wire::QuotaRange;
 use std::net::SocketAddr;
 
 /// A configuration that cannot be right. Found before a port opens.
@@ -21,6 +22,9 @@ pub enum ConfigError {
         /// What it must be.
         rule: String,
     },
+    /// A quota that no tenant can have.
+    #[error("host configuration: quota.{0}")]
+    Quota(#[from] QuotaRange),
     /// A data root that is no URL or path.
     #[error("host configuration: data root {root:?}: {detail}")]
     Root {

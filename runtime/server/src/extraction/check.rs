@@ -9,7 +9,8 @@ use frostline_objects::Store;
 use frostline_sandbox::{Allowance, Call, CallContext, Guest, Labels, ModelView};
 use frostline_tensor::{PixelFormat, SampleLoader};
 use frostline_wire::{
-    Description, Encoding, ExtractionRequest, Pin, Pixels, RequestedSample, RowFormat, Split, Values,
+    Description, Encoding, ExtractionRequest, Pin, Pixels, RequestedSample, RowFormat, Split, TermsError,
+    Values,
 };
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ pub(super) fn precheck(caller: &Caller, request: &ExtractionRequest) -> Result<(
     check_samples(&request.samples, &caller.config().limits)?;
     caller.store(&request.root)?;
     check_encoding(request.encoding, &request.split)?;
+    let unfit = |terms: TermsError| Refusal::request(terms.to_string());
+    request.terms.check().map_err(unfit)?;
     if request.split != Split::None {
         caller.model(given(request.model.as_ref(), "model", &request.split)?)?;
         caller.may_use(given(request.guest.as_ref(), "guest", &request.split)?)?;

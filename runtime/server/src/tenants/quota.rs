@@ -8,6 +8,9 @@ use std::time::Duration;
 /// Uploads at once: a job sends a guest and a model, and another job may start beside it.
 const UPLOADS: u64 = 4;
 
+/// All tenants alike.
+const WEIGHT: u64 = 1;
+
 /// Bytes kept: a few versions of the largest usual models (VGG19 has 575 MB).
 const STORED_BYTES: u64 = 8 << 30;
 
@@ -42,6 +45,7 @@ impl Allowed {
         let limits = frostline_sandbox::Limits::default();
         let mut defaults = Quota::from(permits.map(|(key, value)| (key, value as u64)));
         defaults.extend([
+            (QuotaKey::Weight, WEIGHT),
             (QuotaKey::Uploads, UPLOADS),
             (QuotaKey::StoredBytes, STORED_BYTES),
             (QuotaKey::WallSeconds, config.wall.as_secs()),

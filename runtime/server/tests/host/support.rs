@@ -4,7 +4,7 @@ use crate::client::{Client, STUCK, body};
 use crate::fixtures::{photo, sample};
 use bytes::Bytes;
 use frostline_server::{Host, HostConfig, HostSettings, RunningHost};
-use frostline_wire::{Encoding, ExtractionRequest, Load, Pin, Split};
+use frostline_wire::{Encoding, ExtractionRequest, Load, Pin, Split, Terms};
 use http::{Method, Request};
 use http_body_util::Full;
 use hyper::client::conn::http1;
@@ -185,6 +185,7 @@ impl TestHost {
             model: None,
             parameters: String::new(),
             encoding: Encoding::F32,
+            terms: Terms::default(),
             samples: (0..samples)
                 .map(|index| sample(index * 10, &format!("{index}.png")))
                 .collect(),

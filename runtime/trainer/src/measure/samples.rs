@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use frostline_client::{ClientError, HostClient};
 use frostline_images::is_image_name;
-use frostline_wire::{Encoding, ExtractionRequest, ObjectInfo, RequestedSample, RowFormat, RowValue, Split};
+use frostline_wire::{
+    Encoding, ExtractionRequest, ObjectInfo, RequestedSample, RowFormat, RowValue, Split, Terms,
+};
 
 /// `count` of the images among `objects`, or of all objects where none has an image's name, evenly spread over the listing so that
 /// all classes have their share.
@@ -56,6 +58,7 @@ pub(crate) async fn read_objects(
         model: None,
         parameters: String::new(),
         encoding: Encoding::F32,
+        terms: Terms::default(),
         samples: requested(objects),
     };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);

@@ -10,7 +10,7 @@ use crate::{Flow, TrainerError};
 use frostline_client::{RowKind, Source};
 use frostline_graph::Network;
 use frostline_tensor::PixelSpec;
-use frostline_wire::{Activation, Compression, Description, Encoding, Pixels, Split, Values};
+use frostline_wire::{Activation, Compression, Description, Encoding, Pixels, Split, Terms, Values};
 
 /// Encodings that are chosen from for activations when the job names none.
 const AUTOMATIC: [Encoding; 4] = [
@@ -35,6 +35,8 @@ pub(crate) struct Offer {
     pub(crate) object_bytes: u64,
     /// As the job wants it.
     pub(crate) encoding: Option<Encoding>,
+    /// How the job's runs stand to other work.
+    pub(crate) terms: Terms,
     /// The most the job allows.
     pub(crate) flow: Flow,
 }
@@ -65,6 +67,7 @@ impl Offer {
             guest: on_hosts.map(|on_hosts| on_hosts.guest.clone()),
             model: on_hosts.map(|on_hosts| on_hosts.model.clone()),
             parameters: self.parameters.clone(),
+            terms: self.terms,
             rows,
             shape,
             request_samples: request_samples.max(1),

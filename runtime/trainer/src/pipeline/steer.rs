@@ -60,7 +60,7 @@ impl Steering {
 mod tests {
     use super::*;
     use frostline_client::RowKind;
-    use frostline_wire::{Encoding, Split};
+    use frostline_wire::{Encoding, Split, Terms};
 
     fn source(split: &str) -> Arc<Source> {
         Arc::new(Source {
@@ -70,6 +70,7 @@ mod tests {
             guest: None,
             model: None,
             parameters: String::new(),
+            terms: Terms::default(),
             rows: RowKind::Values,
             shape: vec![1],
             request_samples: 1,

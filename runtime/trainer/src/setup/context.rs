@@ -65,6 +65,7 @@ impl<'a> Setup<'a> {
             description,
             object_bytes: self.data.object_bytes,
             encoding: self.job.encoding,
+            terms: self.job.terms,
             flow: self.job.flow,
         }
     }

@@ -7,7 +7,7 @@ use frostline_fake_host::numbered::{self, WIDTH, answer_all, format, values};
 use frostline_fake_host::{Answer, FakeHost, Reply, extraction};
 use frostline_images::DecodePool;
 use frostline_tensor::{OpError, OpErrorCode, PixelSpec, Tensor};
-use frostline_wire::{Encoding, ObjectInfo, RowFormat, Split};
+use frostline_wire::{Encoding, ObjectInfo, RowFormat, Split, Terms};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -35,6 +35,7 @@ pub(super) fn source(rows: RowKind) -> Source {
         guest: None,
         model: None,
         parameters: String::new(),
+        terms: Terms::default(),
         rows,
         shape,
         request_samples: 3,

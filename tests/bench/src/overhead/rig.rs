@@ -18,7 +18,7 @@ use frostline_tensor::{
     BoxFuture, GraphExecutor, OpError, PixelFormat, PixelSpec, SampleLoader, SampleRef, Stage,
 };
 use frostline_trainer::Guest as GuestFile;
-use frostline_wire::{Encoding, ExtractionRequest, Layout, Pin, RequestedSample, RowFormat, Split};
+use frostline_wire::{Encoding, ExtractionRequest, Layout, Pin, RequestedSample, RowFormat, Split, Terms};
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -313,6 +313,7 @@ impl Rig {
             model: Some(served.model.clone()),
             parameters: String::new(),
             encoding: Encoding::F32,
+            terms: Terms::default(),
             samples: samples
                 .map(|(position, sample)| RequestedSample {
                     position,

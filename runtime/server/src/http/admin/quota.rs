@@ -31,6 +31,10 @@ pub(super) async fn change(
             "{CONFIGURED} is the tenant of the host's configuration; write its quota there, under [quota]"
         )));
     }
+    for (key, value) in &change {
+        let kept = value.map_or(Ok(()), |value| key.check(value));
+        kept.map_err(|range| Refusal::request(range.to_string()))?;
+    }
     change_record(&service, &name, |record| {
         for (key, value) in &change {
             match value {
