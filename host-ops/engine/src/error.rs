@@ -165,9 +165,26 @@ impl EngineError {
     }
 }
 
+impl EngineError {
+    /// Whether it says nothing of the network and its rows: the host ended, or lost what it runs networks with.
+    pub fn is_of_host(&self) -> bool {
+        matches!(
+            self,
+            Self::Interrupted {
+                cause: InterruptCause::Shutdown
+            } | Self::Threads { .. }
+                | Self::Process { .. }
+                | Self::Lane { .. }
+        )
+    }
+}
+
 impl From<EngineError> for OpError {
     fn from(error: EngineError) -> Self {
-        Self::new(error.code(), error.to_string())
+        Self {
+            host_caused: error.is_of_host(),
+            ..Self::new(error.code(), error.to_string())
+        }
     }
 }
 

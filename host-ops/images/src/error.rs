@@ -125,8 +125,19 @@ impl ImageError {
     }
 }
 
+impl ImageError {
+    /// The error as an operation's, in these words.
+    pub(crate) fn told(&self, message: String) -> OpError {
+        OpError {
+            host_caused: matches!(self, Self::PoolClosed),
+            ..OpError::new(self.code(), message)
+        }
+    }
+}
+
 impl From<ImageError> for OpError {
     fn from(error: ImageError) -> Self {
-        Self::new(error.code(), error.to_string())
+        let message = error.to_string();
+        error.told(message)
     }
 }

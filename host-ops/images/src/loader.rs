@@ -133,5 +133,5 @@ fn set_row(batch: &Mutex<Option<Batch>>, index: usize, crop: Result<Vec<u8>, OpE
 }
 
 fn naming(key: &str, error: &ImageError) -> OpError {
-    OpError::new(error.code(), format!("{key}: {error}"))
+    error.told(format!("{key}: {error}"))
 }

@@ -202,6 +202,12 @@ impl ObjectError {
 
 impl From<ObjectError> for OpError {
     fn from(error: ObjectError) -> Self {
-        Self::new(error.code(), error.to_string())
+        Self {
+            host_caused: matches!(
+                error,
+                ObjectError::Unreachable { .. } | ObjectError::Deadline { .. }
+            ),
+            ..Self::new(error.code(), error.to_string())
+        }
     }
 }

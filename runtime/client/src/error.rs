@@ -70,6 +70,15 @@ pub enum ClientError {
         /// How it said so.
         reason: String,
     },
+    /// The host serves, but could not make some rows for reasons of its own.
+    #[error("{} could not make all rows now: {reason}", at(host))]
+    Lacking {
+        /// The host.
+        host: String,
+        /// What it lacked.
+        #[source]
+        reason: Cause,
+    },
     /// The host said no.
     #[error("{} answered {status}: {message}", at(host))]
     Refused {

@@ -153,6 +153,7 @@ fn kind(error: &ClientError) -> Kind {
         | ClientError::Ended { .. } => Kind::Final,
         ClientError::NoHost { source, .. } => kind(source),
         ClientError::Leaving { .. } => Kind::Stopping(None),
+        ClientError::Lacking { .. } => Kind::Busy(None),
         ClientError::Unreachable { .. }
         | ClientError::Silent { .. }
         | ClientError::Interrupted { .. }

@@ -139,3 +139,14 @@ pub struct Extracted {
     /// The others, by ascending index.
     pub failed: Vec<SampleFailure>,
 }
+
+impl Extracted {
+    /// The same, where the samples that failed did so for want of something of the host's if `lacked`: which of them is the guest's
+    /// word alone.
+    pub(crate) fn of_host(mut self, lacked: bool) -> Self {
+        for failure in &mut self.failed {
+            failure.error.host_caused |= lacked;
+        }
+        self
+    }
+}

@@ -106,6 +106,12 @@ pub enum SandboxError {
     /// The guest itself says it cannot.
     #[error("the guest answers: {0}")]
     Failed(OpError),
+    /// The host could not do what the guest asked of it, for reasons of its own; what the guest made of that does not count.
+    #[error("the host could not do what the guest asked for: {error}; try again")]
+    HostLacked {
+        /// What failed.
+        error: OpError,
+    },
     /// The guest answered something its interface does not allow.
     #[error("the guest's answer is wrong: {reason}")]
     BadAnswer {
@@ -155,6 +161,11 @@ impl SandboxError {
         Self::NotAGuest {
             reason: reason.into(),
         }
+    }
+
+    /// What a call ended with, unless the host had `lacked` something before.
+    pub(crate) fn unless(self, lacked: Option<OpError>) -> Self {
+        lacked.map_or(self, |error| Self::HostLacked { error })
     }
 
     pub(crate) fn bad_answer(reason: impl Into<Cause>) -> Self {

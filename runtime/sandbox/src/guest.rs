@@ -109,7 +109,8 @@ impl Guest {
     /// # Errors
     /// [`SandboxError::Failed`] with the guest's own reason; [`SandboxError::Trapped`], [`SandboxError::Deadline`] and
     /// [`SandboxError::Limit`] when its call was ended; [`SandboxError::BadAnswer`] when what it returned is not one row or
-    /// failure for every sample.
+    /// failure for every sample; and instead of any of these [`SandboxError::HostLacked`], where an operation of the host's had failed by
+    /// the host's own cause before. In an answer after such an operation every failed sample counts as failed by the host.
     pub async fn extract(
         &self,
         samples: &[SampleRef],
@@ -137,11 +138,18 @@ impl Guest {
             let extract = async |guest: &FrozenPrefix, store: &mut Store<CallState>| {
                 guest.call_extract(store, &samples, &job).await
             };
-            let (instance, answered) = runner.call(pre, permit, state, deadline, extract).await?;
-            let bindings::Activations { tensor, failed } = answered.map_err(answer::failure)?;
-            let extracted = answer::extracted(instance.take_tensor(tensor)?, failed, asked, &call)?;
-            allowance.count_output(extracted.activations.byte_len())?;
-            Ok(extracted)
+            let (mut instance, answered) = runner.call(pre, permit, state, deadline, extract).await?;
+            let lacked = instance.take_lacked();
+            let extracted = || -> Result<Extracted, SandboxError> {
+                let bindings::Activations { tensor, failed } = answered.map_err(answer::failure)?;
+                let extracted = answer::extracted(instance.take_tensor(tensor)?, failed, asked, &call)?;
+                allowance.count_output(extracted.activations.byte_len())?;
+                Ok(extracted)
+            };
+            match extracted() {
+                Ok(extracted) => Ok(extracted.of_host(lacked.is_some())),
+                Err(error) => Err(error.unless(lacked)),
+            }
         });
         extracted.await?
     }

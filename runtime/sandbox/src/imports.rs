@@ -13,10 +13,13 @@ const LOG_LINE: usize = 1024;
 impl types::Host for CallState {
     fn convert_failure(&mut self, error: ImportError) -> wasmtime::Result<types::Failure> {
         match error {
-            ImportError::Told(error) => Ok(types::Failure {
-                code: code_for_guest(error.code),
-                message: one_line(&error.message, MESSAGE),
-            }),
+            ImportError::Told(error) => {
+                self.note(&error);
+                Ok(types::Failure {
+                    code: code_for_guest(error.code),
+                    message: one_line(&error.message, MESSAGE),
+                })
+            }
             ImportError::Ended(error) => Err(error),
         }
     }
@@ -84,6 +87,7 @@ impl images::Host for CallState {
         let loaded = extraction
             .on_host(extraction.context.loader.load(samples, spec, format))
             .await?;
+        loaded.failed.iter().for_each(|failure| self.note(&failure.error));
         let failed = loaded.failed.iter().map(failed_sample).collect();
         Ok(images::Loaded {
             pixels: self.hold(loaded.pixels, charge)?,

@@ -22,6 +22,7 @@ impl CallState {
         match result {
             Ok(value) => Ok(Ok(value)),
             Err(ImportError::Told(error)) => {
+                self.note(&error);
                 // Guests may keep a thousand of them.
                 let message = one_line(&error.message, MESSAGE);
                 Ok(Err(self.table.push(OpError { message, ..error })?))

@@ -8,7 +8,7 @@ use crate::meter::metered;
 use crate::state::{CallState, HeldTensor};
 use crate::threads::GuestThreads;
 use frostline_batching::{Permit, Share, TurnGate};
-use frostline_tensor::{Cause, Tensor};
+use frostline_tensor::{Cause, OpError, Tensor};
 use std::sync::Arc;
 use std::time::Duration;
 use wasmtime::component::Resource;
@@ -63,15 +63,15 @@ impl Runner {
             let guest = guest.instantiate_async(&mut *store).await?;
             call(&guest, store).await
         });
-        let outcome = tokio::time::timeout(deadline, run).await;
-        match outcome {
-            Ok(Ok(answered)) => Ok((instance, answered)),
+        let error = match tokio::time::timeout(deadline, run).await {
+            Ok(Ok(answered)) => return Ok((instance, answered)),
             Ok(Err(error)) => {
                 let last_words = instance.store.data_mut().last_words.take();
-                Err(SandboxError::from_trap(&error, self.config.handles, last_words))
+                SandboxError::from_trap(&error, self.config.handles, last_words)
             }
-            Err(_) => Err(SandboxError::Deadline { after: deadline }),
-        }
+            Err(_) => SandboxError::Deadline { after: deadline },
+        };
+        Err(error.unless(instance.take_lacked()))
     }
 
     /// A store for one call: limited, and interrupted at every tick.
@@ -93,6 +93,11 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
+    /// What the host failed the call by, if it did.
+    pub(crate) fn take_lacked(&mut self) -> Option<OpError> {
+        self.store.data_mut().take_lacked()
+    }
+
     /// Takes the tensor a guest returned, and with the store gives up everything else it held.
     pub(crate) fn take_tensor(mut self, tensor: Resource<HeldTensor>) -> Result<Tensor, SandboxError> {
         let held = self.store.data_mut().table.delete(tensor);

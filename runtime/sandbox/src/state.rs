@@ -33,6 +33,8 @@ pub(crate) struct CallState {
     pub(crate) allowance: Arc<Allowance>,
     /// The last line logged as an error.
     pub(crate) last_words: Option<String>,
+    /// The first error of an operation that the host caused: whatever the guest makes of it, it is not the guest's.
+    lacked: Option<OpError>,
     pub(crate) memory_cap: usize,
     pub(crate) meter: Arc<Meter>,
     table_cap: usize,
@@ -61,6 +63,7 @@ impl CallState {
             extraction,
             allowance,
             last_words: None,
+            lacked: None,
             memory_cap: config.memory_bytes,
             meter: Arc::default(),
             table_cap: config.table_elements,
@@ -74,6 +77,18 @@ impl CallState {
         self.extraction
             .as_ref()
             .ok_or_else(|| OpError::new(OpErrorCode::UnsupportedOperation, why))
+    }
+
+    /// Remembers an error that the guest is told, if the host caused it.
+    pub(crate) fn note(&mut self, error: &OpError) {
+        if error.host_caused && self.lacked.is_none() {
+            self.lacked = Some(error.clone());
+        }
+    }
+
+    /// What the host failed this call by, if it did.
+    pub(crate) fn take_lacked(&mut self) -> Option<OpError> {
+        self.lacked.take()
     }
 
     /// Hands a tensor to the guest.
@@ -95,7 +110,8 @@ impl Extraction {
     ) -> Result<T, OpError> {
         let task = tokio_util::task::AbortOnDropHandle::new(self.host.spawn(operation.in_current_span()));
         task.map(|joined| {
-            joined.unwrap_or_else(|lost| Err(OpError::runtime(format!("the host lost an operation: {lost}"))))
+            let lost = |lost| format!("the host lost an operation: {lost}");
+            joined.unwrap_or_else(|error| Err(OpError::of_host(OpErrorCode::RuntimeError, lost(error))))
         })
         .await
     }

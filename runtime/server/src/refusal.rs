@@ -9,6 +9,9 @@ use frostline_wire::{ErrorClass, FrameError, QuotaKey};
 use std::time::Duration;
 use tokio::task::JoinError;
 
+/// When to come back who found no room in the midst of its work: lanes and memory come free within runs, which take seconds.
+const ROOM_AGAIN: Duration = Duration::from_secs(2);
+
 /// Why a request is not carried out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
@@ -110,6 +113,14 @@ impl Refusal {
         }
     }
 
+    /// What the host could not do for reasons of its own: it has no room now, or something of it failed, which another host may do better.
+    fn of_host(error: &OpError, message: String) -> Self {
+        match error.code {
+            OpErrorCode::TooLarge | OpErrorCode::Timeout => Self::busy(message, ROOM_AGAIN),
+            _ => Self::Host { message },
+        }
+    }
+
     /// What a tenant's guest failed by; where it went over a quota, how that is raised.
     pub(crate) fn extraction(error: SandboxError, tenant: &str) -> Self {
         let SandboxError::Limit { resource, .. } = &error else {
@@ -169,6 +180,7 @@ impl From<SandboxError> for Refusal {
                 retry_after: after.clamp(Duration::from_secs(1), Duration::from_secs(10)),
             },
             SandboxError::Host { .. } => Self::Host { message },
+            SandboxError::HostLacked { error } => Self::of_host(&error, message),
             _ => Self::Guest { message },
         }
     }
@@ -197,6 +209,10 @@ impl From<ObjectError> for Refusal {
 
 impl From<OpError> for Refusal {
     fn from(error: OpError) -> Self {
+        if error.host_caused {
+            let message = error.message.clone();
+            return Self::of_host(&error, message);
+        }
         let message = error.message;
         match error.code {
             OpErrorCode::NotFound => Self::NotFound { message },
@@ -217,6 +233,7 @@ impl From<ProfileError> for Refusal {
         let message = error.to_string();
         match error {
             ProfileError::Stage { source, .. } => match Self::from(source) {
+                Self::Busy { retry_after, .. } => Self::busy(message, retry_after),
                 Self::Request { .. } => Self::Request { message },
                 Self::NotFound { .. } => Self::NotFound { message },
                 _ => Self::Host { message },

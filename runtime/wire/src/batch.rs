@@ -1,5 +1,6 @@
 //! One decoded record batch and its rows.
 
+use crate::rows::row_error;
 use crate::{FrameError, RowFormat, RowValue};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{ArrowPrimitiveType, Float16Type, Float32Type, Int8Type, UInt8Type, UInt32Type};
@@ -7,7 +8,7 @@ use arrow_array::{
     Array, ArrayRef, FixedSizeListArray, LargeBinaryArray, LargeListArray, PrimitiveArray, RecordBatch,
     StringArray, StructArray, UInt32Array,
 };
-use frostline_tensor::{OpError, OpErrorCode};
+use frostline_tensor::OpError;
 
 /// Rows that arrived together. Values are borrowed from the bytes as received, so one row can be copied or decoded straight to
 /// where it belongs.
@@ -173,8 +174,8 @@ impl ActivationBatch {
             let texts: &StringArray = self.errors.columns().get(column)?.as_string_opt()?;
             texts.is_valid(index).then(|| texts.value(index))
         };
-        Some(OpError::new(
-            code(text(0).unwrap_or_default()),
+        Some(row_error(
+            text(0).unwrap_or_default(),
             text(1).unwrap_or_default(),
         ))
     }
@@ -257,9 +258,4 @@ impl Exact {
 
 fn wrong() -> FrameError {
     FrameError::malformed("columns of other types than its schema")
-}
-
-/// The code of that name; one this version does not know counts as unknown.
-fn code(name: &str) -> OpErrorCode {
-    serde_json::from_value(serde_json::Value::String(name.to_owned())).unwrap_or(OpErrorCode::Unknown)
 }

@@ -3,6 +3,7 @@
 use crate::FrameError;
 use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
 use arrow_schema::{DataType, Field, Fields, Schema};
+use frostline_tensor::{OpError, OpErrorCode};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -260,6 +261,28 @@ fn list_type(element: DataType, length: usize) -> Result<DataType, FrameError> {
 /// The elements of the `exact` column.
 pub(crate) fn exact_field() -> Arc<Field> {
     Arc::new(Field::new_list_field(DataType::Float32, false))
+}
+
+/// Ends the code of an error that the host caused. A client of a version before reads a code it does not know, which it asks again for.
+const OF_HOST: &str = "@host";
+
+/// The code of a row's error as it travels.
+pub(crate) fn code_of(error: &OpError) -> String {
+    let of_host = if error.host_caused { OF_HOST } else { "" };
+    format!("{}{of_host}", error.code)
+}
+
+/// The error of a row, from its code and text; a code that this version does not know counts as unknown.
+pub(crate) fn row_error(code: &str, text: &str) -> OpError {
+    let (name, host_caused) = match code.strip_suffix(OF_HOST) {
+        Some(name) => (name, true),
+        None => (code, false),
+    };
+    let known = serde_json::from_value(serde_json::Value::String(name.to_owned()));
+    OpError {
+        host_caused,
+        ..OpError::new(known.unwrap_or(OpErrorCode::Unknown), text)
+    }
 }
 
 pub(crate) fn error_fields() -> Fields {

@@ -1,7 +1,7 @@
 //! Rows to the bytes of an Arrow IPC stream.
 
 use crate::columns::{blank, columns};
-use crate::rows::error_fields;
+use crate::rows::{code_of, error_fields};
 use crate::{Compression, FrameError, RowFormat};
 use arrow_array::{
     ArrayRef, LargeBinaryArray, RecordBatch, StringArray, StructArray, UInt32Array, new_null_array,
@@ -100,10 +100,7 @@ impl ActivationWriter {
         for failure in failures {
             let values = self.blank_row()?;
             let column = |text: &str| -> ArrayRef { Arc::new(StringArray::from(vec![text])) };
-            let columns = vec![
-                column(failure.error.code.as_ref()),
-                column(&failure.error.message),
-            ];
+            let columns = vec![column(&code_of(&failure.error)), column(&failure.error.message)];
             let error = StructArray::try_new(error_fields(), columns, None).map_err(FrameError::encode)?;
             pieces.extend(self.batch(&[failure.position], values, Some(Arc::new(error)))?);
         }

@@ -1,7 +1,7 @@
 use super::run::{Outcome, Run, Submission};
 use super::shared::Shared;
 use crate::Interrupt;
-use frostline_tensor::{BoxFuture, OpError, Stage, Tensor};
+use frostline_tensor::{BoxFuture, OpError, OpErrorCode, Stage, Tensor};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -47,7 +47,12 @@ impl Future for Pending {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
         let outcome = Pin::new(&mut self.outcome).poll(context);
         outcome.map(|outcome| {
-            outcome.unwrap_or_else(|_| Err(OpError::runtime("the lane ended without an answer")))
+            outcome.unwrap_or_else(|_| {
+                Err(OpError::of_host(
+                    OpErrorCode::RuntimeError,
+                    "the lane ended without an answer",
+                ))
+            })
         })
     }
 }

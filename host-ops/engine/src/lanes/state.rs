@@ -97,7 +97,7 @@ impl State {
         };
         self.queue
             .push(&tenant, id, bytes, waiting)
-            .map_err(|full| OpError::too_large(full.to_string()))?;
+            .map_err(|full| OpError::of_host(OpErrorCode::TooLarge, full.to_string()))?;
         self.next_id += 1;
         Ok(id)
     }
@@ -231,12 +231,12 @@ impl State {
 
 fn waited_too_long(stage: &Stage, config: &LanesConfig) -> OpError {
     let (stage, limit) = (describe(stage), config.queue_deadline);
-    OpError::new(
+    OpError::of_host(
         OpErrorCode::Timeout,
         format!("{stage}: no lane was free within {limit:?}; try again later"),
     )
 }
 
 fn shutting_down() -> OpError {
-    OpError::runtime(InterruptCause::Shutdown.to_string())
+    OpError::of_host(OpErrorCode::RuntimeError, InterruptCause::Shutdown.to_string())
 }

@@ -239,8 +239,11 @@ async fn decode(
 /// Samples that failed for a reason that may pass count as lost.
 pub(super) fn passing(ask: &mut Ask) -> Option<Failure> {
     let error = ask.pending.take_passing()?;
-    Some(Failure::Samples(ClientError::Interrupted {
-        host: ask.host.url().to_owned(),
-        reason: error.into(),
+    let (host, lacking) = (ask.host.url().to_owned(), error.host_caused);
+    let reason = error.into();
+    Some(Failure::Samples(if lacking {
+        ClientError::Lacking { host, reason }
+    } else {
+        ClientError::Interrupted { host, reason }
     }))
 }

@@ -59,11 +59,16 @@ impl Pending {
         self.missing.remove(&position);
     }
 
-    /// The sample at `position` failed on the host: asked for again where that may help, else bad.
+    /// The sample at `position` failed on the host: asked for again where that may help, else bad. What the host caused itself says
+    /// nothing about the sample, however often.
     pub(super) fn failed(&mut self, position: u32, error: OpError) {
         let Some(failures) = self.missing.get_mut(&position) else {
             return;
         };
+        if error.host_caused {
+            self.passing = Some(error);
+            return;
+        }
         *failures += 1;
         if sample_may_recover(error.code) && *failures < SAMPLE_ATTEMPTS {
             self.passing = Some(error);
@@ -153,5 +158,16 @@ mod tests {
             .map(|(position, _)| position)
             .collect();
         assert_eq!(bad, [1, 2]);
+    }
+
+    #[test]
+    fn what_the_host_caused_never_makes_a_sample_bad() {
+        let mut pending = Pending::new(batch(1), 0..1);
+        for _ in 0..100 {
+            pending.failed(0, OpError::of_host(OpErrorCode::TooLarge, "the queue is full"));
+            assert!(pending.take_passing().is_some_and(|error| error.host_caused));
+        }
+        assert_eq!(pending.len(), 1);
+        assert!(pending.into_bad().is_empty());
     }
 }

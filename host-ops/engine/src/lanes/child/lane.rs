@@ -6,7 +6,7 @@ use super::super::run::{Outcome, Submission, about, describe};
 use super::super::shared::Shared;
 use super::process::{LaneProcess, Lost};
 use crate::{EngineError, InterruptCause};
-use frostline_tensor::{OpError, Stage};
+use frostline_tensor::{OpError, OpErrorCode, Stage};
 use std::sync::Arc;
 
 /// How often a submission is tried: again once when the process crashed, as the next process may well run it.
@@ -57,10 +57,13 @@ impl ChildLane {
         }
         match shared.quarantined(submission) {
             Some(case) => Err(refuse(&run.stage, &case)),
-            None => Err(OpError::runtime(format!(
-                "{}: the engine's process was lost twice; try again",
-                describe(&run.stage)
-            ))),
+            None => Err(OpError::of_host(
+                OpErrorCode::RuntimeError,
+                format!(
+                    "{}: the engine's process was lost twice; try again",
+                    describe(&run.stage)
+                ),
+            )),
         }
     }
 
