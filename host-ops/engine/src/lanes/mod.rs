@@ -19,8 +19,9 @@ pub use source::StageSource;
 pub use stats::LaneStats;
 
 use crate::{EngineError, library};
-use frostline_tensor::{BoxFuture, GraphExecutor, OpError, Stage, Tensor};
+use frostline_tensor::{BoxFuture, GraphExecutor, OpError, RunTerms, Stage, Tensor};
 use parking_lot::Mutex;
+use run::Customer;
 use shared::Shared;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -40,7 +41,7 @@ pub struct Lanes {
 #[derive(Clone)]
 pub struct TenantLanes {
     shared: Arc<Shared>,
-    tenant: Arc<str>,
+    customer: Customer,
 }
 
 impl Lanes {
@@ -76,7 +77,7 @@ impl Lanes {
     pub fn for_tenant(&self, tenant: &str) -> TenantLanes {
         TenantLanes {
             shared: Arc::clone(&self.shared),
-            tenant: tenant.into(),
+            customer: Customer::new(tenant),
         }
     }
 
@@ -113,6 +114,21 @@ impl Lanes {
     }
 }
 
+impl TenantLanes {
+    /// The same lanes on `terms`, for a tenant that gets `weight` times as much of the device as one of weight 1 beside it.
+    #[must_use]
+    pub fn on_terms(&self, weight: u32, terms: RunTerms) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            customer: Customer {
+                weight: weight.max(1),
+                terms,
+                ..self.customer.clone()
+            },
+        }
+    }
+}
+
 impl Drop for Lanes {
     fn drop(&mut self) {
         self.shutdown(Duration::ZERO);
@@ -122,12 +138,12 @@ impl Drop for Lanes {
 impl GraphExecutor for Lanes {
     /// Submits as the tenant without a name.
     fn submit(&self, stage: &Stage, batch: Tensor) -> BoxFuture<Result<Tensor, OpError>> {
-        pending::submit(&self.shared, "", stage, batch)
+        pending::submit(&self.shared, &Customer::new(""), stage, batch)
     }
 }
 
 impl GraphExecutor for TenantLanes {
     fn submit(&self, stage: &Stage, batch: Tensor) -> BoxFuture<Result<Tensor, OpError>> {
-        pending::submit(&self.shared, &self.tenant, stage, batch)
+        pending::submit(&self.shared, &self.customer, stage, batch)
     }
 }

@@ -1,4 +1,4 @@
-use super::run::{Outcome, Run, Submission};
+use super::run::{Customer, Outcome, Run, Submission};
 use super::shared::Shared;
 use crate::Interrupt;
 use frostline_tensor::{BoxFuture, OpError, OpErrorCode, Stage, Tensor};
@@ -10,11 +10,16 @@ use tokio::sync::oneshot;
 use tracing::Span;
 
 /// Queues the work at once; the future only waits for it.
-pub(super) fn submit(shared: &Arc<Shared>, tenant: &str, stage: &Stage, batch: Tensor) -> BoxFuture<Outcome> {
+pub(super) fn submit(
+    shared: &Arc<Shared>,
+    customer: &Customer,
+    stage: &Stage,
+    batch: Tensor,
+) -> BoxFuture<Outcome> {
     let (reply, outcome) = oneshot::channel();
     let interrupt = Interrupt::new();
     let submission = Submission {
-        tenant: tenant.into(),
+        customer: customer.clone(),
         run: Run {
             stage: stage.clone(),
             batch,

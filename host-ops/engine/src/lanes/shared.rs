@@ -144,9 +144,11 @@ impl Shared {
 
     /// Whether the model of `submission` crashed too many processes.
     pub(super) fn quarantined(&self, submission: &Submission) -> Option<Quarantined> {
-        let Submission { tenant, run, .. } = submission;
+        let Submission { customer, run, .. } = submission;
         let mut state = self.state.lock();
-        state.quarantine.check(Instant::now(), tenant, &run.stage.model)
+        state
+            .quarantine
+            .check(Instant::now(), &customer.tenant, &run.stage.model)
     }
 
     /// Tells the outcome of what lane `index` ran, which had `samples` rows.

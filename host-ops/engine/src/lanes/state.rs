@@ -88,7 +88,7 @@ impl State {
         if self.phase != Phase::Open {
             return Err(shutting_down());
         }
-        let (id, tenant) = (self.next_id, Arc::clone(&submission.tenant));
+        let (id, tenant) = (self.next_id, Arc::clone(&submission.customer.tenant));
         let bytes = submission.run.batch.byte_len();
         let waiting = Waiting {
             submission,
@@ -117,7 +117,7 @@ impl State {
         } = waiting;
         let running = Running {
             reply: Some(reply),
-            tenant: Arc::clone(&submission.tenant),
+            tenant: Arc::clone(&submission.customer.tenant),
             stage: submission.run.stage.clone(),
             interrupt: submission.run.interrupt.clone(),
             since: now,
@@ -147,7 +147,7 @@ impl State {
     pub(super) fn crashed(&mut self, submission: &Submission, how: &str, now: Instant) {
         self.counts.crashes += 1;
         let model = &submission.run.stage.model;
-        self.quarantine.note(now, &submission.tenant, model, how);
+        self.quarantine.note(now, &submission.customer.tenant, model, how);
     }
 
     /// Lane `index` is done with so many `samples`, or failed; who waits for that, unless told already.

@@ -96,7 +96,7 @@ impl ChildLane {
         let blameless = matches!(cause, Some(InterruptCause::Cancelled | InterruptCause::Shutdown));
         if !blameless {
             let stage = describe(&run.stage);
-            tracing::error!(lane = self.index, tenant = %submission.tenant, stage, how, "a lane's process was lost");
+            tracing::error!(lane = self.index, tenant = %submission.customer.tenant, stage, how, "a lane's process was lost");
             shared.note_crash(submission, &how);
         }
         match cause {
