@@ -1,6 +1,71 @@
 use crate::{DecodeLimits, ImageError, ImageFormat, RgbImage, gif, jpeg, png, webp};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+/// An image whose headers have been read, by the decoder that will decode it: what that takes is known, and nothing of it has been
+/// allocated.
+pub struct Undecoded<'a> {
+    format: ImageFormat,
+    claim: Claim<'a>,
+}
+
+/// What a decoder read from an image's headers, and the rest of its work.
+pub(crate) struct Claim<'a> {
+    pub(crate) width: u32,
+    pub(crate) height: u32,
+    /// The most bytes that decoding holds at any time, the pixels among them.
+    pub(crate) takes: u64,
+    /// Decodes to RGB.
+    pub(crate) pixels: Box<dyn FnOnce() -> Result<Vec<u8>, ImageError> + 'a>,
+}
+
+impl<'a> Undecoded<'a> {
+    /// Reads the headers of a JPEG, PNG, WebP or GIF, recognised by its first bytes.
+    ///
+    /// # Errors
+    /// [`ImageError`]: empty, unrecognised, truncated, malformed, unsupported, or over `limits`.
+    pub fn read(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Self, ImageError> {
+        let format = recognise(bytes)?;
+        let claim = guarded(format, || match format {
+            ImageFormat::Jpeg => jpeg::read(bytes, limits),
+            ImageFormat::Png => png::read(bytes, limits),
+            ImageFormat::WebP => webp::read(bytes, limits),
+            ImageFormat::Gif => gif::read(bytes, limits),
+        })?;
+        Ok(Self { format, claim })
+    }
+
+    /// Width in pixels.
+    pub fn width(&self) -> u32 {
+        self.claim.width
+    }
+
+    /// Height in pixels.
+    pub fn height(&self) -> u32 {
+        self.claim.height
+    }
+
+    /// The most bytes that [`Self::decode`] holds at any time: the pixels it returns, and beside them what its format takes (a
+    /// progressive JPEG's coefficients, an interlaced PNG's samples, a WebP's alpha). `bytes` themselves are not among them.
+    pub fn takes(&self) -> u64 {
+        self.claim.takes
+    }
+
+    /// The pixels, as [`decode`] gives them.
+    ///
+    /// # Errors
+    /// [`ImageError`]: truncated, malformed, or unsupported.
+    pub fn decode(self) -> Result<RgbImage, ImageError> {
+        let Claim {
+            width,
+            height,
+            pixels,
+            ..
+        } = self.claim;
+        let pixels = guarded(self.format, pixels)?;
+        RgbImage::decoded(self.format, width, height, pixels)
+    }
+}
+
 /// Decodes a JPEG, PNG, WebP or GIF, recognised by its first bytes, to what Pillow's `Image.open(..).convert("RGB")` gives: the
 /// first frame, alpha is dropped, palettes are applied, 16-bit colour keeps its high byte, 16-bit grey is clipped to 255, CMYK is taken as inverted
 /// (as Adobe writes it), EXIF orientation is ignored.
@@ -8,15 +73,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// # Errors
 /// [`ImageError`]: empty, unrecognised, truncated, malformed, unsupported, or over `limits` (before anything is allocated).
 pub fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<RgbImage, ImageError> {
-    let format = recognise(bytes)?;
-    // The decoders are fuzzed by their authors, but an image is a stranger's; a panic in one must cost only that image.
-    let decoded = catch_unwind(AssertUnwindSafe(|| match format {
-        ImageFormat::Jpeg => jpeg::decode(bytes, limits),
-        ImageFormat::Png => png::decode(bytes, limits),
-        ImageFormat::WebP => webp::decode(bytes, limits),
-        ImageFormat::Gif => gif::decode(bytes, limits),
-    }));
-    decoded.unwrap_or(Err(ImageError::DecoderFailed { format }))
+    Undecoded::read(bytes, limits)?.decode()
+}
+
+/// The decoders are fuzzed by their authors, but an image is a stranger's; a panic in one must cost only that image.
+fn guarded<T>(format: ImageFormat, work: impl FnOnce() -> Result<T, ImageError>) -> Result<T, ImageError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(ImageError::DecoderFailed { format }))
 }
 
 fn recognise(bytes: &[u8]) -> Result<ImageFormat, ImageError> {

@@ -1,13 +1,15 @@
-use crate::{DecodeLimits, ImageError, ImageFormat, RgbImage};
+use crate::decode::Claim;
+use crate::{DecodeLimits, ImageError, ImageFormat};
 use gif::{ColorOutput, DecodeOptions, DecodingError, Frame, MemoryLimit};
+use std::num::NonZeroU64;
 
-/// Decodes a GIF's first frame as Pillow does: on a canvas of the screen's size, or as large as the frame needs, whose other pixels
-/// have the transparent colour's place in the palette, or the first.
-pub(crate) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<RgbImage, ImageError> {
+/// Reads a GIF's headers up to its first frame; decodes that as Pillow does: on a canvas of the screen's size, or as large as the
+/// frame needs, whose other pixels have the transparent colour's place in the palette, or the first.
+pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'a>, ImageError> {
     let mut options = DecodeOptions::new();
     options.set_color_output(ColorOutput::Indexed);
-    // The canvas is checked against `limits` before a frame, which lies inside it, is decoded.
-    options.set_memory_limit(MemoryLimit::Unlimited);
+    let most = NonZeroU64::new(limits.max_pixels).unwrap_or(NonZeroU64::MIN);
+    options.set_memory_limit(MemoryLimit::Bytes(most));
     let mut decoder = options.read_info(bytes).map_err(explain)?;
     let screen = (u32::from(decoder.width()), u32::from(decoder.height()));
     let frame = decoder.next_frame_info().map_err(explain)?;
@@ -19,13 +21,23 @@ pub(crate) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<RgbImage, Im
     let size = limits.check(ImageFormat::Gif, width, height)?;
     let placement = Placement::of(frame, width);
     let own = frame.palette.clone();
-    let mut indices = vec![0; decoder.buffer_size()];
-    decoder.read_into_buffer(&mut indices).map_err(explain)?;
-    let palette = own.as_deref().or(decoder.global_palette()).unwrap_or_default();
-    let mut pixels = colour(palette, placement.outside).repeat(size / 3);
-    placement.paint(&indices, palette, &mut pixels);
-    RgbImage::decoded(ImageFormat::Gif, width, height, pixels)
+    Ok(Claim {
+        width,
+        height,
+        takes: (size + decoder.buffer_size() + WORK) as u64,
+        pixels: Box::new(move || {
+            let mut indices = vec![0; decoder.buffer_size()];
+            decoder.read_into_buffer(&mut indices).map_err(explain)?;
+            let palette = own.as_deref().or(decoder.global_palette()).unwrap_or_default();
+            let mut pixels = colour(palette, placement.outside).repeat(size / 3);
+            placement.paint(&indices, palette, &mut pixels);
+            Ok(pixels)
+        }),
+    })
 }
+
+/// Bytes of the decompressor's tables and of a palette, at most.
+const WORK: usize = 256 << 10;
 
 /// Where a frame lies on its canvas, in bytes of RGB and rows.
 struct Placement {

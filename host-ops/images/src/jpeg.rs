@@ -1,50 +1,100 @@
+use crate::decode::Claim;
 use crate::jpeg_header::{ColourCoding, JpegHeader};
-use crate::{DecodeLimits, ImageError, ImageFormat, RgbImage};
-use std::borrow::Cow;
+use crate::{DecodeLimits, ImageError, ImageFormat};
 use zune_core::bytestream::ZCursor;
 use zune_core::colorspace::ColorSpace;
 use zune_core::options::DecoderOptions;
-use zune_jpeg::JpegDecoder;
 use zune_jpeg::errors::DecodeErrors;
+use zune_jpeg::{ImageInfo, JpegDecoder, SampleRatios};
 
-/// Decodes a JPEG as libjpeg-turbo and Pillow do.
-pub(crate) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<RgbImage, ImageError> {
+/// Most scans of one image: libjpeg's own encoders make 10, and each costs the time of a pass over the image, however short it is.
+const MOST_SCANS: usize = 100;
+
+/// Reads a JPEG's headers; decodes it as libjpeg-turbo and Pillow do.
+pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'a>, ImageError> {
     let header = JpegHeader::read(bytes);
     if header.components.is_empty() {
         return Err(truncated_or(&header, bytes, "it has no frame header"));
     }
-    let (width, height) = (u32::from(header.width), u32::from(header.height));
-    limits.check(ImageFormat::Jpeg, width, height)?;
-    let coding = header.colour_coding().ok_or_else(|| ImageError::Unsupported {
-        format: ImageFormat::Jpeg,
-        feature: format!("{} colour components", header.components.len()),
-    })?;
+    let Some(scan_start) = header.scan_start else {
+        return Err(truncated_or(&header, bytes, "it has no scan"));
+    };
     if !header.complete {
         return Err(truncated_or(&header, bytes, "it has no end"));
     }
-    let samples = decode_samples(&without_adobe_markers(bytes, &header), coding)?;
-    let pixels = to_rgb(samples, coding);
-    RgbImage::decoded(ImageFormat::Jpeg, width, height, pixels)
+    let mut decoder = decoder(&header.essential);
+    decoder.decode_headers().map_err(explain)?;
+    let info = decoder
+        .info()
+        .ok_or_else(|| malformed("it has no frame header"))?;
+    let (width, height) = (u32::from(info.width), u32::from(info.height));
+    limits.check(ImageFormat::Jpeg, width, height)?;
+    let coding = header.colour_coding().ok_or_else(|| unsupported(&header))?;
+    if header.components.len() != usize::from(info.components) {
+        return Err(malformed("its frame headers contradict each other"));
+    }
+    if header.scans > MOST_SCANS {
+        let feature = format!("{} scans", header.scans);
+        return Err(ImageError::Unsupported {
+            format: ImageFormat::Jpeg,
+            feature,
+        });
+    }
+    Ok(Claim {
+        width,
+        height,
+        takes: bytes.len() as u64 + takes(&info, &header),
+        pixels: Box::new(move || {
+            let data = [&header.essential, bytes.get(scan_start..).unwrap_or_default()].concat();
+            Ok(to_rgb(decode_samples(&data, coding)?, coding))
+        }),
+    })
+}
+
+/// What the decoder allocates (`mcu.rs` and `mcu_prog.rs` of zune-jpeg), and the conversion to RGB: samples, RGB, the rows of blocks at work, and,
+/// where a component's samples come in more than one scan, every coefficient in 16 bits.
+fn takes(info: &ImageInfo, header: &JpegHeader) -> u64 {
+    let (across, down) = match info.sample_ratio {
+        SampleRatios::None => (1, 1),
+        SampleRatios::H => (2, 1),
+        SampleRatios::V => (1, 2),
+        SampleRatios::HV => (2, 2),
+        SampleRatios::Generic(across, down) => (across as u64, down as u64),
+    };
+    let (width, height) = (u64::from(info.width), u64::from(info.height));
+    let components = u64::from(info.components);
+    let (padded_width, padded_height) = (
+        width.next_multiple_of(8 * across),
+        height.next_multiple_of(8 * down),
+    );
+    let in_one_scan = header.scan_components == header.components.len();
+    let coefficients = if info.sof.is_sequential_dct() && in_one_scan {
+        0
+    } else {
+        2 * components * padded_width * padded_height
+    };
+    // Per column and row of samples in a block: coefficients, the rows above and below, and what they are enlarged to.
+    let stripes = padded_width * (64 * down * components + 16);
+    width * height * (components + 3) + coefficients + stripes
+}
+
+fn unsupported(header: &JpegHeader) -> ImageError {
+    ImageError::Unsupported {
+        format: ImageFormat::Jpeg,
+        feature: format!("{} colour components", header.components.len()),
+    }
+}
+
+fn malformed(reason: &str) -> ImageError {
+    ImageError::malformed(ImageFormat::Jpeg, reason)
 }
 
 fn truncated_or(header: &JpegHeader, bytes: &[u8], reason: &str) -> ImageError {
     if header.complete {
-        return ImageError::malformed(ImageFormat::Jpeg, reason);
+        return malformed(reason);
     }
     let what = format!("its {} bytes end before the end-of-image marker", bytes.len());
     ImageError::truncated(ImageFormat::Jpeg, what)
-}
-
-/// The same data with its Adobe segments made unknown to the decoder, so that it hands out components as they are coded
-/// and [`ColourCoding`] alone decides what they mean.
-fn without_adobe_markers<'a>(bytes: &'a [u8], header: &JpegHeader) -> Cow<'a, [u8]> {
-    let mut bytes = Cow::Borrowed(bytes);
-    for &position in &header.adobe_markers {
-        if let Some(letter) = bytes.to_mut().get_mut(position) {
-            *letter = b'_';
-        }
-    }
-    bytes
 }
 
 /// What the decoder gave: RGB already, or the components as coded.
@@ -53,17 +103,23 @@ struct Samples {
     converted: bool,
 }
 
-fn decode_samples(bytes: &[u8], coding: ColourCoding) -> Result<Samples, ImageError> {
+fn decoder(bytes: &[u8]) -> JpegDecoder<ZCursor<&[u8]>> {
     let side = usize::from(u16::MAX);
     let options = DecoderOptions::default()
         .set_max_width(side)
         .set_max_height(side)
+        .jpeg_set_max_scans(MOST_SCANS)
         .set_strict_mode(false);
-    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
+    JpegDecoder::new_with_options(ZCursor::new(bytes), options)
+}
+
+fn decode_samples(bytes: &[u8], coding: ColourCoding) -> Result<Samples, ImageError> {
+    let mut decoder = decoder(bytes);
     decoder.decode_headers().map_err(explain)?;
     let coded = decoder.input_colorspace().unwrap_or(ColorSpace::Unknown);
     let convert = coding == ColourCoding::YCbCr && coded == ColorSpace::YCbCr;
     let wanted = if convert { ColorSpace::RGB } else { coded };
+    let options = *decoder.options();
     decoder.set_options(options.jpeg_set_out_colorspace(wanted));
     let values = decoder.decode().map_err(explain)?;
     Ok(Samples {

@@ -1,5 +1,6 @@
-//! What libjpeg reads from a JPEG's markers before it decodes: the size, how colours are coded, and whether the data is
-//! whole. The decoder's own idea of the colour space differs from libjpeg's (and so Pillow's) on some files.
+//! What libjpeg reads from a JPEG's markers before it decodes: how colours are coded, which segments decide about the pixels, and
+//! whether the data is whole. The decoder sees those segments only, so that both read the same, and nothing else can cost it
+//! time or memory.
 
 /// How the components of a frame code colour, by libjpeg's rules (`default_decompress_parms` in its `jdapimin.c`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,16 +13,20 @@ pub(crate) enum ColourCoding {
 }
 
 /// The parts of the markers that matter here.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct JpegHeader {
-    pub(crate) width: u16,
-    pub(crate) height: u16,
     /// The components' identifiers, in order; empty until a frame header is seen.
     pub(crate) components: Vec<u8>,
     jfif: bool,
     adobe_transform: Option<u8>,
-    /// Where the text `Adobe` stands in APP14 segments.
-    pub(crate) adobe_markers: Vec<usize>,
+    /// The data up to where the first scan's header ends, without segments that say nothing about the pixels.
+    pub(crate) essential: Vec<u8>,
+    /// Where the first scan's data starts; `None` until its header is seen.
+    pub(crate) scan_start: Option<usize>,
+    /// Components of the first scan.
+    pub(crate) scan_components: usize,
+    /// Scans in all.
+    pub(crate) scans: usize,
     /// Whether an end-of-image marker follows.
     pub(crate) complete: bool,
 }
@@ -29,7 +34,7 @@ pub(crate) struct JpegHeader {
 impl JpegHeader {
     /// Walks the segments of `bytes` to the end-of-image marker or the end of the data.
     pub(crate) fn read(bytes: &[u8]) -> Self {
-        let mut header = Self::default();
+        let mut header = Self::empty();
         let mut position = 2;
         while let Some((marker, after)) = next_marker(bytes, position) {
             position = after;
@@ -44,33 +49,64 @@ impl JpegHeader {
                     let Some(segment) = segment(bytes, after) else {
                         break;
                     };
-                    header.segment(marker, segment, after + 2);
                     position = after + 2 + segment.len();
+                    header.segment(marker, segment, position);
                 }
             }
         }
         header
     }
 
-    fn segment(&mut self, marker: u8, segment: &[u8], start: usize) {
+    fn empty() -> Self {
+        Self {
+            components: Vec::new(),
+            jfif: false,
+            adobe_transform: None,
+            essential: vec![0xff, 0xd8],
+            scan_start: None,
+            scan_components: 0,
+            scans: 0,
+            complete: false,
+        }
+    }
+
+    fn segment(&mut self, marker: u8, segment: &[u8], end: usize) {
         match marker {
             // Every start-of-frame marker: C0 to CF without DHT, JPG and DAC.
             0xc0..=0xcf if !matches!(marker, 0xc4 | 0xc8 | 0xcc) && self.components.is_empty() => {
                 self.frame(segment);
             }
+            0xda => self.scans += 1,
             0xe0 if segment.starts_with(b"JFIF\0") => self.jfif = true,
             0xee if segment.starts_with(b"Adobe") => {
-                self.adobe_markers.push(start);
                 self.adobe_transform = segment.get(11).copied().or(self.adobe_transform);
             }
             _ => {}
         }
+        if self.scan_start.is_none() {
+            self.keep(marker, segment, end);
+        }
+    }
+
+    /// Keeps what stands before the first scan's data if pixels depend on it: frame and scan headers, tables, restart intervals, and what the
+    /// decoder has to refuse. Neither profiles nor Adobe's marker: [`Self::colour_coding`] decides what components mean.
+    fn keep(&mut self, marker: u8, segment: &[u8], end: usize) {
+        if !matches!(marker, 0xc0..=0xcf | 0xda..=0xdf) {
+            return;
+        }
+        // A segment comes from 16 bits of length.
+        let length = u16::try_from(segment.len() + 2).unwrap_or(u16::MAX);
+        self.essential.extend([0xff, marker]);
+        self.essential.extend(length.to_be_bytes());
+        self.essential.extend(segment);
+        if marker == 0xda {
+            self.scan_start = Some(end);
+            self.scan_components = segment.first().copied().unwrap_or_default().into();
+        }
     }
 
     fn frame(&mut self, segment: &[u8]) {
-        if let [_precision, h1, h0, w1, w0, _count, components @ ..] = segment {
-            self.height = u16::from_be_bytes([*h1, *h0]);
-            self.width = u16::from_be_bytes([*w1, *w0]);
+        if let [_precision, _h1, _h0, _w1, _w0, _count, components @ ..] = segment {
             self.components = components
                 .chunks_exact(3)
                 .filter_map(|c| c.first().copied())

@@ -1,12 +1,14 @@
 //! Photos to pixels: decode, resize, crop and normalise into a batch tensor, as torchvision does on Pillow images.
 //!
 //! * [`decode`]: a JPEG, PNG, WebP or GIF to 8-bit RGB, as Pillow's `open(..).convert("RGB")` gives it.
+//! * [`Undecoded`]: an image whose headers are read, and the most memory that decoding it takes.
 //! * [`load`]: an object's bytes to the crop a [`PixelSpec`](frostline_tensor::PixelSpec) describes, `u8[3, h, w]`.
 //! * [`normalise`]: such crops to network input; the same values as loading to `f32` at once.
 //! * [`is_image_name`]: which objects are taken for images before they are read.
 //! * [`DecodePool`]: a bounded number of decoding threads that everything in a process shares.
 //! * [`BatchLoader`]: reads ([`ByteSource`]) and decodes overlapped into one batch tensor; a broken sample is listed, it
-//!   never fails the batch.
+//!   never fails the batch. Bytes come with what keeps them reserved ([`Held`]), and a large image asks for its memory
+//!   ([`DecodeRoom`]) before it is decoded.
 //!
 //! Whatever the bytes are, nothing here panics, and what an image may claim is bounded by [`DecodeLimits`].
 
@@ -24,9 +26,10 @@ mod png;
 mod pool;
 mod resize;
 mod rgb;
+mod room;
 mod webp;
 
-pub use decode::decode;
+pub use decode::{Undecoded, decode};
 pub use error::{ImageError, ImageFormat};
 pub use limits::{BatchLimits, DecodeLimits};
 pub use loader::{BatchLoader, ByteSource, LoaderOptions};
@@ -35,3 +38,4 @@ pub use normalise::normalise;
 pub use pool::DecodePool;
 pub use resize::{load, resize_and_crop};
 pub use rgb::RgbImage;
+pub use room::{DecodeRoom, Guard, Held};

@@ -1,6 +1,8 @@
 use crate::batch::Batch;
-use crate::{BatchLimits, DecodeLimits, DecodePool, ImageError, load};
-use bytes::Bytes;
+use crate::resize::resize_takes;
+use crate::{
+    BatchLimits, DecodeLimits, DecodePool, DecodeRoom, Held, ImageError, Undecoded, resize_and_crop,
+};
 use frostline_tensor::{BoxFuture, LoadedPixels, OpError, PixelFormat, PixelSpec, SampleLoader, SampleRef};
 use futures::{FutureExt, StreamExt, stream};
 use parking_lot::Mutex;
@@ -8,12 +10,12 @@ use std::sync::Arc;
 
 /// Where samples' bytes come from: a store, or memory.
 pub trait ByteSource: Send + Sync + 'static {
-    /// The sample's bytes. An error's message names the object.
-    fn read(&self, sample: SampleRef) -> BoxFuture<Result<Bytes, OpError>>;
+    /// The sample's bytes; they are let go of when its row is set. An error's message names the object.
+    fn read(&self, sample: SampleRef) -> BoxFuture<Result<Held, OpError>>;
 }
 
 /// How a [`BatchLoader`] reads and what it refuses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct LoaderOptions {
     /// Samples of one batch being read or waiting to be decoded at any time.
     pub reads_in_flight: usize,
@@ -21,12 +23,18 @@ pub struct LoaderOptions {
     pub decode: DecodeLimits,
     /// What one batch may take.
     pub batch: BatchLimits,
+    /// Who is asked before an image is decoded that takes [`LoaderOptions::ASKS_FROM`] or more; nobody without one.
+    pub room: Option<Arc<dyn DecodeRoom>>,
 }
 
 impl LoaderOptions {
     /// 16: an object store answers in some 30 ms and a core decodes a photo in about 2, so this many reads keep a core busy,
     /// and several batches load at once. Fewer starve the decoders; more only hold bytes that wait for them.
     const DEFAULT_READS_IN_FLIGHT: usize = 16;
+
+    /// 16 MiB, a photo of 4 megapixels: what takes less is a host's to have free for each of its decoding threads, so that the
+    /// many small images of a data set need not ask one by one.
+    pub const ASKS_FROM: u64 = 16 << 20;
 }
 
 impl Default for LoaderOptions {
@@ -35,6 +43,7 @@ impl Default for LoaderOptions {
             reads_in_flight: Self::DEFAULT_READS_IN_FLIGHT,
             decode: DecodeLimits::default(),
             batch: BatchLimits::default(),
+            room: None,
         }
     }
 }
@@ -65,7 +74,15 @@ impl<S: ByteSource> SampleLoader for BatchLoader<S> {
         format: PixelFormat,
     ) -> BoxFuture<Result<LoadedPixels, OpError>> {
         let source = Arc::clone(&self.source);
-        load_batch(source, self.pool.clone(), self.options, samples, spec, format).boxed()
+        load_batch(
+            source,
+            self.pool.clone(),
+            self.options.clone(),
+            samples,
+            spec,
+            format,
+        )
+        .boxed()
     }
 }
 
@@ -83,15 +100,20 @@ async fn load_batch<S: ByteSource>(
         format,
         &options.batch,
     )?)));
-    let (batch_of, pool_of) = (&batch, &pool);
+    let row = Row {
+        spec,
+        options: &options,
+        pool: &pool,
+        batch: &batch,
+    };
     stream::iter(samples.into_iter().enumerate())
         .map(|(index, sample)| {
             let key = sample.key.clone();
-            let (bytes, batch) = (source.read(sample), Arc::clone(batch_of));
+            let read = source.read(sample);
             async move {
-                match bytes.await {
-                    Ok(bytes) => decode_into(batch, index, key, bytes, pool_of, spec, options.decode).await,
-                    Err(error) => set_row(&batch, index, Err(error)),
+                match read.await {
+                    Ok(object) => row.decode(index, key, object).await,
+                    Err(error) => set_row(row.batch, index, Err(error)),
                 }
             }
         })
@@ -102,28 +124,48 @@ async fn load_batch<S: ByteSource>(
     finished.ok_or(ImageError::PoolClosed)?.finish()
 }
 
-/// Decodes one sample on the pool and writes its row there, so that neither the caller's thread nor a copy is needed.
-async fn decode_into(
-    batch: Arc<Mutex<Option<Batch>>>,
-    index: usize,
-    key: String,
-    bytes: Bytes,
-    pool: &DecodePool,
+/// How samples become rows, and where they are put.
+#[derive(Clone, Copy)]
+struct Row<'a> {
     spec: PixelSpec,
-    limits: DecodeLimits,
-) {
-    let name = key.clone();
-    let shared = Arc::clone(&batch);
-    let work = move || {
-        set_row(
-            &shared,
-            index,
-            load(&bytes, &spec, &limits).map_err(|e| naming(&name, &e)),
-        )
-    };
-    if let Err(error) = pool.run(work).await {
-        set_row(&batch, index, Err(naming(&key, &error)));
+    options: &'a LoaderOptions,
+    pool: &'a DecodePool,
+    batch: &'a Arc<Mutex<Option<Batch>>>,
+}
+
+impl Row<'_> {
+    /// Decodes one sample on the pool and writes its row there, so that neither the caller's thread nor a copy is needed.
+    async fn decode(self, index: usize, key: String, object: Held) {
+        let (spec, limits, room) = (self.spec, self.options.decode, self.options.room.clone());
+        let (name, batch) = (key.clone(), Arc::clone(self.batch));
+        let work = move || {
+            set_row(
+                &batch,
+                index,
+                crop(&name, &object, &spec, &limits, room.as_deref()),
+            )
+        };
+        if let Err(error) = self.pool.run(work).await {
+            set_row(self.batch, index, Err(naming(&key, &error)));
+        }
     }
+}
+
+/// The crop of one object, decoded in reserved memory if that is much.
+fn crop(
+    key: &str,
+    object: &Held,
+    spec: &PixelSpec,
+    limits: &DecodeLimits,
+    room: Option<&dyn DecodeRoom>,
+) -> Result<Vec<u8>, OpError> {
+    let named = |error: ImageError| naming(key, &error);
+    let image = Undecoded::read(&object.bytes, limits).map_err(named)?;
+    let takes = image.takes() + resize_takes(&image, spec);
+    let room = room.filter(|_| takes >= LoaderOptions::ASKS_FROM);
+    let _reserved = room.map(|room| room.enter(takes)).transpose()?;
+    let image = image.decode().map_err(named)?;
+    resize_and_crop(&image, spec).map_err(named)
 }
 
 fn set_row(batch: &Mutex<Option<Batch>>, index: usize, crop: Result<Vec<u8>, OpError>) {

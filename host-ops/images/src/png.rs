@@ -1,15 +1,49 @@
-use crate::{DecodeLimits, ImageError, ImageFormat, RgbImage};
-use png::{BitDepth, ColorType, Decoder, DecodingError, Reader, Transformations};
+use crate::decode::Claim;
+use crate::{DecodeLimits, ImageError, ImageFormat};
+use png::{BitDepth, ColorType, Decoder, DecodingError, Info, Limits, Reader, Transformations};
 use std::io::Cursor;
 
-/// Decodes a PNG as Pillow does, alpha dropped, gamma and colour profiles ignored.
-pub(crate) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<RgbImage, ImageError> {
+/// Most bytes of chunks beside the image: a camera's EXIF takes some 64 KiB, and whatever is longer says nothing about pixels.
+const CHUNKS: usize = 1 << 20;
+
+/// Reads a PNG's headers; decodes it as Pillow does, alpha dropped, gamma and colour profiles ignored.
+pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'a>, ImageError> {
     let mut decoder = Decoder::new(Cursor::new(bytes));
     decoder.set_transformations(Transformations::IDENTITY);
     decoder.set_ignore_text_chunk(true);
     decoder.set_ignore_iccp_chunk(true);
-    let (width, height) = decoder.read_header_info().map_err(explain)?.size();
+    let info = decoder.read_header_info().map_err(explain)?;
+    let (width, height) = info.size();
     let size = limits.check(ImageFormat::Png, width, height)?;
+    let (takes, row) = (takes(info, size), row_bytes(info));
+    // The decoder counts a row of its output, too.
+    decoder.set_limits(Limits {
+        bytes: row.saturating_add(CHUNKS),
+    });
+    Ok(Claim {
+        width,
+        height,
+        takes,
+        pixels: Box::new(move || pixels(decoder, size)),
+    })
+}
+
+fn row_bytes(info: &Info<'_>) -> usize {
+    let bits = info.bits_per_pixel() as u64 * u64::from(info.width);
+    usize::try_from(bits.div_ceil(8)).unwrap_or(usize::MAX)
+}
+
+/// RGB; of an interlaced image its samples as well; and of rows that are being decompressed and filtered some six, which grow by doubling
+/// (`unfiltering_buffer.rs` of png), never more than the image has.
+fn takes(info: &Info<'_>, rgb: usize) -> u64 {
+    let row = row_bytes(info) as u64 + 1;
+    let samples = row * u64::from(info.height);
+    let whole = if info.interlaced { samples } else { 0 };
+    let at_work = 2 * samples.min(6 * row + (300 << 10)) + 4 * row;
+    rgb as u64 + whole + at_work + 2 * CHUNKS as u64
+}
+
+fn pixels(decoder: Decoder<Cursor<&[u8]>>, size: usize) -> Result<Vec<u8>, ImageError> {
     let mut reader = decoder.read_info().map_err(explain)?;
     let rows = RowConverter::new(reader.info())?;
     let mut pixels = Vec::new();
@@ -21,7 +55,7 @@ pub(crate) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<RgbImage, Im
             rows.append(row.data(), &mut pixels);
         }
     }
-    RgbImage::decoded(ImageFormat::Png, width, height, pixels)
+    Ok(pixels)
 }
 
 fn read_interlaced(

@@ -1,27 +1,63 @@
-use crate::{DecodeLimits, ImageError, ImageFormat, RgbImage};
+use crate::decode::Claim;
+use crate::{DecodeLimits, ImageError, ImageFormat};
 use image_webp::{DecodingError, WebPDecoder};
 use std::io::{Cursor, ErrorKind};
 
-/// Decodes a WebP, of an animation the first frame, as Pillow does; alpha is dropped.
-pub(crate) fn decode(bytes: &[u8], limits: &DecodeLimits) -> Result<RgbImage, ImageError> {
+/// Reads a WebP's headers; decodes it, of an animation the first frame, as Pillow does; alpha is dropped.
+pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'a>, ImageError> {
     check_length(bytes)?;
     let mut decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(explain)?;
     let (width, height) = decoder.dimensions();
     limits.check(ImageFormat::WebP, width, height)?;
     // The decoder makes room for a lossy frame by the frame's own header before it compares that with the canvas.
-    for (width, height) in lossy_frames(bytes.get(12..).unwrap_or_default()) {
+    let file = bytes.get(12..).unwrap_or_default();
+    for (width, height) in lossy_frames(file) {
         limits.check(ImageFormat::WebP, width, height)?;
     }
     let failed = ImageError::DecoderFailed {
         format: ImageFormat::WebP,
     };
-    let alpha = decoder.has_alpha();
-    let mut pixels = vec![0; decoder.output_buffer_size().ok_or(failed)?];
-    decoder.read_image(&mut pixels).map_err(explain)?;
-    if alpha {
-        pixels = drop_alpha(pixels);
-    }
-    RgbImage::decoded(ImageFormat::WebP, width, height, pixels)
+    let size = decoder.output_buffer_size().ok_or(failed)?;
+    Ok(Claim {
+        width,
+        height,
+        takes: takes(file, width, height, decoder.is_animated()),
+        pixels: Box::new(move || {
+            let mut pixels = vec![0; size];
+            decoder.read_image(&mut pixels).map_err(explain)?;
+            Ok(if decoder.has_alpha() {
+                drop_alpha(pixels)
+            } else {
+                pixels
+            })
+        }),
+    })
+}
+
+/// What the decoder allocates of each pixel: four bytes of the canvas and of the result, of an animation's frame as well; of a
+/// lossy frame its planes, of its alpha as much as of a lossless image, five, and one for what is transformed by blocks. And the tables of lossless
+/// data, whose number the data says.
+fn takes(file: &[u8], width: u32, height: u32, animated: bool) -> u64 {
+    let frames = lossy_frames(file).map(|(width, height)| padded(width, height));
+    let pixels = frames.max().unwrap_or_default().max(padded(width, height));
+    let canvas = if animated { 8 } else { 0 };
+    let lossless: usize = frame_chunks(file)
+        .filter(|(name, _)| matches!(name, b"VP8L" | b"ALPH"))
+        .map(|(_, body)| body.len())
+        .max()
+        .unwrap_or_default();
+    let tables = (lossless as u64 * TABLES_OF_A_BYTE).min(MOST_TABLES);
+    pixels * (canvas + 4 + 2 + 6) + tables + 2 * file.len() as u64 + (1 << 20)
+}
+
+/// Bytes of decoding tables that a byte of lossless data can describe: 13 bytes a table of 4 KiB, or three bits six entries of a tree.
+const TABLES_OF_A_BYTE: u64 = 512;
+/// Bytes of the most tables there can be: 65,536 groups of five.
+const MOST_TABLES: u64 = 65_536 * 5 * (4096 + 128);
+
+/// Pixels of whole macroblocks.
+fn padded(width: u32, height: u32) -> u64 {
+    u64::from(width).next_multiple_of(16) * u64::from(height).next_multiple_of(16)
 }
 
 /// Refuses data that is shorter than its header says: the decoder takes what is missing of a frame for zeros.
@@ -37,20 +73,23 @@ fn check_length(bytes: &[u8]) -> Result<(), ImageError> {
 
 /// What the lossy frames among a file's chunks claim to be, in pixels, those of an animation too.
 fn lossy_frames(file: &[u8]) -> impl Iterator<Item = (u32, u32)> {
+    frame_chunks(file).filter_map(|(name, body)| match (&name, body) {
+        (b"VP8 ", [_, _, _, _, _, _, w0, w1, h0, h1, ..]) => {
+            let side = |low, high| u32::from(u16::from_le_bytes([low, high]) & 0x3fff);
+            Some((side(*w0, *w1), side(*h0, *h1)))
+        }
+        _ => None,
+    })
+}
+
+/// A file's chunks, and those of an animation's frames in their place.
+fn frame_chunks(file: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
     /// What stands before the chunks of an animation's frame.
     const FRAME_HEADER: usize = 16;
-    chunks(file)
-        .flat_map(|(name, body)| match &name {
-            b"ANMF" => chunks(body.get(FRAME_HEADER..).unwrap_or_default()).collect(),
-            _ => vec![(name, body)],
-        })
-        .filter_map(|(name, body)| match (&name, body) {
-            (b"VP8 ", [_, _, _, _, _, _, w0, w1, h0, h1, ..]) => {
-                let side = |low, high| u32::from(u16::from_le_bytes([low, high]) & 0x3fff);
-                Some((side(*w0, *w1), side(*h0, *h1)))
-            }
-            _ => None,
-        })
+    chunks(file).flat_map(|(name, body)| match &name {
+        b"ANMF" => chunks(body.get(FRAME_HEADER..).unwrap_or_default()).collect(),
+        _ => vec![(name, body)],
+    })
 }
 
 /// RIFF's chunks: name and body, as far as the data goes.

@@ -3,7 +3,7 @@
 use crate::fixture;
 use bytes::Bytes;
 use frostline_images::{
-    BatchLimits, BatchLoader, ByteSource, DecodeLimits, DecodePool, LoaderOptions, load, normalise,
+    BatchLimits, BatchLoader, ByteSource, DecodeLimits, DecodePool, Held, LoaderOptions, load, normalise,
 };
 use frostline_tensor::{
     BoxFuture, LoadedPixels, OpError, OpErrorCode, PixelFormat, PixelSpec, SampleLoader, SampleRef,
@@ -29,7 +29,7 @@ impl Drop for Reading {
 }
 
 impl ByteSource for Fixtures {
-    fn read(&self, sample: SampleRef) -> BoxFuture<Result<Bytes, OpError>> {
+    fn read(&self, sample: SampleRef) -> BoxFuture<Result<Held, OpError>> {
         let now = self.reading.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(now, Ordering::SeqCst);
         let reading = Reading(Arc::clone(&self.reading));
@@ -39,8 +39,8 @@ impl ByteSource for Fixtures {
             match sample.key.as_str() {
                 key if key.starts_with("wait") => std::future::pending().await,
                 "missing.jpg" => Err(OpError::not_found("there is no object 'missing.jpg'")),
-                "text.jpg" => Ok(Bytes::from_static(b"no image")),
-                key => Ok(fixture(key).into()),
+                "text.jpg" => Ok(Bytes::from_static(b"no image").into()),
+                key => Ok(Bytes::from(fixture(key)).into()),
             }
         }
         .boxed()

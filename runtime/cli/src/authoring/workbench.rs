@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use frostline_engine::{Device, Lanes, LanesConfig, StageSource, TenantLanes};
 use frostline_graph::Model;
-use frostline_images::{BatchLoader, ByteSource, DecodePool, LoaderOptions};
+use frostline_images::{BatchLoader, ByteSource, DecodePool, Held, LoaderOptions};
 use frostline_objects::{LARGEST_READ, Store};
 use frostline_sandbox::{Allowance, CallContext, CutView, Labels, Limits, ModelView};
 use frostline_tensor::{BoxFuture, OpError, SampleRef, Stage};
@@ -132,8 +132,8 @@ impl Workbench {
 struct Objects(Arc<Store>);
 
 impl ByteSource for Objects {
-    fn read(&self, sample: SampleRef) -> BoxFuture<Result<Bytes, OpError>> {
+    fn read(&self, sample: SampleRef) -> BoxFuture<Result<Held, OpError>> {
         let store = Arc::clone(&self.0);
-        Box::pin(async move { Ok(store.read_sample(&sample, LARGEST_READ).await?) })
+        Box::pin(async move { Ok(store.read_sample(&sample, LARGEST_READ).await?.into()) })
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::refusal::Refusal;
 use bytes::Bytes;
-use frostline_images::ByteSource;
+use frostline_images::{ByteSource, Held};
 use frostline_objects::Store;
 use frostline_sandbox::{Call, CallContext, Guest};
 use frostline_tensor::{
@@ -156,9 +156,9 @@ pub(super) struct LoaderSource {
 }
 
 impl ByteSource for LoaderSource {
-    fn read(&self, sample: SampleRef) -> BoxFuture<Result<Bytes, OpError>> {
+    fn read(&self, sample: SampleRef) -> BoxFuture<Result<Held, OpError>> {
         let (store, limit) = (Arc::clone(&self.store), self.limit);
-        async move { read(&store, &sample, limit).await }.boxed()
+        async move { Ok(read(&store, &sample, limit).await?.into()) }.boxed()
     }
 }
 

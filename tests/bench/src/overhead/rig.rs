@@ -8,7 +8,7 @@ use bytes::Bytes;
 use frostline_client::{HostClient, Token};
 use frostline_engine::{ChildLanes, Device, Lanes, LanesConfig, LanesPlace, StageSource, TenantLanes};
 use frostline_graph::Model;
-use frostline_images::{BatchLoader, ByteSource, DecodePool, LoaderOptions};
+use frostline_images::{BatchLoader, ByteSource, DecodePool, Held, LoaderOptions};
 use frostline_objects::{LARGEST_READ, Store};
 use frostline_sandbox::{
     Allowance, Call, CallContext, CutView, Guest, Labels, Limits, ModelView, Sandbox, SandboxConfig,
@@ -119,9 +119,9 @@ impl StageSource for OneModel {
 struct Photos(Arc<Store>);
 
 impl ByteSource for Photos {
-    fn read(&self, sample: SampleRef) -> BoxFuture<Result<Bytes, OpError>> {
+    fn read(&self, sample: SampleRef) -> BoxFuture<Result<Held, OpError>> {
         let store = Arc::clone(&self.0);
-        async move { Ok(store.read_sample(&sample, LARGEST_READ).await?) }.boxed()
+        async move { Ok(store.read_sample(&sample, LARGEST_READ).await?.into()) }.boxed()
     }
 }
 
