@@ -78,6 +78,7 @@ fn settings(flags: Serve) -> Result<HostSettings> {
     settings.admin_listen = flags.admin_listen.or(settings.admin_listen);
     settings.admin_token_file = flags.admin_token_file.or(settings.admin_token_file);
     settings.token_file = flags.token_file.or(settings.token_file);
+    settings.memory_budget = flags.memory_budget.or(settings.memory_budget);
     settings.drain = flags.drain.unwrap_or(settings.drain);
     settings.engine.device = flags.device.unwrap_or(settings.engine.device);
     settings.engine.lanes = flags.lanes.unwrap_or(settings.engine.lanes);

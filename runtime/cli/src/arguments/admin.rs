@@ -1,7 +1,7 @@
 //! Commands of whoever runs a host.
 
 use super::upload::{OwnUpload, Upload, upload_name};
-use super::value::similar;
+use super::value::{similar, size};
 use clap::{Args, Subcommand};
 use frostline_wire::{QuotaKey, QuotaUnit, UnknownQuota};
 use std::path::PathBuf;
@@ -260,22 +260,12 @@ fn quota(text: &str) -> Result<(QuotaKey, Option<u64>), String> {
     if value == "default" {
         return Ok((key, None));
     }
-    let at = value
-        .find(|letter: char| !letter.is_ascii_digit())
-        .unwrap_or(value.len());
-    let (number, unit) = value.split_at(at);
-    let unit = match unit {
-        "" => Some(1),
-        "KiB" => Some(1 << 10),
-        "MiB" => Some(1 << 20),
-        "GiB" => Some(1_u64 << 30),
-        _ => None,
-    };
-    let bytes = unit.filter(|unit| *unit == 1 || key.unit() == QuotaUnit::Bytes);
-    let number = number.parse().ok().zip(bytes);
-    let value = number.and_then(|(number, unit): (u64, u64)| number.checked_mul(unit));
     let wrong = || format!("{text:?}: the value is a number, of bytes also with KiB, MiB or GiB, or default");
-    let value = value.ok_or_else(wrong)?;
+    let number = match key.unit() {
+        QuotaUnit::Bytes => size(value).ok(),
+        _ => value.parse().ok(),
+    };
+    let value = number.ok_or_else(wrong)?;
     key.check(value).map_err(|range| range.to_string())?;
     Ok((key, Some(value)))
 }

@@ -1,6 +1,7 @@
 //! Commands that run a host or look after one, and how any command names its hosts.
 
 use super::guest::Authoring;
+use super::value::size;
 use crate::host::Access;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -49,6 +50,9 @@ pub(crate) struct Serve {
     /// The tenant's token
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
+    /// Memory that the host and its lanes may hold together, such as 4GiB [default: 80 % of what the memory cgroup, else the machine, has]
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    pub(crate) memory_budget: Option<u64>,
     /// Seconds that running extractions may take to finish after SIGTERM or Ctrl-C; a second one ends the host at once [default: 60]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) drain: Option<u64>,

@@ -95,3 +95,25 @@ pub(super) fn positive(text: &str) -> Result<usize, String> {
         Err(error) => Err(format!("{error}")),
     }
 }
+
+/// A number of bytes, also with KiB, MiB or GiB.
+pub(super) fn size(text: &str) -> Result<u64, String> {
+    let at = text
+        .find(|letter: char| !letter.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(at);
+    let unit = match unit {
+        "" => Some(1),
+        "KiB" => Some(1 << 10),
+        "MiB" => Some(1 << 20),
+        "GiB" => Some(1_u64 << 30),
+        _ => None,
+    };
+    let number: Option<u64> = number.parse().ok();
+    let bytes = number
+        .zip(unit)
+        .and_then(|(number, unit)| number.checked_mul(unit));
+    bytes.ok_or_else(|| {
+        format!("{text:?} is no size; write a number of bytes, also with KiB, MiB or GiB, such as 4GiB")
+    })
+}

@@ -3,6 +3,7 @@
 use super::checked::{HostConfig, StateLocation};
 use super::error::ConfigError;
 use super::limits::Limits;
+use super::memory::checked_budget;
 use super::roots::DataRoots;
 use super::settings::{HostSettings, LimitSettings};
 use frostline_engine::{Device, LanesPlace};
@@ -39,6 +40,8 @@ impl HostSettings {
         let decoders = within("engine.decode_threads", self.engine.decode_threads, 0, 256)?;
         let calls = within("extractions.calls", self.extractions.calls, 0, 64)?;
         let seconds = within("extractions.seconds", self.extractions.seconds, 1, 86_400)?;
+        let memory_budget = checked_budget(self.memory_budget)?;
+        let (limits, lowered) = self.limits.check()?.within(memory_budget);
         let state = StateLocation::parse(&self.state)?;
         let local = self.local.unwrap_or_else(|| match &state {
             StateLocation::Directory(directory) => directory.clone(),
@@ -67,7 +70,9 @@ impl HostSettings {
             calls: or(calls, lanes + 2),
             wall: Duration::from_secs(seconds),
             drain: Duration::from_secs(within("drain", self.drain, 0, 86_400)?),
-            limits: self.limits.check()?,
+            memory_budget,
+            lowered,
+            limits,
             quota: checked_quota(self.quota)?,
         })
     }

@@ -56,6 +56,10 @@ pub struct HostConfig {
     pub admin_listen: Option<SocketAddr>,
     /// The file with their token; created on first start.
     pub admin_token_file: PathBuf,
+    /// Bytes that the host and its lanes may hold together.
+    pub memory_budget: u64,
+    /// Limits that are lower than written, since the budget holds no more: in words.
+    pub lowered: Vec<String>,
     /// Where `/metrics` says what each tenant had; `None` for nowhere.
     pub metrics_listen: Option<SocketAddr>,
     /// The file with the tenant's token; created on first start.

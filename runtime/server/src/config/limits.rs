@@ -1,4 +1,5 @@
 use frostline_graph::ModelLimits;
+use frostline_images::DecodeLimits;
 use std::time::Duration;
 
 /// What a client may send and hold. Each default says why not half and why not double.
@@ -31,6 +32,8 @@ pub struct Limits {
     pub key_bytes: usize,
     /// Bytes of one object that is sent as it is. Camera raw files take 100 MB.
     pub object_bytes: u64,
+    /// What an image may claim.
+    pub decode: DecodeLimits,
     /// Objects of one page of a listing: object stores answer 1,000 at a time, 10,000 take 1 MB of JSON.
     pub page: usize,
     /// Versions of one guest or model that are kept: enough for jobs that still run on an older one.
@@ -84,6 +87,7 @@ impl Default for Limits {
             parameter_bytes: 64 << 10,
             key_bytes: 1024,
             object_bytes: 256 << 20,
+            decode: DecodeLimits::default(),
             page: 10_000,
             versions: 8,
             names: 1000,

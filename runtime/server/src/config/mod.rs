@@ -4,6 +4,7 @@ mod check;
 mod checked;
 mod error;
 mod limits;
+mod memory;
 mod roots;
 mod settings;
 

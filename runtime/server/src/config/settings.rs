@@ -32,6 +32,9 @@ pub struct HostSettings {
     pub token_file: Option<PathBuf>,
     /// Object store URLs or directories that extractions may read, with everything below them.
     pub data: Vec<String>,
+    /// Bytes of memory that the host and its lanes may hold together, for whatever is asked of it. Default: 80 % of what its memory cgroup
+    /// allows, else of the machine's.
+    pub memory_budget: Option<u64>,
     /// Seconds that what runs may go on once the host is told to stop.
     pub drain: u64,
     /// Must be true to listen beyond loopback without `[tls]`.
@@ -64,6 +67,7 @@ impl Default for HostSettings {
             metrics_listen: None,
             token_file: None,
             data: Vec::new(),
+            memory_budget: None,
             drain: DRAIN,
             plain_http_beyond_loopback: false,
             tls: None,

@@ -76,7 +76,16 @@ impl Host {
         let RunningHost {
             address, encrypted, ..
         } = &host;
-        tracing::info!(%address, encrypted, device = %host.service.config.device, "serving");
+        let config = &host.service.config;
+        let (device, memory_budget) = (config.device, config.memory_budget);
+        tracing::info!(%address, encrypted, %device, memory_budget, "serving");
+        if !config.lowered.is_empty() {
+            let lowered = config.lowered.join(", ");
+            tracing::info!(
+                lowered,
+                "limits are lower than written, for this memory_budget holds no more"
+            );
+        }
         Ok(host)
     }
 }

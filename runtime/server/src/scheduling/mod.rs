@@ -8,7 +8,7 @@ pub(crate) use measuring::Turn;
 
 use crate::config::{HostConfig, upload_units};
 use crate::refusal::Refusal;
-use frostline_batching::{GrantDesk, GrantRules, Grants, Standing};
+use frostline_batching::{GrantDesk, GrantRules, Grants, Memory, Standing};
 use measuring::Measuring;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +29,8 @@ pub(crate) struct Scheduling {
     measuring: Measuring,
     /// The samples that the calls of extractions may hold.
     pub(crate) desk: Arc<GrantDesk>,
+    /// All memory that the host and its lanes may hold.
+    pub(crate) memory: Memory,
     /// Bytes of uploads being received, in the units of [`upload_units`].
     pub(crate) uploads: Arc<Semaphore>,
     /// Everything that must be done before the host may go.
@@ -51,6 +53,7 @@ impl Scheduling {
             asking: admission("descriptions", ASKING),
             measuring: Measuring::new(admission("profiles", usize::MAX)),
             desk: GrantDesk::new(Grants::new(rules, samples)),
+            memory: Memory::new(config.limits.budget(config.memory_budget)),
             uploads: Arc::new(Semaphore::new(upload_units(config.limits.upload_bytes) as usize)),
             work,
             end: CancellationToken::new(),

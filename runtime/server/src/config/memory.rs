@@ -1,0 +1,201 @@
+//! How much memory a host may hold, and what that leaves for the largest thing of each kind.
+
+use super::error::ConfigError;
+use super::limits::Limits;
+use frostline_batching::Budget;
+use frostline_images::DecodeLimits;
+use std::path::{Path, PathBuf};
+
+const MIB: u64 = 1 << 20;
+
+/// The least budget: a host itself takes some 100 MiB, one lane with a small network 160, one photo being decoded 64, one grant 32.
+const LEAST: u64 = 384 * MIB;
+
+/// What a machine is taken to have that does not tell (no `/proc`): the least on which the usual networks run.
+const UNTOLD: u64 = 4096 * MIB;
+
+/// Bytes that decoding takes for a pixel at most: 3 as RGB, 8 as the coefficients of a progressive JPEG or both halves of an interlaced
+/// PNG.
+const DECODE_BYTES: u64 = 11;
+
+/// Checks a budget that was written, or takes 80 % of what there is: the rest is for the system's own caches and for whoever else is
+/// on the machine.
+pub(super) fn checked_budget(written: Option<u64>) -> Result<u64, ConfigError> {
+    budget_within(written, memory_there(Path::new("/")))
+}
+
+fn budget_within(written: Option<u64>, there: u64) -> Result<u64, ConfigError> {
+    let budget = written.unwrap_or(there / 5 * 4);
+    let wrong = |rule: String| ConfigError::Value {
+        key: "memory_budget",
+        value: format!("{} ({} MiB)", budget, budget / MIB),
+        rule,
+    };
+    if budget > there {
+        return Err(wrong(format!(
+            "and this machine, or the memory cgroup the host runs in, has {there} bytes ({} MiB); write less, or leave it out for 80 % of that",
+            there / MIB
+        )));
+    }
+    if budget < LEAST {
+        return Err(wrong(format!(
+            "and a host needs at least {LEAST} bytes ({} MiB): for itself, one lane, one image being decoded and one grant; give it more \
+             memory",
+            LEAST / MIB
+        )));
+    }
+    Ok(budget)
+}
+
+/// Bytes that this process may take: the least that the machine and the memory cgroups above it allow.
+fn memory_there(root: &Path) -> u64 {
+    let groups = groups(root).into_iter().filter_map(|file| limit(&file));
+    groups.chain(machine(root)).min().unwrap_or(UNTOLD)
+}
+
+fn machine(root: &Path) -> Option<u64> {
+    let told = std::fs::read_to_string(root.join("proc/meminfo")).ok()?;
+    let line = told.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// The files that may say what memory this process's groups have. A container sees its own group as the root of the tree, whatever the
+/// path says, so each part of the path is tried.
+fn groups(root: &Path) -> Vec<PathBuf> {
+    let told = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let file = |line: &str| {
+        let mut parts = line.splitn(3, ':');
+        let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+        let (tree, file) = if controllers.is_empty() {
+            ("sys/fs/cgroup", "memory.max")
+        } else {
+            controllers.split(',').find(|name| *name == "memory")?;
+            ("sys/fs/cgroup/memory", "memory.limit_in_bytes")
+        };
+        let path = Path::new(path.trim_start_matches('/')).to_owned();
+        let tree = root.join(tree);
+        Some(
+            path.ancestors()
+                .map(|part| tree.join(part).join(file))
+                .collect::<Vec<_>>(),
+        )
+    };
+    told.lines().filter_map(file).flatten().collect()
+}
+
+/// A limit; none where it says `max`, and none that matters where version 1 says a number near 2^63.
+fn limit(file: &Path) -> Option<u64> {
+    std::fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
+impl Limits {
+    /// The same, lowered to what a host of this budget can hold; says what was lowered.
+    pub(super) fn within(mut self, budget: u64) -> (Self, Vec<String>) {
+        let mut lowered = Vec::new();
+        let mut lower = |what: &str, limit: &mut u64, most: u64| {
+            if *limit > most {
+                lowered.push(format!("{what} from {limit} to {most}"));
+                *limit = most;
+            }
+        };
+        lower("bytes of an object", &mut self.object_bytes, budget / 16);
+        lower(
+            "pixels of an image",
+            &mut self.decode.max_pixels,
+            budget / 6 / DECODE_BYTES,
+        );
+        lower("bytes of a model", &mut self.model_bytes, budget / 4);
+        lower("bytes of a guest", &mut self.guest_bytes, budget / 16);
+        lower(
+            "bytes of models kept for the lanes",
+            &mut self.stage_bytes,
+            budget / 8,
+        );
+        (self, lowered)
+    }
+
+    /// What there is to reserve of `budget` bytes, and what requests leave to reads, decoding and lanes.
+    pub(crate) fn budget(&self, bytes: u64) -> Budget {
+        Budget {
+            bytes,
+            read: self.object_bytes,
+            decode: decode_bytes(self.decode),
+            lane: bytes / 2,
+        }
+    }
+}
+
+/// Bytes that decoding the largest image takes.
+fn decode_bytes(limits: DecodeLimits) -> u64 {
+    limits.max_pixels.saturating_mul(DECODE_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine with these files.
+    fn root(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    const MEMINFO: (&str, &str) = ("proc/meminfo", "MemFree: 1 kB\nMemTotal:       8192 kB\n");
+
+    #[test]
+    fn the_least_of_the_machine_and_all_groups_above_counts() {
+        let there = |files: &[(&str, &str)]| memory_there(root(files).path());
+        assert_eq!(there(&[]), UNTOLD);
+        assert_eq!(there(&[MEMINFO]), 8192 << 10);
+        let second = ("proc/self/cgroup", "0::/a/b\n");
+        let max = ("sys/fs/cgroup/a/b/memory.max", "max\n");
+        assert_eq!(there(&[MEMINFO, second, max]), 8192 << 10);
+        let parent = ("sys/fs/cgroup/a/memory.max", "4096\n");
+        assert_eq!(there(&[MEMINFO, second, max, parent]), 4096);
+        // In a container the group is the tree's root, and its path is that outside.
+        let contained = ("sys/fs/cgroup/memory.max", "2048\n");
+        assert_eq!(there(&[second, contained]), 2048);
+        let first = ("proc/self/cgroup", "7:cpu,memory:/a\n2:cpuset:/\n");
+        let limit = ("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "1024\n");
+        let none = (
+            "sys/fs/cgroup/memory/memory.limit_in_bytes",
+            "9223372036854771712\n",
+        );
+        assert_eq!(there(&[first, limit, none]), 1024);
+    }
+
+    #[test]
+    fn a_budget_that_cannot_be_is_refused_with_both_numbers() {
+        let there = 8192 * MIB;
+        assert_eq!(budget_within(None, there).unwrap(), there / 5 * 4);
+        assert_eq!(budget_within(Some(there), there).unwrap(), there);
+        let refused = |written| budget_within(Some(written), there).unwrap_err().to_string();
+        let above = refused(there + MIB);
+        assert!(
+            above.contains("8193 MiB") && above.contains("8192 MiB"),
+            "{above}"
+        );
+        let below = refused(MIB);
+        assert!(below.contains("(1 MiB)") && below.contains("384 MiB"), "{below}");
+    }
+
+    #[test]
+    fn limits_fit_the_budget_and_leave_room_for_grants() {
+        for budget in [LEAST, 1 << 30, 4 << 30, 64 << 30] {
+            let (limits, lowered) = Limits::default().within(budget);
+            let Budget {
+                read, decode, lane, ..
+            } = limits.budget(budget);
+            assert!(budget - read - decode - lane >= budget / 4, "{budget}");
+            assert_eq!(lowered.is_empty(), budget > 4 << 30, "{lowered:?}");
+        }
+        let (limits, _) = Limits::default().within(4 << 30);
+        assert!(limits.decode.max_pixels > 61_000_000, "full-frame cameras");
+    }
+}
