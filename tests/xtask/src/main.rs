@@ -3,9 +3,11 @@
 mod bench;
 mod demo;
 mod fuzz;
+mod gpu;
 mod lint;
 mod ort;
 mod python;
+mod relay;
 mod structure;
 mod test;
 mod workspace;
@@ -17,12 +19,13 @@ const HELP: &str = "\
 Usage: cargo xtask <command>
 
   demo     set everything up and run the main job on the bundled photos
-  test     set everything up and run the tests (--quick: without whole systems and large networks; other arguments go to the runner)
+  test     set everything up and run the tests (--quick: without whole systems and large networks; --gpu: fail where those that need a
+           GPU cannot run; other arguments go to the runner)
   lint     formatting, clippy, the rules of the dependency graph, cargo-deny where installed
   structure  lines, functions, circles and public names of the product's crates; another copy's by its folder
   fuzz     run the fuzz targets, 30 s each: cargo xtask fuzz [--seconds N] [target..]
   guests   build the guests from source (--check: fail when the committed component is stale)
-  ort      put the ONNX Runtime library under target/
+  ort      put the ONNX Runtime library under target/ (--gpu: the one that runs networks on an NVIDIA GPU)
   bench    run a benchmark: cargo xtask bench <name> [--quick]; without a name, lists them";
 
 fn main() -> Result<()> {
@@ -36,7 +39,7 @@ fn main() -> Result<()> {
         "lint" => lint::run(),
         "structure" => structure::run(&rest),
         "guests" => workspace::run(Command::new(workspace::program("guest-builder")?).args(&rest)),
-        "ort" => ort::ensure().map(|library| println!("{}", library.display())),
+        "ort" => ort::run(&rest),
         "bench" => bench::run(&rest),
         "" | "help" | "--help" | "-h" => {
             println!("{HELP}");

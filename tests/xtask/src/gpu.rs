@@ -1,0 +1,97 @@
+//! Tests that need a GPU lie in modules `needs_gpu` and are ignored otherwise. They are run where they can be, and never passed over
+//! in silence.
+
+use crate::ort;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The module that such tests lie in.
+pub(crate) const MODULE: &str = "needs_gpu";
+
+/// What became of them: how many ran, or why none did.
+pub(crate) type Outcome = Result<usize, String>;
+
+/// The line that says so.
+pub(crate) fn line(outcome: &Outcome) -> String {
+    match outcome {
+        Ok(count) => format!("GPU tests: ran {count}"),
+        Err(reason) => format!("GPU tests: NOT RUN ({reason})"),
+    }
+}
+
+/// The library to run them with, fetched where the machine has a GPU for it.
+///
+/// # Errors
+/// What is missing, in one sentence.
+pub(crate) fn probe() -> Result<PathBuf, String> {
+    if !has_gpu() {
+        return Err("this machine has no NVIDIA GPU".to_owned());
+    }
+    let library = ort::ensure_gpu().map_err(|error| format!("{error:#}"))?;
+    match missing(&library).as_slice() {
+        [] => Ok(library),
+        missing => Err(format!(
+            "the library for GPUs needs {}: install CUDA 13 and cuDNN 9, or name their folders in LD_LIBRARY_PATH",
+            missing.join(", ")
+        )),
+    }
+}
+
+/// By the driver, or by its command where a container hides the driver.
+fn has_gpu() -> bool {
+    let listed = std::fs::read_dir("/proc/driver/nvidia/gpus").is_ok_and(|mut gpus| gpus.next().is_some());
+    listed || {
+        let output = Command::new("nvidia-smi").arg("--list-gpus").output();
+        output.is_ok_and(|output| output.status.success() && output.stdout.starts_with(b"GPU "))
+    }
+}
+
+/// Libraries that the CUDA provider beside `library` is linked with and that are not there.
+fn missing(library: &Path) -> Vec<String> {
+    let output = Command::new("ldd")
+        .arg(library.with_file_name(ort::CUDA_PROVIDER))
+        .env("LD_LIBRARY_PATH", search_path(library))
+        .output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    not_found(&text.unwrap_or_default())
+}
+
+/// Where libraries are looked for: those of ONNX Runtime lie together.
+fn search_path(library: &Path) -> OsString {
+    let mut path = library
+        .parent()
+        .map(|folder| folder.as_os_str().to_owned())
+        .unwrap_or_default();
+    if let Some(more) = std::env::var_os("LD_LIBRARY_PATH") {
+        path.push(":");
+        path.push(more);
+    }
+    path
+}
+
+/// The names in lines such as `libcudnn.so.9 => not found`.
+fn not_found(ldd: &str) -> Vec<String> {
+    let lines = ldd.lines().filter(|line| line.contains("=> not found"));
+    lines
+        .filter_map(|line| line.split_whitespace().next().map(str::to_owned))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_names_the_number_or_the_reason() {
+        assert_eq!(line(&Ok(3)), "GPU tests: ran 3");
+        let none = Err("this machine has no NVIDIA GPU".to_owned());
+        assert_eq!(line(&none), "GPU tests: NOT RUN (this machine has no NVIDIA GPU)");
+    }
+
+    #[test]
+    fn libraries_that_are_not_there_are_named() {
+        let ldd = "\tlinux-vdso.so.1 (0x00007ffd)\n\tlibcudnn.so.9 => not found\n\tlibc.so.6 => /lib/libc.so.6 (0x00007f)\n";
+        assert_eq!(not_found(ldd), ["libcudnn.so.9"]);
+    }
+}
