@@ -7,6 +7,7 @@
 //! - [`LanesPlace`], [`serve_lane`]: the same in child processes, which a network may crash alone
 //! - [`Interrupt`]: ends an operation of a session from another thread
 
+mod binding;
 mod device;
 mod error;
 mod interrupt;

@@ -1,11 +1,10 @@
+use crate::binding::device_memory;
 use crate::session::{borrow_all, extract_output};
 use crate::{Device, EngineError, Interrupt, Session, values};
 use frostline_tensor::Tensor;
-use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
-use ort::session::{RunOptions, SessionInputValue, SessionOutputs};
+use ort::session::{SessionInputValue, SessionOutputs};
 use ort::value::{DynValue, ValueType};
 use std::borrow::Cow;
-use std::sync::Arc;
 
 /// One tensor that a step reads and replaces, such as a weight or its momentum.
 #[derive(Debug, Clone, PartialEq)]
@@ -194,20 +193,12 @@ impl Session {
         interrupt: &Interrupt,
     ) -> Result<(Vec<Tensor>, Vec<DynValue>), EngineError> {
         let binding = self
-            .bind(state, inputs, wanted)
+            .bind_step(state, inputs, wanted)
             .map_err(EngineError::internal("bind a step"))?;
-        let options = Arc::new(RunOptions::new().map_err(EngineError::internal("prepare a run"))?);
-        let guarded = interrupt.guard(crate::interrupt::Target::Run(Arc::clone(&options)))?;
-        let ran = self.inner.run_binding_with_options(&binding, &options);
-        drop(guarded);
-        let failed = |error: ort::Error| {
-            let reason = error.message().to_owned();
-            EngineError::Run { reason }.or_interrupted(interrupt)
-        };
-        take(state, &mut ran.map_err(failed)?, wanted)
+        self.run_binding(&binding, interrupt, |outputs| take(state, outputs, wanted))
     }
 
-    fn bind(
+    fn bind_step(
         &self,
         state: &ResidentState,
         inputs: &[(&str, &Tensor)],
@@ -242,12 +233,4 @@ fn take(
         .map(|name| extract_output(outputs, name))
         .collect::<Result<_, _>>()?;
     Ok((tensors, state.successors(outputs)?))
-}
-
-fn device_memory(device: Device) -> ort::Result<MemoryInfo<'static>> {
-    let (kind, index) = match device {
-        Device::Cpu => (AllocationDevice::CPU, 0),
-        Device::Cuda(index) => (AllocationDevice::CUDA, i32::try_from(index).unwrap_or(i32::MAX)),
-    };
-    MemoryInfo::new(kind, index, AllocatorType::Device, MemoryType::Default)
 }

@@ -1,7 +1,8 @@
 use crate::interrupt::Target;
 use crate::{Device, EngineError, Interrupt, TensorSlot, library, slot, values};
 use frostline_tensor::Tensor;
-use ort::ep::{CUDA, ExecutionProvider};
+use ort::ep::cuda::ConvAlgorithmSearch;
+use ort::ep::{ArenaExtendStrategy, CUDA, ExecutionProvider};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::session::{RunOptions, SessionInputValue, SessionOutputs};
 use ort::value::DynValue;
@@ -151,25 +152,6 @@ impl Session {
         })
     }
 
-    /// [`Session::run_until`], but shows `take` the output `name` where it lies instead of copying all of them.
-    ///
-    /// # Errors
-    /// As [`Session::run_until`]; [`EngineError::UnknownOutput`], before anything is run.
-    pub(crate) fn run_for<T>(
-        &mut self,
-        name: &str,
-        inputs: &[(&str, &Tensor)],
-        interrupt: &Interrupt,
-        take: impl FnOnce(values::View<'_>) -> T,
-    ) -> Result<T, EngineError> {
-        self.output(name)?;
-        self.check_inputs(inputs, &[])?;
-        let bound = borrow_all(inputs)?;
-        self.run_values(bound, interrupt, |outputs| {
-            values::view(name, find_output(outputs, name)?, take)
-        })
-    }
-
     /// Runs on ONNX Runtime's own values and lets `take` have the outputs.
     pub(crate) fn run_values<T>(
         &mut self,
@@ -249,7 +231,10 @@ pub(crate) fn extract_output(outputs: &SessionOutputs<'_>, name: &str) -> Result
     values::extract(name, find_output(outputs, name)?)
 }
 
-fn find_output<'a>(outputs: &'a SessionOutputs<'_>, name: &str) -> Result<&'a DynValue, EngineError> {
+pub(crate) fn find_output<'a>(
+    outputs: &'a SessionOutputs<'_>,
+    name: &str,
+) -> Result<&'a DynValue, EngineError> {
     outputs.get(name).ok_or_else(|| EngineError::UnknownOutput {
         name: name.to_owned(),
         known: outputs.keys().collect::<Vec<_>>().join(", "),
@@ -294,10 +279,15 @@ fn on_cuda(builder: SessionBuilder, index: u32) -> Result<SessionBuilder, Engine
         )));
     }
     let device_id = i32::try_from(index).map_err(|_| absent("CUDA has no device of that index".into()))?;
-    // TF32 keeps 10 bits of each product's fraction: losses would depend on where the split lies.
+    // TF32 keeps 10 bits of each product's fraction: losses would depend on where the split lies. An arena that doubles takes memory
+    // that no run asked for. And a search for the fastest convolution would begin again at each new number of rows, with all memory
+    // that is left for its work space.
     let provider = CUDA::default()
         .with_device_id(device_id)
         .with_tf32(false)
+        .with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested)
+        .with_conv_algorithm_search(ConvAlgorithmSearch::Heuristic)
+        .with_conv_max_workspace(false)
         .build()
         .error_on_failure();
     builder.with_execution_providers([provider]).map_err(|error| {

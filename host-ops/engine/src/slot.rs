@@ -1,5 +1,5 @@
 use crate::{EngineError, values};
-use frostline_tensor::{DType, Tensor};
+use frostline_tensor::{DType, Shape, Tensor};
 use ort::value::{Outlet, ValueType};
 
 /// An input or output of a session, as the model declares it.
@@ -43,6 +43,14 @@ impl TensorSlot {
             .map(|dim| dim.map_or_else(|| "?".to_owned(), |size| size.to_string()))
             .collect();
         format!("{dtype}[{}]", dims.join(", "))
+    }
+
+    /// What a batch of `rows` is made into; `None` where the model does not say.
+    pub(crate) fn batch_of(&self, rows: usize) -> Option<(DType, Shape)> {
+        let (batch, row) = self.shape.split_first()?;
+        let row: Vec<usize> = row.iter().copied().collect::<Option<_>>()?;
+        let fits = batch.is_none_or(|batch| batch == rows);
+        fits.then_some((self.dtype?, Shape::new(row).batched(rows)))
     }
 
     /// Refuses a tensor of another type or shape.

@@ -1,13 +1,14 @@
 //! Tensors of this project to values of ONNX Runtime and back.
 
 use crate::EngineError;
-use bytemuck::NoUninit;
+use bytemuck::{NoUninit, Pod};
 use frostline_tensor::{DType, Data, OpError, Shape, Tensor};
 use half::{bf16, f16};
 use ort::memory::AllocationDevice;
 use ort::session::SessionInputValue;
 use ort::value::{
-    DynTensorValueType, DynValue, PrimitiveTensorElementType, TensorElementType, TensorRef, ValueType,
+    DynTensor, DynTensorValueType, DynValue, PrimitiveTensorElementType, TensorElementType, TensorRef,
+    ValueType,
 };
 use std::fmt::Debug;
 
@@ -23,6 +24,19 @@ pub(crate) fn dtype(kind: TensorElementType) -> Option<DType> {
         TensorElementType::Int64 => DType::I64,
         _ => return None,
     })
+}
+
+/// ONNX Runtime's word for `dtype`.
+pub(crate) const fn element_type(dtype: DType) -> TensorElementType {
+    match dtype {
+        DType::U8 => TensorElementType::Uint8,
+        DType::F16 => TensorElementType::Float16,
+        DType::Bf16 => TensorElementType::Bfloat16,
+        DType::F32 => TensorElementType::Float32,
+        DType::F64 => TensorElementType::Float64,
+        DType::I32 => TensorElementType::Int32,
+        DType::I64 => TensorElementType::Int64,
+    }
 }
 
 /// `tensor` as an input, without a copy.
@@ -140,6 +154,25 @@ fn view_on_cpu<'a>(name: &str, value: &'a DynValue) -> Result<View<'a>, EngineEr
         return Err(unsupported());
     }
     Ok(View { dtype, shape, bytes })
+}
+
+/// The elements of a tensor that the CPU can write, little-endian.
+pub(crate) fn bytes_mut(tensor: &mut DynTensor) -> ort::Result<&mut [u8]> {
+    fn cast<T: PrimitiveTensorElementType + Pod>(tensor: &mut DynTensor) -> ort::Result<&mut [u8]> {
+        Ok(bytemuck::cast_slice_mut(tensor.try_extract_tensor_mut::<T>()?.1))
+    }
+    match dtype(*tensor.data_type()) {
+        Some(DType::U8) => cast::<u8>(tensor),
+        Some(DType::F16) => cast::<f16>(tensor),
+        Some(DType::Bf16) => cast::<bf16>(tensor),
+        Some(DType::F32) => cast::<f32>(tensor),
+        Some(DType::F64) => cast::<f64>(tensor),
+        Some(DType::I32) => cast::<i32>(tensor),
+        Some(DType::I64) => cast::<i64>(tensor),
+        None => Err(ort::Error::new(
+            "its elements are of no type that tensors here have",
+        )),
+    }
 }
 
 fn bytes<T: PrimitiveTensorElementType + NoUninit>(value: &DynValue) -> ort::Result<&[u8]> {

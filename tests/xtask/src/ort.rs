@@ -12,8 +12,8 @@ const VERSION: &str = "1.31.1";
 /// What lies beside a library that can use an NVIDIA GPU.
 pub(crate) const CUDA_PROVIDER: &str = "libonnxruntime_providers_cuda.so";
 
-/// The oldest release whose C interface we use (`api-22`).
-const OLDEST_MINOR: u32 = 22;
+/// The oldest release whose C interface we use (`api-23`).
+const OLDEST_MINOR: u32 = 23;
 
 /// A wheel, and what of it is kept: the file in it, and the name it gets.
 struct Wheel {

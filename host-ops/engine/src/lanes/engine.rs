@@ -53,7 +53,7 @@ impl Engine {
     /// Gives memory back that only the next run would need: none comes for now.
     pub(super) fn rest(&mut self) {
         match self {
-            Self::InProcess(_) => {}
+            Self::InProcess(sessions) => sessions.rest(),
             Self::Child(lane) => lane.rest(),
         }
     }

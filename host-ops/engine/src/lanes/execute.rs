@@ -2,6 +2,7 @@
 
 use super::run::{Run, about, describe};
 use super::{LanesConfig, StageSource};
+use crate::binding::{Passage, Staging};
 use crate::values::View;
 use crate::{Interrupt, Session, SessionOptions};
 use frostline_tensor::{OpError, Stage};
@@ -9,6 +10,7 @@ use frostline_tensor::{OpError, Stage};
 /// The sessions of one lane, the one used last at the end.
 pub(super) struct Sessions {
     entries: Vec<Entry>,
+    staging: Staging,
     options: SessionOptions,
     count_limit: usize,
     bytes_limit: usize,
@@ -25,6 +27,7 @@ impl Sessions {
     pub(super) fn new(config: &LanesConfig) -> Self {
         Self {
             entries: Vec::new(),
+            staging: Staging::default(),
             options: SessionOptions {
                 device: config.device,
                 threads: config.threads_per_lane,
@@ -47,13 +50,18 @@ impl Sessions {
             batch,
             interrupt,
         } = run;
+        let mut staging = std::mem::take(&mut self.staging);
         let session = self.session(source, stage, interrupt)?;
         opened();
         if session.output(&stage.to).is_err() {
             return Err(lacks_output(stage));
         }
-        let inputs = [(stage.from.as_str(), batch)];
-        let taken = session.run_for(&stage.to, &inputs, interrupt, |output| {
+        let passage = Passage {
+            from: &stage.from,
+            to: &stage.to,
+            batch,
+        };
+        let taken = session.run_bound(&mut staging, passage, interrupt, |output| {
             if output.shape.rows()? == batch.rows()? {
                 return take(output);
             }
@@ -64,7 +72,13 @@ impl Sessions {
                 batch.describe()
             )))
         });
+        self.staging = staging;
         taken.map_err(|error| about(stage, &error))?
+    }
+
+    /// Gives back the memory that is kept for the next run.
+    pub(super) fn rest(&mut self) {
+        self.staging = Staging::default();
     }
 
     fn session(

@@ -1,5 +1,6 @@
 //! Tests against the real library, on tiny networks built here.
 
+mod binding;
 mod crashes;
 mod lane_process;
 mod lanes;
@@ -9,4 +10,5 @@ mod networks;
 mod resident;
 mod session;
 mod setup;
+
 mod squeezenet;

@@ -192,7 +192,7 @@ fn tiled(size: i64) -> Vec<u8> {
     )
 }
 
-fn whole(name: &str, value: i64) -> TensorProto {
+pub(crate) fn whole(name: &str, value: i64) -> TensorProto {
     TensorProto {
         name: name.to_owned(),
         dims: vec![1],

@@ -136,7 +136,7 @@ fn spawn_worker(
         let mut worker = Worker::new(start, source);
         while let Ok(work) = incoming.recv() {
             let Work::Run(asked) = work else {
-                worker.spare = None;
+                worker.rest();
                 continue;
             };
             if let Err(error) = answers.send(&worker.work(asked)) {
@@ -174,6 +174,11 @@ impl Worker {
             source,
             spare: None,
         }
+    }
+
+    fn rest(&mut self) {
+        self.spare = None;
+        self.sessions.rest();
     }
 
     fn work(&mut self, asked: Asked) -> Answer {

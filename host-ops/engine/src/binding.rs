@@ -1,0 +1,173 @@
+//! Memory that a lane keeps from one run to the next for what goes into a network and comes out of it.
+//!
+//! ONNX Runtime reads the batch from there and writes the output to there. For a GPU it is pinned, so the driver copies it without the
+//! processor's help. Memory that is touched for the first time costs several times what a copy does, and without an arena every
+//! output of ONNX Runtime's own is such memory.
+
+use crate::interrupt::Target;
+use crate::session::find_output;
+use crate::values::{self, View};
+use crate::{Device, EngineError, Interrupt, Session};
+use frostline_tensor::{DType, Shape, Tensor};
+use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
+use ort::session::{IoBinding, RunOptions, SessionOutputs};
+use ort::value::DynTensor;
+use std::sync::Arc;
+
+/// The most that is kept of a batch, and of an output: 64 samples' pixels (39 MB) stay, and 64 of ResNet50's widest activations
+/// (206 MB).
+const KEPT_BYTES: usize = 256 << 20;
+
+/// What a lane keeps.
+#[derive(Debug, Default)]
+pub(crate) struct Staging {
+    input: Option<DynTensor>,
+    output: Option<DynTensor>,
+}
+
+/// One batch on its way through a network: what takes it, and what is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Passage<'a> {
+    pub(crate) from: &'a str,
+    pub(crate) to: &'a str,
+    pub(crate) batch: &'a Tensor,
+}
+
+impl Session {
+    /// Runs the network on the batch in `staging` and shows `take` the output where it lies.
+    ///
+    /// # Errors
+    /// As [`Session::run_until`]; [`EngineError::UnknownOutput`] before anything is run. An output of another shape than the model
+    /// declares is [`EngineError::Run`].
+    pub(crate) fn run_bound<T>(
+        &mut self,
+        staging: &mut Staging,
+        passage: Passage<'_>,
+        interrupt: &Interrupt,
+        take: impl FnOnce(View<'_>) -> T,
+    ) -> Result<T, EngineError> {
+        let Passage { from, to, batch } = passage;
+        let made = self.output(to)?.batch_of(batch.rows().unwrap_or_default());
+        self.check_inputs(&[(from, batch)], &[])?;
+        let binding = self.bind(staging, passage, made);
+        let binding = binding.map_err(EngineError::internal("keep memory for a run"))?;
+        let ran = self.run_binding(&binding, interrupt, |outputs| {
+            values::view(to, find_output(outputs, to)?, take)
+        });
+        staging.settle();
+        ran
+    }
+
+    /// Copies the batch to where ONNX Runtime takes it from.
+    fn bind(
+        &self,
+        staging: &mut Staging,
+        passage: Passage<'_>,
+        made: Option<(DType, Shape)>,
+    ) -> ort::Result<IoBinding> {
+        let Passage { from, to, batch } = passage;
+        let mut binding = self.inner.create_binding()?;
+        let input = reserve(
+            &mut staging.input,
+            &self.memory(MemoryType::CPUInput)?,
+            batch.dtype(),
+            batch.shape(),
+        )?;
+        values::bytes_mut(input)?.copy_from_slice(batch.as_bytes());
+        binding.bind_input(from, input)?;
+        match made.filter(|(dtype, shape)| is_kept(shape.bytes(dtype.size()).ok())) {
+            Some((dtype, shape)) => {
+                let memory = self.memory(MemoryType::CPUOutput)?;
+                binding.bind_output(to, reserve(&mut staging.output, &memory, dtype, &shape)?)?;
+            }
+            None => binding.bind_output_to_device(to, &device_memory(Device::Cpu)?)?,
+        }
+        Ok(binding)
+    }
+
+    /// Memory of the host, in the form from which the session's device takes it best.
+    fn memory(&self, kind: MemoryType) -> ort::Result<Allocator> {
+        match self.device {
+            Device::Cpu => Ok(Allocator::default()),
+            Device::Cuda(_) => {
+                let (pinned, index) = (AllocationDevice::CUDA_PINNED, index_of(self.device));
+                Allocator::new(
+                    &self.inner,
+                    MemoryInfo::new(pinned, index, AllocatorType::Device, kind)?,
+                )
+            }
+        }
+    }
+
+    /// Runs on what is bound and lets `take` have the outputs.
+    pub(crate) fn run_binding<T>(
+        &mut self,
+        binding: &IoBinding,
+        interrupt: &Interrupt,
+        take: impl FnOnce(&mut SessionOutputs<'_>) -> Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
+        let options = Arc::new(RunOptions::new().map_err(EngineError::internal("prepare a run"))?);
+        let guarded = interrupt.guard(Target::Run(Arc::clone(&options)))?;
+        let ran = self.inner.run_binding_with_options(binding, &options);
+        drop(guarded);
+        let failed = |error: ort::Error| {
+            let reason = error.message().to_owned();
+            EngineError::Run { reason }.or_interrupted(interrupt)
+        };
+        take(&mut ran.map_err(failed)?)
+    }
+}
+
+impl Staging {
+    /// Gives back what no other run should find: what is too large to be kept for nothing.
+    fn settle(&mut self) {
+        for kept in [&mut self.input, &mut self.output] {
+            *kept = kept.take().filter(|tensor| is_kept(byte_len(tensor)));
+        }
+    }
+}
+
+fn is_kept(bytes: Option<usize>) -> bool {
+    bytes.is_some_and(|bytes| bytes <= KEPT_BYTES)
+}
+
+/// A tensor to be written: the one that is there when it fits, else a new one in `memory`.
+fn reserve<'a>(
+    kept: &'a mut Option<DynTensor>,
+    memory: &Allocator,
+    dtype: DType,
+    shape: &Shape,
+) -> ort::Result<&'a mut DynTensor> {
+    let fitting = kept.take().filter(|tensor| is_of(tensor, dtype, shape));
+    let tensor = match fitting {
+        Some(tensor) => tensor,
+        None => DynTensor::new(memory, values::element_type(dtype), shape.dims())?,
+    };
+    Ok(kept.insert(tensor))
+}
+
+fn is_of(tensor: &DynTensor, dtype: DType, shape: &Shape) -> bool {
+    let dims = tensor.shape().iter().map(|&dim| usize::try_from(dim).ok());
+    values::dtype(*tensor.data_type()) == Some(dtype) && dims.eq(shape.dims().iter().copied().map(Some))
+}
+
+fn byte_len(tensor: &DynTensor) -> Option<usize> {
+    let size = values::dtype(*tensor.data_type())?.size();
+    tensor.shape().num_elements().checked_mul(size)
+}
+
+/// The memory of `device`.
+pub(crate) fn device_memory(device: Device) -> ort::Result<MemoryInfo<'static>> {
+    let kind = match device {
+        Device::Cpu => AllocationDevice::CPU,
+        Device::Cuda(_) => AllocationDevice::CUDA,
+    };
+    MemoryInfo::new(kind, index_of(device), AllocatorType::Device, MemoryType::Default)
+}
+
+fn index_of(device: Device) -> i32 {
+    match device {
+        Device::Cpu => 0,
+        Device::Cuda(index) => i32::try_from(index).unwrap_or(i32::MAX),
+    }
+}

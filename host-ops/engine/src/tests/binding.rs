@@ -1,0 +1,144 @@
+//! Runs in memory that the lane keeps.
+
+use super::networks::{floats, network, node, relu, slow, value, whole};
+use crate::binding::{Passage, Staging};
+use crate::{EngineError, Interrupt, InterruptCause, Session, SessionOptions};
+use frostline_graph::onnx::data_type;
+use frostline_tensor::{Data, Tensor};
+use half::{bf16, f16};
+
+fn open(model: &[u8]) -> Session {
+    Session::open(model, &SessionOptions::default()).unwrap()
+}
+
+/// The output `y`, and where it lay.
+fn run(
+    session: &mut Session,
+    staging: &mut Staging,
+    batch: &Tensor,
+    interrupt: &Interrupt,
+) -> Result<(Tensor, usize), EngineError> {
+    let passage = Passage {
+        from: "x",
+        to: "y",
+        batch,
+    };
+    session.run_bound(staging, passage, interrupt, |view| {
+        (view.tensor().unwrap(), view.bytes.as_ptr() as usize)
+    })
+}
+
+#[test]
+fn what_is_bound_comes_out_as_it_does_unbound() {
+    let rows = |rows: usize| {
+        let values = (0..rows * 4).map(|index| index as f32 - 7.5).collect();
+        Tensor::f32([rows, 4], values).unwrap()
+    };
+    let undeclared = network(
+        vec![node("Relu", &["x"], "y")],
+        vec![floats("x", &[-1, -1])],
+        vec![floats("y", &[-1, -1])],
+        vec![],
+    );
+    let mut staging = Staging::default();
+    for model in [relu(4), undeclared] {
+        let mut session = open(&model);
+        for batch in [3, 5, 3, 0, 1].map(rows) {
+            let bound = run(&mut session, &mut staging, &batch, &Interrupt::new()).unwrap();
+            assert_eq!(bound.0, session.run(&[("x", &batch)]).unwrap()[0].1);
+        }
+    }
+}
+
+#[test]
+fn every_element_type_is_bound() {
+    let cases = [
+        (data_type::UINT8, Data::U8(vec![0, 255])),
+        (data_type::FLOAT16, Data::F16(vec![f16::MIN, f16::MAX])),
+        (data_type::BFLOAT16, Data::Bf16(vec![bf16::MIN, bf16::MAX])),
+        (data_type::FLOAT, Data::F32(vec![f32::MIN, f32::MAX])),
+        (data_type::DOUBLE, Data::F64(vec![f64::MIN, f64::MAX])),
+        (data_type::INT32, Data::I32(vec![i32::MIN, i32::MAX])),
+        (data_type::INT64, Data::I64(vec![i64::MIN, i64::MAX])),
+    ];
+    let mut staging = Staging::default();
+    for (kind, data) in cases {
+        let slots = |name| vec![value(name, kind, &[-1, 2])];
+        let nodes = vec![node("Identity", &["x"], "y")];
+        let mut session = open(&network(nodes, slots("x"), slots("y"), vec![]));
+        let tensor = Tensor::new([1, 2], data).unwrap();
+        let made = run(&mut session, &mut staging, &tensor, &Interrupt::new()).unwrap();
+        assert_eq!(made.0, tensor);
+    }
+}
+
+#[test]
+fn memory_stays_from_one_run_to_the_next_of_the_same_shape() {
+    let mut session = open(&relu(4));
+    let mut staging = Staging::default();
+    let mut place = |rows: usize, value: f32| {
+        let batch = Tensor::f32([rows, 4], vec![value; rows * 4]).unwrap();
+        let (made, place) = run(&mut session, &mut staging, &batch, &Interrupt::new()).unwrap();
+        assert_eq!(made, batch);
+        place
+    };
+    let first = place(1000, 1.0);
+    assert_eq!(place(1000, 2.0), first);
+    place(10, 3.0);
+    let other = place(1000, 4.0);
+    assert_eq!(place(1000, 5.0), other);
+}
+
+#[test]
+fn shapes_that_are_not_what_was_declared_are_errors() {
+    // Takes the output's shape from the batch's values, where ONNX Runtime cannot see it before.
+    let lying = network(
+        vec![
+            node("Reshape", &["x", "flat"], "shape"),
+            node("Reshape", &["x", "shape"], "y"),
+        ],
+        vec![value("x", data_type::INT64, &[-1, 2])],
+        vec![value("y", data_type::INT64, &[-1, 2])],
+        vec![whole("flat", -1)],
+    );
+    let mut session = open(&lying);
+    let mut staging = Staging::default();
+    for (values, as_declared) in [(vec![1, 2], true), (vec![2, 1], false), (vec![1, 2], true)] {
+        let batch = Tensor::i64([1, 2], values).unwrap();
+        let made = run(&mut session, &mut staging, &batch, &Interrupt::new());
+        match made {
+            Ok((made, _)) => assert_eq!((made, as_declared), (batch, true)),
+            Err(error) => assert!(
+                matches!(error, EngineError::Run { .. }) && !as_declared,
+                "{error}"
+            ),
+        }
+    }
+    let batch = Tensor::f32([2, 4], vec![1.0; 8]).unwrap();
+    let mut session = open(&relu(4));
+    let wide = Tensor::f32([2, 5], vec![1.0; 10]).unwrap();
+    let error = run(&mut session, &mut staging, &wide, &Interrupt::new()).unwrap_err();
+    assert!(matches!(error, EngineError::InputMismatch { .. }), "{error}");
+    assert!(run(&mut session, &mut staging, &batch, &Interrupt::new()).is_ok());
+}
+
+#[test]
+fn an_interrupt_ends_a_bound_run_and_what_is_kept_serves_on() {
+    let mut session = open(&slow(256, 400));
+    let mut staging = Staging::default();
+    let batch = Tensor::f32([256, 256], vec![1.0; 256 * 256]).unwrap();
+    let interrupt = Interrupt::new();
+    let handle = interrupt.clone();
+    let ended = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while !handle.has_target() {
+                std::thread::yield_now();
+            }
+            handle.trigger(InterruptCause::Cancelled);
+        });
+        run(&mut session, &mut staging, &batch, &interrupt)
+    });
+    assert!(matches!(ended, Err(EngineError::Interrupted { .. })), "{ended:?}");
+    let whole = run(&mut session, &mut staging, &batch, &Interrupt::new()).unwrap();
+    assert_eq!(whole.0, batch, "the identity, 400 times");
+}
