@@ -9,8 +9,10 @@ use crate::scheduling::{Permit, Scheduling};
 use crate::service::Service;
 use crate::state::{Facts, Found, ModelFacts, Owned, SHARED, Stored};
 use crate::tenants::{Pass, Tenant};
+use frostline_engine::TenantLanes;
 use frostline_objects::Store;
 use frostline_sandbox::{Allowance, CutView, Guest, ModelView};
+use frostline_tensor::{RunTerms, Terms};
 use frostline_wire::{Description, Pin, QuotaKey};
 use std::sync::Arc;
 use std::time::Duration;
@@ -184,6 +186,14 @@ impl Caller {
         Allowance::reporting(self.tenant().allowed.limits(), move |usage| {
             metrics.used(&tenant, &usage);
         })
+    }
+
+    /// The lanes, for the extraction `id` on `terms`.
+    pub(crate) fn lanes(&self, id: &str, terms: Terms) -> TenantLanes {
+        let tenant = self.tenant();
+        let weight = u32::try_from(tenant.allowed.get(QuotaKey::Weight)).unwrap_or(u32::MAX);
+        let extraction = id.into();
+        tenant.executor.on_terms(weight, RunTerms { extraction, terms })
     }
 
     /// Waits for the tenant's turn to ask guests something outside of an extraction.

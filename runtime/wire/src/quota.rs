@@ -30,7 +30,7 @@ pub enum QuotaKey {
     Running,
     /// Extractions waiting beyond these.
     Queued,
-    /// Its part of device time, and of the queue, beside others': 1 to 100.
+    /// Its part of device time beside others': 1 to 100.
     Weight,
     /// Uploads being received at once.
     Uploads,

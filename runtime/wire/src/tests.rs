@@ -183,8 +183,12 @@ fn value(format: RowFormat) -> BoxedStrategy<Value> {
             .boxed(),
         _ => floats(width).prop_map(Value::F32).boxed(),
     };
-    let failed =
-        "[a-zäöü ]{0,20}".prop_map(|text| Value::Failed(OpError::new(OpErrorCode::InvalidEncoding, text)));
+    let failed = ("[a-zäöü ]{0,20}", any::<bool>()).prop_map(|(text, host_caused)| {
+        Value::Failed(OpError {
+            host_caused,
+            ..OpError::new(OpErrorCode::InvalidEncoding, text)
+        })
+    });
     prop_oneof![4 => good, 1 => failed].boxed()
 }
 

@@ -146,6 +146,11 @@ pub const BEHAVIOURS: &[Behaviour] = {
             "calls samples failed that nobody asked for",
             BadAnswer("sample 1000000"),
         ),
+        compiled(
+            "hide-errors",
+            "calls its samples broken where the host fails",
+            Served,
+        ),
         compiled("trap", "panics", Trapped("no activations")),
         // Names and words.
         compiled("long-names", "calls itself a megabyte", Served),

@@ -1,7 +1,7 @@
 use frostline_sandbox::{Allowance, CallContext, CutView, Labels, Limits, ModelView, Sandbox, SandboxConfig};
 use frostline_tensor::{
-    BoxFuture, GraphExecutor, LoadedPixels, ObjectReader, OpError, PixelFormat, PixelSpec, SampleFailure,
-    SampleLoader, SampleRef, Stage, Tensor,
+    BoxFuture, GraphExecutor, LoadedPixels, ObjectReader, OpError, OpErrorCode, PixelFormat, PixelSpec,
+    SampleFailure, SampleLoader, SampleRef, Stage, Tensor,
 };
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -130,6 +130,20 @@ pub(crate) struct Failing;
 impl GraphExecutor for Failing {
     fn submit(&self, _: &Stage, _: Tensor) -> BoxFuture<Result<Tensor, OpError>> {
         Box::pin(async { Err(OpError::runtime("kernel Conv failed: out of cheese")) })
+    }
+}
+
+/// Fails as a host does that has no lane free.
+pub(crate) struct Full;
+
+impl GraphExecutor for Full {
+    fn submit(&self, _: &Stage, _: Tensor) -> BoxFuture<Result<Tensor, OpError>> {
+        Box::pin(async {
+            Err(OpError::of_host(
+                OpErrorCode::TooLarge,
+                "the lanes' queue is full",
+            ))
+        })
     }
 }
 

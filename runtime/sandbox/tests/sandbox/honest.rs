@@ -1,6 +1,6 @@
-use crate::fakes::{Failing, Stuck, Summing, Together, context, model, samples, sandbox, small};
+use crate::fakes::{Failing, Full, Stuck, Summing, Together, context, model, samples, sandbox, small};
 use crate::files::component;
-use frostline_sandbox::{Call, Limits, Sandbox, SandboxError};
+use frostline_sandbox::{Call, Extracted, Limits, Sandbox, SandboxError};
 use frostline_tensor::{OpErrorCode, PixelSpec};
 use frostline_wire::{Activation, Pixels};
 use std::sync::Arc;
@@ -125,6 +125,29 @@ async fn an_engines_own_words_reach_the_caller() {
     };
     assert_eq!(error.code, OpErrorCode::RuntimeError);
     assert!(error.message.contains("out of cheese"));
+}
+
+/// What a call of `guest`, told `parameters`, comes to where no lane is free.
+async fn without_lanes(guest: &str, parameters: &str) -> Result<Extracted, SandboxError> {
+    let guest = sandbox().prepare(component(guest)).await.unwrap();
+    let description = guest.describe(&model(), parameters).await.unwrap();
+    let call = Call::new(model(), &description, "last", parameters).unwrap();
+    let context = context(Arc::new(Full), Limits::default());
+    guest.extract(&samples(&["1", "x"]), &call, context).await
+}
+
+#[tokio::test]
+async fn what_the_host_caused_is_not_the_guests_whatever_it_makes_of_it() {
+    for (guest, parameters) in [("prefix", ""), ("hide-errors", "panic")] {
+        let ended = without_lanes(guest, parameters).await;
+        let Err(SandboxError::HostLacked { error }) = ended else {
+            panic!("{guest}: {ended:?}")
+        };
+        assert!(error.host_caused && error.message.contains("queue is full"));
+    }
+    let hidden = without_lanes("hide-errors", "").await.unwrap();
+    assert_eq!(hidden.failed.len(), 2);
+    assert!(hidden.failed.iter().all(|failure| failure.error.host_caused));
 }
 
 #[tokio::test]

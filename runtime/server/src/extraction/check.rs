@@ -180,7 +180,7 @@ fn context(
         .map(|pin| pin.name.clone())
         .unwrap_or_default();
     CallContext {
-        executor: Arc::clone(&caller.tenant().executor) as _,
+        executor: Arc::new(caller.lanes(&id, request.terms)),
         loader: loader(caller, Arc::clone(&store)),
         objects: Arc::new(LoaderSource {
             store,
