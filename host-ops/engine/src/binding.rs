@@ -110,15 +110,18 @@ impl Session {
         let guarded = interrupt.guard(Target::Run(Arc::clone(&options)))?;
         let ran = self.inner.run_binding_with_options(binding, &options);
         drop(guarded);
-        let failed = |error: ort::Error| {
-            let reason = error.message().to_owned();
-            EngineError::Run { reason }.or_interrupted(interrupt)
-        };
+        let failed = |error: ort::Error| EngineError::of_run(error.message()).or_interrupted(interrupt);
         take(&mut ran.map_err(failed)?)
     }
 }
 
 impl Staging {
+    /// Bytes that are kept.
+    pub(crate) fn bytes(&self) -> usize {
+        let kept = [&self.input, &self.output].into_iter().flatten();
+        kept.filter_map(byte_len).sum()
+    }
+
     /// Gives back what no other run should find: what is too large to be kept for nothing.
     fn settle(&mut self) {
         for kept in [&mut self.input, &mut self.output] {

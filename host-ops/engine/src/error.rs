@@ -85,6 +85,12 @@ pub enum EngineError {
         /// ONNX Runtime's own text.
         reason: String,
     },
+    /// There was no memory for it.
+    #[error("there was no memory for it: {reason}")]
+    OutOfMemory {
+        /// ONNX Runtime's own text, or the system's.
+        reason: String,
+    },
     /// An [`Interrupt`](crate::Interrupt) ended the operation.
     #[error(transparent)]
     Interrupted {
@@ -144,11 +150,38 @@ impl EngineError {
             Self::LibraryMissing { .. }
             | Self::LibraryUnusable { .. }
             | Self::Run { .. }
+            | Self::OutOfMemory { .. }
             | Self::Interrupted { .. }
             | Self::Threads { .. }
             | Self::Process { .. }
             | Self::Lane { .. }
             | Self::Internal { .. } => OpErrorCode::RuntimeError,
+        }
+    }
+
+    /// As an error with this `text` for callers at the seams.
+    pub(crate) fn told(&self, text: String) -> OpError {
+        OpError {
+            host_caused: self.is_of_host(),
+            ..OpError::new(self.code(), text)
+        }
+    }
+
+    /// What ONNX Runtime's `reason` for failing to run a model means.
+    pub(crate) fn of_run(reason: &str) -> Self {
+        let reason = reason.to_owned();
+        match lacks_memory(&reason) {
+            true => Self::OutOfMemory { reason },
+            false => Self::Run { reason },
+        }
+    }
+
+    /// What ONNX Runtime's `reason` for failing to load a model means.
+    pub(crate) fn of_load(reason: &str) -> Self {
+        let reason = reason.to_owned();
+        match lacks_memory(&reason) {
+            true => Self::OutOfMemory { reason },
+            false => Self::Model { reason },
         }
     }
 
@@ -158,15 +191,18 @@ impl EngineError {
     }
 
     pub(crate) fn internal<R>(doing: &'static str) -> impl FnOnce(ort::Error<R>) -> Self {
-        move |error| Self::Internal {
-            doing,
-            reason: error.message().to_owned(),
+        move |error| {
+            let reason = error.message().to_owned();
+            match lacks_memory(&reason) {
+                true => Self::OutOfMemory { reason },
+                false => Self::Internal { doing, reason },
+            }
         }
     }
 }
 
 impl EngineError {
-    /// Whether it says nothing of the network and its rows: the host ended, or lost what it runs networks with.
+    /// Whether it says nothing of the network and its rows: the host ended, lost what it runs networks with, or lacked memory.
     pub fn is_of_host(&self) -> bool {
         matches!(
             self,
@@ -175,17 +211,26 @@ impl EngineError {
             } | Self::Threads { .. }
                 | Self::Process { .. }
                 | Self::Lane { .. }
+                | Self::OutOfMemory { .. }
         )
     }
 }
 
 impl From<EngineError> for OpError {
     fn from(error: EngineError) -> Self {
-        Self {
-            host_caused: error.is_of_host(),
-            ..Self::new(error.code(), error.to_string())
-        }
+        error.told(error.to_string())
     }
+}
+
+/// Whether ONNX Runtime's text says that memory could not be had: by the C++ library, its own allocators, or CUDA's.
+fn lacks_memory(reason: &str) -> bool {
+    let words = [
+        "bad_alloc",
+        "Failed to allocate memory",
+        "bad allocation",
+        "out of memory",
+    ];
+    words.iter().any(|word| reason.contains(word))
 }
 
 fn known_dtypes() -> String {

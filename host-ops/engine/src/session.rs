@@ -92,8 +92,7 @@ impl Session {
         let inner = match committed {
             Ok(Ok(inner)) => inner,
             Ok(Err(error)) => {
-                let reason = error.message().to_owned();
-                return Err(EngineError::Model { reason }.or_interrupted(interrupt));
+                return Err(EngineError::of_load(error.message()).or_interrupted(interrupt));
             }
             Err(_) => {
                 return Err(EngineError::Model {
@@ -165,10 +164,7 @@ impl Session {
         drop(guarded);
         match ran {
             Ok(mut outputs) => take(&mut outputs),
-            Err(error) => {
-                let reason = error.message().to_owned();
-                Err(EngineError::Run { reason }.or_interrupted(interrupt))
-            }
+            Err(error) => Err(EngineError::of_run(error.message()).or_interrupted(interrupt)),
         }
     }
 

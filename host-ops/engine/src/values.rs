@@ -96,11 +96,6 @@ impl View<'_> {
         let data = data.ok_or_else(|| OpError::runtime("the engine made a part of an element"))?;
         Ok(Tensor::new(self.shape.clone(), data)?)
     }
-
-    /// Shape and type for messages, as [`Tensor::describe`].
-    pub(crate) fn describe(&self) -> String {
-        format!("{}{}", self.dtype, self.shape)
-    }
 }
 
 /// The output `name` as a tensor: one copy out of ONNX Runtime's memory, two when that is a device's.

@@ -45,6 +45,12 @@ pub enum ShapeError {
         /// Rows there are.
         rows: usize,
     },
+    /// There is no memory for the elements.
+    #[error("there is no memory for a tensor of shape {shape}")]
+    Memory {
+        /// The shape.
+        shape: Shape,
+    },
 }
 
 impl Shape {

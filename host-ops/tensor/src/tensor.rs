@@ -134,20 +134,25 @@ impl Tensor {
         Ok(Self { shape, data })
     }
 
-    /// A tensor to be written in place, in the memory of `spare` where that is of this type. What it holds until then is unspecified;
-    /// memory is reserved as by [`Tensor::zeros`].
+    /// A tensor to be written in place, in the memory of `spare` where that does. What it holds until then is unspecified.
     ///
     /// # Errors
-    /// [`ShapeError::Overflow`].
-    pub fn in_memory_of(spare: Self, dtype: DType, shape: impl Into<Shape>) -> Result<Self, ShapeError> {
+    /// [`ShapeError::Overflow`]; [`ShapeError::Memory`] when there is no memory for it.
+    pub fn in_memory_of(
+        spare: Option<Self>,
+        dtype: DType,
+        shape: impl Into<Shape>,
+    ) -> Result<Self, ShapeError> {
         let shape = shape.into();
         let count = shape.elements()?;
-        let mut data = spare.data;
-        if data.dtype() != dtype {
-            return Self::zeros(dtype, shape);
+        let mut data = match spare {
+            Some(spare) if spare.data.dtype() == dtype => spare.data,
+            _ => Data::zeros(dtype, 0),
+        };
+        match each!(&mut data, values => resize(values, count)) {
+            true => Ok(Self { shape, data }),
+            false => Err(ShapeError::Memory { shape }),
         }
-        each!(&mut data, values => values.resize(count, bytemuck::Zeroable::zeroed()));
-        Ok(Self { shape, data })
     }
 
     /// An `f32` tensor.
@@ -280,6 +285,18 @@ fn slice_elements(data: &Data, start: usize, end: usize) -> Option<Data> {
     })
 }
 
+/// Makes `values` of `count` elements, with new memory if it has too little; whether there was any.
+fn resize<T: bytemuck::Zeroable + Clone>(values: &mut Vec<T>, count: usize) -> bool {
+    if count <= values.capacity() {
+        values.resize(count, T::zeroed());
+        return true;
+    }
+    // What it holds is not kept, so that there is one of them at a time.
+    *values = Vec::new();
+    let fresh = bytemuck::allocation::try_zeroed_vec(count);
+    fresh.map(|fresh| *values = fresh).is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -323,6 +340,12 @@ mod tests {
             assert_eq!(tensor.describe(), format!("{dtype}[2, 3]"));
         }
         assert!(Tensor::zeros(F32, [usize::MAX, 2]).is_err());
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_an_error() {
+        let refused = Tensor::in_memory_of(None, DType::U8, [1 << 62]);
+        assert!(matches!(refused, Err(ShapeError::Memory { .. })));
     }
 
     #[test]

@@ -1,3 +1,4 @@
+use super::batch::{Batch, BatchRun, RunError};
 use super::child::ChildLane;
 use super::execute::Sessions;
 use super::run::{Outcome, Submission};
@@ -61,12 +62,19 @@ impl Engine {
     /// Runs `submission` as lane `index`.
     pub(super) fn execute(&mut self, shared: &Shared, index: usize, submission: &Submission) -> Outcome {
         match self {
-            Self::InProcess(sessions) => sessions.execute(
-                shared.source(),
-                &submission.run,
-                || shared.opened(index),
-                |output| output.tensor(),
-            ),
+            Self::InProcess(sessions) => {
+                let run = &submission.run;
+                let batch = Batch::new(vec![(&run.batch, 0..run.batch.rows()?)])?;
+                let run = BatchRun {
+                    stage: &run.stage,
+                    batch: &batch,
+                    interrupt: &run.interrupt,
+                    reservation: None,
+                };
+                let opened = || shared.opened(index);
+                let end = sessions.run(shared.source(), &run, &opened, |output| output.whole());
+                end.outcome.map_err(RunError::into_told)
+            }
             Self::Child(lane) => lane.execute(shared, submission),
         }
     }

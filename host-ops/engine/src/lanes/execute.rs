@@ -1,11 +1,12 @@
 //! What a lane does for one run, on the sessions it owns.
 
-use super::run::{Run, about, describe};
+use super::batch::{BatchRun, Opened, Output, RunEnd, RunError, same_rows};
+use super::run::describe;
 use super::{LanesConfig, StageSource};
 use crate::binding::{Passage, Staging};
-use crate::values::View;
 use crate::{Interrupt, Session, SessionOptions};
-use frostline_tensor::{OpError, Stage};
+use frostline_tensor::{OpError, Stage, Tensor};
+use std::time::Instant;
 
 /// The sessions of one lane, the one used last at the end.
 pub(super) struct Sessions {
@@ -37,43 +38,70 @@ impl Sessions {
         }
     }
 
-    /// Runs the network of `run` and shows `take` its output. Says `opened` when the session is there.
+    /// Does `run` in this process, where nothing is known of its memory. Says `opened` when the session is there.
+    pub(super) fn run<T>(
+        &mut self,
+        source: &dyn StageSource,
+        run: &BatchRun<'_>,
+        opened: &dyn Fn(),
+        take: impl FnOnce(&Output<'_>) -> Result<T, OpError>,
+    ) -> RunEnd<T> {
+        let begun = Instant::now();
+        let (mut since, mut session) = (begun, None);
+        let ready = |fresh: bool, _: usize| {
+            since = Instant::now();
+            session = fresh.then(|| Opened {
+                time: since.saturating_duration_since(begun),
+                taken: None,
+            });
+            opened();
+        };
+        let outcome = match run.batch.tensor() {
+            Ok(batch) => self.execute(source, run.stage, &batch, run.interrupt, ready, take),
+            Err(error) => Err(error.into()),
+        };
+        RunEnd {
+            outcome,
+            memory: None,
+            opened: session,
+            time: since.elapsed(),
+        }
+    }
+
+    /// Runs the network of `stage` on `batch` and shows `take` its output. Says `opened` when the session is there, whether it was
+    /// opened for this, and what bytes are kept for inputs and outputs.
     pub(super) fn execute<T>(
         &mut self,
         source: &dyn StageSource,
-        run: &Run,
-        opened: impl FnOnce(),
-        take: impl FnOnce(View<'_>) -> Result<T, OpError>,
-    ) -> Result<T, OpError> {
-        let Run {
-            stage,
-            batch,
-            interrupt,
-        } = run;
+        stage: &Stage,
+        batch: &Tensor,
+        interrupt: &Interrupt,
+        opened: impl FnOnce(bool, usize),
+        take: impl FnOnce(&Output<'_>) -> Result<T, OpError>,
+    ) -> Result<T, RunError> {
         let mut staging = std::mem::take(&mut self.staging);
-        let session = self.session(source, stage, interrupt)?;
-        opened();
+        let (session, fresh) = self.session(source, stage, interrupt)?;
+        opened(fresh, staging.bytes());
         if session.output(&stage.to).is_err() {
-            return Err(lacks_output(stage));
+            return Err(lacks_output(stage).into());
         }
         let passage = Passage {
             from: &stage.from,
             to: &stage.to,
             batch,
         };
-        let taken = session.run_bound(&mut staging, passage, interrupt, |output| {
-            if output.shape.rows()? == batch.rows()? {
-                return take(output);
-            }
-            Err(OpError::runtime(format!(
-                "{}: made {} from {}, the rows differ",
-                describe(stage),
-                output.describe(),
-                batch.describe()
-            )))
+        let taken = session.run_bound(&mut staging, passage, interrupt, |view| {
+            let output = Output::here(&view);
+            same_rows(stage, batch, &output)?;
+            take(&output)
         });
         self.staging = staging;
-        taken.map_err(|error| about(stage, &error))?
+        Ok(taken.map_err(|error| RunError::about(stage, &error))??)
+    }
+
+    /// Closes the session of `stage`, if there is one.
+    pub(super) fn close(&mut self, stage: &Stage) {
+        self.entries.retain(|entry| entry.stage != *stage);
     }
 
     /// Gives back the memory that is kept for the next run.
@@ -86,8 +114,9 @@ impl Sessions {
         source: &dyn StageSource,
         stage: &Stage,
         interrupt: &Interrupt,
-    ) -> Result<&mut Session, OpError> {
-        let entry = match self.entries.iter().position(|entry| entry.stage == *stage) {
+    ) -> Result<(&mut Session, bool), RunError> {
+        let known = self.entries.iter().position(|entry| entry.stage == *stage);
+        let entry = match known {
             Some(index) => self.entries.remove(index),
             None => self.open(source, stage, interrupt)?,
         };
@@ -95,8 +124,8 @@ impl Sessions {
         self.entries.push(entry);
         let entry = self.entries.get_mut(last);
         entry
-            .map(|entry| &mut entry.session)
-            .ok_or_else(|| OpError::runtime("the lane lost a session"))
+            .map(|entry| (&mut entry.session, known.is_none()))
+            .ok_or_else(|| OpError::runtime("the lane lost a session").into())
     }
 
     /// Opens a session, dropping those unused for longest before it takes their room.
@@ -105,14 +134,14 @@ impl Sessions {
         source: &dyn StageSource,
         stage: &Stage,
         interrupt: &Interrupt,
-    ) -> Result<Entry, OpError> {
+    ) -> Result<Entry, RunError> {
         let model = source.stage_model(stage)?;
         let bytes = model.len();
         while !self.entries.is_empty() && !self.has_room(bytes) {
             self.entries.remove(0);
         }
-        let session =
-            Session::open_until(&model, &self.options, interrupt).map_err(|error| about(stage, &error))?;
+        let session = Session::open_until(&model, &self.options, interrupt);
+        let session = session.map_err(|error| RunError::about(stage, &error))?;
         Ok(Entry {
             stage: stage.clone(),
             session,

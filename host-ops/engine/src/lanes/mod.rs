@@ -1,5 +1,6 @@
 //! Engine worker threads that own their sessions, behind one bounded queue.
 
+mod batch;
 mod child;
 mod config;
 mod engine;

@@ -50,8 +50,5 @@ pub(super) fn describe(stage: &Stage) -> String {
 
 /// `error` as one of `stage`.
 pub(super) fn about(stage: &Stage, error: &EngineError) -> OpError {
-    OpError {
-        host_caused: error.is_of_host(),
-        ..OpError::new(error.code(), format!("{}: {error}", describe(stage)))
-    }
+    error.told(format!("{}: {error}", describe(stage)))
 }

@@ -1,6 +1,7 @@
 //! A lane whose sessions live in a process of their own.
 
 use super::super::ChildLanes;
+use super::super::batch::{Batch, BatchRun, RunError};
 use super::super::quarantine::Quarantined;
 use super::super::run::{Outcome, Submission, about, describe};
 use super::super::shared::Shared;
@@ -36,22 +37,37 @@ impl ChildLane {
 
     /// Keeps no memory for the next run: none comes for now.
     pub(crate) fn rest(&mut self) {
-        if let Some(process) = &mut self.process {
-            process.rest();
+        // One that is lost is replaced for the next run.
+        if let Some(process) = &mut self.process
+            && let Err(lost) = process.rest()
+        {
+            tracing::warn!(
+                lane = self.index,
+                how = process.bury(&lost),
+                "a lane's process was lost"
+            );
         }
     }
 
     /// Runs `submission`, on another process when it crashes the first.
     pub(crate) fn execute(&mut self, shared: &Shared, submission: &Submission) -> Outcome {
         let (index, run) = (self.index, &submission.run);
+        let batch = Batch::new(vec![(&run.batch, 0..run.batch.rows()?)])?;
+        let batch_run = BatchRun {
+            stage: &run.stage,
+            batch: &batch,
+            interrupt: &run.interrupt,
+            reservation: None,
+        };
         for _ in 0..ATTEMPTS {
             if let Some(case) = shared.quarantined(submission) {
                 return Err(refuse(&run.stage, &case));
             }
             shared.opening(index);
             let process = self.process(shared).map_err(|error| about(&run.stage, &error))?;
-            match process.run(shared.source(), run, &|| shared.opened(index)) {
-                Ok(outcome) => return outcome,
+            let opened = || shared.opened(index);
+            match process.run(shared.source(), &batch_run, &opened, |output| output.whole()) {
+                Ok(end) => return end.outcome.map_err(RunError::into_told),
                 Err(lost) => self.lose(shared, submission, &lost)?,
             }
         }

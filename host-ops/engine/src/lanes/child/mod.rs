@@ -3,10 +3,11 @@
 
 mod channel;
 mod lane;
+mod memory;
 mod message;
 mod process;
 mod serve;
-mod window;
+pub(super) mod window;
 
 pub(super) use lane::ChildLane;
 pub use serve::serve_lane;

@@ -1,13 +1,14 @@
 //! The process of one lane, as the lane sees it.
 
-use super::super::run::{Run, about, describe};
+use super::super::batch::{BatchRun, Opened, Output, RunEnd, RunError, RunMemory};
+use super::super::run::{about, describe};
 use super::super::{ChildLanes, LanesConfig, StageSource};
 use super::channel::Channel;
-use super::message::{Answer, Request, Start, TensorSpec};
+use super::message::{Answer, Request, Start};
 use super::window::Window;
 use crate::interrupt::Target;
 use crate::{EngineError, Interrupt, InterruptCause};
-use frostline_tensor::{Cause, OpError, Stage, Tensor};
+use frostline_tensor::{Cause, OpError, OpErrorCode, Stage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::OsString;
 use std::io::{Error, ErrorKind, Read};
@@ -15,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 /// The longest a process may take to be ready: it loads ONNX Runtime, and CUDA's libraries from a cold disk.
@@ -65,6 +66,12 @@ struct Progress {
     wanted: bool,
     /// Why it was not given.
     refusal: Option<OpError>,
+    /// The session that was opened.
+    opened: Option<Opened>,
+    /// Since when the time of the run counts.
+    since: Option<Instant>,
+    /// What it was.
+    time: Option<Duration>,
 }
 
 impl LaneProcess {
@@ -77,7 +84,10 @@ impl LaneProcess {
         let library = crate::library::library_path()?;
         let mut process = Self::spawn(place, library.into()).map_err(|error| failed(error.into()))?;
         match process.greet(config, place) {
-            Ok(Answer::Ready) => Ok(process),
+            Ok(Answer::Ready { measures }) => {
+                process.measures(measures);
+                Ok(process)
+            }
             Ok(Answer::Unable { reason }) => Err(failed(reason.into())),
             Ok(_) => Err(failed("it answers something else than lanes do".into())),
             Err(lost) => Err(failed(process.bury(&lost).into())),
@@ -133,76 +143,132 @@ impl LaneProcess {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Keeps no memory for the next run, here or there. Only between two: this empties the window.
-    pub(super) fn rest(&mut self) {
-        // What fails shows with the next run.
-        drop(self.window.clear());
-        drop(self.channel.send(&Request::Rest));
+    /// Keeps no memory for the next run, here or there; the bytes that it still holds, where the system tells. Only between two: this
+    /// empties the window.
+    pub(super) fn rest(&mut self) -> Result<Option<u64>, Lost> {
+        self.window.clear()?;
+        self.tidy(&Request::Rest)
     }
 
-    /// Does `run`: the network comes from `source` when the process has no session, `opened` is told when it has one.
+    /// Closes the session of `stage`, if it has one; the bytes that it still holds. Only between two runs.
+    pub(super) fn close(&mut self, stage: &Stage) -> Result<Option<u64>, Lost> {
+        let stage = stage.clone();
+        self.tidy(&Request::Close { stage })
+    }
+
+    fn tidy(&mut self, request: &Request) -> Result<Option<u64>, Lost> {
+        self.channel.send(request)?;
+        let mut progress = Progress {
+            killed_at: Some(Instant::now() + self.grace),
+            ..Progress::default()
+        };
+        match self.answer(&mut progress, &Interrupt::new())? {
+            Answer::Holds { bytes } => Ok(self.with_window(bytes)),
+            _ => Err(out_of_turn()),
+        }
+    }
+
+    /// Does `run` and shows `take` its output: the network comes from `source` when the process has no session, `opened` is told when
+    /// it has one.
     ///
     /// # Errors
     /// [`Lost`] when the process did not live to say how the run ended.
-    pub(super) fn run(
+    pub(super) fn run<T>(
         &mut self,
         source: &dyn StageSource,
-        run: &Run,
+        run: &BatchRun<'_>,
         opened: &dyn Fn(),
-    ) -> Result<Result<Tensor, OpError>, Lost> {
+        take: impl FnOnce(&Output<'_>) -> Result<T, OpError>,
+    ) -> Result<RunEnd<T>, Lost> {
         self.bell.silence();
+        let mut progress = Progress::default();
         let _guarded = match run.interrupt.guard(Target::Bell(Arc::clone(&self.bell.rope))) {
             Ok(guarded) => guarded,
-            Err(cause) => return Ok(Err(about(&run.stage, &cause.into()))),
+            Err(cause) => return Ok(progress.end(Err(about(run.stage, &cause.into()).into()), None)),
         };
         if let Err(error) = self.hand_over(run) {
-            return Ok(Err(error));
+            return Ok(progress.end(Err(error.into()), None));
         }
-        let mut progress = Progress::default();
-        loop {
-            match self.answer(&mut progress, &run.interrupt)? {
+        let begun = Instant::now();
+        let (outcome, memory) = loop {
+            match self.answer(&mut progress, run.interrupt)? {
                 Answer::Wanted if !progress.wanted => {
                     progress.wanted = true;
-                    progress.refusal = self.provide(source, &run.stage)?;
+                    progress.refusal = self.provide(source, run.stage)?;
                 }
-                Answer::Opened => opened(),
-                Answer::Done { output } => return Ok(Ok(self.window.read_tensor(&output, None)?)),
-                Answer::Failed { error } => return Ok(Err(explain(run, progress.refusal.unwrap_or(error)))),
-                _ => return Err(Error::new(ErrorKind::InvalidData, "it answered out of turn").into()),
+                Answer::Opened { opened: session } => {
+                    progress.opened = session.map(|session| Opened {
+                        time: begun.elapsed(),
+                        ..session
+                    });
+                    progress.since = Some(Instant::now());
+                    opened();
+                }
+                Answer::Done { output, memory } => {
+                    progress.stop();
+                    let output = Output::in_window(&self.window, output)?;
+                    break (take(&output).map_err(RunError::from), memory);
+                }
+                Answer::OutOfMemory { error, memory } => {
+                    let error = explain(run, error).map_or_else(RunError::Failed, RunError::OutOfMemory);
+                    break (Err(error), memory);
+                }
+                Answer::Failed { error, memory } => {
+                    let error = progress.refusal.take().unwrap_or(error);
+                    let error = explain(run, error).unwrap_or_else(|cause| cause);
+                    break (Err(RunError::Failed(error)), memory);
+                }
+                _ => return Err(out_of_turn()),
             }
+        };
+        let in_window = run.batch.pieces().map(<[u8]>::len).sum::<usize>() as u64;
+        let memory = memory.map(|memory| RunMemory {
+            taken: memory.taken.map(|taken| taken + in_window),
+            held: self.with_window(Some(memory.held)).unwrap_or(memory.held),
+        });
+        self.window.done()?;
+        Ok(progress.end(outcome, memory))
+    }
+
+    /// `bytes` that the process holds, and those that lie in the window.
+    fn with_window(&self, bytes: Option<u64>) -> Option<u64> {
+        Some(bytes?.saturating_add(self.window.bytes().unwrap_or(0)))
+    }
+
+    /// Says once that nothing is known of what runs take.
+    fn measures(&self, measures: bool) {
+        static SAID: Once = Once::new();
+        if !measures {
+            SAID.call_once(|| {
+                tracing::warn!(
+                    "the memory of lanes cannot be measured or bounded, as there is no /proc; the host works, but promises nothing of it"
+                );
+            });
         }
     }
 
     /// Gives the process the run. What fails here is not its fault, and it has heard nothing of the run.
-    fn hand_over(&mut self, run: &Run) -> Result<(), OpError> {
+    fn hand_over(&mut self, run: &BatchRun<'_>) -> Result<(), OpError> {
         let request = Request::Run {
             stage: run.stage.clone(),
-            batch: TensorSpec::of(&run.batch),
+            batch: run.batch.spec(),
+            reservation: run.reservation,
         };
-        let written = self.window.write(run.batch.as_bytes());
+        let written = self.window.write(run.batch.pieces());
         let sent = written.and_then(|()| match self.channel.send(&request) {
             // The answer that never comes tells that the process is gone.
             Err(error) if error.kind() != ErrorKind::InvalidInput => Ok(()),
             sent => sent,
         });
-        sent.map_err(|error| {
-            let stage = describe(&run.stage);
-            OpError::runtime(format!(
-                "{stage}: cannot hand the batch to the lane's process: {error}"
-            ))
-        })
+        sent.map_err(|error| not_handed(run.stage, "batch", &error))
     }
 
     /// Gives the process the network it wants, or the word that there is none; then returns why.
     fn provide(&mut self, source: &dyn StageSource, stage: &Stage) -> Result<Option<OpError>, Lost> {
         let network = source.stage_model(stage).and_then(|network| {
-            let written = self.window.write(&network);
-            written.map(|()| network.len()).map_err(|error| {
-                let stage = describe(stage);
-                OpError::runtime(format!(
-                    "{stage}: cannot hand the network to the lane's process: {error}"
-                ))
-            })
+            let written = self.window.write([&*network]);
+            let written = written.map(|()| network.len());
+            written.map_err(|error| not_handed(stage, "network", &error))
         });
         match network {
             Ok(bytes) => {
@@ -302,10 +368,42 @@ impl Bell {
     }
 }
 
-/// An error that came while `run` was interrupted comes from that.
-fn explain(run: &Run, error: OpError) -> OpError {
-    match run.interrupt.cause() {
-        Some(cause) => about(&run.stage, &cause.into()),
-        None => error,
+impl Progress {
+    /// The run is done: what follows is no part of its time.
+    fn stop(&mut self) {
+        self.time = self.since.map(|since| since.elapsed());
     }
+
+    fn end<T>(self, outcome: Result<T, RunError>, memory: Option<RunMemory>) -> RunEnd<T> {
+        let running = self.since.map(|since| since.elapsed());
+        RunEnd {
+            outcome,
+            memory,
+            opened: self.opened,
+            time: self.time.or(running).unwrap_or_default(),
+        }
+    }
+}
+
+/// An error that came while `run` was interrupted comes from that.
+///
+/// # Errors
+/// That it was interrupted.
+fn explain(run: &BatchRun<'_>, error: OpError) -> Result<OpError, OpError> {
+    match run.interrupt.cause() {
+        Some(cause) => Err(about(run.stage, &cause.into())),
+        None => Ok(error),
+    }
+}
+
+fn not_handed(stage: &Stage, what: &str, error: &Error) -> OpError {
+    let stage = describe(stage);
+    OpError::of_host(
+        OpErrorCode::RuntimeError,
+        format!("{stage}: cannot hand the {what} to the lane's process: {error}; try again"),
+    )
+}
+
+fn out_of_turn() -> Lost {
+    Error::new(ErrorKind::InvalidData, "it answered out of turn").into()
 }

@@ -1,16 +1,17 @@
 //! What runs in the process of a lane.
 
 use super::super::LanesConfig;
+use super::super::batch::{Opened, Output, RunError, TensorSpec};
 use super::super::execute::Sessions;
-use super::super::run::{Run, describe};
+use super::super::run::describe;
 use super::super::threads::text_of;
 use super::channel::{Channel, MESSAGE_BYTES};
-use super::message::{Answer, Request, Start, TensorSpec};
+use super::memory::{self, Meter};
+use super::message::{Answer, Request, Start};
 use super::window::{KEPT_BYTES, TENSOR_BYTES, Window};
-use crate::values::View;
 use crate::{EngineError, Interrupt, InterruptCause, StageSource, library};
 use bytes::Bytes;
-use frostline_tensor::{OpError, Stage, Tensor};
+use frostline_tensor::{OpError, OpErrorCode, Stage, Tensor};
 use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::fs::File;
@@ -20,6 +21,7 @@ use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 /// Characters of an error's text that are passed on: none takes more than six bytes.
 const TEXT_CHARACTERS: usize = MESSAGE_BYTES / 8;
@@ -69,22 +71,30 @@ fn serve(mut requests: Channel, window: Window) -> Result<()> {
     if let Err(reason) = prepare(&start) {
         return answers.send(&Answer::Unable { reason });
     }
-    answers.send(&Answer::Ready)?;
+    answers.send(&Answer::Ready {
+        measures: memory::is_measured(),
+    })?;
     let (runs, networks) = spawn_worker(start, answers, Arc::new(window))?;
     let mut current = Interrupt::new();
     loop {
         match requests.receive()? {
-            Request::Run { stage, batch } => {
+            Request::Run {
+                stage,
+                batch,
+                reservation,
+            } => {
                 current = Interrupt::new();
                 let interrupt = current.clone();
                 let asked = Asked {
                     stage,
                     batch,
                     interrupt,
+                    reservation,
                 };
                 runs.send(Work::Run(asked)).map_err(|_| out_of_turn())?;
             }
             Request::Rest => runs.send(Work::Rest).map_err(|_| out_of_turn())?,
+            Request::Close { stage } => runs.send(Work::Close(stage)).map_err(|_| out_of_turn())?,
             Request::Network { bytes } => networks.send(Some(bytes)).map_err(|_| out_of_turn())?,
             Request::NoNetwork => networks.send(None).map_err(|_| out_of_turn())?,
             Request::End => current.trigger(InterruptCause::Cancelled),
@@ -110,6 +120,7 @@ struct Asked {
     stage: Stage,
     batch: TensorSpec,
     interrupt: Interrupt,
+    reservation: Option<u64>,
 }
 
 /// What the thread of the sessions is asked for.
@@ -117,6 +128,8 @@ enum Work {
     Run(Asked),
     /// Keep no memory for the next run.
     Rest,
+    /// Close the session of this stage.
+    Close(Stage),
 }
 
 /// The thread that owns the sessions, so that this one is free to hear that a run must end.
@@ -135,11 +148,12 @@ fn spawn_worker(
     let body = move || {
         let mut worker = Worker::new(start, source);
         while let Ok(work) = incoming.recv() {
-            let Work::Run(asked) = work else {
-                worker.rest();
-                continue;
+            let answer = match work {
+                Work::Run(asked) => worker.work(asked),
+                Work::Rest => worker.rest(),
+                Work::Close(stage) => worker.close(&stage),
             };
-            if let Err(error) = answers.send(&worker.work(asked)) {
+            if let Err(error) = answers.send(&answer) {
                 tracing::debug!(%error, "the lane went away during a run");
             }
         }
@@ -176,72 +190,106 @@ impl Worker {
         }
     }
 
-    fn rest(&mut self) {
+    fn rest(&mut self) -> Answer {
         self.spare = None;
         self.sessions.rest();
+        holds()
+    }
+
+    fn close(&mut self, stage: &Stage) -> Answer {
+        self.sessions.close(stage);
+        holds()
     }
 
     fn work(&mut self, asked: Asked) -> Answer {
-        let done = catch_unwind(AssertUnwindSafe(|| self.execute(asked))).unwrap_or_else(|panic| {
-            self.sessions = sessions(&self.start);
-            let reason = text_of(&*panic);
-            Err(OpError::runtime(format!(
-                "the engine failed on this batch: {reason}"
-            )))
-        });
+        let mut meter = None;
+        let bound = memory::bound(asked.reservation);
+        let done =
+            catch_unwind(AssertUnwindSafe(|| self.execute(asked, &mut meter))).unwrap_or_else(|panic| {
+                self.sessions = sessions(&self.start);
+                let reason = text_of(&*panic);
+                let text = format!("the engine failed on this batch: {reason}");
+                Err(OpError::runtime(text).into())
+            });
+        drop(bound);
+        let memory = meter.and_then(Meter::end);
         match done {
-            Ok(output) => Answer::Done { output },
-            Err(error) => Answer::Failed {
-                error: OpError::new(
-                    error.code,
-                    error.message.chars().take(TEXT_CHARACTERS).collect::<String>(),
-                ),
+            Ok(output) => Answer::Done { output, memory },
+            Err(RunError::Failed(error)) => Answer::Failed {
+                error: shortened(error),
+                memory,
+            },
+            Err(RunError::OutOfMemory(error)) => Answer::OutOfMemory {
+                error: shortened(error),
+                memory,
             },
         }
     }
 
     /// Does what was asked and leaves the output in the window.
-    fn execute(&mut self, asked: Asked) -> std::result::Result<TensorSpec, OpError> {
+    fn execute(
+        &mut self,
+        asked: Asked,
+        meter: &mut Option<Meter>,
+    ) -> std::result::Result<TensorSpec, RunError> {
+        let Asked { stage, .. } = &asked;
         let Self { source, sessions, .. } = self;
         let batch = source.window.read_tensor(&asked.batch, self.spare.take());
-        let run = Run {
-            batch: batch.map_err(|error| failed(&asked.stage, "take the batch", &error))?,
-            stage: asked.stage,
-            interrupt: asked.interrupt,
-        };
+        let batch = batch.map_err(|error| failed(stage, "take the batch", &error))?;
+        let meter = meter.insert(Meter::new(batch.byte_len()));
         // When it cannot be said, the lane is gone and the run has no reader.
-        let opened = || drop(source.answers.send(&Answer::Opened));
-        let output = sessions.execute(source, &run, opened, |output| {
-            hand_on(&source.window, &run.stage, &output)
+        let opened = |fresh: bool, kept: usize| {
+            let taken = meter.opened(kept);
+            let opened = fresh.then_some(Opened {
+                time: Duration::ZERO,
+                taken,
+            });
+            drop(source.answers.send(&Answer::Opened { opened }));
+        };
+        let output = sessions.execute(source, stage, &batch, &asked.interrupt, opened, |output| {
+            hand_on(&source.window, stage, output)
         });
-        self.spare = Some(run.batch).filter(|batch| batch.byte_len() <= KEPT_BYTES);
+        self.spare = Some(batch).filter(|batch| batch.byte_len() <= KEPT_BYTES);
         output
     }
 }
 
+fn holds() -> Answer {
+    Answer::Holds {
+        bytes: memory::usage().map(|usage| usage.anonymous),
+    }
+}
+
+fn shortened(error: OpError) -> OpError {
+    OpError {
+        message: error.message.chars().take(TEXT_CHARACTERS).collect(),
+        ..error
+    }
+}
+
 /// Leaves what was made in the window, straight from where the engine made it.
-fn hand_on(window: &Window, stage: &Stage, output: &View<'_>) -> std::result::Result<TensorSpec, OpError> {
-    if output.bytes.len() > TENSOR_BYTES {
+fn hand_on(window: &Window, stage: &Stage, output: &Output<'_>) -> std::result::Result<TensorSpec, OpError> {
+    let bytes = output.bytes().unwrap_or_default();
+    if bytes.len() > TENSOR_BYTES {
         return Err(OpError::too_large(format!(
             "{}: made {}, {} bytes are beyond the {TENSOR_BYTES} that a lane hands on; send a smaller batch",
             describe(stage),
             output.describe(),
-            output.bytes.len()
+            bytes.len()
         )));
     }
-    let written = window.write(output.bytes);
-    written.map_err(|error| failed(stage, "hand on its output", &error))?;
-    Ok(TensorSpec {
-        dtype: output.dtype,
-        shape: output.shape.clone(),
-    })
+    let written = window.write([bytes]);
+    written.map_err(|error| failed(stage, "hand on its output", &error).into_told())?;
+    Ok(output.spec().clone())
 }
 
-fn failed(stage: &Stage, doing: &str, error: &Error) -> OpError {
-    OpError::runtime(format!(
-        "{}: the lane's process cannot {doing}: {error}",
-        describe(stage)
-    ))
+fn failed(stage: &Stage, doing: &str, error: &Error) -> RunError {
+    let text = format!("{}: the lane's process cannot {doing}: {error}", describe(stage));
+    let told = OpError::of_host(OpErrorCode::RuntimeError, text);
+    match error.kind() {
+        ErrorKind::OutOfMemory => RunError::OutOfMemory(told),
+        _ => RunError::Failed(told),
+    }
 }
 
 /// Sends answers from any thread.
@@ -264,12 +312,12 @@ struct Remote {
 impl StageSource for Remote {
     fn stage_model(&self, stage: &Stage) -> std::result::Result<Bytes, OpError> {
         let asked = self.answers.send(&Answer::Wanted);
-        asked.map_err(|error| failed(stage, "ask for the network", &error))?;
+        asked.map_err(|error| failed(stage, "ask for the network", &error).into_told())?;
         let given = self.given.lock().recv().ok().flatten();
         let bytes = given.ok_or_else(|| OpError::not_found(format!("{}: no network", describe(stage))))?;
         let network = self.window.read(bytes);
         network
             .map(Bytes::from)
-            .map_err(|error| failed(stage, "take the network", &error))
+            .map_err(|error| failed(stage, "take the network", &error).into_told())
     }
 }

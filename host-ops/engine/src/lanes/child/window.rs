@@ -1,5 +1,5 @@
-use super::message::TensorSpec;
-use frostline_tensor::Tensor;
+use super::super::batch::TensorSpec;
+use frostline_tensor::{ShapeError, Tensor};
 use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::OwnedFd;
@@ -18,7 +18,7 @@ pub(super) const KEPT_BYTES: usize = 256 << 20;
 ///
 /// It is read and written with system calls and never mapped, so the other end can change what lies in it, but not take
 /// it away from under a reader.
-pub(super) struct Window(File);
+pub(in super::super) struct Window(File);
 
 impl Window {
     /// One of its own, in memory.
@@ -36,35 +36,45 @@ impl Window {
         Ok(self.0.try_clone()?.into())
     }
 
-    pub(super) fn write(&self, bytes: &[u8]) -> Result<()> {
-        self.0.write_all_at(bytes, 0)
+    /// Lays `pieces` into it, one behind another.
+    pub(super) fn write<'a>(&self, pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<()> {
+        let mut at = 0;
+        for piece in pieces {
+            self.0.write_all_at(piece, at)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
     }
 
     /// The first `length` bytes.
     pub(super) fn read(&self, length: usize) -> Result<Vec<u8>> {
         self.check(length)?;
-        let mut bytes = vec![0; length];
-        self.fill(&mut bytes)?;
+        let bytes = bytemuck::allocation::try_zeroed_vec(length);
+        let mut bytes = bytes.map_err(|()| Error::from(ErrorKind::OutOfMemory))?;
+        self.read_at(&mut bytes, 0)?;
         Ok(bytes)
     }
 
     /// The tensor that lies in it, in the memory of `spare` if there is one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::OutOfMemory`] when there is no memory for it.
     pub(super) fn read_tensor(&self, spec: &TensorSpec, spare: Option<Tensor>) -> Result<Tensor> {
-        let size = spec.shape.bytes(spec.dtype.size());
-        self.check(size.unwrap_or(usize::MAX))?;
-        let (dtype, shape) = (spec.dtype, spec.shape.clone());
-        let tensor = match spare {
-            Some(spare) => Tensor::in_memory_of(spare, dtype, shape),
-            None => Tensor::zeros(dtype, shape),
-        };
-        let mut tensor = tensor.map_err(Error::other)?;
-        self.fill(tensor.as_bytes_mut())?;
+        self.check(spec.bytes())?;
+        let mut tensor = Tensor::in_memory_of(spare, spec.dtype, spec.shape.clone()).map_err(|error| {
+            let kind = match error {
+                ShapeError::Memory { .. } => ErrorKind::OutOfMemory,
+                _ => ErrorKind::InvalidData,
+            };
+            Error::new(kind, error)
+        })?;
+        self.read_at(tensor.as_bytes_mut(), 0)?;
         Ok(tensor)
     }
 
     /// Before memory is reserved for `length` bytes: that so many lie in the window.
-    fn check(&self, length: usize) -> Result<()> {
-        let held = self.0.metadata()?.len();
+    pub(in super::super) fn check(&self, length: usize) -> Result<()> {
+        let held = self.bytes()?;
         if length <= TENSOR_BYTES && length as u64 <= held {
             return Ok(());
         }
@@ -72,12 +82,22 @@ impl Window {
         Err(Error::new(ErrorKind::InvalidData, text))
     }
 
-    fn fill(&self, bytes: &mut [u8]) -> Result<()> {
-        self.0.read_exact_at(bytes, 0)?;
-        if bytes.len() > KEPT_BYTES {
-            self.clear()?;
+    /// Bytes of memory that it takes.
+    pub(super) fn bytes(&self) -> Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    /// Fills `target` with what lies from byte `from` on.
+    pub(in super::super) fn read_at(&self, target: &mut [u8], from: usize) -> Result<()> {
+        self.0.read_exact_at(target, from as u64)
+    }
+
+    /// What was in it is no longer needed: gives memory back that is more than to keep.
+    pub(super) fn done(&self) -> Result<()> {
+        match self.bytes()? > KEPT_BYTES as u64 {
+            true => self.clear(),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// Gives its memory back, and what lies in it.
@@ -115,7 +135,7 @@ mod tests {
         let other = Window::from_fd(window.share().unwrap());
         for rows in [5, 2, 0] {
             let tensor = Tensor::f32([rows, 3], vec![1.5; rows * 3]).unwrap();
-            window.write(tensor.as_bytes()).unwrap();
+            window.write([tensor.as_bytes()]).unwrap();
             assert_eq!(other.read_tensor(&spec(&[rows, 3]), None).unwrap(), tensor);
         }
     }
@@ -123,7 +143,7 @@ mod tests {
     #[test]
     fn what_a_process_announces_is_not_believed() {
         let window = Window::new().unwrap();
-        window.write(&[0; 24]).unwrap();
+        window.write([&[0; 24][..]]).unwrap();
         assert!(window.read_tensor(&spec(&[7]), None).is_err());
         assert!(window.read_tensor(&spec(&[usize::MAX, 2]), None).is_err());
         // A hole: as long as it says, with no memory behind it.
@@ -139,13 +159,17 @@ mod tests {
         let memory = spare.as_bytes().as_ptr();
         for rows in [4, 2, 3] {
             let tensor = Tensor::f32([rows, 3], vec![rows as f32; rows * 3]).unwrap();
-            window.write(tensor.as_bytes()).unwrap();
+            window.write([tensor.as_bytes()]).unwrap();
             spare = window.read_tensor(&spec(&[rows, 3]), Some(spare)).unwrap();
             assert_eq!((&spare, spare.as_bytes().as_ptr()), (&tensor, memory));
         }
         let bytes = Tensor::new([2], Data::U8(vec![1, 2])).unwrap();
-        window.write(bytes.as_bytes()).unwrap();
-        let read = window.read_tensor(&TensorSpec::of(&bytes), Some(spare)).unwrap();
+        window.write([bytes.as_bytes()]).unwrap();
+        let spec = TensorSpec {
+            dtype: DType::U8,
+            shape: Shape::new([2]),
+        };
+        let read = window.read_tensor(&spec, Some(spare)).unwrap();
         assert_eq!(read, bytes);
     }
 
@@ -153,8 +177,8 @@ mod tests {
     fn memory_is_given_back_after_large_contents() {
         let window = Window::new().unwrap();
         for (bytes, kept) in [(KEPT_BYTES, KEPT_BYTES), (KEPT_BYTES + 1, 0)] {
-            window.write(&vec![1; bytes]).unwrap();
-            window.read(bytes).unwrap();
+            window.write([vec![1; bytes].as_slice()]).unwrap();
+            window.done().unwrap();
             assert_eq!(window.0.metadata().unwrap().len(), kept as u64);
         }
     }

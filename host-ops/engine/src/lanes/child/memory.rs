@@ -1,0 +1,132 @@
+//! What this process takes of memory, and bounds of that: a lane's process has nothing else to do than its run, so what the system
+//! counts for it is the run's.
+
+use super::super::batch::RunMemory;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::fs;
+
+/// What malloc and threads may take of address space beyond what a run comes to touch: the stack of a thread that ONNX Runtime starts
+/// (8 MiB), the ends of blocks and heaps that are never written, and what the process needs to say how the run ended.
+const SLACK: u64 = 16 << 20;
+
+/// A figure that may be off by more than this part of itself is none.
+const UNSURE: u64 = 16;
+
+/// Bytes that the system counts for this process.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Usage {
+    /// Its own memory.
+    pub(super) anonymous: u64,
+    /// Pages of files and shared memory that it has mapped.
+    pub(super) shared: u64,
+    /// The most of both since [`fresh_usage`].
+    pub(super) peak: u64,
+    /// Address space that it may write to and shares with nobody: what [`bound`] counts.
+    pub(super) data: u64,
+}
+
+/// Whether the system tells what is taken.
+pub(super) fn is_measured() -> bool {
+    fresh_usage().is_some()
+}
+
+/// `None` where there is no `/proc`.
+pub(super) fn usage() -> Option<Usage> {
+    let text = fs::read_to_string("/proc/self/status").ok()?;
+    let field = |name: &str| {
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        let kilobytes: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+        Some(kilobytes << 10)
+    };
+    Some(Usage {
+        anonymous: field("RssAnon")?,
+        shared: field("RssFile")? + field("RssShmem")?,
+        peak: field("VmHWM")?,
+        data: field("VmData")?,
+    })
+}
+
+impl Usage {
+    /// The most of its own memory.
+    fn own_peak(&self) -> u64 {
+        self.peak.saturating_sub(self.shared)
+    }
+}
+
+/// Bounds what the process may take while this lives.
+pub(super) struct Bound;
+
+/// From now on the process may take `reservation` bytes beyond what it has. What it cannot have, malloc refuses.
+pub(super) fn bound(reservation: Option<u64>) -> Option<Bound> {
+    let most = reservation?.saturating_add(SLACK).saturating_add(usage()?.data);
+    limit_data(Some(most)).then_some(Bound)
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        limit_data(None);
+    }
+}
+
+/// Only the soft limit: the process may lift it again.
+fn limit_data(bytes: Option<u64>) -> bool {
+    let maximum = getrlimit(Resource::Data).maximum;
+    let current = match (bytes, maximum) {
+        (Some(bytes), Some(maximum)) => Some(bytes.min(maximum)),
+        (bytes, maximum) => bytes.or(maximum),
+    };
+    setrlimit(Resource::Data, Rlimit { current, maximum }).is_ok()
+}
+
+/// Measures one run.
+pub(super) struct Meter {
+    /// Bytes of what was there before the run and is used by it.
+    used: u64,
+    /// When the batch had been taken in.
+    begun: Option<Usage>,
+    /// When the session was there.
+    opened: Option<Usage>,
+}
+
+impl Meter {
+    /// Begins, with a batch of so many bytes in memory.
+    pub(super) fn new(batch: usize) -> Self {
+        Self {
+            used: batch as u64,
+            begun: fresh_usage(),
+            opened: None,
+        }
+    }
+
+    /// The session is there, with `kept` bytes of memory for inputs and outputs; the most that opening it took.
+    pub(super) fn opened(&mut self, kept: usize) -> Option<u64> {
+        self.used += kept as u64;
+        let now = usage();
+        self.opened = fresh_usage();
+        Some(now?.own_peak().saturating_sub(self.begun?.anonymous))
+    }
+
+    /// The run has ended.
+    pub(super) fn end(self) -> Option<RunMemory> {
+        let now = usage()?;
+        let taken = self.opened.and_then(|before| {
+            let held = before.anonymous.saturating_sub(self.used);
+            let taken = now.own_peak().saturating_sub(held);
+            // Pages of files that came after the peak are no part of it, and nobody knows when they came.
+            let unsure = now.shared.saturating_sub(before.shared);
+            (unsure <= taken / UNSURE).then_some(taken)
+        });
+        Some(RunMemory {
+            taken,
+            held: now.anonymous,
+        })
+    }
+}
+
+/// What is taken now, from where the peak counts anew.
+fn fresh_usage() -> Option<Usage> {
+    fs::write("/proc/self/clear_refs", "5").ok()?;
+    usage()
+}
