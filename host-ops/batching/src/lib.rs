@@ -6,9 +6,11 @@
 //! - [`GrantDesk`]: where extractions wait for samples, as [`Grants`] decides
 //! - [`Waiters`]: how those of a gate and a desk wait, whatever [`Policy`] decides
 //! - [`LaneQueue`]: work for the lanes, in turns, bounded
+//! - [`device`]: which rows run next, on which lane
 //! - [`Backoff`]: how long to wait before trying again
 
 mod backoff;
+pub mod device;
 mod grant_desk;
 mod grants;
 mod lane_queue;

@@ -1,0 +1,295 @@
+//! Who is next.
+
+use super::Device;
+use super::decision::{Decision, Part, Run};
+use super::lane::{Doing, Open, Payer, Running};
+use super::place::{Fit, Place, Price, View};
+use super::stages::StageId;
+use super::work::Room;
+use std::collections::HashSet;
+use std::hash::Hash;
+use std::time::Duration;
+
+/// What a look through those that wait came to.
+enum Found {
+    Place(Place),
+    Never {
+        work: u64,
+        needs: u64,
+        most: u64,
+    },
+    /// Nobody can run; what the first one lacks.
+    Nobody(u64),
+}
+
+impl<S: Clone + Eq + Hash> Device<S> {
+    /// What is to be done at the time `now`, with so much memory. Ask again until it says to wait.
+    pub fn next(&mut self, now: Duration, room: Room) -> Decision<S> {
+        if self.idle() == 0 {
+            return Decision::Wait {
+                until: None,
+                lacking: 0,
+            };
+        }
+        let mut view = View {
+            now,
+            room,
+            limit: u64::MAX,
+        };
+        let (mut found, kept) = self.look_due(view);
+        if let Found::Nobody(lacking) = found {
+            view.limit = kept;
+            found = match self.look(&mut view, Price::Little) {
+                Found::Nobody(_) => self.look(&mut view, Price::Sessions),
+                found => found,
+            };
+            if let Found::Nobody(less) = &mut found {
+                *less = lacking.max(*less);
+            }
+        }
+        self.decide(now, found)
+    }
+
+    fn decide(&mut self, now: Duration, found: Found) -> Decision<S> {
+        let chosen = match &found {
+            Found::Place(place) => place.parts.first().map(|(work, _)| *work),
+            Found::Never { work, .. } => Some(*work),
+            Found::Nobody(_) => None,
+        };
+        let first = self.queue.iter().next().map(|(id, _)| id);
+        if let Some(first) = first.filter(|first| chosen != Some(*first)) {
+            self.queue.pass(first, now);
+        }
+        match found {
+            Found::Place(place) => self.act(now, place),
+            Found::Never { work, needs, most } => {
+                self.forget(work);
+                Decision::Refuse { work, needs, most }
+            }
+            Found::Nobody(lacking) => {
+                let due = self
+                    .queue
+                    .passed(Duration::MAX)
+                    .map(|(since, _)| since + self.rules.quantum);
+                Decision::Wait {
+                    until: due.filter(|due| *due > now).min(),
+                    lacking,
+                }
+            }
+        }
+    }
+
+    /// Those that were passed over for a quantum come before all others, and what they need is kept for them: what others may take.
+    fn look_due(&self, view: View) -> (Found, u64) {
+        let (mut lacking, mut kept, mut limit) = (0, 0, u64::MAX);
+        let mut seen = HashSet::new();
+        let before = view.now.checked_sub(self.rules.quantum);
+        for (since, id) in before.into_iter().flat_map(|before| self.queue.passed(before)) {
+            let Some(entry) = self
+                .queue
+                .get(id)
+                .filter(|entry| seen.insert((entry.stage, entry.fixed)))
+            else {
+                continue;
+            };
+            match self.fit(id, entry, view, Price::Any) {
+                Fit::Place(place) => return (Found::Place(place), limit),
+                Fit::Never { needs, most } => {
+                    return (
+                        Found::Never {
+                            work: id,
+                            needs,
+                            most,
+                        },
+                        limit,
+                    );
+                }
+                Fit::Soon(bytes) => limit = limit.min(self.beside(view, bytes)),
+                Fit::Lacks(bytes) => {
+                    lacking = lacking.max(bytes);
+                    kept = kept.max(self.least(entry.stage, entry.fixed));
+                    limit = limit.min(self.spare(view.room, kept, since + self.rules.quantum));
+                }
+            }
+        }
+        (Found::Nobody(lacking), limit)
+    }
+
+    /// The first in order that can run at that price.
+    fn look(&self, view: &mut View, price: Price) -> Found {
+        let mut lacking = None;
+        let mut seen = HashSet::new();
+        for (id, entry) in self.queue.iter() {
+            if !seen.insert((entry.stage, entry.fixed)) {
+                continue;
+            }
+            match self.fit(id, entry, *view, price) {
+                Fit::Place(place) => return Found::Place(place),
+                Fit::Never { needs, most } => {
+                    return Found::Never {
+                        work: id,
+                        needs,
+                        most,
+                    };
+                }
+                Fit::Soon(bytes) => view.limit = view.limit.min(self.beside(*view, bytes)),
+                Fit::Lacks(bytes) => {
+                    lacking.get_or_insert(bytes);
+                }
+            }
+        }
+        Found::Nobody(lacking.unwrap_or(0))
+    }
+
+    /// What is left of what is free and what comes, beside one that waits for so many bytes of it.
+    fn beside(&self, view: View, bytes: u64) -> u64 {
+        view.room.now.saturating_add(self.coming()).saturating_sub(bytes)
+    }
+
+    /// What the least run of a stage needs, where a lane has a session for it there.
+    fn least(&self, stage: StageId, fixed: Option<usize>) -> u64 {
+        let rows = fixed.unwrap_or(1);
+        self.stages
+            .get(stage)
+            .map_or(0, |known| match known.lanes.is_empty() {
+                true => known.needs.cold_run(rows),
+                false => known.needs.run(rows),
+            })
+    }
+
+    /// What those may take beside whom `kept` bytes are kept, of all that lanes have: less what took of it since.
+    fn spare(&self, room: Room, kept: u64, since: Duration) -> u64 {
+        let running = || self.lanes.iter().filter_map(super::Lane::running);
+        let sessions = self
+            .lanes
+            .iter()
+            .flat_map(|lane| &lane.sessions)
+            .map(|open| open.bytes);
+        let all = running().map(|running| running.for_run).chain(sessions);
+        let all = all.fold(room.now.saturating_add(self.coming()), u64::saturating_add);
+        let later = running()
+            .filter(|running| running.since >= since)
+            .map(|running| running.bytes);
+        later.fold(all.saturating_sub(kept), u64::saturating_sub)
+    }
+
+    fn act(&mut self, now: Duration, place: Place) -> Decision<S> {
+        let elsewhere = place.close.iter().find(|(lane, _)| *lane != place.lane);
+        if let Some((lane, _)) = elsewhere {
+            let lane = *lane;
+            let stages = place.close.iter().filter(|(other, _)| *other == lane);
+            let stages: Vec<StageId> = stages.map(|(_, stage)| *stage).collect();
+            return self.close(lane, &stages);
+        }
+        let own: Vec<StageId> = place.close.iter().map(|(_, stage)| *stage).collect();
+        let close = self.close_sessions(place.lane, &own);
+        self.run(now, place, close)
+    }
+
+    fn close(&mut self, lane: usize, stages: &[StageId]) -> Decision<S> {
+        let held = self.lanes.get(lane).map_or(0, |lane| lane.held);
+        let closed = self.close_sessions(lane, stages);
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            lane.doing = Doing::Closing(held.saturating_sub(lane.held));
+        }
+        Decision::Close { lane, stages: closed }
+    }
+
+    fn close_sessions(&mut self, lane: usize, stages: &[StageId]) -> Vec<S> {
+        let closed = stages.iter().filter_map(|stage| {
+            self.close_session(lane, *stage);
+            Some(self.stages.get(*stage)?.stage.clone())
+        });
+        closed.collect()
+    }
+
+    fn run(&mut self, now: Duration, place: Place, close: Vec<S>) -> Decision<S> {
+        let Some(first) = place.parts.first().and_then(|(id, _)| self.queue.get(*id)) else {
+            return Decision::Wait {
+                until: None,
+                lacking: 0,
+            };
+        };
+        let stage = first.stage;
+        let mut left = place.rows;
+        let mut parts: Vec<Part> = Vec::new();
+        let mut payers: Vec<Payer> = Vec::new();
+        for (id, rows) in &place.parts {
+            let Some(part) = self.queue.take(*id, left.min(*rows)).filter(|_| left > 0) else {
+                break;
+            };
+            left -= part.rows.len();
+            payers.extend(self.queue.get(*id).map(|entry| Payer {
+                tenant: entry.tenant.clone(),
+                extraction: entry.extraction.clone(),
+                rows: part.rows.len(),
+            }));
+            parts.push(part);
+            if left == 0 {
+                break;
+            }
+        }
+        let taken = parts.iter().map(|part| part.rows.len()).sum();
+        self.unwait(stage, taken);
+        let lane = self.lanes.get(place.lane);
+        let running = Running {
+            stage,
+            rows: place.rows,
+            bytes: place.bytes,
+            for_run: place.for_run,
+            all: place.all,
+            before: lane.map_or(0, |lane| lane.held),
+            cold: place.cold,
+            open: !place.cold,
+            since: now,
+            guess: self
+                .stages
+                .get(stage)
+                .map_or(Duration::ZERO, |known| known.rate.time(place.rows)),
+            parts: parts.clone(),
+            payers,
+        };
+        for payer in &running.payers {
+            let guess = running.part_of(payer, running.guess);
+            self.queue.begin(&payer.tenant, &payer.extraction, guess);
+        }
+        self.occupy(place.lane, running, now);
+        let stage = self.stages.get(stage).map(|known| known.stage.clone());
+        match stage {
+            Some(stage) => Decision::Run(Run {
+                lane: place.lane,
+                stage,
+                cold: place.cold,
+                close,
+                parts,
+                rows: place.rows,
+                bytes: place.bytes,
+            }),
+            None => Decision::Wait {
+                until: None,
+                lacking: 0,
+            },
+        }
+    }
+
+    fn occupy(&mut self, index: usize, running: Running, now: Duration) {
+        let Some(known) = self.stages.get_mut(running.stage) else {
+            return;
+        };
+        let Some(lane) = self.lanes.get_mut(index) else {
+            return;
+        };
+        match lane.sessions.iter_mut().find(|open| open.stage == running.stage) {
+            Some(open) => open.used = now,
+            None => {
+                lane.sessions.push(Open {
+                    stage: running.stage,
+                    bytes: known.needs.session(),
+                    used: now,
+                });
+                known.lanes.push(index);
+            }
+        }
+        lane.doing = Doing::Running(running);
+    }
+}

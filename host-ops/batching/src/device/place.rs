@@ -1,0 +1,286 @@
+//! Where a work would run, with how many rows, and what has to go for it.
+
+use super::queue::Entry;
+use super::stages::{Known, StageId};
+use super::work::Room;
+use super::{Device, Doing};
+use std::hash::Hash;
+use std::time::Duration;
+
+/// What a work may be run at the price of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Price {
+    /// No session that work waits for is closed, none is opened beside one that soon is free.
+    Little,
+    /// Sessions that work waits for are closed, but none for a second session beside one that soon is free.
+    Sessions,
+    /// It was passed over for a quantum.
+    Any,
+}
+
+/// What a decision goes by.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct View {
+    pub(super) now: Duration,
+    pub(super) room: Room,
+    /// Bytes that a run may take, as others are kept for somebody.
+    pub(super) limit: u64,
+}
+
+#[derive(Debug)]
+pub(super) enum Fit {
+    /// It can run now, once these idle sessions are closed.
+    Place(Place),
+    /// It can run when what is being closed is.
+    Soon(u64),
+    /// So many bytes lack, or 0 where it is better to wait for a lane.
+    Lacks(u64),
+    /// One row needs more than there is at most.
+    Never { needs: u64, most: u64 },
+}
+
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) lane: usize,
+    pub(super) cold: bool,
+    pub(super) parts: Vec<(u64, usize)>,
+    pub(super) rows: usize,
+    pub(super) bytes: u64,
+    /// Of these for the run alone.
+    pub(super) for_run: u64,
+    /// Whether there could not be more.
+    pub(super) all: bool,
+    pub(super) close: Vec<(usize, StageId)>,
+}
+
+/// A session that could be closed.
+struct Closable {
+    lane: usize,
+    stage: StageId,
+    bytes: u64,
+    used: Duration,
+    wanted: bool,
+}
+
+impl<S: Clone + Eq + Hash> Device<S> {
+    pub(super) fn fit(&self, id: u64, entry: &Entry, view: View, price: Price) -> Fit {
+        let Some(known) = self.stages.get(entry.stage) else {
+            return Fit::Lacks(0);
+        };
+        let least = entry.fixed.unwrap_or(1);
+        let most = self.most(view.room);
+        if let Some(needs) = known.needs.hopeless(least, most, view.now) {
+            return Fit::Never { needs, most };
+        }
+        let warm = known.lanes.iter().copied().find(|lane| self.is_idle(*lane));
+        let Some(lane) = warm.or_else(|| self.emptiest()) else {
+            return Fit::Lacks(0);
+        };
+        let soon_free = warm.is_none() && !known.lanes.is_empty() && !self.is_saturated(known);
+        if soon_free && price == Price::Little {
+            return Fit::Lacks(0);
+        }
+        let mut closable = self.closable(entry.stage);
+        match price {
+            Price::Little => closable.retain(|open| !open.wanted),
+            Price::Sessions if soon_free => closable.clear(),
+            _ => {}
+        }
+        self.fit_on(id, entry, known, lane, warm.is_none(), view, &closable)
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "what was found out of one work, used once"
+    )]
+    fn fit_on(
+        &self,
+        id: u64,
+        entry: &Entry,
+        known: &Known<S>,
+        lane: usize,
+        cold: bool,
+        view: View,
+        closable: &[Closable],
+    ) -> Fit {
+        let session = if cold { known.needs.session() } else { 0 };
+        let most = self
+            .most(view.room)
+            .saturating_sub(known.needs.session() - session);
+        let bytes = |rows| match cold {
+            true => known.needs.cold_run(rows).min(most),
+            false => known.needs.run(rows).min(most),
+        };
+        let least = entry.fixed.unwrap_or(1);
+        let needed = bytes(least);
+        if needed > view.limit {
+            return Fit::Lacks(needed.saturating_sub(view.limit));
+        }
+        let (free, coming) = (view.room.now, self.coming());
+        let all: u64 = closable.iter().map(|open| open.bytes).sum();
+        let in_all = free.saturating_add(coming).saturating_add(all);
+        if needed > in_all {
+            return Fit::Lacks(needed - in_all);
+        }
+        let close = self.to_close(
+            lane,
+            cold,
+            needed.saturating_sub(free.saturating_add(coming)),
+            closable,
+        );
+        if close.is_empty() && needed > free {
+            return Fit::Soon(needed);
+        }
+        let (parts, rows) = match entry.fixed {
+            Some(fixed) => (vec![(id, fixed)], fixed),
+            None => {
+                let spread = (free / self.spread()).min(view.limit).max(needed);
+                let (parts, target) = self.gather(id, entry, known);
+                let rows = most_within(target, |rows| bytes(rows) <= spread);
+                (parts, rows)
+            }
+        };
+        let bytes = bytes(rows);
+        Fit::Place(Place {
+            lane,
+            cold,
+            parts,
+            rows,
+            bytes,
+            for_run: bytes - session.min(bytes),
+            all: bytes >= most,
+            close,
+        })
+    }
+
+    /// What lanes could have for one run, were all sessions closed.
+    fn most(&self, room: Room) -> u64 {
+        let empty: u64 = self.lanes.iter().map(|lane| lane.empty).sum();
+        room.most.saturating_sub(empty)
+    }
+
+    fn is_idle(&self, lane: usize) -> bool {
+        self.lanes.get(lane).is_some_and(super::Lane::is_idle)
+    }
+
+    pub(super) fn idle(&self) -> usize {
+        self.lanes.iter().filter(|lane| lane.is_idle()).count()
+    }
+
+    /// How many idle lanes the free memory is for.
+    fn spread(&self) -> u64 {
+        let waiting = self.queue.len().max(1);
+        self.idle().clamp(1, waiting) as u64
+    }
+
+    /// The idle lane that a new session should go to.
+    fn emptiest(&self) -> Option<usize> {
+        let idle = self.lanes.iter().enumerate().filter(|(_, lane)| lane.is_idle());
+        let emptiest = idle.min_by_key(|(_, lane)| (lane.sessions.len(), lane.held));
+        emptiest.map(|(index, _)| index)
+    }
+
+    /// Bytes of what lanes are closing.
+    pub(super) fn coming(&self) -> u64 {
+        let closing = self.lanes.iter().map(|lane| match lane.doing {
+            Doing::Closing(bytes) => bytes,
+            _ => 0,
+        });
+        closing.sum()
+    }
+
+    /// Whether more work waits for the lanes that have a session than they do in a quantum.
+    fn is_saturated(&self, known: &Known<S>) -> bool {
+        let lanes = u32::try_from(known.lanes.len()).unwrap_or(u32::MAX);
+        known.rate.time(known.waiting) > self.rules.quantum.saturating_mul(lanes)
+    }
+
+    /// Sessions of idle lanes but those of `stage`, the one used longest ago first.
+    fn closable(&self, stage: StageId) -> Vec<Closable> {
+        let idle = self.lanes.iter().enumerate().filter(|(_, lane)| lane.is_idle());
+        let open = idle.flat_map(|(index, lane)| lane.sessions.iter().map(move |open| (index, open)));
+        let others = open.filter(|(_, open)| open.stage != stage);
+        let mut closable: Vec<Closable> = others
+            .map(|(lane, open)| Closable {
+                lane,
+                stage: open.stage,
+                bytes: open.bytes,
+                used: open.used,
+                wanted: self.stages.get(open.stage).is_some_and(|known| known.waiting > 0),
+            })
+            .collect();
+        closable.sort_by_key(|open| open.used);
+        closable
+    }
+
+    /// Those that go so that `lane` has so many bytes more, and a place for a session if the run is `cold`.
+    fn to_close(&self, lane: usize, cold: bool, bytes: u64, closable: &[Closable]) -> Vec<(usize, StageId)> {
+        let mut lacking = bytes;
+        let mut close: Vec<(usize, StageId)> = Vec::new();
+        for open in closable {
+            if lacking == 0 {
+                break;
+            }
+            lacking = lacking.saturating_sub(open.bytes);
+            close.push((open.lane, open.stage));
+        }
+        let full = |lane: &super::Lane| lane.sessions.len() >= self.rules.sessions_per_lane.max(1);
+        if cold && self.lanes.get(lane).is_some_and(full) && !close.iter().any(|(of, _)| *of == lane) {
+            let own = self.lanes.get(lane).into_iter().flat_map(|lane| &lane.sessions);
+            let oldest = own.min_by_key(|open| open.used);
+            close.extend(oldest.map(|open| (lane, open.stage)));
+        }
+        close
+    }
+
+    /// The works that could run together with `id`, and how many rows they should have.
+    fn gather(&self, id: u64, entry: &Entry, known: &Known<S>) -> (Vec<(u64, usize)>, usize) {
+        let rules = &self.rules;
+        let aim = known.rate.aim(rules.quantum, rules.tolerance, rules.most_rows);
+        let aim = aim.min(known.needs.most_rows()).max(1);
+        let enough = 2 * aim;
+        let mut rows = entry.first_rows();
+        let mut parts = vec![(id, rows)];
+        let mut add = |parts: &mut Vec<(u64, usize)>, other: u64, entry: &Entry| {
+            rows += entry.first_rows();
+            parts.push((other, entry.first_rows()));
+            rows < enough
+        };
+        if entry.joins() && known.waiting > entry.first_rows() && entry.first_rows() < enough {
+            let same = |other: &Entry| other.stage == entry.stage && other.joins();
+            let own = self
+                .queue
+                .of(&entry.tenant)
+                .filter(|(other, work)| *other != id && same(work));
+            let own: Vec<(u64, &Entry)> = own.take(enough).collect();
+            let more = own.iter().all(|(other, work)| add(&mut parts, *other, work));
+            if more && entry.shared && own.iter().all(|(_, work)| work.shared) {
+                let theirs = self
+                    .queue
+                    .iter()
+                    .filter(|(_, other)| other.tenant != entry.tenant && other.shared && same(other));
+                theirs
+                    .into_iter()
+                    .all(|(other, work)| add(&mut parts, other, work));
+            }
+        }
+        // As even as can be: a rest of one row would cost nearly as much as a whole batch where batches pay.
+        (parts, rows.div_ceil(rows.div_ceil(aim)))
+    }
+}
+
+/// The most rows up to `most` that `fits` holds for, of which at least 1.
+fn most_within(most: usize, fits: impl Fn(usize) -> bool) -> usize {
+    if fits(most) {
+        return most.max(1);
+    }
+    let (mut good, mut bad) = (1, most);
+    while good + 1 < bad {
+        let middle = usize::midpoint(good, bad);
+        match fits(middle) {
+            true => good = middle,
+            false => bad = middle,
+        }
+    }
+    good
+}

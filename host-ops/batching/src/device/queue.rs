@@ -1,0 +1,274 @@
+//! The works that are here, and in which order their tenants want them.
+
+use super::decision::Part;
+use super::shares::Shares;
+use super::stages::StageId;
+use super::work::{DeviceRules, QueueFull};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A work that is here: it waits, runs, or both.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) tenant: Arc<str>,
+    pub(super) weight: u32,
+    pub(super) extraction: Arc<str>,
+    pub(super) priority: i32,
+    pub(super) fixed: Option<usize>,
+    pub(super) shared: bool,
+    pub(super) stage: StageId,
+    pub(super) bytes: usize,
+    /// Rows that wait, in order.
+    pub(super) left: VecDeque<Range<usize>>,
+    /// Runs that its rows are in.
+    pub(super) running: usize,
+    /// A joined run with its rows failed: it runs apart from now on.
+    pub(super) apart: bool,
+    /// How often a process was lost that ran nothing else.
+    pub(super) lost: u32,
+    /// Since when it is passed over though it is first.
+    pub(super) passed: Option<Duration>,
+}
+
+impl Entry {
+    pub(super) fn rows_left(&self) -> usize {
+        self.left.iter().map(ExactSizeIterator::len).sum()
+    }
+
+    /// Rows that stand together at the front.
+    pub(super) fn first_rows(&self) -> usize {
+        self.left.front().map_or(0, ExactSizeIterator::len)
+    }
+
+    /// Whether its rows may run with those of other works of its tenant.
+    pub(super) fn joins(&self) -> bool {
+        self.fixed.is_none() && !self.apart
+    }
+
+    /// Takes the next rows, `most` at most.
+    fn take(&mut self, most: usize) -> Option<Range<usize>> {
+        let first = self.left.pop_front()?;
+        let end = first.end.min(first.start.saturating_add(most));
+        if end < first.end {
+            self.left.push_front(end..first.end);
+        }
+        Some(first.start..end)
+    }
+
+    /// Puts rows back where they were.
+    fn put_back(&mut self, rows: Range<usize>) {
+        let at = self.left.partition_point(|other| other.start < rows.start);
+        self.left.insert(at, rows);
+        let mut joined: VecDeque<Range<usize>> = VecDeque::new();
+        for range in self.left.drain(..) {
+            match joined.back_mut() {
+                Some(before) if before.end == range.start => before.end = range.end,
+                _ => joined.push_back(range),
+            }
+        }
+        self.left = joined;
+    }
+}
+
+/// The works, their tenants and extractions.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    works: HashMap<u64, Entry>,
+    tenants: HashMap<Arc<str>, Tenant>,
+    turns: Shares<Arc<str>>,
+    bytes: usize,
+    /// Works that are passed over, since when.
+    passed: BTreeSet<(Duration, u64)>,
+}
+
+#[derive(Debug, Default)]
+struct Tenant {
+    works: usize,
+    bytes: usize,
+    turns: Shares<Arc<str>>,
+    /// Works with rows that wait, of each extraction, in order of arrival.
+    lines: HashMap<Arc<str>, BTreeSet<u64>>,
+}
+
+impl Queue {
+    pub(super) fn len(&self) -> usize {
+        self.works.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn get(&self, id: u64) -> Option<&Entry> {
+        self.works.get(&id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut Entry> {
+        self.works.get_mut(&id)
+    }
+
+    /// Whether a tenant that has so much here may have `more`: alone all there is, beside others its share, and one work at any time.
+    pub(super) fn check(&self, tenant: &Arc<str>, more: usize, rules: &DeviceRules) -> Result<(), QueueFull> {
+        let (own_works, own_bytes) = self
+            .tenants
+            .get(tenant)
+            .map_or((0, 0), |tenant| (tenant.works, tenant.bytes));
+        let tenants = self.tenants.len() + usize::from(own_works == 0);
+        let in_all = self.bytes.saturating_add(more) <= rules.bytes && self.works.len() < rules.works;
+        let share = own_bytes.saturating_add(more) <= rules.bytes / tenants
+            && own_works < rules.works.div_ceil(tenants);
+        if own_works == 0 || (in_all && share) {
+            return Ok(());
+        }
+        Err(QueueFull {
+            works: rules.works,
+            bytes: rules.bytes,
+            tenants,
+            own_works,
+            own_bytes,
+            more,
+        })
+    }
+
+    /// Puts a work behind others of its extraction.
+    pub(super) fn push(&mut self, id: u64, entry: Entry) {
+        let tenant = self.tenants.entry(Arc::clone(&entry.tenant)).or_default();
+        tenant.works += 1;
+        tenant.bytes = tenant.bytes.saturating_add(entry.bytes);
+        self.bytes = self.bytes.saturating_add(entry.bytes);
+        self.works.insert(id, entry);
+        self.stand(id);
+    }
+
+    /// A work with rows that wait stands in its line.
+    fn stand(&mut self, id: u64) {
+        let Some(entry) = self.works.get(&id).filter(|entry| !entry.left.is_empty()) else {
+            return;
+        };
+        let Some(tenant) = self.tenants.get_mut(&entry.tenant) else {
+            return;
+        };
+        let line = tenant.lines.entry(Arc::clone(&entry.extraction)).or_default();
+        line.insert(id);
+        tenant.turns.ready(&entry.extraction, entry.priority, 1);
+        self.turns.ready(&entry.tenant, 0, entry.weight);
+    }
+
+    /// A work without rows that wait leaves its line.
+    fn step_out(&mut self, id: u64) {
+        let Some(entry) = self.works.get_mut(&id) else {
+            return;
+        };
+        if let Some(since) = entry.passed.take() {
+            self.passed.remove(&(since, id));
+        }
+        let Some(tenant) = self.tenants.get_mut(&entry.tenant) else {
+            return;
+        };
+        if !entry.left.is_empty() {
+            return;
+        }
+        if let Some(line) = tenant.lines.get_mut(&entry.extraction) {
+            line.remove(&id);
+            if line.is_empty() {
+                tenant.lines.remove(&entry.extraction);
+                tenant.turns.unready(&entry.extraction);
+            }
+        }
+        if tenant.lines.is_empty() {
+            self.turns.unready(&entry.tenant);
+        }
+    }
+
+    /// Takes up to `most` rows of a work for a run, which its tenant is charged `guess` for until that is known.
+    pub(super) fn take(&mut self, id: u64, most: usize) -> Option<Part> {
+        let entry = self.works.get_mut(&id)?;
+        let rows = entry.take(most)?;
+        entry.running += 1;
+        self.step_out(id);
+        Some(Part { work: id, rows })
+    }
+
+    /// Puts rows of a run back in front.
+    pub(super) fn put_back(&mut self, id: u64, rows: Range<usize>) {
+        if let Some(entry) = self.works.get_mut(&id) {
+            entry.put_back(rows);
+        }
+        self.stand(id);
+    }
+
+    /// A tenant's run begins, and is taken to last `guess`.
+    pub(super) fn begin(&mut self, tenant: &Arc<str>, extraction: &Arc<str>, guess: Duration) {
+        self.turns.begin(tenant, guess);
+        if let Some(tenant) = self.tenants.get_mut(tenant) {
+            tenant.turns.begin(extraction, guess);
+        }
+    }
+
+    /// Its run that was taken to last `guess` took `time`.
+    pub(super) fn end(&mut self, tenant: &Arc<str>, extraction: &Arc<str>, guess: Duration, time: Duration) {
+        self.turns.end(tenant, guess, time);
+        if let Some(tenant) = self.tenants.get_mut(tenant) {
+            tenant.turns.end(extraction, guess, time);
+        }
+    }
+
+    /// A work is over, or given up.
+    pub(super) fn remove(&mut self, id: u64) -> Option<Entry> {
+        if let Some(entry) = self.works.get_mut(&id) {
+            entry.left.clear();
+        }
+        self.step_out(id);
+        let entry = self.works.remove(&id)?;
+        self.bytes = self.bytes.saturating_sub(entry.bytes);
+        if let Some(tenant) = self.tenants.get_mut(&entry.tenant) {
+            tenant.works = tenant.works.saturating_sub(1);
+            tenant.bytes = tenant.bytes.saturating_sub(entry.bytes);
+            if tenant.works == 0 {
+                self.tenants.remove(&entry.tenant);
+            }
+        }
+        Some(entry)
+    }
+
+    /// Everything that waits, in the order in which it is due.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Entry)> {
+        let tenants = self.turns.iter().filter_map(|name| self.tenants.get(name));
+        let lines = tenants.flat_map(Tenant::works);
+        lines.filter_map(|id| Some((id, self.works.get(&id)?)))
+    }
+
+    /// What waits of one tenant, in its order.
+    pub(super) fn of(&self, tenant: &Arc<str>) -> impl Iterator<Item = (u64, &Entry)> {
+        let ids = self.tenants.get(tenant).into_iter().flat_map(Tenant::works);
+        ids.filter_map(|id| Some((id, self.works.get(&id)?)))
+    }
+
+    /// Work `id` is first, and passed over.
+    pub(super) fn pass(&mut self, id: u64, now: Duration) {
+        let entry = self.works.get_mut(&id);
+        if let Some(entry) = entry.filter(|entry| entry.passed.is_none()) {
+            entry.passed = Some(now);
+            self.passed.insert((now, id));
+        }
+    }
+
+    /// Works that are passed over since `until` at the latest, the longest first.
+    pub(super) fn passed(&self, until: Duration) -> impl Iterator<Item = (Duration, u64)> {
+        self.passed.range(..=(until, u64::MAX)).copied()
+    }
+
+    /// Tenants with something that waits or runs.
+    pub(super) fn active(&self) -> usize {
+        self.turns.active()
+    }
+}
+
+impl Tenant {
+    fn works(&self) -> impl Iterator<Item = u64> {
+        let lines = self.turns.iter().filter_map(|name| self.lines.get(name));
+        lines.flatten().copied()
+    }
+}

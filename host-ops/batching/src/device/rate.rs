@@ -1,0 +1,145 @@
+//! How long a stage's runs take, and the batch that is worth it.
+
+use super::recent::Recent;
+use std::time::Duration;
+
+/// Runs of a size before it is compared with others.
+const ENOUGH: usize = 3;
+
+/// Every so many runs a few are of a size next to the knee, as what was measured may have been disturbed, or be no longer true: so many that
+/// they decide, so few that they cost next to nothing.
+const PROBE: u64 = 128;
+
+/// A run of which nothing is known: of one row, as a large network takes it on one core.
+const UNKNOWN: f64 = 0.1;
+
+/// A stage's seconds per row, by powers of two of its rows.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Rate {
+    buckets: Vec<Recent>,
+    runs: u64,
+}
+
+impl Rate {
+    /// A run of `rows` took `time`.
+    pub(super) fn note(&mut self, rows: usize, time: Duration) {
+        let bucket = rows.max(1).ilog2() as usize;
+        if self.buckets.len() <= bucket {
+            self.buckets.resize(bucket + 1, Recent::default());
+        }
+        if let Some(recent) = self.buckets.get_mut(bucket) {
+            recent.push(time.as_secs_f64() / rows.max(1) as f64);
+        }
+        self.runs += 1;
+    }
+
+    /// Seconds of each row in a run of `rows`: of that size, else of the next smaller one, else of the next larger.
+    pub(super) fn per_row(&self, rows: usize) -> Option<f64> {
+        let bucket = rows.max(1).ilog2() as usize;
+        let known = |recent: &Recent| recent.median();
+        let below = self.buckets.iter().take(bucket + 1).rev().find_map(known);
+        below.or_else(|| self.buckets.iter().skip(bucket + 1).find_map(known))
+    }
+
+    /// What a run of `rows` is taken to last.
+    pub(super) fn time(&self, rows: usize) -> Duration {
+        let seconds = self.per_row(rows).unwrap_or(UNKNOWN) * rows as f64;
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+    }
+
+    /// The least batch within `tolerance` of the best rate.
+    pub(super) fn knee(&self, tolerance: f64) -> usize {
+        let measured = || {
+            let buckets = self.buckets.iter().zip(0_u32..);
+            buckets.filter_map(|(recent, power)| Some((recent.median()?, power)))
+        };
+        let best = measured()
+            .map(|(seconds, _)| seconds)
+            .fold(f64::INFINITY, f64::min);
+        let good = measured().find(|(seconds, _)| *seconds * (1.0 - tolerance) <= best);
+        good.map_or(1, |(_, power)| 1 << power)
+    }
+
+    /// Rows that the next run should have, if there are so many: the knee, or a size that is to be tried, within the quantum.
+    pub(super) fn aim(&self, quantum: Duration, tolerance: f64, most: usize) -> usize {
+        let knee = self.knee(tolerance);
+        let aim = match self.untried(tolerance) {
+            Some(rows) => rows,
+            None => match (self.runs % PROBE < ENOUGH as u64, self.runs / PROBE % 2) {
+                (true, 1) => knee * 2,
+                (true, _) => knee.div_ceil(2),
+                (false, _) => knee,
+            },
+        };
+        let within = self.per_row(aim).filter(|seconds| *seconds > 0.0);
+        let within = within.map_or(most, |seconds| (quantum.as_secs_f64() / seconds) as usize);
+        aim.min(within).clamp(1, most.max(1))
+    }
+
+    /// The next size to try: doubled as long as each doubling gained more than the tolerance.
+    fn untried(&self, tolerance: f64) -> Option<usize> {
+        let mut before = f64::INFINITY;
+        for (recent, power) in self.buckets.iter().zip(0_u32..) {
+            match recent.median() {
+                Some(seconds) if recent.len() >= ENOUGH => {
+                    if seconds > before * (1.0 - tolerance) {
+                        return None;
+                    }
+                    before = seconds;
+                }
+                _ => return Some(1 << power),
+            }
+        }
+        Some(1 << self.buckets.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUANTUM: Duration = Duration::from_millis(500);
+
+    /// Where it ends up with a network of so many milliseconds a row at 1, 2, 4, .. rows, the last for all more.
+    fn settled(millis: &[f64]) -> (Rate, usize) {
+        let mut rate = Rate::default();
+        for _ in 0..64 {
+            let rows = rate.aim(QUANTUM, 0.02, 1024);
+            let each = millis.get(rows.ilog2() as usize).or(millis.last()).unwrap();
+            rate.note(rows, Duration::from_secs_f64(each * rows as f64 / 1e3));
+        }
+        let aim = rate.aim(QUANTUM, 0.02, 1024);
+        (rate, aim)
+    }
+
+    #[test]
+    fn batches_grow_while_that_gains() {
+        assert_eq!(settled(&[183.0, 190.0, 195.0, 210.0, 222.0]).1, 1, "ViT");
+        assert_eq!(settled(&[28.0, 30.0, 32.0, 33.0, 34.0]).1, 1, "DenseNet121");
+        assert_eq!(settled(&[13.0, 10.0, 7.9, 7.2, 6.7, 6.7]).1, 16, "AlexNet");
+        assert_eq!(settled(&[10.0]).1, 1);
+    }
+
+    #[test]
+    fn a_run_takes_no_longer_than_a_quantum_where_a_row_allows_it() {
+        assert_eq!(settled(&[1000.0, 600.0]).1, 1);
+        let (rate, rows) = settled(&[100.0, 90.0, 80.0, 70.0, 60.0]);
+        assert!(rate.time(rows) <= QUANTUM, "{rows}");
+        assert!(rows >= 4, "{rows}");
+    }
+
+    #[test]
+    fn what_was_disturbed_is_tried_again() {
+        let (mut rate, _) = settled(&[10.0]);
+        let sizes: Vec<usize> = (0..2 * PROBE)
+            .map(|_| {
+                let rows = rate.aim(QUANTUM, 0.02, 1024);
+                let each = if rows == 1 { 10.0 } else { 5.0 };
+                rate.note(rows, Duration::from_secs_f64(each * rows as f64 / 1e3));
+                rows
+            })
+            .collect();
+        assert_eq!(sizes.first(), Some(&1));
+        assert!(sizes.last() >= Some(&2), "{sizes:?}");
+    }
+}

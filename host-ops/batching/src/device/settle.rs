@@ -1,0 +1,176 @@
+//! What became of a run.
+
+use super::Device;
+use super::decision::{Fate, Part, Verdict};
+use super::figures::TENANTS;
+use super::lane::{Doing, Running};
+use super::work::{End, Taken};
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Runs that a process was lost in before the work is at fault: the first may be chance.
+const LOST: u32 = 2;
+
+impl<S: Clone + Eq + Hash> Device<S> {
+    /// The session that a lane's cold run needs is there. `taken` since the run began.
+    pub fn opened(&mut self, lane: usize, taken: Taken) {
+        let Some(lane) = self.lanes.get_mut(lane) else {
+            return;
+        };
+        let Doing::Running(running) = &mut lane.doing else {
+            return;
+        };
+        running.open = true;
+        let known = self.stages.get_mut(running.stage);
+        let session = taken.held.map(|held| held.saturating_sub(running.before));
+        let opening = taken.peak.map(|peak| peak.saturating_sub(running.before));
+        let bytes = session
+            .or(known.as_ref().map(|known| known.needs.session()))
+            .unwrap_or(0);
+        if let Some(known) = known {
+            known.needs.note_session(opening, session);
+        }
+        if let Some(open) = lane.sessions.iter_mut().find(|open| open.stage == running.stage) {
+            open.bytes = bytes;
+        }
+        running.for_run = running.bytes.saturating_sub(bytes);
+        running.before = running.before.saturating_add(bytes);
+        lane.held = running.before;
+    }
+
+    /// A lane's run is over at the time `now`: what became of its rows, part by part.
+    pub fn ended(&mut self, now: Duration, lane: usize, end: End) -> Vec<Verdict> {
+        let Some(running) = self.free(lane, end) else {
+            return Vec::new();
+        };
+        self.charge(&running, now.saturating_sub(running.since));
+        self.learn(lane, &running, end, now);
+        let alone = running.parts.len() < 2;
+        let parts = running.parts.iter();
+        let verdicts = parts.map(|part| Verdict {
+            work: part.work,
+            rows: part.rows.clone(),
+            fate: self.fate(part, &running, alone, end),
+        });
+        verdicts.collect()
+    }
+
+    /// The lane has nothing to do any more; what it did.
+    fn free(&mut self, index: usize, end: End) -> Option<Running> {
+        let lane = self.lanes.get_mut(index)?;
+        let after = if end == End::Lost {
+            Doing::Absent
+        } else {
+            Doing::Nothing
+        };
+        if lane.running().is_none() {
+            if end == End::Lost {
+                lane.doing = after;
+                self.lose_sessions(index);
+            }
+            return None;
+        }
+        let Doing::Running(running) = std::mem::replace(&mut lane.doing, after) else {
+            return None;
+        };
+        if end == End::Lost {
+            lane.held = 0;
+            self.lose_sessions(index);
+        } else if !running.open && !matches!(end, End::Done { .. }) {
+            let held = lane.held;
+            self.close_session(index, running.stage);
+            self.holds(index, held);
+        }
+        Some(running)
+    }
+
+    fn charge(&mut self, running: &Running, time: Duration) {
+        for payer in &running.payers {
+            let (guess, time) = (
+                running.part_of(payer, running.guess),
+                running.part_of(payer, time),
+            );
+            self.queue.end(&payer.tenant, &payer.extraction, guess, time);
+            if self.used.len() >= TENANTS && !self.used.contains_key(&payer.tenant) {
+                let least = self.used.iter().min_by_key(|(_, time)| **time);
+                if let Some(least) = least.map(|(tenant, _)| Arc::clone(tenant)) {
+                    self.used.remove(&least);
+                }
+            }
+            *self.used.entry(Arc::clone(&payer.tenant)).or_default() += time;
+        }
+    }
+
+    fn learn(&mut self, lane: usize, running: &Running, end: End, now: Duration) {
+        let Some(known) = self.stages.get_mut(running.stage) else {
+            return;
+        };
+        match end {
+            End::Done { time, taken } => {
+                if !running.cold || known.rate.per_row(running.rows).is_none() {
+                    known.rate.note(running.rows, time);
+                }
+                if let Some(peak) = taken.peak {
+                    let took = peak.saturating_sub(running.before);
+                    let missed = known
+                        .needs
+                        .note_run(running.rows, took, running.for_run, running.cold);
+                    self.predictions.note(missed);
+                }
+                taken.held.into_iter().for_each(|held| self.holds(lane, held));
+            }
+            End::OutOfMemory { held } => {
+                self.predictions.misses += 1;
+                match running.open {
+                    true => known.needs.note_lacked(running.rows, running.for_run),
+                    false => known.needs.note_opening_lacked(running.bytes),
+                }
+                if running.all {
+                    let forget = now + self.rules.quantum * 120;
+                    known.needs.note_refused(running.rows, running.bytes, forget);
+                }
+                held.into_iter().for_each(|held| self.holds(lane, held));
+            }
+            _ => {}
+        }
+    }
+
+    fn fate(&mut self, part: &Part, running: &Running, alone: bool, end: End) -> Fate {
+        let Some(entry) = self.queue.get_mut(part.work) else {
+            return Fate::Dropped;
+        };
+        entry.running = entry.running.saturating_sub(1);
+        match end {
+            End::Done { .. } => {
+                let last = entry.running == 0 && entry.left.is_empty();
+                if last {
+                    self.forget(part.work);
+                }
+                return Fate::Done { last };
+            }
+            End::OutOfMemory { .. } => {
+                let least = entry.fixed.unwrap_or(1);
+                if running.all && (running.rows <= least || !running.open) {
+                    self.forget(part.work);
+                    return Fate::Refused {
+                        needs: running.bytes.saturating_add(1),
+                        most: running.bytes,
+                    };
+                }
+            }
+            End::Failed | End::Lost => {
+                entry.apart |= !alone;
+                entry.lost += u32::from(alone && end == End::Lost);
+                if alone && (end == End::Failed || entry.lost >= LOST) {
+                    self.forget(part.work);
+                    return Fate::Failed;
+                }
+            }
+            End::NoRoom | End::Cancelled => {}
+        }
+        self.wait(running.stage, part.rows.len());
+        self.queue.put_back(part.work, part.rows.clone());
+        Fate::Again
+    }
+}

@@ -1,0 +1,158 @@
+//! Time divided between those that want it, by their weights.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
+use std::time::Duration;
+
+/// Time over weight, in nanoseconds times [`SCALE`].
+pub(super) type Virtual = u128;
+
+const SCALE: u128 = 1_000_000;
+
+/// Who has used the least time over its weight, as in Linux's completely fair scheduler, of those first that rank highest; among equals
+/// the one whose last turn is longest ago.
+///
+/// Who comes anew, or back, starts where the least of the active ones stands: it is next, and owes and is owed nothing for the time before.
+/// Somebody is known here only while it is ready, has something running, or has used more than others.
+#[derive(Debug)]
+pub(super) struct Shares<K> {
+    known: HashMap<K, Account>,
+    /// Those that are ready, the next first.
+    ready: BTreeSet<(Place, K)>,
+    /// The active ones, and the others, by what they used.
+    active: BTreeSet<(Virtual, K)>,
+    idle: BTreeSet<(Virtual, K)>,
+    floor: Virtual,
+    turns: u64,
+}
+
+type Place = (Reverse<i32>, Virtual, u64);
+
+#[derive(Debug, Clone)]
+struct Account {
+    rank: i32,
+    weight: u32,
+    used: Virtual,
+    /// Which of all turns was its last.
+    last: u64,
+    ready: bool,
+    running: usize,
+}
+
+impl Account {
+    fn place(&self) -> Place {
+        (Reverse(self.rank), self.used, self.last)
+    }
+
+    fn is_active(&self) -> bool {
+        self.ready || self.running > 0
+    }
+}
+
+impl<K> Default for Shares<K> {
+    fn default() -> Self {
+        Self {
+            known: HashMap::new(),
+            ready: BTreeSet::new(),
+            active: BTreeSet::new(),
+            idle: BTreeSet::new(),
+            floor: 0,
+            turns: 0,
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash + Ord> Shares<K> {
+    /// `who` has something ready from now on.
+    pub(super) fn ready(&mut self, who: &K, rank: i32, weight: u32) {
+        let floor = self.floor;
+        self.change(who, |account| {
+            if !account.is_active() {
+                account.used = account.used.max(floor);
+            }
+            account.rank = rank;
+            account.weight = weight.max(1);
+            account.ready = true;
+        });
+    }
+
+    /// `who` has nothing ready any more.
+    pub(super) fn unready(&mut self, who: &K) {
+        self.change(who, |account| account.ready = false);
+    }
+
+    /// A turn of `who` begins, and is taken to last `guess`.
+    pub(super) fn begin(&mut self, who: &K, guess: Duration) {
+        self.turns += 1;
+        let last = self.turns;
+        self.change(who, |account| {
+            account.running += 1;
+            account.last = last;
+            account.used = account.used.saturating_add(over(guess, account.weight));
+        });
+    }
+
+    /// A turn of `who` that was taken to last `guess` took `time`.
+    pub(super) fn end(&mut self, who: &K, guess: Duration, time: Duration) {
+        self.change(who, |account| {
+            account.running = account.running.saturating_sub(1);
+            let used = account.used.saturating_sub(over(guess, account.weight));
+            account.used = used.saturating_add(over(time, account.weight));
+        });
+    }
+
+    /// Those that are ready, the next first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &K> {
+        self.ready.iter().map(|(_, who)| who)
+    }
+
+    /// How many are ready or have something running.
+    pub(super) fn active(&self) -> usize {
+        self.active.len()
+    }
+
+    fn change(&mut self, who: &K, change: impl FnOnce(&mut Account)) {
+        let mut account = self.known.remove(who).unwrap_or(Account {
+            rank: 0,
+            weight: 1,
+            used: self.floor,
+            last: 0,
+            ready: false,
+            running: 0,
+        });
+        self.ready.remove(&(account.place(), who.clone()));
+        self.active.remove(&(account.used, who.clone()));
+        self.idle.remove(&(account.used, who.clone()));
+        change(&mut account);
+        if account.ready {
+            self.ready.insert((account.place(), who.clone()));
+        }
+        let all = if account.is_active() {
+            &mut self.active
+        } else {
+            &mut self.idle
+        };
+        all.insert((account.used, who.clone()));
+        self.known.insert(who.clone(), account);
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        match self.active.first() {
+            Some((least, _)) => self.floor = self.floor.max(*least),
+            // Nobody wants anything, so nobody is owed anything.
+            None => *self = Self::default(),
+        }
+        while let Some((used, who)) = self.idle.first()
+            && *used <= self.floor
+        {
+            self.known.remove(who);
+            self.idle.pop_first();
+        }
+    }
+}
+
+fn over(time: Duration, weight: u32) -> Virtual {
+    time.as_nanos().saturating_mul(SCALE) / u128::from(weight.max(1))
+}

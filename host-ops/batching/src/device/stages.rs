@@ -1,0 +1,117 @@
+//! What is known of stages, by small numbers.
+
+use super::needs::Needs;
+use super::rate::Rate;
+use super::work::Guess;
+use std::collections::HashMap;
+use std::hash::Hash;
+
+/// Stages that something is known of: beyond these the one that was used longest ago is forgotten.
+const KNOWN: usize = 1024;
+
+pub(super) type StageId = usize;
+
+#[derive(Debug)]
+pub(super) struct Stages<S> {
+    ids: HashMap<S, StageId>,
+    known: Vec<Known<S>>,
+    uses: u64,
+}
+
+/// What is known of one.
+#[derive(Debug)]
+pub(super) struct Known<S> {
+    pub(super) stage: S,
+    pub(super) rate: Rate,
+    pub(super) needs: Needs,
+    /// Rows that wait.
+    pub(super) waiting: usize,
+    /// Lanes that have a session, whatever they do.
+    pub(super) lanes: Vec<usize>,
+    /// Works that are here.
+    works: usize,
+    used: u64,
+}
+
+impl<S> Known<S> {
+    fn is_used(&self) -> bool {
+        self.works > 0 || !self.lanes.is_empty()
+    }
+}
+
+impl<S: Clone + Eq + Hash> Stages<S> {
+    pub(super) fn new() -> Self {
+        Self {
+            ids: HashMap::new(),
+            known: Vec::new(),
+            uses: 0,
+        }
+    }
+
+    /// A work of this stage comes.
+    pub(super) fn enter(&mut self, stage: &S, guess: Guess) -> StageId {
+        let id = self.id(stage, guess);
+        self.uses += 1;
+        let uses = self.uses;
+        if let Some(known) = self.known.get_mut(id) {
+            known.works += 1;
+            known.used = uses;
+        }
+        id
+    }
+
+    /// A work of this stage is over.
+    pub(super) fn leave(&mut self, id: StageId) {
+        if let Some(known) = self.known.get_mut(id) {
+            known.works = known.works.saturating_sub(1);
+        }
+    }
+
+    fn id(&mut self, stage: &S, guess: Guess) -> StageId {
+        if let Some(id) = self.ids.get(stage) {
+            return *id;
+        }
+        let new = Known {
+            stage: stage.clone(),
+            rate: Rate::default(),
+            needs: Needs::new(guess),
+            waiting: 0,
+            lanes: Vec::new(),
+            works: 0,
+            used: 0,
+        };
+        let unused = self
+            .known
+            .iter()
+            .enumerate()
+            .filter(|(_, known)| !known.is_used());
+        let oldest = unused.min_by_key(|(_, known)| known.used).map(|(id, _)| id);
+        let place = oldest.filter(|_| self.known.len() >= KNOWN);
+        let id = place.unwrap_or(self.known.len());
+        match self.known.get_mut(id) {
+            Some(old) => {
+                self.ids.remove(&old.stage);
+                *old = new;
+            }
+            None => self.known.push(new),
+        }
+        self.ids.insert(stage.clone(), id);
+        id
+    }
+
+    pub(super) fn find(&self, stage: &S) -> Option<&Known<S>> {
+        self.get(*self.ids.get(stage)?)
+    }
+
+    pub(super) fn get(&self, id: StageId) -> Option<&Known<S>> {
+        self.known.get(id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: StageId) -> Option<&mut Known<S>> {
+        self.known.get_mut(id)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Known<S>> {
+        self.known.iter()
+    }
+}
