@@ -25,6 +25,6 @@ pub use grant_desk::{Grant, GrantDesk};
 pub use grants::{GrantRules, Granted, Grants};
 pub use lane_queue::{LaneQueue, QueueFull, QueueLimits};
 pub use memory::{Ask, Budget, Grant as MemoryGrant, Kind, Ledger, Memory, NoRoom, Reservation, Reserved};
-pub use turn_gate::{EnterError, GateTurns, Permit, Share, Standing, TurnGate};
+pub use turn_gate::{EnterError, GateTurns, NEWCOMERS, Permit, Share, Standing, TurnGate};
 pub use turn_pool::TurnPool;
 pub use waiters::{Held, Policy, Waiters, Waiting};

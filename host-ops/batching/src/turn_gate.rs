@@ -6,10 +6,19 @@ use std::time::{Duration, Instant};
 
 /// A number of permits for long work, and those who wait for one. A free permit goes to the tenant that has the fewest; among
 /// equals to the one whose work took the least time; within a tenant, first come, first served.
+///
+/// Tenants share the queue as they do the permits. Once it is full, whoever has fewer in it takes the place of the latest of the tenant
+/// that has the most, as long as that keeps no fewer than the other has then: what each has is its max-min fair share (Bertsekas and
+/// Gallager, "Data networks", 6.5.2). A tenant that has nothing here finds room for one in any case, beyond the queue if need be, up to
+/// [`NEWCOMERS`] of them.
 pub type TurnGate = Waiters<GateTurns>;
 
 /// The right to work, until dropped.
 pub type Permit = Held<GateTurns>;
+
+/// How many may wait beyond a full queue, of tenants that have nothing else at the gate: more tenants than that are not served by one host
+/// at a time.
+pub const NEWCOMERS: usize = 1024;
 
 /// Whose turn it is at a [`TurnGate`].
 pub struct GateTurns {
@@ -17,6 +26,7 @@ pub struct GateTurns {
     permits: usize,
     queued: usize,
     running: usize,
+    displaced: Option<u64>,
 }
 
 struct Entrant {
@@ -60,25 +70,29 @@ pub enum EnterError {
 impl TurnGate {
     /// So many permits, and at most so many waiting for them.
     pub fn open(permits: usize, queued: usize) -> Arc<Self> {
-        Self::new(GateTurns {
-            turns: Turns::new(Duration::ZERO),
-            permits,
-            queued,
-            running: 0,
-        })
+        Self::new(GateTurns::new(permits, queued))
     }
 
     /// Waits for this tenant's turn; dropping the future gives it up.
     ///
     /// # Errors
-    /// [`EnterError`]; whoever waits when the gate is closed is told so as well.
+    /// [`EnterError`]; whoever waits when the gate is closed, or when others need its place in the queue, is told so as well.
     pub async fn enter(self: &Arc<Self>, tenant: &str, share: Share) -> Result<Permit, EnterError> {
-        self.ask(tenant, share)?.await.ok_or(EnterError::Closed)
+        let sent_away = || match self.closed() {
+            true => EnterError::Closed,
+            false => EnterError::Full(self.standing()),
+        };
+        self.ask(tenant, share)?.await.ok_or_else(sent_away)
     }
 
     /// How many have a permit and how many wait.
     pub fn standing(&self) -> Standing {
         self.with_policy(GateTurns::standing)
+    }
+
+    /// The same, of one tenant.
+    pub fn standing_of(&self, tenant: &str) -> Standing {
+        self.with_policy(|gate| gate.own(tenant))
     }
 
     /// The same, of every tenant that has or waits for any.
@@ -119,6 +133,16 @@ impl Share {
 }
 
 impl GateTurns {
+    fn new(permits: usize, queued: usize) -> Self {
+        Self {
+            turns: Turns::new(Duration::ZERO),
+            permits,
+            queued,
+            running: 0,
+            displaced: None,
+        }
+    }
+
     fn standing(&self) -> Standing {
         let queued = self.turns.accounts().map(|(_, account)| account.ready.len());
         Standing {
@@ -127,8 +151,31 @@ impl GateTurns {
         }
     }
 
+    fn own(&self, tenant: &str) -> Standing {
+        self.turns.account(tenant).map(Standing::of).unwrap_or_default()
+    }
+
     fn free(&self) -> usize {
         self.permits.saturating_sub(self.running)
+    }
+
+    /// Finds room in a full queue for one more of a tenant that has `own` here.
+    fn make_room(&mut self, own: Standing) -> Result<(), EnterError> {
+        let longest = self.turns.accounts().map(|(_, account)| &account.ready);
+        let longest = longest.max_by_key(|ready| (ready.len(), ready.back().map(|last| last.id)));
+        let last = longest.and_then(|ready| Some((ready.len(), ready.back()?.id)));
+        if let Some((_, id)) = last.filter(|(length, _)| *length > own.queued + 1) {
+            self.leave(id);
+            self.displaced = Some(id);
+            return Ok(());
+        }
+        let all = self.standing();
+        let newcomer = own == Standing::default() && all.queued < self.queued.saturating_add(NEWCOMERS);
+        if newcomer {
+            Ok(())
+        } else {
+            Err(EnterError::Full(all))
+        }
     }
 }
 
@@ -139,14 +186,13 @@ impl Policy for GateTurns {
     type Refused = EnterError;
 
     fn ask(&mut self, id: u64, tenant: &str, share: Share) -> Result<(), EnterError> {
-        let own = self.turns.account(tenant).map(Standing::of).unwrap_or_default();
+        let own = self.own(tenant);
         let waits = self.free() == 0 || own.running >= share.permits(self.free());
         if waits && own.queued >= share.queued() {
             return Err(EnterError::TenantFull(own));
         }
-        let all = self.standing();
-        if waits && all.queued >= self.queued {
-            return Err(EnterError::Full(all));
+        if waits && self.standing().queued >= self.queued {
+            self.make_room(own)?;
         }
         self.turns.push(tenant, Entrant { id, share });
         Ok(())
@@ -166,6 +212,10 @@ impl Policy for GateTurns {
         Some((entrant.id, tenant))
     }
 
+    fn displaced(&mut self) -> Option<u64> {
+        self.displaced.take()
+    }
+
     fn leave(&mut self, id: u64) {
         self.turns.remove(|entrant| entrant.id == id);
     }
@@ -180,6 +230,7 @@ impl Policy for GateTurns {
 mod tests {
     use super::*;
     use futures::{FutureExt, poll};
+    use proptest::prelude::*;
 
     const MUCH: Share = own(10, 10);
 
@@ -258,7 +309,7 @@ mod tests {
             queued: 1,
         };
         assert_eq!(gate.standing(), both);
-        assert_eq!(refused(&gate, "b", MUCH).await, EnterError::Full(both));
+        assert_eq!(refused(&gate, "a", MUCH).await, EnterError::Full(both));
         drop(first);
         let second = second.await.unwrap();
         assert_eq!((gate.standing().running, gate.standing().queued), (1, 0));
@@ -347,5 +398,93 @@ mod tests {
         assert_eq!((gate.standing().running, gate.standing().queued), (1, 0));
         drop(first);
         assert_eq!(gate.standing(), Standing::default());
+    }
+
+    #[tokio::test]
+    async fn who_has_more_of_a_full_queue_makes_room_for_who_has_less() {
+        let gate = TurnGate::open(1, 4);
+        let enter = |tenant| Box::pin(gate.enter(tenant, MUCH));
+        let first = enter("greedy").await.unwrap();
+        let mut greedy: Vec<_> = (0..4).map(|_| enter("greedy")).collect();
+        for waiting in &mut greedy {
+            assert!(poll!(waiting).is_pending());
+        }
+        let queued = |tenant| gate.standing_of(tenant).queued;
+        let mut modest: Vec<_> = (0..2).map(|_| enter("modest")).collect();
+        for waiting in &mut modest {
+            assert!(poll!(waiting).is_pending());
+        }
+        assert_eq!((queued("greedy"), queued("modest")), (2, 2));
+        // The latest went back, and nobody gets more by asking again.
+        for waiting in greedy.split_off(2) {
+            assert!(matches!(waiting.await, Err(EnterError::Full(_))));
+        }
+        for tenant in ["greedy", "modest"] {
+            assert!(matches!(refused(&gate, tenant, MUCH).await, EnterError::Full(_)));
+        }
+        drop(first);
+        assert!(modest.remove(0).await.is_ok(), "it has the fewest");
+    }
+
+    #[derive(Debug, Clone)]
+    enum Event {
+        Asks(usize),
+        Leaves(usize),
+        Ends(usize),
+    }
+
+    fn events() -> impl Strategy<Value = Vec<Event>> {
+        let event = prop_oneof![
+            5 => (0..12_usize).prop_map(Event::Asks),
+            1 => any::<usize>().prop_map(Event::Leaves),
+            2 => any::<usize>().prop_map(Event::Ends),
+        ];
+        prop::collection::vec(event, 0..200)
+    }
+
+    fn picked<T>(from: &mut Vec<T>, number: usize) -> Option<T> {
+        (!from.is_empty()).then(|| from.swap_remove(number % from.len()))
+    }
+
+    proptest! {
+        /// Whoever has nothing here gets in or waits, however others behave; and nobody is sent away for the sake of who has as much.
+        #[test]
+        fn nobody_inside_keeps_newcomers_out(permits in 1..4_usize, queue in 0..8_usize, events in events()) {
+            let mut gate = GateTurns::new(permits, queue);
+            let (mut waiting, mut running) = (Vec::new(), Vec::new());
+            for (id, event) in (1..).zip(events) {
+                match event {
+                    Event::Asks(number) => {
+                        let tenant = format!("t{number}");
+                        let own = gate.own(&tenant);
+                        let asked = gate.ask(id, &tenant, MUCH);
+                        prop_assert!(asked.is_ok() || own != Standing::default());
+                        if let Some(out) = gate.displaced() {
+                            let (_, loser): (u64, String) = waiting.remove(
+                                waiting.iter().position(|(id, _)| *id == out).unwrap(),
+                            );
+                            prop_assert!(gate.own(&loser).queued >= gate.own(&tenant).queued);
+                        }
+                        if asked.is_ok() {
+                            waiting.push((id, tenant));
+                        }
+                    }
+                    Event::Leaves(number) => {
+                        let left = picked(&mut waiting, number);
+                        left.into_iter().for_each(|(id, _)| gate.leave(id));
+                    }
+                    Event::Ends(number) => {
+                        let ended: Option<Arc<str>> = picked(&mut running, number);
+                        ended.into_iter().for_each(|tenant| gate.give_back(&tenant, Duration::ZERO));
+                    }
+                }
+                while let Some((id, tenant)) = gate.next(Instant::now()) {
+                    waiting.retain(|(waits, _)| *waits != id);
+                    running.push(tenant);
+                }
+                prop_assert_eq!(gate.standing().queued, waiting.len());
+                prop_assert!(waiting.len() <= queue.max(12));
+            }
+        }
     }
 }

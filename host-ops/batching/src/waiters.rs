@@ -25,6 +25,11 @@ pub trait Policy {
     /// The one that waits no longer, and what it gets at the time `now`; `None` until somebody asks or gives back.
     fn next(&mut self, now: Instant) -> Option<(u64, Self::Share)>;
 
+    /// Who no longer waits for the sake of who asked just now: it is sent away with nothing.
+    fn displaced(&mut self) -> Option<u64> {
+        None
+    }
+
     /// Who asked as `id` gives up, having got nothing.
     fn leave(&mut self, id: u64);
 
@@ -51,7 +56,7 @@ pub struct Held<P: Policy> {
     waiters: Arc<Waiters<P>>,
 }
 
-/// A request that waits: what it gets, or `None` once all of them are sent away. Dropping it gives up.
+/// A request that waits: what it gets, or `None` once it, or everybody, is sent away. Dropping it gives up.
 pub struct Waiting<P: Policy> {
     id: u64,
     answer: oneshot::Receiver<Held<P>>,
@@ -82,9 +87,12 @@ impl<P: Policy> Waiters<P> {
         let id = state.asked + 1;
         if !state.closed {
             state.policy.ask(id, tenant, request)?;
+            let displaced = state.policy.displaced();
+            let displaced = displaced.and_then(|id| state.waiting.remove(&id));
             state.asked = id;
             state.waiting.insert(id, sender);
             self.hand_out(state);
+            drop(displaced);
         }
         Ok(Waiting {
             id,

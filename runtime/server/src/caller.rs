@@ -191,9 +191,10 @@ impl Caller {
     /// The lanes, for the extraction `id` on `terms`.
     pub(crate) fn lanes(&self, id: &str, terms: Terms) -> TenantLanes {
         let tenant = self.tenant();
-        let weight = u32::try_from(tenant.allowed.get(QuotaKey::Weight)).unwrap_or(u32::MAX);
         let extraction = id.into();
-        tenant.executor.on_terms(weight, RunTerms { extraction, terms })
+        tenant
+            .executor
+            .on_terms(tenant.allowed.weight(), RunTerms { extraction, terms })
     }
 
     /// Waits for the tenant's turn to ask guests something outside of an extraction.

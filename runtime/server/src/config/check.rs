@@ -14,6 +14,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+/// Extractions at once for each lane, where nothing else is asked for: memory decides how many of them hold any; this is where more would
+/// only wait for the same lane.
+const RUNNING_PER_LANE: usize = 16;
+
 impl HostConfig {
     /// Reads and checks a configuration file's text.
     ///
@@ -38,6 +42,7 @@ impl HostSettings {
         let lanes = or(lanes, if device == Device::Cpu { cores } else { 1 });
         let threads = within("engine.threads_per_lane", self.engine.threads_per_lane, 0, 256)?;
         let decoders = within("engine.decode_threads", self.engine.decode_threads, 0, 256)?;
+        let running = within("extractions.running", self.extractions.running, 0, 1024)?;
         let calls = within("extractions.calls", self.extractions.calls, 0, 64)?;
         let seconds = within("extractions.seconds", self.extractions.seconds, 1, 86_400)?;
         let memory_budget = checked_budget(self.memory_budget)?;
@@ -64,7 +69,7 @@ impl HostSettings {
             threads_per_lane: or(threads, cores / lanes),
             lanes_place: LanesPlace::InProcess,
             decode_threads: or(decoders, cores),
-            running: within("extractions.running", self.extractions.running, 1, 1024)?,
+            running: or(running, lanes.saturating_mul(RUNNING_PER_LANE)),
             queued: within("extractions.queued", self.extractions.queued, 0, 100_000)?,
             grant: within("extractions.grant", self.extractions.grant, 1, 4096)?,
             calls: or(calls, lanes + 2),

@@ -80,7 +80,7 @@ pub struct HostConfig {
     pub decode_threads: usize,
     /// Extractions running at once.
     pub running: usize,
-    /// Extractions waiting beyond these; one more is answered 429.
+    /// Extractions waiting beyond these, divided among tenants; who has more than its share is answered 429.
     pub queued: usize,
     /// Samples of one guest call.
     pub grant: usize,

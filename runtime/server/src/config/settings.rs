@@ -124,7 +124,7 @@ impl Default for EngineSettings {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExtractionSettings {
-    /// Running at once.
+    /// Running at once; 0 takes as many as there is memory for, and 16 for each lane at most.
     pub running: usize,
     /// Waiting beyond these.
     pub queued: usize,
@@ -137,13 +137,13 @@ pub struct ExtractionSettings {
 }
 
 impl Default for ExtractionSettings {
-    /// 4 running: a trainer keeps two or three requests in flight, and more only hold memory before the same lanes.
+    /// As many running as memory allows: what each holds is reserved first, so a number says nothing of it.
     /// 64 queued: JSON of 64 requests is some 10 MB; beyond that clients should wait on their side.
     /// Calls: one computes on every lane while one more decodes and another is encoded and sent.
     /// 10 minutes: a request of a few hundred samples takes seconds; half an hour would keep a permit for the dead.
     fn default() -> Self {
         Self {
-            running: 4,
+            running: 0,
             queued: 64,
             grant: GrantRules::default().samples,
             calls: 0,

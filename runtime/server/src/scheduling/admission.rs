@@ -2,9 +2,9 @@
 
 use crate::refusal::Refusal;
 use frostline_batching::{EnterError, Share, Standing, TurnGate};
+use quick_cache::sync::Cache;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
@@ -13,19 +13,26 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 /// What a client is told to wait at least and at most: less is a busy loop, more lets permits lie idle.
 const RETRY: (u64, u64) = (1, 30);
 
+/// What one takes of a tenant that had none lately.
+const UNKNOWN: Duration = Duration::from_secs(1);
+
+/// Tenants whose times are remembered.
+const TENANTS: usize = 1024;
+
 /// A bounded number of permits, and a bounded queue before them.
 pub(crate) struct Admission {
     /// What is admitted, in words: of many.
     what: &'static str,
     gate: Arc<TurnGate>,
-    /// How long they took lately, in milliseconds.
-    lately: AtomicU64,
+    /// How long those of each tenant took lately; of so many tenants.
+    lately: Cache<String, Duration>,
     tracker: TaskTracker,
 }
 
 /// The right to run; dropping it lets the next one in.
 pub(crate) struct Permit {
     admission: Arc<Admission>,
+    tenant: String,
     since: Instant,
     _permit: frostline_batching::Permit,
     _token: TaskTrackerToken,
@@ -37,7 +44,7 @@ impl Admission {
         Arc::new(Self {
             what,
             gate: TurnGate::open(permits, queued),
-            lately: AtomicU64::new(1000),
+            lately: Cache::new(TENANTS),
             tracker,
         })
     }
@@ -53,6 +60,7 @@ impl Admission {
         Ok(Permit {
             _permit: permit.map_err(|error| self.refusal(tenant, error))?,
             admission: Arc::clone(self),
+            tenant: tenant.to_owned(),
             since: Instant::now(),
             _token: token,
         })
@@ -82,10 +90,11 @@ impl Admission {
         self.gate.asked()
     }
 
-    /// When to come back who is not let in: when, at the present rate, half of those who wait are served.
-    pub(super) fn retry(&self, now: Standing) -> Duration {
-        let each = Duration::from_millis(self.lately.load(Ordering::Relaxed)).as_secs_f64();
-        let seconds = each * (now.queued as f64 / 2.0 + 1.0) / now.running.max(1) as f64;
+    /// When a tenant that is not let in should come back: when, at its own present rate, half of its own that wait are served.
+    pub(super) fn retry(&self, tenant: &str) -> Duration {
+        let own = self.gate.standing_of(tenant);
+        let each = self.lately.get(tenant).unwrap_or(UNKNOWN).as_secs_f64();
+        let seconds = each * (own.queued as f64 / 2.0 + 1.0) / own.running.max(1) as f64;
         Duration::from_secs((seconds.ceil() as u64).clamp(RETRY.0, RETRY.1))
     }
 
@@ -99,13 +108,14 @@ impl Admission {
                     "{running} {what} of {tenant} run and {queued} wait, which is all it may have here; come back when some are done, or ask \
                      whoever runs this host for more (frostline admin quota set {tenant} queued=<number>)"
                 );
-                Refusal::busy(message, self.retry(now))
+                Refusal::busy(message, self.retry(tenant))
             }
             EnterError::Full(now) => {
                 let Standing { running, queued } = now;
-                let message =
-                    format!("{running} {what} run and {queued} wait on this host, which is all it takes");
-                Refusal::busy(message, self.retry(now))
+                let message = format!(
+                    "{running} {what} run and {queued} wait on this host, which is all it takes, and {tenant} has its share of them"
+                );
+                Refusal::busy(message, self.retry(tenant))
             }
         }
     }
@@ -113,11 +123,9 @@ impl Admission {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let new = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let blend = |old: u64| Some(old.saturating_mul(3).saturating_add(new) / 4);
-        let lately = &self.admission.lately;
-        // The closure always gives a value.
-        let _ = lately.fetch_update(Ordering::Relaxed, Ordering::Relaxed, blend);
+        let (lately, new) = (&self.admission.lately, self.since.elapsed());
+        let old = lately.get(&self.tenant).unwrap_or(new);
+        lately.insert(std::mem::take(&mut self.tenant), (old * 3 + new) / 4);
     }
 }
 
@@ -141,16 +149,38 @@ mod tests {
         let first = admission.enter("greedy", ONE).await.unwrap();
         let mut second = Box::pin(admission.enter("greedy", ONE));
         assert!(poll!(&mut second).is_pending());
-        for (tenant, words) in [("greedy", "quota set greedy queued="), ("other", "on this host")] {
-            let refusal = refused(&admission, tenant).await;
+        let much = Standing {
+            running: 9,
+            queued: 9,
+        };
+        for (allowed, words) in [(ONE, "quota set greedy queued="), (much, "has its share")] {
+            let refusal = admission.enter("greedy", allowed).await.map(drop).unwrap_err();
             assert!(refusal.to_string().contains(words), "{refusal}");
             let Refusal::Busy { retry_after, .. } = refusal else {
                 panic!("{refusal}")
             };
             assert!(retry_after >= Duration::from_secs(RETRY.0));
         }
+        let mut newcomer = Box::pin(admission.enter("newcomer", ONE));
+        assert!(poll!(&mut newcomer).is_pending(), "it has nothing here yet");
         drop(first);
-        assert!(second.await.is_ok());
+        assert!(newcomer.await.is_ok() && second.await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_tenant_comes_back_when_its_own_are_done() {
+        let admission = Admission::new("extractions", 2, 4, TaskTracker::new());
+        for (tenant, seconds) in [("slow", 20), ("quick", 1)] {
+            let permit = admission.enter(tenant, ONE).await.unwrap();
+            tokio::time::advance(Duration::from_secs(seconds)).await;
+            drop(permit);
+        }
+        let seconds = |tenant| admission.retry(tenant).as_secs();
+        assert_eq!((seconds("slow"), seconds("quick"), seconds("new")), (20, 1, 1));
+        let _running = admission.enter("quick", ONE).await.unwrap();
+        let mut waiting = Box::pin(admission.enter("quick", ONE));
+        assert!(poll!(&mut waiting).is_pending());
+        assert_eq!(seconds("quick"), 2);
     }
 
     #[tokio::test]

@@ -96,7 +96,7 @@ impl Scheduling {
     ) -> Result<Turn<'_>, Refusal> {
         let turn = self.measuring.turn(&self.extractions, tenant, allowed);
         let Some(longest) = longest else { return turn.await };
-        let late = |_| self.measuring.too_late(longest);
+        let late = |_| self.measuring.too_late(tenant, longest);
         timeout(longest, turn).await.map_err(late)?
     }
 }

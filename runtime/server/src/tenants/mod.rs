@@ -15,6 +15,7 @@ use crate::config::{DataRoots, HostConfig, upload_units};
 use crate::state::Documents;
 use crate::token::TokenHash;
 use frostline_engine::{Lanes, TenantLanes};
+use frostline_tensor::RunTerms;
 use frostline_wire::QuotaKey;
 use quick_cache::sync::Cache;
 use std::sync::Arc;
@@ -47,6 +48,9 @@ pub(crate) struct Tenant {
 impl Tenant {
     fn new(name: &str, data: DataRoots, allowed: Allowed, room: u64, lanes: &Lanes) -> Self {
         let uploads = allowed.number(QuotaKey::Uploads).min(Semaphore::MAX_PERMITS);
+        let executor = lanes
+            .for_tenant(name)
+            .on_terms(allowed.weight(), RunTerms::default());
         Self {
             name: name.to_owned(),
             data,
@@ -54,7 +58,7 @@ impl Tenant {
             uploads: Arc::new(Semaphore::new(uploads)),
             upload_room: Arc::new(Semaphore::new(upload_units(room) as usize)),
             storing: Mutex::default(),
-            executor: Arc::new(lanes.for_tenant(name)),
+            executor: Arc::new(executor),
         }
     }
 }

@@ -75,6 +75,11 @@ impl Allowed {
         usize::try_from(self.get(key)).unwrap_or(usize::MAX)
     }
 
+    /// Its part of device time beside others'.
+    pub(crate) fn weight(&self) -> u32 {
+        u32::try_from(self.get(QuotaKey::Weight)).unwrap_or(u32::MAX)
+    }
+
     /// How many extractions may run and wait.
     pub(crate) fn permits(&self) -> Standing {
         Standing {
