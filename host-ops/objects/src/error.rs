@@ -67,6 +67,15 @@ pub enum ObjectError {
         /// The limit in bytes.
         limit: u64,
     },
+    /// There is no memory to read the object into.
+    #[error("the object '{key}' was not read: {error}")]
+    NoRoom {
+        /// The object.
+        key: String,
+        /// Who has none, and what to do.
+        #[source]
+        error: OpError,
+    },
     /// The store refuses the credentials.
     #[error("the store of '{root}' refuses access to '{key}' ({reason}); {advice}")]
     Denied {
@@ -191,6 +200,7 @@ impl ObjectError {
             | Self::ReadOnly { .. } => OpErrorCode::InvalidArgument,
             Self::NoSuchRoot { .. } | Self::NotFound { .. } => OpErrorCode::NotFound,
             Self::TooLarge { .. } | Self::TooMany { .. } => OpErrorCode::TooLarge,
+            Self::NoRoom { error, .. } => error.code,
             Self::Denied { .. } | Self::NoCredentials { .. } => OpErrorCode::Security,
             Self::Deadline { .. } => OpErrorCode::Timeout,
             Self::Store { .. } | Self::Unreachable { .. } | Self::NoListing { .. } => {
@@ -203,10 +213,13 @@ impl ObjectError {
 impl From<ObjectError> for OpError {
     fn from(error: ObjectError) -> Self {
         Self {
-            host_caused: matches!(
-                error,
-                ObjectError::Unreachable { .. } | ObjectError::Deadline { .. }
-            ),
+            host_caused: match &error {
+                ObjectError::NoRoom { error, .. } => error.host_caused,
+                error => matches!(
+                    error,
+                    ObjectError::Unreachable { .. } | ObjectError::Deadline { .. }
+                ),
+            },
             ..Self::new(error.code(), error.to_string())
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::ObjectError;
 use crate::hedge::{Hedge, Pulse};
+use crate::room::{Room, lent};
 use crate::root::Root;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
@@ -27,6 +28,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) etag: Option<String>,
     /// The most bytes that are taken.
     pub(crate) limit: u64,
+    /// Where they go.
+    pub(crate) room: Room,
 }
 
 /// Gets objects, whole or in parts.
@@ -81,13 +84,15 @@ impl Fetcher {
         if size > wanted.limit {
             return Err(too_large(key, size, wanted.limit));
         }
-        match found.payload {
+        let guard = wanted.room.enter(key, size, pulse).await?;
+        let bytes = match found.payload {
             GetResultPayload::Stream(stream) => self.collect(key, stream, size, pulse).await,
             GetResultPayload::File(..) => found
                 .bytes()
                 .await
                 .map_err(|error| self.root.explain(&error, key)),
-        }
+        };
+        Ok(lent(bytes?, guard))
     }
 
     /// The body of an answer that said it would have `size` bytes, and not one more or less.
@@ -161,6 +166,7 @@ mod tests {
             range: Some(1..3),
             etag: put.e_tag,
             limit: 2,
+            room: Room::default(),
         };
         assert_eq!(fetcher.get(&wanted).await.unwrap(), "ho");
         assert_eq!(fetcher.permits.available_permits(), READS_AT_ONCE, "given back");

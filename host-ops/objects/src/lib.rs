@@ -13,6 +13,7 @@ mod kind;
 mod list;
 mod names;
 mod open;
+mod room;
 mod root;
 mod scope;
 mod shards;
@@ -21,4 +22,5 @@ mod store;
 mod tests;
 
 pub use error::ObjectError;
+pub use room::{Guard, ReadRoom};
 pub use store::{LARGEST_READ, Store};

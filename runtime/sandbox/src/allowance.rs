@@ -1,5 +1,6 @@
 use crate::breach::{Breach, Resource};
 use crate::config::Limits;
+use crate::lender::{Lender, Loan};
 use crate::usage::Usage;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +11,7 @@ use std::time::Duration;
 pub struct Allowance {
     limits: Limits,
     ended: Ended,
+    lender: Option<Borrowed>,
     tensor_bytes: Arc<Counter>,
     object_reads: Counter,
     object_bytes: Counter,
@@ -30,6 +32,16 @@ impl std::fmt::Debug for Ended {
     }
 }
 
+/// Where the memory comes from.
+#[derive(Clone)]
+struct Borrowed(Arc<dyn Lender>);
+
+impl std::fmt::Debug for Borrowed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Borrowed")
+    }
+}
+
 /// A sum that never passes its limit.
 #[derive(Debug)]
 struct Counter {
@@ -44,24 +56,35 @@ struct Counter {
 pub(crate) struct Charge {
     counter: Arc<Counter>,
     bytes: u64,
+    loan: Loan,
 }
 
 impl Allowance {
     /// An untouched allowance: make one for each extraction and pass it to all of its calls.
     pub fn new(limits: Limits) -> Arc<Self> {
-        Self::with(limits, Ended(None))
+        Self::with(limits, Ended(None), None)
     }
 
     /// One that tells `ended` what was used once the last call is over, also of those whose end nobody waited for.
     pub fn reporting(limits: Limits, ended: impl FnOnce(Usage) + Send + Sync + 'static) -> Arc<Self> {
-        Self::with(limits, Ended(Some(Box::new(ended))))
+        Self::with(limits, Ended(Some(Box::new(ended))), None)
     }
 
-    fn with(limits: Limits, ended: Ended) -> Arc<Self> {
+    /// The same, whose tensors and guests' memory `lender` lends.
+    pub fn borrowing(
+        limits: Limits,
+        lender: Arc<dyn Lender>,
+        ended: impl FnOnce(Usage) + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Self::with(limits, Ended(Some(Box::new(ended))), Some(Borrowed(lender)))
+    }
+
+    fn with(limits: Limits, ended: Ended, lender: Option<Borrowed>) -> Arc<Self> {
         let tensors = limits.tensor_bytes as u64;
         Arc::new(Self {
             limits,
             ended,
+            lender,
             tensor_bytes: Arc::new(Counter::new(Resource::TensorBytes, tensors)),
             object_reads: Counter::new(Resource::ObjectReads, limits.object_reads),
             object_bytes: Counter::new(Resource::ObjectBytes, limits.object_bytes),
@@ -131,10 +154,18 @@ impl Allowance {
     pub(crate) fn charge_tensor(&self, bytes: usize) -> Result<Charge, Breach> {
         let bytes = bytes as u64;
         self.tensor_bytes.take(bytes)?;
-        Ok(Charge {
+        let mut charge = Charge {
             counter: Arc::clone(&self.tensor_bytes),
             bytes,
-        })
+            loan: self.loan(),
+        };
+        charge.loan.resize(bytes).map_err(Breach::Lacked)?;
+        Ok(charge)
+    }
+
+    /// Nothing yet, of whoever lends memory.
+    pub(crate) fn loan(&self) -> Loan {
+        Loan::of(self.lender.as_ref().map(|lender| Arc::clone(&lender.0)))
     }
 
     pub(crate) fn count_reads(&self, reads: usize) -> Result<(), Breach> {
@@ -177,6 +208,8 @@ impl Charge {
         let bytes = (bytes as u64).min(self.bytes);
         self.counter.give_back(self.bytes - bytes);
         self.bytes = bytes;
+        // Less is never refused.
+        self.loan.resize(bytes).ok();
     }
 }
 

@@ -55,6 +55,9 @@ pub(crate) enum Breach {
     /// The guest called the host in a way the interface has no answer for.
     #[error("{0}")]
     Misuse(String),
+    /// The host has no memory for what the guest wants.
+    #[error("{0}")]
+    Lacked(OpError),
 }
 
 /// Holds what a guest wants of something against what it may have.
@@ -87,7 +90,10 @@ impl From<OpError> for ImportError {
 
 impl From<Breach> for ImportError {
     fn from(breach: Breach) -> Self {
-        Self::Ended(wasmtime::Error::new(breach))
+        match breach {
+            Breach::Lacked(error) => Self::Told(error),
+            breach => Self::Ended(wasmtime::Error::new(breach)),
+        }
     }
 }
 

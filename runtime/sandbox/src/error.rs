@@ -221,6 +221,7 @@ impl From<Breach> for SandboxError {
                 allowed,
             },
             Breach::Misuse(reason) => Self::bad_answer(reason),
+            Breach::Lacked(error) => Self::HostLacked { error },
         }
     }
 }

@@ -121,7 +121,10 @@ impl tensor::HostTensor for CallState {
         // The interface has no failure for the constructor.
         let held = made.and_then(|(tensor, charge)| self.hold(tensor, charge));
         held.map_err(|error| match error {
-            ImportError::Told(error) => wasmtime::Error::new(Breach::Misuse(error.message)),
+            ImportError::Told(error) => {
+                self.note(&error);
+                wasmtime::Error::new(Breach::Misuse(error.message))
+            }
             ImportError::Ended(error) => error,
         })
     }

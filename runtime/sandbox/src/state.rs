@@ -1,7 +1,8 @@
 use crate::allowance::{Allowance, Charge};
-use crate::breach::{ImportError, Resource, within};
+use crate::breach::{Breach, ImportError, Resource, within};
 use crate::call::{CallContext, ModelView};
 use crate::config::SandboxConfig;
+use crate::lender::Loan;
 use crate::meter::Meter;
 use frostline_tensor::{BoxFuture, OpError, OpErrorCode, Stage, Tensor};
 use futures::FutureExt;
@@ -36,6 +37,8 @@ pub(crate) struct CallState {
     /// The first error of an operation that the host caused: whatever the guest makes of it, it is not the guest's.
     lacked: Option<OpError>,
     pub(crate) memory_cap: usize,
+    /// For its linear memory.
+    memory: Loan,
     pub(crate) meter: Arc<Meter>,
     table_cap: usize,
 }
@@ -60,6 +63,7 @@ impl CallState {
         table.set_max_capacity(config.handles);
         Self {
             table,
+            memory: allowance.loan(),
             extraction,
             allowance,
             last_words: None,
@@ -118,9 +122,13 @@ impl Extraction {
 }
 
 impl ResourceLimiter for CallState {
-    fn memory_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+    fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
         // A guest that is refused memory panics with no word of why: ending the call names the limit.
         within(Resource::Memory, desired as u64, self.memory_cap as u64)?;
+        if let Err(error) = self.memory.grow(desired.saturating_sub(current) as u64) {
+            self.note(&error);
+            return Err(Breach::Lacked(error).into());
+        }
         self.allowance.note_memory(desired);
         Ok(true)
     }

@@ -5,10 +5,11 @@ use crate::library::Library;
 use crate::machine::Machine;
 use crate::metrics::Metrics;
 use crate::refusal::Refusal;
-use crate::scheduling::{Permit, Scheduling};
+use crate::scheduling::{Permit, Room, Scheduling, Tensors};
 use crate::service::Service;
 use crate::state::{Facts, Found, ModelFacts, Owned, SHARED, Stored};
 use crate::tenants::{Pass, Tenant};
+use frostline_batching::Kind;
 use frostline_engine::TenantLanes;
 use frostline_objects::Store;
 use frostline_sandbox::{Allowance, CutView, Guest, ModelView};
@@ -168,8 +169,13 @@ impl Caller {
         self.within(QuotaKey::StoredBytes, stored.saturating_add(more))
     }
 
-    /// The store of a data root, if the tenant may read it.
-    pub(crate) fn store(&self, root: &str) -> Result<Arc<Store>, Refusal> {
+    /// The host's memory of one kind, for the tenant.
+    pub(crate) fn room(&self, kind: Kind) -> Room {
+        Room::new(&self.scheduling().memory, &self.tenant().name, kind)
+    }
+
+    /// The store of a data root, if the tenant may read it. Its objects are read into memory of that kind.
+    pub(crate) fn store(&self, root: &str, kind: Kind) -> Result<Arc<Store>, Refusal> {
         let parsed =
             Root::parse(root).map_err(|why| Refusal::request(format!("data root {root:?}: {why}")))?;
         if !self.tenant().data.allows(&parsed) {
@@ -177,13 +183,20 @@ impl Caller {
                 "this host grants no data at {root:?}; whoever runs it grants data roots, by 'data' in its configuration or by frostline admin"
             )));
         }
-        self.library().store(&parsed)
+        let store = self.library().store(&parsed)?;
+        Ok(Arc::new(store.reading_into(Arc::new(self.room(kind)))))
     }
 
     /// What one request of the tenant's may use of the sandbox. What it did use is counted as the tenant's once it is over.
     pub(crate) fn allowance(&self) -> Arc<Allowance> {
+        self.allowance_of(&Tensors::new(self.room(Kind::Grant)))
+    }
+
+    /// The same, of the memory that `tensors` lends.
+    pub(crate) fn allowance_of(&self, tensors: &Arc<Tensors>) -> Arc<Allowance> {
         let (metrics, tenant) = (Arc::clone(self.metrics()), self.tenant().name.clone());
-        Allowance::reporting(self.tenant().allowed.limits(), move |usage| {
+        let limits = self.tenant().allowed.limits();
+        Allowance::borrowing(limits, Arc::clone(tensors) as _, move |usage| {
             metrics.used(&tenant, &usage);
         })
     }

@@ -2,19 +2,29 @@
 
 use crate::config::Root;
 use crate::refusal::Refusal;
+use crate::scheduling::Room;
 use crate::state::{Journal, ModelFacts, Partials, Shelf, Stored};
 use bytes::Bytes;
+use frostline_batching::{Kind, Memory};
 use frostline_objects::Store;
 use frostline_sandbox::{Allowance, Guest, ModelView, Sandbox};
 use frostline_wire::Description;
 use quick_cache::sync::Cache;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Data roots whose stores are kept open, with their connections.
 const OPEN_STORES: usize = 64;
 
 /// Guests kept ready to run; loading a compiled one again takes under a millisecond.
 const READY_GUESTS: usize = 64;
+
+/// Bytes that compiling a guest takes for one of its own, and beside that: the compiler works in a process of its own, which takes some
+/// 40 MiB before it begins.
+const COMPILING: (u64, u64) = (100, 64 << 20);
+
+/// How long a guest waits for memory to be compiled in.
+const WAIT: Duration = Duration::from_secs(30);
 
 /// Whose guest, which a tenant makes ready on its own account.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -44,6 +54,7 @@ pub(crate) struct Library {
     stores: Cache<Root, Arc<Store>>,
     ready: Cache<GuestKey, Guest>,
     descriptions: Cache<DescriptionKey, Arc<Description>>,
+    memory: Memory,
 }
 
 impl Library {
@@ -54,6 +65,7 @@ impl Library {
         partials: Partials,
         sandbox: Sandbox,
         descriptions: usize,
+        memory: Memory,
     ) -> Self {
         Self {
             guests,
@@ -64,6 +76,7 @@ impl Library {
             stores: Cache::new(OPEN_STORES),
             ready: Cache::new(READY_GUESTS),
             descriptions: Cache::new(descriptions),
+            memory,
         }
     }
 
@@ -81,6 +94,12 @@ impl Library {
         allowance: &Arc<Allowance>,
     ) -> Result<Guest, Refusal> {
         let sandbox = self.sandbox.for_tenant(tenant);
+        let (times, beside) = COMPILING;
+        let room = Room::new(&self.memory, tenant, Kind::Grant);
+        // No more than the process may take.
+        let takes = (bytes.len() as u64).saturating_mul(times).saturating_add(beside);
+        let most = self.memory.read(|ledger| ledger.most(Kind::Grant));
+        let _memory = room.wait(takes.min(most), WAIT).await?;
         Ok(sandbox.prepare_within(bytes, allowance).await?)
     }
 

@@ -54,6 +54,9 @@ pub(crate) enum Refusal {
     /// Over a limit that waiting does not lift.
     #[error("{what} has {bytes} bytes, this host takes at most {limit}")]
     TooLarge { what: String, bytes: u64, limit: u64 },
+    /// More memory than the host may ever have for it.
+    #[error("{message}")]
+    Memory { message: String },
     /// Over a quota that waiting does not lift.
     #[error(
         "{tenant} may use {limit} of {key} here, and this would take {wanted}; whoever runs this host can raise it (frostline admin quota set \
@@ -152,7 +155,7 @@ impl Refusal {
                 ErrorClass::Request
             }
             Self::NotFound { .. } | Self::OtherVersion { .. } => ErrorClass::NotFound,
-            Self::TooLarge { .. } | Self::Quota { .. } => ErrorClass::TooLarge,
+            Self::TooLarge { .. } | Self::Memory { .. } | Self::Quota { .. } => ErrorClass::TooLarge,
             Self::Busy { .. } => ErrorClass::Busy,
             Self::Stopping => ErrorClass::Stopping,
             Self::Guest { .. } => ErrorClass::Guest,

@@ -1,6 +1,7 @@
 //! What `frostline admin` and a host say to each other.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A tenant as its host's admin sees it. Times are in seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,8 +115,24 @@ pub struct Activity {
     pub lane_queue: u64,
     /// Memory the host's process takes, in bytes; `None` where the system does not tell.
     pub memory_bytes: Option<u64>,
+    /// What it may hold, and holds; `None` from older hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryActivity>,
     /// Who did something since the host started.
     pub tenants: Vec<TenantActivity>,
+}
+
+/// What a host and its lanes may hold of memory, and hold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryActivity {
+    /// Bytes that they may hold.
+    pub budget: u64,
+    /// Bytes that they hold.
+    pub held: u64,
+    /// Who waits for some.
+    pub waiting: u64,
+    /// Bytes by what they are held for; `base` is what nobody reserved.
+    pub kinds: BTreeMap<String, u64>,
 }
 
 /// What one tenant does, and did since the host started.
@@ -135,6 +152,9 @@ pub struct TenantActivity {
     pub answer_bytes: u64,
     /// Seconds of CPU time of the guest code that ran for it.
     pub cpu_seconds: f64,
+    /// Bytes of memory it holds.
+    #[serde(default)]
+    pub memory_bytes: u64,
 }
 
 /// Who did what when.

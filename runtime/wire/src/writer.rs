@@ -73,7 +73,7 @@ impl ActivationWriter {
         self.batch(positions, values, None)
     }
 
-    /// Writes raw objects, each with its position. Their bytes are joined into one column buffer: one copy.
+    /// Writes raw objects, each with its position. One alone is not copied; the bytes of several are joined into one column buffer.
     ///
     /// # Errors
     /// [`FrameError::Rows`] when the answer is not one of objects.
@@ -82,10 +82,16 @@ impl ActivationWriter {
             return Err(self.mismatch("object bytes".to_owned()));
         }
         let positions: Vec<u32> = rows.iter().map(|(position, _)| *position).collect();
-        let mut joined = Vec::with_capacity(rows.iter().map(|(_, bytes)| bytes.len()).sum());
-        rows.iter().for_each(|(_, bytes)| joined.extend_from_slice(bytes));
+        let values = match rows {
+            [(_, bytes)] => Buffer::from(bytes.clone()),
+            rows => {
+                let mut joined = Vec::with_capacity(rows.iter().map(|(_, bytes)| bytes.len()).sum());
+                rows.iter().for_each(|(_, bytes)| joined.extend_from_slice(bytes));
+                Buffer::from_vec(joined)
+            }
+        };
         let offsets = OffsetBuffer::<i64>::from_lengths(rows.iter().map(|(_, bytes)| bytes.len()));
-        let activation = LargeBinaryArray::try_new(offsets, Buffer::from_vec(joined), None);
+        let activation = LargeBinaryArray::try_new(offsets, values, None);
         let activation: ArrayRef = Arc::new(activation.map_err(FrameError::encode)?);
         self.batch(&positions, vec![activation], None)
     }
@@ -197,6 +203,14 @@ mod tests {
                 .iter()
                 .any(|piece| piece.as_ptr() == address && piece.len() == 8192)
         );
+    }
+
+    #[test]
+    fn an_object_alone_is_not_copied() {
+        let object = Bytes::from(vec![7; 8192]);
+        let mut writer = ActivationWriter::new(RowFormat::Object).unwrap();
+        let pieces = writer.objects(&[(4, object.clone())]).unwrap();
+        assert!(pieces.iter().any(|piece| piece.as_ptr() == object.as_ptr()));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::fetch::Fetcher;
 use crate::kind::Kind;
 use crate::list::Lister;
 use crate::open::{Listing, Opened, open, shown};
+use crate::room::{ReadRoom, Room};
 use crate::root::Root;
 use crate::scope::Scope;
 use crate::shards::Indexes;
@@ -27,6 +28,7 @@ pub struct Store {
     lister: Lister,
     fetcher: Arc<Fetcher>,
     indexes: Arc<Indexes>,
+    room: Room,
 }
 
 impl Store {
@@ -83,7 +85,18 @@ impl Store {
             scope,
             lister,
             indexes: Arc::new(Indexes::new()),
+            room: Room::default(),
         })
+    }
+
+    /// The same store, whose objects are read into memory that `room` lends: each from before its first byte until the last of it is
+    /// dropped.
+    #[must_use]
+    pub fn reading_into(&self, room: Arc<dyn ReadRoom>) -> Self {
+        Self {
+            room: Room(Some(room)),
+            ..self.clone()
+        }
     }
 
     /// The root as it was given, less credentials.

@@ -36,6 +36,7 @@ impl Store {
                 range: None,
                 etag: etag.clone(),
                 limit,
+                room: self.room.clone(),
             };
             return self.scope.root.in_time(key, self.fetcher.get(&wanted)).await;
         };
@@ -109,6 +110,7 @@ impl Store {
             range: Some(range.clone()),
             etag,
             limit: LARGEST_READ,
+            room: self.room.clone(),
         };
         if range.is_empty() {
             return Ok(Bytes::new());

@@ -3,6 +3,7 @@
 use super::Store;
 use crate::fetch::Wanted;
 use crate::list::LARGEST_PAGE;
+use crate::room::Room;
 use crate::root::LISTING;
 use crate::shards::{
     ArchiveError, Entry, Index, IndexBuilder, SampleName, ShardVersion, Version, is_shard, layout_of,
@@ -209,6 +210,7 @@ impl Store {
                 range: Some(number * RANGE..((number + 1) * RANGE).min(shard.size)),
                 etag: shard.sample.etag.clone(),
                 limit: RANGE,
+                room: Room::default(),
             };
             async move {
                 self.scope

@@ -4,7 +4,7 @@ use super::console::confirm;
 use crate::output::{bytes, print_each, print_json, print_table, time};
 use anyhow::Result;
 use frostline_client::AdminClient;
-use frostline_wire::{Activity, AuditEntry, TenantActivity};
+use frostline_wire::{Activity, AuditEntry, MemoryActivity, TenantActivity};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
@@ -96,7 +96,7 @@ fn show(before: &Activity, now: &Activity, seconds: f64, again: bool) -> Result<
     if again && stdout.is_terminal() {
         write!(stdout, "{CLEAR}")?;
     }
-    let memory = now
+    let resident = now
         .memory_bytes
         .map(|memory| format!(", {} of memory", bytes(memory)));
     let state = if now.stopping { "drained" } else { "serving" };
@@ -108,8 +108,11 @@ fn show(before: &Activity, now: &Activity, seconds: f64, again: bool) -> Result<
         now.queued,
         now.lanes,
         now.lane_queue,
-        memory.unwrap_or_default()
+        resident.unwrap_or_default()
     )?;
+    if let Some(memory) = &now.memory {
+        writeln!(stdout, "{}", held(memory))?;
+    }
     let rows: Vec<Vec<String>> = now
         .tenants
         .iter()
@@ -124,8 +127,13 @@ fn show(before: &Activity, now: &Activity, seconds: f64, again: bool) -> Result<
         "IMAGES",
         "SENT",
         "GUEST CPU",
+        "MEMORY",
     ];
-    print_table(&header, &[false, true, true, true, true, true, true, true], &rows)?;
+    print_table(
+        &header,
+        &[false, true, true, true, true, true, true, true, true],
+        &rows,
+    )?;
     Ok(())
 }
 
@@ -142,5 +150,26 @@ fn row(before: &Activity, now: &TenantActivity, seconds: f64) -> Vec<String> {
         now.samples.to_string(),
         bytes(now.answer_bytes),
         format!("{:.1} s", now.cpu_seconds),
+        bytes(now.memory_bytes),
     ]
+}
+
+/// The budget, and what it is held for.
+fn held(memory: &MemoryActivity) -> String {
+    let MemoryActivity {
+        budget,
+        held,
+        waiting,
+        kinds,
+    } = memory;
+    let kinds: Vec<String> = kinds
+        .iter()
+        .filter(|(_, held)| **held > 0)
+        .map(|(kind, held)| format!("{kind} {}", bytes(*held)))
+        .collect();
+    let (held, budget) = (bytes(*held), bytes(*budget));
+    format!(
+        "memory: {held} of {budget} held ({}), {waiting} wait for some",
+        kinds.join(", ")
+    )
 }

@@ -2,7 +2,6 @@
 
 use super::error::ConfigError;
 use super::limits::Limits;
-use frostline_batching::GrantRules;
 use frostline_wire::Quota;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -128,7 +127,7 @@ pub struct ExtractionSettings {
     pub running: usize,
     /// Waiting beyond these.
     pub queued: usize,
-    /// Samples of one guest call.
+    /// Most samples of one guest call.
     pub grant: usize,
     /// Guest calls of one extraction at once; 0 takes two more than there are lanes.
     pub calls: usize,
@@ -139,13 +138,15 @@ pub struct ExtractionSettings {
 impl Default for ExtractionSettings {
     /// As many running as memory allows: what each holds is reserved first, so a number says nothing of it.
     /// 64 queued: JSON of 64 requests is some 10 MB; beyond that clients should wait on their side.
+    /// Grants: as many samples as a lane computes in half a second, 16 of a network that is not known yet, and at most 64: more only wait in
+    /// memory (64 ImageNet samples are 39 MB as pixels), and the first row leaves later.
     /// Calls: one computes on every lane while one more decodes and another is encoded and sent.
     /// 10 minutes: a request of a few hundred samples takes seconds; half an hour would keep a permit for the dead.
     fn default() -> Self {
         Self {
             running: 0,
             queued: 64,
-            grant: GrantRules::default().samples,
+            grant: 64,
             calls: 0,
             seconds: 600,
         }

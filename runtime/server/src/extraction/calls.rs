@@ -1,39 +1,62 @@
-//! The calls of an extraction: for every grant one.
+//! The calls of an extraction: for every grant one, and for every object that is sent as it is.
 
-use super::work::{CallRows, Work};
+use super::check::Checked;
+use super::size::GrantSize;
+use super::work::{CallRows, READS_AT_ONCE, Work};
 use crate::caller::Caller;
 use crate::metrics::SplitKind;
 use crate::refusal::Refusal;
+use crate::scheduling::Tensors;
+use frostline_batching::{Grant, Kind};
 use frostline_wire::RequestedSample;
 use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use tokio::time::{Instant, timeout_at};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
 /// Rows by call, in the order the calls end; dropping it cancels them all.
 pub(super) type Calls = BoxStream<'static, Result<CallRows, Refusal>>;
 
+/// The longest a call may take, before the host ends it and takes its grant back: the slowest of the usual networks (VGG19, 0.36 s a
+/// sample on one thread) needs 6 s for 16 samples, and reading them over a bad link some more; a guest ten times as slow still finishes.
+const HOLD: Duration = Duration::from_secs(120);
+
+/// How long an extraction waits for its first grant. Who has begun waits on, for what it waits for may be that its client takes rows.
+const FIRST: Duration = Duration::from_secs(60);
+
 /// What the calls of one extraction share.
 struct Shared {
     caller: Caller,
     work: Work,
     kind: SplitKind,
+    size: Option<GrantSize>,
+    tensors: Arc<Tensors>,
+    /// Whether a grant was had.
+    begun: AtomicBool,
     left: Mutex<std::vec::IntoIter<RequestedSample>>,
 }
 
-/// The calls of an extraction: for every grant one, several at once, so that reading, computing and encoding overlap.
-/// Each is a task of its own, so it goes on and gives its grant back while the client is slow; no further one is started
-/// then, because nobody takes the results.
-pub(super) fn calls(caller: Caller, work: Work, kind: SplitKind, samples: Vec<RequestedSample>) -> Calls {
-    let at_once = caller.config().calls;
+/// The calls of an extraction: for every grant one, several at once, so that reading, computing and encoding overlap. Objects that are sent
+/// as they are come one by one, each into memory of its own.
+/// Each is a task of its own, so it goes on while the client is slow; no further one is started then, because nobody takes the results.
+pub(super) fn calls(caller: Caller, checked: Checked, kind: SplitKind) -> Calls {
+    let at_once = match checked.size {
+        Some(_) => caller.config().calls,
+        None => READS_AT_ONCE,
+    };
     let shared = Arc::new(Shared {
         caller,
-        work,
+        work: checked.work,
         kind,
-        left: Mutex::new(samples.into_iter()),
+        size: checked.size,
+        tensors: checked.tensors,
+        begun: AtomicBool::new(false),
+        left: Mutex::new(checked.samples.into_iter()),
     });
     let tasks = stream::unfold(shared, |shared| async move {
         if shared.left.lock().len() == 0 {
@@ -59,32 +82,50 @@ impl Shared {
             // An admin may have disabled it since the extraction began.
             self.caller.may_run(guest)?;
         }
-        let left = self.left.lock().len();
-        let Some(grant) = self
-            .caller
-            .scheduling()
-            .desk
-            .next(&self.caller.tenant().name, left)
-            .await
-        else {
-            return Ok(None);
+        let grant = match self.size {
+            Some(size) => Some((size, self.grant(size).await?)),
+            None => None,
         };
-        let samples: Vec<RequestedSample> = self.left.lock().by_ref().take(grant.samples).collect();
+        let samples = grant.as_ref().map_or(1, |(_, grant)| grant.samples);
+        let samples: Vec<RequestedSample> = self.left.lock().by_ref().take(samples).collect();
         if samples.is_empty() {
             return Ok(None);
         }
+        let cover = grant
+            .as_ref()
+            .map(|(_, grant)| self.tensors.cover(grant.memory.bytes()));
         let started = Instant::now();
-        let outcome = timeout_at(Instant::from_std(grant.until), self.work.clone().call(samples)).await;
-        drop(grant);
+        let outcome = timeout(HOLD, self.work.clone().call(samples)).await;
         let took = started.elapsed();
         self.caller.metrics().call_seconds.observe(took);
-        let rows = outcome.map_err(|_| Refusal::Deadline {
+        let mut rows = outcome.map_err(|_| Refusal::Deadline {
             seconds: took.as_secs(),
         })??;
+        drop(cover);
+        if let Some((size, mut grant)) = grant {
+            // A grant lives until its rows are sent. Less is never refused.
+            let rows_take = size.of_rows(rows.bytes()).min(grant.memory.bytes());
+            grant.memory.resize(rows_take).ok();
+            rows.memory = Some(grant.memory);
+        }
         let (good, bad) = rows.count();
         self.caller
             .metrics()
             .answered(&self.caller.tenant().name, self.kind, good, bad);
         Ok(Some(rows))
+    }
+
+    /// Waits for the next grant.
+    async fn grant(&self, size: GrantSize) -> Result<Grant, Refusal> {
+        let samples = self.left.lock().len().clamp(1, size.samples);
+        let longest = if self.begun.load(Ordering::Relaxed) {
+            self.caller.tenant().allowed.wall()
+        } else {
+            FIRST
+        };
+        let room = self.caller.room(Kind::Grant);
+        let grant = room.grant(samples, size.fixed, size.each, longest).await?;
+        self.begun.store(true, Ordering::Relaxed);
+        Ok(grant)
     }
 }

@@ -1,9 +1,12 @@
 //! From a request as sent to one that can be carried out.
 
+use super::size::{GrantSize, bytes};
 use super::work::{LoaderSource, Work};
 use crate::caller::Caller;
 use crate::config::Limits;
 use crate::refusal::Refusal;
+use crate::scheduling::Tensors;
+use frostline_batching::Kind;
 use frostline_images::{BatchLoader, LoaderOptions};
 use frostline_objects::Store;
 use frostline_sandbox::{Allowance, Call, CallContext, Guest, Labels, ModelView};
@@ -21,12 +24,16 @@ pub(super) struct Checked {
     pub(super) rows: RowFormat,
     pub(super) encoding: Encoding,
     pub(super) samples: Vec<RequestedSample>,
+    /// What its calls ask for; objects are read into memory of their own.
+    pub(super) size: Option<GrantSize>,
+    /// What these cover of what its guest makes the host hold.
+    pub(super) tensors: Arc<Tensors>,
 }
 
 /// Holds a request against what this host has, grants and allows, as far as no guest needs to be asked for that.
 pub(super) fn precheck(caller: &Caller, request: &ExtractionRequest) -> Result<(), Refusal> {
     check_samples(&request.samples, &caller.config().limits)?;
-    caller.store(&request.root)?;
+    caller.store(&request.root, Kind::Read)?;
     check_encoding(request.encoding, &request.split)?;
     let unfit = |terms: TermsError| Refusal::request(terms.to_string());
     request.terms.check().map_err(unfit)?;
@@ -43,26 +50,36 @@ pub(super) async fn check(
     id: String,
     request: ExtractionRequest,
 ) -> Result<Checked, Refusal> {
-    let store = caller.store(&request.root)?;
-    let allowance = caller.allowance();
-    let (work, rows) = match &request.split {
-        Split::None => (
-            Work::Objects {
-                store,
-                limit: caller.config().limits.object_bytes,
-            },
-            RowFormat::Object,
-        ),
+    let tensors = Tensors::new(caller.room(Kind::Grant));
+    let allowance = caller.allowance_of(&tensors);
+    // What is sent as it was read lives until it is sent, and is shared fairly like all that waits for a client.
+    let kind = match &request.split {
+        Split::None => Kind::Grant,
+        Split::Input | Split::Cut(_) => Kind::Read,
+    };
+    let store = caller.store(&request.root, kind)?;
+    let sized = |input: u64, row: &[usize]| {
+        let most = caller.config().grant;
+        Some(GrantSize::new(input, row, request.encoding, request.terms, most))
+    };
+    let (work, rows, size) = match &request.split {
+        Split::None => {
+            let limit = caller.config().limits.object_bytes;
+            (Work::Objects { store, limit }, RowFormat::Object, None)
+        }
         Split::Input => {
             let (_, _, description) = described(caller, &request, &allowance).await?;
-            pixels(caller, store, &description, request.encoding)?
+            let (work, rows, shape) = pixels(caller, store, &description, request.encoding)?;
+            (work, rows, sized(0, &shape))
         }
         Split::Cut(cut) => {
             let (guest, model, description) = described(caller, &request, &allowance).await?;
+            let input = bytes(&model.input_shape, size_of::<f32>());
             let call = Call::new(model, &description, cut, &request.parameters)?;
-            let rows = request.encoding.values.rows(call.row().dims().to_vec());
+            let row = call.row().dims().to_vec();
+            let (size, rows) = (sized(input, &row), request.encoding.values.rows(row));
             let context = context(caller, store, id, &request, allowance);
-            (Work::Activations { guest, call, context }, rows)
+            (Work::Activations { guest, call, context }, rows, size)
         }
     };
     Ok(Checked {
@@ -70,6 +87,8 @@ pub(super) async fn check(
         rows,
         encoding: request.encoding,
         samples: request.samples,
+        size,
+        tensors,
     })
 }
 
@@ -132,7 +151,7 @@ fn pixels(
     store: Arc<Store>,
     description: &Description,
     encoding: Encoding,
-) -> Result<(Work, RowFormat), Refusal> {
+) -> Result<(Work, RowFormat, Vec<usize>), Refusal> {
     let Pixels::Spec(spec) = description.pixels else {
         return Err(Refusal::request(format!(
             "guest {} makes its own input, so the split input does not exist with it; take one of its cuts",
@@ -150,7 +169,8 @@ fn pixels(
             spec,
             format,
         },
-        encoding.values.rows(shape),
+        encoding.values.rows(shape.clone()),
+        shape,
     ))
 }
 
@@ -162,7 +182,11 @@ fn loader(caller: &Caller, store: Arc<Store>) -> Arc<dyn SampleLoader> {
     Arc::new(BatchLoader::new(
         Arc::new(source),
         caller.machine().decoders.for_tenant(&caller.tenant().name),
-        LoaderOptions::default(),
+        LoaderOptions {
+            decode: caller.config().limits.decode,
+            room: Some(Arc::new(caller.room(Kind::Decode))),
+            ..LoaderOptions::default()
+        },
     ))
 }
 

@@ -9,6 +9,7 @@ use crate::refusal::Refusal;
 use crate::scheduling::Permit;
 use crate::unique::unique;
 use bytes::Bytes;
+use frostline_batching::Reserved;
 use frostline_wire::{ExtractionRequest, Split};
 use futures::StreamExt;
 use std::time::Duration;
@@ -34,6 +35,8 @@ pub(crate) struct Extraction {
     calls: Calls,
     encoder: Encoder,
     permit: Permit,
+    /// What the request takes, until it ends.
+    memory: Reserved,
     deadline: Instant,
     /// How long the host worked for the first rows.
     until_first: Duration,
@@ -48,6 +51,7 @@ impl Extraction {
     pub(crate) async fn begin(
         caller: Caller,
         request: ExtractionRequest,
+        memory: Reserved,
         deadline: Instant,
     ) -> Result<Self, Refusal> {
         let nameless = |error| Refusal::host(format!("no random bytes to name an extraction: {error}"));
@@ -82,6 +86,7 @@ impl Extraction {
             calls,
             encoder,
             permit,
+            memory,
             deadline,
             until_first: started.elapsed(),
         })
@@ -110,7 +115,7 @@ impl Extraction {
             () = caller.scheduling().end.cancelled() => Outcome::HostStopped,
             _ = caller.dismissed(self.guest.as_deref()) => Outcome::Dismissed,
         };
-        drop(self.permit);
+        drop((self.permit, self.memory));
         let (metrics, took) = (caller.metrics(), started.elapsed());
         metrics.extraction_seconds.observe(took);
         metrics.ended(&caller.tenant().name, self.kind, outcome);
@@ -126,8 +131,8 @@ async fn first(
     kind: SplitKind,
 ) -> Result<(Option<Vec<Bytes>>, Encoder, Calls), Refusal> {
     let checked = check::check(caller, id, request).await?;
-    let encoder = Encoder::new(caller.clone(), checked.rows, checked.encoding)?;
-    let mut calls = calls(caller.clone(), checked.work, kind, checked.samples);
+    let encoder = Encoder::new(caller.clone(), checked.rows.clone(), checked.encoding)?;
+    let mut calls = calls(caller.clone(), checked, kind);
     let (first, encoder) = next(&mut calls, encoder).await?;
     Ok((first, encoder, calls))
 }

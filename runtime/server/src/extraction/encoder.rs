@@ -1,11 +1,14 @@
 //! Rows to the bytes of an answer, away from the threads that serve HTTP where it takes long.
 
+use super::size::travels_as_it_is;
 use super::work::CallRows;
 use crate::caller::Caller;
 use crate::refusal::Refusal;
 use bytes::Bytes;
+use frostline_batching::Reserved;
 use frostline_images::DecodePool;
 use frostline_wire::{ActivationWriter, Encoding, FrameError, QuotaKey, RowFormat};
+use std::sync::Arc;
 
 /// Encodes the rows of one extraction, in turn. It goes along with the rows to the thread that encodes them, and comes back.
 pub(super) struct Encoder {
@@ -19,23 +22,28 @@ pub(super) struct Encoder {
 
 impl Encoder {
     pub(super) fn new(caller: Caller, rows: RowFormat, encoding: Encoding) -> Result<Self, FrameError> {
-        let as_they_are = matches!(encoding, Encoding::F32 | Encoding::U8);
         let decoders = &caller.machine().decoders;
         Ok(Self {
             writer: ActivationWriter::compressed(rows, encoding.compression)?,
-            threads: (!as_they_are).then(|| decoders.for_tenant(&caller.tenant().name)),
+            threads: (!travels_as_it_is(encoding)).then(|| decoders.for_tenant(&caller.tenant().name)),
             caller,
             bytes: 0,
         })
     }
 
-    /// The bytes of these rows in the answer.
+    /// The bytes of these rows in the answer. What they take is given back when the last of them is sent or dropped.
     ///
     /// # Errors
     /// [`Refusal::Quota`] where they make the answer larger than it may be.
-    pub(super) async fn rows(self, rows: CallRows) -> Result<(Vec<Bytes>, Self), Refusal> {
-        let (pieces, mut encoder) = self.encoded(rows).await?;
+    pub(super) async fn rows(self, mut rows: CallRows) -> Result<(Vec<Bytes>, Self), Refusal> {
+        let memory = rows.memory.take();
+        let (mut pieces, mut encoder) = self.encoded(rows).await?;
         let more: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        if let Some(mut memory) = memory {
+            // Less is never refused.
+            memory.resize(more.min(memory.bytes())).ok();
+            pieces = kept(pieces, &Arc::new(memory));
+        }
         encoder.bytes = encoder.bytes.saturating_add(more);
         encoder.caller.within(QuotaKey::OutputBytes, encoder.bytes)?;
         Ok((pieces, encoder))
@@ -54,4 +62,27 @@ impl Encoder {
     pub(super) fn finish(self) -> Result<Vec<Bytes>, FrameError> {
         self.writer.finish()
     }
+}
+
+/// A piece of an answer, and what keeps it reserved.
+struct Kept {
+    piece: Bytes,
+    _memory: Arc<Reserved>,
+}
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        &self.piece
+    }
+}
+
+/// The same pieces, each of which keeps `memory` until it is dropped, wherever it waits by then.
+fn kept(pieces: Vec<Bytes>, memory: &Arc<Reserved>) -> Vec<Bytes> {
+    let keep = |piece| {
+        Bytes::from_owner(Kept {
+            piece,
+            _memory: Arc::clone(memory),
+        })
+    };
+    pieces.into_iter().map(keep).collect()
 }

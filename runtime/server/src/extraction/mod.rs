@@ -4,8 +4,10 @@ mod calls;
 mod check;
 mod drive;
 mod encoder;
+mod size;
 mod work;
 
 pub(crate) use check::check_samples;
 pub(crate) use drive::{Extraction, Piece};
+pub(crate) use size::UNKNOWN as GRANT;
 pub(crate) use work::READS_AT_ONCE;

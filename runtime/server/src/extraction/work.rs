@@ -2,6 +2,7 @@
 
 use crate::refusal::Refusal;
 use bytes::Bytes;
+use frostline_batching::Reserved;
 use frostline_images::{ByteSource, Held};
 use frostline_objects::Store;
 use frostline_sandbox::{Call, CallContext, Guest};
@@ -39,6 +40,8 @@ pub(super) enum Work {
 pub(super) struct CallRows {
     values: Values,
     failed: Vec<RowFailure>,
+    /// What they take; objects bring it with them.
+    pub(super) memory: Option<Reserved>,
 }
 
 enum Values {
@@ -99,6 +102,7 @@ impl CallRows {
         Self {
             values: Values::Tensor(good, tensor),
             failed: failed.collect(),
+            memory: None,
         }
     }
 
@@ -109,6 +113,14 @@ impl CallRows {
             Values::Tensor(positions, _) => positions.len(),
         };
         (good as u64, self.failed.len() as u64)
+    }
+
+    /// Bytes of what was computed.
+    pub(super) fn bytes(&self) -> usize {
+        match &self.values {
+            Values::Objects(rows) => rows.iter().map(|(_, bytes)| bytes.len()).sum(),
+            Values::Tensor(_, tensor) => tensor.byte_len(),
+        }
     }
 
     /// The bytes of these rows in an answer.
@@ -142,6 +154,7 @@ async fn objects(store: &Arc<Store>, limit: u64, positions: &[u32], samples: Vec
     CallRows {
         values: Values::Objects(rows),
         failed,
+        memory: None,
     }
 }
 

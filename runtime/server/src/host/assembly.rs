@@ -3,9 +3,10 @@
 use super::error::StartError;
 use crate::audit::Audit;
 use crate::config::{HostConfig, StateLocation};
+use crate::extraction::GRANT;
 use crate::library::Library;
 use crate::machine::Machine;
-use crate::metrics::{Exposition, Metrics, Present};
+use crate::metrics::{Exposition, MemoryNow, Metrics, Present};
 use crate::scheduling::Scheduling;
 use crate::service::{Operations, Service};
 use crate::stages::ModelStages;
@@ -45,6 +46,9 @@ pub(super) async fn service(config: HostConfig) -> Result<Service, StartError> {
         artefacts: Some(config.local.join("artefacts")),
         upload_bytes: usize::try_from(config.limits.guest_bytes).unwrap_or(usize::MAX),
         compiler: config.compiler.clone(),
+        compiler_memory_bytes: SandboxConfig::default()
+            .compiler_memory_bytes
+            .min(config.memory_budget / 2),
         ..SandboxConfig::default()
     })?;
     let machine = machine(&config, Arc::clone(&state.models))?;
@@ -60,6 +64,7 @@ pub(super) async fn service(config: HostConfig) -> Result<Service, StartError> {
             partials(&config)?,
             sandbox,
             config.limits.descriptions,
+            scheduling.memory.clone(),
         ),
         operations: Operations {
             exposition: Exposition::new(&metrics, present(&scheduling, &machine)),
@@ -75,6 +80,7 @@ pub(super) async fn service(config: HostConfig) -> Result<Service, StartError> {
 /// What to ask whenever it is to be shown.
 fn present(scheduling: &Scheduling, machine: &Machine) -> impl Fn() -> Present + Send + Sync + 'static {
     let (extractions, lanes) = (Arc::clone(&scheduling.extractions), Arc::clone(&machine.lanes));
+    let memory = scheduling.memory.clone();
     move || {
         let (standing, lanes) = (extractions.standing(), lanes.stats());
         Present {
@@ -83,6 +89,7 @@ fn present(scheduling: &Scheduling, machine: &Machine) -> impl Fn() -> Present +
             lane_queue: lanes.queued,
             lane_samples: lanes.samples_done,
             lane_crashes: lanes.crashes,
+            memory: MemoryNow::of(&memory),
         }
     }
 }
@@ -104,7 +111,7 @@ fn machine(config: &HostConfig, models: Arc<Shelf<ModelFacts>>) -> Result<Machin
         lanes: Arc::new(Lanes::start(lanes, Arc::new(stages))?),
         decoders: DecodePool::start(config.decode_threads)
             .map_err(|source| StartError::Threads { source })?,
-        rows: config.grant,
+        rows: config.grant.min(GRANT),
         profiles: Folder::new(config.local.join("profiles")),
         library: format!("onnxruntime {}", library_version()?),
         name: frostline_profile::machine(gpu),

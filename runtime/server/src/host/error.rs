@@ -53,6 +53,19 @@ pub enum StartError {
         /// The system's error.
         source: std::io::Error,
     },
+    /// The budget has no room for what a host needs.
+    #[error(
+        "memory_budget is {budget} bytes, and this host needs {needed}: {base} for itself, and with that one lane, one image being decoded, one \
+         object and one grant; write a larger memory_budget, or give it a larger memory cgroup"
+    )]
+    Memory {
+        /// Bytes.
+        budget: u64,
+        /// Bytes that would do.
+        needed: u64,
+        /// Bytes that the host holds before the first request.
+        base: u64,
+    },
     /// The admin's socket cannot be made.
     #[error("the admin's socket {}: {source}", path.display())]
     AdminSocket {

@@ -9,9 +9,12 @@ pub use error::StartError;
 
 use crate::config::HostConfig;
 use crate::http::{self, Port};
+use crate::scheduling::Base;
 use crate::service::Service;
 use crate::state::{compact, follow};
 use crate::tls::Certificate;
+use frostline_batching::Kind;
+use frostline_engine::LanesPlace;
 use sockets::{Bound, Listeners};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -23,6 +26,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use upkeep::{Refreshed, refresh, sweep};
+
+/// What has to be left for grants: 16 photos as pixels and as much again as activations.
+const LEAST_GRANT: u64 = 20 << 20;
 
 /// How long connections may take to close once their work is done.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -54,6 +60,7 @@ impl Host {
         let tls = certificate.as_ref().map(Certificate::acceptor).transpose()?;
         check_data(&config).await?;
         let service = Arc::new(assembly::service(config).await?);
+        let base = base(&service)?;
         // Whatever can fail comes before the first connection is taken: a port that is served outlives this function.
         let listeners = Listeners::open(&service.config).await?;
         let address = |bound: &Bound| bound.1;
@@ -69,10 +76,11 @@ impl Host {
         };
         let admin_token = listeners.admin.as_ref().map(|(token, _)| Arc::clone(token));
         host.serve(listeners, tls);
-        host.look_after(Refreshed {
+        let refreshed = Refreshed {
             certificate,
             admin_token,
-        });
+        };
+        host.look_after(refreshed, base);
         let RunningHost {
             address, encrypted, ..
         } = &host;
@@ -88,6 +96,27 @@ impl Host {
         }
         Ok(host)
     }
+}
+
+/// What this process holds before the first request, measured where nothing but the host is in it.
+///
+/// # Errors
+/// [`StartError::Memory`] where the budget has no room for a grant beside that.
+fn base(service: &Service) -> Result<Option<Base>, StartError> {
+    if matches!(service.config.lanes_place, LanesPlace::InProcess) {
+        return Ok(None);
+    }
+    let memory = &service.scheduling.memory;
+    let base = Base::new(memory.clone());
+    let (room, base_bytes) = memory.read(|ledger| (ledger.room(Kind::Grant), ledger.base()));
+    if room < LEAST_GRANT {
+        return Err(StartError::Memory {
+            budget: service.config.memory_budget,
+            needed: service.config.memory_budget - room + LEAST_GRANT,
+            base: base_bytes,
+        });
+    }
+    Ok(Some(base))
 }
 
 /// Refuses folders with data that are not there: tenants would find nothing in them.
@@ -140,8 +169,11 @@ impl RunningHost {
     }
 
     /// Does what is to be done from time to time.
-    fn look_after(&self, refreshed: Refreshed) {
+    fn look_after(&self, refreshed: Refreshed, base: Option<Base>) {
         let (library, stop) = (&self.service.library, || self.stop.clone());
+        if let Some(base) = base {
+            self.connections.spawn(base.watch(stop()));
+        }
         self.connections.spawn(refresh(refreshed, stop()));
         self.connections.spawn(sweep(library.partials.clone(), stop()));
         self.connections

@@ -27,8 +27,9 @@ use tower::ServiceExt;
 const STREAMS: u32 = 128;
 
 /// Receive windows of HTTP/2, in bytes, for uploads: 1 GiB over a link of 100 ms still runs at 80 Mbit/s with 1 MiB.
+/// What waits there for a request to be let in is in no ledger, so a connection has no more of it than two streams.
 const STREAM_WINDOW: u32 = 1 << 20;
-const CONNECTION_WINDOW: u32 = 4 << 20;
+const CONNECTION_WINDOW: u32 = 2 << 20;
 
 /// Bytes of HTTP/2 answers a stream may buffer: enough to keep a link busy while the next frame is fetched.
 const SEND_BUFFER: usize = 1 << 20;

@@ -17,8 +17,8 @@ use tokio::time::Instant;
 /// the body. Dropping this future, or the body, cancels everything that was started.
 pub(super) async fn extract(caller: Caller, request: Request) -> Result<Response, Refusal> {
     let deadline = Instant::now() + caller.tenant().allowed.wall();
-    let request = json(request, &caller.config().limits).await?;
-    let extraction = Extraction::begin(caller.clone(), request, deadline).await?;
+    let (request, memory) = json(request, caller.service(), &caller.tenant().name).await?;
+    let extraction = Extraction::begin(caller.clone(), request, memory, deadline).await?;
     let (sender, pieces) = mpsc::channel(1);
     extraction.send(sender);
     let sent = caller.metrics().answer_bytes_of(&caller.tenant().name);

@@ -5,11 +5,13 @@ use super::references::sha256;
 use super::upload_room::{Reserved, TenantsShare};
 use crate::caller::Caller;
 use crate::refusal::Refusal;
+use crate::scheduling::Room;
 use crate::service::Service;
 use crate::state::{Claim, SHARED, Unclaimed};
 use axum::body::Body;
 use axum::extract::Request;
 use bytes::Bytes;
+use frostline_batching::Kind;
 use frostline_wire::{ErrorClass, REPR_DIGEST, UPLOAD_OFFSET, digest_of};
 use http::HeaderMap;
 use sha2::{Digest, Sha256};
@@ -23,13 +25,16 @@ use tracing::Instrument;
 /// Bytes written at once: a quarter of an HTTP/2 window, so that a fast client is not held up by a write for each of its frames.
 const WRITE: usize = 256 << 10;
 
+/// What a byte of an upload takes while it is checked: itself, and twice as it is read.
+const TAKES: u64 = 3;
+
 /// A whole upload in memory, its hash, and the reservation of that memory.
 pub(super) struct Upload {
     pub(super) bytes: Bytes,
     pub(super) sha256: String,
     claim: Option<Claim>,
-    /// Held until the upload is stored or refused.
-    _reserved: Reserved,
+    /// Held until the upload is stored or refused: room on disk, and memory.
+    _reserved: (Reserved, frostline_batching::Reserved),
 }
 
 impl Upload {
@@ -233,6 +238,10 @@ impl Arrival {
 
     /// Reads the file back and holds it against its digest: what is hashed is what is used, whenever its parts came.
     async fn whole(self, reserved: Reserved) -> Result<Upload, Refusal> {
+        let tenant = self.sender.as_ref().map_or("", |sender| &sender.tenant().name);
+        let room = Room::new(&self.service.scheduling.memory, tenant, Kind::Request);
+        let stall = self.service.config.limits.stall;
+        let memory = room.wait(self.bytes.saturating_mul(TAKES), stall).await?;
         let (file, length) = (self.file.into_inner().into_std().await, self.bytes);
         let read = spawn_blocking(move || hashed(file, length)).await?;
         let (bytes, sha256) = read.map_err(disk)?;
@@ -243,7 +252,7 @@ impl Arrival {
             bytes,
             sha256,
             claim: self.claim,
-            _reserved: reserved,
+            _reserved: (reserved, memory),
         };
         let Some(wanted) = other else { return Ok(upload) };
         let refusal = Refusal::request(format!(

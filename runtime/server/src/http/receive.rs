@@ -2,10 +2,13 @@
 
 use crate::config::Limits;
 use crate::refusal::Refusal;
+use crate::scheduling::Room;
+use crate::service::Service;
 use axum::Error;
 use axum::body::Body;
 use axum::extract::Request;
 use bytes::{Bytes, BytesMut};
+use frostline_batching::{Kind, Reserved};
 use http::header::CONTENT_LENGTH;
 use http_body::Frame;
 use http_body_util::BodyExt;
@@ -14,7 +17,14 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 /// What a body is reserved first when it does not say how long it is.
-const FIRST_RESERVE: usize = 1 << 20;
+const FIRST: u64 = 64 << 10;
+
+/// What a byte of JSON takes: itself, and what it becomes. A sample of 35 bytes becomes three numbers, two strings and their places in
+/// lists, some 100 bytes.
+const TAKES: u64 = 4;
+
+/// How long a request waits for memory to read it into. Its connection's window may be full of it by then, so others there wait too.
+const WAIT: Duration = Duration::from_secs(10);
 
 /// What must come of a body within the time it may stall, unless it ends: 4 KB/s for 60 s. Who sends a byte a minute would else keep what is
 /// set aside for the whole for days.
@@ -58,16 +68,26 @@ impl Pace {
     }
 }
 
-/// Reads a JSON request.
+/// Reads a JSON request of `tenant`, or of an admin where that is empty: into memory that is reserved before, and what it became holds as long
+/// as the reservation.
 ///
 /// # Errors
-/// [`Refusal::TooLarge`], [`Refusal::Stalled`], and [`Refusal::Request`] for what is not the JSON wanted.
-pub(crate) async fn json<T: DeserializeOwned>(request: Request, limits: &Limits) -> Result<T, Refusal> {
-    let limit = limits.request_bytes as u64;
-    let length = declared(&request, "the request", limit)?;
-    let bytes = collect(request.into_body(), "the request", length, limit, limits.stall).await?;
-    serde_json::from_slice(&bytes)
-        .map_err(|error| Refusal::request(format!("the request cannot be read: {error}")))
+/// [`Refusal::TooLarge`], [`Refusal::Memory`] and [`Refusal::Busy`] where there is no memory for it, [`Refusal::Stalled`], and
+/// [`Refusal::Request`] for what is not the JSON wanted.
+pub(crate) async fn json<T: DeserializeOwned>(
+    request: Request,
+    service: &Service,
+    tenant: &str,
+) -> Result<(T, Reserved), Refusal> {
+    let limits = &service.config.limits;
+    let length = declared(&request, "the request", limits.request_bytes as u64)?;
+    let room = Room::new(&service.scheduling.memory, tenant, Kind::Request);
+    let (bytes, mut memory) = collect(request.into_body(), length, limits, &room).await?;
+    let parsed = serde_json::from_slice(&bytes)
+        .map_err(|error| Refusal::request(format!("the request cannot be read: {error}")))?;
+    // Less is never refused.
+    memory.resize(bytes.len() as u64 * (TAKES - 1)).ok();
+    Ok((parsed, memory))
 }
 
 /// The length a request declares, refused when it is over `limit`.
@@ -87,30 +107,37 @@ pub(super) fn declared(request: &Request, what: &str, limit: u64) -> Result<Opti
     }
 }
 
+/// A whole body, for which memory is reserved before any of it is taken. One that does not say how long it is gets more as it grows, at
+/// once or not at all: who holds memory must not wait for more of its kind.
 async fn collect(
     mut body: Body,
-    what: &str,
     length: Option<u64>,
-    limit: u64,
-    stall: Duration,
-) -> Result<Bytes, Refusal> {
-    let reserve = length
-        .and_then(|length| usize::try_from(length).ok())
-        .unwrap_or(FIRST_RESERVE);
-    let (mut bytes, mut pace) = (BytesMut::with_capacity(reserve), Pace::new(stall));
+    limits: &Limits,
+    room: &Room,
+) -> Result<(Bytes, Reserved), Refusal> {
+    let limit = limits.request_bytes as u64;
+    let mut expected = length.unwrap_or(FIRST);
+    let mut memory = room.wait(expected.saturating_mul(TAKES), WAIT).await?;
+    let capacity = usize::try_from(expected).unwrap_or_default();
+    let (mut bytes, mut pace) = (BytesMut::with_capacity(capacity), Pace::new(limits.stall));
     loop {
         let Some(frame) = pace.frame(&mut body).await? else {
-            return Ok(bytes.freeze());
+            return Ok((bytes.freeze(), memory));
         };
-        let frame = frame.map_err(|error| Refusal::request(format!("{what} broke off: {error}")))?;
+        let frame = frame.map_err(|error| Refusal::request(format!("the request broke off: {error}")))?;
         let Ok(piece) = frame.into_data() else { continue };
         let total = bytes.len() as u64 + piece.len() as u64;
         if total > limit {
             return Err(Refusal::TooLarge {
-                what: what.to_owned(),
+                what: "the request".to_owned(),
                 bytes: total,
                 limit,
             });
+        }
+        if total > expected {
+            expected = total.saturating_mul(2).min(limit);
+            let wanted = expected.saturating_mul(TAKES);
+            memory.resize(wanted).map_err(|_| room.refusal(wanted))?;
         }
         bytes.extend_from_slice(&piece);
     }
@@ -119,6 +146,7 @@ async fn collect(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use frostline_batching::{Budget, Ledger, Memory};
     use futures::stream;
     use std::convert::Infallible;
 
@@ -131,8 +159,47 @@ mod tests {
             (left > 0).then(|| (Ok::<_, Infallible>(vec![b' '; bytes]), left - 1))
         });
         let body = Body::from_stream(pieces);
-        let bytes = collect(body, "the request", None, 1 << 30, STALL).await;
-        bytes.map(|bytes| bytes.len())
+        let limits = Limits {
+            request_bytes: 1 << 30,
+            stall: STALL,
+            ..Limits::default()
+        };
+        let room = Room::new(&Memory::unbounded(), "a", Kind::Request);
+        let collected = collect(body, None, &limits, &room).await;
+        collected.map(|(bytes, _)| bytes.len())
+    }
+
+    /// What becomes of a body of so many bytes, which says so or not, in 1 MiB of memory of which so much is held.
+    async fn within(held: u64, bytes: u64, says: bool) -> Result<u64, Refusal> {
+        let memory = Memory::new(Budget {
+            bytes: 1 << 20,
+            ..Budget::default()
+        });
+        let others = memory.try_reserve("b", Kind::Request, held).unwrap();
+        let pieces = stream::iter((0..bytes / 1024).map(|_| Ok::<_, Infallible>(vec![b' '; 1024])));
+        let room = Room::new(&memory, "a", Kind::Request);
+        let length = says.then_some(bytes);
+        let collected = collect(Body::from_stream(pieces), length, &Limits::default(), &room).await;
+        let reserved = collected.as_ref().map(|(_, memory)| memory.bytes());
+        let reserved = reserved.map_err(Clone::clone);
+        drop((collected, others));
+        assert_eq!(memory.read(Ledger::held_in_all), 0);
+        reserved
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn memory_is_reserved_before_a_body_is_taken() {
+        for says in [true, false] {
+            let whole = within(0, 256 << 10, says).await.unwrap();
+            assert!(whole >= 256 << 10, "{whole}");
+            let busy = within(512 << 10, 192 << 10, says).await;
+            assert!(matches!(busy, Err(Refusal::Busy { .. })), "{busy:?}");
+            let never = within(0, 2 << 20, says).await.unwrap_err();
+            let Refusal::Memory { message } = never else {
+                panic!("{never}")
+            };
+            assert!(message.contains("memory_budget of 1048576"), "{message}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

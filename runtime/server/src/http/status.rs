@@ -45,7 +45,9 @@ fn status(refusal: &Refusal) -> StatusCode {
         Refusal::Route { .. } | Refusal::NotFound { .. } => StatusCode::NOT_FOUND,
         Refusal::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
         Refusal::OtherVersion { .. } | Refusal::Offset { .. } => StatusCode::CONFLICT,
-        Refusal::TooLarge { .. } | Refusal::Quota { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        Refusal::TooLarge { .. } | Refusal::Memory { .. } | Refusal::Quota { .. } => {
+            StatusCode::PAYLOAD_TOO_LARGE
+        }
         Refusal::Stalled { .. } => StatusCode::REQUEST_TIMEOUT,
         Refusal::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
         Refusal::Stopping => StatusCode::SERVICE_UNAVAILABLE,

@@ -7,11 +7,12 @@ use crate::refusal::Refusal;
 use crate::state::{Found, ModelFacts, Named, Owned, StateError};
 use axum::Json;
 use axum::extract::{Path, Request};
-use frostline_batching::Standing;
+use frostline_batching::{Kind, Standing};
 use frostline_wire::{Description, DescriptionRequest, GuestInfo, Layout, Load, ModelInfo, ObjectPage};
 use http::{StatusCode, Uri};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// `?root=&after=&layout=&limit=`
 #[derive(Deserialize)]
@@ -26,6 +27,12 @@ struct Listing {
 
 /// Objects of a page unless the request says otherwise: what object stores answer at a time.
 const PAGE: usize = 1000;
+
+/// Bytes that an object of a page takes: key and etag, and once more as JSON.
+const LISTED: u64 = 1024;
+
+/// How long a listing waits for memory.
+const LISTING: Duration = Duration::from_secs(10);
 
 pub(super) async fn list_guests(caller: Caller) -> Json<Vec<GuestInfo>> {
     let info = |named: Named<()>| {
@@ -107,13 +114,16 @@ pub(super) async fn list_objects(caller: Caller, uri: Uri) -> Result<Json<Object
             "limit is {limit}, it must lie between 1 and {most}"
         )));
     }
-    let store = caller.store(&listing.root)?;
+    let store = caller.store(&listing.root, Kind::Read)?;
+    let memory = (limit as u64).saturating_mul(LISTED);
+    let _memory = caller.room(Kind::Request).wait(memory, LISTING).await?;
     let page = store.list_as(listing.layout, listing.after.as_deref(), limit);
     Ok(Json(page.await?))
 }
 
 pub(super) async fn describe(caller: Caller, request: Request) -> Result<Json<Description>, Refusal> {
-    let request: DescriptionRequest = json(request, &caller.config().limits).await?;
+    let tenant = &caller.tenant().name;
+    let (request, _memory) = json::<DescriptionRequest>(request, caller.service(), tenant).await?;
     let model = caller.model(&request.model)?;
     caller.may_use(&request.guest)?;
     let describe = async {

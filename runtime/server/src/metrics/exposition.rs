@@ -1,12 +1,15 @@
 //! What `/metrics` shows: what was counted, and what is so when it is asked for.
 
 use super::counters::Metrics;
+use super::memory::MemoryNow;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
+use std::sync::Arc;
 
 /// What is so now, and counted elsewhere.
 pub(crate) struct Present {
@@ -16,6 +19,7 @@ pub(crate) struct Present {
     pub(crate) lane_samples: u64,
     /// Processes of lanes lost with a job in them.
     pub(crate) lane_crashes: u64,
+    pub(crate) memory: MemoryNow,
 }
 
 /// See the module.
@@ -29,8 +33,10 @@ impl Exposition {
     pub(crate) fn new(metrics: &Metrics, present: impl Fn() -> Present + Send + Sync + 'static) -> Self {
         let [mut host, mut tenants] = [(); 2].map(|()| Registry::with_prefix("frostline"));
         metrics.register(&mut host);
-        host.register_collector(Box::new(Now(present)));
+        let present = Arc::new(present);
+        host.register_collector(Box::new(Now(Arc::clone(&present))));
         metrics.tenants.register(&mut tenants);
+        tenants.register_collector(Box::new(OfTenants(present)));
         Self { host, tenants }
     }
 
@@ -55,7 +61,10 @@ fn encoded(registries: &[&Registry]) -> Result<String, fmt::Error> {
 }
 
 /// Asks what is so at every scrape.
-struct Now<F>(F);
+struct Now<F>(Arc<F>);
+
+/// The same of what each tenant has.
+struct OfTenants<F>(Arc<F>);
 
 impl<F> fmt::Debug for Now<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -87,8 +96,59 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for Now<F> {
             "lane_crashes",
             "Processes of lanes lost during a run.",
             &ConstCounter::new(crashes),
+        )?;
+        show(
+            "memory_waiting",
+            "Who waits for memory.",
+            &ConstGauge::new(present.memory.waiting),
+        )?;
+        let MemoryNow { budget, held, .. } = &present.memory;
+        let help = "Memory that host and lanes may hold";
+        let whole =
+            encoder.encode_descriptor("memory_budget", help, Some(&Unit::Bytes), MetricType::Gauge)?;
+        ConstGauge::new(*budget).encode(whole)?;
+        let all = held.iter().map(|(kind, bytes)| ([("kind", *kind)], *bytes));
+        bytes_by(
+            &mut encoder,
+            "memory_held",
+            "Memory that is reserved, and the base that is not",
+            all,
         )
     }
+}
+
+impl<F> fmt::Debug for OfTenants<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OfTenants")
+    }
+}
+
+impl<F: Fn() -> Present + Send + Sync + 'static> Collector for OfTenants<F> {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let memory = (self.0)().memory;
+        let tenants = memory.tenants.iter();
+        let tenants = tenants.map(|(name, bytes)| ([("tenant", name.as_str())], *bytes));
+        bytes_by(
+            &mut encoder,
+            "tenant_memory",
+            "Memory that is reserved, by tenant",
+            tenants,
+        )
+    }
+}
+
+/// Shows bytes by one label.
+fn bytes_by<'a>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    values: impl IntoIterator<Item = ([(&'a str, &'a str); 1], u64)>,
+) -> Result<(), fmt::Error> {
+    let mut family = encoder.encode_descriptor(name, help, Some(&Unit::Bytes), MetricType::Gauge)?;
+    for (label, bytes) in values {
+        ConstGauge::new(bytes).encode(family.encode_family(&label)?)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -98,13 +158,21 @@ mod tests {
     use frostline_sandbox::Usage;
     use std::time::Duration;
 
-    const PRESENT: Present = Present {
-        queued: 2,
-        running: 1,
-        lane_queue: 0,
-        lane_samples: 5,
-        lane_crashes: 3,
-    };
+    fn present() -> Present {
+        Present {
+            queued: 2,
+            running: 1,
+            lane_queue: 0,
+            lane_samples: 5,
+            lane_crashes: 3,
+            memory: MemoryNow {
+                budget: 100,
+                held: vec![("base", 10), ("grant", 30)],
+                waiting: 1,
+                tenants: vec![("acme".to_owned(), 30)],
+            },
+        }
+    }
 
     /// Something of everything.
     fn busy() -> Exposition {
@@ -117,7 +185,7 @@ mod tests {
             ..Usage::default()
         };
         metrics.used("acme", &usage);
-        Exposition::new(&metrics, || PRESENT)
+        Exposition::new(&metrics, present)
     }
 
     #[test]
@@ -131,6 +199,8 @@ mod tests {
             "frostline_answer_bytes_total 0",
             "frostline_extractions_queued 2",
             "frostline_lane_crashes_total 3",
+            "frostline_memory_budget_bytes 100",
+            "frostline_memory_held_bytes{kind=\"grant\"} 30",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
@@ -144,6 +214,7 @@ mod tests {
         let text = exposition.text_by_tenant().unwrap();
         for line in [
             "frostline_tenant_extractions_total{tenant=\"acme\"} 1",
+            "frostline_tenant_memory_bytes{tenant=\"acme\"} 30",
             "frostline_tenant_guest_cpu_seconds_total{tenant=\"acme\"} 1.5",
             "frostline_tenant_compile_seconds_total{tenant=\"acme\"} 0.25",
         ] {

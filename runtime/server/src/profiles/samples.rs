@@ -1,7 +1,9 @@
-//! Real samples: read one after the other, decoded one after the other, both timed.
+//! Real samples: one after the other read and decoded, both timed.
 
+use crate::config::Limits;
 use crate::refusal::Refusal;
-use frostline_images::{DecodeLimits, DecodePool, load, normalise};
+use crate::scheduling::Room;
+use frostline_images::{DecodePool, LoaderOptions, Undecoded, load, normalise};
 use frostline_objects::Store;
 use frostline_profile::timed;
 use frostline_tensor::{Data, PixelSpec, Shape, Tensor};
@@ -24,28 +26,34 @@ pub(super) async fn samples(
     decoders: &DecodePool,
     spec: PixelSpec,
     samples: &[RequestedSample],
-    object_bytes: u64,
+    limits: &Limits,
+    room: &Room,
 ) -> Result<Samples, Refusal> {
     let (mut crops, mut reads, mut decodes, mut refusal) = (Vec::new(), Vec::new(), Vec::new(), None);
-    let mut objects = Vec::new();
+    let limit = limits.decode;
     for RequestedSample { sample, .. } in samples {
         let started = Instant::now();
-        match store.read_sample(sample, object_bytes).await {
-            Ok(object) => {
-                reads.push(started.elapsed().as_secs_f64());
-                objects.push((&sample.key, object));
+        let object = match store.read_sample(sample, limits.object_bytes).await {
+            Ok(object) => object,
+            Err(error) => {
+                refusal = Some(Refusal::from(error));
+                continue;
             }
-            Err(error) => refusal = Some(Refusal::from(error)),
-        }
-    }
-    for (key, object) in objects {
-        let decode = move || timed(|| load(&object, &spec, &DecodeLimits::default()));
+        };
+        reads.push(started.elapsed().as_secs_f64());
+        let takes = Undecoded::read(&object, &limit).map_or(0, |image| image.takes());
+        let _memory = if takes >= LoaderOptions::ASKS_FROM {
+            Some(room.wait(takes, limits.stall).await?)
+        } else {
+            None
+        };
+        let decode = move || timed(|| load(&object, &spec, &limit));
         match decoders.run(decode).await.map_err(lost)? {
             Ok((crop, took)) => {
                 decodes.push(took);
                 crops.extend(crop);
             }
-            Err(error) => refusal = Some(Refusal::request(format!("{key}: {error}"))),
+            Err(error) => refusal = Some(Refusal::request(format!("{}: {error}", sample.key))),
         }
     }
     if crops.is_empty() {

@@ -4,10 +4,11 @@ use super::reading::Beside;
 use super::samples::{Samples, samples};
 use crate::caller::Caller;
 use crate::config::Limits;
-use crate::extraction::{READS_AT_ONCE, check_samples};
+use crate::extraction::{GRANT, READS_AT_ONCE, check_samples};
 use crate::library::Library;
 use crate::machine::Machine;
 use crate::refusal::Refusal;
+use frostline_batching::{Kind, Reserved};
 use frostline_graph::Model;
 use frostline_objects::Store;
 use frostline_profile::{Rules, Subject, encoded_pixels, measure, memory, now};
@@ -53,7 +54,7 @@ impl Task {
             ..caller.config().limits
         };
         check_samples(&request.samples, &limits)?;
-        let store = caller.store(&request.root)?;
+        let store = caller.store(&request.root, Kind::Read)?;
         let view = caller.model(&request.model)?;
         caller.may_use(&request.guest)?;
         let permit = caller.asking().await?;
@@ -121,6 +122,7 @@ impl Task {
     /// Measures on the host's lanes.
     pub(super) async fn measure(&self, caller: &Caller) -> Result<Profile, Refusal> {
         let started = Instant::now();
+        let _memory = self.reserve(caller).await?;
         let subject = Subject {
             model: self.view.sha256.clone(),
             input: self.view.input.clone(),
@@ -131,13 +133,14 @@ impl Task {
             &caller.machine().decoders.for_tenant(&caller.tenant().name),
             self.spec,
             &self.request.samples,
-            caller.config().limits.object_bytes,
+            &caller.config().limits,
+            &caller.room(Kind::Decode),
         )
         .await?;
         let (bytes, pixels) = (samples.bytes.clone(), samples.pixels.clone());
         let input = spawn_blocking(move || encoded_pixels(&bytes, &pixels)).await??;
         let rules = Rules {
-            batch: caller.config().grant,
+            batch: caller.config().grant.min(GRANT),
             lanes: caller.config().lanes,
             ..Rules::default()
         };
@@ -156,6 +159,17 @@ impl Task {
             measured_at: now(),
             disturbed: false,
         })
+    }
+
+    /// Memory for its samples: as bytes, as numbers, and as batches of both made to measure with.
+    async fn reserve(&self, caller: &Caller) -> Result<Reserved, Refusal> {
+        let sample: usize = self.spec.sample_shape().iter().product();
+        let copies = 2 * (1 + size_of::<f32>());
+        let bytes = sample
+            .saturating_mul(copies)
+            .saturating_mul(self.request.samples.len());
+        let room = caller.room(Kind::Grant);
+        room.wait(bytes as u64, caller.config().limits.stall).await
     }
 
     /// Seconds of the whole machine that reading a sample takes from computing.

@@ -1,14 +1,20 @@
-//! Who runs and who waits: extractions, profiles and questions to guests; and the samples that running extractions may hold.
+//! Who runs and who waits: extractions, profiles and questions to guests; and the memory that all of them may hold.
 
 mod admission;
+mod base;
 mod measuring;
+mod room;
+mod tensors;
 
 pub(crate) use admission::{Admission, Permit};
+pub(crate) use base::Base;
 pub(crate) use measuring::Turn;
+pub(crate) use room::Room;
+pub(crate) use tensors::Tensors;
 
 use crate::config::{HostConfig, upload_units};
 use crate::refusal::Refusal;
-use frostline_batching::{GrantDesk, GrantRules, Grants, Memory, Standing};
+use frostline_batching::{Memory, Standing};
 use measuring::Measuring;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,8 +33,6 @@ pub(crate) struct Scheduling {
     /// Who asks guests something outside of extractions.
     asking: Arc<Admission>,
     measuring: Measuring,
-    /// The samples that the calls of extractions may hold.
-    pub(crate) desk: Arc<GrantDesk>,
     /// All memory that the host and its lanes may hold.
     pub(crate) memory: Memory,
     /// Bytes of uploads being received, in the units of [`upload_units`].
@@ -43,16 +47,10 @@ impl Scheduling {
     pub(crate) fn new(config: &HostConfig) -> Self {
         let work = TaskTracker::new();
         let admission = |what, permits| Admission::new(what, permits, config.queued, work.clone());
-        let rules = GrantRules {
-            samples: config.grant,
-            ..GrantRules::default()
-        };
-        let samples = config.grant.saturating_mul(config.running.max(config.calls));
         Self {
             extractions: admission("extractions", config.running),
             asking: admission("descriptions", ASKING),
             measuring: Measuring::new(admission("profiles", usize::MAX)),
-            desk: GrantDesk::new(Grants::new(rules, samples)),
             memory: Memory::new(config.limits.budget(config.memory_budget)),
             uploads: Arc::new(Semaphore::new(upload_units(config.limits.upload_bytes) as usize)),
             work,

@@ -2,14 +2,15 @@
 
 use super::identity::Admin;
 use crate::http::references::query;
+use crate::metrics::MemoryNow;
 use crate::refusal::Refusal;
 use crate::service::Service;
 use axum::Json;
 use axum::extract::State;
-use frostline_wire::{Activity, AuditEntry, TenantActivity};
+use frostline_wire::{Activity, AuditEntry, MemoryActivity, TenantActivity};
 use http::Uri;
 use serde::Deserialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
@@ -59,7 +60,10 @@ fn activity(service: &Service) -> Activity {
         extractions.standing(),
         extractions.standings(),
     );
-    let names: BTreeSet<String> = tally.names().chain(standings.keys().cloned()).collect();
+    let memory = MemoryNow::of(&service.scheduling.memory);
+    let holders: BTreeMap<String, u64> = memory.tenants.iter().cloned().collect();
+    let known = tally.names().chain(standings.keys().cloned());
+    let names: BTreeSet<String> = known.chain(holders.keys().cloned()).collect();
     let tenant = |name: String| {
         let standing = standings.get(&name).copied().unwrap_or_default();
         let [extractions, samples, answer_bytes] = tally.of(&name);
@@ -67,6 +71,7 @@ fn activity(service: &Service) -> Activity {
             running: standing.running as u64,
             queued: standing.queued as u64,
             cpu_seconds: tally.cpu_seconds_of(&name),
+            memory_bytes: holders.get(&name).copied().unwrap_or(0),
             name,
             extractions,
             samples,
@@ -81,6 +86,16 @@ fn activity(service: &Service) -> Activity {
         lanes: lanes.config().lanes as u64,
         lane_queue: lanes.stats().queued as u64,
         memory_bytes: resident_bytes(),
+        memory: Some(MemoryActivity {
+            budget: memory.budget,
+            held: memory.held_in_all(),
+            waiting: memory.waiting as u64,
+            kinds: memory
+                .held
+                .iter()
+                .map(|(kind, bytes)| ((*kind).to_owned(), *bytes))
+                .collect(),
+        }),
         tenants: names.into_iter().map(tenant).collect(),
     }
 }

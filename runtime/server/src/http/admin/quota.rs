@@ -25,7 +25,7 @@ pub(super) async fn change(
     Path(name): Path<String>,
     request: Request,
 ) -> Result<Json<Vec<QuotaInfo>>, Refusal> {
-    let change: QuotaChange = json(request, &service.config.limits).await?;
+    let (change, _memory) = json::<QuotaChange>(request, &service, "").await?;
     if name == CONFIGURED {
         return Err(Refusal::request(format!(
             "{CONFIGURED} is the tenant of the host's configuration; write its quota there, under [quota]"

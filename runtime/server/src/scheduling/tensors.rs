@@ -1,0 +1,128 @@
+//! Memory for what a guest makes the host hold in its calls.
+
+use super::room::Room;
+use frostline_batching::Reserved;
+use frostline_sandbox::Lender;
+use frostline_tensor::OpError;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// Lends what the grants of one extraction cover, and beyond that what the host has free: a guest that holds more tensors than usual, or
+/// larger ones, takes no more than there is.
+pub(crate) struct Tensors {
+    room: Room,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Bytes that grants cover.
+    covered: u64,
+    used: u64,
+    /// What is used beyond.
+    more: Option<Reserved>,
+}
+
+/// What a grant covers, until this is dropped.
+pub(crate) struct Cover {
+    tensors: Arc<Tensors>,
+    bytes: u64,
+}
+
+impl Tensors {
+    pub(crate) fn new(room: Room) -> Arc<Self> {
+        Arc::new(Self {
+            room,
+            state: Mutex::default(),
+        })
+    }
+
+    /// A grant covers `bytes` more.
+    pub(crate) fn cover(self: &Arc<Self>, bytes: u64) -> Cover {
+        let mut state = self.state.lock();
+        state.covered = state.covered.saturating_add(bytes);
+        // Less is never refused.
+        self.settle(&mut state).ok();
+        Cover {
+            tensors: Arc::clone(self),
+            bytes,
+        }
+    }
+
+    /// Reserves just what is used beyond what is covered.
+    fn settle(&self, state: &mut State) -> Result<(), OpError> {
+        let beyond = state.used.saturating_sub(state.covered);
+        match &mut state.more {
+            _ if beyond == 0 => state.more = None,
+            Some(more) => more.resize(beyond).map_err(|_| self.room.lack(beyond))?,
+            None => state.more = Some(self.room.take(beyond).map_err(|_| self.room.lack(beyond))?),
+        }
+        Ok(())
+    }
+}
+
+impl Lender for Tensors {
+    fn lend(&self, bytes: u64) -> Result<(), OpError> {
+        let mut state = self.state.lock();
+        let before = state.used;
+        state.used = before.saturating_add(bytes);
+        let settled = self.settle(&mut state);
+        if settled.is_err() {
+            state.used = before;
+        }
+        settled
+    }
+
+    fn give_back(&self, bytes: u64) {
+        let mut state = self.state.lock();
+        state.used = state.used.saturating_sub(bytes);
+        self.settle(&mut state).ok();
+    }
+}
+
+impl Drop for Cover {
+    fn drop(&mut self) {
+        let mut state = self.tensors.state.lock();
+        state.covered = state.covered.saturating_sub(self.bytes);
+        // What other calls use beyond their grants was lent by this one: the measured base has it where there is no room.
+        self.tensors.settle(&mut state).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use frostline_batching::{Budget, Kind, Memory};
+
+    fn held(memory: &Memory) -> u64 {
+        memory.read(|ledger| ledger.held(Kind::Grant))
+    }
+
+    #[test]
+    fn what_grants_cover_is_lent_and_beyond_that_what_is_free() {
+        let memory = Memory::new(Budget {
+            bytes: 100,
+            ..Budget::default()
+        });
+        let tensors = Tensors::new(Room::new(&memory, "a", Kind::Grant));
+        let grant = memory.try_reserve("a", Kind::Grant, 60).unwrap();
+        let cover = tensors.cover(60);
+        tensors.lend(50).unwrap();
+        assert_eq!(held(&memory), 60);
+        tensors.lend(30).unwrap();
+        assert_eq!(held(&memory), 80);
+        let busy = tensors.lend(30).unwrap_err();
+        assert!(busy.host_caused, "others may give some back: {busy}");
+        let never = tensors.lend(1000).unwrap_err();
+        assert!(
+            !never.host_caused && never.message.contains("memory_budget"),
+            "{never}"
+        );
+        tensors.give_back(50);
+        assert_eq!(held(&memory), 60);
+        drop((grant, cover));
+        assert_eq!(held(&memory), 30);
+        tensors.give_back(30);
+        assert_eq!(held(&memory), 0);
+    }
+}
