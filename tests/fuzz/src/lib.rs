@@ -1,12 +1,14 @@
 //! Fuzz targets: everything a host reads of strangers, as functions that take any bytes and panic only when a promise is broken. The
 //! ordinary tests run them on seeds and on a fixed number of mutations; libFuzzer, in `libfuzzer/`, for as long as one likes.
 
+mod image_decoder;
 mod key_scoping;
 mod mutation;
 mod onnx_reader;
 mod request_parser;
 mod upload_validation;
 
+pub use image_decoder::{image_decoder, mend_checksums};
 pub use key_scoping::key_scoping;
 pub use mutation::Mutator;
 pub use onnx_reader::onnx_reader;
@@ -33,6 +35,12 @@ pub const TARGETS: &[Target] = &[
         run: onnx_reader,
         seeds: onnx_reader::seeds,
         mutations: 4000,
+    },
+    Target {
+        name: "image_decoder",
+        run: image_decoder,
+        seeds: image_decoder::seeds,
+        mutations: 8000,
     },
     Target {
         name: "key_scoping",

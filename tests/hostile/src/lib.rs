@@ -1,11 +1,14 @@
-//! Models that a stranger might send to harm a host, as the bytes of ONNX files: for the tests of what reads them, and for the isolation
+//! Models and images that a stranger might send to harm a host, as bytes: for the tests of what reads them, and for the isolation
 //! suite. Guests that misbehave are in `guest/hostile`.
 
 mod bodies;
 mod bombs;
 mod files;
 mod foreign;
+mod images;
 mod parts;
+
+pub use images::hidden_frame;
 
 /// A model no host takes.
 #[derive(Debug, Clone)]

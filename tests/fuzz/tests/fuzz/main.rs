@@ -16,6 +16,11 @@ fn onnx_reader() {
 }
 
 #[test]
+fn image_decoder() {
+    exercise("image_decoder");
+}
+
+#[test]
 fn key_scoping() {
     exercise("key_scoping");
 }
@@ -53,6 +58,7 @@ fn every_target_is_exercised_and_has_its_binary() {
     assert_eq!(
         targets,
         [
+            "image_decoder",
             "key_scoping",
             "onnx_reader",
             "request_parser",

@@ -1,0 +1,135 @@
+//! Decoding takes no more memory than was said before it began. One test, alone in its process: the allocator counts for all threads.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+
+use frostline_fuzz::{Mutator, TARGETS, mend_checksums};
+use frostline_images::{DecodeLimits, Undecoded};
+use peak_alloc::PeakAlloc;
+
+#[global_allocator]
+static MEMORY: PeakAlloc = PeakAlloc;
+
+const LIMITS: DecodeLimits = DecodeLimits { max_pixels: 1 << 22 };
+/// Mutations of every image, and of images that are made larger.
+const MUTATIONS: usize = 4000;
+/// Where mutations start.
+const START: u64 = 7;
+/// What reading headers may take beside what it copies of them: tables, and messages of errors.
+const HEADERS: u64 = 512 << 10;
+
+#[test]
+fn decoding_takes_no_more_than_was_said() {
+    let target = TARGETS
+        .iter()
+        .find(|target| target.name == "image_decoder")
+        .unwrap();
+    let seeds = (target.seeds)();
+    let large: Vec<Vec<u8>> = seeds.iter().flat_map(|seed| enlarged(seed)).collect();
+    let mut tightest = 0.0_f64;
+    for seed in seeds.iter().chain(&large) {
+        tightest = tightest.max(check(seed));
+    }
+    assert!(
+        tightest > 0.25,
+        "what is said is far from what is taken: {tightest}"
+    );
+    let mut mutator = Mutator::new(START);
+    for _ in 0..MUTATIONS {
+        let mut input = mutator.next(&seeds);
+        check(&input);
+        mend_checksums(&mut input);
+        check(&input);
+        check(&mutator.next(&large));
+    }
+}
+
+/// Decodes, and gives the share that was used of what was said; 0 where nothing large was decoded.
+fn check(bytes: &[u8]) -> f64 {
+    let before = MEMORY.current_usage();
+    MEMORY.reset_peak_usage();
+    let Ok(image) = Undecoded::read(bytes, &LIMITS) else {
+        assert_peak(
+            bytes,
+            before,
+            2 * bytes.len() as u64 + HEADERS,
+            "reading its headers",
+        );
+        return 0.0;
+    };
+    assert_peak(
+        bytes,
+        before,
+        2 * bytes.len() as u64 + HEADERS,
+        "reading its headers",
+    );
+    let (width, height, takes) = (image.width(), image.height(), image.takes());
+    MEMORY.reset_peak_usage();
+    let whole = image.decode().is_ok();
+    let what = format!("decoding {width}x{height} ({whole})");
+    let taken = assert_peak(bytes, before, takes + HEADERS, &what);
+    if takes < 4 << 20 {
+        0.0
+    } else {
+        taken as f64 / takes as f64
+    }
+}
+
+fn assert_peak(bytes: &[u8], before: usize, most: u64, what: &str) -> u64 {
+    let taken = (MEMORY.peak_usage() - before) as u64;
+    if taken > most {
+        let file = std::env::temp_dir().join(format!("frostline-memory-{}", std::process::id()));
+        std::fs::write(&file, bytes).unwrap();
+        panic!(
+            "{what} took {taken} bytes of {most}; the image is in {}",
+            file.display()
+        );
+    }
+    taken
+}
+
+/// The same image with larger claims: sides of `w` by `h`, wherever its format says them.
+fn enlarged(image: &[u8]) -> Vec<Vec<u8>> {
+    let sides = [(2048_u16, 2048_u16), (16_384, 256), (64, 16_383)];
+    sides
+        .into_iter()
+        .filter_map(|(w, h)| resized(image, w, h))
+        .collect()
+}
+
+fn resized(image: &[u8], width: u16, height: u16) -> Option<Vec<u8>> {
+    let mut bytes = image.to_vec();
+    let place = |sign: &[u8]| image.windows(sign.len()).position(|window| window == sign);
+    if image.starts_with(&[0xff, 0xd8]) {
+        let frame = place(&[0xff, 0xc0]).or(place(&[0xff, 0xc2]))?;
+        bytes[frame + 5..frame + 7].copy_from_slice(&height.to_be_bytes());
+        bytes[frame + 7..frame + 9].copy_from_slice(&width.to_be_bytes());
+    } else if image.starts_with(b"\x89PNG") {
+        bytes[16..20].copy_from_slice(&u32::from(width).to_be_bytes());
+        bytes[20..24].copy_from_slice(&u32::from(height).to_be_bytes());
+        mend_checksums(&mut bytes);
+    } else if image.starts_with(b"GIF8") {
+        bytes[6..8].copy_from_slice(&width.to_le_bytes());
+        bytes[8..10].copy_from_slice(&height.to_le_bytes());
+    } else {
+        // The canvas, and the frames of both kinds.
+        if let Some(canvas) = place(b"VP8X") {
+            bytes[canvas + 12..canvas + 15].copy_from_slice(&(u32::from(width) - 1).to_le_bytes()[..3]);
+            bytes[canvas + 15..canvas + 18].copy_from_slice(&(u32::from(height) - 1).to_le_bytes()[..3]);
+        }
+        if let Some(frame) = place(b"ANMF") {
+            bytes[frame + 14..frame + 17].copy_from_slice(&(u32::from(width) - 1).to_le_bytes()[..3]);
+            bytes[frame + 17..frame + 20].copy_from_slice(&(u32::from(height) - 1).to_le_bytes()[..3]);
+        }
+        if let Some(lossy) = place(&[0x9d, 0x01, 0x2a]) {
+            bytes[lossy + 3..lossy + 5].copy_from_slice(&width.to_le_bytes());
+            bytes[lossy + 5..lossy + 7].copy_from_slice(&height.to_le_bytes());
+        }
+        if let Some(lossless) = place(b"VP8L") {
+            let sides = (u32::from(width) - 1) | ((u32::from(height) - 1) << 14);
+            let rest = image[lossless + 12] & 0xf0;
+            bytes[lossless + 9..lossless + 13].copy_from_slice(&sides.to_le_bytes());
+            bytes[lossless + 12] |= rest;
+        }
+    }
+    Some(bytes)
+}
