@@ -31,7 +31,13 @@ impl<'a> Undecoded<'a> {
             ImageFormat::WebP => webp::read(bytes, limits),
             ImageFormat::Gif => gif::read(bytes, limits),
         })?;
+        limits.check_bytes(format, claim.takes)?;
         Ok(Self { format, claim })
+    }
+
+    /// How it is encoded.
+    pub fn format(&self) -> ImageFormat {
+        self.format
     }
 
     /// Width in pixels.

@@ -63,6 +63,18 @@ pub enum ImageError {
         /// The limit in pixels.
         limit: u64,
     },
+    /// Decoding takes more memory than the limit; refused before it is allocated.
+    #[error(
+        "decoding this {format} takes {needed} bytes of memory, over the limit of {limit}; scale it down, or save it as a baseline JPEG"
+    )]
+    TooMuchMemory {
+        /// What it claims to be.
+        format: ImageFormat,
+        /// Bytes that decoding takes.
+        needed: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
     /// The batch tensor would be larger than the limit; refused before it is allocated.
     #[error(
         "a batch of {samples} samples takes {bytes} bytes, over the limit of {limit}; ask for fewer samples at once"
@@ -118,7 +130,9 @@ impl ImageError {
                 OpErrorCode::InvalidEncoding
             }
             Self::Unsupported { .. } => OpErrorCode::UnsupportedOperation,
-            Self::TooManyPixels { .. } | Self::BatchTooLarge { .. } => OpErrorCode::TooLarge,
+            Self::TooManyPixels { .. } | Self::TooMuchMemory { .. } | Self::BatchTooLarge { .. } => {
+                OpErrorCode::TooLarge
+            }
             Self::DecoderFailed { .. } | Self::PoolClosed => OpErrorCode::RuntimeError,
             Self::Spec(_) | Self::Mismatch { .. } | Self::Shape(_) => OpErrorCode::InvalidArgument,
         }

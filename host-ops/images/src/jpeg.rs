@@ -75,7 +75,9 @@ fn takes(info: &ImageInfo, header: &JpegHeader) -> u64 {
     };
     // Per column and row of samples in a block: coefficients, the rows above and below, and what they are enlarged to.
     let stripes = padded_width * (64 * down * components + 16);
-    width * height * (components + 3) + coefficients + stripes
+    // Three components are converted where they lie.
+    let rgb = if components == 3 { 0 } else { 3 };
+    width * height * (components + rgb) + coefficients + stripes
 }
 
 fn unsupported(header: &JpegHeader) -> ImageError {

@@ -5,13 +5,17 @@ use crate::{ImageError, ImageFormat};
 pub struct DecodeLimits {
     /// Most pixels (width times height).
     pub max_pixels: u64,
+    /// Most bytes that decoding and resizing it may take at any time.
+    pub max_bytes: u64,
 }
 
 impl DecodeLimits {
-    /// 64 Mi pixels, enough for the 61 megapixels of today's full-frame cameras. A file of a few hundred bytes may claim this
-    /// many: decoded they take 192 MiB, and a progressive JPEG's coefficients, an interlaced 16-bit PNG or a WebP with alpha up to
-    /// 512 MiB more, on each decoding thread. Half would refuse such cameras' photos; double would let four threads take 5 GiB.
+    /// 64 Mi pixels, enough for the 61 megapixels of today's full-frame cameras. A file of a few hundred bytes may claim this many.
     const DEFAULT_MAX_PIXELS: u64 = 64 << 20;
+
+    /// 1 GiB: of the most pixels an ordinary JPEG takes 384 MiB, one with its coefficients 768 MiB, a WebP with alpha 832 MiB. Half would
+    /// refuse full-frame cameras' progressive JPEGs; what takes more is no photo.
+    const DEFAULT_MAX_BYTES: u64 = 1 << 30;
 
     /// Refuses an image that claims too much; `Ok` carries the bytes its RGB pixels take.
     pub(crate) fn check(&self, format: ImageFormat, width: u32, height: u32) -> Result<usize, ImageError> {
@@ -34,12 +38,25 @@ impl DecodeLimits {
             .and_then(|pixels| pixels.checked_mul(3))
             .ok_or(too_many)
     }
+
+    /// Refuses an image that takes more bytes than one may.
+    pub(crate) fn check_bytes(&self, format: ImageFormat, needed: u64) -> Result<(), ImageError> {
+        if needed > self.max_bytes {
+            return Err(ImageError::TooMuchMemory {
+                format,
+                needed,
+                limit: self.max_bytes,
+            });
+        }
+        Ok(())
+    }
 }
 
 impl Default for DecodeLimits {
     fn default() -> Self {
         Self {
             max_pixels: Self::DEFAULT_MAX_PIXELS,
+            max_bytes: Self::DEFAULT_MAX_BYTES,
         }
     }
 }

@@ -161,7 +161,8 @@ fn crop(
 ) -> Result<Vec<u8>, OpError> {
     let named = |error: ImageError| naming(key, &error);
     let image = Undecoded::read(&object.bytes, limits).map_err(named)?;
-    let takes = image.takes() + resize_takes(&image, spec);
+    let takes = image.takes().max(resize_takes(&image, spec));
+    limits.check_bytes(image.format(), takes).map_err(named)?;
     let room = room.filter(|_| takes >= LoaderOptions::ASKS_FROM);
     let _reserved = room.map(|room| room.enter(takes)).transpose()?;
     let image = image.decode().map_err(named)?;

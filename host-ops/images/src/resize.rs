@@ -68,14 +68,15 @@ pub fn load(bytes: &[u8], spec: &PixelSpec, limits: &DecodeLimits) -> Result<Vec
     resize_and_crop(&decode(bytes, limits)?, spec)
 }
 
-/// The most bytes that [`resize_and_crop`] holds beside the image: rows of the crop's width, the crop twice, and of every pixel of a row and a column of the
-/// source the weights (`precompute_coefficients` of fast_image_resize).
+/// The most bytes that [`resize_and_crop`] holds: the image, rows of the crop's width, the crop twice, and for every pixel of a row and a column of
+/// the source its weights (`precompute_coefficients` of fast_image_resize).
 pub(crate) fn resize_takes(image: &Undecoded<'_>, spec: &PixelSpec) -> u64 {
     let (width, height) = (image.width(), image.height());
     let rows = Axis::new(height, width, spec.resize, spec.crop_height).touched();
     let (crop_width, crop_height) = (u64::from(spec.crop_width), u64::from(spec.crop_height));
     let weights = 32 * (u64::from(width) + u64::from(height) + 4 * (crop_width + crop_height));
-    3 * crop_width * (u64::from(rows.end - rows.start) + 2 * crop_height) + weights
+    let pixels = u64::from(width) * u64::from(height);
+    3 * pixels + 3 * crop_width * (u64::from(rows.end - rows.start) + 2 * crop_height) + weights
 }
 
 /// Resizes the short side to `spec.resize` (bilinear, antialiased) and crops the centre, as `u8[3, crop_height, crop_width]`.

@@ -34,9 +34,9 @@ pub(crate) fn read<'a>(bytes: &'a [u8], limits: &DecodeLimits) -> Result<Claim<'
     })
 }
 
-/// What the decoder allocates of each pixel: four bytes of the canvas and of the result, of an animation's frame as well; of a
-/// lossy frame its planes, of its alpha as much as of a lossless image, five, and one for what is transformed by blocks. And the tables of lossless
-/// data, whose number the data says.
+/// What the decoder allocates of each pixel: four bytes of the result, of an animation's canvas and frame as well; of a lossy frame
+/// two; of its alpha as much as of a lossless image, five, and one for what is transformed by blocks. Beside the pixels: the tables of lossless
+/// data, whose number the data says, the data once more, and a part of it that is not there, of 24 bits of length (`init_partitions` in image-webp's `vp8.rs`).
 fn takes(file: &[u8], width: u32, height: u32, animated: bool) -> u64 {
     let frames = lossy_frames(file).map(|(width, height)| padded(width, height));
     let pixels = frames.max().unwrap_or_default().max(padded(width, height));
@@ -47,7 +47,8 @@ fn takes(file: &[u8], width: u32, height: u32, animated: bool) -> u64 {
         .max()
         .unwrap_or_default();
     let tables = (lossless as u64 * TABLES_OF_A_BYTE).min(MOST_TABLES);
-    pixels * (canvas + 4 + 2 + 6) + tables + 2 * file.len() as u64 + (1 << 20)
+    let alpha = if lossless > 0 { 6 } else { 0 };
+    pixels * (canvas + 4 + 2 + alpha) + tables + 2 * file.len() as u64 + (17 << 20)
 }
 
 /// Bytes of decoding tables that a byte of lossless data can describe: 13 bytes a table of 4 KiB, or three bits six entries of a tree.

@@ -4,7 +4,10 @@ use frostline_images::{DecodeLimits, Undecoded};
 use std::path::Path;
 
 /// Small, so that claims go beyond it often and what stays below is decoded soon.
-const LIMITS: DecodeLimits = DecodeLimits { max_pixels: 1 << 18 };
+const LIMITS: DecodeLimits = DecodeLimits {
+    max_pixels: 1 << 18,
+    max_bytes: 1 << 30,
+};
 
 /// Reads the bytes as an image, as they are and as a PNG whose checksums are right, and decodes it.
 ///

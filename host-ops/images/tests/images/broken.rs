@@ -5,7 +5,10 @@ use frostline_images::{DecodeLimits, ImageError, decode, load};
 use frostline_tensor::PixelSpec;
 use proptest::prelude::*;
 
-const LIMITS: DecodeLimits = DecodeLimits { max_pixels: 1 << 16 };
+const LIMITS: DecodeLimits = DecodeLimits {
+    max_pixels: 1 << 16,
+    max_bytes: 1 << 30,
+};
 
 fn decoded(bytes: &[u8]) -> Result<Vec<u8>, ImageError> {
     decode(bytes, &LIMITS).map(|image| image.pixels().to_vec())

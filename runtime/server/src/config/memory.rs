@@ -3,7 +3,6 @@
 use super::error::ConfigError;
 use super::limits::Limits;
 use frostline_batching::Budget;
-use frostline_images::DecodeLimits;
 use std::path::{Path, PathBuf};
 
 const MIB: u64 = 1 << 20;
@@ -13,10 +12,6 @@ const LEAST: u64 = 384 * MIB;
 
 /// What a machine is taken to have that does not tell (no `/proc`): the least on which the usual networks run.
 const UNTOLD: u64 = 4096 * MIB;
-
-/// Bytes that decoding takes for a pixel at most: 3 as RGB, 8 as the coefficients of a progressive JPEG or both halves of an interlaced
-/// PNG.
-const DECODE_BYTES: u64 = 11;
 
 /// Checks a budget that was written, or takes 80 % of what there is: the rest is for the system's own caches and for whoever else is
 /// on the machine.
@@ -101,9 +96,9 @@ impl Limits {
         };
         lower("bytes of an object", &mut self.object_bytes, budget / 16);
         lower(
-            "pixels of an image",
-            &mut self.decode.max_pixels,
-            budget / 6 / DECODE_BYTES,
+            "bytes that decoding an image takes",
+            &mut self.decode.max_bytes,
+            budget / 6,
         );
         lower("bytes of a model", &mut self.model_bytes, budget / 4);
         lower("bytes of a guest", &mut self.guest_bytes, budget / 16);
@@ -120,15 +115,10 @@ impl Limits {
         Budget {
             bytes,
             read: self.object_bytes,
-            decode: decode_bytes(self.decode),
+            decode: self.decode.max_bytes,
             lane: bytes / 2,
         }
     }
-}
-
-/// Bytes that decoding the largest image takes.
-fn decode_bytes(limits: DecodeLimits) -> u64 {
-    limits.max_pixels.saturating_mul(DECODE_BYTES)
 }
 
 #[cfg(test)]
@@ -196,6 +186,6 @@ mod tests {
             assert_eq!(lowered.is_empty(), budget > 4 << 30, "{lowered:?}");
         }
         let (limits, _) = Limits::default().within(4 << 30);
-        assert!(limits.decode.max_pixels > 61_000_000, "full-frame cameras");
+        assert!(limits.decode.max_bytes > 61_000_000 * 11, "full-frame cameras");
     }
 }
