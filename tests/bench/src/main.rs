@@ -4,6 +4,8 @@
 mod accuracy;
 mod codecs;
 mod dataset;
+mod engine;
+mod fleet;
 mod grid;
 mod isolation;
 mod legs;
@@ -19,6 +21,7 @@ mod report;
 mod run;
 mod splits;
 mod study;
+mod tenants;
 mod tiers;
 mod trainer;
 mod training;
@@ -47,6 +50,11 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         "dataset",
         "1.28 million names of ImageNet's shape: seconds and memory until they are listed, divided and planned",
         dataset::run,
+    ),
+    (
+        "engine",
+        "the path through a host against a bare loop, lanes that are killed or run out of memory, a GPU where there is one",
+        engine::run,
     ),
     (
         "grid",
@@ -92,6 +100,11 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         "study",
         "bytes and compute at every candidate cut of the seven networks, and how well profiles predict",
         study::run,
+    ),
+    (
+        "tenants",
+        "1 to 32 tenants on a host: its memory budget, failures, shares, waits, and the batches it chooses",
+        tenants::run,
     ),
     (
         "training",

@@ -2,11 +2,16 @@
 //! processes of their own, through the stock guest, and through hosts with HTTP and Arrow on loopback, whose lanes are in the process
 //! or, as those of `frostline serve`, in others; equally parallel, on the same threads, in turns.
 
+mod bare;
 mod rig;
 
 use crate::report::{Report, median};
 use anyhow::Result;
-use rig::{Rig, WAYS, Way};
+use frostline_engine::Device;
+use rig::WAYS;
+
+pub(crate) use bare::Bare;
+pub(crate) use rig::{Rig, Way};
 
 /// A network and the cut that its prefix ends at.
 struct Subject {
@@ -40,7 +45,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
 
 async fn measure(report: &mut Report, subject: &Subject) -> Result<()> {
     let rounds = if report.quick() { 9 } else { 21 };
-    let rig = Rig::start(subject.network, subject.cut, &report.photos()).await?;
+    let rig = Rig::start(subject.network, subject.cut, Device::Cpu, &report.photos()).await?;
     println!("\n{}, {rounds} rounds", rig.describe());
     rig.round(0).await?;
     let mut rates = WAYS.map(|_| Vec::new());

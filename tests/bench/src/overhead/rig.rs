@@ -1,19 +1,22 @@
 //! All ways to the same activations, ready to run.
 
+use super::bare::{Bare, Batches};
 use crate::networks::exported;
 use crate::photos::Photos as Folder;
 use crate::run::{binary, text};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use frostline_client::{HostClient, Token};
-use frostline_engine::{ChildLanes, Device, Lanes, LanesConfig, LanesPlace, StageSource, TenantLanes};
+use frostline_engine::{
+    ChildLanes, Device, Lanes, LanesConfig, LanesPlace, SessionOptions, StageSource, TenantLanes,
+};
 use frostline_graph::Model;
 use frostline_images::{BatchLoader, ByteSource, DecodePool, Held, LoaderOptions};
 use frostline_objects::{LARGEST_READ, Store};
 use frostline_sandbox::{
     Allowance, Call, CallContext, CutView, Guest, Labels, Limits, ModelView, Sandbox, SandboxConfig,
 };
-use frostline_server::{Host, HostSettings, RunningHost};
+use frostline_server::{EngineSettings, Host, HostSettings, RunningHost};
 use frostline_tensor::{
     BoxFuture, GraphExecutor, OpError, PixelFormat, PixelSpec, SampleLoader, SampleRef, Stage,
 };
@@ -30,7 +33,7 @@ const CALLS: usize = 3;
 
 /// A way to activations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(crate) enum Way {
     /// Straight at the engine, in this process.
     Direct,
     /// The same engine in child processes.
@@ -68,8 +71,10 @@ impl Way {
     }
 }
 
-pub(super) struct Rig {
+pub(crate) struct Rig {
     network: String,
+    device: Device,
+    prefix: Bytes,
     samples: Vec<SampleRef>,
     spec: PixelSpec,
     stage: Stage,
@@ -131,10 +136,10 @@ fn in_child() -> Result<LanesPlace> {
 }
 
 impl Engine {
-    fn start(place: LanesPlace, prefix: &Model) -> Result<Self> {
+    fn start(place: LanesPlace, device: Device, prefix: &Model) -> Result<Self> {
         let config = LanesConfig {
             place,
-            ..LanesConfig::for_device(Device::Cpu)
+            ..LanesConfig::for_device(device)
         };
         let lanes = Lanes::start(config, Arc::new(OneModel(prefix.clone())))?;
         let executor = Arc::new(lanes.for_tenant("bench"));
@@ -143,9 +148,13 @@ impl Engine {
 }
 
 impl Served {
-    async fn start(place: LanesPlace, data: &str, prefix: Bytes) -> Result<Self> {
+    async fn start(place: LanesPlace, device: Device, data: &str, prefix: Bytes) -> Result<Self> {
         let state = tempfile::tempdir()?;
         let settings = HostSettings {
+            engine: EngineSettings {
+                device: device.to_string(),
+                ..EngineSettings::default()
+            },
             listen: "127.0.0.1:0".to_owned(),
             state: text(state.path())?.to_owned(),
             data: vec![data.to_owned()],
@@ -173,7 +182,7 @@ impl Served {
 }
 
 impl Rig {
-    pub(super) async fn start(network: &str, cut: &str, photos: &Folder) -> Result<Self> {
+    pub(crate) async fn start(network: &str, cut: &str, device: Device, photos: &Folder) -> Result<Self> {
         let data = std::path::absolute(photos.part("train"))?;
         let root = text(&data)?.to_owned();
         let model = Model::read(exported(network)?)?;
@@ -184,8 +193,8 @@ impl Rig {
         let &[_, height, width] = dims.as_slice() else {
             bail!("the network's input is no image: {dims:?}")
         };
-        let path = Served::start(LanesPlace::InProcess, &root, bytes.clone()).await?;
-        let serve = Served::start(in_child()?, &root, bytes).await?;
+        let path = Served::start(LanesPlace::InProcess, device, &root, bytes.clone()).await?;
+        let serve = Served::start(in_child()?, device, &root, bytes.clone()).await?;
         let listed = path.client.objects(&root, Layout::Auto).await?;
         let samples = listed.into_iter().map(|object| object.sample);
         let store = Arc::new(Store::open(&root)?);
@@ -207,6 +216,8 @@ impl Rig {
         let description = guest.describe(&view, "").await?;
         Ok(Self {
             network: network.to_owned(),
+            device,
+            prefix: bytes,
             samples: samples.collect(),
             spec: PixelSpec::imagenet(u32::try_from(height)?, u32::try_from(width)?),
             stage: Stage {
@@ -214,8 +225,8 @@ impl Rig {
                 from: view.input.clone(),
                 to: cut.to_owned(),
             },
-            here: Engine::start(LanesPlace::InProcess, &prefix)?,
-            child: Engine::start(in_child()?, &prefix)?,
+            here: Engine::start(LanesPlace::InProcess, device, &prefix)?,
+            child: Engine::start(in_child()?, device, &prefix)?,
             loader: Arc::new(BatchLoader::new(photos, pool, LoaderOptions::default())),
             store,
             call: Call::new(view, &description, cut, "")?,
@@ -229,8 +240,33 @@ impl Rig {
         })
     }
 
+    /// Only the first `samples` photos from now on.
+    pub(crate) fn keep(&mut self, samples: usize) {
+        self.samples.truncate(samples);
+    }
+
+    /// The same prefix and photos without any of this.
+    pub(crate) fn bare(&self) -> Result<Bare> {
+        let config = self.here.lanes.config();
+        let options = SessionOptions {
+            device: self.device,
+            threads: config.threads_per_lane,
+        };
+        Bare::open(
+            &self.prefix,
+            config.lanes,
+            &options,
+            self.stage.from.clone(),
+            Batches {
+                samples: self.samples.clone(),
+                spec: self.spec,
+                loader: Arc::clone(&self.loader),
+            },
+        )
+    }
+
     /// What is measured.
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         format!(
             "{} up to {}, {:.0} kB of f32 a sample; {} photos of {} a round, calls of {GRANT}, {CALLS} at once, {} lanes",
             self.network,
@@ -254,7 +290,8 @@ impl Rig {
         Ok(rates)
     }
 
-    async fn rate(&self, way: Way) -> Result<f64> {
+    /// Images a second one way.
+    pub(crate) async fn rate(&self, way: Way) -> Result<f64> {
         let started = Instant::now();
         let rows = match way {
             Way::Direct => self.submit(&self.here).await?,
@@ -335,7 +372,7 @@ impl Rig {
         Ok(rows)
     }
 
-    pub(super) async fn end(self) {
+    pub(crate) async fn end(self) {
         for served in [self.path, self.serve] {
             served.host.shutdown(Duration::from_secs(5)).await;
         }

@@ -1,0 +1,115 @@
+//! How long it takes to decide what a lane runs next while a thousand batches wait.
+
+use crate::report::{Report, median, quantile};
+use anyhow::{Result, ensure};
+use frostline_batching::device::{Decision, Device, DeviceRules, End, Fate, Guess, Room, Run, Taken, Work};
+use frostline_tensor::RunTerms;
+use std::num::NonZeroUsize;
+use std::time::{Duration, Instant};
+
+/// Batches that wait at any time, of so many tenants, for so many stages.
+const WAITING: u64 = 1000;
+const TENANTS: u64 = 50;
+const STAGES: u64 = 7;
+const ROWS: NonZeroUsize = NonZeroUsize::new(4).unwrap();
+
+const LANES: usize = 2;
+const DECISIONS: usize = 5000;
+
+const MIB: u64 = 1 << 20;
+const ROOM: u64 = 4096 * MIB;
+
+pub(super) fn run(report: &mut Report) -> Result<()> {
+    let micros = decisions()?;
+    let (half, most) = (median(&micros), quantile(&micros, 0.99));
+    println!("{WAITING} batches wait: decided in {half:.1} us in the median, {most:.1} us for 99 of 100");
+    report.set("grant_decision_us_1000", half);
+    report.set("grant_decision_us_1000_p99", most);
+    Ok(())
+}
+
+/// Microseconds of each decision.
+fn decisions() -> Result<Vec<f64>> {
+    let mut device = Device::new(DeviceRules::of(LANES));
+    let mut held = [64 * MIB; LANES];
+    for (lane, held) in held.iter().enumerate() {
+        device.started(lane, *held);
+    }
+    for id in 0..WAITING {
+        device.push(work(id))?;
+    }
+    let (mut next, mut now, mut micros) = (WAITING, Duration::ZERO, Vec::new());
+    while micros.len() < DECISIONS {
+        let room = Room {
+            now: ROOM - held.iter().sum::<u64>(),
+            most: ROOM,
+        };
+        let started = Instant::now();
+        let decision = device.next(now, room);
+        micros.push(started.elapsed().as_secs_f64() * 1e6);
+        match decision {
+            Decision::Run(run) => {
+                now += Duration::from_millis(20);
+                let lane = run.lane;
+                for _ in 0..settle(&mut device, now, run, &mut held) {
+                    device.push(work(next))?;
+                    next += 1;
+                }
+                ensure!(device.len() as u64 == WAITING, "lane {lane} lost a batch");
+            }
+            Decision::Close { lane, .. } => device.closed(lane, held.get(lane).copied()),
+            other => anyhow::bail!("nothing runs though {WAITING} batches wait: {other:?}"),
+        }
+    }
+    Ok(micros)
+}
+
+/// A batch of the tenant and for the stage whose turn it is.
+fn work(id: u64) -> Work<u64> {
+    Work {
+        id,
+        tenant: format!("tenant-{}", id % TENANTS).into(),
+        weight: 1,
+        terms: RunTerms::default(),
+        stage: id % STAGES,
+        rows: ROWS,
+        bytes: 1 << 16,
+        guess: Guess {
+            session: 50 * MIB,
+            fixed: MIB,
+            per_row: MIB,
+        },
+    }
+}
+
+/// The run is done, as was expected; how many batches are.
+fn settle(device: &mut Device<u64>, now: Duration, run: Run<u64>, held: &mut [u64]) -> usize {
+    let taken = |held: u64| Taken {
+        peak: Some(held + run.rows as u64 * MIB),
+        held: Some(held),
+    };
+    let Some(held) = held.get_mut(run.lane) else {
+        return 0;
+    };
+    if run.cold {
+        *held += 50 * MIB;
+        device.opened(run.lane, taken(*held));
+    }
+    let end = End::Done {
+        time: Duration::from_millis(5 * run.rows as u64),
+        taken: taken(*held),
+    };
+    let verdicts = device.ended(now, run.lane, end);
+    let done = verdicts
+        .iter()
+        .filter(|verdict| matches!(verdict.fate, Fate::Done { last: true }));
+    done.count()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn something_runs_as_long_as_batches_wait() {
+        assert_eq!(super::decisions().unwrap().len(), super::DECISIONS);
+    }
+}

@@ -1,0 +1,81 @@
+//! The full path, a host with its lanes in child processes, against a bare loop at its best batch; and lanes in child processes against
+//! those in the program.
+
+use crate::networks::Grid;
+use crate::overhead::{Rig, Way};
+use crate::report::{Report, geometric_mean, median};
+use anyhow::Result;
+use frostline_engine::Device;
+
+/// Of small, middling and large activations; a quick run has the first.
+const NETWORKS: [&str; 3] = ["resnet18", "resnet50", "densenet121"];
+
+/// Batches of the bare loop, of which the best counts.
+const BATCHES: [usize; 4] = [1, 4, 16, 32];
+
+/// Photos of a round: seconds of a middling network on two cores.
+const PHOTOS: usize = 192;
+
+pub(super) async fn run(report: &mut Report) -> Result<()> {
+    let (count, rounds) = if report.quick() {
+        (1, 3)
+    } else {
+        (NETWORKS.len(), 5)
+    };
+    let mut ratios = [Vec::new(), Vec::new()];
+    for name in NETWORKS.iter().take(count) {
+        let [full, child] = measure(report, name, Device::Cpu, rounds).await?;
+        report.set(&format!("{name}_ratio_vs_bare_loop"), full);
+        for (ratios, ratio) in ratios.iter_mut().zip([full, child]) {
+            ratios.push(ratio);
+        }
+    }
+    let [full, child] = ratios.map(|ratios| geometric_mean(&ratios));
+    println!(
+        "the full path has {full:.3} of the bare loop's rate, lanes in children {child:.3} of the others'\n"
+    );
+    report.set("ratio_vs_bare_loop", full);
+    report.set("ratio_child_vs_inprocess", child);
+    Ok(())
+}
+
+/// The full path over the bare loop, and lanes in child processes over those here: medians of what is measured in turns.
+pub(super) async fn measure(report: &Report, name: &str, device: Device, rounds: usize) -> Result<[f64; 2]> {
+    let freeze = Grid::read()?.network(name)?.freeze.clone();
+    let mut rig = Rig::start(name, &freeze, device, &report.photos()).await?;
+    rig.keep(PHOTOS);
+    let mut bare = rig.bare()?;
+    println!("{}", rig.describe());
+    let best = best(&mut bare, &BATCHES)?;
+    let (mut full, mut child) = (Vec::new(), Vec::new());
+    for round in 0..=rounds {
+        let alone = tokio::task::block_in_place(|| bare.rate(best))?;
+        let (serve, lanes, here) = (
+            rig.rate(Way::Serve).await?,
+            rig.rate(Way::Child).await?,
+            rig.rate(Way::Direct).await?,
+        );
+        println!(
+            "    bare loop at {best}: {alone:.1} images/s; host {serve:.1}; lanes in children {lanes:.1}, here {here:.1}"
+        );
+        // The first opens sessions.
+        if round > 0 {
+            full.push(serve / alone);
+            child.push(lanes / here);
+        }
+    }
+    rig.end().await;
+    Ok([median(&full), median(&child)])
+}
+
+/// The batch with the best rate, of two turns the second.
+fn best(bare: &mut crate::overhead::Bare, batches: &[usize]) -> Result<usize> {
+    let mut best = (0.0, 1);
+    for batch in batches.iter().chain(batches) {
+        let rate = tokio::task::block_in_place(|| bare.rate(*batch))?;
+        if rate > best.0 {
+            best = (rate, *batch);
+        }
+    }
+    Ok(best.1)
+}

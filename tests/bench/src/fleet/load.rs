@@ -1,0 +1,162 @@
+//! Tenants at work: one batch each, or batch after batch for some time.
+
+use super::{Fleet, Subject, Tenant};
+use anyhow::{Context, Result};
+use frostline_client::Source;
+use frostline_client::{Fetcher, RowKind};
+use frostline_tensor::Tensor;
+use frostline_wire::{Encoding, ObjectInfo, Split, Terms};
+use futures::future::{join_all, try_join_all};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What a tenant asks for.
+#[derive(Clone)]
+pub(crate) struct Job<'a> {
+    pub(crate) tenant: &'a Tenant,
+    pub(crate) subject: &'a Subject,
+    pub(crate) terms: Terms,
+    /// Samples of a request.
+    pub(crate) request: usize,
+    /// Requests at once.
+    pub(crate) open: usize,
+}
+
+impl<'a> Job<'a> {
+    /// As a trainer asks: three requests of 16 samples at once.
+    pub(crate) fn usual(tenant: &'a Tenant, subject: &'a Subject) -> Self {
+        Self {
+            tenant,
+            subject,
+            terms: Terms::default(),
+            request: 16,
+            open: 3,
+        }
+    }
+}
+
+/// What a tenant had in some time.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Served {
+    pub(crate) images_per_second: f64,
+    /// The longest time, in seconds, in which nothing of what it waited for came.
+    pub(crate) longest_gap: f64,
+}
+
+/// When requests ended, and how many images they brought.
+type Ends = Vec<(Instant, usize)>;
+
+impl Fleet {
+    fn source(&self, job: &Job<'_>) -> Arc<Source> {
+        Arc::new(Source {
+            root: self.root.clone(),
+            split: Split::Cut(job.subject.cut.clone()),
+            encoding: Encoding::F32,
+            guest: Some(job.tenant.guest.clone()),
+            model: Some(job.subject.model.clone()),
+            parameters: String::new(),
+            terms: job.terms,
+            rows: RowKind::Values,
+            shape: job.subject.shape.clone(),
+            request_samples: job.request,
+        })
+    }
+
+    /// `count` photos, from the one of this number on.
+    fn photos(&self, first: usize, count: usize) -> Arc<[ObjectInfo]> {
+        let photos = self.samples.iter().cycle().skip(first % self.samples.len());
+        photos.take(count).cloned().collect()
+    }
+
+    /// One batch of `images` for the job.
+    ///
+    /// # Errors
+    /// The client's, once it has given up, or when a row failed.
+    pub(crate) async fn batch(&self, job: &Job<'_>, images: usize) -> Result<Tensor> {
+        let fetcher = Tenant::fetcher(job.open)?;
+        self.rows(&fetcher, job, 0, images).await
+    }
+
+    async fn rows(&self, fetcher: &Fetcher, job: &Job<'_>, first: usize, count: usize) -> Result<Tensor> {
+        let photos = self.photos(first, count);
+        let fetched = fetcher.fetch(&job.tenant.hosts, self.source(job), photos).await?;
+        match fetched.bad.into_iter().next() {
+            None => Ok(fetched.rows),
+            Some((_, error)) => Err(error.into()),
+        }
+    }
+
+    /// One batch of `images` for each job, all at once: what went wrong, by tenant. Who has not got its batch after `patience` failed.
+    pub(crate) async fn crowd(&self, jobs: &[Job<'_>], images: usize, patience: Duration) -> Vec<String> {
+        let runs = jobs.iter().map(|job| async move {
+            let failed = match tokio::time::timeout(patience, self.batch(job, images)).await {
+                Ok(done) => format!("{:#}", done.err()?),
+                Err(_) => format!("not done after {} s", patience.as_secs()),
+            };
+            Some(format!("{} ({}): {failed}", job.tenant.name, job.subject.name))
+        });
+        join_all(runs).await.into_iter().flatten().collect()
+    }
+
+    /// What each job gets while all of them ask for more and more, for `span`; each has had its first request answered before.
+    pub(crate) async fn serve(&self, jobs: &[Job<'_>], span: Duration) -> Result<Vec<Served>> {
+        let warm = jobs.iter().map(|job| self.batch(job, job.request));
+        try_join_all(warm)
+            .await
+            .context("the first request of a tenant failed")?;
+        let begin = Instant::now();
+        let works = jobs.iter().map(|job| async move {
+            let streams = (0..job.open).map(|number| self.stream(job, number, begin + span));
+            let mut ends = try_join_all(streams).await?.concat();
+            ends.sort_unstable();
+            anyhow::Ok(summary(begin, &ends))
+        });
+        try_join_all(works).await
+    }
+
+    /// Asks for request after request until `end`; what is on its way then is given up, unless it is the first.
+    async fn stream(&self, job: &Job<'_>, number: usize, end: Instant) -> Result<Ends> {
+        let fetcher = Tenant::fetcher(1)?;
+        let (mut ends, mut first) = (Vec::new(), number * job.request);
+        loop {
+            let rows = self.rows(&fetcher, job, first, job.request);
+            if ends.is_empty() {
+                drop(rows.await?);
+            } else if let Ok(rows) = tokio::time::timeout_at(end.into(), rows).await {
+                drop(rows?);
+            } else {
+                return Ok(ends);
+            }
+            ends.push((Instant::now(), job.request));
+            first += job.request * job.open;
+        }
+    }
+}
+
+/// The rate until the last answer, so that what was given up at the end does not count as time of nothing.
+fn summary(begin: Instant, ends: &Ends) -> Served {
+    let images: usize = ends.iter().map(|(_, images)| images).sum();
+    let (mut before, mut longest) = (begin, Duration::ZERO);
+    for (at, _) in ends {
+        longest = longest.max(at.duration_since(before));
+        before = *at;
+    }
+    Served {
+        images_per_second: images as f64 / before.duration_since(begin).as_secs_f64().max(1e-9),
+        longest_gap: longest.as_secs_f64(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_count_until_the_last_answer_and_gaps_from_the_beginning() {
+        let begin = Instant::now();
+        let after = |seconds| begin + Duration::from_secs(seconds);
+        let served = summary(begin, &vec![(after(3), 8), (after(4), 8)]);
+        assert_eq!((served.images_per_second, served.longest_gap), (4.0, 3.0));
+        assert_eq!(summary(begin, &Vec::new()).longest_gap, 0.0);
+    }
+}

@@ -1,0 +1,222 @@
+//! What a host and its lanes hold, as the kernel counts it: in a memory cgroup of their own where one can be made.
+
+use anyhow::Result;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Between two looks.
+const EVERY: Duration = Duration::from_millis(4);
+
+/// Where each version's controller is mounted, and what its files are called.
+struct Version {
+    root: &'static str,
+    limit: &'static str,
+    /// Fields of `memory.stat` without mapped files.
+    fields: [&'static str; 2],
+    /// Where `oom_kill` stands.
+    events: &'static str,
+}
+
+const VERSIONS: [Version; 2] = [
+    Version {
+        root: "/sys/fs/cgroup/memory",
+        limit: "memory.limit_in_bytes",
+        fields: ["total_rss", "total_shmem"],
+        events: "memory.oom_control",
+    },
+    Version {
+        root: "/sys/fs/cgroup",
+        limit: "memory.max",
+        fields: ["anon", "shmem"],
+        events: "memory.events",
+    },
+];
+
+/// A memory cgroup; removed when it is dropped, which must be after the processes in it.
+pub(crate) struct MemoryGroup {
+    made: Result<(PathBuf, &'static Version), String>,
+}
+
+impl MemoryGroup {
+    /// Makes one in which processes are killed beyond `limit` bytes, mapped files that cannot be put away included.
+    pub(crate) fn open(limit: u64) -> Self {
+        let tried = VERSIONS.iter().map(|version| make(version, limit));
+        let mut reason = String::new();
+        for made in tried {
+            match made {
+                Ok(made) => return Self { made: Ok(made) },
+                Err(error) => reason = error,
+            }
+        }
+        Self { made: Err(reason) }
+    }
+
+    /// Why there is none.
+    pub(crate) fn missing(&self) -> Option<&str> {
+        self.made.as_ref().err().map(String::as_str)
+    }
+
+    /// What becomes `program`, in the group from its first breath.
+    pub(crate) fn command(&self, program: &Path) -> Command {
+        let Ok((folder, _)) = &self.made else {
+            return Command::new(program);
+        };
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "echo $$ > \"$0\" && exec \"$@\""])
+            .arg(folder.join("cgroup.procs"))
+            .arg(program);
+        command
+    }
+
+    /// How often the kernel killed somebody in it; `None` without a group.
+    pub(crate) fn oom_kills(&self) -> Option<u64> {
+        let (folder, version) = self.made.as_ref().ok()?;
+        field(&folder.join(version.events), "oom_kill")
+    }
+
+    /// Watches what is held from now on: in the group, or without one by `host` and what it started.
+    pub(crate) fn watch(&self, host: u32) -> Watch {
+        let (over, made) = (Arc::new(AtomicBool::new(false)), self.made.clone());
+        let told = Arc::clone(&over);
+        let thread = std::thread::spawn(move || {
+            let mut peak = 0;
+            while !told.load(Ordering::Relaxed) {
+                let held = match &made {
+                    Ok((folder, version)) => version
+                        .fields
+                        .iter()
+                        .filter_map(|name| field(&folder.join("memory.stat"), name))
+                        .sum(),
+                    Err(_) => family(host).into_iter().map(unshared).sum(),
+                };
+                peak = peak.max(held);
+                std::thread::sleep(EVERY);
+            }
+            peak
+        });
+        Watch { over, thread }
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        let Ok((folder, _)) = &self.made else { return };
+        // The processes are killed, but the kernel may not have put them away yet.
+        for _ in 0..100 {
+            if std::fs::remove_dir(folder).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        eprintln!("{} is still in use and stays", folder.display());
+    }
+}
+
+fn make(version: &'static Version, limit: u64) -> Result<(PathBuf, &'static Version), String> {
+    static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let folder = Path::new(version.root).join(format!("frostline-bench-{}-{number}", std::process::id()));
+    let wrong = |error: std::io::Error| format!("no memory cgroup can be made in {}: {error}", version.root);
+    // Of version 2, whose root has the controller switched off for those below it.
+    let _ = std::fs::write(Path::new(version.root).join("cgroup.subtree_control"), "+memory");
+    std::fs::create_dir(&folder).map_err(wrong)?;
+    std::fs::write(folder.join(version.limit), limit.to_string()).map_err(|error| {
+        let _ = std::fs::remove_dir(&folder);
+        wrong(error)
+    })?;
+    Ok((folder, version))
+}
+
+/// The number after `name` in lines of `name number`.
+fn field(file: &Path, name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(file).ok()?;
+    text.lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+/// A process and all that it started, directly or not.
+pub(crate) fn family(process: u32) -> Vec<u32> {
+    let mut family = vec![process];
+    let mut next = 0;
+    while let Some(parent) = family.get(next).copied() {
+        family.extend(children(parent));
+        next += 1;
+    }
+    family
+}
+
+/// What a process started.
+pub(crate) fn children(process: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task"));
+    let lists = threads.into_iter().flatten().flatten().filter_map(|thread| {
+        let text = std::fs::read_to_string(thread.path().join("children")).ok()?;
+        Some(
+            text.split_whitespace()
+                .filter_map(|id| id.parse().ok())
+                .collect::<Vec<u32>>(),
+        )
+    });
+    lists.flatten().collect()
+}
+
+/// Bytes that a process holds without mapped files.
+fn unshared(process: u32) -> u64 {
+    let status = PathBuf::from(format!("/proc/{process}/status"));
+    ["RssAnon", "RssShmem"]
+        .iter()
+        .filter_map(|name| kib(&status, name))
+        .sum()
+}
+
+/// Bytes that a process holds, of what it shares with others its part.
+pub(crate) fn proportional(process: u32) -> Option<u64> {
+    kib(&PathBuf::from(format!("/proc/{process}/smaps_rollup")), "Pss")
+}
+
+/// The bytes in a line such as `Pss:  12 kB`.
+fn kib(file: &Path, name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let kib: u64 = text.lines().find_map(|line| {
+        let value = line.strip_prefix(name)?.strip_prefix(':')?;
+        value.trim().strip_suffix("kB")?.trim().parse().ok()
+    })?;
+    Some(kib * 1024)
+}
+
+/// A thread that looks at what is held.
+pub(crate) struct Watch {
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<u64>,
+}
+
+impl Watch {
+    /// The most bytes that were held, mapped files apart.
+    pub(crate) fn peak(self) -> u64 {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_told_from_those_they_begin() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("memory.stat");
+        std::fs::write(
+            &file,
+            "total_rss_huge 5\ntotal_rss 7\nPss_Anon:  1 kB\nPss:   3 kB\n",
+        )
+        .unwrap();
+        assert_eq!(field(&file, "total_rss"), Some(7));
+        assert_eq!(field(&file, "oom_kill"), None);
+        assert_eq!(kib(&file, "Pss"), Some(3072));
+    }
+}

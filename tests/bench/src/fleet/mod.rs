@@ -1,0 +1,232 @@
+//! A host as `frostline serve` starts it, with lanes in child processes, in a memory cgroup at its budget; networks that it offers to
+//! all, and as many tenants as are wanted.
+
+pub(crate) mod load;
+mod memory;
+mod metrics;
+
+pub(crate) use memory::{Watch, children, proportional};
+pub(crate) use metrics::Metrics;
+
+use crate::networks::{Grid, exported};
+use crate::photos::Photos;
+use crate::report::folder;
+use crate::run::{binary, text};
+use anyhow::{Context, Result, bail};
+use frostline_client::{Fetcher, HostClient, Hosts, Token};
+use frostline_e2e::{HostProcess, finish};
+use frostline_graph::Model;
+use frostline_images::DecodePool;
+use frostline_trainer::Guest;
+use frostline_wire::{Layout, ObjectInfo, Pin};
+use memory::MemoryGroup;
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+pub(crate) const MIB: f64 = (1 << 20) as f64;
+
+/// A host's settings that matter here.
+pub(crate) struct Setting {
+    /// `memory_budget`, and the cgroup's limit, in bytes.
+    pub(crate) budget: u64,
+    /// 0 for one a core.
+    pub(crate) lanes: usize,
+    pub(crate) device: &'static str,
+}
+
+impl Setting {
+    pub(crate) fn of(budget: u64) -> Self {
+        Self {
+            budget,
+            lanes: 0,
+            device: "cpu",
+        }
+    }
+}
+
+/// See the module. Fields are dropped in this order: processes before their group.
+pub(crate) struct Fleet {
+    host: HostProcess,
+    group: MemoryGroup,
+    metrics: SocketAddr,
+    root: String,
+    samples: Arc<[ObjectInfo]>,
+    folder: TempDir,
+}
+
+/// A network that the host offers, up to its freeze cut.
+#[derive(Debug, Clone)]
+pub(crate) struct Subject {
+    pub(crate) name: String,
+    pub(crate) cut: String,
+    pub(crate) model: Pin,
+    /// Of a row at the cut.
+    pub(crate) shape: Vec<usize>,
+}
+
+/// A tenant of the host, with a client of its own.
+pub(crate) struct Tenant {
+    pub(crate) name: String,
+    pub(crate) hosts: Hosts,
+    pub(crate) guest: Pin,
+}
+
+impl Fleet {
+    pub(crate) async fn start(setting: &Setting, photos: &Photos) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let metrics = free_address()?;
+        let file = folder.path().join("host.toml");
+        let mut words = format!(
+            "memory_budget = {}\nmetrics_listen = \"{metrics}\"\n",
+            setting.budget
+        );
+        write!(
+            words,
+            "[engine]\nlanes = {}\ndevice = \"{}\"\n",
+            setting.lanes, setting.device
+        )?;
+        std::fs::write(&file, words)?;
+        let root = std::path::absolute(photos.part("train"))?;
+        let root = text(&root)?.to_owned();
+        let group = MemoryGroup::open(setting.budget);
+        if let Some(reason) = group.missing() {
+            println!("memory cgroup: skipped ({reason}); summing what processes hold instead");
+        }
+        let command = group.command(&binary()?);
+        let host = HostProcess::start_as(command, folder.path(), &root, &["--config", text(&file)?])?;
+        let token = Token::read(host.token_file())?;
+        let client = HostClient::new(&host.url(), Some(token))?;
+        let samples = client.objects(&root, Layout::Auto).await?;
+        if samples.is_empty() {
+            bail!("there are no photos in {root}");
+        }
+        Ok(Self {
+            host,
+            group,
+            metrics,
+            root,
+            samples: samples.into(),
+            folder,
+        })
+    }
+
+    /// What `frostline admin <arguments>` answers: the first of its objects.
+    pub(crate) fn admin(&self, arguments: &[&str]) -> Result<Value> {
+        let socket = self.folder.path().join("state/admin.sock");
+        let mut command = Command::new(binary()?);
+        command
+            .args(["admin", "--json", "--socket"])
+            .arg(socket)
+            .args(arguments);
+        let run = finish(&mut command)?;
+        if run.code != Some(0) {
+            bail!("frostline admin {}: {}", arguments.join(" "), run.stderr);
+        }
+        run.objects()?.into_iter().next().context("no answer")
+    }
+
+    /// Offers the network `name` of grid.toml, up to its freeze cut, to all tenants.
+    pub(crate) fn offer(&self, name: &str) -> Result<Subject> {
+        let cut = Grid::read()?.network(name)?.freeze.clone();
+        let (file, shape) = prefix(name, &cut)?;
+        let word = name.replace('_', "-");
+        let answer = self.admin(&["model", "publish", &word, text(&file)?])?;
+        let version = answer.get("versions").and_then(|versions| versions.get(0));
+        let sha256 = version.and_then(|version| version.get("sha256")?.as_str());
+        Ok(Subject {
+            name: name.to_owned(),
+            cut,
+            model: Pin {
+                name: word,
+                sha256: sha256.context("no SHA-256 of what was published")?.to_owned(),
+            },
+            shape,
+        })
+    }
+
+    /// Adds a tenant of this weight, with the stock guest.
+    pub(crate) async fn tenant(&self, name: &str, weight: u32) -> Result<Tenant> {
+        let given = self.admin(&["tenant", "add", name, "--data", &self.root])?;
+        let token = given.get("token").and_then(Value::as_str);
+        let file = self.folder.path().join(format!("{name}.token"));
+        std::fs::write(&file, token.context("no token was given")?)?;
+        if weight != 1 {
+            self.admin(&["quota", "set", name, &format!("weight={weight}")])?;
+        }
+        let client = HostClient::new(&self.host.url(), Some(Token::read(&file)?))?;
+        let guest = client.push_guest("prefix", Guest::stock().bytes).await?;
+        Ok(Tenant {
+            name: name.to_owned(),
+            hosts: Hosts::from(client),
+            guest: Pin {
+                name: "prefix".to_owned(),
+                sha256: guest.sha256,
+            },
+        })
+    }
+
+    /// So many tenants of weight 1, called `<word>-<number>`.
+    pub(crate) async fn tenants(&self, word: &str, count: usize) -> Result<Vec<Tenant>> {
+        let mut tenants = Vec::with_capacity(count);
+        for number in 0..count {
+            tenants.push(self.tenant(&format!("{word}-{number}"), 1).await?);
+        }
+        Ok(tenants)
+    }
+
+    pub(crate) fn metrics(&self) -> Result<Metrics> {
+        Metrics::read(self.metrics)
+    }
+
+    /// Watches what host and lanes hold.
+    pub(crate) fn watch(&self) -> Watch {
+        self.group.watch(self.host.id())
+    }
+
+    /// How often the kernel killed somebody for memory; `None` where nobody counts.
+    pub(crate) fn oom_kills(&self) -> Option<u64> {
+        self.group.oom_kills()
+    }
+
+    /// The lanes' processes.
+    pub(crate) fn lanes(&self) -> Vec<u32> {
+        let is_lane = |process: &u32| {
+            let words = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+            words.split(|byte| *byte == 0).any(|word| word == b"lanes")
+        };
+        children(self.host.id()).into_iter().filter(is_lane).collect()
+    }
+}
+
+impl Tenant {
+    /// Who brings its samples here, with so many requests open.
+    pub(crate) fn fetcher(open: usize) -> Result<Fetcher> {
+        Ok(Fetcher::new(open, DecodePool::start(1)?))
+    }
+}
+
+/// An address that nobody listened to a moment ago.
+fn free_address() -> Result<SocketAddr> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+/// The file of a network up to its cut, kept from one run to the next, and the shape of a row there.
+fn prefix(name: &str, cut: &str) -> Result<(PathBuf, Vec<usize>)> {
+    let prefixes = folder()?.join("prefixes");
+    std::fs::create_dir_all(&prefixes)?;
+    let file = prefixes.join(format!("{name}.onnx"));
+    if !file.is_file() {
+        let part = Model::read(exported(name)?)?.slice(None, Some(cut))?;
+        let unfinished = file.with_extension("unfinished");
+        std::fs::write(&unfinished, part.to_bytes()?)?;
+        std::fs::rename(&unfinished, &file)?;
+    }
+    let network = Model::read(&file)?.network()?;
+    let shape = network.cut(cut)?.shape.dims().to_vec();
+    Ok((file, shape))
+}

@@ -1,0 +1,101 @@
+//! From one tenant to thirty-two at once, on all networks and on one: what host and lanes hold at most, and whose job fails.
+
+use super::{BUDGET, offer};
+use crate::fleet::load::Job;
+use crate::fleet::{Fleet, MIB, Metrics, Setting, Subject, Tenant};
+use crate::report::Report;
+use anyhow::Result;
+use frostline_wire::Terms;
+use std::time::{Duration, Instant};
+
+/// Tenants at once.
+const FULL: [usize; 4] = [1, 4, 16, 32];
+const QUICK: [usize; 2] = [1, 32];
+const MOST: usize = 32;
+
+/// Samples of each tenant's job.
+const IMAGES: usize = 16;
+
+/// The fixed batch of jobs whose batches the host does not choose.
+const LARGE: usize = 64;
+
+/// What becomes of a job that is not done in this time: it failed.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Failures that are shown.
+const SHOWN: usize = 3;
+
+pub(super) async fn run(report: &mut Report) -> Result<()> {
+    let fleet = Fleet::start(&Setting::of(BUDGET), &report.photos()).await?;
+    let subjects = offer(&fleet, report)?;
+    let tenants = fleet.tenants("crowd", MOST).await?;
+    let counts = if report.quick() { &QUICK[..] } else { &FULL[..] };
+    let watch = fleet.watch();
+    let mut failures = 0;
+    for count in counts {
+        let some = tenants.get(..*count).unwrap_or_default();
+        failures = jobs(&fleet, some, &subjects, None).await;
+    }
+    let one = subjects.last().map(std::slice::from_ref).unwrap_or_default();
+    failures += jobs(&fleet, &tenants, one, None).await;
+    let large = jobs(&fleet, &tenants, &subjects, Some(LARGE)).await;
+    let (peak, kills) = (watch.peak() as f64, fleet.oom_kills());
+    let over = (peak - BUDGET as f64).max(0.0) / MIB;
+    println!(
+        "host and lanes held {:.0} MiB at most of {}, {over:.1} over; killed for memory: {}\n",
+        peak / MIB,
+        BUDGET >> 20,
+        kills.map_or("not counted".to_owned(), |kills| kills.to_string())
+    );
+    report.set("peak_mib", peak / MIB);
+    report.set("peak_over_budget_mib", over);
+    report.set("oom_kills", kills);
+    report.set("failures_32", failures);
+    report.set("failures_fixed_large", large);
+    predictions(report, &fleet.metrics()?);
+    Ok(())
+}
+
+/// One job of each tenant, all at once; how many failed.
+async fn jobs(fleet: &Fleet, tenants: &[Tenant], subjects: &[Subject], fixed: Option<usize>) -> usize {
+    let terms = Terms {
+        fixed_batch: fixed,
+        ..Terms::default()
+    };
+    let pairs = tenants.iter().zip(subjects.iter().cycle());
+    let jobs: Vec<Job<'_>> = pairs
+        .map(|(tenant, subject)| Job {
+            terms,
+            open: 1,
+            ..Job::usual(tenant, subject)
+        })
+        .collect();
+    let (watch, started) = (fleet.watch(), Instant::now());
+    let failed = fleet.crowd(&jobs, IMAGES, PATIENCE).await;
+    println!(
+        "{:>2} tenants on {} networks, {}: {:>5.1} s, {:>5.0} MiB, {} failed",
+        tenants.len(),
+        subjects.len(),
+        fixed.map_or("batches of the host's choice".to_owned(), |rows| format!(
+            "batches of {rows}"
+        )),
+        started.elapsed().as_secs_f64(),
+        watch.peak() as f64 / MIB,
+        failed.len()
+    );
+    for words in failed.iter().take(SHOWN) {
+        println!("    {words}");
+    }
+    failed.len()
+}
+
+/// How far the memory of runs was from what the host expected, by its own count.
+fn predictions(report: &mut Report, metrics: &Metrics) {
+    let (error, misses) = (
+        metrics.value("memory_error_p95"),
+        metrics.value("memory_misses_total"),
+    );
+    println!("predicted memory of runs: {error:?} off (p95), {misses:?} missed\n");
+    report.set("memory_error_p95", error);
+    report.set("memory_misses", misses);
+}

@@ -1,0 +1,148 @@
+//! Device seconds of tenants that always have work: at equal weights, at 1:2:4, and how long one of them waits at most.
+
+use super::{TENANTS, span};
+use crate::fleet::load::{Job, Served};
+use crate::fleet::{Fleet, Metrics, Subject, Tenant};
+use crate::report::Report;
+use anyhow::{Context, Result};
+use std::time::Duration;
+
+/// Seconds of a run at most, as the host has it.
+const QUANTUM: f64 = 0.5;
+
+const WEIGHTS: [u32; 3] = [1, 2, 4];
+
+/// Requests that a tenant always has open, of one sample each: rows come as runs end, so that a gap between them is a wait.
+const BACKLOG: usize = 6;
+
+pub(super) async fn run(report: &mut Report, fleet: &Fleet, subjects: &[Subject]) -> Result<()> {
+    let equal = fleet.tenants("equal", TENANTS).await?;
+    let mut weighted = Vec::new();
+    for weight in WEIGHTS {
+        weighted.push(fleet.tenant(&format!("weight-{weight}"), weight).await?);
+    }
+    let lanes = fleet.lanes().len().max(1);
+    let one = subjects.last().map(std::slice::from_ref).unwrap_or_default();
+    let (mut jain, mut error, mut wait) = (1.0_f64, 0.0_f64, 0.0_f64);
+    for subjects in [subjects, one] {
+        println!("{} networks:", subjects.len());
+        let round = round(fleet, &equal, subjects, span(report, 40)).await?;
+        jain = jain.min(index(&round.seconds));
+        wait = wait.max(over_bound(&round.served, &[1; TENANTS], lanes));
+        round.show(&equal);
+        let round = self::round(fleet, &weighted, subjects, span(report, 40)).await?;
+        error = error.max(weight_error(&round.seconds, &WEIGHTS));
+        wait = wait.max(over_bound(&round.served, &WEIGHTS, lanes));
+        round.show(&weighted);
+    }
+    println!(
+        "Jain's index {jain:.4} at least; shares by weight {:.1} % off at most; longest wait {wait:.2} of the bound\n",
+        100.0 * error
+    );
+    report.set("jain_min", jain);
+    report.set("weight_error_max", error);
+    report.set("wait_over_bound_max", wait);
+    Ok(())
+}
+
+/// What each tenant had.
+struct Round {
+    /// Of the device.
+    seconds: Vec<f64>,
+    served: Vec<Served>,
+}
+
+impl Round {
+    fn show(&self, tenants: &[Tenant]) {
+        for ((tenant, seconds), served) in tenants.iter().zip(&self.seconds).zip(&self.served) {
+            println!(
+                "{:<10} {seconds:>7.2} s of the device, {:>7.1} images/s, longest gap {:.2} s",
+                tenant.name, served.images_per_second, served.longest_gap
+            );
+        }
+    }
+}
+
+async fn round(fleet: &Fleet, tenants: &[Tenant], subjects: &[Subject], span: Duration) -> Result<Round> {
+    let pairs = tenants.iter().zip(subjects.iter().cycle());
+    let jobs: Vec<Job<'_>> = pairs
+        .map(|(tenant, subject)| Job {
+            request: 1,
+            open: BACKLOG,
+            ..Job::usual(tenant, subject)
+        })
+        .collect();
+    // Sessions are opened before anything counts.
+    fleet.serve(&jobs, Duration::from_secs(2)).await?;
+    let before = fleet.metrics()?;
+    let served = fleet.serve(&jobs, span).await?;
+    let after = fleet.metrics()?;
+    let seconds = tenants.iter().map(|tenant| {
+        let used = |metrics: &Metrics| {
+            metrics
+                .of("tenant_device_seconds_total", &tenant.name)
+                .context("the host does not say what a tenant had of the device")
+        };
+        Ok(used(&after)? - used(&before)?)
+    });
+    Ok(Round {
+        seconds: seconds.collect::<Result<_>>()?,
+        served,
+    })
+}
+
+/// Jain's index: 1 where all have the same, 1 over their number where one has all.
+fn index(values: &[f64]) -> f64 {
+    let sum: f64 = values.iter().sum();
+    let squares: f64 = values.iter().map(|value| value * value).sum();
+    sum * sum / (values.len() as f64 * squares)
+}
+
+/// The largest difference of somebody's share from what its weight says, as a part of that.
+fn weight_error(seconds: &[f64], weights: &[u32]) -> f64 {
+    let total: f64 = seconds.iter().sum();
+    let all: f64 = weights.iter().map(|weight| f64::from(*weight)).sum();
+    let errors = seconds
+        .iter()
+        .zip(weights)
+        .map(|(seconds, weight)| (seconds / total / (f64::from(*weight) / all) - 1.0).abs());
+    errors.fold(0.0, f64::max)
+}
+
+/// The longest gap of a tenant over what it may wait at most: one quantum, and of every other as many as its weight over one's own, on
+/// so many lanes. The gap has the tenant's own run in it, so it says more than the wait.
+fn over_bound(served: &[Served], weights: &[u32], lanes: usize) -> f64 {
+    let parts = served.iter().zip(weights).map(|(served, own)| {
+        let all: u32 = weights.iter().map(|weight| weight.div_ceil(*own)).sum();
+        let others = all - 1;
+        served.longest_gap / (f64::from(1 + others) * QUANTUM / lanes as f64)
+    });
+    parts.fold(0.0, f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_index_is_one_where_all_have_the_same() {
+        assert_eq!(index(&[2.0, 2.0, 2.0]), 1.0);
+        assert_eq!(index(&[6.0, 0.0, 0.0]), 1.0 / 3.0);
+    }
+
+    #[test]
+    fn shares_are_held_against_weights() {
+        assert!(weight_error(&[1.0, 2.0, 4.0], &WEIGHTS) < 1e-12);
+        assert!((weight_error(&[2.0, 2.0, 3.0], &WEIGHTS) - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_bound_grows_with_the_weight_of_the_others() {
+        let gap = |longest_gap| Served {
+            longest_gap,
+            ..Served::default()
+        };
+        let served = [gap(3.5 / 2.0), gap(1.0), gap(0.75)];
+        assert_eq!(over_bound(&served, &WEIGHTS, 2), 1.0);
+    }
+}

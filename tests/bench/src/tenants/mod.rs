@@ -1,0 +1,54 @@
+//! Many tenants on one host with child lanes, in a memory cgroup at its budget: is the budget ever exceeded, does anybody fail, does
+//! everybody get its share, and what do batches of the host's choice cost or bring against fixed ones.
+
+mod crowd;
+mod fairness;
+mod rates;
+mod simulated;
+mod weights;
+
+use crate::fleet::{Fleet, Setting, Subject};
+use crate::networks::{NETWORKS, QUICK};
+use crate::report::Report;
+use anyhow::Result;
+use std::time::Duration;
+
+/// What HAPI's GPU had for jobs is not known; a storage host with this much is a small one.
+const BUDGET: u64 = 4 << 30;
+
+/// Tenants at once for rates and shares.
+const TENANTS: usize = 8;
+
+pub(crate) fn run(report: &mut Report) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        report.set("budget_mib", BUDGET >> 20);
+        crowd::run(report).await?;
+        let fleet = Fleet::start(&Setting::of(BUDGET), &report.photos()).await?;
+        let subjects = offer(&fleet, report)?;
+        rates::run(report, &fleet, &subjects).await?;
+        fairness::run(report, &fleet, &subjects).await?;
+        drop(fleet);
+        weights::run(report).await
+    })?;
+    simulated::run(report)
+}
+
+/// The networks that are measured: the paper's seven, or the first three.
+fn offer(fleet: &Fleet, report: &Report) -> Result<Vec<Subject>> {
+    let count = if report.quick() { QUICK } else { NETWORKS.len() };
+    NETWORKS
+        .iter()
+        .take(count)
+        .map(|name| fleet.offer(name))
+        .collect()
+}
+
+/// So many seconds, or a quarter of them.
+fn span(report: &Report, seconds: u64) -> Duration {
+    Duration::from_secs(if report.quick() {
+        seconds.div_ceil(4)
+    } else {
+        seconds
+    })
+}

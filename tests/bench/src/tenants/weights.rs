@@ -1,0 +1,57 @@
+//! What a second lane with the same stage takes: weights that lanes map from one file are held once.
+
+use super::{BUDGET, span};
+use crate::fleet::load::Job;
+use crate::fleet::{Fleet, MIB, Setting, proportional};
+use crate::report::Report;
+use anyhow::{Context, Result, ensure};
+use std::time::Duration;
+
+/// The network with the most weights, and of a quick run a smaller one.
+const FULL: &str = "vgg11";
+const QUICK: &str = "alexnet";
+
+/// After so long without a run a lane keeps no memory of the last.
+const REST: Duration = Duration::from_millis(2500);
+
+pub(super) async fn run(report: &mut Report) -> Result<()> {
+    let name = if report.quick() { QUICK } else { FULL };
+    let (one, two) = (held(report, name, 1).await?, held(report, name, 2).await?);
+    println!(
+        "lanes with {name}, shared pages divided among them: {:.0} MiB one, {:.0} MiB two",
+        one / MIB,
+        two / MIB
+    );
+    report.set("weights_shared_ratio", two / one);
+    Ok(())
+}
+
+/// Bytes of so many lanes, each with a session of the network.
+async fn held(report: &Report, name: &str, lanes: usize) -> Result<f64> {
+    let setting = Setting {
+        lanes,
+        ..Setting::of(BUDGET)
+    };
+    let fleet = Fleet::start(&setting, &report.photos()).await?;
+    let subject = fleet.offer(name)?;
+    let tenant = fleet.tenant("weights", 1).await?;
+    // More than one lane can do, so that the stage is opened on all.
+    let job = Job {
+        open: 4 * lanes,
+        ..Job::usual(&tenant, &subject)
+    };
+    fleet.serve(&[job], span(report, 20)).await?;
+    tokio::time::sleep(REST).await;
+    let processes = fleet.lanes();
+    ensure!(
+        processes.len() == lanes,
+        "{} processes of lanes, not {lanes}",
+        processes.len()
+    );
+    let held = processes.into_iter().map(|lane| {
+        let bytes = proportional(lane).context("the system does not tell what a process shares")?;
+        println!("    {lanes} lanes, one of them: {:.0} MiB", bytes as f64 / MIB);
+        Ok(bytes as f64)
+    });
+    held.sum()
+}
