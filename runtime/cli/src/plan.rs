@@ -189,10 +189,20 @@ fn show(planned: &Planned, json: bool) -> Result<()> {
         request_samples,
         window,
         batches_ahead,
+        batch,
+        grant,
+        engine_batch,
         ..
     } = &planned.summary;
     println!(
         "requests of {request_samples} images, {window} open at once; {batches_ahead} batches extracted ahead"
+    );
+    let told =
+        |images: &Option<usize>| images.map_or_else(|| "not told".to_owned(), |images| images.to_string());
+    println!(
+        "images of a training batch {batch}, of a request {request_samples}, of a grant {}, of an engine batch {}",
+        told(grant),
+        told(engine_batch)
     );
     Ok(())
 }

@@ -2,6 +2,7 @@ use crate::event::notices;
 use crate::plan::{Explanation, LinkPoint, Summary};
 use crate::replan::Watch;
 use crate::setup::prepare;
+use crate::share::Share;
 use crate::{Events, Job, TrainerError};
 use frostline_client::{Hosts, Link};
 use std::time::Instant;
@@ -35,9 +36,20 @@ pub async fn plan(job: Job, hosts: impl Into<Hosts>, events: Events) -> Result<P
     let started = Instant::now();
     let plan = planner.plan()?;
     let took = started.elapsed();
-    let flow = planner.flow(&plan.chosen.candidate);
+    let candidate = &plan.chosen.candidate;
+    let flow = planner.flow(candidate);
+    // By now the layers have run there.
+    let share = Share::ask(&hosts).await;
+    let source = prepared
+        .offer
+        .at(&candidate.split, candidate.encoding, flow.request_samples)?;
+    let known = || share.engine_batch(&source);
     Ok(Planned {
-        summary: plan.summary(flow, &planner.layers),
+        summary: Summary {
+            grant: share.grant().or(planner.grant),
+            engine_batch: job.terms.fixed_batch.or_else(known),
+            ..plan.summary(flow, &planner.layers)
+        },
         explanation: plan.explain(&planner.layers),
         link: planner.link,
         over_links: planner.over_links(),

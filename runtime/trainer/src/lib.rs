@@ -25,6 +25,7 @@ pub mod rehearsal;
 mod replan;
 mod run;
 mod setup;
+mod share;
 mod study;
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@ use crate::compute::{Dedicated, Suffix, session_options};
 use crate::offer::Offer;
 use crate::pipeline::{BadSamples, Feed, FeedPlan, Part, Steering};
 use crate::replan::{Iteration, Watch};
+use crate::share::Following;
 use crate::validation::Validation;
 use crate::{Event, Events, Flow, Job, Received, TrainerError};
 use frostline_client::{Fetcher, Hosts, Source};
@@ -42,6 +43,7 @@ pub(crate) struct Run {
     watch: Option<Watch>,
     learning_rate: f32,
     fetcher: Fetcher,
+    _following: Following,
     /// Bytes of the batches so far.
     received: Received,
     step: u64,
@@ -99,11 +101,12 @@ impl Run {
             suffix,
             bad,
             events: Arc::clone(events),
-            steering,
             offer: parts.offer,
             watch: parts.watch,
             learning_rate: job.learning_rate,
+            _following: Following::begin(hosts, &fetcher, &steering),
             fetcher,
+            steering,
             received: Received::default(),
             step: 0,
             beyond: None,

@@ -10,6 +10,7 @@ mod encoding;
 mod error;
 mod frame_error;
 mod frames;
+mod load;
 mod messages;
 mod profile;
 mod quota;
@@ -36,8 +37,9 @@ pub use frame_error::FrameError;
 pub use frostline_tensor::{
     Layout, LeftOut, ObjectInfo, ObjectPage, SampleRef, Terms, TermsError, listing_order,
 };
+pub use load::{Load, MemoryLoad, StageLoad};
 pub use messages::{
-    CutInfo, DescriptionRequest, ExtractionRequest, GuestInfo, Load, ModelInfo, Pin, RequestedSample,
+    CutInfo, DescriptionRequest, ExtractionRequest, GuestInfo, ModelInfo, Pin, RequestedSample,
 };
 pub use profile::{CutProfile, Encoded, Linear, Platform, Profile, ProfileRequest};
 pub use quota::{Quota, QuotaChange, QuotaInfo, QuotaKey, QuotaRange, QuotaUnit, UnknownQuota};

@@ -137,19 +137,6 @@ impl From<FlatSample> for RequestedSample {
     }
 }
 
-/// How busy a host is: `GET /v1/load`.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Load {
-    /// Extractions waiting.
-    pub queued: u64,
-    /// Extractions running.
-    pub running: u64,
-    /// Engine lanes.
-    pub lanes: u64,
-    /// Samples answered per second over the last seconds.
-    pub samples_per_second: f64,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

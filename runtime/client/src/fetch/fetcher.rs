@@ -66,6 +66,12 @@ impl Fetcher {
         Self(Arc::new(Memory::new(open_requests, policy, decoders)))
     }
 
+    /// From now on at most `requests` are open at once at the host with this address, and no more than ever before; those that are open
+    /// stay so.
+    pub fn allow(&self, host: &str, requests: usize) {
+        self.0.windows.of(host).allow(requests);
+    }
+
     /// Bytes of answers that did not end as they should.
     pub fn interrupted(&self) -> u64 {
         self.0.interrupted.load(Ordering::Relaxed)

@@ -6,6 +6,7 @@ use tokio::sync::Notify;
 /// How many requests may be open at once: one more after a windowful that went well, half as many when a host says it is busy, as
 /// TCP does (RFC 5681). Never below one.
 pub(crate) struct Window {
+    /// Of which a host may be allowed fewer for a time.
     most: f64,
     state: Mutex<State>,
     freed: Notify,
@@ -39,6 +40,7 @@ impl Windows {
 }
 
 struct State {
+    most: f64,
     size: f64,
     open: usize,
 }
@@ -53,6 +55,7 @@ impl Window {
         Self {
             most,
             state: Mutex::new(State {
+                most,
                 size: (start.max(1) as f64).min(most),
                 open: 0,
             }),
@@ -74,7 +77,7 @@ impl Window {
     /// A request ended well.
     pub(crate) fn went_well(&self) {
         let mut state = self.state.lock();
-        state.size = (state.size + 1.0 / state.size).min(self.most);
+        state.size = (state.size + 1.0 / state.size).min(state.most);
         drop(state);
         self.freed.notify_one();
     }
@@ -83,6 +86,24 @@ impl Window {
     pub(crate) fn was_busy(&self) {
         let mut state = self.state.lock();
         state.size = (state.size / 2.0).max(1.0);
+    }
+
+    /// At most so many from now on, of those that it was made for; those that are open stay so.
+    pub(super) fn allow(&self, requests: usize) {
+        let most = (requests.max(1) as f64).min(self.most);
+        let mut state = self.state.lock();
+        if most > state.most {
+            // What was kept from growing by the bound alone begins there.
+            state.size += if state.size >= state.most {
+                most - state.most
+            } else {
+                0.0
+            };
+        }
+        state.most = most;
+        state.size = state.size.min(most);
+        drop(state);
+        self.freed.notify_waiters();
     }
 
     fn try_open(&self) -> bool {
@@ -126,6 +147,24 @@ mod tests {
         (0..500).for_each(|_| window.went_well());
         assert_eq!(permits(&window), 10);
         (0..9).for_each(|_| window.was_busy());
+        assert_eq!(permits(&window), 1);
+    }
+
+    #[test]
+    fn it_keeps_to_what_is_allowed_for_a_time() {
+        let window = Window::new(8, 8);
+        window.allow(3);
+        assert_eq!(permits(&window), 3);
+        (0..500).for_each(|_| window.went_well());
+        assert_eq!(permits(&window), 3);
+        window.allow(5);
+        assert_eq!(permits(&window), 5);
+        window.allow(100);
+        assert_eq!(permits(&window), 8);
+        window.was_busy();
+        window.allow(6);
+        assert_eq!(permits(&window), 4, "the host was busy");
+        window.allow(0);
         assert_eq!(permits(&window), 1);
     }
 

@@ -8,7 +8,9 @@ use crate::state::{Found, ModelFacts, Named, Owned, StateError};
 use axum::Json;
 use axum::extract::{Path, Request};
 use frostline_batching::{Kind, Standing};
-use frostline_wire::{Description, DescriptionRequest, GuestInfo, Layout, Load, ModelInfo, ObjectPage};
+use frostline_wire::{
+    Description, DescriptionRequest, GuestInfo, Layout, Load, MemoryLoad, ModelInfo, ObjectPage,
+};
 use http::{StatusCode, Uri};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -140,12 +142,30 @@ pub(super) async fn describe(caller: Caller, request: Request) -> Result<Json<De
 
 pub(super) async fn load(caller: Caller) -> Json<Load> {
     let Standing { running, queued } = caller.scheduling().extractions.standing();
+    let memory = caller.scheduling().memory.read(|ledger| MemoryLoad {
+        budget: ledger.budget().bytes,
+        held: ledger.held_in_all(),
+    });
     Json(Load {
         queued: queued as u64,
         running: running as u64,
         lanes: caller.machine().lanes.config().lanes as u64,
         samples_per_second: caller.metrics().meter.per_second(),
+        share: Some(share(&caller)),
+        grant: Some(caller.config().grant as u64),
+        stages: Vec::new(),
+        memory: Some(memory),
     })
+}
+
+/// The caller's part of device time beside all who have something here now.
+fn share(caller: &Caller) -> f64 {
+    let (own, tenants) = (caller.tenant(), &caller.service().tenants);
+    let others = caller.scheduling().extractions.standings().into_keys();
+    let others = others.filter(|name| *name != own.name);
+    let weights = others.filter_map(|name| Some(tenants.allowed(&name)?.weight()));
+    let own = f64::from(own.allowed.weight());
+    own / (own + weights.map(f64::from).sum::<f64>())
 }
 
 fn gone(caller: &Caller, was_there: bool, what: &str, name: &str) -> Result<StatusCode, Refusal> {

@@ -1,4 +1,5 @@
 use super::batches::Part;
+use crate::share::in_whole_grants;
 use frostline_client::Source;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -12,6 +13,8 @@ pub(crate) struct Steering {
 
 struct Course {
     now: Arc<Source>,
+    /// The most of a request of it.
+    samples: usize,
     /// Training batches until the next source, for a course that was laid out beforehand.
     legs: VecDeque<(u64, Arc<Source>)>,
 }
@@ -24,7 +27,11 @@ impl Steering {
 
     /// Sources for so many training batches each, one after the other; the last one stays.
     pub(crate) fn along(first: Arc<Source>, legs: VecDeque<(u64, Arc<Source>)>) -> Self {
-        let course = Course { now: first, legs };
+        let course = Course {
+            samples: first.request_samples,
+            now: first,
+            legs,
+        };
         Self {
             course: Mutex::new(course),
         }
@@ -52,7 +59,21 @@ impl Steering {
 
     /// Asks for later batches from another source.
     pub(crate) fn turn(&self, source: Arc<Source>) {
-        self.course.lock().now = source;
+        let mut course = self.course.lock();
+        course.samples = source.request_samples;
+        course.now = source;
+    }
+
+    /// Asks for later batches in whole grants of so many samples.
+    pub(crate) fn grant(&self, grant: Option<usize>) {
+        let mut course = self.course.lock();
+        let request_samples = in_whole_grants(course.samples, grant);
+        if course.legs.is_empty() && request_samples != course.now.request_samples {
+            course.now = Arc::new(Source {
+                request_samples,
+                ..Source::clone(&course.now)
+            });
+        }
     }
 }
 

@@ -2,6 +2,7 @@ use super::{
     Candidate, Chosen, Explanation, Layers, LinkPoint, Plan, Policy, Survey, UsableSplit, Workload,
     over_links, policy,
 };
+use crate::share::in_whole_grants;
 use crate::{Flow, TrainerError};
 use frostline_client::Link;
 use frostline_wire::Split;
@@ -19,6 +20,8 @@ pub(crate) struct Planner {
     pub(crate) policy: Policy,
     /// The most the job allows.
     pub(crate) most: Flow,
+    /// Samples of one guest call, where the hosts tell.
+    pub(crate) grant: Option<usize>,
     /// Where the frozen layers are.
     pub(crate) layers: Layers,
 }
@@ -78,14 +81,19 @@ impl Planner {
     }
 
     /// How to ask for batches at `candidate`. A request travels within a second, so that a lost one costs little and the next batch's first
-    /// rows come early. As many batches are extracted ahead as the stages before the trainer work on at once, and one more that
+    /// rows come early; it is a whole number of grants. As many batches are extracted ahead as the stages before the trainer work on at once, and one more that
     /// waits; as many requests are open as cover them.
     pub(crate) fn flow(&self, candidate: &Candidate) -> Flow {
         let (batch, most) = (self.workload.batch.max(1), self.most);
         let second = self.workload.link_bytes_per_second / candidate.bytes_per_sample.max(1.0);
-        let smallest = SMALLEST_REQUEST.min(most.request_samples).min(batch).max(1);
+        let smallest = self
+            .grant
+            .unwrap_or(SMALLEST_REQUEST)
+            .min(most.request_samples)
+            .min(batch)
+            .max(1);
         let largest = most.request_samples.min(batch).max(smallest);
-        let request_samples = (second as usize).clamp(smallest, largest);
+        let request_samples = in_whole_grants((second as usize).clamp(smallest, largest), self.grant);
         let stages = &candidate.stages;
         let steady = self.workload.predict(stages).steady_seconds;
         let before_trainer = stages.host_seconds + stages.link_seconds;

@@ -20,6 +20,12 @@ pub struct Summary {
     pub window: usize,
     /// Batches extracted while one trains.
     pub batches_ahead: usize,
+    /// Samples of one guest call on the hosts, where they tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grant: Option<usize>,
+    /// Rows of a run of the layers on the hosts, where they tell, or the job fixes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine_batch: Option<usize>,
     /// Samples of an iteration.
     pub batch: usize,
     /// Iterations of the job.
@@ -85,6 +91,8 @@ impl Plan {
             request_samples: flow.request_samples,
             window: flow.window,
             batches_ahead: flow.ahead,
+            grant: None,
+            engine_batch: None,
             batch: workload.batch,
             iterations: workload.iterations,
             link_bytes_per_second: workload.link_bytes_per_second,

@@ -4,8 +4,9 @@ use crate::guest::stock_description;
 use crate::offer::Offer;
 use crate::pipeline::Part;
 use crate::plan::{Layers, Planner, Survey, TrainerProfile, UsableSplit, Workload};
+use crate::share::{Share, in_whole_grants};
 use crate::upload::{OnHosts, Upload};
-use crate::{Events, Job, Policy, TrainerError};
+use crate::{Events, Flow, Job, Policy, TrainerError};
 use frostline_client::{Hosts, Link};
 use frostline_wire::{Description, Encoding, Split};
 use std::collections::HashSet;
@@ -21,6 +22,10 @@ pub(super) struct Setup<'a> {
     pub(super) events: &'a Events,
     pub(super) data: Data,
     pub(super) network: DividedNetwork,
+    /// Samples of one guest call, where the hosts tell.
+    pub(super) grant: Option<usize>,
+    /// As the job wants it, in whole grants.
+    pub(super) flow: Flow,
     /// What was measured before the frozen layers were sent.
     pub(super) measured: Option<LinkAndTrainer>,
 }
@@ -42,6 +47,7 @@ impl<'a> Setup<'a> {
     ) -> Result<Self, TrainerError> {
         let data = Data::list(job, hosts, events).await?;
         let network = DividedNetwork::of(job, data.classes.len()).await?;
+        let grant = Share::ask(hosts).await.grant();
         Ok(Self {
             job,
             measure,
@@ -50,6 +56,11 @@ impl<'a> Setup<'a> {
             events,
             data,
             network,
+            grant,
+            flow: Flow {
+                request_samples: in_whole_grants(job.flow.request_samples, grant),
+                ..job.flow
+            },
             measured: None,
         })
     }
@@ -66,7 +77,7 @@ impl<'a> Setup<'a> {
             object_bytes: self.data.object_bytes,
             encoding: self.job.encoding,
             terms: self.job.terms,
-            flow: self.job.flow,
+            flow: self.flow,
         }
     }
 
@@ -101,7 +112,7 @@ impl<'a> Setup<'a> {
         let considered = |usable: &UsableSplit| only.is_none_or(|only| only.contains(&usable.split));
         for usable in offer.usable()?.into_iter().filter(considered) {
             let encoding = usable.encodings.first().copied().unwrap_or_default();
-            let source = offer.at(&usable.split, encoding, self.job.flow.request_samples)?;
+            let source = offer.at(&usable.split, encoding, self.flow.request_samples)?;
             match self.data.feed.check_memory(&source) {
                 Ok(()) => fitting.push(usable),
                 Err(error) => refusal = Some(error),
@@ -148,11 +159,12 @@ impl<'a> Setup<'a> {
                 iterations: steps.max(1),
                 link_bytes_per_second: link.bytes_per_second,
                 shared_cores,
-                request_share: (job.flow.request_samples as f64 / feed.batch as f64).min(1.0),
+                request_share: (self.flow.request_samples as f64 / feed.batch as f64).min(1.0),
             },
             link,
             policy: job.split.clone(),
-            most: job.flow,
+            most: self.flow,
+            grant: self.grant,
             layers: Layers::default(),
         }
     }

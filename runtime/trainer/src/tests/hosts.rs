@@ -121,6 +121,7 @@ async fn a_host_that_is_down_at_first_gets_what_it_needs_and_joins() {
                 running: 0,
                 lanes: 1,
                 samples_per_second: 0.0,
+                ..Load::default()
             });
         }
         Storage::answer(&script, parts, body)

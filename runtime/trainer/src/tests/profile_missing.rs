@@ -24,6 +24,7 @@ fn load(queued: u64) -> Reply {
         running: 0,
         lanes: 1,
         samples_per_second: 0.0,
+        ..Load::default()
     })
 }
 

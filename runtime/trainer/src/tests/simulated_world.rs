@@ -140,6 +140,7 @@ impl World {
             link,
             policy: Policy::Auto,
             most: MOST,
+            grant: None,
             layers: Layers::default(),
         }
     }

@@ -1,0 +1,190 @@
+//! What hosts tell of the tenant's share in them, and how a job asks by it.
+
+use crate::pipeline::Steering;
+use frostline_client::{Fetcher, Hosts, Source};
+use frostline_wire::{Load, Split, StageLoad};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::task::AbortOnDropHandle;
+
+/// Between two times that a job asks: neighbours come and go in seconds to minutes, and an answer takes a host microseconds.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// How long a host may take to answer; one that does not changes nothing.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Requests that are open at least at each host: one is computed while the next is read.
+const FEWEST: usize = 2;
+
+/// What the hosts that answered tell, by their addresses.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Share {
+    hosts: Vec<(String, Load)>,
+}
+
+impl Share {
+    /// Asks all `hosts` at once.
+    pub(crate) async fn ask(hosts: &Hosts) -> Self {
+        let told = hosts.all(|client| async move {
+            let load = tokio::time::timeout(PATIENCE, client.load()).await;
+            Ok(load
+                .ok()
+                .and_then(Result::ok)
+                .map(|load| (client.url().to_owned(), load)))
+        });
+        let hosts = told.await.into_iter().flatten().flatten();
+        Self {
+            hosts: hosts.collect(),
+        }
+    }
+
+    /// Samples of one guest call: of several hosts the most, as a batch is asked of all of them alike. `None` where none tells.
+    pub(crate) fn grant(&self) -> Option<usize> {
+        let grants = self.hosts.iter().filter_map(|(_, load)| load.grant);
+        grants.max().and_then(|grant| usize::try_from(grant).ok())
+    }
+
+    /// Rows of a run of the layers of `source`, where so many wait: of several hosts the most.
+    pub(crate) fn engine_batch(&self, source: &Source) -> Option<usize> {
+        let known = self
+            .hosts
+            .iter()
+            .filter_map(|(_, load)| Some(stage(load, source)?.knee));
+        known.max().and_then(|rows| usize::try_from(rows).ok())
+    }
+
+    /// Has `fetcher` open no more requests for `source` at each host than the share there serves in a second.
+    fn bound(&self, fetcher: &Fetcher, source: &Source) {
+        for (url, load) in &self.hosts {
+            if let Some(requests) = open_requests(load, source) {
+                fetcher.allow(url, requests);
+            }
+        }
+    }
+}
+
+/// `samples` of a request as whole grants, where they are at least one.
+pub(crate) fn in_whole_grants(samples: usize, grant: Option<usize>) -> usize {
+    let rest = samples.checked_rem(grant.unwrap_or(1)).unwrap_or(0);
+    if rest < samples { samples - rest } else { samples }
+}
+
+/// How many requests the tenant's share of a host serves in a second; `None` where the host does not know.
+fn open_requests(load: &Load, source: &Source) -> Option<usize> {
+    let rate = load.rows_per_second(stage(load, source)?)?;
+    let requests = rate / source.request_samples.max(1) as f64;
+    Some((requests as usize).max(FEWEST))
+}
+
+fn stage<'a>(load: &'a Load, source: &Source) -> Option<&'a StageLoad> {
+    match (&source.model, &source.split) {
+        (Some(model), Split::Cut(cut)) => load.stage(&model.sha256, cut),
+        _ => None,
+    }
+}
+
+/// Asks the hosts again and again while a job runs, and has it ask for its batches by what they tell. Ends when it is dropped.
+pub(crate) struct Following {
+    _asking: AbortOnDropHandle<()>,
+}
+
+impl Following {
+    /// Asks `hosts` at once, and from then on now and then.
+    pub(crate) fn begin(hosts: &Hosts, fetcher: &Fetcher, steering: &Arc<Steering>) -> Self {
+        let (hosts, fetcher, steering) = (hosts.clone(), fetcher.clone(), Arc::clone(steering));
+        let asking = tokio::spawn(async move {
+            loop {
+                let share = Share::ask(&hosts).await;
+                steering.grant(share.grant());
+                share.bound(&fetcher, &steering.now());
+                tokio::time::sleep(EVERY).await;
+            }
+        });
+        Self {
+            _asking: AbortOnDropHandle::new(asking),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use frostline_client::RowKind;
+    use frostline_wire::{Encoding, Pin, Terms};
+
+    fn source(split: &str, request_samples: usize) -> Source {
+        let pin = Pin {
+            name: "net".to_owned(),
+            sha256: "5e".to_owned(),
+        };
+        Source {
+            root: "data".to_owned(),
+            split: Split::from(split),
+            encoding: Encoding::F32,
+            guest: Some(pin.clone()),
+            model: Some(pin),
+            parameters: String::new(),
+            terms: Terms::default(),
+            rows: RowKind::Values,
+            shape: vec![1],
+            request_samples,
+        }
+    }
+
+    fn load(share: f64, seconds_per_row: f64) -> Load {
+        Load {
+            lanes: 2,
+            share: Some(share),
+            grant: Some(16),
+            stages: vec![StageLoad {
+                model: "5e".to_owned(),
+                from: "data".to_owned(),
+                to: "cut".to_owned(),
+                knee: 4,
+                seconds_per_row,
+            }],
+            ..Load::default()
+        }
+    }
+
+    #[test]
+    fn a_request_is_whole_grants_where_it_holds_one() {
+        for (samples, grant, whole) in [
+            (32, Some(16), 32),
+            (40, Some(16), 32),
+            (8, Some(16), 8),
+            (40, None, 40),
+            (5, Some(0), 5),
+        ] {
+            assert_eq!(in_whole_grants(samples, grant), whole, "{samples} {grant:?}");
+        }
+    }
+
+    #[test]
+    fn no_more_is_open_than_the_share_serves_in_a_second() {
+        let open = |share, seconds| open_requests(&load(share, seconds), &source("cut", 32));
+        assert_eq!(open(1.0, 0.005), Some(12));
+        assert_eq!(open(0.25, 0.005), Some(3));
+        assert_eq!(open(0.25, 1.0), Some(FEWEST));
+        // Where no layers run on the host, or it tells nothing, nothing changes.
+        assert_eq!(open_requests(&load(1.0, 0.005), &source("input", 32)), None);
+        assert_eq!(open_requests(&load(1.0, 0.005), &source("other", 32)), None);
+        assert_eq!(open_requests(&Load::default(), &source("cut", 32)), None);
+    }
+
+    #[test]
+    fn of_several_hosts_the_largest_grant_and_batch_count() {
+        let small = Load {
+            grant: Some(4),
+            ..load(1.0, 0.1)
+        };
+        let hosts = [small, Load::default(), load(0.5, 0.1)];
+        let hosts = hosts.map(|load| (String::new(), load)).to_vec();
+        let share = Share { hosts };
+        assert_eq!(
+            (share.grant(), share.engine_batch(&source("cut", 1))),
+            (Some(16), Some(4))
+        );
+        assert_eq!(Share::default().grant(), None);
+    }
+}
