@@ -90,7 +90,7 @@ impl Interrupt {
         self.state.lock().cause.clone()
     }
 
-    /// Makes `target` what the interrupt ends for as long as the guard lives.
+    /// Makes `target` what the interrupt ends for as long as the guard lives, in place of what it ended before.
     ///
     /// # Errors
     /// Why it was triggered before.
@@ -99,8 +99,10 @@ impl Interrupt {
         if let Some(cause) = state.cause.clone() {
             return Err(cause);
         }
-        state.target = Some(target);
-        Ok(Guarded { interrupt: self })
+        Ok(Guarded {
+            before: state.target.replace(target),
+            interrupt: self,
+        })
     }
 
     /// Whether an operation is under way that the interrupt would end.
@@ -113,10 +115,11 @@ impl Interrupt {
 /// While this lives, the interrupt can end the operation.
 pub(crate) struct Guarded<'a> {
     interrupt: &'a Interrupt,
+    before: Option<Target>,
 }
 
 impl Drop for Guarded<'_> {
     fn drop(&mut self) {
-        self.interrupt.state.lock().target = None;
+        self.interrupt.state.lock().target = self.before.take();
     }
 }

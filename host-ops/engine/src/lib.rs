@@ -13,6 +13,7 @@ mod error;
 mod interrupt;
 mod lanes;
 mod library;
+mod prepared;
 mod resident;
 mod session;
 mod slot;
@@ -25,7 +26,8 @@ pub use device::{Device, ParseDeviceError};
 pub use error::EngineError;
 pub use interrupt::{Interrupt, InterruptCause};
 pub use lanes::{
-    ChildLanes, LaneStats, Lanes, LanesConfig, LanesPlace, StageSource, TenantLanes, serve_lane,
+    ChildLanes, LaneStats, Lanes, LanesConfig, LanesPlace, PreparedStages, StageSource, TenantLanes,
+    serve_lane,
 };
 pub use library::library_version;
 pub use resident::{ResidentSlot, ResidentState};

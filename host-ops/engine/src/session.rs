@@ -1,13 +1,15 @@
 use crate::interrupt::Target;
+use crate::prepared::{NETWORK, WEIGHTS};
 use crate::{Device, EngineError, Interrupt, TensorSlot, library, slot, values};
 use frostline_tensor::Tensor;
 use ort::ep::cuda::ConvAlgorithmSearch;
-use ort::ep::{ArenaExtendStrategy, CUDA, ExecutionProvider};
+use ort::ep::{ArenaExtendStrategy, CPU, CUDA, ExecutionProvider};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::session::{RunOptions, SessionInputValue, SessionOutputs};
 use ort::value::DynValue;
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 
 /// How a session runs.
@@ -18,6 +20,9 @@ pub struct SessionOptions {
     /// Threads one operator may use; 0 counts as 1. They sleep between runs: spinning threads of two sessions on the same
     /// cores slowed ResNet50 from 41 to 1,138 ms an image.
     pub threads: usize,
+    /// Whether ONNX Runtime keeps the CPU's memory of one run for the next, laid out for shapes that stay the same. Without, what a run
+    /// takes grows evenly with its rows and goes back when it ends.
+    pub arena: bool,
 }
 
 impl Default for SessionOptions {
@@ -26,6 +31,7 @@ impl Default for SessionOptions {
         Self {
             device: Device::Cpu,
             threads: 1,
+            arena: true,
         }
     }
 }
@@ -79,15 +85,71 @@ impl Session {
         Self::load(builder, model, options, interrupt)
     }
 
+    /// Saves `model` to `folder` as [`Session::open_prepared`] takes it: optimised for `options` on this processor, its weights laid out
+    /// as kernels read them, in a file of their own.
+    ///
+    /// # Errors
+    /// As [`Session::open_until`]; a file that cannot be written is [`EngineError::Model`].
+    pub(crate) fn prepare(
+        model: &[u8],
+        folder: &Path,
+        options: &SessionOptions,
+        interrupt: &Interrupt,
+    ) -> Result<(), EngineError> {
+        let builder = builder(options)?
+            .with_optimized_model_path(folder.join(NETWORK))
+            .and_then(|builder| {
+                builder.with_config_entry("session.optimized_model_external_initializers_file_name", WEIGHTS)
+            })
+            .and_then(|builder| {
+                builder.with_config_entry(
+                    "session.optimized_model_external_initializers_min_size_in_bytes",
+                    "1024",
+                )
+            })
+            .and_then(|builder| {
+                builder.with_config_entry("session.save_external_prepacked_constant_initializers", "1")
+            });
+        let builder = builder.map_err(EngineError::internal("prepare a session"))?;
+        Self::load(builder, model, options, interrupt).map(drop)
+    }
+
+    /// [`Session::open_until`] of what [`Session::prepare`] left in `folder`. Its weights are mapped: they take memory once for all
+    /// processes, as far as it is not needed elsewhere.
+    ///
+    /// # Errors
+    /// As [`Session::open_until`].
+    pub(crate) fn open_prepared(
+        folder: &Path,
+        options: &SessionOptions,
+        interrupt: &Interrupt,
+    ) -> Result<Self, EngineError> {
+        let file = folder.join(NETWORK);
+        Self::commit(builder(options)?, options, interrupt, |builder| {
+            builder.commit_from_file(&file)
+        })
+    }
+
     fn load(
-        mut builder: SessionBuilder,
+        builder: SessionBuilder,
         model: &[u8],
         options: &SessionOptions,
         interrupt: &Interrupt,
     ) -> Result<Self, EngineError> {
+        Self::commit(builder, options, interrupt, |builder| {
+            builder.commit_from_memory(model)
+        })
+    }
+
+    fn commit(
+        mut builder: SessionBuilder,
+        options: &SessionOptions,
+        interrupt: &Interrupt,
+        commit: impl FnOnce(&mut SessionBuilder) -> ort::Result<ort::session::Session>,
+    ) -> Result<Self, EngineError> {
         let guarded = interrupt.guard(Target::Load(builder.canceler()))?;
         // ort asserts where it reads the declared types, and a stranger may declare anything.
-        let committed = catch_unwind(AssertUnwindSafe(|| builder.commit_from_memory(model)));
+        let committed = catch_unwind(AssertUnwindSafe(|| commit(&mut builder)));
         drop(guarded);
         let inner = match committed {
             Ok(Ok(inner)) => inner,
@@ -239,7 +301,11 @@ pub(crate) fn find_output<'a>(
 
 /// Whether sessions could be opened on `device`, without a model.
 pub(crate) fn check_device(device: Device) -> Result<(), EngineError> {
-    builder(&SessionOptions { device, threads: 1 }).map(drop)
+    let options = SessionOptions {
+        device,
+        ..SessionOptions::default()
+    };
+    builder(&options).map(drop)
 }
 
 fn builder(options: &SessionOptions) -> Result<SessionBuilder, EngineError> {
@@ -252,7 +318,9 @@ fn builder(options: &SessionOptions) -> Result<SessionBuilder, EngineError> {
             .with_parallel_execution(false)?
             .with_intra_op_spinning(false)?
             .with_inter_op_spinning(false)?
-            .with_deterministic_compute(true)?)
+            .with_memory_pattern(options.arena)?
+            .with_deterministic_compute(true)?
+            .with_execution_providers([CPU::default().with_arena_allocator(options.arena).build()])?)
     });
     let builder = configured.map_err(EngineError::internal("prepare a session"))?;
     match options.device {

@@ -3,21 +3,20 @@
 //! A file is named by the SHA-256 of the guest's bytes and by the engine that compiled them, and is loaded only when its
 //! keyed hash is right. Whatever is wrong with a file, the guest is compiled anew.
 
-use crate::artefact_load::{Compiled, Key};
+use crate::artefact_load::Compiled;
 use crate::error::SandboxError;
+use frostline_sealed::Folder;
 use frostline_tensor::Cause;
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::hash::{Hash, Hasher};
-use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::io::{self, Write};
+use std::path::Path;
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
 pub(crate) struct Artefacts {
-    directory: PathBuf,
-    key: Key,
+    folder: Folder,
     /// Tells engines of other versions or settings apart.
     engine: String,
     most_bytes: u64,
@@ -30,11 +29,8 @@ impl Artefacts {
             let text = format!("cannot keep compiled guests in {}", directory.display());
             SandboxError::host(Cause::explained(text, error))
         };
-        make_private(directory).map_err(trouble)?;
-        let key = read_or_make_key(&directory.join("key")).map_err(trouble)?;
         Ok(Self {
-            directory: directory.to_owned(),
-            key,
+            folder: Folder::open(directory).map_err(trouble)?,
             engine: engine_hash(engine),
             most_bytes,
         })
@@ -43,9 +39,9 @@ impl Artefacts {
     /// The compiled guest of this SHA-256, if it lies here and is what this host put there.
     pub(crate) fn load(&self, engine: &Engine, sha256: &str) -> Option<Component> {
         let name = self.name(sha256);
-        let path = self.directory.join(&name);
+        let path = self.folder.path().join(&name);
         let sealed = fs::read(&path).ok()?;
-        let Some(compiled) = Compiled::unseal(sealed, &self.key, &name) else {
+        let Some(compiled) = Compiled::unseal(sealed, &self.folder, &name) else {
             tracing::warn!(artefact = %path.display(), "a compiled guest is not what this host wrote; compiling again");
             return None;
         };
@@ -64,25 +60,25 @@ impl Artefacts {
     /// Keeps a compiled guest; when that fails the next start compiles again.
     pub(crate) fn store(&self, sha256: &str, compiled: &Compiled) {
         if let Err(error) = self.try_store(sha256, compiled) {
-            tracing::warn!(directory = %self.directory.display(), %error, "cannot keep a compiled guest");
+            tracing::warn!(directory = %self.folder.path().display(), %error, "cannot keep a compiled guest");
         }
     }
 
     fn try_store(&self, sha256: &str, compiled: &Compiled) -> io::Result<()> {
         let name = self.name(sha256);
         let sealed = compiled
-            .seal(&self.key, &name)
+            .seal(&self.folder, &name)
             .ok_or_else(|| io::Error::other("it cannot be sealed"))?;
-        let mut file = tempfile::NamedTempFile::new_in(&self.directory)?;
+        let mut file = tempfile::NamedTempFile::new_in(self.folder.path())?;
         file.write_all(&sealed)?;
-        file.persist(self.directory.join(name))?;
+        file.persist(self.folder.path().join(name))?;
         self.make_room()
     }
 
     /// Removes the artefacts used longest ago until the rest fits.
     fn make_room(&self) -> io::Result<()> {
         let mut kept = Vec::new();
-        for entry in fs::read_dir(&self.directory)? {
+        for entry in fs::read_dir(self.folder.path())? {
             let entry = entry?;
             if entry.file_name().to_string_lossy().ends_with(".cwasm") {
                 let metadata = entry.metadata()?;
@@ -108,62 +104,8 @@ impl Artefacts {
 
 /// Marks an artefact as used now, for [`Artefacts::make_room`].
 fn touch(path: &Path) {
-    let touched = fs::File::options()
-        .append(true)
-        .open(path)
-        .and_then(|file| file.set_modified(SystemTime::now()));
-    if let Err(error) = touched {
+    if let Err(error) = frostline_sealed::touch(path) {
         tracing::debug!(artefact = %path.display(), %error, "cannot mark a compiled guest as used");
-    }
-}
-
-fn make_private(directory: &Path) -> io::Result<()> {
-    use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)?;
-    let mode = fs::metadata(directory)?.permissions().mode();
-    if mode & 0o022 != 0 {
-        return Err(io::Error::other(
-            "other users may write there; make it this user's own (chmod go-w), or name another directory",
-        ));
-    }
-    Ok(())
-}
-
-fn read_or_make_key(path: &Path) -> io::Result<Key> {
-    match read_key(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => make_key(path),
-        read => read,
-    }
-}
-
-fn read_key(path: &Path) -> io::Result<Key> {
-    use std::os::unix::fs::PermissionsExt;
-    let mut file = fs::File::open(path)?;
-    if file.metadata()?.permissions().mode() & 0o077 != 0 {
-        return Err(io::Error::other(
-            "other users may read its file `key`; remove the directory",
-        ));
-    }
-    let mut key = Key::default();
-    file.read_exact(&mut key)
-        .map_err(|_| io::Error::other("its file `key` is cut short; remove the directory"))?;
-    Ok(key)
-}
-
-/// Makes the key; of several hosts that start at once, one wins and the others read its key.
-fn make_key(path: &Path) -> io::Result<Key> {
-    let mut key = Key::default();
-    getrandom::fill(&mut key).map_err(io::Error::other)?;
-    let directory = path.parent().unwrap_or(Path::new("."));
-    let mut file = tempfile::NamedTempFile::new_in(directory)?;
-    file.write_all(&key)?;
-    match file.persist_noclobber(path) {
-        Ok(_) => Ok(key),
-        Err(lost) if lost.error.kind() == io::ErrorKind::AlreadyExists => read_key(path),
-        Err(lost) => Err(lost.error),
     }
 }
 

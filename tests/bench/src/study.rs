@@ -113,8 +113,8 @@ fn check(file: &Path, profile: &Profile) -> Result<Vec<(usize, f64)>> {
             continue;
         };
         let options = SessionOptions {
-            device: Device::Cpu,
             threads: profile.platform.threads_per_lane,
+            ..SessionOptions::default()
         };
         let part = model.slice(None, Some(&cut.name))?.to_bytes()?;
         let mut session = Session::open(&part, &options)?;

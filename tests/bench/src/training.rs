@@ -68,8 +68,8 @@ impl Ours {
     fn open(batch: usize) -> Result<Self> {
         let graph = TrainingGraph::build(&last_block()?, batch, &OPTIMIZER)?;
         let options = SessionOptions {
-            device: Device::Cpu,
             threads: THREADS,
+            ..SessionOptions::default()
         };
         let session = Session::open(&graph.model.to_bytes()?, &options)?;
         let slots = graph.state.iter().map(|slot| ResidentSlot {

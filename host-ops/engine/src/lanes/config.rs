@@ -105,6 +105,17 @@ pub struct ChildLanes {
     pub quarantine: Duration,
     /// Bytes of address space a process may have; `None` for no bound.
     pub address_space: Option<u64>,
+    /// Where stages are kept prepared, whose weights lanes share; `None` for a copy of them in each lane.
+    pub prepared: Option<PreparedStages>,
+}
+
+/// Where stages are kept prepared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PreparedStages {
+    /// A folder that nobody but this host writes to.
+    pub folder: PathBuf,
+    /// Bytes that may lie there; those used longest ago go first.
+    pub most_bytes: u64,
 }
 
 impl ChildLanes {
@@ -113,6 +124,7 @@ impl ChildLanes {
     /// - 10 seconds of grace: ONNX Runtime looks for the signal between two layers, and the largest layers of the usual
     ///   networks take seconds with a batch of 128 on one thread.
     /// - 1 hour of quarantine: whoever tries again and again costs the host two restarts of a lane (0.1 s each) an hour.
+    /// - Nothing prepared: that needs a folder.
     /// - No bound on address space: CUDA reserves hundreds of gigabytes that it never uses. On a CPU, four times the
     ///   session bytes leave room for what networks compute.
     pub fn new(
@@ -125,6 +137,7 @@ impl ChildLanes {
             grace: Duration::from_secs(10),
             quarantine: Duration::from_secs(3600),
             address_space: None,
+            prepared: None,
         }
     }
 }

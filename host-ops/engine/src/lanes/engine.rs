@@ -25,7 +25,7 @@ impl Engine {
     /// For lane `index`.
     pub(super) fn new(config: &LanesConfig, index: usize) -> Self {
         match &config.place {
-            LanesPlace::InProcess => Self::InProcess(Sessions::new(config)),
+            LanesPlace::InProcess => Self::InProcess(Sessions::new(config, true)),
             LanesPlace::Child(place) => Self::Child(ChildLane::new(index, Arc::new(place.clone()))),
         }
     }

@@ -1,8 +1,9 @@
 //! What a lane does for one run, on the sessions it owns.
 
+use super::LanesConfig;
 use super::batch::{BatchRun, Opened, Output, RunEnd, RunError, same_rows};
 use super::run::describe;
-use super::{LanesConfig, StageSource};
+use super::source::{Networks, StageModel};
 use crate::binding::{Passage, Staging};
 use crate::{Interrupt, Session, SessionOptions};
 use frostline_tensor::{OpError, Stage, Tensor};
@@ -25,13 +26,15 @@ struct Entry {
 }
 
 impl Sessions {
-    pub(super) fn new(config: &LanesConfig) -> Self {
+    /// Sessions that keep the memory of one run for the next, with an `arena`, or give it back.
+    pub(super) fn new(config: &LanesConfig, arena: bool) -> Self {
         Self {
             entries: Vec::new(),
             staging: Staging::default(),
             options: SessionOptions {
                 device: config.device,
                 threads: config.threads_per_lane,
+                arena,
             },
             count_limit: config.sessions_per_lane,
             bytes_limit: config.session_bytes_per_lane,
@@ -41,7 +44,7 @@ impl Sessions {
     /// Does `run` in this process, where nothing is known of its memory. Says `opened` when the session is there.
     pub(super) fn run<T>(
         &mut self,
-        source: &dyn StageSource,
+        source: &Networks,
         run: &BatchRun<'_>,
         opened: &dyn Fn(),
         take: impl FnOnce(&Output<'_>) -> Result<T, OpError>,
@@ -57,7 +60,10 @@ impl Sessions {
             opened();
         };
         let outcome = match run.batch.tensor() {
-            Ok(batch) => self.execute(source, run.stage, &batch, run.interrupt, ready, take),
+            Ok(batch) => {
+                let find = || source.bytes(run.stage).map(StageModel::Bytes);
+                self.execute(find, run.stage, &batch, run.interrupt, ready, take)
+            }
             Err(error) => Err(error.into()),
         };
         RunEnd {
@@ -68,11 +74,11 @@ impl Sessions {
         }
     }
 
-    /// Runs the network of `stage` on `batch` and shows `take` its output. Says `opened` when the session is there, whether it was
+    /// Runs the network of `stage`, which `find` finds, on `batch` and shows `take` its output. Says `opened` when the session is there, whether it was
     /// opened for this, and what bytes are kept for inputs and outputs.
     pub(super) fn execute<T>(
         &mut self,
-        source: &dyn StageSource,
+        find: impl FnOnce() -> Result<StageModel, OpError>,
         stage: &Stage,
         batch: &Tensor,
         interrupt: &Interrupt,
@@ -80,7 +86,7 @@ impl Sessions {
         take: impl FnOnce(&Output<'_>) -> Result<T, OpError>,
     ) -> Result<T, RunError> {
         let mut staging = std::mem::take(&mut self.staging);
-        let (session, fresh) = self.session(source, stage, interrupt)?;
+        let (session, fresh) = self.session(find, stage, interrupt)?;
         opened(fresh, staging.bytes());
         if session.output(&stage.to).is_err() {
             return Err(lacks_output(stage).into());
@@ -99,6 +105,11 @@ impl Sessions {
         Ok(taken.map_err(|error| RunError::about(stage, &error))??)
     }
 
+    /// How sessions are opened.
+    pub(super) fn options(&self) -> &SessionOptions {
+        &self.options
+    }
+
     /// Closes the session of `stage`, if there is one.
     pub(super) fn close(&mut self, stage: &Stage) {
         self.entries.retain(|entry| entry.stage != *stage);
@@ -111,14 +122,14 @@ impl Sessions {
 
     fn session(
         &mut self,
-        source: &dyn StageSource,
+        find: impl FnOnce() -> Result<StageModel, OpError>,
         stage: &Stage,
         interrupt: &Interrupt,
     ) -> Result<(&mut Session, bool), RunError> {
         let known = self.entries.iter().position(|entry| entry.stage == *stage);
         let entry = match known {
             Some(index) => self.entries.remove(index),
-            None => self.open(source, stage, interrupt)?,
+            None => self.open(find()?, stage, interrupt)?,
         };
         let last = self.entries.len();
         self.entries.push(entry);
@@ -129,18 +140,19 @@ impl Sessions {
     }
 
     /// Opens a session, dropping those unused for longest before it takes their room.
-    fn open(
-        &mut self,
-        source: &dyn StageSource,
-        stage: &Stage,
-        interrupt: &Interrupt,
-    ) -> Result<Entry, RunError> {
-        let model = source.stage_model(stage)?;
-        let bytes = model.len();
+    fn open(&mut self, model: StageModel, stage: &Stage, interrupt: &Interrupt) -> Result<Entry, RunError> {
+        let bytes = match &model {
+            StageModel::Bytes(bytes) => bytes.len(),
+            // Its weights are mapped.
+            StageModel::Prepared(_) => 0,
+        };
         while !self.entries.is_empty() && !self.has_room(bytes) {
             self.entries.remove(0);
         }
-        let session = Session::open_until(&model, &self.options, interrupt);
+        let session = match &model {
+            StageModel::Bytes(bytes) => Session::open_until(bytes, &self.options, interrupt),
+            StageModel::Prepared(folder) => Session::open_prepared(folder, &self.options, interrupt),
+        };
         let session = session.map_err(|error| RunError::about(stage, &error))?;
         Ok(Entry {
             stage: stage.clone(),

@@ -15,7 +15,7 @@ mod stats;
 mod threads;
 
 pub use child::serve_lane;
-pub use config::{ChildLanes, LanesConfig, LanesPlace};
+pub use config::{ChildLanes, LanesConfig, LanesPlace, PreparedStages};
 pub use source::StageSource;
 pub use stats::LaneStats;
 

@@ -2,6 +2,7 @@
 
 use super::quarantine::Quarantined;
 use super::run::{Outcome, Reply, Submission};
+use super::source::Networks;
 use super::state::{Deadline, Phase, State};
 use super::{LaneStats, LanesConfig, StageSource};
 use crate::{Interrupt, InterruptCause};
@@ -15,7 +16,7 @@ const IDLE: Duration = Duration::from_secs(1);
 
 pub(super) struct Shared {
     config: LanesConfig,
-    source: Arc<dyn StageSource>,
+    networks: Networks,
     state: Mutex<State>,
     /// Signalled when a lane may have something to do.
     work: Condvar,
@@ -29,8 +30,8 @@ impl Shared {
     pub(super) fn new(config: LanesConfig, source: Arc<dyn StageSource>) -> Self {
         Self {
             state: Mutex::new(State::new(&config)),
+            networks: Networks::new(&config, source),
             config,
-            source,
             work: Condvar::new(),
             clock: Condvar::new(),
             finished: Condvar::new(),
@@ -41,8 +42,8 @@ impl Shared {
         &self.config
     }
 
-    pub(super) fn source(&self) -> &dyn StageSource {
-        &*self.source
+    pub(super) fn source(&self) -> &Networks {
+        &self.networks
     }
 
     pub(super) fn stats(&self) -> LaneStats {

@@ -1,12 +1,88 @@
+use super::child::prepare;
+use super::{LanesConfig, LanesPlace};
+use crate::prepared::{Lent, Prepared};
+use crate::{Device, Interrupt, SessionOptions};
 use bytes::Bytes;
 use frostline_tensor::{OpError, Stage};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Where lanes get the networks they run.
 pub trait StageSource: Send + Sync + 'static {
     /// The ONNX bytes of `stage`: one input named `stage.from`, one output named `stage.to`, weights inside. Asked by a
-    /// lane's thread, which may block on it, whenever that lane has no session for the stage.
+    /// lane's thread, which may block on it, whenever there is neither a session for the stage nor a prepared form of it.
     ///
     /// # Errors
     /// [`OpError`] for a model or cut that does not exist; the submission ends with it.
     fn stage_model(&self, stage: &Stage) -> Result<Bytes, OpError>;
+}
+
+/// A network, as a lane opens it.
+pub(super) enum StageModel {
+    Bytes(Bytes),
+    /// The folder where it lies prepared.
+    Prepared(PathBuf),
+}
+
+/// The networks of a host, as they come and as they were prepared.
+pub(super) struct Networks {
+    source: Arc<dyn StageSource>,
+    config: LanesConfig,
+    prepared: Option<Prepared>,
+}
+
+/// What a lane's process is given.
+pub(super) enum Given {
+    Bytes(Bytes),
+    Prepared(Lent),
+}
+
+impl Networks {
+    pub(super) fn new(config: &LanesConfig, source: Arc<dyn StageSource>) -> Self {
+        let stages = match &config.place {
+            // What is laid out for the processor is of no use to a GPU.
+            LanesPlace::Child(place) if config.device == Device::Cpu => place.prepared.as_ref(),
+            _ => None,
+        };
+        let options = SessionOptions {
+            threads: config.threads_per_lane,
+            arena: false,
+            device: config.device,
+        };
+        let open =
+            |stages: &super::PreparedStages| Prepared::open(&stages.folder, stages.most_bytes, &options);
+        Self {
+            source,
+            config: config.clone(),
+            prepared: stages.and_then(open),
+        }
+    }
+
+    /// The bytes of `stage`.
+    pub(super) fn bytes(&self, stage: &Stage) -> Result<Bytes, OpError> {
+        self.source.stage_model(stage)
+    }
+
+    /// `stage` for a lane in a process of its own: prepared, if that can be had before `interrupt` ends it.
+    pub(super) fn given(&self, stage: &Stage, interrupt: &Interrupt) -> Result<Given, OpError> {
+        let (Some(prepared), LanesPlace::Child(place)) = (&self.prepared, &self.config.place) else {
+            return self.bytes(stage).map(Given::Bytes);
+        };
+        let mut bytes = None;
+        let lent = prepared.get(stage, |folder| {
+            let network = self.bytes(stage)?;
+            let made = prepare::prepare(&self.config, place, &network, folder, interrupt);
+            bytes = Some(network);
+            match interrupt.cause() {
+                // This says nothing of the stage.
+                Some(cause) => Err(super::run::about(stage, &cause.into())),
+                None => Ok(made),
+            }
+        })?;
+        match (lent, bytes) {
+            (Some(lent), _) => Ok(Given::Prepared(lent)),
+            (None, Some(bytes)) => Ok(Given::Bytes(bytes)),
+            (None, None) => self.bytes(stage).map(Given::Bytes),
+        }
+    }
 }

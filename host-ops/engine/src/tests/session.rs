@@ -151,7 +151,7 @@ pub(super) const ABSENT: Device = Device::Cuda(4095);
 fn an_absent_gpu_is_an_error() {
     let options = SessionOptions {
         device: ABSENT,
-        threads: 1,
+        ..SessionOptions::default()
     };
     let error = Session::open(&relu(3), &options).unwrap_err();
     assert!(
@@ -169,7 +169,7 @@ mod needs_gpu {
     fn a_network_runs_there() {
         let options = SessionOptions {
             device: Device::Cuda(0),
-            threads: 1,
+            ..SessionOptions::default()
         };
         let mut session = Session::open(&relu(3), &options).unwrap();
         assert_eq!(session.device, Device::Cuda(0));

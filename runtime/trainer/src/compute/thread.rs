@@ -9,6 +9,7 @@ pub(crate) fn session_options(device: Device, wanted: usize) -> SessionOptions {
     SessionOptions {
         device,
         threads: if wanted == 0 { cores() } else { wanted },
+        ..SessionOptions::default()
     }
 }
 

@@ -56,12 +56,36 @@ impl Usage {
 }
 
 /// Bounds what the process may take while this lives.
-pub(super) struct Bound;
+pub(super) struct Bound {
+    reservation: u64,
+    /// What it had of its own then.
+    anonymous: u64,
+}
 
 /// From now on the process may take `reservation` bytes beyond what it has. What it cannot have, malloc refuses.
 pub(super) fn bound(reservation: Option<u64>) -> Option<Bound> {
-    let most = reservation?.saturating_add(SLACK).saturating_add(usage()?.data);
-    limit_data(Some(most)).then_some(Bound)
+    let bound = Bound {
+        reservation: reservation?,
+        anonymous: usage()?.anonymous,
+    };
+    bound.renew().then_some(bound)
+}
+
+/// So many bytes of files are about to be mapped: they count while they are, as ONNX Runtime maps them writable.
+pub(super) fn widen(bytes: u64) {
+    if let Some(current) = getrlimit(Resource::Data).current {
+        limit_data(Some(current.saturating_add(bytes)));
+    }
+}
+
+impl Bound {
+    /// Counts what is mapped now, and what was taken so far; whether it holds.
+    pub(super) fn renew(&self) -> bool {
+        let Some(now) = usage() else { return false };
+        let taken = now.anonymous.saturating_sub(self.anonymous);
+        let left = self.reservation.saturating_sub(taken);
+        limit_data(Some(now.data.saturating_add(left).saturating_add(SLACK)))
+    }
 }
 
 impl Drop for Bound {
@@ -100,12 +124,17 @@ impl Meter {
         }
     }
 
-    /// The session is there, with `kept` bytes of memory for inputs and outputs; the most that opening it took.
-    pub(super) fn opened(&mut self, kept: usize) -> Option<u64> {
+    /// The session is there, with `kept` bytes of memory for inputs and outputs; the most that opening it took. Of one `is_mapped` it is
+    /// what is left of that: files that were mapped for a while hide the rest.
+    pub(super) fn opened(&mut self, kept: usize, is_mapped: bool) -> Option<u64> {
         self.used += kept as u64;
         let now = usage();
         self.opened = fresh_usage();
-        Some(now?.own_peak().saturating_sub(self.begun?.anonymous))
+        let most = match is_mapped {
+            true => now?.anonymous,
+            false => now?.own_peak(),
+        };
+        Some(most.saturating_sub(self.begun?.anonymous))
     }
 
     /// The run has ended.

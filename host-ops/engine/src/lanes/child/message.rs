@@ -2,6 +2,7 @@ use super::super::batch::{Opened, RunMemory, TensorSpec};
 use crate::Device;
 use frostline_tensor::{OpError, Stage};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// What a lane says to its process. One [`Request::Run`] at a time, and what lies in the window belongs to the message
 /// that was sent last.
@@ -18,8 +19,12 @@ pub(super) enum Request {
     },
     /// The network that was wanted lies in the window.
     Network { bytes: usize },
+    /// The network that was wanted lies prepared in this folder.
+    Prepared { folder: PathBuf },
     /// There is no such network.
     NoNetwork,
+    /// Leave the network that lies in the window prepared in this folder.
+    Prepare { bytes: usize, folder: PathBuf },
     /// No run follows for now: keep no memory for it.
     Rest,
     /// Close the session of `stage`, if there is one.
@@ -55,6 +60,8 @@ pub(super) enum Answer {
         error: OpError,
         memory: Option<RunMemory>,
     },
+    /// To [`Request::Prepare`]: it is done.
+    Prepared,
     /// To [`Request::Close`] and [`Request::Rest`]: the bytes that it still holds.
     Holds { bytes: Option<u64> },
 }
@@ -67,4 +74,15 @@ pub(super) struct Start {
     pub(super) sessions: usize,
     pub(super) session_bytes: usize,
     pub(super) address_space: Option<u64>,
+    pub(super) limits: Option<Limits>,
+}
+
+/// What a process may take that is thrown away.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Limits {
+    /// Bytes of memory that only it has.
+    pub(super) memory: u64,
+    /// Bytes of a file that it writes.
+    pub(super) files: u64,
+    pub(super) cpu_seconds: u64,
 }

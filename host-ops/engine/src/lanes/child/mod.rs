@@ -5,6 +5,7 @@ mod channel;
 mod lane;
 mod memory;
 mod message;
+pub(super) mod prepare;
 mod process;
 mod serve;
 pub(super) mod window;

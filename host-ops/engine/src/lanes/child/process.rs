@@ -2,11 +2,13 @@
 
 use super::super::batch::{BatchRun, Opened, Output, RunEnd, RunError, RunMemory};
 use super::super::run::{about, describe};
-use super::super::{ChildLanes, LanesConfig, StageSource};
+use super::super::source::{Given, Networks};
+use super::super::{ChildLanes, LanesConfig};
 use super::channel::Channel;
-use super::message::{Answer, Request, Start};
+use super::message::{Answer, Limits, Request, Start};
 use super::window::Window;
 use crate::interrupt::Target;
+use crate::prepared::Lent;
 use crate::{EngineError, Interrupt, InterruptCause};
 use frostline_tensor::{Cause, OpError, OpErrorCode, Stage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -28,6 +30,14 @@ const KEPT_VARIABLES: [&str; 4] = [
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",
     "NVIDIA_VISIBLE_DEVICES",
+];
+
+/// How malloc works there, so that what a run takes grows evenly with its rows and goes back when it ends: what is large is mapped apart
+/// (the threshold would grow with use, up to 32 MiB), free memory at the end of the heap goes back, and threads share one heap.
+const MALLOC: [(&str, &str); 3] = [
+    ("MALLOC_MMAP_THRESHOLD_", "131072"),
+    ("MALLOC_TRIM_THRESHOLD_", "131072"),
+    ("MALLOC_ARENA_MAX", "1"),
 ];
 
 /// A process that runs one lane. Dropping it ends it.
@@ -66,6 +76,8 @@ struct Progress {
     wanted: bool,
     /// Why it was not given.
     refusal: Option<OpError>,
+    /// What keeps it where it is until it is open.
+    lent: Option<Lent>,
     /// The session that was opened.
     opened: Option<Opened>,
     /// Since when the time of the run counts.
@@ -77,13 +89,22 @@ struct Progress {
 impl LaneProcess {
     /// Starts the process and waits until it can work.
     pub(super) fn start(config: &LanesConfig, place: &ChildLanes) -> Result<Self, EngineError> {
+        Self::start_within(config, place, None)
+    }
+
+    /// [`LaneProcess::start`] of one that never takes more than `limits`.
+    pub(super) fn start_within(
+        config: &LanesConfig,
+        place: &ChildLanes,
+        limits: Option<Limits>,
+    ) -> Result<Self, EngineError> {
         let failed = |reason: Cause| EngineError::Process {
             program: place.program.clone(),
             reason,
         };
         let library = crate::library::library_path()?;
         let mut process = Self::spawn(place, library.into()).map_err(|error| failed(error.into()))?;
-        match process.greet(config, place) {
+        match process.greet(config, place, limits) {
             Ok(Answer::Ready { measures }) => {
                 process.measures(measures);
                 Ok(process)
@@ -103,6 +124,7 @@ impl LaneProcess {
             .args(&place.arguments)
             .env_clear()
             .envs(kept)
+            .envs(MALLOC)
             .env(crate::library::PATH_VARIABLE, library)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::from(window.share()?))
@@ -118,13 +140,19 @@ impl LaneProcess {
         })
     }
 
-    fn greet(&mut self, config: &LanesConfig, place: &ChildLanes) -> Result<Answer, Lost> {
+    fn greet(
+        &mut self,
+        config: &LanesConfig,
+        place: &ChildLanes,
+        limits: Option<Limits>,
+    ) -> Result<Answer, Lost> {
         self.channel.send(&Request::Start(Start {
             device: config.device,
             threads: config.threads_per_lane,
             sessions: config.sessions_per_lane,
             session_bytes: config.session_bytes_per_lane,
             address_space: place.address_space,
+            limits,
         }))?;
         let mut progress = Progress {
             killed_at: Some(Instant::now() + START_LIMIT),
@@ -175,7 +203,7 @@ impl LaneProcess {
     /// [`Lost`] when the process did not live to say how the run ended.
     pub(super) fn run<T>(
         &mut self,
-        source: &dyn StageSource,
+        source: &Networks,
         run: &BatchRun<'_>,
         opened: &dyn Fn(),
         take: impl FnOnce(&Output<'_>) -> Result<T, OpError>,
@@ -194,9 +222,10 @@ impl LaneProcess {
             match self.answer(&mut progress, run.interrupt)? {
                 Answer::Wanted if !progress.wanted => {
                     progress.wanted = true;
-                    progress.refusal = self.provide(source, run.stage)?;
+                    self.provide(source, run, &mut progress)?;
                 }
                 Answer::Opened { opened: session } => {
+                    progress.lent = None;
                     progress.opened = session.map(|session| Opened {
                         time: begun.elapsed(),
                         ..session
@@ -263,23 +292,61 @@ impl LaneProcess {
         sent.map_err(|error| not_handed(run.stage, "batch", &error))
     }
 
-    /// Gives the process the network it wants, or the word that there is none; then returns why.
-    fn provide(&mut self, source: &dyn StageSource, stage: &Stage) -> Result<Option<OpError>, Lost> {
-        let network = source.stage_model(stage).and_then(|network| {
-            let written = self.window.write([&*network]);
-            let written = written.map(|()| network.len());
-            written.map_err(|error| not_handed(stage, "network", &error))
-        });
-        match network {
-            Ok(bytes) => {
-                self.channel.send(&Request::Network { bytes })?;
-                Ok(None)
+    /// Gives the process the network it wants, or the word that there is none.
+    fn provide(
+        &mut self,
+        source: &Networks,
+        run: &BatchRun<'_>,
+        progress: &mut Progress,
+    ) -> Result<(), Lost> {
+        let answer = match source.given(run.stage, run.interrupt) {
+            Ok(Given::Prepared(lent)) => {
+                let folder = lent.path().to_owned();
+                progress.lent = Some(lent);
+                Request::Prepared { folder }
             }
+            Ok(Given::Bytes(network)) => match self.window.write([&*network]) {
+                Ok(()) => Request::Network { bytes: network.len() },
+                Err(error) => {
+                    progress.refusal = Some(not_handed(run.stage, "network", &error));
+                    Request::NoNetwork
+                }
+            },
             Err(refusal) => {
-                self.channel.send(&Request::NoNetwork)?;
-                Ok(Some(refusal))
+                progress.refusal = Some(refusal);
+                Request::NoNetwork
             }
+        };
+        self.channel.send(&answer)?;
+        // While it was prepared, the bell was that of another process.
+        match run.interrupt.cause() {
+            Some(_) => self.end(progress, run.interrupt),
+            None => Ok(()),
         }
+    }
+
+    /// Has the process leave `network` prepared in `folder`, within `limit`; its answer.
+    pub(super) fn prepare(
+        &mut self,
+        network: &[u8],
+        folder: &str,
+        limit: Duration,
+        interrupt: &Interrupt,
+    ) -> Result<Answer, Lost> {
+        let rope = Target::Bell(Arc::clone(&self.bell.rope));
+        let _guarded = interrupt
+            .guard(rope)
+            .map_err(|cause| Error::other(cause.to_string()))?;
+        self.window.write([network])?;
+        self.channel.send(&Request::Prepare {
+            bytes: network.len(),
+            folder: folder.into(),
+        })?;
+        let mut progress = Progress {
+            killed_at: Some(Instant::now() + limit),
+            ..Progress::default()
+        };
+        self.answer(&mut progress, interrupt)
     }
 
     /// Waits for the next answer. When `interrupt` rings meanwhile, tells the process to end the run, and gives it up

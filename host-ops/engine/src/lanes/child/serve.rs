@@ -4,21 +4,24 @@ use super::super::LanesConfig;
 use super::super::batch::{Opened, Output, RunError, TensorSpec};
 use super::super::execute::Sessions;
 use super::super::run::describe;
+use super::super::source::StageModel;
 use super::super::threads::text_of;
 use super::channel::{Channel, MESSAGE_BYTES};
-use super::memory::{self, Meter};
+use super::memory::{self, Bound, Meter};
 use super::message::{Answer, Request, Start};
 use super::window::{KEPT_BYTES, TENSOR_BYTES, Window};
-use crate::{EngineError, Interrupt, InterruptCause, StageSource, library};
-use bytes::Bytes;
+use crate::prepared::WEIGHTS;
+use crate::{EngineError, Interrupt, InterruptCause, Session, library};
 use frostline_tensor::{OpError, OpErrorCode, Stage, Tensor};
 use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, setrlimit};
-use std::fs::File;
+use std::cell::Cell;
+use std::fs::{self, File};
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -95,7 +98,20 @@ fn serve(mut requests: Channel, window: Window) -> Result<()> {
             }
             Request::Rest => runs.send(Work::Rest).map_err(|_| out_of_turn())?,
             Request::Close { stage } => runs.send(Work::Close(stage)).map_err(|_| out_of_turn())?,
-            Request::Network { bytes } => networks.send(Some(bytes)).map_err(|_| out_of_turn())?,
+            Request::Prepare { bytes, folder } => {
+                current = Interrupt::new();
+                let interrupt = current.clone();
+                let work = Work::Prepare(bytes, folder, interrupt);
+                runs.send(work).map_err(|_| out_of_turn())?;
+            }
+            Request::Network { bytes } => {
+                let given = Some(Given::InWindow(bytes));
+                networks.send(given).map_err(|_| out_of_turn())?;
+            }
+            Request::Prepared { folder } => {
+                let given = Some(Given::Prepared(folder));
+                networks.send(given).map_err(|_| out_of_turn())?;
+            }
             Request::NoNetwork => networks.send(None).map_err(|_| out_of_turn())?,
             Request::End => current.trigger(InterruptCause::Cancelled),
             Request::Start(_) => return Err(out_of_turn()),
@@ -110,6 +126,16 @@ fn out_of_turn() -> Error {
 fn prepare(start: &Start) -> std::result::Result<(), String> {
     if let Some(bytes) = start.address_space {
         limit(Resource::As, bytes).map_err(|error| format!("cannot bound its memory: {error}"))?;
+    }
+    if let Some(limits) = start.limits {
+        let bounds = [
+            (Resource::Data, limits.memory),
+            (Resource::Fsize, limits.files),
+            (Resource::Cpu, limits.cpu_seconds),
+        ];
+        for (resource, most) in bounds {
+            limit(resource, most).map_err(|error| format!("cannot bound what it takes: {error}"))?;
+        }
     }
     let ready = library::environment().and_then(|_| crate::session::check_device(start.device));
     ready.map_err(|error| error.to_string())
@@ -130,6 +156,16 @@ enum Work {
     Rest,
     /// Close the session of this stage.
     Close(Stage),
+    /// Leave the network of so many bytes prepared in this folder.
+    Prepare(usize, PathBuf, Interrupt),
+}
+
+/// A network that was wanted.
+enum Given {
+    /// So many bytes in the window.
+    InWindow(usize),
+    /// In this folder.
+    Prepared(PathBuf),
 }
 
 /// The thread that owns the sessions, so that this one is free to hear that a run must end.
@@ -137,7 +173,7 @@ fn spawn_worker(
     start: Start,
     answers: Answers,
     window: Arc<Window>,
-) -> Result<(Sender<Work>, Sender<Option<usize>>)> {
+) -> Result<(Sender<Work>, Sender<Option<Given>>)> {
     let (runs, incoming) = channel();
     let (networks, given) = channel();
     let source = Remote {
@@ -152,6 +188,7 @@ fn spawn_worker(
                 Work::Run(asked) => worker.work(asked),
                 Work::Rest => worker.rest(),
                 Work::Close(stage) => worker.close(&stage),
+                Work::Prepare(bytes, folder, interrupt) => worker.prepare(bytes, &folder, &interrupt),
             };
             if let Err(error) = answers.send(&answer) {
                 tracing::debug!(%error, "the lane went away during a run");
@@ -163,12 +200,13 @@ fn spawn_worker(
 }
 
 fn sessions(start: &Start) -> Sessions {
-    Sessions::new(&LanesConfig {
+    let config = LanesConfig {
         threads_per_lane: start.threads,
         sessions_per_lane: start.sessions,
         session_bytes_per_lane: start.session_bytes,
         ..LanesConfig::for_device(start.device)
-    })
+    };
+    Sessions::new(&config, false)
 }
 
 /// What runs go through, one after the other.
@@ -201,16 +239,33 @@ impl Worker {
         holds()
     }
 
+    fn prepare(&self, bytes: usize, folder: &Path, interrupt: &Interrupt) -> Answer {
+        let prepared = self.source.window.read(bytes).map_err(|error| error.to_string());
+        let prepared = prepared.and_then(|network| {
+            let prepared = Session::prepare(&network, folder, self.sessions.options(), interrupt);
+            prepared.map_err(|error| error.to_string())
+        });
+        match prepared {
+            Ok(()) => Answer::Prepared,
+            Err(reason) => Answer::Failed {
+                error: shortened(OpError::runtime(reason)),
+                memory: None,
+            },
+        }
+    }
+
     fn work(&mut self, asked: Asked) -> Answer {
         let mut meter = None;
         let bound = memory::bound(asked.reservation);
-        let done =
-            catch_unwind(AssertUnwindSafe(|| self.execute(asked, &mut meter))).unwrap_or_else(|panic| {
-                self.sessions = sessions(&self.start);
-                let reason = text_of(&*panic);
-                let text = format!("the engine failed on this batch: {reason}");
-                Err(OpError::runtime(text).into())
-            });
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            self.execute(asked, bound.as_ref(), &mut meter)
+        }))
+        .unwrap_or_else(|panic| {
+            self.sessions = sessions(&self.start);
+            let reason = text_of(&*panic);
+            let text = format!("the engine failed on this batch: {reason}");
+            Err(OpError::runtime(text).into())
+        });
         drop(bound);
         let memory = meter.and_then(Meter::end);
         match done {
@@ -230,6 +285,7 @@ impl Worker {
     fn execute(
         &mut self,
         asked: Asked,
+        bound: Option<&Bound>,
         meter: &mut Option<Meter>,
     ) -> std::result::Result<TensorSpec, RunError> {
         let Asked { stage, .. } = &asked;
@@ -237,16 +293,25 @@ impl Worker {
         let batch = source.window.read_tensor(&asked.batch, self.spare.take());
         let batch = batch.map_err(|error| failed(stage, "take the batch", &error))?;
         let meter = meter.insert(Meter::new(batch.byte_len()));
+        let is_mapped = Cell::new(false);
+        let find = || {
+            let model = source.find(stage)?;
+            is_mapped.set(matches!(model, StageModel::Prepared(_)));
+            Ok(model)
+        };
         // When it cannot be said, the lane is gone and the run has no reader.
         let opened = |fresh: bool, kept: usize| {
-            let taken = meter.opened(kept);
+            let taken = meter.opened(kept, is_mapped.get());
+            if let Some(bound) = bound {
+                bound.renew();
+            }
             let opened = fresh.then_some(Opened {
                 time: Duration::ZERO,
                 taken,
             });
             drop(source.answers.send(&Answer::Opened { opened }));
         };
-        let output = sessions.execute(source, stage, &batch, &asked.interrupt, opened, |output| {
+        let output = sessions.execute(find, stage, &batch, &asked.interrupt, opened, |output| {
             hand_on(&source.window, stage, output)
         });
         self.spare = Some(batch).filter(|batch| batch.byte_len() <= KEPT_BYTES);
@@ -306,18 +371,24 @@ impl Answers {
 struct Remote {
     answers: Answers,
     window: Arc<Window>,
-    given: Mutex<Receiver<Option<usize>>>,
+    given: Mutex<Receiver<Option<Given>>>,
 }
 
-impl StageSource for Remote {
-    fn stage_model(&self, stage: &Stage) -> std::result::Result<Bytes, OpError> {
+impl Remote {
+    fn find(&self, stage: &Stage) -> std::result::Result<StageModel, OpError> {
         let asked = self.answers.send(&Answer::Wanted);
         asked.map_err(|error| failed(stage, "ask for the network", &error).into_told())?;
-        let given = self.given.lock().recv().ok().flatten();
-        let bytes = given.ok_or_else(|| OpError::not_found(format!("{}: no network", describe(stage))))?;
-        let network = self.window.read(bytes);
-        network
-            .map(Bytes::from)
-            .map_err(|error| failed(stage, "take the network", &error).into_told())
+        match self.given.lock().recv().ok().flatten() {
+            None => Err(OpError::not_found(format!("{}: no network", describe(stage)))),
+            Some(Given::InWindow(bytes)) => {
+                let network = self.window.read(bytes);
+                let network = network.map_err(|error| failed(stage, "take the network", &error).into_told());
+                network.map(|network| StageModel::Bytes(network.into()))
+            }
+            Some(Given::Prepared(folder)) => {
+                memory::widen(fs::metadata(folder.join(WEIGHTS)).map_or(0, |weights| weights.len()));
+                Ok(StageModel::Prepared(folder))
+            }
+        }
     }
 }

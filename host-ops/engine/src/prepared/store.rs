@@ -1,0 +1,213 @@
+use frostline_sealed::{Folder, TAG};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+use tempfile::TempDir;
+
+/// What a prepared network is called in its folder.
+pub(crate) const NETWORK: &str = "model.onnx";
+
+/// And the file of its weights; there is none when they are few.
+pub(crate) const WEIGHTS: &str = "weights";
+
+/// And the keyed hash of both.
+const SEAL: &str = "seal";
+
+/// What begins the names of folders that are not finished.
+const UNFINISHED: &str = ".making-";
+
+/// Folders of prepared stages, bounded by those used longest ago.
+pub(crate) struct Store {
+    folder: Folder,
+    most_bytes: u64,
+    /// Those that were found to be right, and what would change with their files.
+    right: Mutex<HashMap<String, Arc<Marks>>>,
+}
+
+/// What a file cannot be altered without: the system alone sets the time of its last change.
+#[derive(Debug, PartialEq, Eq)]
+struct Marks(Vec<(u64, u64, u64, i64, i64)>);
+
+/// A prepared stage that stays where it is while this lives.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    path: PathBuf,
+    _used: Arc<Marks>,
+}
+
+impl Lent {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Store {
+    pub(super) fn open(path: &Path, most_bytes: u64) -> io::Result<Self> {
+        let folder = Folder::open(path)?;
+        // What a host left that was ended while it prepared a stage.
+        for entry in fs::read_dir(path)?.flatten() {
+            if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+                fs::remove_dir_all(entry.path())?;
+            }
+        }
+        Ok(Self {
+            folder,
+            most_bytes,
+            right: Mutex::default(),
+        })
+    }
+
+    /// The stage of this name, if it lies here and is what this host put there.
+    pub(super) fn find(&self, name: &str) -> Option<Lent> {
+        let path = self.folder.path().join(name);
+        path.exists().then_some(())?;
+        match self.check(name, &path) {
+            Ok(used) => {
+                drop(frostline_sealed::touch(&path.join(SEAL)));
+                Some(Lent { path, _used: used })
+            }
+            Err(error) => {
+                let folder = path.display();
+                tracing::warn!(%folder, %error, "a prepared stage is not what this host wrote; preparing it anew");
+                self.right.lock().remove(name);
+                drop(fs::remove_dir_all(&path));
+                None
+            }
+        }
+    }
+
+    fn check(&self, name: &str, path: &Path) -> io::Result<Arc<Marks>> {
+        let marks = marks(path)?;
+        let known = self.right.lock().get(name).cloned();
+        if let Some(known) = known.filter(|known| **known == marks) {
+            return Ok(known);
+        }
+        let tag = fs::read(path.join(SEAL))?;
+        if !self.hash(name, path)?.is(&tag) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "its keyed hash is another",
+            ));
+        }
+        let marks = Arc::new(marks);
+        self.right.lock().insert(name.to_owned(), Arc::clone(&marks));
+        Ok(marks)
+    }
+
+    /// A folder to prepare the stage `name` in.
+    pub(super) fn begin(&self, name: &str) -> io::Result<TempDir> {
+        tempfile::Builder::new()
+            .prefix(&format!("{UNFINISHED}{name}-"))
+            .tempdir_in(self.folder.path())
+    }
+
+    /// Keeps what was prepared there, and removes what was used longest ago until all fits.
+    pub(super) fn finish(&self, name: &str, prepared: TempDir) -> io::Result<Lent> {
+        let bytes = size(prepared.path())?;
+        if bytes > self.most_bytes {
+            let text = format!(
+                "it takes {bytes} bytes, of {} for all prepared stages",
+                self.most_bytes
+            );
+            return Err(io::Error::other(text));
+        }
+        let tag: [u8; TAG] = self.hash(name, prepared.path())?.tag();
+        fs::write(prepared.path().join(SEAL), tag)?;
+        let path = self.folder.path().join(name);
+        fs::rename(prepared.path(), &path)?;
+        let used = Arc::new(marks(&path)?);
+        self.right.lock().insert(name.to_owned(), Arc::clone(&used));
+        self.make_room()?;
+        Ok(Lent { path, _used: used })
+    }
+
+    /// Removes those used longest ago until the rest fits, but none that a lane is about to open.
+    fn make_room(&self) -> io::Result<()> {
+        let mut kept = self.kept()?;
+        kept.sort();
+        let mut bytes: u64 = kept.iter().map(|(_, bytes, _)| bytes).sum();
+        for (_, size, name) in kept {
+            let mut right = self.right.lock();
+            let is_lent = right.get(&name).is_some_and(|used| Arc::strong_count(used) > 1);
+            if bytes <= self.most_bytes {
+                break;
+            }
+            if !is_lent {
+                right.remove(&name);
+                fs::remove_dir_all(self.folder.path().join(name))?;
+                bytes = bytes.saturating_sub(size);
+            }
+        }
+        Ok(())
+    }
+
+    /// When each was used last, its bytes, its name.
+    fn kept(&self) -> io::Result<Vec<(SystemTime, u64, String)>> {
+        let mut kept = Vec::new();
+        for entry in fs::read_dir(self.folder.path())? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if entry.file_type()?.is_dir() && !name.starts_with(UNFINISHED) {
+                let used = fs::metadata(entry.path().join(SEAL)).and_then(|seal| seal.modified());
+                kept.push((used.unwrap_or(SystemTime::UNIX_EPOCH), size(&entry.path())?, name));
+            }
+        }
+        Ok(kept)
+    }
+
+    /// The keyed hash of the files in `path`, as the stage `name`.
+    fn hash(&self, name: &str, path: &Path) -> io::Result<frostline_sealed::KeyedHash> {
+        let mut hash = self.folder.hash(name)?;
+        let mut buffer = vec![0; 1 << 20];
+        for file in [NETWORK, WEIGHTS] {
+            let Some(mut file) = existing(File::open(path.join(file)))? else {
+                continue;
+            };
+            hash.update(&file.metadata()?.len().to_le_bytes());
+            loop {
+                let count = file.read(&mut buffer)?;
+                match buffer.get(..count) {
+                    None | Some([]) => break,
+                    Some(bytes) => hash.update(bytes),
+                }
+            }
+        }
+        Ok(hash)
+    }
+}
+
+fn marks(path: &Path) -> io::Result<Marks> {
+    let mut marks = Vec::new();
+    for file in [NETWORK, WEIGHTS] {
+        if let Some(file) = existing(fs::symlink_metadata(path.join(file)))? {
+            marks.push((
+                file.dev(),
+                file.ino(),
+                file.len(),
+                file.ctime(),
+                file.ctime_nsec(),
+            ));
+        }
+    }
+    Ok(Marks(marks))
+}
+
+fn size(path: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(path)? {
+        bytes += entry?.metadata()?.len();
+    }
+    Ok(bytes)
+}
+
+fn existing<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        found => found.map(Some),
+    }
+}
