@@ -51,8 +51,8 @@ pub struct Limits {
     pub stall: Duration,
     /// Descriptions kept, so that a guest is asked once for a model and parameters.
     pub descriptions: usize,
-    /// Bytes of models and stages kept in memory for the lanes to open.
-    pub stage_bytes: u64,
+    /// Bytes of prepared stages kept on disk: each takes up to twice its weights, the seven usual networks 3.5 GB.
+    pub prepared_bytes: u64,
 }
 
 /// The unit in which room for uploads is reserved, because a semaphore counts in 32 bits.
@@ -95,7 +95,7 @@ impl Default for Limits {
             header_time: Duration::from_secs(15),
             stall: Duration::from_secs(60),
             descriptions: 256,
-            stage_bytes: 1 << 30,
+            prepared_bytes: 16 << 30,
         }
     }
 }

@@ -102,11 +102,6 @@ impl Limits {
         );
         lower("bytes of a model", &mut self.model_bytes, budget / 4);
         lower("bytes of a guest", &mut self.guest_bytes, budget / 16);
-        lower(
-            "bytes of models kept for the lanes",
-            &mut self.stage_bytes,
-            budget / 8,
-        );
         (self, lowered)
     }
 

@@ -13,7 +13,7 @@ use crate::stages::ModelStages;
 use crate::state::{ModelFacts, PartialLimits, Partials, SharedState, Shelf};
 use crate::tenants::{Bouncer, Tenants};
 use crate::token::TokenHash;
-use frostline_engine::{Device, Lanes, LanesConfig, library_version};
+use frostline_engine::{Device, Lanes, LanesConfig, LanesPlace, PreparedStages, library_version};
 use frostline_images::DecodePool;
 use frostline_objects::Store;
 use frostline_profile::Folder;
@@ -94,15 +94,27 @@ fn present(scheduling: &Scheduling, machine: &Machine) -> impl Fn() -> Present +
     }
 }
 
+/// Where lanes run, with a folder of the host's for prepared stages where they share them.
+fn place(config: &HostConfig) -> LanesPlace {
+    let mut place = config.lanes_place.clone();
+    if let LanesPlace::Child(child) = &mut place {
+        child.prepared = Some(PreparedStages {
+            folder: config.local.join("stages"),
+            most_bytes: config.limits.prepared_bytes,
+        });
+    }
+    place
+}
+
 /// Starts what computes.
 fn machine(config: &HostConfig, models: Arc<Shelf<ModelFacts>>) -> Result<Machine, StartError> {
     let lanes = LanesConfig {
         lanes: config.lanes,
         threads_per_lane: config.threads_per_lane,
-        place: config.lanes_place.clone(),
+        place: place(config),
         ..LanesConfig::for_device(config.device)
     };
-    let stages = ModelStages::new(models, config.limits.stage_bytes, Handle::current());
+    let stages = ModelStages::new(models, Handle::current());
     let gpu = match config.device {
         Device::Cpu => None,
         Device::Cuda(index) => Some(index),
