@@ -80,6 +80,13 @@ impl Library {
         }
     }
 
+    /// Forgets what can be had again: indexes of shards with the stores they belong to, guests made ready, descriptions.
+    pub(crate) fn forget(&self) {
+        self.stores.clear();
+        self.ready.clear();
+        self.descriptions.clear();
+    }
+
     /// The store of a data root.
     pub(crate) fn store(&self, root: &Root) -> Result<Arc<Store>, Refusal> {
         let open = || Ok(Arc::new(Store::open(root.as_str())?));

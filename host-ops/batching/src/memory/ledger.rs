@@ -11,11 +11,13 @@ use std::time::{Duration, Instant};
 pub struct Budget {
     /// Bytes that the host may hold in all, its lanes included.
     pub bytes: u64,
-    /// The largest object read, the image whose decoding takes most, and the least a lane needs: what earlier kinds leave untouched.
+    /// The largest grant of one sample, that requests do not take all; what earlier kinds leave untouched.
+    pub grant: u64,
+    /// See `grant`: the largest object read, the image whose decoding takes most, and the least a lane needs.
     pub read: u64,
-    /// See `read`.
+    /// See `grant`.
     pub decode: u64,
-    /// See `read`.
+    /// See `grant`.
     pub lane: u64,
 }
 
@@ -25,7 +27,8 @@ impl Budget {
             Kind::Read => self.read,
             Kind::Decode => self.decode,
             Kind::Lane => self.lane,
-            Kind::Kept | Kind::Request | Kind::Grant => 0,
+            Kind::Grant => self.grant,
+            Kind::Kept | Kind::Request => 0,
         }
     }
 }
@@ -97,7 +100,8 @@ pub struct NoRoom {
 ///
 /// Of those that wait for a kind, the tenant that holds least comes first; within a tenant, and between equals, who waits longest.
 /// Later kinds come before earlier ones, and while one waits nothing is given to earlier ones. A tenant alone may hold all; beside others
-/// it gets no more than its max-min fair share of what requests and grants may hold together.
+/// it gets no more than its max-min fair share of what requests and grants may hold together, and keeps nobody waiting where it waits for
+/// more than that.
 #[derive(Debug)]
 pub struct Ledger {
     budget: Budget,
@@ -112,6 +116,8 @@ pub struct Ledger {
 struct Holding {
     /// Of requests and grants, which are shared fairly.
     shared: u64,
+    /// Of grants alone.
+    grants: u64,
     /// Of all kinds.
     all: u64,
     /// The most of `shared` since it last held none: what it makes use of, and may ask for again.
@@ -237,14 +243,24 @@ impl Ledger {
         }
     }
 
-    /// The latest kind comes first; in it who holds least, then who waits longest.
+    /// The latest kind comes first; in it who holds least, then who waits longest. Who would go beyond its share is passed
+    /// over, but for its first grant: else those that hold nothing but requests could wait for each other.
     fn first_waiting(&self) -> Option<(u64, &Arc<str>, Ask)> {
-        let ranked = self.waiting.iter().map(|(id, (tenant, ask))| {
-            let shared = self.tenants.get(tenant).map_or(0, |holding| holding.shared);
-            ((std::cmp::Reverse(ask.kind), shared, *id), tenant, *ask)
+        let share = self.share();
+        let ranked = self.waiting.iter().filter_map(|(id, (tenant, ask))| {
+            let (shared, grants) = self.shared(tenant);
+            let first = shared == 0 || (ask.kind == Kind::Grant && grants == 0);
+            let may = !is_shared(ask.kind) || first || shared.saturating_add(ask.bytes(1)) <= share;
+            may.then_some(((std::cmp::Reverse(ask.kind), shared, *id), tenant, *ask))
         });
         let ((.., id), tenant, ask) = ranked.min_by_key(|(rank, ..)| *rank)?;
         Some((id, tenant, ask))
+    }
+
+    /// What a tenant holds of requests and grants, and of grants alone.
+    fn shared(&self, tenant: &str) -> (u64, u64) {
+        let holding = self.tenants.get(tenant);
+        holding.map_or((0, 0), |holding| (holding.shared, holding.grants))
     }
 
     /// Who is next, and how many units of what was asked for.
@@ -252,19 +268,19 @@ impl Ledger {
         let (id, tenant, ask) = self.first_waiting()?;
         let mut units = ask.units_within(self.most(ask.kind));
         if is_shared(ask.kind) {
-            let holding = self.tenants.get(tenant).map_or(0, |holding| holding.shared);
-            let share = self.share();
-            if holding >= share {
-                return None;
-            }
-            units = units.min(ask.units_within(share - holding));
+            let left = self.share().saturating_sub(self.shared(tenant).0);
+            units = units.min(ask.units_within(left));
         }
         (ask.bytes(units) <= self.room(ask.kind)).then_some((id, units))
     }
 
     /// How much of requests and grants a tenant may hold before it gets no more: what they may hold together split evenly, where what some do
-    /// not want is split among the others. Everybody wants what it holds or has held, and what it waits for. At least 1.
+    /// not want is split among the others. Everybody wants what it holds or has held, and what it waits for. At least 1; all there is while
+    /// nobody waits.
     fn share(&self) -> u64 {
+        if self.waiting.is_empty() {
+            return u64::MAX;
+        }
         let all = self.room(Kind::Grant) + self.held(Kind::Request) + self.held(Kind::Grant);
         let holding = self.tenants.iter();
         let mut wants: BTreeMap<&str, u64> =
@@ -302,6 +318,9 @@ impl Ledger {
             holding.shared = holding.shared.saturating_add(bytes);
             holding.most = holding.most.max(holding.shared);
         }
+        if kind == Kind::Grant {
+            holding.grants = holding.grants.saturating_add(bytes);
+        }
         Reservation {
             tenant,
             kind,
@@ -320,6 +339,9 @@ impl Ledger {
         holding.all = holding.all.saturating_sub(bytes);
         if is_shared(kind) {
             holding.shared = holding.shared.saturating_sub(bytes);
+        }
+        if kind == Kind::Grant {
+            holding.grants = holding.grants.saturating_sub(bytes);
         }
         if holding.shared == 0 {
             holding.most = 0;

@@ -5,6 +5,8 @@ mod ledger;
 mod reserved;
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;
 
 pub use kind::Kind;

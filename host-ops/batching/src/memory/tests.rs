@@ -42,6 +42,7 @@ async fn earlier_kinds_leave_to_later_ones_what_they_need() {
         read: 10,
         decode: 20,
         lane: 30,
+        ..Budget::default()
     });
     let grant = memory.grant("a", 1, 40, 0).await.unwrap();
     assert!(memory.try_reserve("a", Kind::Grant, 1).is_err());

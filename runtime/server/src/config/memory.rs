@@ -109,6 +109,8 @@ impl Limits {
     pub(crate) fn budget(&self, bytes: u64) -> Budget {
         Budget {
             bytes,
+            // An object that is sent as it is, or one sample of a grant.
+            grant: self.object_bytes,
             read: self.object_bytes,
             decode: self.decode.max_bytes,
             lane: bytes / 2,

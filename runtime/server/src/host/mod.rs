@@ -172,7 +172,9 @@ impl RunningHost {
     fn look_after(&self, refreshed: Refreshed, base: Option<Base>) {
         let (library, stop) = (&self.service.library, || self.stop.clone());
         if let Some(base) = base {
-            self.connections.spawn(base.watch(stop()));
+            let service = Arc::clone(&self.service);
+            let forget = move || service.library.forget();
+            self.connections.spawn(base.watch(stop(), forget));
         }
         self.connections.spawn(refresh(refreshed, stop()));
         self.connections.spawn(sweep(library.partials.clone(), stop()));

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 /// the body. Dropping this future, or the body, cancels everything that was started.
 pub(super) async fn extract(caller: Caller, request: Request) -> Result<Response, Refusal> {
     let deadline = Instant::now() + caller.tenant().allowed.wall();
-    let (request, memory) = json(request, caller.service(), &caller.tenant().name).await?;
+    let (request, memory) = json(request, caller.service(), Some(&caller)).await?;
     let extraction = Extraction::begin(caller.clone(), request, memory, deadline).await?;
     let (sender, pieces) = mpsc::channel(1);
     extraction.send(sender);

@@ -11,7 +11,7 @@ use frostline_wire::Profile;
 /// Answered from store while nothing it depends on has changed. Dropping this future cancels what was started.
 pub(super) async fn measure(caller: Caller, request: Request) -> Result<Json<Profile>, Refusal> {
     let measure = async {
-        let (request, _memory) = json(request, caller.service(), &caller.tenant().name).await?;
+        let (request, _memory) = json(request, caller.service(), Some(&caller)).await?;
         profiles::profile(&caller, request).await
     };
     caller.in_time(measure).await.map(Json)

@@ -1,5 +1,6 @@
 //! Bodies as they come in: bounded, and at a pace below which nobody waits for them.
 
+use crate::caller::Caller;
 use crate::config::Limits;
 use crate::refusal::Refusal;
 use crate::scheduling::Room;
@@ -14,7 +15,8 @@ use http_body::Frame;
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::SemaphorePermit;
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// What a body is reserved first when it does not say how long it is.
 const FIRST: u64 = 64 << 10;
@@ -68,8 +70,8 @@ impl Pace {
     }
 }
 
-/// Reads a JSON request of `tenant`, or of an admin where that is empty: into memory that is reserved before, and what it became holds as long
-/// as the reservation.
+/// Reads a JSON request of a tenant, or of an admin without a `caller`: into memory that is reserved before, and what it became holds as
+/// long as the reservation.
 ///
 /// # Errors
 /// [`Refusal::TooLarge`], [`Refusal::Memory`] and [`Refusal::Busy`] where there is no memory for it, [`Refusal::Stalled`], and
@@ -77,9 +79,14 @@ impl Pace {
 pub(crate) async fn json<T: DeserializeOwned>(
     request: Request,
     service: &Service,
-    tenant: &str,
+    caller: Option<&Caller>,
 ) -> Result<(T, Reserved), Refusal> {
     let limits = &service.config.limits;
+    let tenant = caller.map_or("", |caller| &caller.tenant().name);
+    let _permit = match caller {
+        Some(caller) => Some(body_permit(caller).await?),
+        None => None,
+    };
     let length = declared(&request, "the request", limits.request_bytes as u64)?;
     let room = Room::new(&service.scheduling.memory, tenant, Kind::Request);
     let (bytes, mut memory) = collect(request.into_body(), length, limits, &room).await?;
@@ -88,6 +95,16 @@ pub(crate) async fn json<T: DeserializeOwned>(
     // Less is never refused.
     memory.resize(bytes.len() as u64 * (TAKES - 1)).ok();
     Ok((parsed, memory))
+}
+
+/// The right to one of a tenant's bodies.
+async fn body_permit(caller: &Caller) -> Result<SemaphorePermit<'_>, Refusal> {
+    let permit = timeout(WAIT, caller.tenant().bodies.acquire()).await;
+    let full = |_| {
+        let message = "as many requests of this tenant are being received as may be; send fewer at once";
+        Refusal::busy(message, WAIT)
+    };
+    permit.map_err(full)?.map_err(|_| Refusal::Stopping)
 }
 
 /// The length a request declares, refused when it is over `limit`.
@@ -190,8 +207,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn memory_is_reserved_before_a_body_is_taken() {
         for says in [true, false] {
-            let whole = within(0, 256 << 10, says).await.unwrap();
-            assert!(whole >= 256 << 10, "{whole}");
+            let whole = within(0, 120 << 10, says).await.unwrap();
+            assert!(whole >= 120 << 10, "{whole}");
             let busy = within(512 << 10, 192 << 10, says).await;
             assert!(matches!(busy, Err(Refusal::Busy { .. })), "{busy:?}");
             let never = within(0, 2 << 20, says).await.unwrap_err();

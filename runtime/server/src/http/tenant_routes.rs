@@ -124,8 +124,7 @@ pub(super) async fn list_objects(caller: Caller, uri: Uri) -> Result<Json<Object
 }
 
 pub(super) async fn describe(caller: Caller, request: Request) -> Result<Json<Description>, Refusal> {
-    let tenant = &caller.tenant().name;
-    let (request, _memory) = json::<DescriptionRequest>(request, caller.service(), tenant).await?;
+    let (request, _memory) = json::<DescriptionRequest>(request, caller.service(), Some(&caller)).await?;
     let model = caller.model(&request.model)?;
     caller.may_use(&request.guest)?;
     let describe = async {

@@ -1,7 +1,7 @@
 //! What the host's process holds that nobody reserved.
 
 use frostline_batching::{Kind, Memory};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 /// How often the process is looked at: between two looks a network of 1 Gbit/s brings 30 MB, which the slack covers.
@@ -11,6 +11,12 @@ const LOOK: Duration = Duration::from_millis(250);
 /// it, for a second or so.
 const KEPT: u64 = 7;
 const OF: u64 = 8;
+
+/// Of the budget: a base that is larger by so much than at the start is the caches', which are emptied then.
+const CROWDED: u64 = 4;
+
+/// How long after that they are left alone.
+const FILLS: Duration = Duration::from_secs(10);
 
 /// The base, and what is not measured: what comes between two looks.
 pub(crate) struct Base {
@@ -36,12 +42,26 @@ impl Base {
         base
     }
 
-    /// Corrects the base until `stop`.
-    pub(crate) async fn watch(mut self, stop: CancellationToken) {
+    /// Corrects the base until `stop`, and has caches emptied by `forget` where it is mostly these.
+    pub(crate) async fn watch(mut self, stop: CancellationToken, forget: impl Fn() + Send) {
+        let mut forgot = Instant::now();
         while tokio::time::timeout(LOOK, stop.cancelled()).await.is_err() {
             let Some(measured) = anonymous_bytes() else { return };
             self.look(measured);
+            if self.crowded() && forgot.elapsed() > FILLS {
+                tracing::info!(
+                    base = self.base,
+                    "caches are emptied: they take a quarter of the memory_budget"
+                );
+                forget();
+                forgot = Instant::now();
+            }
         }
+    }
+
+    fn crowded(&self) -> bool {
+        let budget = self.memory.read(|ledger| ledger.budget().bytes);
+        self.base.saturating_sub(self.idle) > budget / CROWDED
     }
 
     fn look(&mut self, measured: u64) {

@@ -25,6 +25,10 @@ use tokio::sync::{Mutex, Semaphore};
 /// The configured tenant.
 pub(crate) const CONFIGURED: &str = "default";
 
+/// Bodies of requests that one tenant may have on their way: they come within milliseconds, and those beyond wait without taking memory, or part in
+/// the queue for it.
+const BODIES: usize = 64;
+
 /// Tenants kept ready: those that were active lately.
 const READY: usize = 1024;
 
@@ -37,7 +41,9 @@ pub(crate) struct Tenant {
     pub(crate) allowed: Allowed,
     /// Permits for its uploads.
     pub(crate) uploads: Arc<Semaphore>,
-    /// Room for what they bring, in the units of [`upload_units`].
+    /// Permits for bodies of its requests on their way.
+    pub(crate) bodies: Semaphore,
+    /// Room for what uploads bring, in the units of [`upload_units`].
     pub(crate) upload_room: Arc<Semaphore>,
     /// Held while what it keeps is counted and added to.
     pub(crate) storing: Mutex<()>,
@@ -56,6 +62,7 @@ impl Tenant {
             data,
             allowed,
             uploads: Arc::new(Semaphore::new(uploads)),
+            bodies: Semaphore::new(BODIES),
             upload_room: Arc::new(Semaphore::new(upload_units(room) as usize)),
             storing: Mutex::default(),
             executor: Arc::new(executor),

@@ -14,6 +14,7 @@ mod dismissal;
 mod extraction;
 mod fixtures;
 mod lifecycle;
+mod memory;
 mod neighbours;
 mod profiles;
 mod resuming;

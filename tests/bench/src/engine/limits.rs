@@ -3,7 +3,7 @@
 use super::kills::BUDGET;
 use crate::fleet::load::Job;
 use crate::fleet::{Fleet, Metrics, Setting};
-use crate::report::{Report, shown};
+use crate::report::Report;
 use anyhow::{Context, Result, bail};
 use std::process::Command;
 use std::time::Duration;
@@ -15,9 +15,6 @@ const NETWORK: &str = "densenet121";
 /// What is watched before, and what is asked for after.
 const SPAN: Duration = Duration::from_secs(6);
 const IMAGES: usize = 64;
-
-/// Jobs that follow each other then: a model in quarantine would fail the later ones.
-const ROUNDS: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(300);
 
 pub(super) async fn run(report: &mut Report) -> Result<()> {
@@ -30,32 +27,25 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
     for extent in extents? {
         extent.halve()?;
     }
-    let mut failed = Vec::new();
-    for _ in 0..ROUNDS {
-        failed.extend(fleet.crowd(std::slice::from_ref(&job), IMAGES, PATIENCE).await);
-    }
+    let failed = fleet.crowd(&[job], IMAGES, PATIENCE).await;
     for words in &failed {
         println!("    {words}");
     }
-    tell(report, &fleet.metrics()?, &failed);
+    tell(report, &fleet.metrics()?, failed.len());
     Ok(())
 }
 
-fn tell(report: &mut Report, metrics: &Metrics, failed: &[String]) {
-    let retried = metrics.value("lane_out_of_memory_total");
-    let quarantined = failed
-        .iter()
-        .filter(|words| words.contains("crashed the engine"))
-        .count();
+fn tell(report: &mut Report, metrics: &Metrics, failed: usize) {
+    let (retried, quarantined) = (
+        metrics.value("lane_memory_retries_total"),
+        metrics.value("lane_quarantines_total"),
+    );
     println!(
-        "memory of lanes halved under load: {} runs repeated with fewer rows, {} of {ROUNDS} jobs failed, {quarantined} for a model in \
-         quarantine\n",
-        shown(retried),
-        failed.len()
+        "memory of lanes halved under load: {retried:?} runs repeated with fewer rows, {quarantined:?} quarantined, {failed} jobs failed\n"
     );
     report.set("oom_retried", retried);
     report.set("oom_quarantined", quarantined);
-    report.set("oom_failed", failed.len());
+    report.set("oom_failed", failed);
 }
 
 /// What a lane's process was seen to have of address space, in bytes.

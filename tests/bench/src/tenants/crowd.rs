@@ -3,7 +3,7 @@
 use super::{BUDGET, offer};
 use crate::fleet::load::Job;
 use crate::fleet::{Fleet, MIB, Metrics, Setting, Subject, Tenant};
-use crate::report::{Report, shown};
+use crate::report::Report;
 use anyhow::Result;
 use frostline_wire::Terms;
 use std::time::{Duration, Instant};
@@ -92,14 +92,10 @@ async fn jobs(fleet: &Fleet, tenants: &[Tenant], subjects: &[Subject], fixed: Op
 /// How far the memory of runs was from what the host expected, by its own count.
 fn predictions(report: &mut Report, metrics: &Metrics) {
     let (error, misses) = (
-        metrics.value("lane_memory_error_p95"),
-        metrics.value("lane_memory_misses_total"),
+        metrics.value("memory_error_p95"),
+        metrics.value("memory_misses_total"),
     );
-    println!(
-        "predicted memory of runs: {} off (p95), {} missed\n",
-        shown(error),
-        shown(misses)
-    );
+    println!("predicted memory of runs: {error:?} off (p95), {misses:?} missed\n");
     report.set("memory_error_p95", error);
     report.set("memory_misses", misses);
 }

@@ -25,7 +25,7 @@ pub(super) async fn change(
     Path(name): Path<String>,
     request: Request,
 ) -> Result<Json<Vec<QuotaInfo>>, Refusal> {
-    let (change, _memory) = json::<QuotaChange>(request, &service, "").await?;
+    let (change, _memory) = json::<QuotaChange>(request, &service, None).await?;
     if name == CONFIGURED {
         return Err(Refusal::request(format!(
             "{CONFIGURED} is the tenant of the host's configuration; write its quota there, under [quota]"

@@ -32,7 +32,7 @@ pub(super) async fn add(
     admin: Admin,
     request: Request,
 ) -> Result<(StatusCode, Json<GivenToken>), Refusal> {
-    let (new, _memory) = json::<NewTenant>(request, &service, "").await?;
+    let (new, _memory) = json::<NewTenant>(request, &service, None).await?;
     checked_name(&new.name)?;
     if new.name == CONFIGURED {
         return Err(Refusal::request(format!(
@@ -59,7 +59,7 @@ pub(super) async fn change(
     Path(name): Path<String>,
     request: Request,
 ) -> Result<Json<TenantInfo>, Refusal> {
-    let (change, _memory) = json::<TenantChange>(request, &service, "").await?;
+    let (change, _memory) = json::<TenantChange>(request, &service, None).await?;
     let data = change.data.as_deref().map(readable).transpose()?;
     let record = change_record(&service, &name, |record| {
         record.data = data.clone().unwrap_or_else(|| std::mem::take(&mut record.data));
@@ -78,7 +78,7 @@ pub(super) async fn rotate(
     Path(name): Path<String>,
     request: Request,
 ) -> Result<(StatusCode, Json<GivenToken>), Refusal> {
-    let (new, _memory) = json::<NewToken>(request, &service, "").await?;
+    let (new, _memory) = json::<NewToken>(request, &service, None).await?;
     let fresh = fresh(&name, new.token_seconds)?;
     let until = new.others_seconds.map(|seconds| now().saturating_add(seconds));
     let record = change_record(&service, &name, |record| {

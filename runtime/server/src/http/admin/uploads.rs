@@ -86,7 +86,7 @@ pub(super) async fn change_guest(
     Path((tenant, name)): Path<(String, String)>,
     request: Request,
 ) -> Result<Json<UploadInfo>, Refusal> {
-    let (GuestChange { disabled }, _memory) = json(request, &service, "").await?;
+    let (GuestChange { disabled }, _memory) = json(request, &service, None).await?;
     if !service
         .library
         .guests

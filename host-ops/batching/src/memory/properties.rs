@@ -1,0 +1,147 @@
+use super::*;
+use crate::waiters::Policy;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+const BUDGET: Budget = Budget {
+    bytes: 1000,
+    grant: 60,
+    read: 40,
+    decode: 80,
+    lane: 200,
+};
+
+/// Kinds in the order in which work takes them up, and the most that is asked of each.
+const STEPS: [(Kind, u64); 4] = [
+    (Kind::Request, 100),
+    (Kind::Grant, BUDGET.grant),
+    (Kind::Read, BUDGET.read),
+    (Kind::Decode, BUDGET.decode),
+];
+
+/// Work of a tenant that takes so much of each kind, one after the other, and then gives all of it back.
+#[derive(Debug)]
+struct Job {
+    tenant: &'static str,
+    takes: Vec<u64>,
+    held: Vec<Reservation>,
+}
+
+impl Job {
+    /// Asks for the next kind; whether there is one.
+    fn ask(&self, ledger: &mut Ledger, id: u64) -> bool {
+        let step = self.held.len();
+        let Some((kind, _)) = STEPS.get(step) else {
+            return false;
+        };
+        ledger
+            .ask(id, self.tenant, Ask::of(*kind, self.takes[step]))
+            .unwrap();
+        true
+    }
+}
+
+fn job() -> impl Strategy<Value = Job> {
+    let takes = STEPS.map(|(_, most)| 1..=most).to_vec();
+    (prop::sample::select(vec!["a", "b", "c"]), takes).prop_map(|(tenant, takes)| Job {
+        tenant,
+        takes,
+        held: Vec::new(),
+    })
+}
+
+fn check(ledger: &Ledger) {
+    assert!(ledger.held_in_all() <= BUDGET.bytes, "{ledger:?}");
+    let by_tenant: u64 = ledger.tenants().map(|(_, bytes)| bytes).sum();
+    assert_eq!(by_tenant + ledger.base(), ledger.held_in_all(), "nothing is lost");
+}
+
+proptest! {
+    /// Whoever takes kinds in order, in pieces that are left untouched for it, is served in the end, in whatever order others end.
+    #[test]
+    fn nobody_waits_for_ever_and_nothing_is_beyond_the_budget(
+        jobs in prop::collection::vec(job(), 1..60),
+        ends in prop::collection::vec(any::<prop::sample::Index>(), 60),
+        base in 0_u64..400,
+    ) {
+        let mut ledger = Ledger::new(BUDGET);
+        ledger.set_base(base);
+        let mut running: BTreeMap<u64, Job> = (0..).zip(jobs).collect();
+        let mut asked: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut next = 0;
+        for (number, job) in &running {
+            next += 1;
+            prop_assert!(job.ask(&mut ledger, next));
+            asked.insert(next, *number);
+        }
+        let (mut done, mut ends) = (Vec::new(), ends.iter().cycle());
+        while !running.is_empty() {
+            let before = (done.len(), asked.len());
+            while let Some((id, reservation)) = ledger.next(Instant::now()) {
+                check(&ledger);
+                let number = asked.remove(&id).unwrap();
+                let job = running.get_mut(&number).unwrap();
+                job.held.push(reservation);
+                next += 1;
+                if job.ask(&mut ledger, next) {
+                    asked.insert(next, number);
+                } else {
+                    done.push(number);
+                }
+            }
+            prop_assert!(!done.is_empty(), "all of {before:?} wait for each other: {ledger:?}");
+            let number = done.swap_remove(ends.next().unwrap().index(done.len()));
+            for reservation in running.remove(&number).unwrap().held.iter().rev() {
+                ledger.give_back(reservation, Duration::ZERO);
+                check(&ledger);
+            }
+        }
+        prop_assert_eq!((ledger.held_in_all(), ledger.waiting()), (base, 0));
+    }
+
+    /// Beside others that want as much, nobody gets beyond an even share by more than what it was last given.
+    #[test]
+    fn who_wants_much_leaves_as_much_to_the_others(each in 1_u64..50, order in prop::collection::vec(0_usize..3, 300)) {
+        let names = ["a", "b", "c"];
+        let mut ledger = Ledger::new(BUDGET);
+        for (id, tenant) in (1..).zip(names.iter().cycle().take(300)) {
+            ledger.ask(id, tenant, Ask::of(Kind::Grant, each)).unwrap();
+        }
+        let mut held: BTreeMap<&str, Vec<Reservation>> = BTreeMap::new();
+        let mut back = order.into_iter();
+        loop {
+            while let Some((_, reservation)) = ledger.next(Instant::now()) {
+                check(&ledger);
+                let name = names.into_iter().find(|name| **name == *reservation.tenant).unwrap();
+                held.entry(name).or_default().push(reservation);
+            }
+            let most = |name: &str| ledger.held_by(name);
+            let least = names.into_iter().map(most).min().unwrap();
+            prop_assert!(names.into_iter().all(|name| most(name) <= least + 2 * each), "{ledger:?}");
+            if ledger.waiting() < 200 {
+                break;
+            }
+            let Some(who) = back.next() else { break };
+            let Some(reservation) = held.get_mut(names[who]).and_then(Vec::pop) else { continue };
+            ledger.give_back(&reservation, Duration::ZERO);
+        }
+    }
+}
+
+#[test]
+fn who_has_its_share_keeps_nobody_waiting() {
+    let mut ledger = Ledger::new(Budget {
+        bytes: 100,
+        ..Budget::default()
+    });
+    let all = ledger.take("hog", Kind::Grant, 80).unwrap();
+    ledger.ask(1, "hog", Ask::of(Kind::Grant, 30)).unwrap();
+    assert!(ledger.next(Instant::now()).is_none());
+    // A later kind comes first, but not that of who has all it may.
+    ledger.ask(2, "modest", Ask::of(Kind::Request, 10)).unwrap();
+    let (id, modest) = ledger.next(Instant::now()).unwrap();
+    assert_eq!((id, modest.bytes), (2, 10));
+    ledger.give_back(&all, Duration::ZERO);
+    assert_eq!(ledger.next(Instant::now()).map(|(id, _)| id), Some(1));
+}
