@@ -32,7 +32,7 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
 fn missing() -> Result<Option<String>> {
     let options = SessionOptions {
         device: GPU,
-        threads: 1,
+        ..SessionOptions::default()
     };
     let network = crate::networks::exported("alexnet")?;
     let model = Model::read(network)?

@@ -251,6 +251,7 @@ impl Rig {
         let options = SessionOptions {
             device: self.device,
             threads: config.threads_per_lane,
+            ..SessionOptions::default()
         };
         Bare::open(
             &self.prefix,
