@@ -148,6 +148,7 @@ fn job(flags: &Flags) -> Result<Job> {
     job.encoding = flags.training.encoding.fixed();
     job.layout = flags.layout.into();
     job.validation_share = flags.training.validation;
+    job.terms = flags.runs.terms();
     job.epochs = flags.training.epochs;
     job.batch = flags.training.batch;
     job.device = flags.compute.device.parse()?;

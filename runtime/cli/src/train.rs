@@ -52,6 +52,7 @@ fn job(flags: &Train) -> Result<Job> {
     job.epochs = flags.training.epochs;
     job.batch = flags.training.batch;
     (job.optimizer, job.learning_rate) = optimizer(flags);
+    job.terms = flags.runs.terms();
     job.seed = flags.seed;
     job.flow.ahead = flags.prefetch;
     job.flow.request_samples = flags.request_samples;

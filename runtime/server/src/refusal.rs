@@ -247,3 +247,29 @@ impl From<ProfileError> for Refusal {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a guest's call is refused with that the host failed by an error of this code.
+    fn refused(code: OpErrorCode) -> Refusal {
+        let error = OpError::of_host(code, "no room");
+        Refusal::extraction(SandboxError::HostLacked { error }, "acme")
+    }
+
+    #[test]
+    fn what_the_host_caused_is_never_the_guests() {
+        for code in [OpErrorCode::TooLarge, OpErrorCode::Timeout] {
+            let refusal = refused(code);
+            assert!(matches!(refusal, Refusal::Busy { .. }), "{refusal:?}");
+            assert!(refusal.to_string().contains("no room"), "{refusal}");
+        }
+        assert_eq!(refused(OpErrorCode::RuntimeError).class(), ErrorClass::Host);
+        let own = OpError::new(OpErrorCode::TooLarge, "too large");
+        let guest = Refusal::extraction(SandboxError::Failed(own), "acme");
+        assert_eq!(guest.class(), ErrorClass::Guest);
+        let pixels = Refusal::from(OpError::of_host(OpErrorCode::Timeout, "slow store"));
+        assert_eq!(pixels.class(), ErrorClass::Busy);
+    }
+}

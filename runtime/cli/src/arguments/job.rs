@@ -4,6 +4,7 @@ use super::host::{HostFlags, HostsFlags};
 use super::value::{BadSample, EncodingChoice, LayoutName, OptimizerName, above_zero, encoding, positive};
 use clap::Args;
 use frostline_trainer::Policy;
+use frostline_wire::Terms;
 use std::path::PathBuf;
 
 /// Fine-tune a model on a folder or bucket of labelled images
@@ -62,13 +63,15 @@ pub(crate) struct Train {
     #[arg(long, value_name = "TEXT")]
     pub(crate) parameters: Option<String>,
     #[command(flatten)]
+    pub(crate) runs: Runs,
+    #[command(flatten)]
     pub(crate) compute: Compute,
     #[command(flatten)]
     pub(crate) host: HostsFlags,
 }
 
 /// Flags of `plan` that say what is measured and how, which a file of measurements says itself.
-const MEASURED: [&str; 12] = [
+const MEASURED: [&str; 15] = [
     "model",
     "data",
     "layout",
@@ -77,6 +80,9 @@ const MEASURED: [&str; 12] = [
     "batch",
     "encoding",
     "validation",
+    "fixed_batch",
+    "shared_runs",
+    "priority",
     "device",
     "threads",
     "host",
@@ -120,6 +126,8 @@ pub(crate) struct Plan {
     /// Draw the best split's speed-up over the split none, for links of 1 Mbit/s to 10 Gbit/s, into this SVG file
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) runs: Runs,
     #[command(flatten)]
     pub(crate) compute: Compute,
     #[command(flatten)]
@@ -213,6 +221,31 @@ pub(crate) struct Training {
     /// Share of each class to validate with (0 to 1), for data without train/ and validation/
     #[arg(long, value_name = "SHARE")]
     pub(crate) validation: Option<f64>,
+}
+
+/// How the job's runs stand to other work on the hosts.
+#[derive(Debug, Args)]
+pub(crate) struct Runs {
+    /// Run the layers on the hosts in batches of just so many images, padded where there are fewer and never joined with others, so that
+    /// activations come out bit for bit the same every time; by default the host chooses
+    #[arg(long, value_name = "N", value_parser = positive, conflicts_with = "shared_runs")]
+    pub(crate) fixed_batch: Option<usize>,
+    /// Let the hosts run images of this job together with images of other tenants that allow it too
+    #[arg(long)]
+    pub(crate) shared_runs: bool,
+    /// Orders your own jobs on a host: what has more goes first (-100 to 100); it changes nothing for other tenants
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    pub(crate) priority: i32,
+}
+
+impl Runs {
+    pub(crate) fn terms(&self) -> Terms {
+        Terms {
+            priority: self.priority,
+            fixed_batch: self.fixed_batch,
+            shared_runs: self.shared_runs,
+        }
+    }
 }
 
 /// Where the trainer itself computes.

@@ -7,6 +7,7 @@ use bytes::Bytes;
 pub(super) use frostline_fake_host::numbered::{WIDTH, answer_all, format, samples, values};
 use frostline_fake_host::{Answer, FakeHost, Reply, extraction};
 use frostline_images::DecodePool;
+use frostline_tensor::{OpError, OpErrorCode};
 use frostline_wire::{Encoding, ErrorClass, Split, Terms};
 use futures::{StreamExt, TryStreamExt, stream};
 use std::collections::HashMap;
@@ -158,6 +159,53 @@ async fn only_lost_positions_are_asked_again() {
         .filter(|e| matches!(e, Notice::Retry { .. }))
         .count();
     assert_eq!(retries, 5);
+}
+
+#[tokio::test]
+async fn what_the_host_caused_is_asked_again_however_often_and_makes_no_sample_bad() {
+    let host = FakeHost::start(|number, _, body| {
+        let request = extraction(body);
+        if number >= 8 {
+            return answer_all(&request);
+        }
+        let lacking = OpError::of_host(OpErrorCode::TooLarge, "no memory for a batch");
+        let rows = request
+            .samples
+            .iter()
+            .fold(Answer::new(format()), |rows, sample| {
+                rows.failure(sample.position, lacking.clone())
+            });
+        rows.finished()
+    })
+    .await;
+    let setting = start(&host);
+    assert_complete(&take(&setting, 2).await.unwrap(), 2);
+    assert_eq!(host.calls(), 9, "a sample is bad after three failures of its own");
+}
+
+#[tokio::test]
+async fn a_host_that_never_has_room_is_not_waited_for_for_ever() {
+    let host = FakeHost::start(|_, _, body| {
+        let request = extraction(body);
+        let lacking = OpError::of_host(OpErrorCode::Timeout, "no lane was free");
+        let rows = request
+            .samples
+            .iter()
+            .fold(Answer::new(format()), |rows, sample| {
+                rows.failure(sample.position, lacking.clone())
+            });
+        rows.finished()
+    })
+    .await;
+    let policy = RetryPolicy {
+        busy_patience: Duration::from_millis(20),
+        ..retry()
+    };
+    let client = HostClient::new(&host.url, None).unwrap();
+    let setting = start_with(client.into(), source(RowKind::Values), policy);
+    let error = take(&setting, 2).await.unwrap_err();
+    assert!(matches!(error, ClientError::Lacking { .. }), "{error}");
+    assert!(error.to_string().contains("no lane was free"), "{error}");
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use super::receive::json;
 use super::references::{Reference, query, sha256, version};
 use crate::caller::Caller;
+use crate::extraction::GRANT;
 use crate::refusal::Refusal;
 use crate::state::{Found, ModelFacts, Named, Owned, StateError};
 use axum::Json;
@@ -151,7 +152,7 @@ pub(super) async fn load(caller: Caller) -> Json<Load> {
         lanes: caller.machine().lanes.config().lanes as u64,
         samples_per_second: caller.metrics().meter.per_second(),
         share: Some(share(&caller)),
-        grant: Some(caller.config().grant as u64),
+        grant: Some(caller.config().grant.min(GRANT) as u64),
         stages: Vec::new(),
         memory: Some(memory),
     })

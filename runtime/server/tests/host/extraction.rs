@@ -106,7 +106,11 @@ async fn every_split_gives_what_computing_at_home_gives_over_both_protocols() {
         }
     }
     test.idle().await;
-    assert!(test.load().await.samples_per_second > 0.0);
+    let load = test.load().await;
+    assert!(load.samples_per_second > 0.0);
+    assert_eq!(load.share, Some(1.0), "nobody else is there");
+    assert!(load.grant.is_some_and(|samples| samples > 0));
+    assert!(load.memory.is_some_and(|memory| memory.held <= memory.budget));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -172,7 +176,7 @@ async fn requests_that_cannot_be_right_are_refused_before_anything_runs() {
         request
     };
     type Case<'a> = (&'a dyn Fn(&mut ExtractionRequest), StatusCode, &'a str);
-    let cases: [Case<'_>; 13] = [
+    let cases: [Case<'_>; 16] = [
         (&|r| r.samples[1].position = 0, StatusCode::BAD_REQUEST, "twice"),
         (&|r| r.samples.clear(), StatusCode::BAD_REQUEST, "0 samples"),
         (
@@ -203,6 +207,21 @@ async fn requests_that_cannot_be_right_are_refused_before_anything_runs() {
             &|r| (r.split, r.encoding) = ("none".into(), Encoding::F16),
             StatusCode::BAD_REQUEST,
             "f16",
+        ),
+        (
+            &|r| r.terms.fixed_batch = Some(0),
+            StatusCode::BAD_REQUEST,
+            "1 to 1024",
+        ),
+        (
+            &|r| r.terms.fixed_batch = Some(1025),
+            StatusCode::BAD_REQUEST,
+            "1 to 1024",
+        ),
+        (
+            &|r| (r.terms.fixed_batch, r.terms.shared_runs) = (Some(8), true),
+            StatusCode::BAD_REQUEST,
+            "leave one out",
         ),
         (
             &|r| r.parameters = "{\"resize\":".to_owned(),
