@@ -1,4 +1,5 @@
 use crate::{Device, Interrupt, InterruptCause};
+use frostline_batching::NoRoom;
 use frostline_tensor::{Cause, DType, OpError, OpErrorCode};
 use std::path::PathBuf;
 
@@ -117,6 +118,19 @@ pub enum EngineError {
         #[source]
         reason: Cause,
     },
+    /// The host's memory has no room for a lane.
+    #[error(
+        "a lane's process takes {process} bytes, and {least} with the smallest run: {room}; give the host a larger memory_budget, or fewer lanes"
+    )]
+    Memory {
+        /// Bytes that its process takes.
+        process: u64,
+        /// Those, and what the smallest run takes.
+        least: u64,
+        /// What there is.
+        #[source]
+        room: NoRoom,
+    },
     /// This process was not started for a lane.
     #[error("this process serves no lane: {reason}; a host starts such processes itself")]
     Lane {
@@ -154,6 +168,7 @@ impl EngineError {
             | Self::Interrupted { .. }
             | Self::Threads { .. }
             | Self::Process { .. }
+            | Self::Memory { .. }
             | Self::Lane { .. }
             | Self::Internal { .. } => OpErrorCode::RuntimeError,
         }
@@ -210,6 +225,7 @@ impl EngineError {
                 cause: InterruptCause::Shutdown
             } | Self::Threads { .. }
                 | Self::Process { .. }
+                | Self::Memory { .. }
                 | Self::Lane { .. }
                 | Self::OutOfMemory { .. }
         )

@@ -28,7 +28,7 @@ impl Machine {
             machine: self.name.clone(),
             device: lanes.device.to_string(),
             library: self.library.clone(),
-            lanes: lanes.lanes,
+            lanes: self.lanes.lanes(),
             threads_per_lane: lanes.threads_per_lane,
             decode_threads: self.decoders.threads(),
             rows: self.rows,

@@ -2,11 +2,15 @@
 
 use crate::state::{ModelFacts, Shelf, StateError};
 use bytes::Bytes;
+use frostline_batching::device::Guess;
 use frostline_engine::StageSource;
 use frostline_graph::Model;
 use frostline_tensor::{OpError, OpErrorCode, Stage};
 use std::sync::Arc;
 use tokio::runtime::Handle;
+
+/// What a session takes while it opens, in bytes of its model.
+const SESSION: u64 = 2;
 
 /// Cuts stages out of the models on the shelf. They are not kept: lanes have sessions, and what they open lies prepared on disk.
 pub(crate) struct ModelStages {
@@ -33,5 +37,15 @@ impl StageSource for ModelStages {
             .and_then(|part| part.to_bytes());
         part.map(Bytes::from)
             .map_err(|error| OpError::invalid(format!("stage {} to {}: {error}", stage.from, stage.to)))
+    }
+
+    /// As of the whole model, which takes more than a part of it.
+    fn guess(&self, stage: &Stage) -> Guess {
+        let model = self.models.known(&stage.model);
+        model.map_or_else(Guess::default, |model| Guess {
+            session: model.bytes.saturating_mul(SESSION),
+            fixed: model.facts.alive.fixed,
+            per_row: model.facts.alive.per_row,
+        })
     }
 }

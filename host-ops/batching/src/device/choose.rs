@@ -6,7 +6,7 @@ use super::lane::{Doing, Open, Payer, Running};
 use super::place::{Fit, Place, Price, View};
 use super::stages::StageId;
 use super::work::Room;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::hash::Hash;
 use std::time::Duration;
 
@@ -186,13 +186,36 @@ impl<S: Clone + Eq + Hash> Device<S> {
         self.run(now, place, close)
     }
 
+    /// Others lack so many bytes: the sessions that idle lanes are to close for them, which no work waits for, lane by lane;
+    /// [`Device::closed`] must follow for each.
+    pub fn relieve(&mut self, bytes: u64) -> Vec<(usize, Vec<S>)> {
+        let mut lacking = bytes.saturating_sub(self.coming());
+        let mut close: BTreeMap<usize, Vec<StageId>> = BTreeMap::new();
+        for open in self.closable(None).into_iter().filter(|open| !open.wanted) {
+            if lacking == 0 {
+                break;
+            }
+            lacking = lacking.saturating_sub(open.bytes);
+            close.entry(open.lane).or_default().push(open.stage);
+        }
+        let close = close.into_iter();
+        close
+            .map(|(lane, stages)| (lane, self.begin_to_close(lane, &stages)))
+            .collect()
+    }
+
     fn close(&mut self, lane: usize, stages: &[StageId]) -> Decision<S> {
+        let stages = self.begin_to_close(lane, stages);
+        Decision::Close { lane, stages }
+    }
+
+    fn begin_to_close(&mut self, lane: usize, stages: &[StageId]) -> Vec<S> {
         let held = self.lanes.get(lane).map_or(0, |lane| lane.held);
         let closed = self.close_sessions(lane, stages);
         if let Some(lane) = self.lanes.get_mut(lane) {
             lane.doing = Doing::Closing(held.saturating_sub(lane.held));
         }
-        Decision::Close { lane, stages: closed }
+        closed
     }
 
     fn close_sessions(&mut self, lane: usize, stages: &[StageId]) -> Vec<S> {

@@ -54,12 +54,12 @@ pub(super) struct Place {
 }
 
 /// A session that could be closed.
-struct Closable {
-    lane: usize,
-    stage: StageId,
-    bytes: u64,
+pub(super) struct Closable {
+    pub(super) lane: usize,
+    pub(super) stage: StageId,
+    pub(super) bytes: u64,
     used: Duration,
-    wanted: bool,
+    pub(super) wanted: bool,
 }
 
 impl<S: Clone + Eq + Hash> Device<S> {
@@ -80,7 +80,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         if soon_free && price == Price::Little {
             return Fit::Lacks(0);
         }
-        let mut closable = self.closable(entry.stage);
+        let mut closable = self.closable(Some(entry.stage));
         match price {
             Price::Little => closable.retain(|open| !open.wanted),
             Price::Sessions if soon_free => closable.clear(),
@@ -195,11 +195,11 @@ impl<S: Clone + Eq + Hash> Device<S> {
         known.rate.time(known.waiting) > self.rules.quantum.saturating_mul(lanes)
     }
 
-    /// Sessions of idle lanes but those of `stage`, the one used longest ago first.
-    fn closable(&self, stage: StageId) -> Vec<Closable> {
+    /// Sessions of idle lanes but those of `but`, the one used longest ago first.
+    pub(super) fn closable(&self, but: Option<StageId>) -> Vec<Closable> {
         let idle = self.lanes.iter().enumerate().filter(|(_, lane)| lane.is_idle());
         let open = idle.flat_map(|(index, lane)| lane.sessions.iter().map(move |open| (index, open)));
-        let others = open.filter(|(_, open)| open.stage != stage);
+        let others = open.filter(|(_, open)| Some(open.stage) != but);
         let mut closable: Vec<Closable> = others
             .map(|(lane, open)| Closable {
                 lane,

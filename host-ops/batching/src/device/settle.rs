@@ -59,13 +59,13 @@ impl<S: Clone + Eq + Hash> Device<S> {
     /// The lane has nothing to do any more; what it did.
     fn free(&mut self, index: usize, end: End) -> Option<Running> {
         let lane = self.lanes.get_mut(index)?;
-        let after = if end == End::Lost {
+        let after = if end.is_lost() {
             Doing::Absent
         } else {
             Doing::Nothing
         };
         if lane.running().is_none() {
-            if end == End::Lost {
+            if end.is_lost() {
                 lane.doing = after;
                 self.lose_sessions(index);
             }
@@ -74,7 +74,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         let Doing::Running(running) = std::mem::replace(&mut lane.doing, after) else {
             return None;
         };
-        if end == End::Lost {
+        if end.is_lost() {
             lane.held = 0;
             self.lose_sessions(index);
         } else if !running.open && !matches!(end, End::Done { .. }) {
@@ -159,7 +159,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
                     };
                 }
             }
-            End::Failed | End::Lost => {
+            End::Failed | End::Lost | End::Killed => {
                 entry.apart |= !alone;
                 entry.lost += u32::from(alone && end == End::Lost);
                 if alone && (end == End::Failed || entry.lost >= LOST) {

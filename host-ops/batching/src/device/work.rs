@@ -110,8 +110,17 @@ pub enum End {
     Failed,
     /// The lane's process was lost; [`Device::started`](super::Device::started) must follow when there is another.
     Lost,
+    /// Likewise, and somebody killed it who was not the host: nobody in it is at fault.
+    Killed,
     /// It was ended since nobody waits for it any more.
     Cancelled,
+}
+
+impl End {
+    /// Whether the lane has no process any more.
+    pub(super) fn is_lost(self) -> bool {
+        matches!(self, Self::Lost | Self::Killed)
+    }
 }
 
 /// A work that was not taken.

@@ -2,6 +2,7 @@ use super::kind::Kind;
 use super::ledger::{Ask, Budget, Ledger, NoRoom};
 use crate::waiters::{Held, Waiters};
 use parking_lot::RwLock;
+use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -157,6 +158,15 @@ impl Memory {
         self.0.on_lack.write().push(Box::new(give_back));
     }
 
+    /// Somebody who does not wait here lacks `bytes`: asks for what is kept only in case.
+    pub fn lack(&self, bytes: u64) {
+        self.0
+            .on_lack
+            .read()
+            .iter()
+            .for_each(|give_back| give_back(bytes));
+    }
+
     /// Asks for what is kept only in case where somebody lacks memory.
     fn relieve(&self) {
         for give_back in self.0.on_lack.read().iter() {
@@ -176,6 +186,14 @@ impl Memory {
             held,
             memory: self.clone(),
         }
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (budget, held) = self.read(|ledger| (ledger.budget(), ledger.held_in_all()));
+        let mut shown = formatter.debug_struct("Memory");
+        shown.field("budget", &budget).field("held", &held).finish()
     }
 }
 

@@ -1,10 +1,11 @@
 use crate::Device;
+use frostline_batching::Memory;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// How lanes are set up, and their limits.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct LanesConfig {
     /// The device every lane runs on.
     pub device: Device,
@@ -12,11 +13,13 @@ pub struct LanesConfig {
     pub place: LanesPlace,
     /// Threads that run networks; 0 counts as 1.
     pub lanes: usize,
+    /// Where the memory of lanes in child processes is reserved. Of lanes in this process nothing is known, and nothing promised.
+    pub memory: Memory,
     /// Threads one operator may use within a lane; 0 counts as 1.
     pub threads_per_lane: usize,
-    /// Submissions that may wait.
+    /// Submissions that may wait or run; tenants share them, and each may have one.
     pub queue_jobs: usize,
-    /// Bytes of the batches that may wait.
+    /// Bytes of their batches, likewise.
     pub queue_bytes: usize,
     /// The longest a submission may wait for a lane.
     pub queue_deadline: Duration,
@@ -53,6 +56,7 @@ impl LanesConfig {
             device,
             place: LanesPlace::InProcess,
             lanes,
+            memory: Memory::unbounded(),
             threads_per_lane: 1,
             queue_jobs: 256,
             queue_bytes: 1 << 30,
@@ -62,6 +66,12 @@ impl LanesConfig {
             sessions_per_lane: 8,
             session_bytes_per_lane: 2 << 30,
         }
+    }
+
+    /// The memory that the lanes keep to, if they can.
+    pub(super) fn bounded(&self) -> Option<&Memory> {
+        let bounded = self.memory.read(|ledger| ledger.budget().bytes) < u64::MAX;
+        Some(&self.memory).filter(|_| bounded && self.place != LanesPlace::InProcess)
     }
 
     /// The same with nothing at 0 that has to be at least 1.

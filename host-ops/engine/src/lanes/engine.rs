@@ -1,11 +1,12 @@
-use super::batch::{Batch, BatchRun, RunError};
+use super::batch::Output;
 use super::child::ChildLane;
 use super::execute::Sessions;
-use super::run::{Outcome, Submission};
+use super::order::{Ended, Order};
 use super::shared::Shared;
 use super::{LanesConfig, LanesPlace};
 use crate::EngineError;
 use frostline_batching::Backoff;
+use frostline_tensor::Stage;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ const LAST_PAUSE: Duration = Duration::from_secs(10);
 
 /// What a lane runs networks with.
 pub(super) enum Engine {
-    InProcess(Sessions),
+    InProcess { sessions: Sessions, started: bool },
     Child(ChildLane),
 }
 
@@ -25,23 +26,32 @@ impl Engine {
     /// For lane `index`.
     pub(super) fn new(config: &LanesConfig, index: usize) -> Self {
         match &config.place {
-            LanesPlace::InProcess => Self::InProcess(Sessions::new(config, true)),
+            LanesPlace::InProcess => Self::InProcess {
+                sessions: Sessions::new(config, true),
+                started: false,
+            },
             LanesPlace::Child(place) => Self::Child(ChildLane::new(index, Arc::new(place.clone()))),
         }
     }
 
-    /// Makes sure that networks can be run.
-    pub(super) fn prepare(&mut self, shared: &Shared) -> Result<(), EngineError> {
+    /// Makes sure that networks can be run, and says so once they can.
+    pub(super) fn prepare(&mut self, shared: &Shared, index: usize) -> Result<(), EngineError> {
         match self {
-            Self::InProcess(_) => Ok(()),
+            Self::InProcess { started: true, .. } => Ok(()),
+            Self::InProcess { started, .. } => {
+                *started = true;
+                shared.absent(index);
+                shared.started(index, None, 0);
+                Ok(())
+            }
             Self::Child(lane) => lane.prepare(shared),
         }
     }
 
     /// [`Engine::prepare`], again and again. `false` when the lanes end before that succeeds.
-    pub(super) fn recover(&mut self, shared: &Shared) -> bool {
+    pub(super) fn recover(&mut self, shared: &Shared, index: usize) -> bool {
         let mut backoff = Backoff::new(FIRST_PAUSE, LAST_PAUSE);
-        while let Err(error) = self.prepare(shared) {
+        while let Err(error) = self.prepare(shared, index) {
             let pause = backoff.wait();
             tracing::error!(%error, ?pause, "a lane has no process, it tries again");
             if !shared.pause(pause) {
@@ -51,31 +61,43 @@ impl Engine {
         true
     }
 
-    /// Gives memory back that only the next run would need: none comes for now.
-    pub(super) fn rest(&mut self) {
+    /// Does `order` as lane `index`.
+    pub(super) fn run(&mut self, shared: &Shared, index: usize, order: &Order) -> Ended {
+        let batch = match order.batch() {
+            Ok(batch) => batch,
+            Err(error) => return Ended::failed(error),
+        };
         match self {
-            Self::InProcess(sessions) => sessions.rest(),
-            Self::Child(lane) => lane.rest(),
+            Self::InProcess { sessions, .. } => {
+                order.close.iter().for_each(|stage| sessions.close(stage));
+                let run = order.run(&batch, None);
+                let opened = || shared.opened(index);
+                let take = |output: &Output<'_>| Ok(order.hand_out(output));
+                Ended::Ran(sessions.run(shared.source(), &run, &opened, take))
+            }
+            Self::Child(lane) => lane.run(shared, order, &batch),
         }
     }
 
-    /// Runs `submission` as lane `index`.
-    pub(super) fn execute(&mut self, shared: &Shared, index: usize, submission: &Submission) -> Outcome {
+    /// Closes the sessions of `stages`; the bytes that are held then, if the system tells.
+    pub(super) fn close(&mut self, stages: &[Stage]) -> Option<u64> {
         match self {
-            Self::InProcess(sessions) => {
-                let run = &submission.run;
-                let batch = Batch::new(vec![(&run.batch, 0..run.batch.rows()?)])?;
-                let run = BatchRun {
-                    stage: &run.stage,
-                    batch: &batch,
-                    interrupt: &run.interrupt,
-                    reservation: None,
-                };
-                let opened = || shared.opened(index);
-                let end = sessions.run(shared.source(), &run, &opened, |output| output.whole());
-                end.outcome.map_err(RunError::into_told)
+            Self::InProcess { sessions, .. } => {
+                stages.iter().for_each(|stage| sessions.close(stage));
+                None
             }
-            Self::Child(lane) => lane.execute(shared, submission),
+            Self::Child(lane) => lane.close(stages),
+        }
+    }
+
+    /// Gives memory back that only the next run would need; the bytes that are held then, if the system tells.
+    pub(super) fn rest(&mut self) -> Option<u64> {
+        match self {
+            Self::InProcess { sessions, .. } => {
+                sessions.rest();
+                None
+            }
+            Self::Child(lane) => lane.rest(),
         }
     }
 }

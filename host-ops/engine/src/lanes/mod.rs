@@ -5,9 +5,13 @@ mod child;
 mod config;
 mod engine;
 mod execute;
+mod job;
+mod lane;
+mod order;
 mod pending;
 mod quarantine;
 mod run;
+mod settle;
 mod shared;
 mod source;
 mod state;
@@ -20,6 +24,7 @@ pub use source::StageSource;
 pub use stats::LaneStats;
 
 use crate::{EngineError, library};
+use frostline_batching::device::StageFigures;
 use frostline_tensor::{BoxFuture, GraphExecutor, OpError, RunTerms, Stage, Tensor};
 use parking_lot::Mutex;
 use run::Customer;
@@ -28,13 +33,19 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Lanes: each a thread with sessions of its own, all fed from one bounded queue that is fair between tenants.
+/// What the smallest run has to have room for beside a lane's process: a row of the usual networks with its session, whose weights are
+/// mapped.
+const SMALLEST_RUN: u64 = 64 << 20;
+
+/// Lanes: each a thread with sessions of its own. A [`Device`](frostline_batching::Device) decides which rows of whose submissions run
+/// where: large ones are cut, small ones joined.
 ///
 /// A submission is queued before its future is first polled. Dropping the future takes the work out of the queue, or
-/// ends it where it runs. Whatever goes wrong in one piece of work stays there: its submission gets the error, the lane
+/// ends its run where nobody else is in it. Whatever goes wrong in one piece of work stays there: its submission gets the error, the lane
 /// goes on.
 pub struct Lanes {
     shared: Arc<Shared>,
+    lanes: usize,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -46,23 +57,24 @@ pub struct TenantLanes {
 }
 
 impl Lanes {
-    /// Loads ONNX Runtime and starts the lanes, with their processes where they have such.
+    /// Loads ONNX Runtime and starts the lanes, with their processes where they have such: as many as `config.memory` has room for.
     ///
     /// # Errors
     /// The library's and the device's, so that a host that cannot work does not start; [`EngineError::Threads`];
-    /// [`EngineError::Process`].
+    /// [`EngineError::Process`]; [`EngineError::Memory`] when there is no room for one lane.
     pub fn start(config: LanesConfig, source: Arc<dyn StageSource>) -> Result<Self, EngineError> {
         library::environment()?;
         if config.place == LanesPlace::InProcess {
             crate::session::check_device(config.device)?;
         }
-        let shared = Arc::new(Shared::new(config.checked(), source));
-        let lanes = Self {
-            shared: Arc::clone(&shared),
+        let mut lanes = Self {
+            shared: Shared::new(config.checked(), source),
+            lanes: 0,
             threads: Mutex::new(Vec::new()),
         };
         let (started, lane_started) = mpsc::channel();
-        for index in 0..shared.config().lanes {
+        let wanted = lanes.shared.config().lanes;
+        for index in 0..wanted {
             let started = started.clone();
             lanes.spawn(format!("lane-{index}"), move |shared| {
                 threads::lane(shared, index, started)
@@ -70,8 +82,18 @@ impl Lanes {
         }
         drop(started);
         lanes.spawn("lanes-clock".to_owned(), Shared::watch)?;
-        lane_started.iter().collect::<Result<(), _>>()?;
+        lanes.lanes = working(wanted, &lane_started)?;
         Ok(lanes)
+    }
+
+    /// Lanes that were started: fewer than configured where memory has no room for more.
+    pub fn lanes(&self) -> usize {
+        self.lanes
+    }
+
+    /// What is known of a stage that was submitted before.
+    pub fn stage_figures(&self, stage: &Stage) -> Option<StageFigures> {
+        self.shared.figures(stage)
     }
 
     /// The lanes on behalf of `tenant`, whose work takes turns with that of others.
@@ -128,6 +150,24 @@ impl TenantLanes {
             },
         }
     }
+}
+
+/// How many of the `wanted` lanes work.
+fn working(wanted: usize, started: &mpsc::Receiver<Result<(), EngineError>>) -> Result<usize, EngineError> {
+    let (mut lanes, mut lacking) = (0, None);
+    for started in started {
+        match started {
+            Ok(()) => lanes += 1,
+            Err(error @ EngineError::Memory { .. }) => lacking = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    match lacking {
+        Some(error) if lanes == 0 => return Err(error),
+        Some(error) => tracing::warn!(%error, lanes, wanted, "fewer lanes are started than there could be"),
+        None => {}
+    }
+    Ok(lanes)
 }
 
 impl Drop for Lanes {

@@ -1,13 +1,12 @@
-use super::run::{Customer, Outcome, Run, Submission};
+use super::job::{Job, Outcome};
+use super::run::Customer;
 use super::shared::Shared;
-use crate::Interrupt;
 use frostline_tensor::{BoxFuture, OpError, OpErrorCode, Stage, Tensor};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::sync::oneshot;
-use tracing::Span;
 
 /// Queues the work at once; the future only waits for it.
 pub(super) fn submit(
@@ -17,21 +16,11 @@ pub(super) fn submit(
     batch: Tensor,
 ) -> BoxFuture<Outcome> {
     let (reply, outcome) = oneshot::channel();
-    let interrupt = Interrupt::new();
-    let submission = Submission {
-        customer: customer.clone(),
-        run: Run {
-            stage: stage.clone(),
-            batch,
-            interrupt: interrupt.clone(),
-        },
-        span: Span::current(),
-    };
-    match shared.push(submission, reply) {
+    let pushed = Job::new(customer.clone(), stage.clone(), batch).and_then(|job| shared.push(job, reply));
+    match pushed {
         Ok(id) => Box::pin(Pending {
             shared: Arc::clone(shared),
             id,
-            interrupt,
             outcome,
         }),
         Err(error) => Box::pin(std::future::ready(Err(error))),
@@ -42,7 +31,6 @@ pub(super) fn submit(
 struct Pending {
     shared: Arc<Shared>,
     id: u64,
-    interrupt: Interrupt,
     outcome: oneshot::Receiver<Outcome>,
 }
 
@@ -65,7 +53,7 @@ impl Future for Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         if !self.outcome.is_terminated() {
-            self.shared.cancel(self.id, &self.interrupt);
+            self.shared.cancel(self.id);
         }
     }
 }

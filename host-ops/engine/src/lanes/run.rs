@@ -1,13 +1,8 @@
 //! What lanes do for a submission.
 
-use crate::{EngineError, Interrupt};
-use frostline_tensor::{OpError, RunTerms, Stage, Tensor};
+use crate::EngineError;
+use frostline_tensor::{OpError, RunTerms, Stage};
 use std::sync::Arc;
-use tokio::sync::oneshot;
-use tracing::Span;
-
-pub(super) type Outcome = Result<Tensor, OpError>;
-pub(super) type Reply = oneshot::Sender<Outcome>;
 
 /// Whose work it is, and on what terms.
 #[derive(Debug, Clone)]
@@ -25,21 +20,6 @@ impl Customer {
             terms: RunTerms::default(),
         }
     }
-}
-
-/// One batch through one network.
-pub(super) struct Run {
-    pub(super) stage: Stage,
-    pub(super) batch: Tensor,
-    pub(super) interrupt: Interrupt,
-}
-
-/// A run on its way through a lane.
-pub(super) struct Submission {
-    pub(super) customer: Customer,
-    pub(super) run: Run,
-    /// Where its log lines belong.
-    pub(super) span: Span,
 }
 
 /// What the stage is called in messages.

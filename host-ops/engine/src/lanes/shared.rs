@@ -1,14 +1,18 @@
 //! What the lanes' threads and their callers share: one lock, held briefly, and what each of them waits for.
 
-use super::quarantine::Quarantined;
-use super::run::{Outcome, Reply, Submission};
+use super::job::{Job, Reply};
+use super::lane::Lane;
+use super::order::{Ended, Task};
 use super::source::Networks;
-use super::state::{Deadline, Phase, State};
+use super::state::{Deadline, Phase, State, Told};
 use super::{LaneStats, LanesConfig, StageSource};
-use crate::{Interrupt, InterruptCause};
-use frostline_tensor::OpError;
+use crate::InterruptCause;
+use frostline_batching::device::StageFigures;
+use frostline_batching::{Kind, NoRoom};
+use frostline_tensor::{OpError, Stage};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// With nothing to run for so long, a lane gives memory back: touching it again costs some ten milliseconds, a hundredth of this.
@@ -18,6 +22,8 @@ pub(super) struct Shared {
     config: LanesConfig,
     networks: Networks,
     state: Mutex<State>,
+    /// Work waits for memory that somebody else holds.
+    lacks: AtomicBool,
     /// Signalled when a lane may have something to do.
     work: Condvar,
     /// Signalled when the clock sleeps too long.
@@ -27,15 +33,44 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(config: LanesConfig, source: Arc<dyn StageSource>) -> Self {
-        Self {
-            state: Mutex::new(State::new(&config)),
+    pub(super) fn new(config: LanesConfig, source: Arc<dyn StageSource>) -> Arc<Self> {
+        let shared = Arc::new(Self {
+            state: Mutex::new(State::new(&config, Instant::now())),
             networks: Networks::new(&config, source),
             config,
+            lacks: AtomicBool::new(false),
             work: Condvar::new(),
             clock: Condvar::new(),
             finished: Condvar::new(),
-        }
+        });
+        shared.listen();
+        shared
+    }
+
+    /// To what the host's memory has to say.
+    fn listen(self: &Arc<Self>) {
+        let Some(memory) = self.config.bounded() else {
+            return;
+        };
+        let shared = Arc::downgrade(self);
+        memory.on_room(move || {
+            if let Some(shared) = shared.upgrade()
+                && shared.lacks.load(Ordering::Relaxed)
+            {
+                // Nobody is between looking and waiting once this was held.
+                drop(shared.state.lock());
+                shared.work.notify_all();
+            }
+        });
+        let shared = Arc::downgrade(self);
+        memory.on_lack(move |bytes| {
+            if let Some(shared) = shared.upgrade()
+                && !shared.lacks.load(Ordering::Relaxed)
+            {
+                shared.state.lock().relieve(bytes);
+                shared.work.notify_all();
+            }
+        });
     }
 
     pub(super) fn config(&self) -> &LanesConfig {
@@ -50,11 +85,17 @@ impl Shared {
         self.state.lock().stats(Instant::now())
     }
 
-    /// Queues a submission; what it is known by.
-    pub(super) fn push(&self, submission: Submission, reply: Reply) -> Result<u64, OpError> {
-        let until = Instant::now() + self.config.queue_deadline;
+    pub(super) fn figures(&self, stage: &Stage) -> Option<StageFigures> {
+        self.state.lock().device.stage(stage)
+    }
+
+    /// Takes a submission in; what it is known by.
+    pub(super) fn push(&self, job: Job, reply: Reply) -> Result<u64, OpError> {
+        let now = Instant::now();
+        let until = now + self.config.queue_deadline;
+        let guess = self.networks.guess(&job.stage);
         let mut state = self.state.lock();
-        let id = state.push(submission, reply, until)?;
+        let id = state.push(job, reply, guess, now, until)?;
         self.wake_clock(&mut state, until);
         drop(state);
         self.work.notify_one();
@@ -62,53 +103,75 @@ impl Shared {
     }
 
     /// Takes a submission back: out of the queue, or ends its run.
-    pub(super) fn cancel(&self, id: u64, interrupt: &Interrupt) {
-        let waiting = self.state.lock().remove(id);
-        if waiting.is_none() {
-            interrupt.trigger(InterruptCause::Cancelled);
+    pub(super) fn cancel(&self, id: u64) {
+        let reply = self.state.lock().cancel(id);
+        drop(reply);
+        self.work.notify_one();
+    }
+
+    /// What lane `index` does next, waiting for it; `None` when there will be no more. When nothing comes for [`IDLE`] and it has not
+    /// `rested`, it rests.
+    pub(super) fn next(&self, index: usize, rested: bool) -> Option<Task> {
+        let idle = (!rested).then(|| Instant::now() + IDLE);
+        let mut state = self.state.lock();
+        loop {
+            let again = self.decide(&mut state);
+            if let Some(task) = state.take_task(index) {
+                return Some(task);
+            }
+            let over = match state.phase {
+                Phase::Open => false,
+                Phase::Draining => !state.is_working(),
+                Phase::Ended => true,
+            };
+            if over {
+                return None;
+            }
+            let now = Instant::now();
+            if idle.is_some_and(|idle| idle <= now) {
+                return Some(Task::Rest);
+            }
+            match again.into_iter().chain(idle).min() {
+                Some(until) => drop(self.work.wait_until(&mut state, until)),
+                None => self.work.wait(&mut state),
+            }
         }
     }
 
-    /// What lane `index` runs next, waiting for it; `None` when there will be no more. When none comes for [`IDLE`], `rest` is called once.
-    pub(super) fn next(&self, index: usize, rest: impl FnOnce()) -> Option<Submission> {
-        let (idle, mut rest) = (Instant::now() + IDLE, Some(rest));
-        let mut state = self.state.lock();
+    /// Has lanes begin with what can begin; when to ask again if nothing happens.
+    fn decide(&self, state: &mut MutexGuard<'_, State>) -> Option<Instant> {
+        let mut asked = false;
         loop {
             let now = Instant::now();
             let deadline = self.to_open(now);
-            let until = deadline.until;
-            if let Some(submission) = state.begin(index, now, deadline) {
-                self.wake_clock(&mut state, until);
-                return Some(submission);
+            let decided = state.decide(now, &deadline);
+            self.lacks.store(decided.lacking > 0, Ordering::Relaxed);
+            if decided.begun {
+                self.wake_clock(state, deadline.until);
+                self.work.notify_all();
             }
-            if state.phase != Phase::Open {
-                return None;
+            let lack = !asked && decided.lacking > 0;
+            if !lack && decided.told.is_empty() {
+                return decided.again;
             }
-            if rest.is_none() {
-                self.work.wait(&mut state);
-            } else if self.work.wait_until(&mut state, idle).timed_out()
-                && let Some(rest) = rest.take()
-            {
-                MutexGuard::unlocked(&mut state, rest);
-            }
+            asked |= lack;
+            MutexGuard::unlocked(state, || {
+                tell_all(decided.told);
+                // Caches give back what is kept only in case.
+                let memory = self.config.bounded().filter(|_| lack);
+                memory.inspect(|memory| memory.lack(decided.lacking));
+            });
         }
-    }
-
-    /// Lane `index` begins with its run once more: the time to open a session counts again.
-    pub(super) fn opening(&self, index: usize) {
-        self.set_deadline(index, self.to_open(Instant::now()));
     }
 
     /// Lane `index` has the session it needs: from now on the time of the run counts.
     pub(super) fn opened(&self, index: usize) {
         let limit = self.config.run_deadline;
-        self.set_deadline(
-            index,
-            Deadline {
-                until: Instant::now() + limit,
-                late: InterruptCause::Deadline { limit },
-            },
-        );
+        let until = Instant::now() + limit;
+        let late = InterruptCause::Deadline { limit };
+        let mut state = self.state.lock();
+        state.set_deadline(index, Deadline { until, late });
+        self.wake_clock(&mut state, until);
     }
 
     fn to_open(&self, now: Instant) -> Deadline {
@@ -119,12 +182,6 @@ impl Shared {
         }
     }
 
-    fn set_deadline(&self, index: usize, deadline: Deadline) {
-        let (mut state, until) = (self.state.lock(), deadline.until);
-        state.set_deadline(index, deadline);
-        self.wake_clock(&mut state, until);
-    }
-
     /// Waits for `time`; `false` when the lanes end before.
     pub(super) fn pause(&self, time: Duration) -> bool {
         let mut state = self.state.lock();
@@ -133,32 +190,94 @@ impl Shared {
         state.phase != Phase::Ended
     }
 
-    /// Lane `index` works with this process from now on.
-    pub(super) fn set_process(&self, index: usize, process: Option<u32>) {
-        self.state.lock().set_process(index, process);
+    /// Lane `index` has no process.
+    pub(super) fn absent(&self, index: usize) {
+        let told = self.state.lock().absent(index, Instant::now());
+        self.work.notify_one();
+        tell_all(told);
     }
 
-    /// A process was lost while it ran `submission`, and `how` it ended.
-    pub(super) fn note_crash(&self, submission: &Submission, how: &str) {
-        self.state.lock().crashed(submission, how, Instant::now());
+    /// Lane `index` can work, with this process if it has one, that holds so many bytes.
+    pub(super) fn started(&self, index: usize, process: Option<u32>, held: u64) {
+        self.state.lock().started(index, process, held);
+        self.work.notify_one();
     }
 
-    /// Whether the model of `submission` crashed too many processes.
-    pub(super) fn quarantined(&self, submission: &Submission) -> Option<Quarantined> {
-        let Submission { customer, run, .. } = submission;
+    /// Makes what is reserved for lane `index` so many bytes.
+    ///
+    /// # Errors
+    /// [`NoRoom`] where there is less now; it stays as it was.
+    pub(super) fn book(&self, index: usize, bytes: u64) -> Result<(), NoRoom> {
+        let Some(memory) = self.config.bounded() else {
+            return Ok(());
+        };
+        // Others are told of the room, for which this must not hold the lock.
+        let reserved = self.with_lane(index, |lane| lane.memory.take()).flatten();
+        let (reserved, booked) = match reserved {
+            Some(mut reserved) => {
+                let booked = reserved.resize(bytes);
+                (Some(reserved), booked)
+            }
+            None => match memory.try_reserve("", Kind::Lane, bytes) {
+                Ok(reserved) => (Some(reserved), Ok(())),
+                Err(error) => (None, Err(error)),
+            },
+        };
+        self.with_lane(index, |lane| lane.memory = reserved);
+        booked
+    }
+
+    /// Reserves `bytes` for lane `index` beyond the `held` ones; whether they were there.
+    pub(super) fn reserve(&self, index: usize, bytes: u64) -> bool {
+        let held = self.held(index);
+        self.book(index, held.saturating_add(bytes)).is_ok()
+    }
+
+    /// Lane `index` holds so many bytes, if that can be seen, before its run begins.
+    pub(super) fn holds(&self, index: usize, held: Option<u64>) {
+        self.with_lane(index, |lane| lane.held = held.unwrap_or(lane.held));
+    }
+
+    fn held(&self, index: usize) -> u64 {
+        self.with_lane(index, |lane| lane.held).unwrap_or(0)
+    }
+
+    fn with_lane<R>(&self, index: usize, of: impl FnOnce(&mut Lane) -> R) -> Option<R> {
+        self.state.lock().lanes.get_mut(index).map(of)
+    }
+
+    /// Lane `index` gave memory back and holds so many bytes, if that can be seen: it closed sessions, as it was told, or rests.
+    pub(super) fn gave_back(&self, index: usize, held: Option<u64>, closed: bool) {
+        self.shrink(index, held);
         let mut state = self.state.lock();
-        state
-            .quarantine
-            .check(Instant::now(), &customer.tenant, &run.stage.model)
+        match closed {
+            true => state.closed(index, held),
+            false => state.rested(index, held),
+        }
+        drop(state);
+        self.work.notify_one();
     }
 
-    /// Tells the outcome of what lane `index` ran, which had `samples` rows.
-    pub(super) fn finish(&self, index: usize, samples: usize, outcome: Outcome) {
-        let samples = outcome.is_ok().then_some(samples);
-        let reply = self.state.lock().finish(index, samples, Instant::now());
+    /// Tells the outcome of what lane `index` ran.
+    pub(super) fn finish(&self, index: usize, ended: Ended) {
+        if let Ended::Ran(end) = &ended {
+            self.shrink(index, end.memory.map(|memory| memory.held));
+        }
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        let told = state.finish(index, ended, now);
+        // What runs again waits anew.
+        self.wake_clock(&mut state, now + self.config.queue_deadline);
+        drop(state);
         self.finished.notify_all();
-        if let Some(reply) = reply {
-            tell(reply, outcome);
+        tell_all(told);
+    }
+
+    /// A run is over: what is reserved is what the lane holds.
+    fn shrink(&self, index: usize, held: Option<u64>) {
+        let held = held.unwrap_or_else(|| self.held(index));
+        if let Err(error) = self.book(index, held) {
+            tracing::warn!(lane = index, %error, "a lane holds more than was reserved for it");
         }
     }
 
@@ -166,7 +285,7 @@ impl Shared {
     pub(super) fn watch(&self) {
         let mut state = self.state.lock();
         while state.phase != Phase::Ended {
-            let overdue = state.take_overdue(Instant::now(), &self.config);
+            let overdue = state.take_overdue(Instant::now());
             if !overdue.is_empty() {
                 MutexGuard::unlocked(&mut state, || tell_all(overdue));
                 continue;
@@ -203,13 +322,9 @@ impl Shared {
     }
 }
 
-fn tell_all(errors: Vec<(Reply, OpError)>) {
-    for (reply, error) in errors {
-        tell(reply, Err(error));
-    }
-}
-
 /// A caller that is gone does not want to know.
-fn tell(reply: Reply, outcome: Outcome) {
-    drop(reply.send(outcome));
+fn tell_all(told: Told) {
+    for (reply, outcome) in told {
+        drop(reply.send(outcome));
+    }
 }

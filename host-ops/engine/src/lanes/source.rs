@@ -3,6 +3,7 @@ use super::{LanesConfig, LanesPlace};
 use crate::prepared::{Lent, Prepared};
 use crate::{Device, Interrupt, SessionOptions};
 use bytes::Bytes;
+use frostline_batching::device::Guess;
 use frostline_tensor::{OpError, Stage};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,6 +16,12 @@ pub trait StageSource: Send + Sync + 'static {
     /// # Errors
     /// [`OpError`] for a model or cut that does not exist; the submission ends with it.
     fn stage_model(&self, stage: &Stage) -> Result<Bytes, OpError>;
+
+    /// What `stage` may take of memory, before a lane has measured it. Asked with every submission, by its caller: it must not wait.
+    fn guess(&self, stage: &Stage) -> Guess {
+        let _ = stage;
+        Guess::default()
+    }
 }
 
 /// A network, as a lane opens it.
@@ -56,6 +63,11 @@ impl Networks {
             config: config.clone(),
             prepared: stages.and_then(open),
         }
+    }
+
+    /// What `stage` may take before it was measured.
+    pub(super) fn guess(&self, stage: &Stage) -> Guess {
+        self.source.guess(stage)
     }
 
     /// The bytes of `stage`.

@@ -1,23 +1,39 @@
-//! What waits for lanes, what they run, and what of it is late: without a clock, a lock or a wait inside.
+//! What was submitted, what lanes do for it, and what of it is late: without a clock or a wait inside. The [`Device`] decides; this knows
+//! whom to tell.
 
-use super::quarantine::Quarantine;
-use super::run::{Reply, Submission, about, describe};
+use super::job::{Job, Outcome, Reply};
+use super::lane::{Lane, Running};
+use super::order::{Order, Part, Task};
+use super::quarantine::{Quarantine, Quarantined};
+use super::run::{about, describe};
 use super::{LaneStats, LanesConfig, LanesPlace};
 use crate::{EngineError, Interrupt, InterruptCause};
-use frostline_batching::{LaneQueue, QueueLimits};
+use frostline_batching::device::{Decision, Device, DeviceRules, Guess, Room, Run, Work};
+use frostline_batching::{Kind, Memory};
 use frostline_tensor::{OpError, OpErrorCode, Stage};
+use std::collections::{HashMap, HashSet};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// What callers are to be told, once the lock is free.
+pub(super) type Told = Vec<(Reply, Outcome)>;
+
 pub(super) struct State {
     pub(super) phase: Phase,
-    pub(super) quarantine: Quarantine,
     /// Until when the clock sleeps.
     pub(super) clock_wakes: Option<Instant>,
-    queue: LaneQueue<Waiting>,
-    lanes: Vec<Lane>,
+    pub(super) lanes: Vec<Lane>,
+    pub(super) device: Device<Stage>,
+    pub(super) entries: HashMap<u64, Entry>,
+    pub(super) quarantine: Quarantine,
+    /// Where it is kept to.
+    pub(super) memory: Option<Memory>,
+    /// How long a submission waits for a lane.
+    pub(super) patience: Duration,
+    origin: Instant,
     next_id: u64,
-    counts: LaneStats,
+    pub(super) counts: LaneStats,
 }
 
 /// From one to the next, never back.
@@ -28,40 +44,40 @@ pub(super) enum Phase {
     Ended,
 }
 
-struct Waiting {
-    submission: Submission,
-    reply: Reply,
-    until: Instant,
+/// A submission whose caller waits.
+pub(super) struct Entry {
+    pub(super) job: Arc<Job>,
+    pub(super) reply: Reply,
+    /// How long it waits for a lane.
+    pub(super) until: Instant,
 }
 
+/// What came of looking for something to do.
 #[derive(Default)]
-struct Lane {
-    running: Option<Running>,
-    busy: Duration,
-    process: Option<u32>,
-}
-
-struct Running {
-    /// Taken when the outcome was told, which the clock does without waiting for the lane.
-    reply: Option<Reply>,
-    tenant: Arc<str>,
-    stage: Stage,
-    interrupt: Interrupt,
-    since: Instant,
-    deadline: Deadline,
+pub(super) struct Decided {
+    pub(super) told: Told,
+    /// Whether a lane has something to do now.
+    pub(super) begun: bool,
+    /// When to look again if nothing happens.
+    pub(super) again: Option<Instant>,
+    /// Bytes that whoever is next lacks.
+    pub(super) lacking: u64,
 }
 
 /// When a run is ended, and why then.
+#[derive(Clone)]
 pub(super) struct Deadline {
     pub(super) until: Instant,
     pub(super) late: InterruptCause,
 }
 
 impl State {
-    pub(super) fn new(config: &LanesConfig) -> Self {
-        let limits = QueueLimits {
-            jobs: config.queue_jobs,
+    pub(super) fn new(config: &LanesConfig, now: Instant) -> Self {
+        let rules = DeviceRules {
+            sessions_per_lane: config.sessions_per_lane,
+            works: config.queue_jobs,
             bytes: config.queue_bytes,
+            ..DeviceRules::of(config.lanes)
         };
         let quarantine = match &config.place {
             LanesPlace::InProcess => Duration::ZERO,
@@ -69,64 +85,138 @@ impl State {
         };
         Self {
             phase: Phase::Open,
-            quarantine: Quarantine::new(quarantine),
             clock_wakes: None,
-            queue: LaneQueue::new(limits),
             lanes: (0..config.lanes).map(|_| Lane::default()).collect(),
+            device: Device::new(rules),
+            entries: HashMap::new(),
+            quarantine: Quarantine::new(quarantine),
+            memory: config.bounded().cloned(),
+            patience: config.queue_deadline,
+            origin: now,
             next_id: 0,
             counts: LaneStats::default(),
         }
     }
 
-    /// Queues a submission that waits no longer than `until`; what it is known by.
+    /// Takes a submission in that waits no longer than `until`; what it is known by.
     pub(super) fn push(
         &mut self,
-        submission: Submission,
+        job: Job,
         reply: Reply,
+        guess: Guess,
+        now: Instant,
         until: Instant,
     ) -> Result<u64, OpError> {
         if self.phase != Phase::Open {
             return Err(shutting_down());
         }
-        let (id, tenant) = (self.next_id, Arc::clone(&submission.customer.tenant));
-        let bytes = submission.run.batch.byte_len();
-        let waiting = Waiting {
-            submission,
-            reply,
-            until,
+        let customer = &job.customer;
+        if let Some(case) = self.quarantine.check(now, &customer.tenant, &job.stage.model) {
+            self.counts.jobs_failed += 1;
+            return Err(refusal(&job.stage, &case));
+        }
+        let work = Work {
+            id: self.next_id,
+            tenant: Arc::clone(&customer.tenant),
+            weight: customer.weight,
+            terms: customer.terms.clone(),
+            stage: job.stage.clone(),
+            // A batch without rows runs as well, for the shape of what comes out.
+            rows: NonZeroUsize::new(job.rows()).unwrap_or(NonZeroUsize::MIN),
+            bytes: job.batch.byte_len(),
+            guess,
         };
-        self.queue
-            .push(&tenant, id, bytes, waiting)
-            .map_err(|full| OpError::of_host(OpErrorCode::TooLarge, full.to_string()))?;
+        let pushed = self.device.push(work);
+        pushed.map_err(|full| OpError::of_host(OpErrorCode::TooLarge, full.to_string()))?;
+        let (id, job) = (self.next_id, Arc::new(job));
         self.next_id += 1;
+        self.entries.insert(id, Entry { job, reply, until });
         Ok(id)
     }
 
-    /// Takes a submission out that waits.
-    pub(super) fn remove(&mut self, id: u64) -> Option<Submission> {
-        let waiting = self.queue.remove(id)?;
+    /// Nobody waits for a submission any more: takes it out, and ends the runs that were only for it.
+    pub(super) fn cancel(&mut self, id: u64) -> Option<Reply> {
+        let removed = self.device.remove(id);
+        for lane in removed.into_iter().flat_map(|removed| removed.runs) {
+            let running = self.lanes.get(lane).and_then(|lane| lane.running.as_ref());
+            running.inspect(|running| running.order.interrupt.trigger(InterruptCause::Cancelled));
+        }
+        let entry = self.entries.remove(&id)?;
         self.counts.jobs_failed += 1;
-        Some(waiting.submission)
+        Some(entry.reply)
     }
 
-    /// What lane `index` is to run from `now` on.
-    pub(super) fn begin(&mut self, index: usize, now: Instant, deadline: Deadline) -> Option<Submission> {
-        let (_, waiting) = self.queue.pop()?;
-        let Waiting {
-            submission, reply, ..
-        } = waiting;
-        let running = Running {
-            reply: Some(reply),
-            tenant: Arc::clone(&submission.customer.tenant),
-            stage: submission.run.stage.clone(),
-            interrupt: submission.run.interrupt.clone(),
-            since: now,
-            deadline,
-        };
-        if let Some(lane) = self.lanes.get_mut(index) {
-            lane.running = Some(running);
+    /// Has lanes begin with all that can begin now.
+    pub(super) fn decide(&mut self, now: Instant, deadline: &Deadline) -> Decided {
+        let mut decided = Decided::default();
+        loop {
+            match self.device.next(self.time(now), self.room()) {
+                Decision::Run(run) => {
+                    decided.begun = true;
+                    self.begin(run, now, deadline);
+                }
+                Decision::Close { lane, stages } => {
+                    decided.begun = true;
+                    self.close(lane, stages);
+                }
+                Decision::Refuse { work, needs, most } => {
+                    let refused = self.fail(work, |stage| never_fits(stage, needs, most));
+                    decided.told.extend(refused);
+                }
+                Decision::Wait { until, lacking } => {
+                    decided.again = until.map(|until| self.origin + until);
+                    decided.lacking = lacking;
+                    return decided;
+                }
+            }
         }
-        Some(submission)
+    }
+
+    fn close(&mut self, lane: usize, stages: Vec<Stage>) {
+        self.counts.sessions_closed += stages.len() as u64;
+        if let Some(lane) = self.lanes.get_mut(lane) {
+            lane.task = Some(Task::Close(stages));
+        }
+    }
+
+    fn begin(&mut self, run: Run<Stage>, now: Instant, deadline: &Deadline) {
+        let parts = run.parts.into_iter().filter_map(|part| {
+            let job = Arc::clone(&self.entries.get(&part.work)?.job);
+            let rows = part.rows.start.min(job.rows())..part.rows.end.min(job.rows());
+            let id = part.work;
+            Some(Part { id, job, rows })
+        });
+        let order = Arc::new(Order {
+            parts: parts.collect(),
+            stage: run.stage,
+            rows: run.rows,
+            close: run.close,
+            bytes: run.bytes,
+            interrupt: Interrupt::new(),
+        });
+        self.counts.sessions_closed += order.close.len() as u64;
+        let Some(lane) = self.lanes.get_mut(run.lane) else {
+            return;
+        };
+        lane.reserve(run.bytes);
+        lane.task = Some(Task::Run(Arc::clone(&order)));
+        lane.running = Some(Running {
+            order,
+            since: now,
+            deadline: deadline.clone(),
+        });
+    }
+
+    /// What lane `index` is to do.
+    pub(super) fn take_task(&mut self, index: usize) -> Option<Task> {
+        self.lanes.get_mut(index)?.task.take()
+    }
+
+    /// Others than lanes lack `bytes` of memory: idle sessions go.
+    pub(super) fn relieve(&mut self, bytes: u64) {
+        for (lane, stages) in self.device.relieve(bytes) {
+            self.close(lane, stages);
+        }
     }
 
     /// What lane `index` runs has another deadline from now on.
@@ -136,107 +226,146 @@ impl State {
         }
     }
 
-    /// Lane `index` works with this process from now on.
-    pub(super) fn set_process(&mut self, index: usize, process: Option<u32>) {
+    /// Lane `index` can work, with this process if it has one, that holds so many bytes.
+    pub(super) fn started(&mut self, index: usize, process: Option<u32>, held: u64) {
         if let Some(lane) = self.lanes.get_mut(index) {
             lane.process = process;
+            lane.held = held;
+        }
+        self.device.started(index, held);
+    }
+
+    /// Lane `index` closed sessions as it was told, and holds so many bytes if that can be seen.
+    pub(super) fn closed(&mut self, index: usize, held: Option<u64>) {
+        if let Some((lane, held)) = self.lanes.get_mut(index).zip(held) {
+            lane.held = held;
+        }
+        self.device.closed(index, held);
+    }
+
+    /// Lane `index` gave memory back that only its next run would need.
+    pub(super) fn rested(&mut self, index: usize, held: Option<u64>) {
+        if let Some((lane, held)) = self.lanes.get_mut(index).zip(held) {
+            lane.held = held;
+            self.device.holds(index, held);
         }
     }
 
-    /// A process was lost while it ran `submission`, and `how` it ended.
-    pub(super) fn crashed(&mut self, submission: &Submission, how: &str, now: Instant) {
-        self.counts.crashes += 1;
-        let model = &submission.run.stage.model;
-        self.quarantine.note(now, &submission.customer.tenant, model, how);
-    }
-
-    /// Lane `index` is done with so many `samples`, or failed; who waits for that, unless told already.
-    pub(super) fn finish(&mut self, index: usize, samples: Option<usize>, now: Instant) -> Option<Reply> {
-        match samples {
-            Some(samples) => {
-                self.counts.jobs_done += 1;
-                self.counts.samples_done += samples as u64;
-            }
-            None => self.counts.jobs_failed += 1,
-        }
-        let lane = self.lanes.get_mut(index)?;
-        let running = lane.running.take()?;
-        let time = now.saturating_duration_since(running.since);
-        lane.busy += time;
-        self.queue.ran(&running.tenant, time);
-        running.reply
-    }
-
+    /// Whether lanes have something to do, or will.
     pub(super) fn is_working(&self) -> bool {
-        !self.queue.is_empty() || self.lanes.iter().any(|lane| lane.running.is_some())
+        !self.entries.is_empty() || self.lanes.iter().any(|lane| lane.running.is_some())
     }
 
     /// What still has to be told in time: the deadline of everything that waits, or runs and was not given up.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let waiting = self.queue.iter().map(|waiting| waiting.until);
-        let running = self.lanes.iter().filter_map(|lane| lane.running.as_ref());
+        let running = self.running_ids();
+        let waiting = self.entries.iter().filter(|(id, _)| !running.contains(id));
+        let late = self.lanes.iter().filter_map(|lane| lane.running.as_ref());
+        let late = late.filter(|running| running.order.interrupt.cause().is_none());
         waiting
-            .chain(running.filter(|r| r.reply.is_some()).map(|r| r.deadline.until))
+            .map(|(_, entry)| entry.until)
+            .chain(late.map(|running| running.deadline.until))
             .min()
     }
 
-    /// Gives up what is late; what its callers are told.
-    pub(super) fn take_overdue(&mut self, now: Instant, config: &LanesConfig) -> Vec<(Reply, OpError)> {
-        let waited = self.queue.remove_where(|waiting| waiting.until <= now);
-        self.counts.jobs_failed += waited.len() as u64;
-        let mut overdue: Vec<_> = waited
+    /// Gives up what is late; what its callers are told. Of a run that several share it is not known whose rows were too slow: they run again,
+    /// apart.
+    pub(super) fn take_overdue(&mut self, now: Instant) -> Told {
+        let running = self.running_ids();
+        let waited = self
+            .entries
+            .iter()
+            .filter(|(id, entry)| entry.until <= now && !running.contains(id));
+        let waited: Vec<u64> = waited.map(|(id, _)| *id).collect();
+        let patience = self.patience;
+        let mut told: Told = waited
             .into_iter()
-            .map(|waiting| {
-                let error = waited_too_long(&waiting.submission.run.stage, config);
-                (waiting.reply, error)
-            })
+            .filter_map(|id| self.fail(id, |stage| waited_too_long(stage, patience)))
             .collect();
-        for running in self.lanes.iter_mut().filter_map(|lane| lane.running.as_mut()) {
-            if running.deadline.until <= now
-                && let Some(reply) = running.reply.take()
-            {
-                let cause = running.deadline.late.clone();
-                running.interrupt.trigger(cause.clone());
-                overdue.push((reply, about(&running.stage, &EngineError::from(cause))));
+        let runs = self.lanes.iter().filter_map(|lane| lane.running.as_ref());
+        let late = runs.filter(|r| r.deadline.until <= now && r.order.interrupt.cause().is_none());
+        let late: Vec<_> = late
+            .map(|r| (Arc::clone(&r.order), r.deadline.late.clone()))
+            .collect();
+        for (order, cause) in late {
+            order.interrupt.trigger(cause.clone());
+            if let (false, Some(part)) = (order.is_joined(), order.parts.first()) {
+                told.extend(self.fail(part.id, |stage| about(stage, &EngineError::from(cause))));
             }
         }
-        overdue
+        told
     }
 
-    /// Gives up all that there is; what the callers of what still waits are told.
-    pub(super) fn end(&mut self) -> Vec<(Reply, OpError)> {
+    /// Gives up all that there is; what the callers of what does not run are told.
+    pub(super) fn end(&mut self) -> Told {
         self.phase = Phase::Ended;
-        let left = self.queue.remove_where(|_| true);
-        self.counts.jobs_failed += left.len() as u64;
-        let running = self.lanes.iter().filter_map(|lane| lane.running.as_ref());
-        running.for_each(|running| running.interrupt.trigger(InterruptCause::Shutdown));
+        let running = self.running_ids();
+        let left = self.entries.keys().filter(|id| !running.contains(id));
+        let left: Vec<u64> = left.copied().collect();
+        let runs = self.lanes.iter().filter_map(|lane| lane.running.as_ref());
+        runs.for_each(|running| running.order.interrupt.trigger(InterruptCause::Shutdown));
         left.into_iter()
-            .map(|waiting| (waiting.reply, shutting_down()))
+            .filter_map(|id| self.fail(id, |_| shutting_down()))
             .collect()
     }
 
-    pub(super) fn stats(&self, now: Instant) -> LaneStats {
-        let since = |running: &Running| now.saturating_duration_since(running.since);
-        let busy = |lane: &Lane| lane.busy + lane.running.as_ref().map_or(Duration::ZERO, since);
-        LaneStats {
-            queued: self.queue.len(),
-            queued_bytes: self.queue.bytes(),
-            running: self.lanes.iter().filter(|lane| lane.running.is_some()).count(),
-            processes: self.lanes.iter().filter_map(|lane| lane.process).collect(),
-            busy: self.lanes.iter().map(busy).collect(),
-            ..self.counts.clone()
-        }
+    /// A submission failed for this reason; whom to tell.
+    pub(super) fn fail(&mut self, id: u64, why: impl FnOnce(&Stage) -> OpError) -> Option<(Reply, Outcome)> {
+        let stage = self.entries.get(&id)?.job.stage.clone();
+        Some((self.cancel(id)?, Err(why(&stage))))
+    }
+
+    /// Submissions with rows in a run.
+    pub(super) fn running_ids(&self) -> HashSet<u64> {
+        self.lanes.iter().flat_map(Lane::ids).collect()
+    }
+
+    fn room(&self) -> Room {
+        // Half of all there can be: nothing overflows.
+        let free = Room {
+            now: u64::MAX / 2,
+            most: u64::MAX / 2,
+        };
+        self.memory.as_ref().map_or(free, |memory| {
+            memory.read(|ledger| Room {
+                now: ledger.room(Kind::Lane),
+                most: ledger.most(Kind::Lane),
+            })
+        })
+    }
+
+    pub(super) fn time(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.origin)
     }
 }
 
-fn waited_too_long(stage: &Stage, config: &LanesConfig) -> OpError {
-    let (stage, limit) = (describe(stage), config.queue_deadline);
+pub(super) fn never_fits(stage: &Stage, needs: u64, most: u64) -> OpError {
+    OpError::too_large(format!(
+        "{}: a single row needs {needs} bytes of memory, of which this host has at most {most} for its lanes; take an earlier cut, or ask \
+         whoever runs the host for a larger memory_budget",
+        describe(stage)
+    ))
+}
+
+pub(super) fn refusal(stage: &Stage, case: &Quarantined) -> OpError {
+    let minutes = case.left.as_secs().div_ceil(60);
+    OpError::runtime(format!(
+        "{}: this model crashed the engine {} times (the last time: {}) and is not run again for {minutes} minutes; run \
+         it with ONNX Runtime on a machine of your own to find the layer or the data at fault",
+        describe(stage),
+        case.crashes,
+        case.how
+    ))
+}
+
+fn waited_too_long(stage: &Stage, limit: Duration) -> OpError {
+    let stage = describe(stage);
     OpError::of_host(
         OpErrorCode::Timeout,
         format!("{stage}: no lane was free within {limit:?}; try again later"),
     )
 }
 
-fn shutting_down() -> OpError {
+pub(super) fn shutting_down() -> OpError {
     OpError::of_host(OpErrorCode::RuntimeError, InterruptCause::Shutdown.to_string())
 }

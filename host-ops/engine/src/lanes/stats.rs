@@ -1,7 +1,9 @@
-use std::time::Duration;
+use super::state::State;
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
 /// What lanes do now and have done since they started.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct LaneStats {
     /// Submissions that wait.
     pub queued: usize,
@@ -16,10 +18,60 @@ pub struct LaneStats {
     pub jobs_failed: u64,
     /// Samples (rows) of those that ended well.
     pub samples_done: u64,
+    /// Runs that ended well.
+    pub runs: u64,
+    /// Rows in them, padding not counted.
+    pub rows: u64,
+    /// Those of them that had rows of several submissions.
+    pub runs_joined: u64,
+    /// Runs that were tried again with fewer rows, or more memory, as theirs did not suffice.
+    pub out_of_memory: u64,
+    /// Runs that took more than was predicted.
+    pub memory_misses: u64,
+    /// What 95 % of the latest predictions of a run's memory were off by at most, as a part of what was measured; `None` without any.
+    pub memory_error: Option<f64>,
+    /// Bytes that the lanes' processes hold between runs, as far as the system tells.
+    pub memory_held: u64,
+    /// Bytes that are reserved for lanes: that, and what runs may take.
+    pub memory_reserved: u64,
+    /// Sessions that were opened.
+    pub sessions_opened: u64,
+    /// Sessions that were closed for others.
+    pub sessions_closed: u64,
     /// Processes of lanes that were lost with a run in them.
     pub crashes: u64,
     /// Processes of the lanes, by their ids; none when the lanes run in this one.
     pub processes: Vec<u32>,
     /// How long each lane has worked, with what it runs now.
     pub busy: Vec<Duration>,
+    /// Device time of tenants that used it lately, by their names.
+    pub used: Vec<(String, Duration)>,
+}
+
+impl State {
+    pub(super) fn stats(&self, now: Instant) -> LaneStats {
+        let running: HashSet<u64> = self.running_ids();
+        let waiting = self.entries.iter().filter(|(id, _)| !running.contains(id));
+        let waiting: Vec<usize> = waiting.map(|(_, entry)| entry.job.batch.byte_len()).collect();
+        let (lanes, predictions) = (|| self.lanes.iter(), self.device.predictions());
+        LaneStats {
+            queued: waiting.len(),
+            queued_bytes: waiting.iter().sum(),
+            running: running.iter().filter(|id| self.entries.contains_key(id)).count(),
+            memory_misses: predictions.misses,
+            memory_error: predictions.error_95(),
+            memory_held: lanes().map(|lane| lane.held).sum(),
+            memory_reserved: lanes()
+                .filter_map(|lane| Some(lane.memory.as_ref()?.bytes()))
+                .sum(),
+            processes: lanes().filter_map(|lane| lane.process).collect(),
+            busy: lanes().map(|lane| lane.busy(now)).collect(),
+            used: self
+                .device
+                .used()
+                .map(|(tenant, time)| (tenant.to_owned(), time))
+                .collect(),
+            ..self.counts.clone()
+        }
+    }
 }

@@ -1,39 +1,57 @@
 //! The bodies of the threads.
 
 use super::engine::Engine;
+use super::order::{Ended, Order, Task};
 use super::shared::Shared;
 use crate::EngineError;
 use frostline_tensor::OpError;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::Sender;
+use tracing::Span;
 
-/// One lane; it tells `started` whether it can work. A panic costs the run that caused it and the lane's sessions, whose
-/// state nobody knows any more.
+/// One lane; it tells `started` whether it can work.
 pub(super) fn lane(shared: &Shared, index: usize, started: Sender<Result<(), EngineError>>) {
     let mut engine = Engine::new(shared.config(), index);
-    let first = engine.prepare(shared);
+    let first = engine.prepare(shared, index);
     let works = first.is_ok();
     drop(started.send(first));
     drop(started);
+    let mut rested = false;
     while works
-        && engine.recover(shared)
-        && let Some(submission) = shared.next(index, || engine.rest())
+        && engine.recover(shared, index)
+        && let Some(task) = shared.next(index, rested)
     {
-        let span = &submission.span;
-        let run = AssertUnwindSafe(|| span.in_scope(|| engine.execute(shared, index, &submission)));
-        let outcome = catch_unwind(run).unwrap_or_else(|panic| {
-            engine = Engine::new(shared.config(), index);
-            let reason = text_of(&*panic);
-            tracing::error!(parent: span, lane = index, reason, "a lane panicked and starts again");
-            Err(OpError::runtime(format!(
-                "the engine failed on this batch: {reason}"
-            )))
-        });
-        let samples = submission.run.batch.rows().unwrap_or(0);
-        drop(submission);
-        shared.finish(index, samples, outcome);
+        rested = matches!(task, Task::Rest);
+        match task {
+            Task::Run(order) => {
+                let ended = run(&mut engine, shared, index, &order);
+                // What the submissions hold goes before their callers hear of it.
+                drop(order);
+                shared.finish(index, ended);
+            }
+            Task::Close(stages) => shared.gave_back(index, engine.close(&stages), true),
+            Task::Rest => shared.gave_back(index, engine.rest(), false),
+        }
     }
+}
+
+/// A panic costs the run that caused it and the lane's sessions, whose state nobody knows any more.
+fn run(engine: &mut Engine, shared: &Shared, index: usize, order: &Order) -> Ended {
+    let span = order
+        .parts
+        .first()
+        .map(|part| part.job.span.clone())
+        .unwrap_or_else(Span::none);
+    let run = AssertUnwindSafe(|| span.in_scope(|| engine.run(shared, index, order)));
+    catch_unwind(run).unwrap_or_else(|panic| {
+        *engine = Engine::new(shared.config(), index);
+        let reason = text_of(&*panic);
+        tracing::error!(parent: &span, lane = index, reason, "a lane panicked and starts again");
+        Ended::failed(OpError::runtime(format!(
+            "the engine failed on this batch: {reason}"
+        )))
+    })
 }
 
 pub(super) fn text_of(panic: &(dyn Any + Send)) -> &str {

@@ -3,7 +3,7 @@
 use super::lane_process;
 use super::networks::relu;
 use super::session::ABSENT;
-use super::setup::{Source, batch, large, one_lane, stage, start, wait_for};
+use super::setup::{Source, batch, in_runs_of, large, one_lane, stage, start, wait_for};
 use crate::{Device, Lanes, LanesConfig, LanesPlace};
 use frostline_tensor::{GraphExecutor, OpError, OpErrorCode, Stage, Tensor};
 use futures::future::{join_all, poll_immediate};
@@ -149,7 +149,10 @@ async fn what_takes_too_long_is_ended(place: LanesPlace) {
         run_deadline: Duration::from_millis(20),
         ..one_lane(place)
     });
-    let error = lanes.submit(&stage("endless"), large()).await.unwrap_err();
+    let error = in_runs_of(&lanes, 256)
+        .submit(&stage("endless"), large())
+        .await
+        .unwrap_err();
     assert_eq!(error.code, OpErrorCode::Timeout);
     assert_eq!(
         error.message,
@@ -192,10 +195,10 @@ async fn what_waits_too_long_is_given_up(place: LanesPlace) {
 }
 
 async fn a_full_queue_refuses(place: LanesPlace) {
-    let bytes = batch(2, 0.0).byte_len();
+    let bytes = batch(3, 0.0).byte_len();
     let (source, lanes) = start(LanesConfig {
-        queue_jobs: 2,
-        queue_bytes: 2 * bytes,
+        queue_jobs: 3,
+        queue_bytes: bytes,
         ..one_lane(place)
     });
     let gate = source.gate.lock().unwrap();

@@ -1,13 +1,15 @@
 //! What a lane's process touches and keeps of memory.
 
 use super::lane_process::place;
-use super::setup::{batch, one_lane, stage, start};
+use super::setup::{batch, in_runs_of, one_lane, stage, start};
 use frostline_tensor::{GraphExecutor, Tensor};
 use std::fs::{metadata, read_dir, read_link, read_to_string};
 
+const WIDE: usize = 3 << 20;
+
 /// 50 MB, in and out: more than glibc's allocator, which keeps up to 32 MB, ever keeps of its own accord.
 fn wide() -> Tensor {
-    batch(3 << 20, 1.0)
+    batch(WIDE, 1.0)
 }
 
 /// Pages that the process touched for the first time, since it started.
@@ -36,8 +38,9 @@ fn in_window(process: u32) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_after_another_touches_no_new_memory() {
-    let (_, lanes) = start(one_lane(place()));
-    let process = lanes.stats().processes[0];
+    let (_, owner) = start(one_lane(place()));
+    let process = owner.stats().processes[0];
+    let lanes = in_runs_of(&owner, WIDE);
     let mut before = 0;
     for _ in 0..4 {
         before = faults(process);
@@ -50,8 +53,9 @@ async fn a_batch_after_another_touches_no_new_memory() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lane_without_work_gives_its_memory_back() {
-    let (_, lanes) = start(one_lane(place()));
-    let process = lanes.stats().processes[0];
+    let (_, owner) = start(one_lane(place()));
+    let process = owner.stats().processes[0];
+    let lanes = in_runs_of(&owner, WIDE);
     lanes.submit(&stage("relu"), wide()).await.unwrap();
     let (kept, half) = (
         resident(process),

@@ -1,9 +1,9 @@
 //! Lanes over tiny networks.
 
 use super::networks::{deep, divided, folded, hungry, relu, slow, stubborn};
-use crate::{LaneStats, Lanes, LanesConfig, LanesPlace, StageSource};
+use crate::{LaneStats, Lanes, LanesConfig, LanesPlace, StageSource, TenantLanes};
 use bytes::Bytes;
-use frostline_tensor::{OpError, Stage, Tensor};
+use frostline_tensor::{OpError, RunTerms, Stage, Tensor, Terms};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -47,6 +47,16 @@ pub(super) fn one_lane(place: LanesPlace) -> LanesConfig {
         place,
         ..LanesConfig::default()
     }
+}
+
+/// The lanes on terms by which `rows` are one run.
+pub(super) fn in_runs_of(lanes: &Lanes, rows: usize) -> TenantLanes {
+    let terms = Terms {
+        fixed_batch: Some(rows),
+        ..Terms::default()
+    };
+    let extraction = "".into();
+    lanes.for_tenant("").on_terms(1, RunTerms { extraction, terms })
 }
 
 pub(super) fn stage(model: &str) -> Stage {

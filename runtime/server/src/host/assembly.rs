@@ -13,6 +13,7 @@ use crate::stages::ModelStages;
 use crate::state::{ModelFacts, PartialLimits, Partials, SharedState, Shelf};
 use crate::tenants::{Bouncer, Tenants};
 use crate::token::TokenHash;
+use frostline_batching::Memory;
 use frostline_engine::{Device, Lanes, LanesConfig, LanesPlace, PreparedStages, library_version};
 use frostline_images::DecodePool;
 use frostline_objects::Store;
@@ -51,8 +52,8 @@ pub(super) async fn service(config: HostConfig) -> Result<Service, StartError> {
             .min(config.memory_budget / 2),
         ..SandboxConfig::default()
     })?;
-    let machine = machine(&config, Arc::clone(&state.models))?;
     let scheduling = Scheduling::new(&config);
+    let machine = machine(&config, scheduling.memory.clone(), Arc::clone(&state.models))?;
     let metrics = Arc::<Metrics>::default();
     Ok(Service {
         tenants: Tenants::new(token, &config, state.tenants, Arc::clone(&machine.lanes)),
@@ -86,10 +87,8 @@ fn present(scheduling: &Scheduling, machine: &Machine) -> impl Fn() -> Present +
         Present {
             queued: standing.queued,
             running: standing.running,
-            lane_queue: lanes.queued,
-            lane_samples: lanes.samples_done,
-            lane_crashes: lanes.crashes,
             memory: MemoryNow::of(&memory),
+            lanes,
         }
     }
 }
@@ -107,11 +106,16 @@ fn place(config: &HostConfig) -> LanesPlace {
 }
 
 /// Starts what computes.
-fn machine(config: &HostConfig, models: Arc<Shelf<ModelFacts>>) -> Result<Machine, StartError> {
+fn machine(
+    config: &HostConfig,
+    memory: Memory,
+    models: Arc<Shelf<ModelFacts>>,
+) -> Result<Machine, StartError> {
     let lanes = LanesConfig {
         lanes: config.lanes,
         threads_per_lane: config.threads_per_lane,
         place: place(config),
+        memory,
         ..LanesConfig::for_device(config.device)
     };
     let stages = ModelStages::new(models, Handle::current());

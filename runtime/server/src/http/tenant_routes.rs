@@ -149,7 +149,7 @@ pub(super) async fn load(caller: Caller) -> Json<Load> {
     Json(Load {
         queued: queued as u64,
         running: running as u64,
-        lanes: caller.machine().lanes.config().lanes as u64,
+        lanes: caller.machine().lanes.lanes() as u64,
         samples_per_second: caller.metrics().meter.per_second(),
         share: Some(share(&caller)),
         grant: Some(caller.config().grant.min(GRANT) as u64),

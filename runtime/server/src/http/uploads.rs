@@ -5,7 +5,7 @@ use super::intake::{Upload, digest, receive};
 use super::references::{checked_name, sha256, version};
 use crate::caller::Caller;
 use crate::refusal::Refusal;
-use crate::state::{Facts, Found, ModelFacts, Owned, Stored};
+use crate::state::{Alive, Facts, Found, ModelFacts, Owned, Stored};
 use axum::Json;
 use axum::extract::{Path, Request};
 use axum::response::{IntoResponse, Response};
@@ -161,7 +161,8 @@ pub(super) async fn admitted(limits: ModelLimits, upload: &Upload) -> Result<Mod
 
 /// Checks and reads the network; only cuts in f32 can travel.
 fn facts(bytes: Bytes, limits: &ModelLimits) -> Result<ModelFacts, Refusal> {
-    let network = Model::admit(bytes, limits)?.network()?;
+    let model = Model::admit(bytes, limits)?;
+    let (network, alive) = (model.network()?, model.footprint()?.alive);
     let cuts = network
         .cuts
         .iter()
@@ -176,5 +177,9 @@ fn facts(bytes: Bytes, limits: &ModelLimits) -> Result<ModelFacts, Refusal> {
         input: network.input.name.clone(),
         input_shape: network.input.shape.dims().to_vec(),
         cuts: cuts.collect(),
+        alive: Alive {
+            fixed: alive.fixed,
+            per_row: alive.per_sample,
+        },
     })
 }

@@ -2,6 +2,7 @@
 
 use super::counters::Metrics;
 use super::memory::MemoryNow;
+use frostline_engine::LaneStats;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
@@ -15,10 +16,7 @@ use std::sync::Arc;
 pub(crate) struct Present {
     pub(crate) queued: usize,
     pub(crate) running: usize,
-    pub(crate) lane_queue: usize,
-    pub(crate) lane_samples: u64,
-    /// Processes of lanes lost with a job in them.
-    pub(crate) lane_crashes: u64,
+    pub(crate) lanes: LaneStats,
     pub(crate) memory: MemoryNow,
 }
 
@@ -78,25 +76,75 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for Now<F> {
         let mut show = |name, help, metric: &dyn EncodeMetric| {
             metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
         };
+        let lanes = &present.lanes;
         let gauges = [
-            ("extractions_queued", "Extractions waiting.", present.queued),
-            ("extractions_running", "Extractions running.", present.running),
-            ("lane_queue", "Batches waiting for a lane.", present.lane_queue),
+            (
+                "extractions_queued",
+                "Extractions waiting.",
+                present.queued as u64,
+            ),
+            (
+                "extractions_running",
+                "Extractions running.",
+                present.running as u64,
+            ),
+            ("lane_queue", "Batches waiting for a lane.", lanes.queued as u64),
+            (
+                "lane_memory_held_bytes",
+                "Memory that lanes hold between runs.",
+                lanes.memory_held,
+            ),
+            (
+                "lane_memory_reserved_bytes",
+                "Memory reserved for lanes and their runs.",
+                lanes.memory_reserved,
+            ),
         ];
         for (name, help, value) in gauges {
             show(name, help, &ConstGauge::new(value))?;
         }
-        let (samples, crashes) = (present.lane_samples, present.lane_crashes);
-        show(
-            "lane_samples",
-            "Samples computed by the lanes.",
-            &ConstCounter::new(samples),
-        )?;
-        show(
-            "lane_crashes",
-            "Processes of lanes lost during a run.",
-            &ConstCounter::new(crashes),
-        )?;
+        let error = lanes.memory_error.unwrap_or(0.0);
+        let help =
+            "What 95 % of predictions of a run's memory were off by at most, as a part of what it took.";
+        show("lane_memory_error_p95", help, &ConstGauge::new(error))?;
+        let counters = [
+            (
+                "lane_samples",
+                "Samples computed by the lanes.",
+                lanes.samples_done,
+            ),
+            ("lane_runs", "Runs of the lanes that ended well.", lanes.runs),
+            ("lane_rows", "Rows in those runs.", lanes.rows),
+            (
+                "lane_runs_joined",
+                "Runs with rows of several batches.",
+                lanes.runs_joined,
+            ),
+            (
+                "lane_out_of_memory",
+                "Runs tried again with fewer rows.",
+                lanes.out_of_memory,
+            ),
+            (
+                "lane_memory_misses",
+                "Runs that took more memory than predicted.",
+                lanes.memory_misses,
+            ),
+            ("lane_sessions_opened", "Sessions opened.", lanes.sessions_opened),
+            (
+                "lane_sessions_closed",
+                "Sessions closed for others.",
+                lanes.sessions_closed,
+            ),
+            (
+                "lane_crashes",
+                "Processes of lanes lost during a run.",
+                lanes.crashes,
+            ),
+        ];
+        for (name, help, value) in counters {
+            show(name, help, &ConstCounter::new(value))?;
+        }
         show(
             "memory_waiting",
             "Who waits for memory.",
@@ -162,9 +210,11 @@ mod tests {
         Present {
             queued: 2,
             running: 1,
-            lane_queue: 0,
-            lane_samples: 5,
-            lane_crashes: 3,
+            lanes: LaneStats {
+                samples_done: 5,
+                crashes: 3,
+                ..LaneStats::default()
+            },
             memory: MemoryNow {
                 budget: 100,
                 held: vec![("base", 10), ("grant", 30)],

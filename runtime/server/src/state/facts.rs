@@ -10,6 +10,18 @@ pub(crate) struct ModelFacts {
     pub(crate) input: String,
     pub(crate) input_shape: Vec<usize>,
     pub(crate) cuts: Vec<CutInfo>,
+    /// What its values take while it runs, by its graph; not known of what was uploaded to an earlier host.
+    #[serde(default)]
+    pub(crate) alive: Alive,
+}
+
+/// Bytes of the values of a network that are alive at once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Alive {
+    /// Whatever the batch.
+    pub(crate) fixed: u64,
+    /// For each row of it.
+    pub(crate) per_row: u64,
 }
 
 impl<F> Stored<F> {

@@ -20,7 +20,7 @@ mod tests;
 
 pub(crate) use documents::Documents;
 pub use error::StateError;
-pub(crate) use facts::ModelFacts;
+pub(crate) use facts::{Alive, ModelFacts};
 pub(crate) use follow::{compact, follow};
 pub(crate) use journal::Journal;
 pub(crate) use leftovers::PartialLimits;

@@ -1,23 +1,24 @@
 //! A lane whose sessions live in a process of their own.
 
-use super::super::ChildLanes;
-use super::super::batch::{Batch, BatchRun, RunError};
-use super::super::quarantine::Quarantined;
-use super::super::run::{Outcome, Submission, about, describe};
+use super::super::batch::{Batch, Output};
+use super::super::order::{Ended, Loss, Order};
 use super::super::shared::Shared;
+use super::super::{ChildLanes, SMALLEST_RUN};
 use super::process::{LaneProcess, Lost};
-use crate::{EngineError, InterruptCause};
-use frostline_tensor::{OpError, OpErrorCode, Stage};
+use crate::EngineError;
+use frostline_tensor::Stage;
 use std::sync::Arc;
 
-/// How often a submission is tried: again once when the process crashed, as the next process may well run it.
-const ATTEMPTS: usize = 2;
+/// What a process is taken to hold before one was measured: ONNX Runtime's library, and what it sets up.
+const PROCESS: u64 = 64 << 20;
 
 /// The lane's side. It starts a process where there is none.
 pub(crate) struct ChildLane {
     index: usize,
     place: Arc<ChildLanes>,
     process: Option<LaneProcess>,
+    /// What a process held when it had just started.
+    empty: u64,
 }
 
 impl ChildLane {
@@ -26,109 +27,88 @@ impl ChildLane {
             index,
             place,
             process: None,
+            empty: PROCESS,
         }
     }
 
-    /// Makes sure that there is a process that can work.
+    /// Makes sure that there is a process that can work, within the host's memory.
     pub(crate) fn prepare(&mut self, shared: &Shared) -> Result<(), EngineError> {
-        self.process(shared)?;
+        if self.process.as_mut().is_some_and(LaneProcess::is_alive) {
+            return Ok(());
+        }
+        self.process = None;
+        shared.absent(self.index);
+        self.book(shared, self.empty)?;
+        let mut process = LaneProcess::start(shared.config(), &self.place)?;
+        let held = process
+            .rest()
+            .map_err(|lost| process.unusable(&self.place, &lost))?;
+        // Without figures nothing is promised.
+        self.empty = held.unwrap_or(0);
+        self.book(shared, self.empty)?;
+        let id = process.id();
+        self.process = Some(process);
+        shared.started(self.index, Some(id), self.empty);
         Ok(())
     }
 
-    /// Keeps no memory for the next run: none comes for now.
-    pub(crate) fn rest(&mut self) {
-        // One that is lost is replaced for the next run.
-        if let Some(process) = &mut self.process
-            && let Err(lost) = process.rest()
-        {
-            tracing::warn!(
-                lane = self.index,
-                how = process.bury(&lost),
-                "a lane's process was lost"
-            );
-        }
+    /// Reserves what the process holds, where the smallest run has room as well.
+    fn book(&self, shared: &Shared, process: u64) -> Result<(), EngineError> {
+        let least = process.saturating_add(SMALLEST_RUN);
+        let booked = shared
+            .book(self.index, least)
+            .and_then(|()| shared.book(self.index, process));
+        booked.map_err(|room| EngineError::Memory { process, least, room })
     }
 
-    /// Runs `submission`, on another process when it crashes the first.
-    pub(crate) fn execute(&mut self, shared: &Shared, submission: &Submission) -> Outcome {
-        let (index, run) = (self.index, &submission.run);
-        let batch = Batch::new(vec![(&run.batch, 0..run.batch.rows()?)])?;
-        let batch_run = BatchRun {
-            stage: &run.stage,
-            batch: &batch,
-            interrupt: &run.interrupt,
-            reservation: None,
+    /// Keeps no memory for the next run: none comes for now. The bytes that it holds then.
+    pub(crate) fn rest(&mut self) -> Option<u64> {
+        self.tidy(LaneProcess::rest)
+    }
+
+    /// Closes the sessions of `stages`; the bytes that it holds then.
+    pub(crate) fn close(&mut self, stages: &[Stage]) -> Option<u64> {
+        let close = |process: &mut LaneProcess| {
+            let closed = stages.iter().map(|stage| process.close(stage));
+            closed.last().unwrap_or(Ok(None))
         };
-        for _ in 0..ATTEMPTS {
-            if let Some(case) = shared.quarantined(submission) {
-                return Err(refuse(&run.stage, &case));
-            }
-            shared.opening(index);
-            let process = self.process(shared).map_err(|error| about(&run.stage, &error))?;
-            let opened = || shared.opened(index);
-            match process.run(shared.source(), &batch_run, &opened, |output| output.whole()) {
-                Ok(end) => return end.outcome.map_err(RunError::into_told),
-                Err(lost) => self.lose(shared, submission, &lost)?,
-            }
-        }
-        match shared.quarantined(submission) {
-            Some(case) => Err(refuse(&run.stage, &case)),
-            None => Err(OpError::of_host(
-                OpErrorCode::RuntimeError,
-                format!(
-                    "{}: the engine's process was lost twice; try again",
-                    describe(&run.stage)
-                ),
-            )),
-        }
+        self.tidy(close)
     }
 
-    fn process(&mut self, shared: &Shared) -> Result<&mut LaneProcess, EngineError> {
-        let alive = self
-            .process
-            .take()
-            .and_then(|mut process| process.is_alive().then_some(process));
-        let process = match alive {
-            Some(process) => process,
-            None => LaneProcess::start(shared.config(), &self.place)?,
+    /// One that is lost meanwhile is replaced before the next run.
+    fn tidy(&mut self, tidy: impl FnOnce(&mut LaneProcess) -> Result<Option<u64>, Lost>) -> Option<u64> {
+        let held = tidy(self.process.as_mut()?);
+        held.unwrap_or_else(|lost| {
+            let Loss { how, .. } = self.lose(&lost);
+            tracing::warn!(lane = self.index, how, "a lane's process was lost");
+            None
+        })
+    }
+
+    /// Does `order`, as far as there is memory for it.
+    pub(crate) fn run(&mut self, shared: &Shared, order: &Order, batch: &Batch<'_>) -> Ended {
+        if !order.close.is_empty() {
+            let held = self.close(&order.close);
+            shared.holds(self.index, held);
+        }
+        if !shared.reserve(self.index, order.bytes) {
+            return Ended::NoRoom;
+        }
+        let reservation = shared.config().bounded().map(|_| order.bytes);
+        let Some(process) = &mut self.process else {
+            return Ended::Lost(Loss::idle());
         };
-        shared.set_process(self.index, Some(process.id()));
-        Ok(self.process.insert(process))
-    }
-
-    /// Clears away a process that was lost with `submission`.
-    ///
-    /// # Errors
-    /// When it must not be tried again, as it was to end anyway.
-    fn lose(&mut self, shared: &Shared, submission: &Submission, lost: &Lost) -> Result<(), OpError> {
-        let how = match self.process.take() {
-            Some(mut process) => process.bury(lost),
-            None => String::new(),
-        };
-        shared.set_process(self.index, None);
-        let run = &submission.run;
-        let cause = run.interrupt.cause();
-        // A client that leaves, or a host that ends, says nothing about the model.
-        let blameless = matches!(cause, Some(InterruptCause::Cancelled | InterruptCause::Shutdown));
-        if !blameless {
-            let stage = describe(&run.stage);
-            tracing::error!(lane = self.index, tenant = %submission.customer.tenant, stage, how, "a lane's process was lost");
-            shared.note_crash(submission, &how);
-        }
-        match cause {
-            Some(cause) => Err(about(&run.stage, &cause.into())),
-            None => Ok(()),
+        let opened = || shared.opened(self.index);
+        let take = |output: &Output<'_>| Ok(order.hand_out(output));
+        match process.run(shared.source(), &order.run(batch, reservation), &opened, take) {
+            Ok(end) => Ended::Ran(end),
+            Err(lost) => Ended::Lost(self.lose(&lost)),
         }
     }
-}
 
-fn refuse(stage: &Stage, case: &Quarantined) -> OpError {
-    let minutes = case.left.as_secs().div_ceil(60);
-    OpError::runtime(format!(
-        "{}: this model crashed the engine {} times (the last time: {}) and is not run again for {minutes} minutes; run \
-         it with ONNX Runtime on a machine of your own to find the layer or the data at fault",
-        describe(stage),
-        case.crashes,
-        case.how
-    ))
+    /// Clears away a process that was lost, and says how.
+    fn lose(&mut self, lost: &Lost) -> Loss {
+        let process = self.process.take();
+        process.map_or_else(Loss::idle, |mut process| process.bury(lost))
+    }
 }

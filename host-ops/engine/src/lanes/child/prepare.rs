@@ -43,7 +43,7 @@ pub(in super::super) fn prepare(
         Ok(_) => Err("the process that prepares it answered out of turn".to_owned()),
         Err(lost) => Err(format!(
             "the process that prepares it was lost: {}",
-            process.bury(&lost)
+            process.bury(&lost).how
         )),
     }
 }

@@ -1,6 +1,7 @@
 //! The process of one lane, as the lane sees it.
 
 use super::super::batch::{BatchRun, Opened, Output, RunEnd, RunError, RunMemory};
+use super::super::order::Loss;
 use super::super::run::{about, describe};
 use super::super::source::{Given, Networks};
 use super::super::{ChildLanes, LanesConfig};
@@ -12,11 +13,12 @@ use crate::prepared::Lent;
 use crate::{EngineError, Interrupt, InterruptCause};
 use frostline_tensor::{Cause, OpError, OpErrorCode, Stage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
 use std::ffi::OsString;
 use std::io::{Error, ErrorKind, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
@@ -111,7 +113,7 @@ impl LaneProcess {
             }
             Ok(Answer::Unable { reason }) => Err(failed(reason.into())),
             Ok(_) => Err(failed("it answers something else than lanes do".into())),
-            Err(lost) => Err(failed(process.bury(&lost).into())),
+            Err(lost) => Err(failed(process.bury(&lost).how.into())),
         }
     }
 
@@ -159,6 +161,14 @@ impl LaneProcess {
             ..Progress::default()
         };
         self.answer(&mut progress, &Interrupt::new())
+    }
+
+    /// Why one that was lost before its first run cannot be used.
+    pub(super) fn unusable(&mut self, place: &ChildLanes, lost: &Lost) -> EngineError {
+        EngineError::Process {
+            program: place.program.clone(),
+            reason: self.bury(lost).how.into(),
+        }
     }
 
     /// What the system knows it by.
@@ -399,13 +409,19 @@ impl LaneProcess {
     }
 
     /// Ends what is left of it, and says how it ended.
-    pub(super) fn bury(&mut self, lost: &Lost) -> String {
+    pub(super) fn bury(&mut self, lost: &Lost) -> Loss {
         let gone = lost.why.kind() == ErrorKind::UnexpectedEof;
         // Of one that is ending already this changes nothing.
         drop(self.child.kill());
         match self.child.wait() {
-            Ok(status) if gone => status.to_string(),
-            _ => lost.why.to_string(),
+            Ok(status) if gone => Loss {
+                how: status.to_string(),
+                killed: status.signal() == Some(Signal::KILL.as_raw()),
+            },
+            _ => Loss {
+                how: lost.why.to_string(),
+                killed: false,
+            },
         }
     }
 }

@@ -83,7 +83,7 @@ fn activity(service: &Service) -> Activity {
         places: service.config.running as u64,
         running: all.running as u64,
         queued: all.queued as u64,
-        lanes: lanes.config().lanes as u64,
+        lanes: lanes.lanes() as u64,
         lane_queue: lanes.stats().queued as u64,
         memory_bytes: resident_bytes(),
         memory: Some(MemoryActivity {

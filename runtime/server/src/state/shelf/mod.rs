@@ -78,12 +78,21 @@ impl<F: Facts> Shelf<F> {
         all.into_iter().filter_map(named).collect()
     }
 
-    /// The bytes of that hash, whoever has them: of several owners, those of one who has not just removed them.
-    pub(crate) async fn bytes_of(&self, sha256: &str) -> Result<Bytes, StateError> {
-        let versions = self.documents.pick(|versions| {
+    /// What is known of the upload of that hash, whoever has it.
+    pub(crate) fn known(&self, sha256: &str) -> Option<Arc<Stored<F>>> {
+        self.with_hash(sha256).pop()
+    }
+
+    fn with_hash(&self, sha256: &str) -> Vec<Arc<Stored<F>>> {
+        self.documents.pick(|versions| {
             let mut versions = versions.versions.iter();
             versions.rfind(|version| version.sha256 == sha256).cloned()
-        });
+        })
+    }
+
+    /// The bytes of that hash, whoever has them: of several owners, those of one who has not just removed them.
+    pub(crate) async fn bytes_of(&self, sha256: &str) -> Result<Bytes, StateError> {
+        let versions = self.with_hash(sha256);
         let mut failed = StateError::Gone {
             kind: self.kind,
             sha256: sha256.to_owned(),

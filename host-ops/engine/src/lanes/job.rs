@@ -1,0 +1,91 @@
+//! What somebody submitted, on its way through the lanes.
+
+use super::batch::Output;
+use super::run::{Customer, describe};
+use frostline_tensor::{OpError, OpErrorCode, ShapeError, Stage, Tensor};
+use parking_lot::Mutex;
+use std::ops::Range;
+use tokio::sync::oneshot;
+use tracing::Span;
+
+pub(super) type Outcome = Result<Tensor, OpError>;
+pub(super) type Reply = oneshot::Sender<Outcome>;
+
+/// A batch through one network, in as many runs as that takes.
+pub(super) struct Job {
+    pub(super) customer: Customer,
+    pub(super) stage: Stage,
+    pub(super) batch: Tensor,
+    rows: usize,
+    /// Where its log lines belong.
+    pub(super) span: Span,
+    /// Rows that came out so far, each in its place.
+    output: Mutex<Option<Tensor>>,
+}
+
+impl Job {
+    /// # Errors
+    /// When `batch` has no rows to count.
+    pub(super) fn new(customer: Customer, stage: Stage, batch: Tensor) -> Result<Self, OpError> {
+        Ok(Self {
+            rows: batch.rows()?,
+            customer,
+            stage,
+            batch,
+            span: Span::current(),
+            output: Mutex::default(),
+        })
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Keeps rows `from` of `output` as the rows `to` of what comes out.
+    ///
+    /// # Errors
+    /// The host's when there is no memory for it; the network's when rows of two runs differ in shape or type.
+    pub(super) fn keep(
+        &self,
+        output: &Output<'_>,
+        from: Range<usize>,
+        to: Range<usize>,
+    ) -> Result<(), OpError> {
+        let shape = output.shape().row()?.batched(self.rows);
+        let mut kept = self.output.lock();
+        let whole = match &mut *kept {
+            Some(whole) => whole,
+            none => {
+                let fresh = Tensor::in_memory_of(None, output.dtype(), shape.clone());
+                none.insert(fresh.map_err(|error| self.no_memory(&error))?)
+            }
+        };
+        if *whole.shape() != shape || whole.dtype() != output.dtype() {
+            let (stage, whole) = (describe(&self.stage), whole.describe());
+            let text = format!(
+                "{stage}: made rows of {}{shape} and of {whole} in turn; a stage has to make one kind of row",
+                output.dtype()
+            );
+            return Err(OpError::runtime(text));
+        }
+        let width = whole.byte_len() / self.rows.max(1);
+        let place = whole.as_bytes_mut().get_mut(to.start * width..to.end * width);
+        output.read(from, place.unwrap_or_default())
+    }
+
+    /// What came out.
+    pub(super) fn take(&self) -> Option<Tensor> {
+        self.output.lock().take()
+    }
+
+    fn no_memory(&self, error: &ShapeError) -> OpError {
+        let text = format!(
+            "{}: this host has no memory for the output: {error}; try again",
+            describe(&self.stage)
+        );
+        match error {
+            ShapeError::Memory { .. } => OpError::of_host(OpErrorCode::RuntimeError, text),
+            _ => OpError::runtime(text),
+        }
+    }
+}

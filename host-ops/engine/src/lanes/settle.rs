@@ -1,0 +1,198 @@
+//! What comes of a run that is over: for the device, for those who wait for its rows, and for a model's name.
+
+use super::batch::{RunEnd, RunError};
+use super::job::Outcome;
+use super::order::{Ended, Loss, Order};
+use super::run::describe;
+use super::state::{Phase, State, Told, never_fits, refusal, shutting_down};
+use crate::InterruptCause;
+use frostline_batching::device::{End, Fate, Taken, Verdict};
+use frostline_tensor::{OpError, OpErrorCode};
+use std::time::Instant;
+
+/// How a run ended: for the device, and why rows have failed, all or those of some parts.
+struct Account {
+    end: End,
+    error: Option<OpError>,
+    of_parts: Vec<Option<OpError>>,
+}
+
+impl Account {
+    fn of(end: End, error: Option<OpError>) -> Self {
+        Self {
+            end,
+            error,
+            of_parts: Vec::new(),
+        }
+    }
+}
+
+impl State {
+    /// Lane `index` is done with what it ran; what callers are told.
+    pub(super) fn finish(&mut self, index: usize, ended: Ended, now: Instant) -> Told {
+        let lane = self.lanes.get_mut(index);
+        let Some((lane, running)) = lane.and_then(|lane| lane.running.take().map(|running| (lane, running)))
+        else {
+            return Told::new();
+        };
+        lane.busy += now.saturating_duration_since(running.since);
+        let order = running.order;
+        let lost = matches!(ended, Ended::Lost(_));
+        let account = match ended {
+            Ended::Ran(run) => self.ran(index, &order, run),
+            Ended::NoRoom => Account::of(End::NoRoom, None),
+            Ended::Lost(loss) => self.lost(index, &order, &loss, now),
+        };
+        let mut told: Told = Told::new();
+        for (part, error) in order.parts.iter().zip(account.of_parts) {
+            told.extend(error.and_then(|error| self.fail(part.id, |_| error)));
+        }
+        for verdict in self.device.ended(self.time(now), index, account.end) {
+            told.extend(self.settle(&verdict, account.error.as_ref(), now));
+        }
+        if lost {
+            told.extend(self.refuse_put_away(&order, now));
+        }
+        if self.phase == Phase::Ended {
+            told.extend(self.end());
+        }
+        told
+    }
+
+    /// Lane `index` has no process: what it was to do is decided anew.
+    pub(super) fn absent(&mut self, index: usize, now: Instant) -> Told {
+        if let Some(lane) = self.lanes.get_mut(index) {
+            lane.task = None;
+            lane.process = None;
+        }
+        let told = self.finish(index, Ended::NoRoom, now);
+        self.device.ended(self.time(now), index, End::Killed);
+        told
+    }
+
+    /// The lane is as it was before the run, or better.
+    fn ran(&mut self, index: usize, order: &Order, run: RunEnd<Vec<Option<OpError>>>) -> Account {
+        let before = self.lanes.get(index).map_or(0, |lane| lane.held);
+        let held = run.memory.map(|memory| memory.held);
+        if let Some(lane) = self.lanes.get_mut(index) {
+            lane.held = held.unwrap_or(before);
+        }
+        let mut base = before;
+        if let Some(opened) = run.opened {
+            base = held.unwrap_or(before);
+            self.counts.sessions_opened += 1;
+            let peak = opened.taken.map(|taken| before.saturating_add(taken));
+            self.device.opened(index, Taken { peak, held });
+        }
+        let peak = run
+            .memory
+            .and_then(|memory| Some(base.saturating_add(memory.taken?)));
+        match run.outcome {
+            Ok(of_parts) => {
+                self.counts.runs += 1;
+                self.counts.rows += order.parts.iter().map(|part| part.rows.len() as u64).sum::<u64>();
+                self.counts.runs_joined += u64::from(order.is_joined());
+                let (time, taken) = (run.time, Taken { peak, held });
+                Account {
+                    end: End::Done { time, taken },
+                    error: None,
+                    of_parts,
+                }
+            }
+            // Nothing is known of memory here, so there is nothing to wait for.
+            Err(RunError::OutOfMemory(error)) if self.memory.is_none() && order.is_least() => {
+                Account::of(End::Failed, Some(error))
+            }
+            Err(RunError::OutOfMemory(error)) => {
+                self.counts.out_of_memory += 1;
+                let stage = describe(&order.stage);
+                tracing::debug!(lane = index, stage, rows = order.rows, reserved = order.bytes, %error, "out of memory, tried again with fewer rows");
+                Account::of(End::OutOfMemory { held }, Some(error))
+            }
+            Err(RunError::Failed(error)) => {
+                let wanted = order.parts.iter().any(|part| self.entries.contains_key(&part.id));
+                let end = if wanted { End::Failed } else { End::Cancelled };
+                Account::of(end, Some(error))
+            }
+        }
+    }
+
+    /// The lane's process is gone. Who is alone with it is to blame, unless it was to end or somebody killed it.
+    fn lost(&mut self, index: usize, order: &Order, loss: &Loss, now: Instant) -> Account {
+        let cause = order.interrupt.cause();
+        let (how, stage) = (&loss.how, describe(&order.stage));
+        let mut put_away = None;
+        // A client that leaves, or a host that ends, says nothing about the model.
+        if !matches!(cause, Some(InterruptCause::Cancelled | InterruptCause::Shutdown)) {
+            self.counts.crashes += 1;
+            let tenants = order.parts.iter().map(|part| &*part.job.customer.tenant);
+            let tenant = tenants.collect::<Vec<_>>().join(", ");
+            tracing::error!(lane = index, tenant, stage, how, "a lane's process was lost");
+            if let (false, false, Some(part)) = (loss.killed, order.is_joined(), order.parts.first()) {
+                let tenant = &part.job.customer.tenant;
+                self.quarantine.note(now, tenant, &order.stage.model, how);
+                put_away = self.quarantine.check(now, tenant, &order.stage.model);
+            }
+        }
+        let again = || {
+            OpError::of_host(
+                OpErrorCode::RuntimeError,
+                format!("{stage}: the engine's process was lost again and again ({how}); try again"),
+            )
+        };
+        let error = put_away.map_or_else(again, |case| refusal(&order.stage, &case));
+        let end = if loss.killed { End::Killed } else { End::Lost };
+        Account::of(end, Some(error))
+    }
+
+    fn settle(
+        &mut self,
+        verdict: &Verdict,
+        error: Option<&OpError>,
+        now: Instant,
+    ) -> Option<(super::job::Reply, Outcome)> {
+        let id = verdict.work;
+        match verdict.fate {
+            Fate::Done { last: true } => {
+                let entry = self.entries.remove(&id)?;
+                self.counts.jobs_done += 1;
+                self.counts.samples_done += entry.job.rows() as u64;
+                let output = entry.job.take();
+                Some((
+                    entry.reply,
+                    output.ok_or_else(|| OpError::runtime("the run left no output")),
+                ))
+            }
+            Fate::Done { last: false } | Fate::Again => {
+                let entry = self.entries.get_mut(&id)?;
+                entry.until = now + self.patience;
+                None
+            }
+            Fate::Failed => {
+                let error = error.cloned();
+                self.fail(id, |_| error.unwrap_or_else(shutting_down))
+            }
+            Fate::Refused { needs, most } => self.fail(id, |stage| never_fits(stage, needs, most)),
+            Fate::Dropped => None,
+        }
+    }
+
+    /// Once a model is put away, nothing of it is run any more for the tenant.
+    fn refuse_put_away(&mut self, order: &Order, now: Instant) -> Told {
+        let Some(part) = order.parts.first().filter(|_| !order.is_joined()) else {
+            return Told::new();
+        };
+        let (tenant, model) = (&part.job.customer.tenant, &order.stage.model);
+        let Some(case) = self.quarantine.check(now, tenant, model) else {
+            return Told::new();
+        };
+        let same = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.job.customer.tenant == *tenant && entry.job.stage.model == *model);
+        let same: Vec<u64> = same.map(|(id, _)| *id).collect();
+        same.into_iter()
+            .filter_map(|id| self.fail(id, |stage| refusal(stage, &case)))
+            .collect()
+    }
+}
