@@ -28,6 +28,7 @@ mod resize;
 mod rgb;
 mod room;
 mod webp;
+mod webp_lossless;
 
 pub use decode::{Undecoded, decode};
 pub use error::{ImageError, ImageFormat};

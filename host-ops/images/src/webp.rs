@@ -1,4 +1,5 @@
 use crate::decode::Claim;
+use crate::webp_lossless::{Codes, alpha_codes, codes};
 use crate::{DecodeLimits, ImageError, ImageFormat};
 use image_webp::{DecodingError, WebPDecoder};
 use std::io::{Cursor, ErrorKind};
@@ -41,25 +42,49 @@ fn takes(file: &[u8], width: u32, height: u32, animated: bool) -> u64 {
     let frames = lossy_frames(file).map(|(width, height)| padded(width, height));
     let pixels = frames.max().unwrap_or_default().max(padded(width, height));
     let canvas = if animated { 8 } else { 0 };
-    let lossless: usize = frame_chunks(file)
-        .filter(|(name, _)| matches!(name, b"VP8L" | b"ALPH"))
-        .map(|(_, body)| body.len())
-        .max()
-        .unwrap_or_default();
-    let tables = (lossless as u64 * TABLES_OF_A_BYTE).min(MOST_TABLES);
-    let alpha = if lossless > 0 { 6 } else { 0 };
-    pixels * (canvas + 4 + 2 + alpha) + tables + 2 * file.len() as u64 + (17 << 20)
+    let lossless = lossless_tables(file, width, height);
+    let alpha = if lossless.is_some() { 6 } else { 0 };
+    pixels * (canvas + 4 + 2 + alpha) + lossless.unwrap_or_default() + 2 * file.len() as u64 + (17 << 20)
 }
 
-/// Bytes of decoding tables that a byte of lossless data can describe: 13 bytes a table of 4 KiB, or three bits six entries of a tree.
-const TABLES_OF_A_BYTE: u64 = 512;
-/// Bytes of the most tables there can be: 65,536 groups of five.
-const MOST_TABLES: u64 = 65_536 * 5 * (4096 + 128);
+/// Bytes of the tables of what the decoder may choose: the first image or alpha among the chunks, or among those of the first frame.
+fn lossless_tables(file: &[u8], width: u32, height: u32) -> Option<u64> {
+    let first = |wanted: &[u8; 4]| chunks(file).find(|(name, _)| name == wanted);
+    let image = first(b"VP8L").map(|(_, body)| tables(body, codes(body)));
+    let alpha = first(b"ALPH").map(|(_, body)| tables(body, alpha_codes(body, width, height)));
+    let frame = first(b"ANMF").and_then(|(_, body)| body.get(FRAME_HEADER..));
+    let frame = chunks(frame.unwrap_or_default())
+        .take(2)
+        .filter_map(|(name, body)| match &name {
+            b"VP8L" => Some(tables(body, codes(body))),
+            // Its size is the frame's; it is rare, and so what it can describe at all is enough.
+            b"ALPH" => Some(tables(body, None)),
+            _ => None,
+        });
+    frame.chain(image).chain(alpha).max()
+}
+
+/// Bytes of the tables of lossless data: for each of a group's codes 4 KiB, and what holds it, which grows by doubling; and two nodes for each symbol
+/// of a long code. Where the data is broken before its codes, as much as it can describe.
+fn tables(data: &[u8], codes: Option<Codes>) -> u64 {
+    /// 13 bytes are a table, and three bits six symbols.
+    const OF_A_BYTE: u64 = 512;
+    const GROUPS: u64 = 1 << 16;
+    const GROUP: u64 = 5 * (4096 + 200);
+    const SYMBOL: u64 = 32;
+    let described = data.len() as u64 * OF_A_BYTE;
+    codes.map_or(described.min(GROUPS * GROUP), |codes| {
+        codes.groups * GROUP + described.min(codes.groups * codes.symbols * SYMBOL)
+    })
+}
 
 /// Pixels of whole macroblocks.
 fn padded(width: u32, height: u32) -> u64 {
     u64::from(width).next_multiple_of(16) * u64::from(height).next_multiple_of(16)
 }
+
+/// What stands before the chunks of an animation's frame.
+const FRAME_HEADER: usize = 16;
 
 /// Refuses data that is shorter than its header says: the decoder takes what is missing of a frame for zeros.
 fn check_length(bytes: &[u8]) -> Result<(), ImageError> {
@@ -85,8 +110,6 @@ fn lossy_frames(file: &[u8]) -> impl Iterator<Item = (u32, u32)> {
 
 /// A file's chunks, and those of an animation's frames in their place.
 fn frame_chunks(file: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
-    /// What stands before the chunks of an animation's frame.
-    const FRAME_HEADER: usize = 16;
     chunks(file).flat_map(|(name, body)| match &name {
         b"ANMF" => chunks(body.get(FRAME_HEADER..).unwrap_or_default()).collect(),
         _ => vec![(name, body)],

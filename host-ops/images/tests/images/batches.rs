@@ -3,14 +3,15 @@
 use crate::fixture;
 use bytes::Bytes;
 use frostline_images::{
-    BatchLimits, BatchLoader, ByteSource, DecodeLimits, DecodePool, Held, LoaderOptions, load, normalise,
+    BatchLimits, BatchLoader, ByteSource, DecodeLimits, DecodePool, DecodeRoom, Guard, Held, LoaderOptions,
+    Undecoded, load, normalise,
 };
 use frostline_tensor::{
     BoxFuture, LoadedPixels, OpError, OpErrorCode, PixelFormat, PixelSpec, SampleLoader, SampleRef,
 };
 use futures::FutureExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The small images by name; a key that starts with `wait` is never answered.
 #[derive(Default)]
@@ -169,4 +170,95 @@ async fn reads_overlap_up_to_the_limit_and_end_with_the_load() {
     assert_eq!(most.load(Ordering::SeqCst), 3);
     drop(load);
     assert_eq!(reading.load(Ordering::SeqCst), 0);
+}
+
+/// Lends memory, or not, and counts what is out.
+struct Lender {
+    lends: bool,
+    asked: Arc<AtomicU64>,
+    out: Arc<AtomicU64>,
+}
+
+/// Some of it.
+struct Lent(Arc<AtomicU64>, u64);
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.0.fetch_sub(self.1, Ordering::SeqCst);
+    }
+}
+
+impl DecodeRoom for Lender {
+    fn enter(&self, bytes: u64) -> Result<Guard, OpError> {
+        self.asked.fetch_add(bytes, Ordering::SeqCst);
+        if !self.lends {
+            return Err(OpError::too_large("no memory"));
+        }
+        self.out.fetch_add(bytes, Ordering::SeqCst);
+        Ok(Box::new(Lent(Arc::clone(&self.out), bytes)))
+    }
+}
+
+/// One small image and one that takes more than is asked for.
+struct Sizes(Arc<AtomicU64>);
+
+impl ByteSource for Sizes {
+    fn read(&self, sample: SampleRef) -> BoxFuture<Result<Held, OpError>> {
+        let bytes = if sample.key == "large" {
+            large()
+        } else {
+            fixture("colour.png")
+        };
+        self.0.fetch_add(1, Ordering::SeqCst);
+        let guard: Guard = Box::new(Lent(Arc::clone(&self.0), 1));
+        std::future::ready(Ok(Held {
+            bytes: bytes.into(),
+            guard: Some(guard),
+        }))
+        .boxed()
+    }
+}
+
+/// A GIF of 4096 x 2048 pixels, of which its frame covers a few.
+fn large() -> Vec<u8> {
+    let mut gif = fixture("colour.gif");
+    gif[6..10].copy_from_slice(&[0, 16, 0, 8]);
+    gif
+}
+
+#[tokio::test]
+async fn large_images_are_decoded_in_memory_that_is_lent() {
+    for lends in [true, false] {
+        let counters: [Arc<AtomicU64>; 3] = Default::default();
+        let [asked, out, objects] = &counters;
+        let room = Lender {
+            lends,
+            asked: Arc::clone(asked),
+            out: Arc::clone(out),
+        };
+        let options = LoaderOptions {
+            room: Some(Arc::new(room)),
+            ..LoaderOptions::default()
+        };
+        let loader = BatchLoader::new(
+            Arc::new(Sizes(Arc::clone(objects))),
+            DecodePool::start(2).unwrap(),
+            options,
+        );
+        let batch = loader
+            .load(samples(&["small", "large"]), spec(), PixelFormat::U8)
+            .await
+            .unwrap();
+        let takes = Undecoded::read(&large(), &DecodeLimits::default())
+            .unwrap()
+            .takes();
+        assert!(
+            asked.load(Ordering::SeqCst) >= takes,
+            "the small one does not ask"
+        );
+        assert_eq!(out.load(Ordering::SeqCst), 0, "given back");
+        assert_eq!(objects.load(Ordering::SeqCst), 0, "let go of");
+        let failed: Vec<usize> = batch.failed.iter().map(|failure| failure.index).collect();
+        assert_eq!(failed, if lends { vec![] } else { vec![1] });
+    }
 }

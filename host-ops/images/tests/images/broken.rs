@@ -1,7 +1,7 @@
 //! Whatever the bytes are, there is an image or a clear error, and never a panic.
 
 use crate::{fixture, images};
-use frostline_images::{DecodeLimits, ImageError, decode, load};
+use frostline_images::{DecodeLimits, ImageError, Undecoded, decode, load};
 use frostline_tensor::PixelSpec;
 use proptest::prelude::*;
 
@@ -128,6 +128,52 @@ fn a_webp_or_gif_over_the_limit_is_refused_before_it_is_allocated() {
             matches!(error, ImageError::TooManyPixels { .. }),
             "{what}: {error}"
         );
+    }
+}
+
+#[test]
+fn what_takes_too_much_memory_is_refused_with_both_numbers() {
+    let image = fixture("progressive.jpg");
+    let takes = Undecoded::read(&image, &LIMITS).unwrap().takes();
+    let limits = |max_bytes| DecodeLimits { max_bytes, ..LIMITS };
+    assert!(decode(&image, &limits(takes)).is_ok());
+    let error = decode(&image, &limits(takes - 1)).unwrap_err();
+    let words = error.to_string();
+    assert!(
+        words.contains(&takes.to_string()) && words.contains(&(takes - 1).to_string()),
+        "{words}"
+    );
+}
+
+#[test]
+fn a_jpeg_of_very_many_scans_is_refused() {
+    let image = fixture("progressive.jpg");
+    let scan = image
+        .windows(2)
+        .rposition(|marker| marker == [0xff, 0xda])
+        .unwrap();
+    let end = image.len() - 2;
+    let scans = |times| [&image[..scan], &image[scan..end].repeat(times), &image[end..]].concat();
+    assert!(Undecoded::read(&scans(10), &LIMITS).is_ok());
+    let error = Undecoded::read(&scans(200), &LIMITS).err().unwrap();
+    assert!(error.to_string().contains("scans"), "{error}");
+}
+
+#[test]
+fn a_frame_header_that_only_some_readers_see_hides_no_size() {
+    let image = fixture("colour-444.jpg");
+    let place = image
+        .windows(2)
+        .position(|marker| marker == [0xff, 0xc0])
+        .unwrap();
+    let frame = &image[place..place + 19];
+    let mut large = frame.to_vec();
+    large[5..9].copy_from_slice(&[0x4e, 0x20, 0x4e, 0x20]);
+    // A restart marker, after which some readers expect a length.
+    let hidden = [&[0xff, 0xd0, 0, 21][..], frame].concat();
+    for (first, second) in [(hidden.as_slice(), large.as_slice()), (&large, &hidden)] {
+        let bytes = [&image[..place], first, second, &image[place + 19..]].concat();
+        assert!(decode(&bytes, &LIMITS).is_err());
     }
 }
 
