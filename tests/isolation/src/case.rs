@@ -5,6 +5,7 @@ use anyhow::Result;
 use frostline_behaviours::Behaviour;
 use frostline_client::ClientError;
 use frostline_hostile::HostileModel;
+use std::pin::Pin;
 use std::sync::Arc;
 
 /// What kind of thing misbehaves.
@@ -18,6 +19,8 @@ pub enum Class {
     Image,
     /// A request, or who sends it.
     Request,
+    /// Whatever makes a host hold more than it may.
+    Memory,
 }
 
 /// One way to misbehave, and how it must end.
@@ -59,7 +62,11 @@ pub(crate) enum Act {
     Model(Arc<HostileModel>),
     Image(images::Image),
     Request(exchange::Ask),
+    Memory(Greed),
 }
+
+/// What asks for more memory than there is.
+pub(crate) type Greed = for<'a> fn(&'a Scene) -> Pin<Box<dyn Future<Output = Result<Seen>> + Send + 'a>>;
 
 impl Case {
     /// Does it, as the hostile tenant of the scene.
@@ -72,6 +79,7 @@ impl Case {
             Act::Model(model) => models::run(scene, model).await,
             Act::Image(image) => images::run(scene, *image).await,
             Act::Request(ask) => exchange::run(scene, *ask).await,
+            Act::Memory(greed) => greed(scene).await,
         }
     }
 

@@ -18,7 +18,15 @@ pub(crate) struct Image {
 }
 
 /// What each is, and words of the row's error.
-const IMAGES: [(&str, Image, &str); 7] = [
+const IMAGES: [(&str, Image, &str); 8] = [
+    (
+        "a JPEG whose frame header of 20,000 pixels a side not all readers see",
+        Image {
+            key: "hidden.jpg",
+            bytes: frostline_hostile::hidden_frame,
+        },
+        "",
+    ),
     (
         "a PNG of four billion pixels a side in a hundred bytes",
         Image {

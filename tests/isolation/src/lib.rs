@@ -7,12 +7,14 @@ mod case;
 mod exchange;
 mod guests;
 mod images;
+mod memory;
 mod models;
 mod neighbour;
 mod requests;
 mod scene;
 
 pub use case::{Case, Class, Expected, Seen};
+pub use memory::{BUDGET, MemorySeen, Watch, memory_cases};
 pub use neighbour::{Neighbour, distinct};
 pub use scene::Scene;
 

@@ -41,6 +41,22 @@ impl Scene {
     /// # Errors
     /// When the host does not start, or its admin is not heard.
     pub async fn start(binary: &Path, arguments: &[&str]) -> Result<Self> {
+        let scene = Self::unlimited(binary, arguments).await?;
+        scene.admin(&[&["quota", "set", HOSTILE], QUOTA.as_slice()].concat())?;
+        Ok(scene)
+    }
+
+    /// The same with so much memory for the host and its lanes, and no low limits: the hostile tenant may ask for whatever anybody may.
+    ///
+    /// # Errors
+    /// As for [`Scene::start`].
+    pub async fn start_within(binary: &Path, memory: u64) -> Result<Self> {
+        let scene = Self::unlimited(binary, &["--memory-budget", &memory.to_string()]).await?;
+        crate::memory::write(Path::new(&scene.root()?))?;
+        Ok(scene)
+    }
+
+    async fn unlimited(binary: &Path, arguments: &[&str]) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let root = folder.path().join("data");
         fs::create_dir_all(&root)?;
@@ -59,7 +75,6 @@ impl Scene {
             photos: Vec::new(),
         };
         scene.tokens = [scene.add(HOSTILE, &data)?, scene.add(NEIGHBOUR, &data)?];
-        scene.admin(&[&["quota", "set", HOSTILE], QUOTA.as_slice()].concat())?;
         let listed = scene
             .client(NEIGHBOUR)?
             .objects(&scene.root()?, Layout::Objects)
@@ -135,6 +150,11 @@ impl Scene {
             .find(|entry| entry.get("name").and_then(Value::as_str) == Some(tenant));
         let number = |key: &str| found.and_then(|entry| entry.get(key)?.as_u64()).unwrap_or(0);
         Ok(number("running") + number("queued") > 0)
+    }
+
+    /// The host's process.
+    pub(crate) fn process(&self) -> u32 {
+        self.host.id()
     }
 
     /// Where the host listens.

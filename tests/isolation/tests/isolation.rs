@@ -1,7 +1,7 @@
 //! Every case once, with the neighbour at work beside it.
 
 use frostline_e2e::frostline_binary;
-use frostline_isolation::{Neighbour, Scene, cases};
+use frostline_isolation::{BUDGET, Case, Neighbour, Scene, Watch, cases, memory_cases};
 use tokio::sync::watch;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -14,34 +14,72 @@ async fn every_case_is_contained() {
     let mut wrong = Vec::new();
     for case in &cases {
         let (stop, stopped) = watch::channel(false);
-        let (seen, beside) = tokio::join!(
-            async {
-                let seen = case.run(&scene).await;
-                let _ = stop.send(true);
-                seen
-            },
-            neighbour.work(stopped)
-        );
-        let name = &case.name;
-        match seen {
-            Ok(seen) if case.ended_well(&seen) => {}
-            Ok(seen) => wrong.push(format!("{name}: {:?}, not {:?}", seen, case.expected)),
-            Err(error) => wrong.push(format!("{name}: {error:#}")),
-        }
-        wrong.extend(
-            beside
-                .err()
-                .map(|error| format!("{name}: its neighbour: {error:#}")),
-        );
+        let (ended, beside) = tokio::join!(run(case, &scene, stop), neighbour.work(stopped));
+        wrong.extend(ended.err());
+        wrong.extend(beside.err().map(|error| beside_of(case, &error)));
     }
-    assert!(
-        wrong.is_empty(),
-        "{} of {}:\n{}",
-        wrong.len(),
-        cases.len(),
-        wrong.join("\n")
-    );
+    none(&wrong, cases.len());
     assert_eq!(scene.panics().unwrap(), 0, "{}", scene.log().unwrap());
     let top = scene.admin(&["top", "--once"]).unwrap();
     assert_eq!(top["running"], 0, "nothing outlives its extraction");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_case_takes_a_host_over_its_budget() {
+    let binary = frostline_binary().expect("frostline is not built: run `cargo xtask test`");
+    let scene = Scene::start_within(&binary, BUDGET).await.unwrap();
+    let neighbour = Neighbour::start(&scene).await.unwrap();
+    let cases = memory_cases();
+    let mut wrong = Vec::new();
+    for case in &cases {
+        let (stop, stopped) = watch::channel(false);
+        let (ended, beside, seen) = tokio::join!(
+            run(case, &scene, stop),
+            neighbour.work(stopped.clone()),
+            Watch::run(&scene, stopped)
+        );
+        let seen = seen.unwrap();
+        println!(
+            "{}: held {} MiB, anonymous {:?} MiB",
+            case.name,
+            seen.held >> 20,
+            seen.anonymous.map(|bytes| bytes >> 20)
+        );
+        wrong.extend(ended.err());
+        wrong.extend(beside.err().map(|error| beside_of(case, &error)));
+        if seen.held > BUDGET || seen.anonymous.is_some_and(|bytes| bytes > BUDGET) {
+            wrong.push(format!("{}: {seen:?} over a budget of {BUDGET} bytes", case.name));
+        }
+        if seen.anonymous.is_none() {
+            println!("skipped: what the system says of memory, for there is no /proc");
+        }
+    }
+    none(&wrong, cases.len());
+    assert_eq!(scene.panics().unwrap(), 0, "{}", scene.log().unwrap());
+}
+
+/// Runs a case, tells who works beside it when it has ended, and says what was wrong.
+async fn run(case: &Case, scene: &Scene, stop: watch::Sender<bool>) -> Result<(), String> {
+    let seen = case.run(scene).await;
+    // Nobody listens any more where they have failed.
+    let _ = stop.send(true);
+    let name = &case.name;
+    match seen {
+        Ok(seen) if case.ended_well(&seen) => Ok(()),
+        Ok(seen) => Err(format!("{name}: {:?}, not {:?}", seen, case.expected)),
+        Err(error) => Err(format!("{name}: {error:#}")),
+    }
+}
+
+fn beside_of(case: &Case, error: &dyn std::fmt::Display) -> String {
+    format!("{}: its neighbour: {error:#}", case.name)
+}
+
+fn none(wrong: &[String], cases: usize) {
+    assert!(
+        wrong.is_empty(),
+        "{} of {cases}:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }

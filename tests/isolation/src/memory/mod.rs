@@ -1,0 +1,99 @@
+//! Ways to make a host hold more than its budget: each was shown on a running host that went by counts and sizes instead of one ledger.
+
+mod bodies;
+mod objects;
+mod watch;
+
+use crate::case::{Act, Case, Class, Expected};
+use crate::scene::{HOSTILE, Scene};
+use anyhow::{Context, Result, ensure};
+use std::fs::File;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+pub use watch::{Seen as MemorySeen, Watch};
+
+/// What the host of these cases may hold, in bytes: each case asks for several times as much.
+pub const BUDGET: u64 = 640 << 20;
+
+/// How long the host may take to be rid of what it held for somebody who left: a batch that is being computed comes to its end.
+const GONE: Duration = Duration::from_secs(60);
+
+/// Bytes of [`LARGE`].
+const LARGE_BYTES: u64 = 20 << 20;
+
+/// An object that is no image, by a name that says so, and by one that does not.
+const LARGE: [&str; 2] = ["large.bin", "large.png"];
+
+/// Times that an object is named in one request.
+const NAMED: usize = 128;
+
+/// All cases; each needs [`Scene::start_within`] of the [`BUDGET`].
+pub fn memory_cases() -> Vec<Case> {
+    let case = |name: &str, does: &str, expected, act| Case {
+        name: name.to_owned(),
+        does: does.to_owned(),
+        class: Class::Memory,
+        expected,
+        act,
+    };
+    vec![
+        case(
+            "hidden-frame",
+            "has 16 images decoded that hide a frame header of 20,000 pixels a side",
+            Expected::new("rows", &["16 errors"]),
+            Act::Memory(|scene| Box::pin(objects::hidden_frames(scene))),
+        ),
+        case(
+            "bodies",
+            "sends bodies a byte short of their length on many connections, and leaves",
+            Expected::new("left", &[]),
+            Act::Memory(|scene| Box::pin(bodies::run(scene))),
+        ),
+        case(
+            "large-objects",
+            "asks for one object of 20 MiB 128 times, and reads nothing",
+            Expected::new("left", &[]),
+            Act::Memory(|scene| Box::pin(objects::unread(scene))),
+        ),
+        case(
+            "undecoded-objects",
+            "has one object of 20 MiB that is no image decoded 128 times",
+            Expected::new("rows", &["128 errors"]),
+            Act::Memory(|scene| Box::pin(objects::undecoded(scene))),
+        ),
+    ]
+}
+
+/// Writes what the cases read below the data root.
+pub(crate) fn write(root: &Path) -> Result<()> {
+    for name in LARGE {
+        File::create(root.join(name))?.set_len(LARGE_BYTES)?;
+    }
+    Ok(())
+}
+
+/// Waits until the host holds nothing any more for the hostile tenant.
+async fn gone(scene: &Scene) -> Result<()> {
+    let until = Instant::now() + GONE;
+    loop {
+        let top = scene.admin(&["top", "--once"])?;
+        let held = watch::held_by(&top, HOSTILE)?;
+        if held == 0 && !scene.at_work(HOSTILE)? {
+            return Ok(());
+        }
+        ensure!(
+            Instant::now() < until,
+            "the host still holds {held} bytes for a tenant that has left"
+        );
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// The keys `key`, so many times.
+fn repeated(key: &str, times: usize) -> Result<Vec<frostline_wire::RequestedSample>> {
+    let times = u32::try_from(times).context("too many")?;
+    Ok((0..times)
+        .map(|position| crate::neighbour::sample(position, key))
+        .collect())
+}

@@ -1,0 +1,79 @@
+//! Objects that are large, and images that are larger than they seem.
+
+use super::{LARGE, NAMED, gone, repeated};
+use crate::case::Seen;
+use crate::exchange;
+use crate::neighbour::pin;
+use crate::scene::{HOSTILE, Scene, backbone};
+use anyhow::Result;
+use frostline_graph::Model;
+use frostline_trainer::Guest;
+use frostline_wire::{Encoding, ExtractionRequest, RequestedSample, RowFormat, Split, Terms};
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+/// The image of [`frostline_hostile::hidden_frame`], which stands among the other images.
+const HIDDEN: &str = "hidden.jpg";
+
+/// How long the client that reads nothing stays.
+const STAYS: Duration = Duration::from_secs(5);
+
+pub(super) async fn hidden_frames(scene: &Scene) -> Result<Seen> {
+    activations(scene, repeated(HIDDEN, 16)?).await
+}
+
+pub(super) async fn undecoded(scene: &Scene) -> Result<Seen> {
+    let [_, named_image] = LARGE;
+    activations(scene, repeated(named_image, NAMED)?).await
+}
+
+/// Asks for activations of `samples`, and counts rows with an error.
+async fn activations(scene: &Scene, samples: Vec<RequestedSample>) -> Result<Seen> {
+    let client = scene.client(HOSTILE)?;
+    let model = backbone()?;
+    let cut = Model::from_bytes(model.clone())?
+        .network()?
+        .cut("features")?
+        .shape
+        .dims()
+        .to_vec();
+    let guest = client.push_guest("prefix", Guest::stock().bytes).await?;
+    let model = client.push_model("backbone", model).await?;
+    let request = ExtractionRequest {
+        root: scene.root()?,
+        split: Split::Cut("features".to_owned()),
+        guest: Some(pin("prefix", &guest.sha256)),
+        model: Some(pin("backbone", &model.sha256)),
+        parameters: String::new(),
+        encoding: Encoding::F32,
+        terms: Terms::default(),
+        samples,
+    };
+    let mut answer = match client.extract(&request, RowFormat::F32(cut), 64 << 20).await {
+        Ok(answer) => answer,
+        Err(error) => return Ok(Seen::refused(&error)),
+    };
+    let mut errors = 0;
+    while let Some(batches) = answer.next().await? {
+        for row in batches.iter().flat_map(|batch| batch.rows()) {
+            errors += usize::from(row?.outcome.is_err());
+        }
+    }
+    Ok(Seen::new("rows", format!("{errors} errors")))
+}
+
+/// Asks for one large object again and again, reads nothing, and leaves.
+pub(super) async fn unread(scene: &Scene) -> Result<Seen> {
+    let [object, _] = LARGE;
+    let samples: Vec<String> = (0..NAMED)
+        .map(|position| format!(r#"{{"position":{position},"key":"{object}"}}"#))
+        .collect();
+    let asked = exchange::extraction(scene, &format!("[{}]", samples.join(",")))?;
+    let mut stream = TcpStream::connect(scene.address()).await?;
+    stream.write_all(&asked.bytes).await?;
+    tokio::time::sleep(STAYS).await;
+    drop(stream);
+    gone(scene).await?;
+    Ok(Seen::new("left", ""))
+}
