@@ -8,7 +8,7 @@ fn serves_a_lane() {
     crate::serve_lane().unwrap();
 }
 
-pub(super) fn program() -> ChildLanes {
+pub(crate) fn program() -> ChildLanes {
     let arguments = [
         "--exact",
         "tests::lane_process::serves_a_lane",

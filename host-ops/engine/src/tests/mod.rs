@@ -2,11 +2,11 @@
 
 mod binding;
 mod crashes;
-mod lane_process;
+pub(crate) mod lane_process;
 mod lanes;
 #[cfg(target_os = "linux")]
 mod memory;
-mod networks;
+pub(crate) mod networks;
 mod resident;
 mod session;
 mod setup;

@@ -192,6 +192,18 @@ fn tiled(size: i64) -> Vec<u8> {
     )
 }
 
+/// Rows of 4 to rows of a million, 4 MiB each, by 16 MiB of weights.
+pub(crate) fn wide() -> Vec<u8> {
+    let width = 1 << 20;
+    let values = (0..4 * width).map(|index| (index % 251) as f32 / 251.0);
+    network(
+        vec![node("MatMul", &["x", "w"], "y")],
+        vec![floats("x", &[-1, 4])],
+        vec![floats("y", &[-1, width])],
+        vec![weight("w", &[4, width], values.collect())],
+    )
+}
+
 pub(crate) fn whole(name: &str, value: i64) -> TensorProto {
     TensorProto {
         name: name.to_owned(),

@@ -8,6 +8,8 @@ mod message;
 pub(super) mod prepare;
 mod process;
 mod serve;
+#[cfg(test)]
+mod tests;
 pub(super) mod window;
 
 pub(super) use lane::ChildLane;

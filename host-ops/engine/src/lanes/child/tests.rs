@@ -1,0 +1,236 @@
+//! A lane's process, alone: what it says of memory, what it is bound by, and what it opens.
+
+use super::super::batch::{Batch, BatchRun, Output, RunEnd, RunError};
+use super::super::source::Networks;
+use super::super::{ChildLanes, LanesConfig, LanesPlace, PreparedStages, StageSource};
+use super::memory;
+use super::process::LaneProcess;
+use crate::Interrupt;
+use crate::tests::lane_process::program;
+use crate::tests::networks::{hungry, relu, wide};
+use bytes::Bytes;
+use frostline_tensor::{OpError, Stage, Tensor};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const MIB: u64 = 1 << 20;
+
+#[derive(Default)]
+struct Source(AtomicUsize);
+
+impl StageSource for Source {
+    fn stage_model(&self, stage: &Stage) -> Result<Bytes, OpError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(match stage.model.as_str() {
+            "wide" => wide().into(),
+            "hungry" => hungry().into(),
+            _ => relu(4).into(),
+        })
+    }
+}
+
+/// A process and what it gets networks from.
+struct Rig {
+    source: Arc<Source>,
+    networks: Networks,
+    config: LanesConfig,
+    place: ChildLanes,
+    process: LaneProcess,
+}
+
+impl Rig {
+    fn new(folder: Option<&Path>) -> Self {
+        let place = ChildLanes {
+            prepared: folder.map(|folder| PreparedStages {
+                folder: folder.to_owned(),
+                most_bytes: 1 << 30,
+            }),
+            ..program()
+        };
+        let config = LanesConfig {
+            place: LanesPlace::Child(place.clone()),
+            ..LanesConfig::default()
+        };
+        let source = Arc::new(Source::default());
+        Self {
+            networks: Networks::new(&config, Arc::clone(&source) as Arc<dyn StageSource>),
+            process: LaneProcess::start(&config, &place).unwrap(),
+            source,
+            config,
+            place,
+        }
+    }
+
+    fn asked(&self) -> usize {
+        self.source.0.load(Ordering::Relaxed)
+    }
+
+    fn run(&mut self, model: &str, batch: &Batch<'_>, reservation: Option<u64>) -> RunEnd<Tensor> {
+        let stage = stage(model);
+        let run = BatchRun {
+            stage: &stage,
+            batch,
+            interrupt: &Interrupt::new(),
+            reservation,
+        };
+        let ended = self
+            .process
+            .run(&self.networks, &run, &|| {}, |output| output.whole());
+        ended.unwrap()
+    }
+
+    fn rows(&mut self, model: &str, count: usize, reservation: Option<u64>) -> RunEnd<Tensor> {
+        let tensor = tensor(count);
+        let batch = Batch::new(vec![(&tensor, 0..count)]).unwrap();
+        self.run(model, &batch, reservation)
+    }
+}
+
+fn stage(model: &str) -> Stage {
+    Stage {
+        model: model.to_owned(),
+        from: "x".to_owned(),
+        to: "y".to_owned(),
+    }
+}
+
+fn tensor(rows: usize) -> Tensor {
+    Tensor::f32([rows, 4], (0..rows * 4).map(|index| index as f32).collect()).unwrap()
+}
+
+/// Whether this machine tells what memory a process takes; says so where it does not.
+fn is_measured() -> bool {
+    let measured = memory::is_measured();
+    if !measured {
+        println!("skipped: this system does not tell what memory a process takes");
+    }
+    measured
+}
+
+#[test]
+fn a_process_says_what_a_run_and_a_session_take() {
+    if !is_measured() {
+        return;
+    }
+    let mut rig = Rig::new(None);
+    let first = rig.rows("wide", 1, None);
+    assert!(
+        first.opened.unwrap().taken.unwrap() >= 16 * MIB,
+        "{:?}",
+        first.opened
+    );
+    let one = rig.rows("wide", 1, None).memory.unwrap();
+    let many = rig.rows("wide", 9, None);
+    assert_eq!(many.opened, None, "it was open");
+    let (one, many) = (one.taken.unwrap(), many.memory.unwrap().taken.unwrap());
+    let rows = many - one;
+    assert!(
+        (32 * MIB..40 * MIB).contains(&rows),
+        "8 rows of 4 MiB, not {rows} bytes"
+    );
+    let held = rig.process.rest().unwrap().unwrap();
+    let left = rig.process.close(&stage("wide")).unwrap().unwrap();
+    assert!(
+        left + 14 * MIB < held,
+        "{left} of {held} left without the weights"
+    );
+}
+
+#[test]
+fn a_run_beyond_its_reservation_ends_alone() {
+    if !is_measured() {
+        return;
+    }
+    let mut rig = Rig::new(None);
+    rig.rows("wide", 1, Some(200 * MIB)).outcome.unwrap();
+    let process = rig.process.id();
+    for (model, rows) in [("wide", 64), ("wide", 1 << 25), ("hungry", 1)] {
+        let ended = rig.rows(model, rows, Some(100 * MIB)).outcome;
+        let Err(RunError::OutOfMemory(error)) = ended else {
+            panic!("{rows} rows of {model} within 100 MiB: {ended:?}");
+        };
+        assert!(error.host_caused, "{error}");
+        assert_eq!(
+            rig.rows("wide", 4, Some(100 * MIB)).outcome.unwrap().rows(),
+            Ok(4)
+        );
+    }
+    assert_eq!(rig.process.id(), process);
+    assert!(rig.process.is_alive());
+}
+
+#[test]
+fn parts_go_in_and_pieces_come_out() {
+    let mut rig = Rig::new(None);
+    let (left, right) = (tensor(3), tensor(5));
+    let parts = vec![(&left, 1..3), (&right, 0..2), (&right, 4..5), (&right, 4..5)];
+    let batch = Batch::new(parts).unwrap();
+    assert_eq!(batch.rows(), 6);
+    let whole = rig.run("relu", &batch, None).outcome.unwrap();
+    assert_eq!(whole, *batch.tensor().unwrap());
+    let stage = stage("relu");
+    let run = BatchRun {
+        stage: &stage,
+        batch: &batch,
+        interrupt: &Interrupt::new(),
+        reservation: None,
+    };
+    let pieces = |output: &Output<'_>| Ok([output.tensor(0..2)?, output.tensor(2..6)?]);
+    let ended = rig.process.run(&rig.networks, &run, &|| {}, pieces).unwrap();
+    let [first, rest] = ended.outcome.unwrap();
+    assert_eq!(first, left.slice_rows(1, 3).unwrap());
+    assert_eq!(rest, whole.slice_rows(2, 6).unwrap());
+    let beyond = |output: &Output<'_>| output.tensor(4..7);
+    let ended = rig.process.run(&rig.networks, &run, &|| {}, beyond).unwrap();
+    assert!(ended.outcome.is_err());
+    assert!(Batch::new(vec![(&left, 2..4)]).is_err());
+    assert!(Batch::new(Vec::new()).is_err());
+}
+
+#[test]
+fn lanes_share_the_weights_of_a_prepared_stage_and_its_outputs_are_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bare = Rig::new(None);
+    let expected = bare.rows("wide", 3, None);
+    let mut rig = Rig::new(Some(folder.path()));
+    let first = rig.rows("wide", 3, Some(64 * MIB));
+    let output = expected.outcome.unwrap();
+    assert_eq!(first.outcome.unwrap(), output);
+    rig.process = LaneProcess::start(&rig.config, &rig.place).unwrap();
+    let second = rig.rows("wide", 3, Some(64 * MIB));
+    assert_eq!(second.outcome.unwrap(), output);
+    assert_eq!(rig.asked(), 1, "the second lane opened what was prepared");
+    if is_measured() {
+        let (bare, shared) = (expected.memory.unwrap().held, second.memory.unwrap().held);
+        assert!(
+            shared + 14 * MIB < bare,
+            "{shared} bytes held, {bare} with the weights"
+        );
+    }
+}
+
+#[test]
+fn a_stage_that_cannot_be_prepared_runs_from_its_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rig = Rig::new(Some(folder.path()));
+    // As if the disk were full.
+    let program = ChildLanes::new("false", ["lanes"]);
+    let networks = |place: ChildLanes| {
+        let config = LanesConfig {
+            place: LanesPlace::Child(place),
+            ..LanesConfig::default()
+        };
+        Networks::new(&config, Arc::clone(&rig.source) as Arc<dyn StageSource>)
+    };
+    rig.networks = networks(ChildLanes {
+        prepared: rig.place.prepared.clone(),
+        ..program
+    });
+    for _ in 0..2 {
+        let ended = rig.rows("relu", 2, None);
+        assert_eq!(ended.outcome.unwrap(), tensor(2));
+        rig.process.close(&stage("relu")).unwrap();
+    }
+    assert_eq!(rig.asked(), 2);
+}
