@@ -173,7 +173,15 @@ impl<F> fmt::Debug for OfTenants<F> {
 
 impl<F: Fn() -> Present + Send + Sync + 'static> Collector for OfTenants<F> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let memory = (self.0)().memory;
+        let Present { lanes, memory, .. } = (self.0)();
+        let help = "Time of lanes that tenants used, of those that used any lately";
+        let seconds = Some(&Unit::Seconds);
+        let mut family =
+            encoder.encode_descriptor("tenant_device", help, seconds, MetricType::Counter)?;
+        for (name, time) in &lanes.used {
+            let label = [("tenant", name.as_str())];
+            ConstCounter::new(time.as_secs_f64()).encode(family.encode_family(&label)?)?;
+        }
         let tenants = memory.tenants.iter();
         let tenants = tenants.map(|(name, bytes)| ([("tenant", name.as_str())], *bytes));
         bytes_by(
@@ -213,6 +221,7 @@ mod tests {
             lanes: LaneStats {
                 samples_done: 5,
                 crashes: 3,
+                used: vec![("acme".to_owned(), Duration::from_millis(2500))],
                 ..LaneStats::default()
             },
             memory: MemoryNow {
@@ -267,6 +276,7 @@ mod tests {
             "frostline_tenant_memory_bytes{tenant=\"acme\"} 30",
             "frostline_tenant_guest_cpu_seconds_total{tenant=\"acme\"} 1.5",
             "frostline_tenant_compile_seconds_total{tenant=\"acme\"} 0.25",
+            "frostline_tenant_device_seconds_total{tenant=\"acme\"} 2.5",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
