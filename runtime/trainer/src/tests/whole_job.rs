@@ -5,11 +5,12 @@ use super::pipeline::png;
 use crate::{Event, Events, Job, Measuring, Outcome, Received, TrainerError, train};
 use bytes::Bytes;
 use frostline_client::{HostClient, LeftOut, Notice};
-use frostline_fake_host::FakeHost;
+use frostline_fake_host::{FakeHost, Reply, extraction};
 use frostline_graph::Model;
 use frostline_graph::build::{batched, initializer, int, ints, model, node};
 use frostline_graph::onnx::GraphProto;
 use frostline_tensor::Tensor;
+use frostline_wire::Load;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
@@ -368,4 +369,31 @@ async fn events_tell_the_whole_story() {
     expected.extend(["step", "step", "step", "epoch"].repeat(3));
     expected.push("done");
     assert_eq!(kinds, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_are_whole_grants_where_a_host_tells_what_one_is() {
+    let (out, storage) = (TempDir::new().unwrap(), photos());
+    let asked: Arc<Mutex<Vec<usize>>> = Arc::default();
+    let log = Arc::clone(&asked);
+    let host = FakeHost::start(move |_, parts, body| match parts.uri.path() {
+        "/v1/load" => Reply::json(&Load {
+            grant: Some(2),
+            ..Load::default()
+        }),
+        path => {
+            if path == "/v1/extractions" {
+                log.lock().unwrap().push(extraction(body).samples.len());
+            }
+            storage.answer(parts, body)
+        }
+    })
+    .await;
+    let job = job("features", out.path());
+    assert_eq!((job.batch, job.flow.request_samples), (8, 3));
+    assert!(run(&host, job).await.outcome.is_ok());
+    let asked = asked.lock().unwrap();
+    // What is left of a batch is less than a grant.
+    assert!(asked.iter().all(|samples| *samples <= 2), "{asked:?}");
+    assert!(asked.contains(&2), "{asked:?}");
 }
