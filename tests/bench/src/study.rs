@@ -6,7 +6,7 @@ use crate::photos::Photos;
 use crate::report::{Report, folder, median};
 use crate::run::{frostline, text};
 use anyhow::{Context, Result};
-use frostline_engine::{Device, Session, SessionOptions};
+use frostline_engine::{Session, SessionOptions};
 use frostline_graph::Model;
 use frostline_tensor::Tensor;
 use frostline_wire::{CutProfile, Profile};

@@ -3,7 +3,7 @@
 use crate::report::{Report, median};
 use crate::run::{json_lines, text};
 use anyhow::{Context, Result, bail};
-use frostline_engine::{Device, ResidentSlot, ResidentState, Session, SessionOptions};
+use frostline_engine::{ResidentSlot, ResidentState, Session, SessionOptions};
 use frostline_graph::Model;
 use frostline_graph::build::{Axis, batched, initializer, int, ints, model, node, value};
 use frostline_graph::onnx::{GraphProto, NodeProto, TensorProto, data_type};
