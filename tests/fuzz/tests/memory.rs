@@ -1,6 +1,6 @@
 //! Decoding takes no more memory than was said before it began. One test, alone in its process: the allocator counts for all threads.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 use frostline_fuzz::{Mutator, TARGETS, mend_checksums};
 use frostline_images::{DecodeLimits, Undecoded};
