@@ -29,7 +29,7 @@ pub struct LanesConfig {
     pub run_deadline: Duration,
     /// Sessions a lane keeps; the one unused for longest goes first.
     pub sessions_per_lane: usize,
-    /// Bytes of the models whose sessions a lane keeps. One larger model is still run, alone.
+    /// Bytes of the models whose sessions a lane keeps, where its memory is not bounded. One larger model is still run, alone.
     pub session_bytes_per_lane: usize,
 }
 
@@ -46,7 +46,8 @@ impl LanesConfig {
     ///   on one thread, 46 s for a batch of 128; twice that leaves room for a busy machine.
     /// - 1 minute to open a session: 10,000 layers take 1.6 s, and half a gigabyte of weights from a slow store some
     ///   seconds more. What takes longer was made to take long.
-    /// - 8 sessions and 2 GiB of models a lane: three of the largest usual networks (VGG19, 0.57 GB) with room to spare.
+    /// - 64 sessions a lane, and 2 GiB of models where its memory is not bounded: three of the largest usual networks (VGG19, 0.57 GB) with
+    ///   room to spare. Where it is, what that has room for decides.
     pub fn for_device(device: Device) -> Self {
         let lanes = match device {
             Device::Cpu => std::thread::available_parallelism().map_or(1, usize::from),
@@ -63,7 +64,7 @@ impl LanesConfig {
             queue_deadline: Duration::from_secs(120),
             open_deadline: Duration::from_secs(60),
             run_deadline: Duration::from_secs(120),
-            sessions_per_lane: 8,
+            sessions_per_lane: 64,
             session_bytes_per_lane: 2 << 30,
         }
     }
@@ -76,10 +77,15 @@ impl LanesConfig {
 
     /// The same with nothing at 0 that has to be at least 1.
     pub(super) fn checked(self) -> Self {
+        let session_bytes_per_lane = match self.bounded() {
+            Some(_) => usize::MAX,
+            None => self.session_bytes_per_lane,
+        };
         Self {
             lanes: self.lanes.max(1),
             threads_per_lane: self.threads_per_lane.max(1),
             sessions_per_lane: self.sessions_per_lane.max(1),
+            session_bytes_per_lane,
             ..self
         }
     }

@@ -1,6 +1,7 @@
 //! Tests against the real library, on tiny networks built here.
 
 mod binding;
+mod budget;
 mod crashes;
 pub(crate) mod lane_process;
 mod lanes;

@@ -172,6 +172,33 @@ pub(crate) fn hungry() -> Vec<u8> {
     tiled(20_000)
 }
 
+/// `y = x` on rows of 4, each of which takes 16 bytes times `size` on the way.
+pub(crate) fn swollen(size: i64) -> Vec<u8> {
+    let numbers = |name: &str, values: Vec<i64>| TensorProto {
+        name: name.to_owned(),
+        dims: vec![i64::try_from(values.len()).unwrap()],
+        data_type: data_type::INT64,
+        int64_data: values,
+        ..Default::default()
+    };
+    network(
+        vec![
+            node("Tile", &["x", "repeats"], "h"),
+            node("Neg", &["h"], "n"),
+            node("Slice", &["n", "start", "end", "axis"], "s"),
+            node("Neg", &["s"], "y"),
+        ],
+        vec![floats("x", &[-1, 4])],
+        vec![floats("y", &[-1, 4])],
+        vec![
+            numbers("repeats", vec![1, size]),
+            numbers("start", vec![0]),
+            numbers("end", vec![4]),
+            numbers("axis", vec![1]),
+        ],
+    )
+}
+
 /// One row of 4 as a square of `size`, times itself.
 fn tiled(size: i64) -> Vec<u8> {
     let repeats = TensorProto {

@@ -1,6 +1,6 @@
 //! Lanes over tiny networks.
 
-use super::networks::{deep, divided, folded, hungry, relu, slow, stubborn};
+use super::networks::{deep, divided, folded, hungry, relu, slow, stubborn, swollen};
 use crate::{LaneStats, Lanes, LanesConfig, LanesPlace, StageSource, TenantLanes};
 use bytes::Bytes;
 use frostline_tensor::{OpError, RunTerms, Stage, Tensor, Terms};
@@ -27,6 +27,9 @@ impl StageSource for Source {
             "folded" => return Ok(folded().into()),
             "stubborn" => return Ok(stubborn().into()),
             "hungry" => return Ok(hungry().into()),
+            // 32 MiB a row, and 1 GiB.
+            "swollen" => return Ok(swollen(1 << 20).into()),
+            "bloated" => return Ok(swollen(32 << 20).into()),
             "broken" => return Ok(Bytes::from_static(b"no model")),
             "missing" => return Err(OpError::not_found("there is no such model")),
             _ => {}

@@ -1,0 +1,123 @@
+//! Lanes within a budget, by what their processes are measured to take.
+
+use super::lane_process::place;
+use super::setup::{Source, batch, in_runs_of, one_lane, stage, start, wait_for};
+use crate::{EngineError, Lanes, LanesConfig};
+use frostline_batching::{Budget, Kind, Memory};
+use frostline_tensor::{GraphExecutor, OpErrorCode};
+use std::sync::Arc;
+
+const MIB: u64 = 1 << 20;
+
+fn budget(bytes: u64) -> Memory {
+    Memory::new(Budget {
+        bytes,
+        ..Budget::default()
+    })
+}
+
+fn within(memory: &Memory) -> LanesConfig {
+    LanesConfig {
+        memory: memory.clone(),
+        ..one_lane(place())
+    }
+}
+
+fn held(memory: &Memory) -> u64 {
+    memory.read(|ledger| ledger.held(Kind::Lane))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_of_many_times_the_guess_is_tried_again_and_nobody_is_blamed() {
+    let memory = budget(1024 * MIB);
+    let (_, lanes) = start(within(&memory));
+    let stats = lanes.stats();
+    assert_eq!(held(&memory), stats.memory_held, "what the process holds");
+    if stats.memory_held == 0 {
+        eprintln!("skipped: there is no /proc to measure memory by");
+        return;
+    }
+    let tenant = lanes.for_tenant("a");
+    assert_eq!(
+        tenant.submit(&stage("swollen"), batch(5, 2.0)).await,
+        Ok(batch(5, 2.0))
+    );
+    let stats = wait_for(&lanes, |stats| stats.running == 0);
+    assert!(stats.out_of_memory > 0, "{stats:?}");
+    assert_eq!((stats.crashes, stats.jobs_done, stats.jobs_failed), (0, 1, 0));
+    assert_eq!(
+        stats.memory_reserved, stats.memory_held,
+        "what runs took is given back"
+    );
+    let figures = lanes.stage_figures(&stage("swollen")).unwrap();
+    assert!(figures.fixed + figures.per_row >= 16 * MIB, "{figures:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_cannot_fit_is_refused_with_both_numbers() {
+    let memory = budget(512 * MIB);
+    let (_, lanes) = start(within(&memory));
+    if lanes.stats().memory_held == 0 {
+        eprintln!("skipped: there is no /proc to measure memory by");
+        return;
+    }
+    let error = lanes.submit(&stage("bloated"), batch(1, 1.0)).await.unwrap_err();
+    assert_eq!(error.code, OpErrorCode::TooLarge);
+    assert!(
+        !error.host_caused && error.message.contains("larger memory_budget"),
+        "{error}"
+    );
+    assert_eq!(
+        lanes.submit(&stage("relu"), batch(3, 1.0)).await,
+        Ok(batch(3, 1.0))
+    );
+    assert_eq!(lanes.stats().crashes, 0);
+}
+
+#[test]
+fn lanes_that_memory_has_no_room_for_do_not_start() {
+    let memory = budget(100 * MIB);
+    let refused = Lanes::start(within(&memory), Arc::new(Source::default()));
+    let Err(error @ EngineError::Memory { .. }) = refused else {
+        panic!("a lane started in 100 MiB");
+    };
+    assert!(error.to_string().contains("larger memory_budget"), "{error}");
+    assert_eq!(held(&memory), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stages_in_turn_open_one_session_each() {
+    let (_, lanes) = start(LanesConfig {
+        lanes: 2,
+        ..within(&budget(2048 * MIB))
+    });
+    for _ in 0..3 {
+        for model in 0..9 {
+            let stage = stage(&format!("stage-{model}"));
+            assert!(lanes.submit(&stage, batch(2, 1.0)).await.is_ok());
+        }
+    }
+    let stats = lanes.stats();
+    assert_eq!((stats.sessions_opened, stats.sessions_closed), (9, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_sessions_go_when_others_lack_memory() {
+    let memory = budget(1024 * MIB);
+    let (_, lanes) = start(within(&memory));
+    assert!(lanes.submit(&stage("swollen"), batch(1, 1.0)).await.is_ok());
+    memory.lack(1024 * MIB);
+    let stats = wait_for(&lanes, |stats| stats.sessions_closed == 1);
+    assert_eq!(stats.jobs_failed, 0);
+    assert!(lanes.submit(&stage("swollen"), batch(1, 1.0)).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fixed_batch_is_padded_and_its_rows_are_its_own() {
+    let (_, lanes) = start(one_lane(place()));
+    for rows in [0, 1, 4, 6] {
+        let submitted = in_runs_of(&lanes, 4).submit(&stage("relu"), batch(rows, 3.0));
+        assert_eq!(submitted.await, Ok(batch(rows, 3.0)));
+    }
+    assert_eq!(lanes.stats().runs, 5);
+}
