@@ -10,7 +10,7 @@
 //! | a cold run has its session | [`Device::opened`] |
 //! | a run is over, however | [`Device::ended`], which says what became of its rows |
 //! | sessions were closed | [`Device::closed`] |
-//! | an idle lane gave memory back | [`Device::holds`] |
+//! | an idle lane gave memory back | [`Device::rested`] |
 
 mod choose;
 mod decision;
@@ -129,12 +129,21 @@ impl<S: Clone + Eq + Hash> Device<S> {
     }
 
     /// An idle lane holds so many bytes now.
-    pub fn holds(&mut self, lane: usize, held: u64) {
+    fn holds(&mut self, lane: usize, held: u64) {
         if let Some(lane) = self.lanes.get_mut(lane).filter(|lane| lane.running().is_none()) {
             lane.held = held;
             if lane.sessions.is_empty() {
                 lane.empty = held;
             }
+        }
+    }
+
+    /// An idle lane keeps nothing for its next run, and holds so many bytes now: what its sessions do not account for never comes back.
+    pub fn rested(&mut self, lane: usize, held: u64) {
+        self.holds(lane, held);
+        if let Some(lane) = self.lanes.get_mut(lane).filter(|lane| lane.running().is_none()) {
+            let sessions: u64 = lane.sessions.iter().map(|open| open.bytes).sum();
+            lane.empty = held.saturating_sub(sessions);
         }
     }
 

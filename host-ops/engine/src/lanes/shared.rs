@@ -109,8 +109,8 @@ impl Shared {
         self.work.notify_one();
     }
 
-    /// What lane `index` does next, waiting for it; `None` when there will be no more. When nothing comes for [`IDLE`] and it has not
-    /// `rested`, it rests.
+    /// What lane `index` does next, waiting for it; `None` when there will be no more. When nothing comes for [`IDLE`], or what comes
+    /// lacks memory, and it has not `rested`, it rests.
     pub(super) fn next(&self, index: usize, rested: bool) -> Option<Task> {
         let idle = (!rested).then(|| Instant::now() + IDLE);
         let mut state = self.state.lock();
@@ -128,7 +128,8 @@ impl Shared {
                 return None;
             }
             let now = Instant::now();
-            if idle.is_some_and(|idle| idle <= now) {
+            let lacks = self.lacks.load(Ordering::Relaxed);
+            if idle.is_some_and(|idle| lacks || idle <= now) {
                 return Some(Task::Rest);
             }
             match again.into_iter().chain(idle).min() {

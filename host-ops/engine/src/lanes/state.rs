@@ -247,7 +247,7 @@ impl State {
     pub(super) fn rested(&mut self, index: usize, held: Option<u64>) {
         if let Some((lane, held)) = self.lanes.get_mut(index).zip(held) {
             lane.held = held;
-            self.device.holds(index, held);
+            self.device.rested(index, held);
         }
     }
 

@@ -94,7 +94,7 @@ async fn stages_in_turn_open_one_session_each() {
     for _ in 0..3 {
         for model in 0..9 {
             let stage = stage(&format!("stage-{model}"));
-            assert!(lanes.submit(&stage, batch(2, 1.0)).await.is_ok());
+            assert!(lanes.submit(&stage, batch(1, 1.0)).await.is_ok());
         }
     }
     let stats = lanes.stats();
