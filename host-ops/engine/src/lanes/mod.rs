@@ -91,9 +91,9 @@ impl Lanes {
         self.lanes
     }
 
-    /// What is known of a stage that was submitted before.
-    pub fn stage_figures(&self, stage: &Stage) -> Option<StageFigures> {
-        self.shared.figures(stage)
+    /// What is known of the stages that were submitted lately.
+    pub fn stage_figures(&self) -> Vec<(Stage, StageFigures)> {
+        self.shared.figures()
     }
 
     /// The lanes on behalf of `tenant`, whose work takes turns with that of others.

@@ -85,8 +85,10 @@ impl Shared {
         self.state.lock().stats(Instant::now())
     }
 
-    pub(super) fn figures(&self, stage: &Stage) -> Option<StageFigures> {
-        self.state.lock().device.stage(stage)
+    pub(super) fn figures(&self) -> Vec<(Stage, StageFigures)> {
+        let state = self.state.lock();
+        let all = state.device.stages();
+        all.map(|(stage, figures)| (stage.clone(), figures)).collect()
     }
 
     /// Takes a submission in; what it is known by.

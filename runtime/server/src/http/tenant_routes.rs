@@ -9,12 +9,13 @@ use crate::state::{Found, ModelFacts, Named, Owned, StateError};
 use axum::Json;
 use axum::extract::{Path, Request};
 use frostline_batching::{Kind, Standing};
+use frostline_tensor::Stage;
 use frostline_wire::{
-    Description, DescriptionRequest, GuestInfo, Layout, Load, MemoryLoad, ModelInfo, ObjectPage,
+    Description, DescriptionRequest, GuestInfo, Layout, Load, MemoryLoad, ModelInfo, ObjectPage, StageLoad,
 };
 use http::{StatusCode, Uri};
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 /// `?root=&after=&layout=&limit=`
@@ -153,9 +154,30 @@ pub(super) async fn load(caller: Caller) -> Json<Load> {
         samples_per_second: caller.metrics().meter.per_second(),
         share: Some(share(&caller)),
         grant: Some(caller.config().grant.min(GRANT) as u64),
-        stages: Vec::new(),
+        stages: stages(&caller),
         memory: Some(memory),
     })
+}
+
+/// What is known of the stages of models that the caller may use.
+fn stages(caller: &Caller) -> Vec<StageLoad> {
+    let listed = [caller.models().list(), caller.shared_models().list()];
+    let usable: HashSet<String> = listed
+        .into_iter()
+        .flatten()
+        .map(|(_, version)| version.sha256.clone())
+        .collect();
+    let known = caller.machine().lanes.stage_figures().into_iter();
+    let told = known.filter_map(|(Stage { model, from, to }, figures)| {
+        Some(StageLoad {
+            knee: figures.knee as u64,
+            seconds_per_row: figures.seconds_per_row?,
+            model,
+            from,
+            to,
+        })
+    });
+    told.filter(|stage| usable.contains(&stage.model)).collect()
 }
 
 /// The caller's part of device time beside all who have something here now.

@@ -176,8 +176,7 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for OfTenants<F> {
         let Present { lanes, memory, .. } = (self.0)();
         let help = "Time of lanes that tenants used, of those that used any lately";
         let seconds = Some(&Unit::Seconds);
-        let mut family =
-            encoder.encode_descriptor("tenant_device", help, seconds, MetricType::Counter)?;
+        let mut family = encoder.encode_descriptor("tenant_device", help, seconds, MetricType::Counter)?;
         for (name, time) in &lanes.used {
             let label = [("tenant", name.as_str())];
             ConstCounter::new(time.as_secs_f64()).encode(family.encode_family(&label)?)?;

@@ -109,6 +109,8 @@ async fn every_split_gives_what_computing_at_home_gives_over_both_protocols() {
     let load = test.load().await;
     assert!(load.samples_per_second > 0.0);
     assert_eq!(load.share, Some(1.0), "nobody else is there");
+    let active = load.stage(&model.sha256, "active").unwrap();
+    assert!(active.knee > 0 && active.seconds_per_row > 0.0);
     assert!(load.grant.is_some_and(|samples| samples > 0));
     assert!(load.memory.is_some_and(|memory| memory.held <= memory.budget));
 }
