@@ -49,7 +49,11 @@ async fn a_run_of_many_times_the_guess_is_tried_again_and_nobody_is_blamed() {
         stats.memory_reserved, stats.memory_held,
         "what runs took is given back"
     );
-    let figures = lanes.stage_figures(&stage("swollen")).unwrap();
+    let known = lanes.stage_figures().into_iter();
+    let (_, figures) = known
+        .filter(|(known, _)| *known == stage("swollen"))
+        .last()
+        .unwrap();
     assert!(figures.fixed + figures.per_row >= 16 * MIB, "{figures:?}");
 }
 
