@@ -113,7 +113,7 @@ impl Limits {
             grant: self.object_bytes,
             read: self.object_bytes,
             decode: self.decode.max_bytes,
-            lane: bytes / 2,
+            lane: bytes / 4,
         }
     }
 }
@@ -179,7 +179,7 @@ mod tests {
             let Budget {
                 read, decode, lane, ..
             } = limits.budget(budget);
-            assert!(budget - read - decode - lane >= budget / 4, "{budget}");
+            assert!(budget - read - decode - lane >= budget / 2, "{budget}");
             assert_eq!(lowered.is_empty(), budget > 4 << 30, "{lowered:?}");
         }
         let (limits, _) = Limits::default().within(4 << 30);

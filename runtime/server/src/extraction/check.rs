@@ -17,6 +17,13 @@ use frostline_wire::{
 };
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Bytes that a guest takes to describe itself: its linear memory.
+const ASKED: u64 = 2 << 20;
+
+/// How long it waits for that.
+const WAIT: Duration = Duration::from_secs(60);
 
 /// A request that can be carried out.
 pub(super) struct Checked {
@@ -68,12 +75,12 @@ pub(super) async fn check(
             (Work::Objects { store, limit }, RowFormat::Object, None)
         }
         Split::Input => {
-            let (_, _, description) = described(caller, &request, &allowance).await?;
+            let (_, _, description) = described(caller, &request, &allowance, &tensors).await?;
             let (work, rows, shape) = pixels(caller, store, &description, request.encoding)?;
             (work, rows, sized(0, &shape))
         }
         Split::Cut(cut) => {
-            let (guest, model, description) = described(caller, &request, &allowance).await?;
+            let (guest, model, description) = described(caller, &request, &allowance, &tensors).await?;
             let input = bytes(&model.input_shape, size_of::<f32>());
             let call = Call::new(model, &description, cut, &request.parameters)?;
             let row = call.row().dims().to_vec();
@@ -137,10 +144,14 @@ async fn described(
     caller: &Caller,
     request: &ExtractionRequest,
     allowance: &Arc<Allowance>,
+    tensors: &Arc<Tensors>,
 ) -> Result<(Guest, Arc<ModelView>, Arc<Description>), Refusal> {
     let model = caller.model(given(request.model.as_ref(), "model", &request.split)?)?;
     let guest = given(request.guest.as_ref(), "guest", &request.split)?;
     let guest = caller.guest(guest, allowance).await?;
+    // Waited for like a grant, that who asks for the first time gets its share too.
+    let memory = caller.room(Kind::Grant).wait(ASKED, WAIT).await?;
+    let _cover = tensors.cover(memory.bytes());
     let description = caller.describe(&guest, &model, &request.parameters, allowance);
     let description = description.await?;
     Ok((guest, model, description))

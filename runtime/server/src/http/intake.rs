@@ -25,8 +25,8 @@ use tracing::Instrument;
 /// Bytes written at once: a quarter of an HTTP/2 window, so that a fast client is not held up by a write for each of its frames.
 const WRITE: usize = 256 << 10;
 
-/// What a byte of an upload takes while it is checked: itself, and twice as it is read.
-const TAKES: u64 = 3;
+/// What a byte of an upload takes while it is checked: itself, and as much again for what it is read into; weights are not copied.
+const TAKES: u64 = 2;
 
 /// A whole upload in memory, its hash, and the reservation of that memory.
 pub(super) struct Upload {

@@ -5,9 +5,9 @@ use super::samples::{Samples, samples};
 use crate::caller::Caller;
 use crate::config::Limits;
 use crate::extraction::{GRANT, READS_AT_ONCE, check_samples};
-use crate::library::Library;
 use crate::machine::Machine;
 use crate::refusal::Refusal;
+use crate::state::Found;
 use frostline_batching::{Kind, Reserved};
 use frostline_graph::Model;
 use frostline_objects::Store;
@@ -122,12 +122,12 @@ impl Task {
     /// Measures on the host's lanes.
     pub(super) async fn measure(&self, caller: &Caller) -> Result<Profile, Refusal> {
         let started = Instant::now();
-        let _memory = self.reserve(caller).await?;
         let subject = Subject {
             model: self.view.sha256.clone(),
             input: self.view.input.clone(),
-            cuts: self.memory(caller.library()).await?,
+            cuts: self.memory(caller).await?,
         };
+        let _memory = self.reserve(caller).await?;
         let samples = samples(
             &self.store,
             &caller.machine().decoders.for_tenant(&caller.tenant().name),
@@ -200,8 +200,15 @@ impl Task {
     }
 
     /// The cuts with the memory it takes to get there.
-    async fn memory(&self, library: &Library) -> Result<Vec<(String, Linear)>, Refusal> {
-        let bytes = library.models.bytes_of(&self.view.sha256).await?;
+    async fn memory(&self, caller: &Caller) -> Result<Vec<(String, Linear)>, Refusal> {
+        let Pin { name, sha256 } = &self.request.model;
+        let takes = match caller.find_model(name, Some(sha256)).0 {
+            Found::Version(model) => model.bytes.saturating_mul(2),
+            Found::Nothing | Found::Other(_) => 0,
+        };
+        let stall = caller.config().limits.stall;
+        let _memory = caller.room(Kind::Grant).wait(takes, stall).await?;
+        let bytes = caller.library().models.bytes_of(&self.view.sha256).await?;
         let cuts = self.request.cuts.clone();
         let count = move || {
             let model = Model::from_bytes(bytes)?;
