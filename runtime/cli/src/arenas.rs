@@ -9,9 +9,13 @@ use std::process::Command;
 /// The setting of glibc's allocator that says how many arenas it may make. Other allocators do not look at it.
 const ARENAS: &str = "MALLOC_ARENA_MAX";
 
-/// The setting that says from how many bytes on a block is the system's own, and goes back to it at once. Left to itself glibc raises this to
-/// 32 MiB with the first such block that is freed: 24 requests of 16 MiB then left 388 MB behind.
-const MAPPED: (&str, &str) = ("MALLOC_MMAP_THRESHOLD_", "4194304");
+/// From how many bytes on a block is the system's own and goes back to it at once, and how much may lie free at the end of an arena. Left to
+/// itself glibc raises the first to 32 MiB with the first such block that is freed: 24 requests of 16 MiB then left 388 MB behind. The
+/// tensors of a grant (16 photos as pixels are 10 MB) stay below, for memory that is touched for the first time is slow.
+const RETURNED: [(&str, &str); 2] = [
+    ("MALLOC_MMAP_THRESHOLD_", "12582912"),
+    ("MALLOC_TRIM_THRESHOLD_", "67108864"),
+];
 
 /// Fewest and most arenas: threads wait for one another in one, and what lies free in one is of no use to another.
 const FEWEST: usize = 2;
@@ -35,7 +39,7 @@ pub(crate) fn keep_few() {
     let error = Command::new(program)
         .arg0(name)
         .args(arguments)
-        .env(MAPPED.0, MAPPED.1)
+        .envs(RETURNED)
         .env(ARENAS, (cores / 4).clamp(FEWEST, MOST).to_string())
         .exec();
     eprintln!("warning: {ARENAS} cannot be set, so this host may keep more memory than it needs: {error}");
