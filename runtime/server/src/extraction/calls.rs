@@ -82,7 +82,7 @@ impl Shared {
             // An admin may have disabled it since the extraction began.
             self.caller.may_run(guest)?;
         }
-        let grant = match self.size {
+        let grant = match &self.size {
             Some(size) => Some((size, self.grant(size).await?)),
             None => None,
         };
@@ -116,8 +116,11 @@ impl Shared {
     }
 
     /// Waits for the next grant.
-    async fn grant(&self, size: GrantSize) -> Result<Grant, Refusal> {
-        let samples = self.left.lock().len().clamp(1, size.samples);
+    async fn grant(&self, size: &GrantSize) -> Result<Grant, Refusal> {
+        let stages = self.caller.machine().lanes.stage_figures().into_iter();
+        let mut known = stages.filter(|(stage, _)| size.stage.as_ref() == Some(stage));
+        let known = known.next().map(|(_, figures)| figures);
+        let samples = self.left.lock().len().clamp(1, size.samples(known));
         let longest = if self.begun.load(Ordering::Relaxed) {
             self.caller.tenant().allowed.wall()
         } else {

@@ -10,7 +10,7 @@ use frostline_batching::Kind;
 use frostline_images::{BatchLoader, LoaderOptions};
 use frostline_objects::Store;
 use frostline_sandbox::{Allowance, Call, CallContext, Guest, Labels, ModelView};
-use frostline_tensor::{PixelFormat, SampleLoader};
+use frostline_tensor::{PixelFormat, SampleLoader, Stage};
 use frostline_wire::{
     Description, Encoding, ExtractionRequest, Pin, Pixels, RequestedSample, RowFormat, Split, TermsError,
     Values,
@@ -65,9 +65,16 @@ pub(super) async fn check(
         Split::Input | Split::Cut(_) => Kind::Read,
     };
     let store = caller.store(&request.root, kind)?;
-    let sized = |input: u64, row: &[usize]| {
+    let sized = |stage: Option<Stage>, input: u64, row: &[usize]| {
         let most = caller.config().grant;
-        Some(GrantSize::new(input, row, request.encoding, request.terms, most))
+        Some(GrantSize::new(
+            stage,
+            input,
+            row,
+            request.encoding,
+            request.terms,
+            most,
+        ))
     };
     let (work, rows, size) = match &request.split {
         Split::None => {
@@ -77,14 +84,19 @@ pub(super) async fn check(
         Split::Input => {
             let (_, _, description) = described(caller, &request, &allowance, &tensors).await?;
             let (work, rows, shape) = pixels(caller, store, &description, request.encoding)?;
-            (work, rows, sized(0, &shape))
+            (work, rows, sized(None, 0, &shape))
         }
         Split::Cut(cut) => {
             let (guest, model, description) = described(caller, &request, &allowance, &tensors).await?;
+            let stage = Stage {
+                model: model.sha256.clone(),
+                from: model.input.clone(),
+                to: cut.clone(),
+            };
             let input = bytes(&model.input_shape, size_of::<f32>());
             let call = Call::new(model, &description, cut, &request.parameters)?;
             let row = call.row().dims().to_vec();
-            let (size, rows) = (sized(input, &row), request.encoding.values.rows(row));
+            let (size, rows) = (sized(Some(stage), input, &row), request.encoding.values.rows(row));
             let context = context(caller, store, id, &request, allowance);
             (Work::Activations { guest, call, context }, rows, size)
         }

@@ -1,20 +1,28 @@
 //! How many samples a grant has, and the memory they take.
 
-use frostline_tensor::{Shape, Terms};
+use frostline_batching::device::StageFigures;
+use frostline_tensor::{Shape, Stage, Terms};
 use frostline_wire::{Encoding, Values};
 
 /// Samples of a grant of a network whose time is not known yet: to a CPU the size hardly matters (SqueezeNet on one thread: 6.3 ms a sample
 /// alone, 7.0 in a batch of 16), so what counts is that a call's own cost, tens of microseconds, vanishes beside 0.1 s of work.
 pub(crate) const UNKNOWN: usize = 16;
 
+/// Seconds of a lane that a grant is to keep it busy for: as long as a run may be at most, so that a lane is not given less than it would take,
+/// and no tenant holds memory for more.
+const QUANTUM: f64 = 0.5;
+
 /// What a call takes beside its samples: its stack, the handles, and the linear memory of a guest like the stock one (1 MiB).
 const CALL: u64 = 2 << 20;
 
 /// What a grant asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct GrantSize {
-    /// Most samples; at least 1.
-    pub(super) samples: usize,
+    /// Most samples.
+    most: usize,
+    terms: Terms,
+    /// What is computed, where anything is.
+    pub(super) stage: Option<Stage>,
     /// Bytes of a call, whatever its samples.
     pub(super) fixed: u64,
     /// Bytes of a sample: what goes in, what comes out, and that encoded.
@@ -24,37 +32,51 @@ pub(super) struct GrantSize {
 }
 
 impl GrantSize {
-    /// For rows of `row` made from `input` bytes a sample, that travel as `encoding`; of `most` samples.
-    pub(super) fn new(input: u64, row: &[usize], encoding: Encoding, terms: Terms, most: usize) -> Self {
+    /// For rows of `row` made from `input` bytes a sample by `stage`, that travel as `encoding`; of `most` samples.
+    pub(super) fn new(
+        stage: Option<Stage>,
+        input: u64,
+        row: &[usize],
+        encoding: Encoding,
+        terms: Terms,
+        most: usize,
+    ) -> Self {
         let copies = !travels_as_it_is(encoding);
         let width = if encoding.values == Values::U8 { 1 } else { 4 };
         let row = bytes(row, width);
         let rows = if copies { row.saturating_mul(2) } else { row };
         Self {
-            samples: samples(terms, most),
+            most,
+            terms,
+            stage,
             fixed: CALL,
             each: input.saturating_add(rows),
             copies,
         }
     }
 
+    /// Samples of the next grant, at least 1, by what is known of its stage: as many as a lane takes a quantum for, in whole batches, which are
+    /// fixed or the knee.
+    pub(super) fn samples(&self, known: Option<StageFigures>) -> usize {
+        let knee = known.map_or(1, |known| known.knee.max(1));
+        let seconds = known.and_then(|known| known.seconds_per_row);
+        let quantum = seconds.map_or(UNKNOWN, |seconds| (QUANTUM / seconds.max(1e-6)) as usize);
+        let wanted = quantum.max(knee).clamp(1, self.most.max(1));
+        let batch = self.terms.fixed_batch.unwrap_or(knee).max(1);
+        match wanted / batch {
+            0 if self.terms.fixed_batch.is_none() => wanted,
+            batches => batches.max(1).saturating_mul(batch),
+        }
+    }
+
     /// What rows of so many bytes take until they are sent.
-    pub(super) fn of_rows(self, bytes: usize) -> u64 {
+    pub(super) fn of_rows(&self, bytes: usize) -> u64 {
         let bytes = bytes as u64;
         if self.copies {
             bytes.saturating_mul(2)
         } else {
             bytes
         }
-    }
-}
-
-/// Whole fixed batches where the request has one, as no run is joined then.
-fn samples(terms: Terms, most: usize) -> usize {
-    let most = most.clamp(1, UNKNOWN);
-    match terms.fixed_batch {
-        Some(rows) if rows > 0 => (most / rows).max(1).saturating_mul(rows),
-        _ => most,
     }
 }
 
@@ -75,27 +97,54 @@ pub(super) fn bytes(shape: &[usize], width: usize) -> u64 {
 mod tests {
     use super::*;
 
+    fn size(encoding: &str, fixed_batch: Option<usize>) -> GrantSize {
+        let terms = Terms {
+            fixed_batch,
+            ..Terms::default()
+        };
+        GrantSize::new(None, 1000, &[10, 10], encoding.parse().unwrap(), terms, 64)
+    }
+
+    fn known(seconds: f64, knee: usize) -> Option<StageFigures> {
+        Some(StageFigures {
+            seconds_per_row: Some(seconds),
+            knee,
+            session: 0,
+            fixed: 0,
+            per_row: 0,
+            margin: 0.0,
+            lanes: 0,
+            waiting: 0,
+        })
+    }
+
     #[test]
     fn a_grant_has_what_goes_in_comes_out_and_is_encoded() {
-        let of = |encoding: &str| {
-            let encoding = encoding.parse().unwrap();
-            GrantSize::new(1000, &[10, 10], encoding, Terms::default(), 64)
-        };
-        assert_eq!((of("f32").each, of("f32").samples), (1400, UNKNOWN));
-        assert_eq!((of("f16").each, of("f16").of_rows(400)), (1800, 800));
-        assert_eq!((of("u8").each, of("u8").of_rows(100)), (1100, 100));
+        let of = |encoding: &str, bytes| (size(encoding, None).each, size(encoding, None).of_rows(bytes));
+        assert_eq!(of("f32", 400), (1400, 400));
+        assert_eq!(of("f16", 400), (1800, 800));
+        assert_eq!(of("u8", 100), (1100, 100));
+    }
+
+    #[test]
+    fn a_grant_keeps_a_lane_busy_for_a_quantum_in_whole_batches() {
+        let samples = |known| size("f32", None).samples(known);
+        assert_eq!(samples(None), UNKNOWN);
+        assert_eq!(samples(known(0.2, 1)), 2, "VGG19");
+        assert_eq!(samples(known(0.02, 4)), 24, "six batches of four");
+        assert_eq!(samples(known(0.2, 8)), 8, "the knee, though it takes longer");
+        assert_eq!(samples(known(1e-9, 1)), 64);
+        assert_eq!(samples(known(10.0, 1)), 1);
+        assert_eq!(samples(known(10.0, 100)), 64);
     }
 
     #[test]
     fn a_fixed_batch_is_granted_whole() {
-        let of = |rows, most| {
-            let terms = Terms {
-                fixed_batch: Some(rows),
-                ..Terms::default()
-            };
-            samples(terms, most)
-        };
-        assert_eq!((of(5, 64), of(16, 64), of(40, 64), of(3, 2)), (15, 16, 40, 3));
-        assert_eq!(samples(Terms::default(), 0), 1);
+        let samples = |rows, known| size("f32", Some(rows)).samples(known);
+        assert_eq!(
+            (samples(5, None), samples(16, None), samples(40, None)),
+            (15, 16, 40)
+        );
+        assert_eq!(samples(6, known(0.02, 4)), 24);
     }
 }
