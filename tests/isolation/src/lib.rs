@@ -14,7 +14,7 @@ mod requests;
 mod scene;
 
 pub use case::{Case, Class, Expected, Seen};
-pub use memory::{BUDGET, MemorySeen, Watch, memory_cases};
+pub use memory::{BUDGET, MemorySeen, Watch, memory_cases, row_cases};
 pub use neighbour::{Neighbour, distinct};
 pub use scene::Scene;
 

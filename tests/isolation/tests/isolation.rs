@@ -1,7 +1,10 @@
 //! Every case once, with the neighbour at work beside it.
 
+// Helpers outside `#[test]` functions count as production code to clippy.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use frostline_e2e::frostline_binary;
-use frostline_isolation::{BUDGET, Case, Neighbour, Scene, Watch, cases, memory_cases};
+use frostline_isolation::{BUDGET, Case, Neighbour, Scene, Watch, cases, memory_cases, row_cases};
 use tokio::sync::watch;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -26,12 +29,21 @@ async fn every_case_is_contained() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_case_takes_a_host_over_its_budget() {
+    within_budget(&memory_cases()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "lanes leave a row of 400 MB waiting for ever, beside 58 MiB held of 640, and nothing else runs meanwhile"]
+async fn no_row_takes_a_host_over_its_budget() {
+    within_budget(&row_cases()).await;
+}
+
+async fn within_budget(cases: &[Case]) {
     let binary = frostline_binary().expect("frostline is not built: run `cargo xtask test`");
     let scene = Scene::start_within(&binary, BUDGET).await.unwrap();
     let neighbour = Neighbour::start(&scene).await.unwrap();
-    let cases = memory_cases();
     let mut wrong = Vec::new();
-    for case in &cases {
+    for case in cases {
         let (stop, stopped) = watch::channel(false);
         let (ended, beside, seen) = tokio::join!(
             run(case, &scene, stop),

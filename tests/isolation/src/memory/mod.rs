@@ -1,6 +1,7 @@
 //! Ways to make a host hold more than its budget: each was shown on a running host that went by counts and sizes instead of one ledger.
 
 mod bodies;
+mod models;
 mod objects;
 mod watch;
 
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 
 pub use watch::{Seen as MemorySeen, Watch};
 
-/// What the host of these cases may hold, in bytes: each case asks for several times as much.
+/// What the host of these cases may hold, in bytes: little more than the largest row of a case that is served takes.
 pub const BUDGET: u64 = 640 << 20;
 
 /// How long the host may take to be rid of what it held for somebody who left: a batch that is being computed comes to its end.
@@ -28,15 +29,8 @@ const LARGE: [&str; 2] = ["large.bin", "large.png"];
 /// Times that an object is named in one request.
 const NAMED: usize = 128;
 
-/// All cases; each needs [`Scene::start_within`] of the [`BUDGET`].
+/// All but those of [`row_cases`]; each needs [`Scene::start_within`] of the [`BUDGET`].
 pub fn memory_cases() -> Vec<Case> {
-    let case = |name: &str, does: &str, expected, act| Case {
-        name: name.to_owned(),
-        does: does.to_owned(),
-        class: Class::Memory,
-        expected,
-        act,
-    };
     vec![
         case(
             "hidden-frame",
@@ -63,6 +57,34 @@ pub fn memory_cases() -> Vec<Case> {
             Act::Memory(|scene| Box::pin(objects::undecoded(scene))),
         ),
     ]
+}
+
+/// Networks whose rows take much of what the lanes may have, or more.
+pub fn row_cases() -> Vec<Case> {
+    vec![
+        case(
+            "wide-row",
+            "runs a network of 342 bytes whose rows take 400 MB, on 6 samples",
+            Expected::new("rows", &["6 as they should be"]),
+            Act::Memory(|scene| Box::pin(models::wide_row(scene))),
+        ),
+        case(
+            "wider-row",
+            "runs a network whose single row takes more than the host has",
+            Expected::new("422", &["a single row needs", "at most", "memory_budget"]),
+            Act::Memory(|scene| Box::pin(models::wider_row(scene))),
+        ),
+    ]
+}
+
+fn case(name: &str, does: &str, expected: Expected, act: Act) -> Case {
+    Case {
+        name: name.to_owned(),
+        does: does.to_owned(),
+        class: Class::Memory,
+        expected,
+        act,
+    }
 }
 
 /// Writes what the cases read below the data root.

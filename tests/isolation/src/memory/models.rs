@@ -1,0 +1,112 @@
+//! Networks that every host admits, and whose rows take much memory.
+
+use crate::case::Seen;
+use crate::neighbour::{photos, pin};
+use crate::scene::{HOSTILE, Scene};
+use anyhow::{Context, Result};
+use frostline_client::ClientError;
+use frostline_graph::build::{batched, initializer, integers, ints, model, node};
+use frostline_graph::onnx::GraphProto;
+use frostline_tensor::Tensor;
+use frostline_trainer::Guest;
+use frostline_wire::{Encoding, ExtractionRequest, RowFormat, RowValue, Split, Terms};
+use prost::Message;
+
+/// Numbers of a row: 400 MB.
+const WIDE: i64 = 100_000_000;
+
+/// Numbers of a row of which two are alive at once: 704 MB.
+const WIDER: i64 = 88_000_000;
+
+/// Its rows must be those of the same network with narrow ones.
+pub(super) async fn wide_row(scene: &Scene) -> Result<Seen> {
+    let narrow = rows(scene, network(8, false)?).await?;
+    let wide = rows(scene, network(WIDE, false)?).await?;
+    let (narrow, wide) = match (narrow, wide) {
+        (Ok(narrow), Ok(wide)) => (narrow, wide),
+        (Err(error), _) | (_, Err(error)) => return Ok(Seen::refused(&error)),
+    };
+    let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-4 * b.abs();
+    let right = wide.iter().zip(&narrow).filter(|pair| close(*pair)).count();
+    Ok(Seen::new("rows", format!("{right} as they should be")))
+}
+
+pub(super) async fn wider_row(scene: &Scene) -> Result<Seen> {
+    match rows(scene, network(WIDER, true)?).await? {
+        Ok(rows) => Ok(Seen::new("rows", format!("{rows:?}"))),
+        Err(error) => Ok(Seen::refused(&error)),
+    }
+}
+
+/// The value at the cut for 6 photos.
+async fn rows(scene: &Scene, network: Vec<u8>) -> Result<Result<Vec<f32>, ClientError>> {
+    let client = scene.client(HOSTILE)?;
+    let guest = client.push_guest("prefix", Guest::stock().bytes).await?;
+    let model = match client.push_model("wide", network.into()).await {
+        Ok(model) => model,
+        Err(error) => return Ok(Err(error)),
+    };
+    let request = ExtractionRequest {
+        root: scene.root()?,
+        split: Split::Cut("last".to_owned()),
+        guest: Some(pin("prefix", &guest.sha256)),
+        model: Some(pin("wide", &model.sha256)),
+        parameters: String::new(),
+        encoding: Encoding::F32,
+        terms: Terms::default(),
+        samples: photos(scene, 6),
+    };
+    let mut answer = match client.extract(&request, RowFormat::F32(vec![1]), 64 << 20).await {
+        Ok(answer) => answer,
+        Err(error) => return Ok(Err(error)),
+    };
+    let mut values = vec![0.0; request.samples.len()];
+    loop {
+        let batches = match answer.next().await {
+            Ok(Some(batches)) => batches,
+            Ok(None) => return Ok(Ok(values)),
+            Err(error) => return Ok(Err(error)),
+        };
+        for row in batches.iter().flat_map(|batch| batch.rows()) {
+            let row = row?;
+            let value = values
+                .get_mut(row.position as usize)
+                .context("a row nobody asked for")?;
+            if let Ok(RowValue::F32(numbers)) = row.outcome {
+                *value = numbers.first().copied().context("an empty row")?;
+            }
+        }
+    }
+}
+
+/// Pixels of 3 x 2 x 2 to a cut `last`, their sum: by way of a row of `floats` numbers, or two of them at once.
+fn network(floats: i64, twice: bool) -> Result<Vec<u8>> {
+    let mut nodes = vec![
+        node("Flatten", &["data"], &["flat"]),
+        node("ReduceSum", &["flat", "one"], &["sum"]),
+        node("Expand", &["sum", "wide"], &["row"]),
+    ];
+    let widest = if twice {
+        nodes.push(node("Neg", &["sum"], &["less"]));
+        nodes.push(node("Expand", &["less", "wide"], &["second"]));
+        nodes.push(node("Sub", &["row", "second"], &["both"]));
+        "both"
+    } else {
+        "row"
+    };
+    nodes.push(node("ReduceMax", &[widest], &["last"]).with([ints("axes", &[1])]));
+    nodes.push(node("MatMul", &["last", "weights"], &["scores"]));
+    let graph = GraphProto {
+        name: "wide".into(),
+        node: nodes,
+        initializer: vec![
+            integers("one", &[1]),
+            integers("wide", &[1, floats]),
+            initializer("weights", &Tensor::f32([1, 2], vec![1.0, -1.0])?),
+        ],
+        input: vec![batched("data", &[3, 2, 2])],
+        output: vec![batched("scores", &[2])],
+        ..GraphProto::default()
+    };
+    Ok(model(17, graph).encode_to_vec())
+}
