@@ -49,11 +49,8 @@ async fn a_run_of_many_times_the_guess_is_tried_again_and_nobody_is_blamed() {
         stats.memory_reserved, stats.memory_held,
         "what runs took is given back"
     );
-    let known = lanes.stage_figures().into_iter();
-    let (_, figures) = known
-        .filter(|(known, _)| *known == stage("swollen"))
-        .last()
-        .unwrap();
+    let mut known = lanes.stage_figures().into_iter();
+    let (_, figures) = known.find(|(known, _)| *known == stage("swollen")).unwrap();
     assert!(figures.fixed + figures.per_row >= 16 * MIB, "{figures:?}");
 }
 
