@@ -7,12 +7,14 @@
 //! - [`Waiters`]: how those of a gate and of memory wait, whatever [`Policy`] decides
 //! - [`LaneQueue`]: work for the lanes, in turns, bounded
 //! - [`device`]: which rows run next, on which lane
+//! - [`simulate()`](simulate::simulate): the same in virtual time
 //! - [`Backoff`]: how long to wait before trying again
 
 mod backoff;
 pub mod device;
 mod lane_queue;
 mod memory;
+pub mod simulate;
 mod turn_gate;
 mod turn_pool;
 mod turns;

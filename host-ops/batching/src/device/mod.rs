@@ -35,7 +35,7 @@ pub use work::{DeviceRules, End, Guess, QueueFull, Room, Taken, Work};
 use lane::{Doing, Lane};
 use queue::{Entry, Queue};
 use stages::{StageId, Stages};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,7 +89,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
             shared: work.terms.terms.shared_runs,
             stage,
             bytes: work.bytes,
-            left: VecDeque::from([0..rows]),
+            left: std::iter::once(0..rows).collect(),
             running: 0,
             apart: false,
             lost: 0,

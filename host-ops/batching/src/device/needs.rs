@@ -31,8 +31,8 @@ pub(super) struct Needs {
     session: Option<u64>,
     runs: BTreeMap<usize, Recent>,
     margin: f64,
-    /// Rows and bytes of the run that memory did not suffice for, until one of so many rows is done.
-    lacked: Option<(usize, u64)>,
+    /// Bytes that did not suffice for so many rows, until a run of as many is done.
+    lacked: BTreeMap<usize, u64>,
     /// Rows that a run has at most after memory did not suffice, and how many runs kept to it since.
     cap: Option<(usize, u32)>,
     /// Rows of a run that all the memory there was, how much that was, and until when this counts.
@@ -56,7 +56,7 @@ impl Needs {
             session: None,
             runs: BTreeMap::new(),
             margin: MARGIN.0,
-            lacked: None,
+            lacked: BTreeMap::new(),
             cap: None,
             refused: None,
         }
@@ -179,10 +179,8 @@ impl Needs {
     }
 
     fn lacking(&self, rows: usize) -> u64 {
-        match self.lacked {
-            Some((lacked, bytes)) if rows >= lacked => bytes.saturating_mul(2),
-            _ => 0,
-        }
+        let lacked = self.lacked.range(..=rows).map(|(_, bytes)| *bytes).max();
+        lacked.map_or(0, |bytes| bytes.saturating_mul(2))
     }
 
     /// A session was opened, which took `opening` bytes at most and takes `session` now.
@@ -212,15 +210,24 @@ impl Needs {
         if !cold || !self.runs.contains_key(&rows) {
             self.keep(rows, bytes);
         }
-        self.lacked = self.lacked.filter(|(lacked, _)| rows < *lacked);
+        self.lacked = self.lacked.split_off(&(rows + 1));
         self.cap = self.cap.and_then(|cap| raised(cap, rows));
         Missed { error, miss }
+    }
+
+    /// A run of `rows` was done, and nobody saw what it took: the guess stays.
+    pub(super) fn note_unseen(&mut self, rows: usize) {
+        let bytes = self.guess.per_row.saturating_mul(rows as u64);
+        self.keep(rows, self.guess.fixed.saturating_add(bytes));
     }
 
     /// A run of `rows` that had `reserved` bytes was not done for want of memory.
     pub(super) fn note_lacked(&mut self, rows: usize, reserved: u64) {
         self.widen(0.0);
-        self.lacked = Some((rows, reserved));
+        self.lacked.insert(rows, reserved);
+        if self.lacked.len() > POINTS {
+            self.lacked.pop_last();
+        }
         if rows > 1 {
             self.cap = Some((rows / 2, 0));
         }

@@ -80,7 +80,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         if soon_free && price == Price::Little {
             return Fit::Lacks(0);
         }
-        let mut closable = self.closable(Some(entry.stage));
+        let mut closable = self.closable(Some((lane, entry.stage)));
         match price {
             Price::Little => closable.retain(|open| !open.wanted),
             Price::Sessions if soon_free => closable.clear(),
@@ -107,11 +107,16 @@ impl<S: Clone + Eq + Hash> Device<S> {
         let most = self
             .most(view.room)
             .saturating_sub(known.needs.session() - session);
-        let bytes = |rows| match cold {
-            true => known.needs.cold_run(rows).min(most),
-            false => known.needs.run(rows).min(most),
-        };
         let least = entry.fixed.unwrap_or(1);
+        let bytes = |rows| {
+            let bytes = if cold {
+                known.needs.cold_run(rows)
+            } else {
+                known.needs.run(rows)
+            };
+            // With all there is the least run is tried at least.
+            if rows > least { bytes } else { bytes.min(most) }
+        };
         let needed = bytes(least);
         if needed > view.limit {
             return Fit::Lacks(needed.saturating_sub(view.limit));
@@ -195,18 +200,19 @@ impl<S: Clone + Eq + Hash> Device<S> {
         known.rate.time(known.waiting) > self.rules.quantum.saturating_mul(lanes)
     }
 
-    /// Sessions of idle lanes but those of `but`, the one used longest ago first.
-    pub(super) fn closable(&self, but: Option<StageId>) -> Vec<Closable> {
+    /// Sessions of idle lanes but that of a stage on a lane, the one used longest ago first.
+    pub(super) fn closable(&self, but: Option<(usize, StageId)>) -> Vec<Closable> {
         let idle = self.lanes.iter().enumerate().filter(|(_, lane)| lane.is_idle());
         let open = idle.flat_map(|(index, lane)| lane.sessions.iter().map(move |open| (index, open)));
-        let others = open.filter(|(_, open)| Some(open.stage) != but);
+        let others = open.filter(|(of, open)| but != Some((*of, open.stage)));
         let mut closable: Vec<Closable> = others
             .map(|(lane, open)| Closable {
                 lane,
                 stage: open.stage,
                 bytes: open.bytes,
                 used: open.used,
-                wanted: self.stages.get(open.stage).is_some_and(|known| known.waiting > 0),
+                wanted: but.is_none_or(|(_, stage)| open.stage != stage)
+                    && self.stages.get(open.stage).is_some_and(|known| known.waiting > 0),
             })
             .collect();
         closable.sort_by_key(|open| open.used);

@@ -111,12 +111,13 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 if !running.cold || known.rate.per_row(running.rows).is_none() {
                     known.rate.note(running.rows, time);
                 }
-                if let Some(peak) = taken.peak {
-                    let took = peak.saturating_sub(running.before);
-                    let missed = known
-                        .needs
-                        .note_run(running.rows, took, running.for_run, running.cold);
-                    self.predictions.note(missed);
+                match taken.peak {
+                    Some(peak) => {
+                        let took = peak.saturating_sub(running.before);
+                        let missed = known.needs.note_run(running.rows, took, running.for_run, running.cold);
+                        self.predictions.note(missed);
+                    }
+                    None => known.needs.note_unseen(running.rows),
                 }
                 taken.held.into_iter().for_each(|held| self.holds(lane, held));
             }

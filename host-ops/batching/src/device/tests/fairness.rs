@@ -1,0 +1,109 @@
+//! Time that is shared.
+
+use super::super::*;
+use super::world::{MILLI, Truth, World};
+use frostline_tensor::Terms;
+use proptest::prelude::*;
+
+/// Every tenant has always something waiting, of its own stage, until the time is over.
+fn share(lanes: usize, tenants: &[(u32, Truth)], until: Duration) -> (World, Vec<Duration>) {
+    let truths: Vec<Truth> = tenants.iter().map(|(_, truth)| *truth).collect();
+    let mut world = World::new(DeviceRules::of(lanes), 1 << 40, truths);
+    while world.now < until {
+        for (index, (weight, _)) in tenants.iter().enumerate() {
+            let name = format!("t{index}");
+            let stage = world.device.stage(&index);
+            if stage.is_none_or(|stage| stage.waiting < 64) {
+                world.send(&name, *weight, index, 16, Terms::default());
+            }
+        }
+        world.step();
+    }
+    let used = (0..tenants.len()).map(|index| world.used[&format!("t{index}")]);
+    let used = used.collect();
+    (world, used)
+}
+
+fn millis(each: u32) -> Truth {
+    Truth {
+        time_per_row: MILLI * each,
+        ..Truth::default()
+    }
+}
+
+#[test]
+fn weights_divide_the_time_within_5_percent() {
+    let tenants = [(1, millis(10)), (2, millis(70)), (4, millis(33))];
+    let (_, used) = share(1, &tenants, Duration::from_secs(600));
+    let all: Duration = used.iter().sum();
+    for ((weight, _), used) in tenants.iter().zip(&used) {
+        let share = used.as_secs_f64() / all.as_secs_f64() * 7.0 / f64::from(*weight);
+        assert!((share - 1.0).abs() < 0.05, "{weight}: {share}");
+    }
+}
+
+#[test]
+fn a_weight_of_none_counts_as_one() {
+    let (_, used) = share(1, &[(0, millis(10)), (1, millis(10))], Duration::from_secs(100));
+    let ratio = used[0].as_secs_f64() / used[1].as_secs_f64();
+    assert!((ratio - 1.0).abs() < 0.05, "{ratio}");
+}
+
+#[test]
+fn extractions_of_a_tenant_share_its_time() {
+    let mut shares = shares::Shares::default();
+    for name in ["a", "b"] {
+        shares.ready(&name, 0, 1);
+    }
+    let mut used = std::collections::HashMap::<&str, u32>::new();
+    for _ in 0..300 {
+        let who = *shares.iter().next().unwrap();
+        let time = if who == "a" { 1 } else { 3 };
+        shares.begin(&who, MILLI);
+        shares.end(&who, MILLI, MILLI * time);
+        *used.entry(who).or_default() += time;
+    }
+    assert!(used["a"].abs_diff(used["b"]) <= 3, "{used:?}");
+}
+
+#[test]
+fn ranks_come_first_and_who_wants_nothing_is_forgotten() {
+    let mut shares = shares::Shares::default();
+    shares.ready(&"low", 0, 1);
+    shares.ready(&"high", 1, 1);
+    shares.begin(&"high", MILLI * 100);
+    assert_eq!(shares.iter().collect::<Vec<_>>(), [&"high", &"low"]);
+    shares.unready(&"high");
+    shares.unready(&"low");
+    assert_eq!(shares.active(), 1, "one runs");
+    shares.end(&"high", MILLI * 100, MILLI);
+    assert_eq!(shares.active(), 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    /// A tenant that has work waiting is next after (1 + sum over the others of ceil(w_j / w_i)) runs on a lane at most, of a quantum each.
+    #[test]
+    fn a_backlogged_tenant_waits_no_longer_than_promised(
+        tenants in prop::collection::vec((1..8_u32, 1..400_u32), 2..6),
+        lanes in 1..4_usize,
+    ) {
+        let tenants: Vec<(u32, Truth)> = tenants.into_iter().map(|(weight, each)| (weight, millis(each))).collect();
+        let (world, _) = share(lanes, &tenants, Duration::from_secs(120));
+        let quantum = world.device.rules.quantum;
+        for (index, (weight, _)) in tenants.iter().enumerate() {
+            let others = tenants.iter().enumerate().filter(|(other, _)| *other != index);
+            let others: u32 = others.map(|(_, (other, _))| other.div_ceil(*weight)).sum();
+            let bound = quantum * (1 + others.div_ceil(u32::try_from(lanes).unwrap()));
+            let name = format!("t{index}");
+            let mut begun: Vec<Duration> = world.works.values().filter(|work| work.tenant == name).filter_map(|work| work.begun).collect();
+            begun.sort_unstable();
+            for pair in begun.windows(2) {
+                // Between two works of its own it has run all rows of the first, and waited for each run.
+                let rows = 16;
+                prop_assert!(pair[1] - pair[0] <= (bound + quantum) * rows, "{name}: {:?} of {bound:?}", pair[1] - pair[0]);
+            }
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Memory that is never exceeded.
+
+use super::super::*;
+use super::world::{MILLI, Truth, World};
+use frostline_tensor::Terms;
+use proptest::prelude::*;
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn memory_is_learnt_from_runs_and_predicted_well() {
+    let truth = Truth {
+        session: 50 * MIB,
+        fixed: 7 * MIB,
+        per_row: 25 * MIB,
+        time: MILLI * 20,
+        time_per_row: MILLI,
+        guess: Guess {
+            session: 100 * MIB,
+            fixed: 0,
+            per_row: 6 * MIB,
+        },
+        ..Truth::default()
+    };
+    let mut world = World::new(DeviceRules::of(1), 1024 * MIB, vec![truth]);
+    (0..50).for_each(|_| {
+        world.send("a", 1, 0, 100, Terms::default());
+        world.step();
+    });
+    world.finish();
+    world.assert_all_done_once();
+    let figures = world.device.stage(&0).unwrap();
+    assert_eq!((figures.fixed, figures.per_row), (7 * MIB, 25 * MIB));
+    assert!(world.device.predictions().error_95().unwrap() < 0.1);
+    let most = world.runs.iter().map(|run| run.rows).max().unwrap();
+    assert!((32..=38).contains(&most), "{most} rows of 38 at most");
+}
+
+#[test]
+fn memory_that_grows_faster_than_rows_is_learnt_without_a_miss() {
+    let truth = Truth {
+        squared: MIB,
+        time: MILLI * 50,
+        time_per_row: MILLI / 10,
+        guess: Guess {
+            per_row: MIB,
+            ..Guess::default()
+        },
+        ..Truth::default()
+    };
+    let mut world = World::new(DeviceRules::of(1), 1024 * MIB, vec![truth]);
+    (0..40).for_each(|_| {
+        world.send("a", 1, 0, 64, Terms::default());
+        world.step();
+    });
+    world.finish();
+    world.assert_all_done_once();
+    let most = world.runs.iter().map(|run| run.rows).max().unwrap();
+    assert!((8..=32).contains(&most), "{most}");
+}
+
+#[test]
+fn a_first_run_at_ten_times_the_guess_is_tried_again() {
+    let truth = Truth {
+        session: 10 * MIB,
+        per_row: 300 * MIB,
+        guess: Guess {
+            session: 10 * MIB,
+            fixed: 0,
+            per_row: 30 * MIB,
+        },
+        ..Truth::default()
+    };
+    let mut world = World::new(DeviceRules::of(1), 2000 * MIB, vec![truth]);
+    world.send("a", 1, 0, 20, Terms::default());
+    world.finish();
+    world.assert_all_done_once();
+    assert!(world.device.predictions().misses > 0);
+}
+
+#[test]
+fn what_can_never_fit_is_refused_with_both_numbers_and_the_next_one_at_once() {
+    let truth = Truth {
+        per_row: 300 * MIB,
+        guess: Guess {
+            per_row: 30 * MIB,
+            ..Guess::default()
+        },
+        ..Truth::default()
+    };
+    let mut world = World::new(DeviceRules::of(2), 200 * MIB, vec![truth, Truth::default()]);
+    let first = world.send("a", 1, 0, 4, Terms::default());
+    let other = world.send("b", 1, 1, 4, Terms::default());
+    world.finish();
+    let refused = |world: &World, id| matches!(world.works[&id].over, Some(Fate::Refused { needs, most }) if needs > most);
+    assert!(refused(&world, first));
+    assert_eq!(world.works[&other].over, Some(Fate::Done { last: true }));
+    let runs = world.runs.len();
+    let second = world.send("c", 1, 0, 1, Terms::default());
+    world.finish();
+    assert!(refused(&world, second));
+    assert_eq!(world.runs.len(), runs, "it was not tried");
+}
+
+#[test]
+fn who_does_not_fit_is_overtaken_for_one_quantum_at_most() {
+    let large = Truth {
+        per_row: 700 * MIB,
+        guess: Guess {
+            per_row: 175 * MIB,
+            ..Guess::default()
+        },
+        ..Truth::default()
+    };
+    let small = Truth {
+        per_row: 200 * MIB,
+        time_per_row: MILLI * 400,
+        guess: Guess {
+            per_row: 50 * MIB,
+            ..Guess::default()
+        },
+        ..Truth::default()
+    };
+    let mut world = World::new(DeviceRules::of(4), 1000 * MIB, vec![large, small]);
+    for index in 0..8 {
+        world.send(&format!("small{index}"), 1, 1, 50, Terms::default());
+    }
+    for _ in 0..10 {
+        world.step();
+    }
+    let id = world.send("large", 1, 0, 1, Terms::default());
+    while world.works[&id].begun.is_none() {
+        assert!(world.step());
+    }
+    let waited = world.works[&id].begun.unwrap() - world.works[&id].sent;
+    let longest = MILLI * 400;
+    assert!(waited <= MILLI * 500 + longest + longest, "{waited:?}");
+    world.finish();
+    world.assert_all_done_once();
+}
+
+fn truths() -> impl Strategy<Value = Vec<Truth>> {
+    let truth = (
+        1..200_u64,
+        0..50_u64,
+        1..60_u64,
+        1..300_u32,
+        1..100_u32,
+        0..100_u32,
+        1..20_u64,
+    );
+    let truth = truth.prop_map(|(session, fixed, per_row, opening, time, each, wrong)| Truth {
+        session: session * MIB,
+        opening: MILLI * opening,
+        fixed: fixed * MIB,
+        per_row: per_row * MIB,
+        squared: 0,
+        time: MILLI * time,
+        time_per_row: MILLI * each,
+        guess: Guess {
+            session: session * MIB,
+            fixed: 0,
+            per_row: (per_row * MIB / wrong).max(1),
+        },
+    });
+    prop::collection::vec(truth, 1..5)
+}
+
+type Sending = (usize, usize, usize, u32, bool, u32, u32);
+
+/// Who sends, what, how many rows, with which fixed batch, shared, and how long after the one before.
+fn sendings() -> impl Strategy<Value = Vec<Sending>> {
+    let one = (
+        0..4_usize,
+        0..5_usize,
+        1..40_usize,
+        0..8_u32,
+        any::<bool>(),
+        0..300_u32,
+        1..5_u32,
+    );
+    prop::collection::vec(one, 1..40)
+}
+
+fn play(world: &mut World, sendings: Vec<Sending>, mut check: impl FnMut(&World)) {
+    for (tenant, stage, rows, fixed, shared, after, weight) in sendings {
+        let at = world.now + MILLI * after;
+        while world.next_end().is_some_and(|end| end <= at) {
+            world.step();
+            world.decide();
+            check(world);
+        }
+        world.now = at;
+        let fixed_batch = (fixed > 4).then_some(fixed as usize);
+        let terms = Terms {
+            priority: 0,
+            fixed_batch,
+            shared_runs: shared && fixed_batch.is_none(),
+        };
+        let stage = stage % world.truths.len();
+        world.send(&format!("t{tenant}"), weight, stage, rows, terms);
+        world.decide();
+        check(world);
+    }
+    world.finish();
+}
+
+/// No lane is idle while something fits in what is not kept: what waits lacks memory, or is better off with a lane that soon is free.
+fn assert_not_idle(world: &World) {
+    let device = &world.device;
+    if device.idle() == 0 {
+        return;
+    }
+    let due = world.now.checked_sub(device.rules.quantum);
+    let kept = due.is_some_and(|due| device.queue.passed(due).next().is_some());
+    let idle_sessions: u64 = device
+        .lanes
+        .iter()
+        .filter(|lane| lane.is_idle())
+        .flat_map(|lane| &lane.sessions)
+        .map(|open| open.bytes)
+        .sum();
+    for (id, entry) in device.queue.iter() {
+        let known = device.stages.get(entry.stage).unwrap();
+        let rows = entry.fixed.unwrap_or(1);
+        let soon_free =
+            !known.lanes.is_empty() && known.lanes.iter().all(|lane| !device.lanes[*lane].is_idle());
+        let lacks = known.needs.cold_run(rows).min(world.budget) > world.room().now + idle_sessions;
+        assert!(
+            kept || soon_free || lacks,
+            "{id} could run at {:?}: {entry:?} {known:?} {:?}",
+            world.now,
+            device.lanes
+        );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    /// Whatever comes: never over budget (the world asserts that), no lane idle without a reason, and every row is done once or refused.
+    #[test]
+    fn nothing_exceeds_the_budget_nothing_is_lost_and_nobody_idles(
+        truths in truths(),
+        sendings in sendings(),
+        lanes in 1..4_usize,
+        budget in 200..2000_u64,
+    ) {
+        let mut world = World::new(DeviceRules::of(lanes), budget * MIB, truths);
+        play(&mut world, sendings, assert_not_idle);
+        for work in world.works.values() {
+            match work.over {
+                Some(Fate::Done { .. }) => prop_assert!(work.done.iter().all(|times| *times == 1)),
+                Some(Fate::Refused { needs, most }) => {
+                    let truth = world.truths[work.stage];
+                    let rows = work.terms.terms.fixed_batch.unwrap_or(1) as u64;
+                    let really = truth.session + truth.fixed + truth.per_row * rows;
+                    prop_assert!(needs > most);
+                    prop_assert!(really + really / 8 + 2 * MIB > budget * MIB, "{work:?} of {really} was refused");
+                }
+                other => prop_assert!(false, "{other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! What runs are made of, and what becomes of them.
+
+use super::super::*;
+use super::world::{MILLI, Truth, World};
+use frostline_tensor::Terms;
+
+const SHARED: Terms = Terms {
+    priority: 0,
+    fixed_batch: None,
+    shared_runs: true,
+};
+
+/// One lane, without want of memory, and a network whose batches pay.
+fn world() -> World {
+    let truth = Truth {
+        time: MILLI * 20,
+        time_per_row: MILLI,
+        ..Truth::default()
+    };
+    World::new(DeviceRules::of(1), 1 << 30, vec![truth; 3])
+}
+
+/// The same, knowing how the first stage behaves.
+fn warm() -> World {
+    let mut world = world();
+    for _ in 0..4 {
+        world.send("z", 1, 0, 256, Terms::default());
+    }
+    world.finish();
+    world.runs.clear();
+    world
+}
+
+fn parts(world: &World) -> Vec<Vec<u64>> {
+    let works = |run: &Run<usize>| run.parts.iter().map(|part| part.work).collect();
+    world.runs.iter().map(works).collect()
+}
+
+#[test]
+fn a_large_work_is_cut_and_its_rows_come_in_order() {
+    let mut world = world();
+    let id = world.send("a", 1, 0, 50, Terms::default());
+    world.finish();
+    world.assert_all_done_once();
+    let rows: Vec<usize> = world
+        .runs
+        .iter()
+        .flat_map(|run| run.parts[0].rows.clone())
+        .collect();
+    assert!(rows.is_sorted() && rows.len() == 50, "{rows:?}");
+    assert_eq!(world.works[&id].over, Some(Fate::Done { last: true }));
+    assert_eq!(world.runs[0].rows, 1, "nothing is known of it yet");
+}
+
+#[test]
+fn works_that_wait_are_joined_of_one_tenant_always_of_several_where_all_allow_it() {
+    let mut world = warm();
+    let busy = world.send("z", 1, 1, 1, Terms::default());
+    world.decide();
+    let own: Vec<u64> = (0..3)
+        .map(|_| world.send("a", 1, 0, 2, Terms::default()))
+        .collect();
+    let shared = [world.send("b", 1, 0, 2, SHARED), world.send("c", 1, 0, 2, SHARED)];
+    world.finish();
+    assert_eq!(parts(&world), [vec![busy], own, shared.to_vec()]);
+}
+
+#[test]
+fn a_fixed_batch_is_padded_and_alone() {
+    let mut world = warm();
+    let fixed = Terms {
+        fixed_batch: Some(4),
+        ..Terms::default()
+    };
+    let first = world.send("a", 1, 0, 6, fixed);
+    world.send("a", 1, 0, 4, fixed);
+    world.finish();
+    world.assert_all_done_once();
+    assert!(world.runs.iter().all(|run| run.rows == 4 && run.parts.len() == 1));
+    let of_first = world.runs.iter().filter(|run| run.parts[0].work == first);
+    assert_eq!(
+        of_first.map(|run| run.parts[0].rows.clone()).collect::<Vec<_>>(),
+        [0..4, 4..6]
+    );
+}
+
+#[test]
+fn a_joined_run_that_fails_is_repeated_apart() {
+    for (end, times) in [(End::Failed, 1), (End::Lost, 2)] {
+        let mut world = warm();
+        world.send("z", 1, 1, 1, Terms::default());
+        world.decide();
+        let works: Vec<u64> = (0..3)
+            .map(|_| world.send("a", 1, 0, 2, Terms::default()))
+            .collect();
+        world.poison.insert(works[1], end);
+        world.finish();
+        let fates: Vec<Fate> = works.iter().map(|id| world.works[id].over.unwrap()).collect();
+        let done = Fate::Done { last: true };
+        assert_eq!(fates, [done, Fate::Failed, done]);
+        let alone = parts(&world).iter().filter(|parts| **parts == [works[1]]).count();
+        assert_eq!(alone, times, "{end:?}");
+    }
+}
+
+#[test]
+fn what_is_given_up_is_dropped_and_others_go_on() {
+    let mut world = warm();
+    let first = world.send("a", 1, 0, 4, Terms::default());
+    world.decide();
+    let second = world.send("a", 1, 0, 4, Terms::default());
+    assert_eq!(world.device.remove(first), Some(Removed { runs: vec![0] }));
+    assert_eq!(world.device.remove(first), None);
+    world.finish();
+    assert_eq!(world.works[&first].over, None);
+    assert_eq!(world.works[&second].over, Some(Fate::Done { last: true }));
+}
+
+#[test]
+fn priority_orders_a_tenants_own_work_only() {
+    let mut world = warm();
+    let first = Terms {
+        priority: 5,
+        ..Terms::default()
+    };
+    let busy = world.send("z", 1, 1, 1, Terms::default());
+    world.decide();
+    let low = world.send("a/low", 1, 0, 1, Terms::default());
+    let other = world.send("b", 1, 2, 1, Terms::default());
+    let high = world.send("a/high", 1, 1, 1, first);
+    let second = world.send("a/high", 1, 1, 1, first);
+    world.finish();
+    let mut order = [busy, low, other, high, second];
+    order.sort_by_key(|id| world.works[id].begun);
+    assert_eq!(order, [busy, high, other, second, low]);
+}
+
+#[test]
+fn nine_stages_in_turn_open_nine_sessions() {
+    let truth = Truth {
+        session: 100,
+        opening: MILLI * 200,
+        time_per_row: MILLI * 10,
+        ..Truth::default()
+    };
+    let mut world = World::new(DeviceRules::of(2), 1 << 30, vec![truth; 9]);
+    for round in 0..60 {
+        let stage = round % 9;
+        world.send("a", 1, stage, 4, Terms::default());
+        world.send("b", 1, (stage + 4) % 9, 4, Terms::default());
+        world.step();
+    }
+    world.finish();
+    world.assert_all_done_once();
+    assert!(world.opened <= 18, "{}", world.opened);
+}
+
+#[test]
+fn nine_stages_with_memory_for_one_session_each_do_not_thrash() {
+    let truth = Truth {
+        session: 100 << 20,
+        opening: MILLI * 200,
+        time_per_row: MILLI * 10,
+        ..Truth::default()
+    };
+    let mut world = World::new(DeviceRules::of(2), 1000 << 20, vec![truth; 9]);
+    for round in 0..60 {
+        let stage = round % 9;
+        world.send("a", 1, stage, 4, Terms::default());
+        world.send("b", 1, (stage + 4) % 9, 4, Terms::default());
+        world.step();
+    }
+    world.finish();
+    world.assert_all_done_once();
+    assert!(world.opened <= 27, "{}", world.opened);
+}
+
+#[test]
+fn the_queue_has_room_for_newcomers() {
+    let rules = DeviceRules {
+        works: 4,
+        bytes: 1 << 20,
+        ..DeviceRules::of(1)
+    };
+    let mut world = World::new(rules, 1 << 30, vec![Truth::default()]);
+    (0..4).for_each(|_| {
+        world.send("greedy", 1, 0, 1, Terms::default());
+    });
+    let check = |world: &World, tenant: &str, bytes| world.device.queue.check(&tenant.into(), bytes, &rules);
+    let full = check(&world, "greedy", 1).unwrap_err();
+    assert!(full.to_string().contains("has 4 jobs"), "{full}");
+    assert!(check(&world, "new", 1 << 19).is_ok());
+    world.send("new", 1, 0, 1, Terms::default());
+    assert!(
+        check(&world, "new", 1).is_err(),
+        "it has its one, and the queue is full"
+    );
+    world.finish();
+    assert!(
+        check(&world, "greedy", 1 << 20).is_ok(),
+        "a tenant alone may use all"
+    );
+    assert!(
+        check(&world, "greedy", (1 << 20) + 1).is_ok(),
+        "one work is taken at any time"
+    );
+}

@@ -1,0 +1,310 @@
+//! Lanes in virtual time: what they really take is known here, and to nobody else.
+
+use super::super::*;
+use frostline_tensor::{RunTerms, Terms};
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
+
+pub(super) const MILLI: Duration = Duration::from_millis(1);
+
+/// What a stage really takes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Truth {
+    pub(super) session: u64,
+    pub(super) opening: Duration,
+    pub(super) fixed: u64,
+    pub(super) per_row: u64,
+    /// Bytes of rows squared.
+    pub(super) squared: u64,
+    pub(super) time: Duration,
+    pub(super) time_per_row: Duration,
+    pub(super) guess: Guess,
+}
+
+impl Default for Truth {
+    fn default() -> Self {
+        Self {
+            session: 0,
+            opening: Duration::ZERO,
+            fixed: 0,
+            per_row: 0,
+            squared: 0,
+            time: Duration::ZERO,
+            time_per_row: MILLI * 10,
+            guess: Guess::default(),
+        }
+    }
+}
+
+impl Truth {
+    fn run(&self, rows: usize) -> u64 {
+        let rows = rows as u64;
+        self.fixed + self.per_row * rows + self.squared * rows * rows
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Sent {
+    pub(super) tenant: String,
+    pub(super) stage: usize,
+    pub(super) terms: RunTerms,
+    pub(super) sent: Duration,
+    pub(super) begun: Option<Duration>,
+    /// How often each row was done.
+    pub(super) done: Vec<u32>,
+    pub(super) over: Option<Fate>,
+}
+
+struct Ending {
+    at: Duration,
+    end: End,
+    peak: u64,
+}
+
+pub(super) struct World {
+    pub(super) device: Device<usize>,
+    pub(super) now: Duration,
+    pub(super) budget: u64,
+    pub(super) truths: Vec<Truth>,
+    pub(super) works: BTreeMap<u64, Sent>,
+    pub(super) used: BTreeMap<String, Duration>,
+    pub(super) runs: Vec<Run<usize>>,
+    pub(super) opened: usize,
+    /// Works whose rows fail, or take the process with them.
+    pub(super) poison: BTreeMap<u64, End>,
+    pub(super) lacking: u64,
+    endings: BTreeMap<usize, Ending>,
+    /// Bytes that each lane holds, and has reserved beyond.
+    held: Vec<(u64, u64)>,
+    sessions: Vec<BTreeSet<usize>>,
+    seen: BTreeMap<usize, (Duration, Run<usize>)>,
+}
+
+impl World {
+    pub(super) fn new(rules: DeviceRules, budget: u64, truths: Vec<Truth>) -> Self {
+        let mut device = Device::new(rules);
+        (0..rules.lanes).for_each(|lane| device.started(lane, 0));
+        Self {
+            device,
+            now: Duration::ZERO,
+            budget,
+            truths,
+            works: BTreeMap::new(),
+            used: BTreeMap::new(),
+            runs: Vec::new(),
+            opened: 0,
+            poison: BTreeMap::new(),
+            lacking: 0,
+            endings: BTreeMap::new(),
+            held: vec![(0, 0); rules.lanes],
+            sessions: vec![BTreeSet::new(); rules.lanes],
+            seen: BTreeMap::new(),
+        }
+    }
+
+    /// `who` is a tenant and, after a slash, an extraction of its own.
+    pub(super) fn send(&mut self, who: &str, weight: u32, stage: usize, rows: usize, terms: Terms) -> u64 {
+        let id = self.works.len() as u64;
+        let (tenant, extraction) = who.split_once('/').unwrap_or((who, who));
+        let terms = RunTerms {
+            extraction: extraction.into(),
+            terms,
+        };
+        let work = Work {
+            id,
+            tenant: tenant.into(),
+            weight,
+            terms: terms.clone(),
+            stage,
+            rows: NonZeroUsize::new(rows).unwrap(),
+            bytes: 1,
+            guess: self.truths[stage].guess,
+        };
+        self.device.push(work).unwrap();
+        let sent = Sent {
+            tenant: tenant.to_owned(),
+            stage,
+            terms,
+            sent: self.now,
+            begun: None,
+            done: vec![0; rows],
+            over: None,
+        };
+        self.works.insert(id, sent);
+        id
+    }
+
+    pub(super) fn room(&self) -> Room {
+        let taken: u64 = self.held.iter().map(|(held, reserved)| held + reserved).sum();
+        assert!(
+            taken <= self.budget,
+            "{taken} of {}: {:?}",
+            self.budget,
+            self.held
+        );
+        Room {
+            now: self.budget - taken,
+            most: self.budget,
+        }
+    }
+
+    /// Decides until there is nothing to decide.
+    pub(super) fn decide(&mut self) {
+        loop {
+            match self.device.next(self.now, self.room()) {
+                Decision::Run(run) => self.begin(run),
+                Decision::Close { lane, stages } => {
+                    self.close(lane, &stages);
+                    self.device.closed(lane, Some(self.held[lane].0));
+                }
+                Decision::Refuse { work, needs, most } => {
+                    assert!(needs > most);
+                    self.works.get_mut(&work).unwrap().over = Some(Fate::Refused { needs, most });
+                }
+                Decision::Wait { until, lacking } => {
+                    self.lacking = lacking;
+                    assert!(until.is_none_or(|until| until > self.now));
+                    break;
+                }
+            }
+        }
+    }
+
+    fn close(&mut self, lane: usize, stages: &[usize]) {
+        assert!(!self.endings.contains_key(&lane), "closed at a lane that works");
+        for stage in stages {
+            assert!(self.sessions[lane].remove(stage), "closed what is not open");
+            self.held[lane].0 -= self.truths[*stage].session;
+        }
+    }
+
+    fn begin(&mut self, run: Run<usize>) {
+        assert!(
+            !self.endings.contains_key(&run.lane),
+            "a lane runs one batch at a time"
+        );
+        self.close(run.lane, &run.close);
+        assert_eq!(run.cold, !self.sessions[run.lane].contains(&run.stage));
+        self.held[run.lane].1 = run.bytes;
+        self.room();
+        for part in &run.parts {
+            let work = self.works.get_mut(&part.work).unwrap();
+            work.begun.get_or_insert(self.now);
+            assert_eq!(work.stage, run.stage);
+        }
+        let truth = self.truths[run.stage];
+        let opening = if run.cold { truth.opening } else { Duration::ZERO };
+        let session = if run.cold { truth.session } else { 0 };
+        let took = session + truth.run(run.rows);
+        let time = truth.time + truth.time_per_row * u32::try_from(run.rows).unwrap();
+        let poison = run.parts.iter().find_map(|part| self.poison.get(&part.work));
+        let end = match poison {
+            _ if took > run.bytes => End::OutOfMemory { held: None },
+            Some(end) => *end,
+            None => End::Done {
+                time,
+                taken: Taken::default(),
+            },
+        };
+        let ending = Ending {
+            at: self.now + opening + time,
+            end,
+            peak: self.held[run.lane].0 + took,
+        };
+        if run.cold && session <= run.bytes {
+            self.opened += 1;
+            self.sessions[run.lane].insert(run.stage);
+            self.held[run.lane].0 += session;
+            self.held[run.lane].1 -= session;
+            let held = Some(self.held[run.lane].0);
+            self.device.opened(run.lane, Taken { peak: held, held });
+        }
+        self.endings.insert(run.lane, ending);
+        self.seen.insert(run.lane, (self.now, run.clone()));
+        self.runs.push(run);
+    }
+
+    /// Goes on to when the next run ends; whether there is one.
+    pub(super) fn step(&mut self) -> bool {
+        self.decide();
+        let Some((lane, at)) = self
+            .endings
+            .iter()
+            .map(|(lane, ending)| (*lane, ending.at))
+            .min_by_key(|(_, at)| *at)
+        else {
+            return false;
+        };
+        self.now = self.now.max(at);
+        self.end(lane);
+        true
+    }
+
+    /// When the next run ends.
+    pub(super) fn next_end(&self) -> Option<Duration> {
+        self.endings.values().map(|ending| ending.at).min()
+    }
+
+    fn end(&mut self, lane: usize) {
+        let ending = self.endings.remove(&lane).unwrap();
+        let (since, run) = self.seen.remove(&lane).unwrap();
+        self.held[lane].1 = 0;
+        let (held, peak) = (Some(self.held[lane].0), Some(ending.peak));
+        let end = match ending.end {
+            End::Done { time, .. } => End::Done {
+                time,
+                taken: Taken { peak, held },
+            },
+            End::OutOfMemory { .. } => End::OutOfMemory { held },
+            end => end,
+        };
+        let rows: usize = run.parts.iter().map(|part| part.rows.len()).sum();
+        for part in &run.parts {
+            let tenant = self.works[&part.work].tenant.clone();
+            let time = (self.now - since).mul_f64(part.rows.len() as f64 / rows as f64);
+            *self.used.entry(tenant).or_default() += time;
+        }
+        for verdict in self.device.ended(self.now, lane, end) {
+            self.note(verdict);
+        }
+        if end == End::Lost {
+            self.sessions[lane].clear();
+            self.held[lane] = (0, 0);
+            self.device.started(lane, 0);
+        }
+    }
+
+    fn note(&mut self, verdict: Verdict) {
+        let work = self.works.get_mut(&verdict.work).unwrap();
+        match verdict.fate {
+            Fate::Done { last } => {
+                verdict.rows.for_each(|row| work.done[row] += 1);
+                if last {
+                    work.over = Some(verdict.fate);
+                }
+            }
+            Fate::Failed | Fate::Refused { .. } => work.over = Some(verdict.fate),
+            Fate::Again | Fate::Dropped => {}
+        }
+    }
+
+    /// Runs all there is.
+    pub(super) fn finish(&mut self) {
+        while self.step() {}
+        assert!(self.device.is_empty(), "works are left: {:?}", self.works);
+        assert_eq!(
+            self.device
+                .stages()
+                .map(|(_, stage)| stage.waiting)
+                .sum::<usize>(),
+            0
+        );
+    }
+
+    pub(super) fn assert_all_done_once(&self) {
+        for (id, work) in &self.works {
+            assert_eq!(work.over, Some(Fate::Done { last: true }), "{id}: {work:?}");
+            assert!(work.done.iter().all(|times| *times == 1), "{id}: {work:?}");
+        }
+    }
+}
