@@ -5,14 +5,12 @@
 //! - [`TurnPool`]: threads that work in such turns
 //! - [`Memory`]: what a host may hold, as the [`Ledger`] decides, and [`Grant`]s of it for guests' calls
 //! - [`Waiters`]: how those of a gate and of memory wait, whatever [`Policy`] decides
-//! - [`LaneQueue`]: work for the lanes, in turns, bounded
 //! - [`device`]: which rows run next, on which lane
 //! - [`simulate()`](simulate::simulate): the same in virtual time
 //! - [`Backoff`]: how long to wait before trying again
 
 mod backoff;
 pub mod device;
-mod lane_queue;
 mod memory;
 pub mod simulate;
 mod turn_gate;
@@ -21,7 +19,6 @@ mod turns;
 mod waiters;
 
 pub use backoff::{Backoff, doubled};
-pub use lane_queue::{LaneQueue, QueueFull, QueueLimits};
 pub use memory::{Ask, Budget, Grant, Kind, Ledger, Memory, NoRoom, Reservation, Reserved};
 pub use turn_gate::{EnterError, GateTurns, NEWCOMERS, Permit, Share, Standing, TurnGate};
 pub use turn_pool::TurnPool;

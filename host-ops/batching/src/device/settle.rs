@@ -114,7 +114,9 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 match taken.peak {
                     Some(peak) => {
                         let took = peak.saturating_sub(running.before);
-                        let missed = known.needs.note_run(running.rows, took, running.for_run, running.cold);
+                        let missed = known
+                            .needs
+                            .note_run(running.rows, took, running.for_run, running.cold);
                         self.predictions.note(missed);
                     }
                     None => known.needs.note_unseen(running.rows),

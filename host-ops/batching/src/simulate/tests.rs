@@ -69,7 +69,8 @@ fn scenarios_that_cannot_be_meant_are_refused_with_the_range() {
         change(&mut scenario);
         simulate(&scenario).unwrap_err().to_string()
     };
-    let cases: [(fn(&mut Scenario), &str); 9] = [
+    type Case = (fn(&mut Scenario), &'static str);
+    let cases: [Case; 9] = [
         (|s| s.lanes = 0, "lanes is 0; it must be 1 to 256"),
         (|s| s.memory_bytes = 0, "memory_bytes"),
         (|s| s.jobs.clear(), "the number of jobs"),
@@ -98,4 +99,25 @@ fn scenarios_that_cannot_be_meant_are_refused_with_the_range() {
     }
     assert!("fixed:0".parse::<Policy>().is_err() && "lp".parse::<Policy>().is_err());
     assert_eq!("fixed:64".parse(), Ok(Policy::Fixed(64)));
+}
+
+/// HAPI's jobs: `docs/device.md` says where the figures come from.
+fn replay(text: &str, policy: Policy) -> Outcome {
+    let mut scenario: Scenario = serde_json::from_str(text).unwrap();
+    scenario.policy = policy;
+    simulate(&scenario).unwrap()
+}
+
+#[test]
+fn replays_of_hapi_fail_for_nobody_where_fixed_batches_fail() {
+    let (eight, eighteen) = (
+        include_str!("../../docs/replays/hapi-8.json"),
+        include_str!("../../docs/replays/hapi-18.json"),
+    );
+    assert_eq!(replay(eighteen, Policy::Frostline).failures, 0);
+    assert!(replay(eighteen, Policy::Fixed(64)).failures > 0);
+    let (ours, theirs) = (replay(eight, Policy::Frostline), replay(eight, Policy::HapiLp));
+    assert_eq!((ours.failures, theirs.failures), (0, 0));
+    assert!(ours.makespan <= theirs.makespan * 1.01, "{ours:?} {theirs:?}");
+    assert!((theirs.makespan - 79.0).abs() < 4.0, "HAPI took 79 s: {theirs:?}");
 }

@@ -103,6 +103,27 @@ fn what_can_never_fit_is_refused_with_both_numbers_and_the_next_one_at_once() {
 }
 
 #[test]
+fn without_reports_the_guess_stays_and_batches_grow_all_the_same() {
+    let truth = Truth {
+        per_row: 10 * MIB,
+        time: MILLI * 50,
+        time_per_row: MILLI,
+        guess: Guess {
+            per_row: 10 * MIB,
+            ..Guess::default()
+        },
+        ..Truth::default()
+    };
+    let mut world = World::new(DeviceRules::of(1), 1000 * MIB, vec![truth]);
+    world.sees = false;
+    world.send("a", 1, 0, 500, Terms::default());
+    world.finish();
+    world.assert_all_done_once();
+    assert_eq!(world.device.stage(&0).unwrap().per_row, 10 * MIB);
+    assert!(world.runs.iter().map(|run| run.rows).max() >= Some(32));
+}
+
+#[test]
 fn who_does_not_fit_is_overtaken_for_one_quantum_at_most() {
     let large = Truth {
         per_row: 700 * MIB,

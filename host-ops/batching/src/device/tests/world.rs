@@ -69,10 +69,13 @@ pub(super) struct World {
     pub(super) works: BTreeMap<u64, Sent>,
     pub(super) used: BTreeMap<String, Duration>,
     pub(super) runs: Vec<Run<usize>>,
+    /// When runs began, and whose they were.
+    pub(super) begun: Vec<(Duration, String)>,
     pub(super) opened: usize,
     /// Works whose rows fail, or take the process with them.
     pub(super) poison: BTreeMap<u64, End>,
-    pub(super) lacking: u64,
+    /// Whether lanes tell what they take.
+    pub(super) sees: bool,
     endings: BTreeMap<usize, Ending>,
     /// Bytes that each lane holds, and has reserved beyond.
     held: Vec<(u64, u64)>,
@@ -92,9 +95,10 @@ impl World {
             works: BTreeMap::new(),
             used: BTreeMap::new(),
             runs: Vec::new(),
+            begun: Vec::new(),
             opened: 0,
             poison: BTreeMap::new(),
-            lacking: 0,
+            sees: true,
             endings: BTreeMap::new(),
             held: vec![(0, 0); rules.lanes],
             sessions: vec![BTreeSet::new(); rules.lanes],
@@ -161,8 +165,7 @@ impl World {
                     assert!(needs > most);
                     self.works.get_mut(&work).unwrap().over = Some(Fate::Refused { needs, most });
                 }
-                Decision::Wait { until, lacking } => {
-                    self.lacking = lacking;
+                Decision::Wait { until, .. } => {
                     assert!(until.is_none_or(|until| until > self.now));
                     break;
                 }
@@ -192,6 +195,8 @@ impl World {
             work.begun.get_or_insert(self.now);
             assert_eq!(work.stage, run.stage);
         }
+        self.begun
+            .push((self.now, self.works[&run.parts[0].work].tenant.clone()));
         let truth = self.truths[run.stage];
         let opening = if run.cold { truth.opening } else { Duration::ZERO };
         let session = if run.cold { truth.session } else { 0 };
@@ -217,6 +222,7 @@ impl World {
             self.held[run.lane].0 += session;
             self.held[run.lane].1 -= session;
             let held = Some(self.held[run.lane].0);
+            let held = held.filter(|_| self.sees);
             self.device.opened(run.lane, Taken { peak: held, held });
         }
         self.endings.insert(run.lane, ending);
@@ -250,6 +256,7 @@ impl World {
         let (since, run) = self.seen.remove(&lane).unwrap();
         self.held[lane].1 = 0;
         let (held, peak) = (Some(self.held[lane].0), Some(ending.peak));
+        let (held, peak) = (held.filter(|_| self.sees), peak.filter(|_| self.sees));
         let end = match ending.end {
             End::Done { time, .. } => End::Done {
                 time,
@@ -290,7 +297,8 @@ impl World {
 
     /// Runs all there is.
     pub(super) fn finish(&mut self) {
-        while self.step() {}
+        let steps = (0..200_000).take_while(|_| self.step()).count();
+        assert!(steps < 200_000, "it never ends");
         assert!(self.device.is_empty(), "works are left: {:?}", self.works);
         assert_eq!(
             self.device
