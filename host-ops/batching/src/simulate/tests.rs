@@ -119,5 +119,4 @@ fn replays_of_hapi_fail_for_nobody_where_fixed_batches_fail() {
     let (ours, theirs) = (replay(eight, Policy::Frostline), replay(eight, Policy::HapiLp));
     assert_eq!((ours.failures, theirs.failures), (0, 0));
     assert!(ours.makespan <= theirs.makespan * 1.01, "{ours:?} {theirs:?}");
-    assert!((theirs.makespan - 79.0).abs() < 4.0, "HAPI took 79 s: {theirs:?}");
 }
