@@ -118,6 +118,11 @@ impl<'a> Batch<'a> {
         Ok(Self { dtype, shape, parts })
     }
 
+    #[cfg(test)]
+    pub(super) fn rows(&self) -> usize {
+        self.shape.rows().unwrap_or(0)
+    }
+
     pub(super) fn spec(&self) -> TensorSpec {
         TensorSpec {
             dtype: self.dtype,
@@ -213,6 +218,20 @@ impl<'a> Output<'a> {
 
     pub(super) fn spec(&self) -> &TensorSpec {
         &self.spec
+    }
+
+    /// All rows, as a tensor.
+    #[cfg(test)]
+    pub(super) fn whole(&self) -> Result<Tensor, OpError> {
+        self.tensor(0..self.shape().rows()?)
+    }
+
+    /// `rows`, as a tensor.
+    #[cfg(test)]
+    pub(super) fn tensor(&self, rows: Range<usize>) -> Result<Tensor, OpError> {
+        let mut target = Tensor::zeros(self.dtype(), self.shape().row()?.batched(rows.len()))?;
+        self.read(rows, target.as_bytes_mut())?;
+        Ok(target)
     }
 
     /// Copies `rows` to `target`, which must be as long.
