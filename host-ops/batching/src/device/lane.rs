@@ -74,6 +74,11 @@ impl Running {
 }
 
 impl Lane {
+    /// Whether it has a process.
+    pub(super) fn is_there(&self) -> bool {
+        !matches!(self.doing, Doing::Absent)
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         matches!(self.doing, Doing::Nothing)
     }

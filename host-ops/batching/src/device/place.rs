@@ -105,7 +105,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
     ) -> Fit {
         let session = if cold { known.needs.session() } else { 0 };
         let most = self
-            .most(view.room)
+            .reach(view.room, lane, entry.stage)
             .saturating_sub(known.needs.session() - session);
         let least = entry.fixed.unwrap_or(1);
         let bytes = |rows| {
@@ -162,6 +162,20 @@ impl<S: Clone + Eq + Hash> Device<S> {
     fn most(&self, room: Room) -> u64 {
         let empty: u64 = self.lanes.iter().map(|lane| lane.empty).sum();
         room.most.saturating_sub(empty)
+    }
+
+    /// What lanes could have for one run sooner or later. While none works that is what they have now: what others hold may be held for the
+    /// very work that waits.
+    fn reach(&self, room: Room, lane: usize, stage: StageId) -> u64 {
+        let most = self.most(room);
+        if self.idle() < self.lanes.iter().filter(|lane| lane.is_there()).count() {
+            return most;
+        }
+        let closable = self.closable(Some((lane, stage)));
+        let own = self.lanes.get(lane).into_iter().flat_map(|lane| &lane.sessions);
+        let own = own.filter(|open| open.stage == stage).map(|open| open.bytes);
+        let sessions = closable.iter().map(|open| open.bytes).chain(own);
+        most.min(sessions.fold(room.now, u64::saturating_add))
     }
 
     fn is_idle(&self, lane: usize) -> bool {

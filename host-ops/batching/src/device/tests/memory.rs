@@ -103,6 +103,33 @@ fn what_can_never_fit_is_refused_with_both_numbers_and_the_next_one_at_once() {
 }
 
 #[test]
+fn what_others_hold_for_the_work_that_waits_is_not_waited_for() {
+    let truth = |per_row, guess| Truth {
+        per_row: per_row * MIB,
+        guess: Guess {
+            per_row: guess * MIB,
+            ..Guess::default()
+        },
+        ..Truth::default()
+    };
+    // Four times the guess, which is reserved at first, is more than is free and less than there is at most.
+    let truths = vec![truth(100, 190), truth(500, 190)];
+    let mut world = World::new(DeviceRules::of(2), 1000 * MIB, truths);
+    world.others = 600 * MIB;
+    let (fits, lacks) = (
+        world.send("a", 1, 0, 3, Terms::default()),
+        world.send("b", 1, 1, 3, Terms::default()),
+    );
+    world.finish();
+    assert_eq!(world.works[&fits].over, Some(Fate::Done { last: true }));
+    let refused = world.works[&lacks].over;
+    assert!(
+        matches!(refused, Some(Fate::Refused { needs, most }) if needs > most),
+        "{refused:?}"
+    );
+}
+
+#[test]
 fn without_reports_the_guess_stays_and_batches_grow_all_the_same() {
     let truth = Truth {
         per_row: 10 * MIB,

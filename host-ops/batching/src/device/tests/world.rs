@@ -76,6 +76,8 @@ pub(super) struct World {
     pub(super) poison: BTreeMap<u64, End>,
     /// Whether lanes tell what they take.
     pub(super) sees: bool,
+    /// Bytes of the budget that others than lanes hold.
+    pub(super) others: u64,
     endings: BTreeMap<usize, Ending>,
     /// Bytes that each lane holds, and has reserved beyond.
     held: Vec<(u64, u64)>,
@@ -99,6 +101,7 @@ impl World {
             opened: 0,
             poison: BTreeMap::new(),
             sees: true,
+            others: 0,
             endings: BTreeMap::new(),
             held: vec![(0, 0); rules.lanes],
             sessions: vec![BTreeSet::new(); rules.lanes],
@@ -139,7 +142,8 @@ impl World {
     }
 
     pub(super) fn room(&self) -> Room {
-        let taken: u64 = self.held.iter().map(|(held, reserved)| held + reserved).sum();
+        let lanes: u64 = self.held.iter().map(|(held, reserved)| held + reserved).sum();
+        let taken = lanes + self.others;
         assert!(
             taken <= self.budget,
             "{taken} of {}: {:?}",
