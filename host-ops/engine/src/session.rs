@@ -96,20 +96,21 @@ impl Session {
         options: &SessionOptions,
         interrupt: &Interrupt,
     ) -> Result<(), EngineError> {
-        let builder = builder(options)?
-            .with_optimized_model_path(folder.join(NETWORK))
-            .and_then(|builder| {
-                builder.with_config_entry("session.optimized_model_external_initializers_file_name", WEIGHTS)
-            })
-            .and_then(|builder| {
-                builder.with_config_entry(
-                    "session.optimized_model_external_initializers_min_size_in_bytes",
-                    "1024",
-                )
-            })
-            .and_then(|builder| {
-                builder.with_config_entry("session.save_external_prepacked_constant_initializers", "1")
-            });
+        let entries = [
+            ("session.optimized_model_external_initializers_file_name", WEIGHTS),
+            (
+                "session.optimized_model_external_initializers_min_size_in_bytes",
+                "1024",
+            ),
+            ("session.save_external_prepacked_constant_initializers", "1"),
+        ];
+        let mut builder = builder(options)?.with_optimized_model_path(folder.join(NETWORK));
+        for (key, value) in entries {
+            builder = match builder {
+                Ok(builder) => builder.with_config_entry(key, value),
+                failed => failed,
+            };
+        }
         let builder = builder.map_err(EngineError::internal("prepare a session"))?;
         Self::load(builder, model, options, interrupt).map(drop)
     }

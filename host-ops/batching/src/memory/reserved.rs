@@ -13,12 +13,15 @@ use std::time::{Duration, Instant};
 #[derive(Clone)]
 pub struct Memory(Arc<Inner>);
 
+type Tell = dyn Fn() + Send + Sync;
+type GiveBack = dyn Fn(u64) + Send + Sync;
+
 struct Inner {
     ledger: Arc<Waiters<Ledger>>,
     /// Told that there is more room.
-    on_room: RwLock<Vec<Box<dyn Fn() + Send + Sync>>>,
+    on_room: RwLock<Vec<Box<Tell>>>,
     /// Asked to give back so many bytes of what is kept only in case.
-    on_lack: RwLock<Vec<Box<dyn Fn(u64) + Send + Sync>>>,
+    on_lack: RwLock<Vec<Box<GiveBack>>>,
 }
 
 /// Bytes of a [`Memory`]; dropping it gives them back.

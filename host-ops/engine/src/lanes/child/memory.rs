@@ -104,14 +104,34 @@ fn limit_data(bytes: Option<u64>) -> bool {
     setrlimit(Resource::Data, Rlimit { current, maximum }).is_ok()
 }
 
+/// What the process has when nothing runs. malloc keeps some of what a run took for the next: that is held, but what the next run takes
+/// of it is no less taken.
+#[derive(Default)]
+pub(super) struct Floor(Option<u64>);
+
+impl Floor {
+    /// A session was closed: nothing is known any more.
+    pub(super) fn forget(&mut self) {
+        self.0 = None;
+    }
+
+    /// The session is there, which took `grown` bytes, and the run has yet to begin.
+    fn sink(&mut self, grown: u64, bytes: u64) -> u64 {
+        let floor = self
+            .0
+            .map_or(bytes, |floor| bytes.min(floor.saturating_add(grown)));
+        *self.0.insert(floor)
+    }
+}
+
 /// Measures one run.
 pub(super) struct Meter {
     /// Bytes of what was there before the run and is used by it.
     used: u64,
     /// When the batch had been taken in.
     begun: Option<Usage>,
-    /// When the session was there.
-    opened: Option<Usage>,
+    /// When the session was there, and what the process had then without the run.
+    opened: Option<(Usage, u64)>,
 }
 
 impl Meter {
@@ -126,23 +146,26 @@ impl Meter {
 
     /// The session is there, with `kept` bytes of memory for inputs and outputs; the most that opening it took. Of one `is_mapped` it is
     /// what is left of that: files that were mapped for a while hide the rest.
-    pub(super) fn opened(&mut self, kept: usize, is_mapped: bool) -> Option<u64> {
+    pub(super) fn opened(&mut self, floor: &mut Floor, kept: usize, is_mapped: bool) -> Option<u64> {
         self.used += kept as u64;
         let now = usage();
-        self.opened = fresh_usage();
+        let begun = self.begun?.anonymous;
+        self.opened = fresh_usage().map(|now| {
+            let without = now.anonymous.saturating_sub(self.used);
+            (now, floor.sink(now.anonymous.saturating_sub(begun), without))
+        });
         let most = match is_mapped {
             true => now?.anonymous,
             false => now?.own_peak(),
         };
-        Some(most.saturating_sub(self.begun?.anonymous))
+        Some(most.saturating_sub(begun))
     }
 
     /// The run has ended.
     pub(super) fn end(self) -> Option<RunMemory> {
         let now = usage()?;
-        let taken = self.opened.and_then(|before| {
-            let held = before.anonymous.saturating_sub(self.used);
-            let taken = now.own_peak().saturating_sub(held);
+        let taken = self.opened.and_then(|(before, floor)| {
+            let taken = now.own_peak().saturating_sub(floor);
             // Pages of files that came after the peak are no part of it, and nobody knows when they came.
             let unsure = now.shared.saturating_sub(before.shared);
             (unsure <= taken / UNSURE).then_some(taken)

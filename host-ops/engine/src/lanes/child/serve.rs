@@ -7,7 +7,7 @@ use super::super::run::describe;
 use super::super::source::StageModel;
 use super::super::threads::text_of;
 use super::channel::{Channel, MESSAGE_BYTES};
-use super::memory::{self, Bound, Meter};
+use super::memory::{self, Bound, Floor, Meter};
 use super::message::{Answer, Request, Start};
 use super::window::{KEPT_BYTES, TENSOR_BYTES, Window};
 use crate::prepared::WEIGHTS;
@@ -216,6 +216,7 @@ struct Worker {
     sessions: Sessions,
     /// The memory of the last batch, for the next one.
     spare: Option<Tensor>,
+    floor: Floor,
 }
 
 impl Worker {
@@ -225,6 +226,7 @@ impl Worker {
             start,
             source,
             spare: None,
+            floor: Floor::default(),
         }
     }
 
@@ -236,6 +238,7 @@ impl Worker {
 
     fn close(&mut self, stage: &Stage) -> Answer {
         self.sessions.close(stage);
+        self.floor.forget();
         holds()
     }
 
@@ -289,7 +292,12 @@ impl Worker {
         meter: &mut Option<Meter>,
     ) -> std::result::Result<TensorSpec, RunError> {
         let Asked { stage, .. } = &asked;
-        let Self { source, sessions, .. } = self;
+        let Self {
+            source,
+            sessions,
+            floor,
+            ..
+        } = self;
         let batch = source.window.read_tensor(&asked.batch, self.spare.take());
         let batch = batch.map_err(|error| failed(stage, "take the batch", &error))?;
         let meter = meter.insert(Meter::new(batch.byte_len()));
@@ -301,7 +309,7 @@ impl Worker {
         };
         // When it cannot be said, the lane is gone and the run has no reader.
         let opened = |fresh: bool, kept: usize| {
-            let taken = meter.opened(kept, is_mapped.get());
+            let taken = meter.opened(floor, kept, is_mapped.get());
             if let Some(bound) = bound {
                 bound.renew();
             }

@@ -215,18 +215,15 @@ fn a_stage_that_cannot_be_prepared_runs_from_its_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let mut rig = Rig::new(Some(folder.path()));
     // As if the disk were full.
-    let program = ChildLanes::new("false", ["lanes"]);
-    let networks = |place: ChildLanes| {
-        let config = LanesConfig {
-            place: LanesPlace::Child(place),
-            ..LanesConfig::default()
-        };
-        Networks::new(&config, Arc::clone(&rig.source) as Arc<dyn StageSource>)
-    };
-    rig.networks = networks(ChildLanes {
+    let place = ChildLanes {
         prepared: rig.place.prepared.clone(),
-        ..program
-    });
+        ..ChildLanes::new("false", ["lanes"])
+    };
+    let config = LanesConfig {
+        place: LanesPlace::Child(place),
+        ..LanesConfig::default()
+    };
+    rig.networks = Networks::new(&config, Arc::clone(&rig.source) as Arc<dyn StageSource>);
     for _ in 0..2 {
         let ended = rig.rows("relu", 2, None);
         assert_eq!(ended.outcome.unwrap(), tensor(2));
