@@ -342,7 +342,7 @@ fn a_scenario_is_played_without_a_host_and_a_bad_one_refused_with_words() {
         ),
         (
             "absurd",
-            good.replacen("\"images\": 8000", "\"images\": 1e18", 1),
+            good.replacen("\"images\": 8000", "\"images\": 1000000000000000000", 1),
             "images",
         ),
         ("policy", good.replacen("frostline", "fastest", 1), "hapi-lp"),

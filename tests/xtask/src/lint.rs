@@ -18,8 +18,12 @@ const ADDRESSES: [(&str, &str); 3] = [
 ];
 
 /// Crates that must not reach others, however indirectly.
-const WALLS: [(&str, &[&str]); 8] = [
+const WALLS: [(&str, &[&str]); 9] = [
     ("frostline-tensor", &["wasmtime", "ort", "object_store", "hyper"]),
+    (
+        "frostline-sealed",
+        &["wasmtime", "ort", "object_store", "hyper", "tokio"],
+    ),
     (
         "frostline-batching",
         &["wasmtime", "ort", "object_store", "hyper"],

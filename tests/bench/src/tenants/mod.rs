@@ -20,9 +20,7 @@ const BUDGET: u64 = 4 << 30;
 const TENANTS: usize = 8;
 
 pub(crate) fn run(report: &mut Report) -> Result<()> {
-    if let Err(error) = simulated::run(report) {
-        println!("the simulator was not run: {error:#}\n");
-    }
+    simulated::run(report)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         report.set("budget_mib", BUDGET >> 20);
