@@ -132,6 +132,7 @@ impl State {
                 let tenant = &part.job.customer.tenant;
                 self.quarantine.note(now, tenant, &order.stage.model, how);
                 put_away = self.quarantine.check(now, tenant, &order.stage.model);
+                self.counts.quarantines += u64::from(put_away.is_some());
             }
         }
         let again = || {

@@ -40,6 +40,8 @@ pub struct LaneStats {
     pub sessions_closed: u64,
     /// Processes of lanes that were lost with a run in them.
     pub crashes: u64,
+    /// How often a model was put away for its tenant, as it had crashed too many.
+    pub quarantines: u64,
     /// Processes of the lanes, by their ids; none when the lanes run in this one.
     pub processes: Vec<u32>,
     /// How long each lane has worked, with what it runs now.

@@ -141,6 +141,11 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for Now<F> {
                 "Processes of lanes lost during a run.",
                 lanes.crashes,
             ),
+            (
+                "lane_quarantines",
+                "Models not run any more as they crashed processes.",
+                lanes.quarantines,
+            ),
         ];
         for (name, help, value) in counters {
             show(name, help, &ConstCounter::new(value))?;

@@ -37,7 +37,7 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
 
 fn tell(report: &mut Report, metrics: &Metrics, failed: usize) {
     let (retried, quarantined) = (
-        metrics.value("lane_memory_retries_total"),
+        metrics.value("lane_out_of_memory_total"),
         metrics.value("lane_quarantines_total"),
     );
     println!(

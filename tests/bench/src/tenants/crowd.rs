@@ -92,8 +92,8 @@ async fn jobs(fleet: &Fleet, tenants: &[Tenant], subjects: &[Subject], fixed: Op
 /// How far the memory of runs was from what the host expected, by its own count.
 fn predictions(report: &mut Report, metrics: &Metrics) {
     let (error, misses) = (
-        metrics.value("memory_error_p95"),
-        metrics.value("memory_misses_total"),
+        metrics.value("lane_memory_error_p95"),
+        metrics.value("lane_memory_misses_total"),
     );
     println!("predicted memory of runs: {error:?} off (p95), {misses:?} missed\n");
     report.set("memory_error_p95", error);
