@@ -1,3 +1,4 @@
+use crate::claim::Claim;
 use crate::{DecodeLimits, ImageError, ImageFormat, RgbImage, gif, jpeg, png, webp};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -6,16 +7,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub struct Undecoded<'a> {
     format: ImageFormat,
     claim: Claim<'a>,
-}
-
-/// What a decoder read from an image's headers, and the rest of its work.
-pub(crate) struct Claim<'a> {
-    pub(crate) width: u32,
-    pub(crate) height: u32,
-    /// The most bytes that decoding holds at any time, the pixels among them.
-    pub(crate) takes: u64,
-    /// Decodes to RGB.
-    pub(crate) pixels: Box<dyn FnOnce() -> Result<Vec<u8>, ImageError> + 'a>,
 }
 
 impl<'a> Undecoded<'a> {

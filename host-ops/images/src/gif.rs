@@ -1,4 +1,4 @@
-use crate::decode::Claim;
+use crate::claim::Claim;
 use crate::{DecodeLimits, ImageError, ImageFormat};
 use gif::{ColorOutput, DecodeOptions, DecodingError, Frame, MemoryLimit};
 use std::num::NonZeroU64;

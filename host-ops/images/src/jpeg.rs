@@ -1,4 +1,4 @@
-use crate::decode::Claim;
+use crate::claim::Claim;
 use crate::jpeg_header::{ColourCoding, JpegHeader};
 use crate::{DecodeLimits, ImageError, ImageFormat};
 use zune_core::bytestream::ZCursor;

@@ -13,6 +13,7 @@
 //! Whatever the bytes are, nothing here panics, and what an image may claim is bounded by [`DecodeLimits`].
 
 mod batch;
+mod claim;
 mod decode;
 mod error;
 mod gif;

@@ -1,4 +1,4 @@
-use crate::decode::Claim;
+use crate::claim::Claim;
 use crate::{DecodeLimits, ImageError, ImageFormat};
 use png::{BitDepth, ColorType, Decoder, DecodingError, Info, Limits, Reader, Transformations};
 use std::io::Cursor;

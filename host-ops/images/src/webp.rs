@@ -1,4 +1,4 @@
-use crate::decode::Claim;
+use crate::claim::Claim;
 use crate::webp_lossless::{Codes, alpha_codes, codes};
 use crate::{DecodeLimits, ImageError, ImageFormat};
 use image_webp::{DecodingError, WebPDecoder};

@@ -80,6 +80,11 @@ pub(crate) fn commit() -> String {
     std::env::var("FROSTLINE_BENCH_COMMIT").unwrap_or_default()
 }
 
+/// A figure that the host may not tell.
+pub(crate) fn shown(value: Option<f64>) -> String {
+    value.map_or("not told".to_owned(), |value| format!("{value:.3}"))
+}
+
 /// The middle value; of an even number, the mean of the two in the middle.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();

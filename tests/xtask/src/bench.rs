@@ -1,13 +1,14 @@
 //! Benchmarks: built for release and run with what they need.
 
 use crate::workspace::{self, cargo, output, root, target};
-use crate::{ort, python};
+use crate::{gpu, ort, python};
 use anyhow::Result;
 use std::process::Command;
 
 /// `cargo xtask bench <name> [--quick]`: the names are the benchmark binary's own; without one it lists them.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let library = ort::ensure()?;
+    // One that can use a GPU runs what is measured on the processor as well.
+    let library = gpu::probe().or_else(|_| ort::ensure())?;
     let path = python::ensure("tests/requirements.txt", "python")?;
     let commit = output(
         Command::new("git")

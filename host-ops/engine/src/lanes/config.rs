@@ -4,6 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// What the smallest run has to have room for beside a lane's process: a row of the usual networks with its session, whose weights are
+/// mapped.
+pub(super) const SMALLEST_RUN: u64 = 64 << 20;
+
 /// How lanes are set up, and their limits.
 #[derive(Debug, Clone)]
 pub struct LanesConfig {

@@ -33,10 +33,6 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What the smallest run has to have room for beside a lane's process: a row of the usual networks with its session, whose weights are
-/// mapped.
-const SMALLEST_RUN: u64 = 64 << 20;
-
 /// Lanes: each a thread with sessions of its own. A [`Device`](frostline_batching::Device) decides which rows of whose submissions run
 /// where: large ones are cut, small ones joined.
 ///

@@ -3,7 +3,7 @@
 use super::{BUDGET, offer};
 use crate::fleet::load::Job;
 use crate::fleet::{Fleet, MIB, Metrics, Setting, Subject, Tenant};
-use crate::report::Report;
+use crate::report::{Report, shown};
 use anyhow::Result;
 use frostline_wire::Terms;
 use std::time::{Duration, Instant};
@@ -95,7 +95,11 @@ fn predictions(report: &mut Report, metrics: &Metrics) {
         metrics.value("lane_memory_error_p95"),
         metrics.value("lane_memory_misses_total"),
     );
-    println!("predicted memory of runs: {error:?} off (p95), {misses:?} missed\n");
+    println!(
+        "predicted memory of runs: {} off (p95), {} missed\n",
+        shown(error),
+        shown(misses)
+    );
     report.set("memory_error_p95", error);
     report.set("memory_misses", misses);
 }

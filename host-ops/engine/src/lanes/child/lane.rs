@@ -1,9 +1,10 @@
 //! A lane whose sessions live in a process of their own.
 
+use super::super::ChildLanes;
 use super::super::batch::{Batch, Output};
+use super::super::config::SMALLEST_RUN;
 use super::super::order::{Ended, Loss, Order};
 use super::super::shared::Shared;
-use super::super::{ChildLanes, SMALLEST_RUN};
 use super::process::{LaneProcess, Lost};
 use crate::EngineError;
 use frostline_tensor::Stage;
