@@ -18,7 +18,7 @@ const TIMES: u64 = 6;
 ///
 /// # Errors
 /// Why that could not be done.
-pub(in super::super) fn prepare(
+pub(crate) fn prepare(
     config: &LanesConfig,
     place: &ChildLanes,
     network: &[u8],

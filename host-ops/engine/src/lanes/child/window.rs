@@ -18,7 +18,7 @@ pub(super) const KEPT_BYTES: usize = 256 << 20;
 ///
 /// It is read and written with system calls and never mapped, so the other end can change what lies in it, but not take
 /// it away from under a reader.
-pub(in super::super) struct Window(File);
+pub(crate) struct Window(File);
 
 impl Window {
     /// One of its own, in memory.
@@ -73,7 +73,7 @@ impl Window {
     }
 
     /// Before memory is reserved for `length` bytes: that so many lie in the window.
-    pub(in super::super) fn check(&self, length: usize) -> Result<()> {
+    pub(crate) fn check(&self, length: usize) -> Result<()> {
         let held = self.bytes()?;
         if length <= TENSOR_BYTES && length as u64 <= held {
             return Ok(());
@@ -88,7 +88,7 @@ impl Window {
     }
 
     /// Fills `target` with what lies from byte `from` on.
-    pub(in super::super) fn read_at(&self, target: &mut [u8], from: usize) -> Result<()> {
+    pub(crate) fn read_at(&self, target: &mut [u8], from: usize) -> Result<()> {
         self.0.read_exact_at(target, from as u64)
     }
 
