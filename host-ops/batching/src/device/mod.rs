@@ -30,7 +30,7 @@ mod work;
 
 pub use decision::{Decision, Fate, Part, Run, StageFigures, Verdict};
 pub use figures::{Error95, Predictions};
-pub use work::{DeviceRules, End, Guess, QueueFull, Room, Taken, Work};
+pub use work::{DeviceRules, End, Guess, QUANTUM, QueueFull, Room, Taken, Work};
 
 use lane::{Doing, Lane};
 use queue::{Entry, Queue};

@@ -97,8 +97,7 @@ impl Rate {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const QUANTUM: Duration = Duration::from_millis(500);
+    use crate::device::QUANTUM;
 
     /// Where it ends up with a network of so many milliseconds a row at 1, 2, 4, .. rows, the last for all more.
     fn settled(millis: &[f64]) -> (Rate, usize) {

@@ -5,6 +5,9 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How long a run takes at most, where one row allows it: short beside what people wait for, long beside what a run costs by itself.
+pub const QUANTUM: Duration = Duration::from_millis(500);
+
 /// How a device works.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DeviceRules {
@@ -25,11 +28,11 @@ pub struct DeviceRules {
 }
 
 impl DeviceRules {
-    /// So many lanes, quanta of half a second, batches within 2 % of the best rate and of 1,024 rows at most.
+    /// So many lanes, quanta of [`QUANTUM`], batches within 2 % of the best rate and of 1,024 rows at most.
     pub fn of(lanes: usize) -> Self {
         Self {
             lanes,
-            quantum: Duration::from_millis(500),
+            quantum: QUANTUM,
             tolerance: 0.02,
             most_rows: 1024,
             sessions_per_lane: 64,

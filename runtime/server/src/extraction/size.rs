@@ -1,16 +1,12 @@
 //! How many samples a grant has, and the memory they take.
 
-use frostline_batching::device::StageFigures;
+use frostline_batching::device::{QUANTUM, StageFigures};
 use frostline_tensor::{Shape, Stage, Terms};
 use frostline_wire::{Encoding, Values};
 
 /// Samples of a grant of a network whose time is not known yet: to a CPU the size hardly matters (SqueezeNet on one thread: 6.3 ms a sample
 /// alone, 7.0 in a batch of 16), so what counts is that a call's own cost, tens of microseconds, vanishes beside 0.1 s of work.
 pub(crate) const UNKNOWN: usize = 16;
-
-/// Seconds of a lane that a grant is to keep it busy for: as long as a run may be at most, so that a lane is not given less than it would take,
-/// and no tenant holds memory for more.
-const QUANTUM: f64 = 0.5;
 
 /// What a call takes beside its samples: its stack, the handles, and the linear memory of a guest like the stock one (1 MiB).
 const CALL: u64 = 2 << 20;
@@ -55,12 +51,14 @@ impl GrantSize {
         }
     }
 
-    /// Samples of the next grant, at least 1, by what is known of its stage: as many as a lane takes a quantum for, in whole batches, which are
-    /// fixed or the knee.
+    /// Samples of the next grant, at least 1, by what is known of its stage: as many as a lane takes a quantum for (so that it is not given
+    /// less than it would take, and no tenant holds memory for more), in whole batches, which are fixed or the knee.
     pub(super) fn samples(&self, known: Option<StageFigures>) -> usize {
         let knee = known.map_or(1, |known| known.knee.max(1));
         let seconds = known.and_then(|known| known.seconds_per_row);
-        let quantum = seconds.map_or(UNKNOWN, |seconds| (QUANTUM / seconds.max(1e-6)) as usize);
+        let quantum = seconds.map_or(UNKNOWN, |seconds| {
+            (QUANTUM.as_secs_f64() / seconds.max(1e-6)) as usize
+        });
         let wanted = quantum.max(knee).clamp(1, self.most.max(1));
         let batch = self.terms.fixed_batch.unwrap_or(knee).max(1);
         match wanted / batch {

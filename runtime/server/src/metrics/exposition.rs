@@ -103,10 +103,11 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for Now<F> {
         for (name, help, value) in gauges {
             show(name, help, &ConstGauge::new(value))?;
         }
-        let error = lanes.memory_error.unwrap_or(0.0);
         let help =
             "What 95 % of predictions of a run's memory were off by at most, as a part of what it took.";
-        show("lane_memory_error_p95", help, &ConstGauge::new(error))?;
+        if let Some(error) = lanes.memory_error {
+            show("lane_memory_error_p95", help, &ConstGauge::new(error))?;
+        }
         let counters = [
             (
                 "lane_samples",

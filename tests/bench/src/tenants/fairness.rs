@@ -5,10 +5,8 @@ use crate::fleet::load::{Job, Served};
 use crate::fleet::{Fleet, Metrics, Subject, Tenant};
 use crate::report::Report;
 use anyhow::{Context, Result};
+use frostline_batching::device::QUANTUM;
 use std::time::Duration;
-
-/// Seconds of a run at most, as the host has it.
-const QUANTUM: f64 = 0.5;
 
 const WEIGHTS: [u32; 3] = [1, 2, 4];
 
@@ -125,7 +123,7 @@ fn over_bound(served: &[Served], weights: &[u32], lanes: usize) -> f64 {
     let parts = served.iter().zip(weights).map(|(served, own)| {
         let all: u32 = weights.iter().map(|weight| weight.div_ceil(*own)).sum();
         let others = all - 1;
-        served.longest_gap / (f64::from(1 + others) * QUANTUM / lanes as f64)
+        served.longest_gap / (f64::from(1 + others) * QUANTUM.as_secs_f64() / lanes as f64)
     });
     parts.fold(0.0, f64::max)
 }

@@ -1,12 +1,15 @@
 //! Lanes in child processes. Each lane keeps a process of its own, gives it one run at a time, and starts another when it
 //! dies: so a network that crashes ONNX Runtime ends nothing but the run it was in.
 
+mod bell;
 mod channel;
+mod command;
 mod lane;
 mod memory;
 mod message;
 pub(super) mod prepare;
 mod process;
+mod progress;
 mod serve;
 #[cfg(test)]
 mod tests;

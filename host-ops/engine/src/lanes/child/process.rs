@@ -5,43 +5,28 @@ use super::super::order::Loss;
 use super::super::run::{about, describe};
 use super::super::source::{Given, Networks};
 use super::super::{ChildLanes, LanesConfig};
+use super::bell::Bell;
 use super::channel::Channel;
+use super::command::command;
 use super::message::{Answer, Limits, Request, Start};
+use super::progress::Progress;
 use super::window::Window;
 use crate::interrupt::Target;
-use crate::prepared::Lent;
 use crate::{EngineError, Interrupt, InterruptCause};
 use frostline_tensor::{Cause, OpError, OpErrorCode, Stage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use std::ffi::OsString;
-use std::io::{Error, ErrorKind, Read};
+use std::io::{Error, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Stdio};
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 /// The longest a process may take to be ready: it loads ONNX Runtime, and CUDA's libraries from a cold disk.
 const START_LIMIT: Duration = Duration::from_secs(60);
-
-/// What ONNX Runtime and CUDA need of the environment. The rest, with whatever secrets it holds, stays with the host.
-const KEPT_VARIABLES: [&str; 4] = [
-    "LD_LIBRARY_PATH",
-    "CUDA_VISIBLE_DEVICES",
-    "CUDA_DEVICE_ORDER",
-    "NVIDIA_VISIBLE_DEVICES",
-];
-
-/// How malloc works there: the same from the first run on, where its thresholds would grow with use. What is large is mapped apart and goes
-/// back when it is freed; what a layer of a few rows takes stays for the next layer, as the system clears fresh memory: with all of it mapped
-/// apart (128 KiB) ResNet18 and ResNet50 take a tenth longer a row. Threads share one heap.
-const MALLOC: [(&str, &str); 3] = [
-    ("MALLOC_MMAP_THRESHOLD_", "8388608"),
-    ("MALLOC_TRIM_THRESHOLD_", "67108864"),
-    ("MALLOC_ARENA_MAX", "1"),
-];
 
 /// A process that runs one lane. Dropping it ends it.
 pub(super) struct LaneProcess {
@@ -62,31 +47,6 @@ impl From<Error> for Lost {
     fn from(why: Error) -> Self {
         Self { why }
     }
-}
-
-/// Wakes a lane that waits for its process. Whoever rings never waits.
-struct Bell {
-    rope: Arc<UnixStream>,
-    sound: UnixStream,
-}
-
-/// Where a run stands.
-#[derive(Default)]
-struct Progress {
-    /// Since the process was told to end it: when it is killed.
-    killed_at: Option<Instant>,
-    /// The network was asked for.
-    wanted: bool,
-    /// Why it was not given.
-    refusal: Option<OpError>,
-    /// What keeps it where it is until it is open.
-    lent: Option<Lent>,
-    /// The session that was opened.
-    opened: Option<Opened>,
-    /// Since when the time of the run counts.
-    since: Option<Instant>,
-    /// What it was.
-    time: Option<Duration>,
 }
 
 impl LaneProcess {
@@ -121,18 +81,9 @@ impl LaneProcess {
     fn spawn(place: &ChildLanes, library: OsString) -> std::io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         let window = Window::new()?;
-        let kept = KEPT_VARIABLES.map(|name| (name, std::env::var_os(name)));
-        let kept = kept.into_iter().filter_map(|(name, value)| Some((name, value?)));
-        let child = Command::new(&place.program)
-            .args(&place.arguments)
-            .env_clear()
-            .envs(kept)
-            .envs(MALLOC)
-            .env(crate::library::PATH_VARIABLE, library)
+        let child = command(place, library)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::from(window.share()?))
-            // Ctrl-C on the host's terminal is for the host, which lets running work finish.
-            .process_group(0)
             .spawn()?;
         Ok(Self {
             child,
@@ -431,41 +382,6 @@ impl Drop for LaneProcess {
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
-    }
-}
-
-impl Bell {
-    fn new() -> std::io::Result<Self> {
-        let (rope, sound) = UnixStream::pair()?;
-        rope.set_nonblocking(true)?;
-        sound.set_nonblocking(true)?;
-        Ok(Self {
-            rope: Arc::new(rope),
-            sound,
-        })
-    }
-
-    /// Forgets what rang before.
-    fn silence(&self) {
-        let mut bytes = [0; 16];
-        while matches!((&self.sound).read(&mut bytes), Ok(1..)) {}
-    }
-}
-
-impl Progress {
-    /// The run is done: what follows is no part of its time.
-    fn stop(&mut self) {
-        self.time = self.since.map(|since| since.elapsed());
-    }
-
-    fn end<T>(self, outcome: Result<T, RunError>, memory: Option<RunMemory>) -> RunEnd<T> {
-        let running = self.since.map(|since| since.elapsed());
-        RunEnd {
-            outcome,
-            memory,
-            opened: self.opened,
-            time: self.time.or(running).unwrap_or_default(),
-        }
     }
 }
 
