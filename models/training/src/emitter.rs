@@ -107,8 +107,9 @@ impl Emitter {
         });
     }
 
-    /// Gives a tensor the name it has as an output of the graph.
+    /// Gives a tensor the name it has as an output of the graph, instead of the one that had it before.
     pub(crate) fn rename(&mut self, tensor: &str, name: &str) {
+        self.renamed.retain(|_, known| known != name);
         self.renamed.insert(tensor.into(), name.into());
     }
 
@@ -189,6 +190,11 @@ impl Emitter {
     /// Sums over `axes`, keeping them with length 1 if `keep`.
     pub(crate) fn sum(&mut self, tensor: &str, axes: impl IntoIterator<Item = usize>, keep: bool) -> String {
         self.reduce("ReduceSum", tensor, axes, keep)
+    }
+
+    /// The sum of all elements' squares, a scalar.
+    pub(crate) fn sum_of_squares(&mut self, tensor: &str) -> String {
+        self.node("ReduceSumSquare", &[tensor], vec![build::int("keepdims", 0)])
     }
 
     /// Averages over `axes`, keeping them with length 1 if `keep`.

@@ -41,9 +41,9 @@ pub enum TrainingError {
         /// What is wrong with its shape.
         source: ShapeError,
     },
-    /// An optimiser setting outside its range.
-    #[error("optimizer: {setting} is {value}, it must be {expected}")]
-    Optimizer {
+    /// A setting of the step outside its range.
+    #[error("{setting} is {value}, it must be {expected}")]
+    Setting {
         /// Which setting.
         setting: &'static str,
         /// Its value.

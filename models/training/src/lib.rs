@@ -1,8 +1,8 @@
 //! The gradient graph of a suffix, losses and optimisers: ONNX in, ONNX out.
 //!
 //! [`TrainingGraph::build`] takes the layers behind the freeze cut and writes one training step as a plain ONNX model that
-//! stock ONNX Runtime executes, on any of its devices: forward pass, mean softmax cross-entropy, backward pass by reverse-mode
-//! differentiation, and the optimiser's update.
+//! stock ONNX Runtime executes, on any of its devices: forward pass, [`Loss`], backward pass by reverse-mode differentiation, and the
+//! [`Optimizer`]'s update. [`StepSettings`] has all that can be said about it.
 //!
 //! # State
 //! The model itself remembers nothing. Weights, and what the [`Optimizer`] keeps of them, are [`StateSlot`]s: inputs that
@@ -33,16 +33,21 @@ mod error;
 mod loss;
 mod optimizer;
 mod rules;
+mod settings;
 mod source;
 mod state;
 mod tape;
 mod training_graph;
+mod update;
 mod windows;
 
 pub use error::TrainingError;
+pub use loss::Loss;
 pub use optimizer::Optimizer;
+pub use settings::StepSettings;
 pub use state::StateSlot;
 pub use training_graph::TrainingGraph;
+pub use update::Scalars;
 
 #[cfg(test)]
 mod tests;

@@ -1,17 +1,21 @@
 use crate::TrainingError;
 use crate::emitter::Emitter;
+use crate::settings::{above_zero, fraction, held, not_negative};
 use crate::state::{SlotKind, StateBuilder};
 use frostline_graph::build;
 use frostline_graph::onnx::data_type;
+use std::collections::BTreeMap;
 
 /// How a step turns gradients into new weights. Formulas, defaults of the state and the order of operations are
 /// PyTorch's; the learning rate comes with every step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Optimizer {
-    /// Stochastic gradient descent: `v = momentum·v + g + weight_decay·w`, `w = w - rate·v` (`torch.optim.SGD`).
+    /// Stochastic gradient descent: `d = g + weight_decay·w`, `v = momentum·v + d`, `w = w - rate·v` (`torch.optim.SGD`).
     Sgd {
         /// 0 (off) up to, but not including, 1.
         momentum: f64,
+        /// Nesterov's way, `w = w - rate·(d + momentum·v)`; only with a momentum.
+        nesterov: bool,
         /// At least 0 (off).
         weight_decay: f64,
     },
@@ -32,14 +36,21 @@ impl Optimizer {
     /// Refuses settings outside their ranges.
     ///
     /// # Errors
-    /// [`TrainingError::Optimizer`] naming the first such setting.
+    /// [`TrainingError::Setting`] naming the first such setting.
     pub fn check(&self) -> Result<(), TrainingError> {
         match *self {
             Self::Sgd {
                 momentum,
+                nesterov,
                 weight_decay,
             } => {
                 fraction("momentum", momentum)?;
+                held(
+                    "momentum",
+                    momentum,
+                    !nesterov || momentum > 0.0,
+                    "above 0 for Nesterov's way",
+                )?;
                 not_negative("weight_decay", weight_decay)
             }
             Self::AdamW {
@@ -50,36 +61,10 @@ impl Optimizer {
             } => {
                 fraction("beta1", beta1)?;
                 fraction("beta2", beta2)?;
-                if !(epsilon > 0.0 && epsilon.is_finite()) {
-                    return Err(setting("epsilon", epsilon, "above 0"));
-                }
+                above_zero("epsilon", epsilon)?;
                 not_negative("weight_decay", weight_decay)
             }
         }
-    }
-}
-
-fn fraction(name: &'static str, value: f64) -> Result<(), TrainingError> {
-    if (0.0..1.0).contains(&value) {
-        Ok(())
-    } else {
-        Err(setting(name, value, "at least 0 and below 1"))
-    }
-}
-
-fn not_negative(name: &'static str, value: f64) -> Result<(), TrainingError> {
-    if value >= 0.0 && value.is_finite() {
-        Ok(())
-    } else {
-        Err(setting(name, value, "at least 0"))
-    }
-}
-
-fn setting(setting: &'static str, value: f64, expected: &'static str) -> TrainingError {
-    TrainingError::Optimizer {
-        setting,
-        value,
-        expected,
     }
 }
 
@@ -93,28 +78,42 @@ pub(crate) struct Update<'a> {
     pub(crate) gradient: &'a str,
     /// The shape of its state slot.
     pub(crate) dims: &'a [usize],
+    /// What the learning rate is multiplied by for it.
+    pub(crate) factor: f64,
 }
 
 /// What the updates of one step share.
-pub(crate) enum Updater {
-    Sgd {
-        momentum: f64,
-        weight_decay: f64,
-        rate: String,
-    },
-    AdamW(Adam),
+pub(crate) struct Updater {
+    optimizer: Optimizer,
+    /// The step's learning rate, a scalar.
+    rate: String,
+    /// Learning rates of parameters that have others, by the bits of their factors.
+    rates: BTreeMap<u64, Rate>,
+    corrections: Option<Corrections>,
 }
 
-pub(crate) struct Adam {
-    beta1: f64,
-    beta2: f64,
-    epsilon: f64,
+/// One learning rate.
+#[derive(Clone)]
+struct Rate {
+    rate: String,
+    /// AdamW's.
+    steps: Option<AdamSteps>,
+}
+
+#[derive(Clone)]
+struct AdamSteps {
     /// `1 - rate·weight_decay`, or `None` without weight decay.
     shrink: Option<String>,
     /// `rate / (1 - beta1^step)`.
-    step_size: String,
+    size: String,
+}
+
+/// Of AdamW, by the number of the step.
+struct Corrections {
+    /// `1 - beta1^step`, an `f64` scalar.
+    first: String,
     /// `sqrt(1 - beta2^step)`.
-    correction: String,
+    second: String,
 }
 
 impl Updater {
@@ -124,64 +123,87 @@ impl Updater {
         emit: &mut Emitter,
         state: &mut StateBuilder,
     ) -> Self {
-        match optimizer {
-            Optimizer::Sgd {
-                momentum,
-                weight_decay,
-            } => Self::Sgd {
-                momentum,
-                weight_decay,
-                rate: rate.to_owned(),
-            },
-            Optimizer::AdamW {
-                beta1,
-                beta2,
-                epsilon,
-                weight_decay,
-            } => {
-                let shrink = (weight_decay != 0.0).then(|| {
-                    let decay = emit.scale(rate, weight_decay);
-                    let one = emit.scalar(1.0);
-                    emit.sub(&one, &decay)
-                });
-                let [step_size, correction] = corrections(emit, state, rate, [beta1, beta2]);
-                Self::AdamW(Adam {
-                    beta1,
-                    beta2,
-                    epsilon,
-                    shrink,
-                    step_size,
-                    correction,
-                })
-            }
+        let corrections = match optimizer {
+            Optimizer::Sgd { .. } => None,
+            Optimizer::AdamW { beta1, beta2, .. } => Some(Corrections::new(emit, state, [beta1, beta2])),
+        };
+        Self {
+            optimizer,
+            rate: rate.to_owned(),
+            rates: BTreeMap::new(),
+            corrections,
         }
     }
 
     /// Emits the update of one parameter and returns the tensor with its new value.
-    pub(crate) fn apply(&self, emit: &mut Emitter, state: &mut StateBuilder, update: &Update<'_>) -> String {
-        match self {
-            Self::Sgd {
-                momentum,
-                weight_decay,
-                rate,
-            } => {
-                let velocity = velocity(emit, state, update, *momentum, *weight_decay);
-                let step = emit.mul(&velocity, rate);
+    pub(crate) fn apply(
+        &mut self,
+        emit: &mut Emitter,
+        state: &mut StateBuilder,
+        update: &Update<'_>,
+    ) -> String {
+        let rate = self.rate(emit, update.factor);
+        match (self.optimizer, &self.corrections, &rate.steps) {
+            (
+                Optimizer::AdamW {
+                    beta1,
+                    beta2,
+                    epsilon,
+                    ..
+                },
+                Some(corrections),
+                Some(steps),
+            ) => {
+                let direction = adam(emit, state, update, [beta1, beta2, epsilon], &corrections.second);
+                let step = emit.mul(&direction, &steps.size);
+                match &steps.shrink {
+                    Some(shrink) => {
+                        let shrunk = emit.mul(update.weight, shrink);
+                        emit.sub(&shrunk, &step)
+                    }
+                    None => emit.sub(update.weight, &step),
+                }
+            }
+            (optimizer, ..) => {
+                let direction = descent(emit, state, update, optimizer);
+                let step = emit.mul(&direction, &rate.rate);
                 emit.sub(update.weight, &step)
             }
-            Self::AdamW(adam) => adam.apply(emit, state, update),
         }
+    }
+
+    fn rate(&mut self, emit: &mut Emitter, factor: f64) -> Rate {
+        if let Some(known) = self.rates.get(&factor.to_bits()) {
+            return known.clone();
+        }
+        let rate = emit.scale(&self.rate, factor);
+        let steps = match (self.optimizer, &self.corrections) {
+            (Optimizer::AdamW { weight_decay, .. }, Some(corrections)) => {
+                Some(AdamSteps::new(emit, &rate, weight_decay, corrections))
+            }
+            _ => None,
+        };
+        let made = Rate { rate, steps };
+        self.rates.insert(factor.to_bits(), made.clone());
+        made
     }
 }
 
-/// The direction an SGD step takes; with momentum it is also the next state.
-fn velocity(
+/// The direction an SGD step takes; with momentum the velocity is also the next state.
+fn descent(
     emit: &mut Emitter,
     state: &mut StateBuilder,
     update: &Update<'_>,
-    momentum: f64,
-    weight_decay: f64,
+    optimizer: Optimizer,
 ) -> String {
+    let Optimizer::Sgd {
+        momentum,
+        nesterov,
+        weight_decay,
+    } = optimizer
+    else {
+        return update.gradient.to_owned();
+    };
     if momentum == 0.0 {
         return add_scaled(emit, update, update.weight, weight_decay);
     }
@@ -192,7 +214,12 @@ fn velocity(
     }
     let velocity = add_scaled(emit, update, &before, momentum);
     state.next(emit, update.name, SlotKind::Momentum, &velocity);
-    velocity
+    if !nesterov {
+        return velocity;
+    }
+    let direction = add_scaled(emit, update, update.weight, weight_decay);
+    let ahead = emit.scale(&velocity, momentum);
+    emit.add(&direction, &ahead)
 }
 
 /// The gradient plus `factor` times `addend`; where the gradient is a matrix product, in the same pass.
@@ -207,26 +234,25 @@ fn add_scaled(emit: &mut Emitter, update: &Update<'_>, addend: &str, factor: f64
         })
 }
 
+impl Corrections {
+    fn new(emit: &mut Emitter, state: &mut StateBuilder, betas: [f64; 2]) -> Self {
+        let step = count_step(emit, state);
+        let [first, second] = betas.map(|beta| bias(emit, beta, &step));
+        let root = emit.node("Sqrt", &[&second], vec![]);
+        Self {
+            first,
+            second: narrow(emit, &root),
+        }
+    }
+}
+
 /// Raises the step counter and returns it as an `f64` scalar.
 fn count_step(emit: &mut Emitter, state: &mut StateBuilder) -> String {
     let before = state.counter();
     let one = emit.integer(1);
     let step = emit.add(&before, &one);
     state.next(emit, "", SlotKind::Step, &step);
-    emit.node("Cast", &[&step], vec![build::int("to", data_type::DOUBLE.into())])
-}
-
-/// The step size and the correction of [`Adam`].
-fn corrections(emit: &mut Emitter, state: &mut StateBuilder, rate: &str, betas: [f64; 2]) -> [String; 2] {
-    let step = count_step(emit, state);
-    let rate = emit.node("Cast", &[rate], vec![build::int("to", data_type::DOUBLE.into())]);
-    let [first, second] = betas.map(|beta| bias(emit, beta, &step));
-    let step_size = emit.div(&rate, &first);
-    let correction = emit.node("Sqrt", &[&second], vec![]);
-    [step_size, correction].map(|scalar| {
-        let to = build::int("to", emit.float.data_type().into());
-        emit.node("Cast", &[&scalar], vec![to])
-    })
+    widen(emit, &step)
 }
 
 /// `1 - beta^step`, in `f64`: at the first steps with beta near 1 an `f32` would lose four digits.
@@ -236,31 +262,55 @@ fn bias(emit: &mut Emitter, beta: f64, step: &str) -> String {
     emit.sub(&one, &power)
 }
 
-impl Adam {
-    fn apply(&self, emit: &mut Emitter, state: &mut StateBuilder, update: &Update<'_>) -> String {
-        let mean = state.zeros_like(update.name, SlotKind::First);
-        let mean = blend(emit, &mean, self.beta1, update.gradient);
-        state.next(emit, update.name, SlotKind::First, &mean);
+fn widen(emit: &mut Emitter, scalar: &str) -> String {
+    let to = build::int("to", data_type::DOUBLE.into());
+    emit.node("Cast", &[scalar], vec![to])
+}
 
-        let square = emit.mul(update.gradient, update.gradient);
-        let variance = state.zeros_like(update.name, SlotKind::Second);
-        let variance = blend(emit, &variance, self.beta2, &square);
-        state.next(emit, update.name, SlotKind::Second, &variance);
+/// An `f64` scalar in the suffix's own type.
+fn narrow(emit: &mut Emitter, scalar: &str) -> String {
+    let to = build::int("to", emit.float.data_type().into());
+    emit.node("Cast", &[scalar], vec![to])
+}
 
-        let root = emit.node("Sqrt", &[&variance], vec![]);
-        let corrected = emit.div(&root, &self.correction);
-        let epsilon = emit.scalar(self.epsilon);
-        let denominator = emit.add(&corrected, &epsilon);
-        let direction = emit.div(&mean, &denominator);
-        let step = emit.mul(&direction, &self.step_size);
-        match &self.shrink {
-            Some(shrink) => {
-                let shrunk = emit.mul(update.weight, shrink);
-                emit.sub(&shrunk, &step)
-            }
-            None => emit.sub(update.weight, &step),
+impl AdamSteps {
+    fn new(emit: &mut Emitter, rate: &str, weight_decay: f64, corrections: &Corrections) -> Self {
+        let shrink = (weight_decay != 0.0).then(|| {
+            let decay = emit.scale(rate, weight_decay);
+            let one = emit.scalar(1.0);
+            emit.sub(&one, &decay)
+        });
+        let wide = widen(emit, rate);
+        let size = emit.div(&wide, &corrections.first);
+        Self {
+            shrink,
+            size: narrow(emit, &size),
         }
     }
+}
+
+/// The direction of a step of Adam, moments corrected for their beginning at 0 but for the first one's, which is in the step's size.
+fn adam(
+    emit: &mut Emitter,
+    state: &mut StateBuilder,
+    update: &Update<'_>,
+    [beta1, beta2, epsilon]: [f64; 3],
+    correction: &str,
+) -> String {
+    let mean = state.zeros_like(update.name, SlotKind::First);
+    let mean = blend(emit, &mean, beta1, update.gradient);
+    state.next(emit, update.name, SlotKind::First, &mean);
+
+    let square = emit.mul(update.gradient, update.gradient);
+    let variance = state.zeros_like(update.name, SlotKind::Second);
+    let variance = blend(emit, &variance, beta2, &square);
+    state.next(emit, update.name, SlotKind::Second, &variance);
+
+    let root = emit.node("Sqrt", &[&variance], vec![]);
+    let corrected = emit.div(&root, correction);
+    let epsilon = emit.scalar(epsilon);
+    let denominator = emit.add(&corrected, &epsilon);
+    emit.div(&mean, &denominator)
 }
 
 /// `beta·before + (1 - beta)·new`.

@@ -19,12 +19,25 @@ pub struct StateSlot {
     pub initial: Tensor,
     /// The weight's name in the suffix, when the slot holds a weight.
     pub parameter: Option<String>,
+    /// The weight's name in the suffix, when the slot holds the moving average of a weight.
+    pub average_of: Option<String>,
     /// The shape in the suffix of a convolution's weight `[m, c, ..]`, which the slot holds as `[m, taps·c]`, so that no step has
     /// to rearrange it; `None` for what lies as in the suffix.
     channels_first: Option<Shape>,
 }
 
 impl StateSlot {
+    fn new(kind: SlotKind, name: &str, initial: Tensor) -> Self {
+        Self {
+            input: kind.input(name),
+            output: kind.output(name),
+            initial,
+            parameter: None,
+            average_of: None,
+            channels_first: None,
+        }
+    }
+
     /// The slot's tensor as the suffix has it: what to merge back into the model.
     ///
     /// # Errors
@@ -92,6 +105,9 @@ pub(crate) enum SlotKind {
     Momentum,
     First,
     Second,
+    /// Gradients of batches that have yet to be used.
+    Gathered,
+    Average,
     Step,
 }
 
@@ -102,12 +118,19 @@ impl SlotKind {
             Self::Momentum => format!("{parameter}/momentum"),
             Self::First => format!("{parameter}/first_moment"),
             Self::Second => format!("{parameter}/second_moment"),
+            Self::Gathered => format!("{parameter}/gathered"),
+            Self::Average => format!("{parameter}/average"),
             Self::Step => "step".into(),
         }
     }
 
     fn output(self, parameter: &str) -> String {
         format!("{}/next", self.input(parameter))
+    }
+
+    /// Whether the slot with this input is one of the kind.
+    fn is_of(self, input: &str) -> bool {
+        input.ends_with(&self.input(""))
     }
 }
 
@@ -130,24 +153,35 @@ impl StateBuilder {
             Form::Rows => (channels_last(&initial)?, Some(initial.shape().clone())),
         };
         let dims = initial.shape().dims().to_vec();
-        let input = self.add(
-            name,
-            SlotKind::Weight,
-            initial,
-            Some(name.to_owned()),
+        let input = self.add(StateSlot {
+            parameter: Some(name.to_owned()),
             channels_first,
-        );
+            ..StateSlot::new(SlotKind::Weight, name, initial)
+        });
         Ok((input, dims))
     }
 
     /// Adds a slot of zeros, shaped as that of the weight `name`, and returns its input.
     pub(crate) fn zeros_like(&mut self, name: &str, kind: SlotKind) -> String {
+        self.like(name, |slot| StateSlot {
+            channels_first: slot.channels_first.clone(),
+            ..StateSlot::new(kind, name, zeroed(&slot.initial))
+        })
+    }
+
+    /// Adds a slot that begins as that of the weight `name` and returns its input.
+    pub(crate) fn average_of(&mut self, name: &str) -> String {
+        self.like(name, |slot| StateSlot {
+            average_of: Some(name.to_owned()),
+            channels_first: slot.channels_first.clone(),
+            ..StateSlot::new(SlotKind::Average, name, slot.initial.clone())
+        })
+    }
+
+    fn like(&mut self, name: &str, make: impl FnOnce(&StateSlot) -> StateSlot) -> String {
         let weight = SlotKind::Weight.input(name);
-        let Some(slot) = self.slots.iter().find(|slot| slot.input == weight) else {
-            return String::new();
-        };
-        let (initial, channels_first) = (zeroed(&slot.initial), slot.channels_first.clone());
-        self.add(name, kind, initial, None, channels_first)
+        let slot = self.slots.iter().find(|slot| slot.input == weight).map(make);
+        slot.map_or_else(String::new, |slot| self.add(slot))
     }
 
     /// Adds the counter of steps, an `i64` scalar, and returns its input.
@@ -155,32 +189,27 @@ impl StateBuilder {
         let zero = Tensor::i64([], vec![0]);
         zero.map_or_else(
             |_| String::new(),
-            |zero| self.add("", SlotKind::Step, zero, None, None),
+            |zero| self.add(StateSlot::new(SlotKind::Step, "", zero)),
         )
     }
 
-    fn add(
-        &mut self,
-        name: &str,
-        kind: SlotKind,
-        initial: Tensor,
-        parameter: Option<String>,
-        channels_first: Option<Shape>,
-    ) -> String {
-        let (input, output) = (kind.input(name), kind.output(name));
-        self.slots.push(StateSlot {
-            input: input.clone(),
-            output,
-            initial,
-            parameter,
-            channels_first,
-        });
+    fn add(&mut self, slot: StateSlot) -> String {
+        let input = slot.input.clone();
+        self.slots.push(slot);
         input
     }
 
     /// Makes `tensor` the next value of a slot.
     pub(crate) fn next(&self, emit: &mut Emitter, name: &str, kind: SlotKind, tensor: &str) {
         emit.rename(tensor, &kind.output(name));
+    }
+
+    /// Makes all slots but those of `kind` stay as they are.
+    pub(crate) fn keep_all_but(&self, emit: &mut Emitter, kind: SlotKind) {
+        for slot in self.slots.iter().filter(|slot| !kind.is_of(&slot.input)) {
+            let same = emit.node("Identity", &[&slot.input], vec![]);
+            emit.rename(&same, &slot.output);
+        }
     }
 
     /// The slots' graph inputs.

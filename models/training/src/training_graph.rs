@@ -1,40 +1,38 @@
 use crate::call::Call;
-use crate::loss::cross_entropy;
-use crate::optimizer::{Optimizer, Update, Updater};
+use crate::settings::StepSettings;
 use crate::source::Source;
-use crate::state::{SlotKind, StateBuilder, StateSlot, describe};
+use crate::state::{StateBuilder, StateSlot, describe};
 use crate::tape::{Form, Tape, Value};
+use crate::update::{self, Scalars};
 use crate::{TrainingError, rules};
 use frostline_graph::Model;
 use frostline_graph::onnx::{NodeProto, TensorProto};
 use frostline_graph::tensors::from_proto;
-use frostline_tensor::DType;
 use std::collections::HashMap;
 
 const INPUT: &str = "activations";
-const LABELS: &str = "labels";
-const LEARNING_RATE: &str = "learning_rate";
+const TARGETS: &str = "targets";
 const LOSS: &str = "loss";
 const LOGITS: &str = "logits";
 
-/// One training step of a suffix as a plain ONNX model for one batch size: forward pass, mean softmax cross-entropy,
-/// backward pass, and the optimiser's update.
+/// One training step of a suffix as a plain ONNX model for one batch size: forward pass, loss, backward pass, and the
+/// optimiser's update.
 ///
 /// A last, short batch gets a graph of its own: the state slots do not depend on the batch size.
 #[derive(Debug, Clone)]
 pub struct TrainingGraph {
-    /// The step. Inputs: `input`, `labels`, `learning_rate` and every slot's; outputs: `loss`, `logits` and every slot's.
+    /// The step. Inputs: `input`, `targets`, the scalars and every slot's; outputs: `loss`, `logits` and every slot's.
     pub model: Model,
     /// The input that takes the suffix's input, `[batch, ..]`.
     pub input: String,
-    /// The input that takes the labels, `i64[batch]`, each at least 0 and below the number of classes. A label
-    /// outside that range adds nothing to the loss.
-    pub labels: String,
-    /// The input that takes the learning rate, a scalar.
-    pub learning_rate: String,
+    /// The input that takes the targets: where the loss [takes classes](crate::Loss::takes_classes) `i64[batch]`, each at least 0 and
+    /// below the number of outputs (one outside that range adds nothing to the loss); else floats `[batch, outputs]`.
+    pub targets: String,
+    /// The inputs that take scalars.
+    pub scalars: Scalars,
     /// The output with the mean loss of the batch before the update, a scalar.
     pub loss: String,
-    /// The output with the logits before the update, `[batch, classes]`.
+    /// The output with the logits before the update, `[batch, outputs]`.
     pub logits: String,
     /// What lives from step to step: every weight of the suffix, and what the optimiser remembers.
     pub state: Vec<StateSlot>,
@@ -45,29 +43,53 @@ impl TrainingGraph {
     ///
     /// # Errors
     /// [`TrainingError::NoRule`] and [`TrainingError::Unsupported`] name the operator and the node that cannot be trained
-    /// through; [`TrainingError::Suffix`] says why the suffix as a whole cannot be trained; [`TrainingError::Optimizer`] names
+    /// through; [`TrainingError::Suffix`] says why the suffix as a whole cannot be trained; [`TrainingError::Setting`] names
     /// a setting out of range.
-    pub fn build(suffix: &Model, batch: usize, optimizer: &Optimizer) -> Result<Self, TrainingError> {
-        optimizer.check()?;
+    pub fn build(
+        suffix: &Model,
+        batch: usize,
+        settings: impl Into<StepSettings>,
+    ) -> Result<Self, TrainingError> {
+        Self::write(suffix, batch, &settings.into(), true)
+    }
+
+    /// The same without the update: the batch's gradient is added to those that the next step of the graph from [`Self::build`] takes in as
+    /// well. Both have the same state; `settings` are those of the other one, and say that it
+    /// [accumulates](StepSettings::accumulates).
+    ///
+    /// # Errors
+    /// As [`Self::build`].
+    pub fn gather(suffix: &Model, batch: usize, settings: &StepSettings) -> Result<Self, TrainingError> {
+        Self::write(suffix, batch, settings, false)
+    }
+
+    fn write(
+        suffix: &Model,
+        batch: usize,
+        settings: &StepSettings,
+        updates: bool,
+    ) -> Result<Self, TrainingError> {
+        settings.check()?;
         if batch == 0 {
             return Err(TrainingError::suffix("a batch needs at least one row"));
         }
         let source = Source::of(suffix, batch)?;
+        settings.loss.fits(source.classes)?;
         let mut writer = Writer::new(&source)?;
         let logits = writer.forward()?;
-        writer.step(&logits, *optimizer)
+        writer.step(&logits, settings, updates)
     }
 }
 
-struct Parameter<'a> {
-    name: &'a str,
-    value: Value,
+pub(crate) struct Parameter<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) value: Value,
     /// How its state slot holds it.
-    form: Form,
+    pub(crate) form: Form,
     /// The input of its state slot.
-    slot: String,
+    pub(crate) slot: String,
     /// The shape of its state slot.
-    slot_dims: Vec<usize>,
+    pub(crate) slot_dims: Vec<usize>,
 }
 
 struct Writer<'a> {
@@ -219,27 +241,36 @@ impl<'a> Writer<'a> {
     }
 
     /// Emits loss, backward pass and update, and puts the model together.
-    fn step(mut self, logits: &Value, optimizer: Optimizer) -> Result<TrainingGraph, TrainingError> {
+    fn step(
+        mut self,
+        logits: &Value,
+        settings: &StepSettings,
+        updates: bool,
+    ) -> Result<TrainingGraph, TrainingError> {
         let tensor = self.tape.standard(logits);
-        let loss = cross_entropy(
-            &mut self.tape.emit,
-            &tensor,
-            LABELS,
-            self.source.batch,
-            self.source.classes,
-        );
+        let loss = settings
+            .loss
+            .emit(&mut self.tape.emit, self.source, &tensor, TARGETS);
         self.tape.emit.rename(&tensor, LOGITS);
         self.tape.emit.rename(&loss.loss, LOSS);
         self.tape.accumulate_tensor(logits, Form::Standard, loss.gradient);
         self.tape.backward();
-        self.update(optimizer);
+        let scalars = Scalars::of(settings);
+        update::emit(
+            &mut self.tape,
+            &mut self.state,
+            &self.parameters,
+            settings,
+            updates,
+        );
 
         let dtype = self.source.dtype();
+        let (kind, dims) = settings.loss.targets(self.source);
         let mut inputs = vec![
             describe(INPUT, dtype, &self.source.input_dims),
-            describe(LABELS, DType::I64, &[self.source.batch]),
-            describe(LEARNING_RATE, dtype, &[]),
+            describe(TARGETS, kind, &dims),
         ];
+        inputs.extend(scalars.names().map(|name| describe(name, dtype, &[])));
         inputs.extend(self.state.inputs());
         let mut outputs = vec![
             describe(LOSS, dtype, &[]),
@@ -250,33 +281,11 @@ impl<'a> Writer<'a> {
         Ok(TrainingGraph {
             model,
             input: INPUT.into(),
-            labels: LABELS.into(),
-            learning_rate: LEARNING_RATE.into(),
+            targets: TARGETS.into(),
+            scalars,
             loss: LOSS.into(),
             logits: LOGITS.into(),
             state: self.state.slots,
         })
-    }
-
-    fn update(&mut self, optimizer: Optimizer) {
-        let (tape, state) = (&mut self.tape, &mut self.state);
-        let updater = Updater::new(optimizer, LEARNING_RATE, &mut tape.emit, state);
-        for parameter in &self.parameters {
-            let Some(gradient) = tape.gradient(&parameter.value) else {
-                let unchanged = tape.emit.node("Identity", &[&parameter.slot], vec![]);
-                state.next(&mut tape.emit, parameter.name, SlotKind::Weight, &unchanged);
-                continue;
-            };
-            let gradient = tape.tensor(&gradient, parameter.form);
-            let gradient = tape.emit.reshape(&gradient, &parameter.slot_dims);
-            let update = Update {
-                name: parameter.name,
-                weight: &parameter.slot,
-                gradient: &gradient,
-                dims: &parameter.slot_dims,
-            };
-            let next = updater.apply(&mut tape.emit, state, &update);
-            state.next(&mut tape.emit, parameter.name, SlotKind::Weight, &next);
-        }
     }
 }

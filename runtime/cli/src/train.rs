@@ -117,6 +117,7 @@ fn optimizer(flags: &Train) -> (Optimizer, f32) {
             (
                 Optimizer::Sgd {
                     momentum: flags.momentum,
+                    nesterov: false,
                     weight_decay,
                 },
                 flags.lr.unwrap_or(SGD_RATE),

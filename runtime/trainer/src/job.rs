@@ -97,6 +97,7 @@ impl Job {
             learning_rate: 0.003,
             optimizer: Optimizer::Sgd {
                 momentum: 0.9,
+                nesterov: false,
                 weight_decay: 0.0,
             },
             seed: 0,

@@ -19,6 +19,7 @@ const CHANNELS: usize = 512;
 const LEARNING_RATE: f32 = 0.001;
 pub(crate) const OPTIMIZER: Optimizer = Optimizer::Sgd {
     momentum: 0.9,
+    nesterov: false,
     weight_decay: 0.0,
 };
 
@@ -99,8 +100,8 @@ impl Ours {
             let started = Instant::now();
             let inputs = [
                 (self.graph.input.as_str(), &self.activations),
-                (self.graph.labels.as_str(), &self.labels),
-                (self.graph.learning_rate.as_str(), &rate),
+                (self.graph.targets.as_str(), &self.labels),
+                (self.graph.scalars.learning_rate.as_str(), &rate),
             ];
             self.session.step(&mut self.state, &inputs, &[&self.graph.loss])?;
             if step >= 3 {

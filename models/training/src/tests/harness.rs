@@ -1,6 +1,6 @@
 //! Builds small networks in f64, runs training graphs through the engine, and compares gradients with differences.
 
-use crate::{Optimizer, StateSlot, TrainingGraph};
+use crate::{Optimizer, StateSlot, StepSettings, TrainingGraph};
 use frostline_engine::{Session, SessionOptions};
 use frostline_graph::Model;
 use frostline_graph::build::{self, Axis};
@@ -12,6 +12,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 pub(super) const PLAIN: Optimizer = Optimizer::Sgd {
     momentum: 0.0,
+    nesterov: false,
     weight_decay: 0.0,
 };
 
@@ -179,8 +180,11 @@ pub(super) struct Step {
 }
 
 impl Trained {
-    pub(super) fn new(model: &Model, rows: usize, optimizer: &Optimizer) -> Self {
-        let graph = TrainingGraph::build(model, rows, optimizer).unwrap();
+    pub(super) fn new(model: &Model, rows: usize, settings: impl Into<StepSettings>) -> Self {
+        Self::open(TrainingGraph::build(model, rows, settings).unwrap())
+    }
+
+    pub(super) fn open(graph: TrainingGraph) -> Self {
         let bytes = graph.model.clone().into_proto().encode_to_vec();
         let session = Session::open(
             &bytes,
@@ -198,13 +202,35 @@ impl Trained {
     }
 
     pub(super) fn step(&mut self, state: &[Tensor], batch: &Batch, rate: f64) -> Step {
-        let rate = tensor(&[], batch.activations.dtype(), vec![rate]);
+        self.step_with(state, batch, rate, 1.0, 0.0)
+    }
+
+    /// A step of a batch that is `share` of its update, after which averages keep `decay` of themselves.
+    pub(super) fn step_with(
+        &mut self,
+        state: &[Tensor],
+        batch: &Batch,
+        rate: f64,
+        share: f64,
+        decay: f64,
+    ) -> Step {
+        let [rate, share, decay] =
+            [rate, share, decay].map(|number| tensor(&[], batch.activations.dtype(), vec![number]));
         let graph = &self.graph;
         let mut inputs = vec![
             (graph.input.as_str(), &batch.activations),
-            (graph.labels.as_str(), &batch.labels),
-            (graph.learning_rate.as_str(), &rate),
+            (graph.targets.as_str(), &batch.labels),
+            (graph.scalars.learning_rate.as_str(), &rate),
         ];
+        let optional = [
+            (&graph.scalars.share, &share),
+            (&graph.scalars.average_decay, &decay),
+        ];
+        inputs.extend(
+            optional
+                .into_iter()
+                .filter_map(|(name, value)| Some((name.as_deref()?, value))),
+        );
         inputs.extend(graph.state.iter().map(|slot| slot.input.as_str()).zip(state));
         let outputs = self.session.run(&inputs).unwrap();
         let output = |name: &str| {

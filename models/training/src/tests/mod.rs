@@ -1,7 +1,9 @@
 mod harness;
+mod losses;
 mod networks;
 mod operators;
 mod optimizers;
 mod refusals;
+mod settings;
 mod steps;
 mod table;

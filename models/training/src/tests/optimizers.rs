@@ -46,12 +46,16 @@ fn compare(optimizer: Optimizer, mut reference: impl FnMut(usize, f64, usize, &[
 }
 
 #[test]
-fn sgd_with_momentum_and_weight_decay() {
-    for (momentum, decay) in [(0.0, 0.0), (0.9, 0.0), (0.0, 0.1), (0.9, 0.1)] {
+fn sgd_with_either_momentum_and_weight_decay() {
+    let settings = [(0.0, 0.0), (0.9, 0.0), (0.0, 0.1), (0.9, 0.1)];
+    let nesterovs = [(0.9, 0.0, true), (0.9, 0.1, true)];
+    let plain = settings.map(|(momentum, decay)| (momentum, decay, false));
+    for (momentum, decay, nesterov) in plain.into_iter().chain(nesterovs) {
         let mut velocities = vec![Vec::new(); 3];
         compare(
             Optimizer::Sgd {
                 momentum,
+                nesterov,
                 weight_decay: decay,
             },
             |step, rate, index, weights, gradients| {
@@ -65,8 +69,10 @@ fn sgd_with_momentum_and_weight_decay() {
                         .zip(gradients)
                         .zip(velocity)
                         .map(|((weight, gradient), velocity)| {
-                            *velocity = momentum * *velocity + gradient + decay * weight;
-                            weight - rate * *velocity
+                            let descent = gradient + decay * weight;
+                            *velocity = momentum * *velocity + descent;
+                            let ahead = descent + momentum * *velocity;
+                            weight - rate * if nesterov { ahead } else { *velocity }
                         });
                 updated.collect()
             },
@@ -135,10 +141,12 @@ fn settings_out_of_range_are_refused() {
     let bad = [
         Optimizer::Sgd {
             momentum: 1.0,
+            nesterov: false,
             weight_decay: 0.0,
         },
         Optimizer::Sgd {
             momentum: 0.9,
+            nesterov: false,
             weight_decay: -1.0,
         },
         Optimizer::AdamW {

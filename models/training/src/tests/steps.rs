@@ -98,6 +98,7 @@ fn weights_come_back_in_the_layout_of_the_suffix() {
         1,
         &Optimizer::Sgd {
             momentum: 0.9,
+            nesterov: false,
             weight_decay: 1e-4,
         },
     );
@@ -133,6 +134,7 @@ fn a_separable_task_is_learnt() {
         (
             Optimizer::Sgd {
                 momentum: 0.9,
+                nesterov: false,
                 weight_decay: 1e-4,
             },
             0.1,

@@ -39,7 +39,7 @@ struct Step {
     batch: usize,
     session: Session,
     input: String,
-    labels: String,
+    targets: String,
     learning_rate: String,
     loss: String,
 }
@@ -135,7 +135,7 @@ impl Suffix {
             .ok_or(TrainerError::Ended { part: "engine" })?;
         let inputs = [
             (step.input.as_str(), activations.as_ref().unwrap_or(rows)),
-            (step.labels.as_str(), &labels),
+            (step.targets.as_str(), &labels),
             (step.learning_rate.as_str(), &self.learning_rate),
         ];
         let outputs = step
@@ -265,8 +265,8 @@ impl Step {
         let session = Session::open_until(&graph.model.to_bytes()?, options, interrupt).map_err(training)?;
         let TrainingGraph {
             input,
-            labels,
-            learning_rate,
+            targets,
+            scalars,
             loss,
             ..
         } = graph;
@@ -274,8 +274,8 @@ impl Step {
             batch,
             session,
             input,
-            labels,
-            learning_rate,
+            targets,
+            learning_rate: scalars.learning_rate,
             loss,
         })
     }

@@ -78,6 +78,7 @@ async fn a_job_that_diverges_late_keeps_its_best_model() {
     (late.learning_rate, late.epochs) = (0.01, 40);
     late.optimizer = Optimizer::Sgd {
         momentum: 0.0,
+        nesterov: false,
         weight_decay: 300.0,
     };
     let ran = run(&host, late).await;

@@ -19,6 +19,7 @@ fn task() -> TrainerTask {
         batch: 6,
         optimizer: Optimizer::Sgd {
             momentum: 0.9,
+            nesterov: false,
             weight_decay: 0.0,
         },
         options: SessionOptions::default(),

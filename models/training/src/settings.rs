@@ -1,0 +1,96 @@
+use crate::{Loss, Optimizer, TrainingError};
+use std::collections::BTreeMap;
+
+/// How a step goes from activations and targets to new weights.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StepSettings {
+    /// How gradients become new weights.
+    pub optimizer: Optimizer,
+    /// What is minimised.
+    pub loss: Loss,
+    /// What the learning rate of a weight is multiplied by, by the weight's name in the suffix; 1 for those not named.
+    pub rates: BTreeMap<String, f64>,
+    /// The norm of all gradients together is cut down to this, as `torch.nn.utils.clip_grad_norm_` does; `None` leaves it.
+    pub clip_norm: Option<f64>,
+    /// Whether gradients of several batches make one update: [`TrainingGraph::gather`](crate::TrainingGraph::gather) adds up those
+    /// of all but the last.
+    pub accumulates: bool,
+    /// Whether an exponential moving average of the weights is kept beside them.
+    pub averages: bool,
+}
+
+impl From<Optimizer> for StepSettings {
+    /// Cross-entropy with this optimiser, and nothing else.
+    fn from(optimizer: Optimizer) -> Self {
+        Self {
+            optimizer,
+            loss: Loss::default(),
+            rates: BTreeMap::new(),
+            clip_norm: None,
+            accumulates: false,
+            averages: false,
+        }
+    }
+}
+
+impl From<&Optimizer> for StepSettings {
+    fn from(optimizer: &Optimizer) -> Self {
+        (*optimizer).into()
+    }
+}
+
+impl From<&Self> for StepSettings {
+    fn from(settings: &Self) -> Self {
+        settings.clone()
+    }
+}
+
+impl StepSettings {
+    /// Refuses settings outside their ranges.
+    ///
+    /// # Errors
+    /// [`TrainingError::Setting`] naming the first such setting.
+    pub fn check(&self) -> Result<(), TrainingError> {
+        self.optimizer.check()?;
+        self.loss.check()?;
+        for factor in self.rates.values() {
+            not_negative("a weight's part of the learning rate", *factor)?;
+        }
+        self.clip_norm.map_or(Ok(()), |norm| {
+            above_zero("the norm that gradients are cut down to", norm)
+        })
+    }
+}
+
+pub(crate) fn fraction(setting: &'static str, value: f64) -> Result<(), TrainingError> {
+    held(
+        setting,
+        value,
+        (0.0..1.0).contains(&value),
+        "at least 0 and below 1",
+    )
+}
+
+pub(crate) fn not_negative(setting: &'static str, value: f64) -> Result<(), TrainingError> {
+    held(setting, value, value >= 0.0 && value.is_finite(), "at least 0")
+}
+
+pub(crate) fn above_zero(setting: &'static str, value: f64) -> Result<(), TrainingError> {
+    held(setting, value, value > 0.0 && value.is_finite(), "above 0")
+}
+
+pub(crate) fn held(
+    setting: &'static str,
+    value: f64,
+    holds: bool,
+    expected: &'static str,
+) -> Result<(), TrainingError> {
+    if holds {
+        return Ok(());
+    }
+    Err(TrainingError::Setting {
+        setting,
+        value,
+        expected,
+    })
+}

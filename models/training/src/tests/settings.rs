@@ -1,0 +1,164 @@
+//! What a step does with gradients beside the optimiser's formula: clipping, several batches an update, rates of their own, averages.
+
+use super::harness::{Batch, Net, PLAIN, Trained, values};
+use crate::{Optimizer, StepSettings, TrainingGraph};
+use frostline_graph::Model;
+use frostline_graph::build::{ints, node};
+use frostline_tensor::Tensor;
+
+const MOMENTUM: Optimizer = Optimizer::Sgd {
+    momentum: 0.9,
+    nesterov: true,
+    weight_decay: 0.01,
+};
+
+const ADAMW: Optimizer = Optimizer::AdamW {
+    beta1: 0.9,
+    beta2: 0.999,
+    epsilon: 1e-8,
+    weight_decay: 0.1,
+};
+
+fn net() -> Model {
+    Net::new(&[2, 4, 4])
+        .weight("w", &[3, 2, 3, 3])
+        .weight("b", &[3])
+        .node(node("Conv", &["x", "w", "b"], &["c"]).with([ints("pads", &[1, 1, 1, 1])]))
+        .op("GlobalAveragePool", &["c"], "p")
+        .classified("p", 3)
+        .model()
+}
+
+fn near(actual: &[f64], expected: &[f64]) {
+    assert_eq!(actual.len(), expected.len());
+    for (actual, expected) in actual.iter().zip(expected) {
+        assert!((actual - expected).abs() < 1e-7, "{actual} instead of {expected}");
+    }
+}
+
+fn slot(graph: &TrainingGraph, input: &str) -> usize {
+    graph.state.iter().position(|slot| slot.input == input).unwrap()
+}
+
+#[test]
+fn clipped_gradients_have_the_norm_and_small_ones_stay() {
+    let model = net();
+    let batch = Batch::random(&model, 4, 1);
+    let mut plain = Trained::new(&model, 4, &PLAIN);
+    let state = plain.initial();
+    let gradients = plain.gradients(&state, &batch);
+    let norm = gradients
+        .iter()
+        .flatten()
+        .map(|part| part * part)
+        .sum::<f64>()
+        .sqrt();
+    for (most, factor) in [(norm / 3.0, (norm / 3.0) / (norm + 1e-6)), (norm * 2.0, 1.0)] {
+        let settings = StepSettings {
+            clip_norm: Some(most),
+            ..PLAIN.into()
+        };
+        let clipped = Trained::new(&model, 4, &settings).gradients(&state, &batch);
+        for (clipped, gradient) in clipped.iter().zip(&gradients) {
+            let expected: Vec<f64> = gradient.iter().map(|part| part * factor).collect();
+            near(clipped, &expected);
+        }
+    }
+}
+
+#[test]
+fn several_batches_make_the_update_of_one_large_one() {
+    let model = net();
+    for optimizer in [PLAIN, MOMENTUM, ADAMW] {
+        for clip_norm in [None, Some(0.05)] {
+            let whole_settings = StepSettings {
+                clip_norm,
+                averages: true,
+                ..optimizer.into()
+            };
+            let settings = StepSettings {
+                accumulates: true,
+                ..whole_settings.clone()
+            };
+            let mut whole = Trained::new(&model, 6, &whole_settings);
+            let mut gathers = Trained::open(TrainingGraph::gather(&model, 4, &settings).unwrap());
+            let mut updates = Trained::new(&model, 2, &settings);
+            assert_eq!(gathers.graph.state, updates.graph.state);
+            let (mut one, mut many) = (whole.initial(), updates.initial());
+            for step in 0..3 {
+                let batch = Batch::random(&model, 6, step);
+                one = whole.step_with(&one, &batch, 0.1, 1.0, 0.9).state;
+                let gathered = gathers
+                    .step_with(&many, &batch.rows(0, 4), 0.1, 4.0 / 6.0, 0.9)
+                    .state;
+                for (index, slot) in updates.graph.state.iter().enumerate() {
+                    let moved = gathered[index] != many[index];
+                    assert_eq!(moved, slot.input.ends_with("/gathered"), "{}", slot.input);
+                }
+                many = updates
+                    .step_with(&gathered, &batch.rows(4, 6), 0.1, 2.0 / 6.0, 0.9)
+                    .state;
+            }
+            for (index, held) in whole.graph.state.iter().enumerate() {
+                if held.input == "step" {
+                    assert_eq!(one[index], many[slot(&updates.graph, "step")]);
+                    continue;
+                }
+                near(
+                    &values(&many[slot(&updates.graph, &held.input)]),
+                    &values(&one[index]),
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn weights_have_the_learning_rates_they_are_given() {
+    let model = net();
+    let batch = Batch::random(&model, 4, 1);
+    for optimizer in [MOMENTUM, ADAMW] {
+        let settings = StepSettings {
+            rates: [("head".to_owned(), 0.25), ("b".to_owned(), 0.0)].into(),
+            ..optimizer.into()
+        };
+        let mut own = Trained::new(&model, 4, &settings);
+        let state = own.initial();
+        let stepped = own.step(&state, &batch, 0.1).state;
+        for (name, rate) in [("w", 0.1), ("head", 0.025), ("b", 0.0)] {
+            let expected = Trained::new(&model, 4, &optimizer)
+                .step(&state, &batch, rate)
+                .state;
+            let weight = slot(&own.graph, &format!("{name}/weight"));
+            near(&values(&stepped[weight]), &values(&expected[weight]));
+        }
+    }
+}
+
+#[test]
+fn averages_follow_the_weights() {
+    let model = net();
+    let settings = StepSettings {
+        averages: true,
+        ..MOMENTUM.into()
+    };
+    let mut trained = Trained::new(&model, 4, &settings);
+    let mut state = trained.initial();
+    let (weight, average) = (
+        slot(&trained.graph, "w/weight"),
+        slot(&trained.graph, "w/average"),
+    );
+    assert_eq!(state[weight], state[average]);
+    assert_eq!(trained.graph.state[average].average_of.as_deref(), Some("w"));
+    let mut expected = values(&state[weight]);
+    for (step, decay) in [0.0, 0.5, 0.9].into_iter().enumerate() {
+        let batch = Batch::random(&model, 4, step as u64);
+        state = trained.step_with(&state, &batch, 0.1, 1.0, decay).state;
+        for (expected, weight) in expected.iter_mut().zip(values(&state[weight])) {
+            *expected = decay * *expected + (1.0 - decay) * weight;
+        }
+        near(&values(&state[average]), &expected);
+    }
+    let back: Tensor = trained.graph.state[average].to_weight(&state[average]).unwrap();
+    assert_eq!(back.shape(), model.weight("w").unwrap().shape());
+}
