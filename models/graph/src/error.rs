@@ -105,6 +105,14 @@ pub enum GraphError {
         /// Similar names, and the whole list when it is short.
         near: String,
     },
+    /// Several cuts are called so.
+    #[error("`{name}` may be any of several cuts: {candidates}; name one of them")]
+    AmbiguousCut {
+        /// The name asked for.
+        name: String,
+        /// What they are called.
+        candidates: String,
+    },
     /// The two ends of a part are in the wrong order.
     #[error("cut `{to}` does not come after cut `{from}`; exchange them")]
     Order {

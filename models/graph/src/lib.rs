@@ -20,6 +20,7 @@ mod initialise;
 mod kinds;
 mod merge;
 mod model;
+mod modules;
 mod network;
 mod operators;
 mod parameters;
@@ -35,7 +36,7 @@ mod sweep;
 mod values;
 mod write;
 
-pub use admission::{Footprint, Inadmissible, ModelLimits, Size};
+pub use admission::{Footprint, Inadmissible, ModelLimits, Refused, Size};
 pub use error::GraphError;
 pub use head::Head;
 pub use model::Model;

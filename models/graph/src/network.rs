@@ -3,7 +3,7 @@ use crate::cost::work;
 use crate::head::Head;
 use crate::onnx::DimensionValue;
 use crate::tensors::dtype_of;
-use crate::{GraphError, Model, sweep};
+use crate::{GraphError, Model, modules, sweep};
 use frostline_tensor::{DType, Shape};
 
 /// A tensor at an end of a network.
@@ -39,6 +39,25 @@ pub struct Cut {
     pub compute_share: f64,
     /// Whether the classifier head lies behind it: only then it can be a freeze cut.
     pub before_head: bool,
+    /// The paths of the source's modules whose output it is, the outermost first: names of the cut as well. None where the
+    /// exporter noted none.
+    pub modules: Vec<String>,
+}
+
+impl Cut {
+    /// Whether it is the output of the module `path`.
+    fn is_of(&self, path: &str) -> bool {
+        self.modules.iter().any(|module| module == path)
+    }
+
+    /// Whether it is the output of something inside the module `path`.
+    fn is_within(&self, path: &str) -> bool {
+        let inside = |module: &String| {
+            let rest = module.strip_prefix(path);
+            rest.is_some_and(|rest| rest.starts_with('.'))
+        };
+        self.modules.iter().any(inside)
+    }
 }
 
 /// What a network is and where it can be cut.
@@ -69,6 +88,34 @@ impl Network {
             })
     }
 
+    /// The cut that a person calls `name`: by its tensor, by the path of the module whose output it is, or by that of a module which
+    /// holds no other cut.
+    ///
+    /// # Errors
+    /// [`GraphError::UnknownCut`], with similar names; [`GraphError::AmbiguousCut`] where several are called so.
+    pub fn named(&self, name: &str) -> Result<&Cut, GraphError> {
+        if let Some(cut) = self.cuts.iter().find(|cut| cut.name == name) {
+            return Ok(cut);
+        }
+        let of: Vec<&Cut> = self.cuts.iter().filter(|cut| cut.is_of(name)).collect();
+        let within = || self.cuts.iter().filter(|cut| cut.is_within(name)).collect();
+        let called: Vec<&Cut> = if of.is_empty() { within() } else { of };
+        match called.as_slice() {
+            [] => self.cut(name),
+            [cut] => Ok(cut),
+            several => Err(GraphError::AmbiguousCut {
+                name: name.into(),
+                candidates: candidates(several),
+            }),
+        }
+    }
+
+    /// What to call `cut`: by the module whose output it is, where no other is called so, else by its tensor.
+    pub fn title<'a>(&self, cut: &'a Cut) -> &'a str {
+        let alone = |module: &&String| self.named(module).is_ok_and(|found| found.name == cut.name);
+        cut.modules.first().filter(alone).unwrap_or(&cut.name)
+    }
+
     /// The cut called `name` as a freeze cut.
     ///
     /// # Errors
@@ -83,7 +130,7 @@ impl Network {
             why: crate::head::EXPECTED.into(),
         })?;
         let last = self.cuts.iter().rev().find(|cut| cut.before_head);
-        let last = last.map_or_else(|| "none".into(), |cut| format!("`{}`", cut.name));
+        let last = last.map_or_else(|| "none".into(), |cut| format!("`{}`", self.title(cut)));
         Err(GraphError::FreezeAfterHead {
             cut: name.into(),
             head: head.node.clone(),
@@ -98,8 +145,12 @@ impl Network {
             let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
             names.join(", ")
         };
-        let all: Vec<&str> = self.cuts.iter().map(|cut| cut.name.as_str()).collect();
-        let meant = match crate::similar(name, all.iter().copied()).as_slice() {
+        let all: Vec<&str> = self.cuts.iter().map(|cut| self.title(cut)).collect();
+        let names = self
+            .cuts
+            .iter()
+            .flat_map(|cut| cut.modules.iter().chain([&cut.name]));
+        let meant = match crate::similar(name, names.map(String::as_str)).as_slice() {
             [] => String::new(),
             similar => format!("did you mean {}? ", quoted(similar)),
         };
@@ -108,6 +159,26 @@ impl Network {
             1..=SHORT => format!("{meant}its cuts are {}", quoted(&all)),
             many => format!("{meant}`frostline model show` lists all {many}"),
         }
+    }
+}
+
+/// A few cuts, each by the most telling of its names, and by its tensor where they share that.
+fn candidates(cuts: &[&Cut]) -> String {
+    /// As many as a person reads.
+    const FEW: usize = 6;
+    let shown = cuts.iter().take(FEW).map(|cut| {
+        let innermost = cut.modules.last().unwrap_or(&cut.name);
+        let shared = cuts
+            .iter()
+            .filter(|other| other.modules.last() == Some(innermost))
+            .count()
+            > 1;
+        format!("`{}`", if shared { &cut.name } else { innermost })
+    });
+    let shown: Vec<String> = shown.collect();
+    match cuts.len().saturating_sub(FEW) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
     }
 }
 
@@ -126,18 +197,24 @@ impl Model {
         let (input, output) = (self.input_name()?, self.output_name()?);
         let head = crate::head::find(analysis, output);
         let shares = self.shares(analysis, output);
-        let crossings = sweep::crossings(analysis, input, output).into_iter();
-        let cuts = crossings.filter_map(|(index, name)| {
-            let info = info(analysis, name)?;
-            Some(Cut {
-                bytes_per_sample: info.bytes_per_sample(),
-                name: info.name,
-                dtype: info.dtype,
-                shape: info.shape,
-                compute_share: shares.get(index).copied().unwrap_or(1.0),
-                before_head: head.as_ref().is_some_and(|head| index < head.index),
-            })
-        });
+        let crossings = sweep::crossings(analysis, input, output);
+        let names: Vec<&str> = crossings.iter().map(|(_, name)| *name).collect();
+        let modules = modules::giving(analysis, &names);
+        let cuts = crossings
+            .into_iter()
+            .zip(modules)
+            .filter_map(|((index, name), modules)| {
+                let info = info(analysis, name)?;
+                Some(Cut {
+                    bytes_per_sample: info.bytes_per_sample(),
+                    name: info.name,
+                    dtype: info.dtype,
+                    shape: info.shape,
+                    compute_share: shares.get(index).copied().unwrap_or(1.0),
+                    before_head: head.as_ref().is_some_and(|head| index < head.index),
+                    modules,
+                })
+            });
         let cuts = cuts.collect();
         let end = |name: &str| {
             let unknown = || GraphError::InputShape {

@@ -125,7 +125,7 @@ impl Call<'_> {
     pub(crate) fn unsupported(&self, reason: impl Into<String>) -> TrainingError {
         TrainingError::Unsupported {
             operator: self.node.op_type.clone(),
-            node: self.node.label().into(),
+            node: self.node.place(),
             reason: reason.into(),
         }
     }
@@ -140,7 +140,7 @@ impl Call<'_> {
         let separator = if domain.is_empty() { "" } else { "." };
         TrainingError::NoRule {
             operator: format!("{domain}{separator}{}", self.node.op_type),
-            node: self.node.label().into(),
+            node: self.node.place(),
         }
     }
 }

@@ -7,22 +7,22 @@ use frostline_tensor::ShapeError;
 pub enum TrainingError {
     /// An operator without a gradient rule lies between the freeze cut and the output.
     #[error(
-        "cannot train through operator {operator} (node '{node}'): it has no gradient rule; choose a freeze cut after it, so that it stays frozen"
+        "cannot train through operator {operator} ({node}): it has no gradient rule; choose a freeze cut after it, so that it stays frozen"
     )]
     NoRule {
         /// The operator, as ONNX spells it.
         operator: String,
-        /// The node's name, or its first output where it has none.
+        /// The node, and the module it lies in: [`NodeProto::place`](frostline_graph::onnx::NodeProto::place).
         node: String,
     },
     /// The operator has a rule, but not for the way it is used here.
     #[error(
-        "cannot train through operator {operator} (node '{node}'): {reason}; choose a freeze cut after it, so that it stays frozen"
+        "cannot train through operator {operator} ({node}): {reason}; choose a freeze cut after it, so that it stays frozen"
     )]
     Unsupported {
         /// The operator, as ONNX spells it.
         operator: String,
-        /// The node's name, or its first output where it has none.
+        /// The node, and the module it lies in: [`NodeProto::place`](frostline_graph::onnx::NodeProto::place).
         node: String,
         /// What about this node has no rule.
         reason: String,

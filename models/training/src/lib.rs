@@ -17,7 +17,7 @@
 //! # Rules
 //! A rule (`rules/`) emits an operator's forward pass and leaves a closure that emits its backward pass; the closures run in
 //! reverse. Shapes are those of one concrete batch size, so no shape is computed at run time. An operator without a rule is
-//! refused by name, with the node and the advice to freeze it. Each rule is checked against central differences in f64.
+//! refused by name, with the node, its module and the advice to freeze it; [`Trainability`] tells of all cuts at once which can be trained from. Each rule is checked against central differences in f64.
 //!
 //! # Forms
 //! Between operators a tensor lies as ONNX says, `[n, c, h, w]`, or in rows, `[n·h·w, c]`; whoever needs the other form
@@ -37,6 +37,7 @@ mod settings;
 mod source;
 mod state;
 mod tape;
+mod trainability;
 mod training_graph;
 mod update;
 mod windows;
@@ -46,6 +47,7 @@ pub use loss::Loss;
 pub use optimizer::Optimizer;
 pub use settings::StepSettings;
 pub use state::StateSlot;
+pub use trainability::Trainability;
 pub use training_graph::TrainingGraph;
 pub use update::Scalars;
 

@@ -92,7 +92,8 @@ pub(crate) struct Parameter<'a> {
     pub(crate) slot_dims: Vec<usize>,
 }
 
-struct Writer<'a> {
+/// Writes the graph of a step, node after node of the suffix.
+pub(crate) struct Writer<'a> {
     source: &'a Source<'a>,
     tape: Tape,
     state: StateBuilder,
@@ -103,7 +104,8 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(source: &'a Source<'a>) -> Result<Self, TrainingError> {
+    /// A writer that knows no weight yet.
+    fn bare(source: &'a Source<'a>) -> Self {
         let mut writer = Self {
             source,
             tape: Tape::new(source.float),
@@ -114,6 +116,35 @@ impl<'a> Writer<'a> {
         };
         let input = Value::new(&source.input_dims, Form::Standard, INPUT.into(), false);
         writer.values.insert(source.input, input);
+        writer
+    }
+
+    /// A writer that knows of weights only their shapes: what it writes is not for running.
+    pub(crate) fn of_shapes(source: &'a Source<'a>) -> Self {
+        let mut writer = Self::bare(source);
+        for weight in source.suffix.parameters() {
+            writer.assume_value(&weight.name);
+        }
+        writer
+    }
+
+    /// Takes what `node` gives for granted, where it could not be written.
+    pub(crate) fn assume(&mut self, node: &'a NodeProto) {
+        for name in &node.output {
+            self.assume_value(name);
+        }
+    }
+
+    fn assume_value(&mut self, name: &'a str) {
+        let known = self.source.shapes.get(name);
+        if let Some(known) = known.filter(|known| known.data_type == self.source.float.data_type()) {
+            let value = Value::new(&known.dims, Form::Standard, name.to_owned(), true);
+            self.values.insert(name, value);
+        }
+    }
+
+    fn new(source: &'a Source<'a>) -> Result<Self, TrainingError> {
+        let mut writer = Self::bare(source);
         for tensor in source.suffix.parameters() {
             writer.add_parameter(tensor)?;
         }
@@ -166,9 +197,6 @@ impl<'a> Writer<'a> {
     /// Emits the forward pass and returns the logits.
     fn forward(&mut self) -> Result<Value, TrainingError> {
         for node in self.source.suffix.nodes() {
-            if self.is_computed_ahead(node) {
-                continue;
-            }
             if node.standard_operator() == Some("Softmax") && node.output_name(0) == Some(self.source.output)
             {
                 return Err(TrainingError::suffix(format!(
@@ -176,11 +204,7 @@ impl<'a> Writer<'a> {
                     node.label()
                 )));
             }
-            let call = self.call(node)?;
-            let output = rules::forward(&mut self.tape, &call)?;
-            if let Some(name) = node.output_name(0) {
-                self.values.insert(name, output);
-            }
+            self.node(node)?;
         }
         self.values.get(self.source.output).cloned().ok_or_else(|| {
             TrainingError::suffix(format!(
@@ -188,6 +212,19 @@ impl<'a> Writer<'a> {
                 self.source.output
             ))
         })
+    }
+
+    /// Emits a node, unless what it gives is known before anything runs.
+    pub(crate) fn node(&mut self, node: &'a NodeProto) -> Result<(), TrainingError> {
+        if self.is_computed_ahead(node) {
+            return Ok(());
+        }
+        let call = self.call(node)?;
+        let output = rules::forward(&mut self.tape, &call)?;
+        if let Some(name) = node.output_name(0) {
+            self.values.insert(name, output);
+        }
+        Ok(())
     }
 
     /// Whether the node computes nothing from data or weights: constants, and shapes, which are known here.

@@ -4,9 +4,12 @@ use crate::arguments::{HostFlags, Model as Command};
 use crate::output::{bytes, meant, print_each, print_json, print_table};
 use crate::train::read_model;
 use anyhow::{Context, Result, bail};
+use frostline_graph::{Model, ModelLimits, Network};
+use frostline_training::Trainability;
 use frostline_wire::{CutInfo, ModelInfo};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
+use std::collections::HashSet;
 use std::path::Path;
 
 /// What is shown of a model, wherever it lies.
@@ -20,7 +23,43 @@ struct Shown {
     host_sha256: Option<String>,
     input: String,
     input_shape: Vec<usize>,
-    cuts: Vec<CutInfo>,
+    cuts: Vec<ShownCut>,
+}
+
+/// A cut, and what is known of it where the file lies here.
+#[derive(Serialize)]
+struct ShownCut {
+    #[serde(flatten)]
+    info: CutInfo,
+    /// The module of the source whose output it is: a name of the cut as well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    module: Option<String>,
+    #[serde(flatten)]
+    verdict: Option<Verdict>,
+}
+
+impl ShownCut {
+    /// A cut of a model that a host holds, which has no notes of modules any more, and was taken.
+    fn of_host(info: CutInfo) -> Self {
+        Self {
+            info,
+            module: None,
+            verdict: None,
+        }
+    }
+}
+
+/// What would become of a job that is frozen at a cut.
+#[derive(Serialize)]
+struct Verdict {
+    /// Whether the layers behind it can be trained.
+    trainable: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_trainable_because: Option<String>,
+    /// Whether a host takes the layers before it.
+    admitted: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_admitted_because: Option<String>,
 }
 
 pub(crate) async fn run(command: Command, json: bool) -> Result<()> {
@@ -40,27 +79,76 @@ pub(crate) async fn run(command: Command, json: bool) -> Result<()> {
         println!("where a host holds it  sha256:{held}");
     }
     println!("input {} {:?}\n", shown.input, shown.input_shape);
-    let row = |cut: &CutInfo| {
-        let shape = cut
-            .shape
-            .iter()
-            .map(usize::to_string)
-            .collect::<Vec<_>>()
-            .join("x");
-        vec![
-            cut.name.clone(),
-            shape,
-            bytes(cut.bytes_per_sample),
-            format!("{:.1} %", cut.compute_share * 100.0),
-        ]
-    };
-    let rows: Vec<_> = shown.cuts.iter().map(row).collect();
-    print_table(
-        &["CUT", "SHAPE", "AN IMAGE", "COMPUTE"],
-        &[false, false, true, true],
-        &rows,
-    )?;
+    table(&shown.cuts)?;
+    for line in reasons(&shown.cuts) {
+        println!("\n{line}");
+    }
     Ok(())
+}
+
+fn table(cuts: &[ShownCut]) -> Result<()> {
+    let with_modules = cuts.iter().any(|cut| cut.module.is_some());
+    let with_verdicts = cuts.iter().any(|cut| cut.verdict.is_some());
+    // Title, whether it is aligned right, and whether it is there.
+    let columns = [
+        ("CUT", false, true),
+        ("MODULE", false, with_modules),
+        ("SHAPE", false, true),
+        ("AN IMAGE", true, true),
+        ("COMPUTE", true, true),
+        ("TRAINABLE FROM HERE", false, with_verdicts),
+        ("HOSTS TAKE IT", false, with_verdicts),
+    ];
+    let row = |cut: &ShownCut| {
+        let shape: Vec<String> = cut.info.shape.iter().map(usize::to_string).collect();
+        let told = |verdict: fn(&Verdict) -> bool| cut.verdict.as_ref().map_or("", |cut| yes(verdict(cut)));
+        let cells = [
+            cut.info.name.clone(),
+            cut.module.clone().unwrap_or_default(),
+            shape.join("x"),
+            bytes(cut.info.bytes_per_sample),
+            format!("{:.1} %", cut.info.compute_share * 100.0),
+            told(|verdict| verdict.trainable).to_owned(),
+            told(|verdict| verdict.admitted).to_owned(),
+        ];
+        let there = cells.into_iter().zip(columns).filter(|(_, (.., there))| *there);
+        there.map(|(cell, _)| cell).collect()
+    };
+    let rows: Vec<Vec<String>> = cuts.iter().map(row).collect();
+    let there = columns.iter().filter(|(.., there)| *there);
+    let (titles, right): (Vec<&str>, Vec<bool>) = there.map(|(title, right, _)| (*title, *right)).unzip();
+    print_table(&titles, &right, &rows)?;
+    Ok(())
+}
+
+fn yes(so: bool) -> &'static str {
+    if so { "yes" } else { "no" }
+}
+
+/// Each reason once, with the last cut that it stands against.
+fn reasons(cuts: &[ShownCut]) -> Vec<String> {
+    let verdicts = || cuts.iter().filter_map(|cut| Some((cut, cut.verdict.as_ref()?)));
+    let mut lines = Vec::new();
+    let mut told = HashSet::new();
+    for (cut, verdict) in verdicts().collect::<Vec<_>>().into_iter().rev() {
+        if let Some(why) = verdict
+            .not_trainable_because
+            .as_deref()
+            .filter(|why| told.insert(*why))
+        {
+            lines.push(format!("not trainable from '{}': {why}", cut.info.name));
+        }
+    }
+    lines.reverse();
+    if let Some((cut, why)) =
+        verdicts().find_map(|(cut, verdict)| Some((cut, verdict.not_admitted_because.as_ref()?)))
+    {
+        lines.push(format!(
+            "hosts take no layers up to '{}' or a later cut: {why}",
+            cut.info.name
+        ));
+    }
+    lines
 }
 
 fn list(models: &[ModelInfo], json: bool) -> Result<()> {
@@ -88,20 +176,45 @@ fn read(file: &Path) -> Result<Shown> {
     let model = read_model(file)?;
     let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let network = model.network()?;
-    let cut = |cut: &frostline_graph::Cut| CutInfo {
-        name: cut.name.clone(),
-        shape: cut.shape.dims().to_vec(),
-        bytes_per_sample: cut.bytes_per_sample as u64,
-        compute_share: cut.compute_share,
-    };
     Ok(Shown {
         name: file.display().to_string(),
         sha256: hex::encode(Sha256::digest(&bytes)),
         host_sha256: Some(model.sha256()?),
         input: network.input.name.clone(),
         input_shape: network.input.shape.dims().to_vec(),
-        cuts: network.cuts.iter().map(cut).collect(),
+        cuts: judged(&model, &network),
     })
+}
+
+/// The network's cuts, and what would become of a job that is frozen there.
+fn judged(model: &Model, network: &Network) -> Vec<ShownCut> {
+    let trainability = Trainability::of(model);
+    let refused = model.refused(&network.cuts, &ModelLimits::default());
+    let judged = network.cuts.iter().enumerate().map(|(place, cut)| {
+        let untrained = match &trainability {
+            Ok(_) if !cut.before_head => None,
+            Ok(trainability) => trainability.against(&cut.name).map(ToString::to_string),
+            Err(error) => Some(error.to_string()),
+        };
+        let unadmitted = refused.as_ref().filter(|refused| refused.first <= place);
+        let title = network.title(cut);
+        ShownCut {
+            info: CutInfo {
+                name: cut.name.clone(),
+                shape: cut.shape.dims().to_vec(),
+                bytes_per_sample: cut.bytes_per_sample as u64,
+                compute_share: cut.compute_share,
+            },
+            module: (title != cut.name).then(|| title.to_owned()),
+            verdict: Some(Verdict {
+                trainable: cut.before_head && untrained.is_none(),
+                not_trainable_because: untrained,
+                admitted: unadmitted.is_none(),
+                not_admitted_because: unadmitted.map(|refused| refused.why.to_string()),
+            }),
+        }
+    });
+    judged.collect()
 }
 
 async fn ask(url: &str, flags: &HostFlags, name: &str) -> Result<Shown> {
@@ -124,6 +237,6 @@ async fn ask(url: &str, flags: &HostFlags, name: &str) -> Result<Shown> {
         host_sha256: None,
         input: model.input,
         input_shape: model.input_shape,
-        cuts: model.cuts,
+        cuts: model.cuts.into_iter().map(ShownCut::of_host).collect(),
     })
 }

@@ -8,9 +8,11 @@ use crate::reporter::Reporter;
 use crate::train::{last_cut_before_head, read_model};
 use anyhow::{Context, Result, bail};
 use frostline_client::Link;
+use frostline_graph::Model;
 use frostline_trainer::{Explanation, Job, LinkPoint, Planned, Simulation, Summary, SummaryRow};
 use frostline_wire::Split;
 use serde::Serialize;
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -19,8 +21,9 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     if let Some(file) = &flags.simulate {
         return simulate(file, &flags, json);
     }
-    let mut job = job(&flags)?;
+    let mut job = job(&flags)?.checked().await?;
     let name = job.model_name.clone();
+    let modules = modules(&job.model)?;
     let connection = Connection::open(flags.host.access(), &job.root, &flags.compute.device).await?;
     job.shared_cores = connection.is_embedded();
     let reporter = Arc::new(Reporter::beside(json));
@@ -37,7 +40,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     reporter.finish();
     connection.close().await;
     let planned = planned?;
-    show(&planned, json)?;
+    show(&planned, &modules, json)?;
     draw(&flags, &name, &planned.summary, &planned.over_links, json)
 }
 
@@ -118,7 +121,7 @@ fn simulate(file: &Path, flags: &Flags, json: bool) -> Result<()> {
     if json {
         print_json(&summary)?;
     } else {
-        print_plan(&summary, &explanation)?;
+        print_plan(&summary, &explanation, &HashMap::new())?;
         println!();
     }
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
@@ -159,7 +162,7 @@ fn job(flags: &Flags) -> Result<Job> {
     Ok(job)
 }
 
-fn show(planned: &Planned, json: bool) -> Result<()> {
+fn show(planned: &Planned, modules: &HashMap<String, String>, json: bool) -> Result<()> {
     if json {
         return Ok(print_json(&Printed {
             summary: &planned.summary,
@@ -167,7 +170,7 @@ fn show(planned: &Planned, json: bool) -> Result<()> {
             choosing_seconds: planned.seconds,
         })?);
     }
-    print_plan(&planned.summary, &planned.explanation)?;
+    print_plan(&planned.summary, &planned.explanation, modules)?;
     let megabits = |bytes_per_second: f64| bytes_per_second * 8.0 / 1e6;
     let Link {
         connections,
@@ -208,7 +211,26 @@ fn show(planned: &Planned, json: bool) -> Result<()> {
     Ok(())
 }
 
-fn print_plan(summary: &Summary, explanation: &Explanation) -> Result<()> {
+/// A split, with the module whose output it is.
+fn shown(split: &Split, modules: &HashMap<String, String>) -> String {
+    let split = split.to_string();
+    match modules.get(&split) {
+        Some(module) => format!("{split} ({module})"),
+        None => split,
+    }
+}
+
+/// The modules of the network's source whose output its cuts are, by cut, where they have another name.
+fn modules(model: &Model) -> Result<HashMap<String, String>> {
+    let network = model.network()?;
+    let named = network
+        .cuts
+        .iter()
+        .map(|cut| (cut.name.clone(), network.title(cut).to_owned()));
+    Ok(named.filter(|(cut, module)| cut != module).collect())
+}
+
+fn print_plan(summary: &Summary, explanation: &Explanation, modules: &HashMap<String, String>) -> Result<()> {
     println!("{}", explanation.headline);
     if let Some(layers) = &explanation.layers {
         println!("{layers}");
@@ -218,7 +240,7 @@ fn print_plan(summary: &Summary, explanation: &Explanation) -> Result<()> {
     let row = |row: &SummaryRow| {
         let rival = explanation.rivals.iter().find(|rival| rival.split == row.split);
         vec![
-            row.split.to_string(),
+            shown(&row.split, modules),
             row.encoding.to_string(),
             bytes(row.bytes_per_sample.round() as u64),
             milliseconds(row.stages.host_seconds),

@@ -17,7 +17,7 @@ const BATCH: f64 = 16.0;
 pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> Result<()> {
     let model = read_model(&flags.inputs.model)?;
     let freeze = match &flags.freeze {
-        Some(cut) => cut.clone(),
+        Some(cut) => model.network()?.named(cut)?.name.clone(),
         None => last_cut_before_head(&model)?,
     };
     let name = flags

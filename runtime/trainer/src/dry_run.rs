@@ -27,6 +27,7 @@ pub struct Planned {
 /// # Errors
 /// As [`crate::train`]; [`TrainerError::Unplannable`] where nothing can be measured.
 pub async fn plan(job: Job, hosts: impl Into<Hosts>, events: Events) -> Result<Planned, TrainerError> {
+    let job = job.checked().await?;
     let hosts = hosts.into().for_job(notices(&events));
     let prepared = prepare(&job, true, &hosts, &events).await?;
     let planner = prepared.watch.as_ref().and_then(Watch::planner);

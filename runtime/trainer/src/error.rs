@@ -1,6 +1,7 @@
+use crate::plan::few;
 use frostline_client::{ClientError, DatasetError};
 use frostline_engine::EngineError;
-use frostline_graph::GraphError;
+use frostline_graph::{Cut, GraphError, Network};
 use frostline_profile::ProfileError;
 use frostline_tensor::{OpError, PixelSpecError, ShapeError};
 use frostline_training::TrainingError;
@@ -27,6 +28,16 @@ pub enum TrainerError {
         freeze: String,
         /// What stands in the way.
         source: TrainingError,
+    },
+    /// Something after the freeze cut has no gradient.
+    #[error("cannot train the layers after `{freeze}`: {why}; {}", advice(.earliest.as_deref()))]
+    Untrainable {
+        /// The freeze cut.
+        freeze: String,
+        /// The operator, the node and the module it lies in.
+        why: String,
+        /// The earliest freeze cut that works.
+        earliest: Option<String>,
     },
     /// No host serves on such terms.
     #[error(transparent)]
@@ -239,4 +250,25 @@ pub enum TrainerError {
         /// Which part.
         part: &'static str,
     },
+}
+
+impl TrainerError {
+    /// The split lies behind the freeze cut of `network`, the last of the `frozen`.
+    pub(crate) fn after_freeze(network: &Network, split: &str, freeze: &str, frozen: &[Cut]) -> Self {
+        let names = frozen.iter().map(|cut| network.title(cut));
+        let names: Vec<&str> = ["none", "input"].into_iter().chain(names).collect();
+        Self::SplitAfterFreeze {
+            split: split.to_owned(),
+            freeze: freeze.to_owned(),
+            allowed: few(&names),
+        }
+    }
+}
+
+/// What to do where a freeze cut cannot be trained from.
+fn advice(earliest: Option<&str>) -> String {
+    earliest.map_or_else(
+        || "no freeze cut of this network works".to_owned(),
+        |cut| format!("`--freeze {cut}` is the earliest that works"),
+    )
 }

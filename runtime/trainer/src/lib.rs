@@ -8,6 +8,7 @@
 //!
 //! Hosts and data are `frostline-client`'s. Every step's loss is the same wherever the network is divided. `docs/pipeline.md` says how batches flow.
 
+mod check;
 mod compute;
 mod dry_run;
 mod error;

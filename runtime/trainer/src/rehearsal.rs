@@ -42,7 +42,8 @@ impl Rehearsal {
     ///
     /// # Errors
     /// As [`crate::train`].
-    pub async fn open(mut job: Job, hosts: impl Into<Hosts>, events: &Events) -> Result<Self, TrainerError> {
+    pub async fn open(job: Job, hosts: impl Into<Hosts>, events: &Events) -> Result<Self, TrainerError> {
+        let mut job = job.checked().await?;
         let hosts = hosts.into();
         let for_job = hosts.for_job(notices(events));
         job.split = Policy::Fixed(Split::Cut(job.freeze.clone()));

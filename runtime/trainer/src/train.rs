@@ -8,6 +8,7 @@ use crate::{Event, Events, Job, Outcome, Received, TrainerError, export, notes};
 use frostline_client::Hosts;
 use frostline_graph::Model;
 use frostline_tensor::Tensor;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -29,9 +30,10 @@ pub async fn train(
     let tuned = tokio::select! {
         biased;
         () = cancel.cancelled() => return Err(TrainerError::Cancelled),
-        tuned = tune(&job, &hosts, &events) => tuned?,
+        tuned = tune(job, &hosts, &events) => tuned?,
     };
     let Tuned {
+        out,
         mut headed,
         input,
         trained,
@@ -40,7 +42,7 @@ pub async fn train(
     let classes = outcome.classes.clone();
     blocking(move || {
         notes::write(&mut headed, &input, &classes);
-        export::write(&headed.merge(&trained.weights)?, &job.out, &cancel)
+        export::write(&headed.merge(&trained.weights)?, &out, &cancel)
     })
     .await?;
     if let Some(diverged) = trained.diverged {
@@ -66,6 +68,7 @@ fn done(outcome: &Outcome) -> Event {
 
 /// A job that has trained and has yet to write its model.
 struct Tuned {
+    out: PathBuf,
     headed: Model,
     input: Input,
     trained: Trained,
@@ -81,7 +84,8 @@ struct Trained {
     diverged: Option<TrainerError>,
 }
 
-async fn tune(job: &Job, hosts: &Hosts, events: &Events) -> Result<Tuned, TrainerError> {
+async fn tune(job: Job, hosts: &Hosts, events: &Events) -> Result<Tuned, TrainerError> {
+    let job = &job.checked().await?;
     let prepared = prepare(job, false, hosts, events).await?;
     let (offer, chosen) = (prepared.offer, prepared.chosen);
     let first = offer.at(&chosen.split, chosen.encoding, chosen.flow.request_samples)?;
@@ -98,6 +102,7 @@ async fn tune(job: &Job, hosts: &Hosts, events: &Events) -> Result<Tuned, Traine
     let trained = epochs(job, &mut run, baseline).await?;
     let split = run.steering.now().split.clone();
     Ok(Tuned {
+        out: job.out.clone(),
         headed: prepared.headed,
         input: offer.input(&job.guest.name, &split),
         outcome: Outcome {

@@ -1,12 +1,12 @@
 """Makes a Python environment in which `import torch` works on the CPU, and prints the path of its interpreter.
 
-    python3 tests/bench/peers/setup_torch.py [--venv target/torch] [--vision]
+    python3 tests/bench/peers/setup_torch.py [--venv target/torch] [--vision] [--zoo]
 
 An interpreter that already has torch is used as it is; an environment made earlier is found in a few seconds. PyPI's torch for
 Linux on x86-64 is the CUDA build, and its CUDA libraries weigh gigabytes that a CPU run never calls. So there torch is installed
 without them, and each missing library is replaced by a stub in torch/lib: every symbol torch asks for exists and answers
 "no CUDA device". Needs pip, gcc and readelf (binutils); about 550 MB of download, 1.2 GB of disk. `--vision` adds torchvision and what models/zoo/export.py
-and the S3 peers need (another 90 MB).
+and the S3 peers need (another 90 MB), `--zoo` also timm (3 MB) for models/zoo/classifiers.py.
 """
 
 import argparse
@@ -20,6 +20,7 @@ import venv
 
 TORCH = "torch==2.15.0"
 TORCHVISION = "torchvision==0.29.2"
+TIMM = ["timm==1.0.31", "pyyaml>=6,<7"]
 VISION_DEPENDENCIES = ["onnx>=1.20,<2", "onnxscript==0.7.2", "onnxruntime==1.31.1", "pillow>=11,<14", "boto3>=1.40,<2"]
 PURE_DEPENDENCIES = ["typing_extensions", "sympy", "filelock", "jinja2", "networkx", "fsspec", "numpy"]
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
@@ -35,6 +36,9 @@ print(torch.__version__)
 VISION_CHECK = """
 import boto3, onnx, onnxruntime, onnxscript, torchvision
 torchvision.models.resnet18(weights=None)
+"""
+ZOO_CHECK = """
+import timm
 """
 CUDA_ERROR_NO_DEVICE = 100
 CUDA_NAME = re.compile(r"(cu|nccl|nvrtc|nvshmem|__cuda|nvJitLink)")
@@ -161,22 +165,33 @@ def install_vision(python):
     pip_install(python, ["--no-deps", TORCHVISION])
 
 
+def install_zoo(python):
+    """Adds timm; what it would download weights with is left out, for there are none to download."""
+    name, yaml = TIMM
+    pip_install(python, [yaml])
+    pip_install(python, ["--no-deps", name])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--venv", type=pathlib.Path, default=REPOSITORY / "target" / "torch")
     parser.add_argument("--vision", action="store_true", help="torchvision, onnx, boto3 as well")
+    parser.add_argument("--zoo", action="store_true", help="all that, and timm")
     arguments = parser.parse_args()
     environment = arguments.venv.resolve()
-    check = CHECK + VISION_CHECK if arguments.vision else CHECK
+    vision = arguments.vision or arguments.zoo
+    check = CHECK + (VISION_CHECK if vision else "") + (ZOO_CHECK if arguments.zoo else "")
     made_earlier = str(environment / "bin" / "python")
     for python in (made_earlier, sys.executable):
         if works(python, check):
             print(python)
             return
-    print(f"installing {TORCH}{' and ' + TORCHVISION if arguments.vision else ''} into {environment}", file=sys.stderr)
+    print(f"installing {TORCH}{' and ' + TORCHVISION if vision else ''} into {environment}", file=sys.stderr)
     python = install_torch(environment)
-    if arguments.vision:
+    if vision:
         install_vision(python)
+    if arguments.zoo:
+        install_zoo(python)
     if not works(python, check):
         result = subprocess.run([python, "-c", check], capture_output=True, text=True)
         sys.exit(f"torch in {environment} does not run: {result.stderr.strip()[-2000:]}\nRemove the folder and try again.")

@@ -26,6 +26,7 @@ mod tiers;
 mod trainer;
 mod training;
 mod transfer;
+mod zoo;
 
 use anyhow::{Result, bail};
 use clap::Parser;
@@ -115,6 +116,11 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         "transfer",
         "each split: bytes, seconds on a free and a slow link, and whether the losses agree",
         transfer::run,
+    ),
+    (
+        "zoo",
+        "usual classifiers by both of torch's exporters: which are trained from their head, their last block and their input",
+        zoo::run,
     ),
 ];
 

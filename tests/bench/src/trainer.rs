@@ -49,7 +49,12 @@ fn check_suffix(model: &Model, freeze: &str, batch: usize) -> Result<(), Trainer
 pub(crate) fn cannot_train(error: &anyhow::Error) -> bool {
     matches!(
         error.downcast_ref(),
-        Some(TrainerError::Training { .. } | TrainerError::Graph(_) | TrainerError::LayersTooLarge { .. })
+        Some(
+            TrainerError::Training { .. }
+                | TrainerError::Untrainable { .. }
+                | TrainerError::Graph(_)
+                | TrainerError::LayersTooLarge { .. }
+        )
     )
 }
 

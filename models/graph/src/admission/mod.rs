@@ -12,8 +12,9 @@ pub use footprint::{Footprint, Size};
 pub use limits::ModelLimits;
 pub use refusal::Inadmissible;
 
-use crate::{GraphError, Model};
+use crate::{Cut, GraphError, Model};
 use bytes::Bytes;
+use prost::Message;
 
 impl Model {
     /// A network from bytes of a stranger, as [`Model::from_bytes`] reads it, when it is nothing but a plain network: operators on a
@@ -30,5 +31,52 @@ impl Model {
         let model = crate::contract::network_from(proto)?;
         footprint::check(&model, limits)?;
         Ok(model)
+    }
+}
+
+/// From where on a host refuses a network's first layers.
+#[derive(Debug)]
+pub struct Refused {
+    /// The place of the cut among those that were asked about: the layers up to it, and to any later one, are refused.
+    pub first: usize,
+    /// Why.
+    pub why: GraphError,
+}
+
+impl Model {
+    /// From which of `cuts`, given in order of execution, [`Model::admit`] refuses the layers up to there; `None` where it takes all. What
+    /// refuses some layers refuses those with more behind them.
+    pub fn refused(&self, cuts: &[Cut], limits: &ModelLimits) -> Option<Refused> {
+        let refusal = |place: usize| {
+            let cut = cuts.get(place)?;
+            let layers = self.slice(None, Some(&cut.name));
+            layers.and_then(|layers| layers.check(limits)).err()
+        };
+        let (mut taken, mut first) = (0, cuts.len().checked_sub(1)?);
+        let mut why = refusal(first)?;
+        while taken < first {
+            let middle = taken.midpoint(first);
+            match refusal(middle) {
+                Some(refused) => (first, why) = (middle, refused),
+                None => taken = middle + 1,
+            }
+        }
+        Some(Refused { first, why })
+    }
+
+    /// What [`Model::admit`] would say of this model's bytes.
+    fn check(&self, limits: &ModelLimits) -> Result<(), GraphError> {
+        let proto = self.clone().into_proto();
+        let mut described = proto.clone();
+        for weight in described
+            .graph
+            .iter_mut()
+            .flat_map(|graph| &mut graph.initializer)
+        {
+            weight.raw_data.clear();
+        }
+        survey::survey(&described.encode_to_vec(), limits)?;
+        structure::check(&proto, limits)?;
+        footprint::check(self, limits).map(|_| ())
     }
 }

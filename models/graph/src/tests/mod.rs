@@ -5,6 +5,7 @@ mod growth;
 mod heads;
 mod hostile;
 mod independence;
+mod names;
 mod parameters;
 mod parts;
 mod random;

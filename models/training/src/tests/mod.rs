@@ -7,3 +7,4 @@ mod refusals;
 mod settings;
 mod steps;
 mod table;
+mod trainability;

@@ -110,7 +110,8 @@ pub(crate) enum Guest {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Model {
-    /// Show a model's cuts: name, shape, bytes per image, share of compute
+    /// Show a model's cuts: name, module, shape, bytes per image, share of compute, whether the layers behind can be trained and a host takes
+    /// those before
     #[command(after_help = "\
 Examples:
   frostline model show squeezenet1_1.onnx

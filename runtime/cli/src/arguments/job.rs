@@ -205,7 +205,8 @@ pub(crate) struct Inputs {
 /// What of a job its plan depends on as well.
 #[derive(Debug, Args)]
 pub(crate) struct Training {
-    /// Freeze the network up to this cut and train what follows; by default the last cut before the classifier
+    /// Freeze the network up to this cut and train what follows; by default the last cut before the classifier. A cut is named by its
+    /// tensor or by the module whose output it is, as `frostline model show` lists them
     #[arg(long, value_name = "CUT")]
     pub(crate) freeze: Option<String>,
     /// Passes over the training images

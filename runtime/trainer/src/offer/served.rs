@@ -32,7 +32,12 @@ impl Offer {
         let cuts = self.cuts()?;
         let Some(cut) = cuts.iter().find(|cut| cut.name == name) else {
             self.network.cut(name)?;
-            return Err(self.after_freeze(name, cuts));
+            return Err(TrainerError::after_freeze(
+                &self.network,
+                name,
+                &self.freeze,
+                cuts,
+            ));
         };
         match self.why_not(cut) {
             None => Ok(cut),
@@ -84,18 +89,6 @@ impl Offer {
             split: split.clone(),
             guest,
             reason,
-        }
-    }
-
-    fn after_freeze(&self, split: &str, cuts: &[Cut]) -> TrainerError {
-        let names = ["none", "input"]
-            .into_iter()
-            .chain(cuts.iter().map(|cut| cut.name.as_str()));
-        let names: Vec<&str> = names.collect();
-        TrainerError::SplitAfterFreeze {
-            split: split.to_owned(),
-            freeze: self.freeze.clone(),
-            allowed: few(&names),
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::text::few;
 use super::{Ranked, Workload};
 use crate::TrainerError;
-use frostline_graph::Network;
+use frostline_graph::{GraphError, Network};
 use frostline_wire::Split;
 use std::cmp::Ordering;
 use std::str::FromStr;
@@ -89,26 +89,28 @@ pub(crate) fn unfit<'a>(policy: &Policy, splits: impl IntoIterator<Item = &'a Sp
 }
 
 impl Policy {
-    /// Whether it is a rule, or names a place in `network`.
+    /// The same; a cut that a person named, by its tensor in `network`.
     ///
     /// # Errors
-    /// [`TrainerError::Policy`].
-    pub(crate) fn check(&self, network: &Network) -> Result<(), TrainerError> {
+    /// [`TrainerError::Policy`] when it is no rule and names no cut, [`TrainerError::Graph`] when it names several.
+    pub(crate) fn within(&self, network: &Network) -> Result<Self, TrainerError> {
         let Self::Fixed(Split::Cut(name)) = self else {
-            return Ok(());
+            return Ok(self.clone());
         };
-        if network.cuts.iter().any(|cut| cut.name == *name) {
-            return Ok(());
+        match network.named(name) {
+            Ok(cut) => Ok(Self::Fixed(Split::Cut(cut.name.clone()))),
+            Err(GraphError::UnknownCut { .. }) => {
+                let cuts = network
+                    .cuts
+                    .iter()
+                    .map(|cut| Split::Cut(network.title(cut).to_owned()));
+                Err(TrainerError::Policy {
+                    policy: self.to_string(),
+                    why: unfit(self, &cuts.collect::<Vec<_>>()),
+                })
+            }
+            Err(several) => Err(several.into()),
         }
-        let cuts: Vec<Split> = network
-            .cuts
-            .iter()
-            .map(|cut| Split::Cut(cut.name.clone()))
-            .collect();
-        Err(TrainerError::Policy {
-            policy: self.to_string(),
-            why: unfit(self, &cuts),
-        })
     }
 
     /// The index of the candidate this rule takes. `None` without candidates, or when it names one that is not there.

@@ -10,13 +10,12 @@ mod network;
 mod prepared;
 mod provide;
 
-use crate::compute::blocking;
-use crate::{Events, Job, TrainerError, export};
+use crate::{Events, Job, TrainerError};
 use context::Setup;
 use frostline_client::Hosts;
 use prepared::Prepared;
 
-/// Does everything that comes before the first batch.
+/// Does everything that comes before the first batch of a checked job.
 ///
 /// With `measure`, a split that is given is measured like one that is to be chosen.
 pub(crate) async fn prepare(
@@ -25,9 +24,6 @@ pub(crate) async fn prepare(
     hosts: &Hosts,
     events: &Events,
 ) -> Result<Prepared, TrainerError> {
-    job.check()?;
-    let out = job.out.clone();
-    blocking(move || export::check_target(&out)).await?;
     let setup = Setup::begin(job, measure, hosts, events).await?;
     let provided = setup.provide().await?;
     let prepared = provided.choose().await?;

@@ -3,7 +3,6 @@ use crate::{Job, TrainerError, notes};
 use frostline_client::SampleFiles;
 use frostline_graph::{Model, Network};
 use frostline_tensor::PixelSpec;
-use frostline_wire::Split;
 
 /// A job's network, divided at the freeze cut.
 pub(super) struct DividedNetwork {
@@ -17,7 +16,7 @@ pub(super) struct DividedNetwork {
 }
 
 impl DividedNetwork {
-    /// Gives the network a head for so many classes and divides it.
+    /// Gives the network of a checked job a head for so many classes and divides it.
     pub(super) async fn of(job: &Job, classes: usize) -> Result<Self, TrainerError> {
         let job = job.clone();
         blocking(move || Self::divide(&job, classes)).await
@@ -25,13 +24,6 @@ impl DividedNetwork {
 
     fn divide(job: &Job, classes: usize) -> Result<Self, TrainerError> {
         let before = job.model.network()?;
-        before.freeze_cut(&job.freeze)?;
-        job.split.check(&before)?;
-        for candidate in job.candidates.iter().flatten() {
-            if let Split::Cut(name) = candidate {
-                before.cut(name)?;
-            }
-        }
         let own = job.guest.takes() == SampleFiles::All;
         let pixels = notes::pixels(&job.model, &before, job.pixels, own)?;
         let headed = job.model.replace_head(classes, job.seed)?;

@@ -2,11 +2,13 @@
 
 use super::context::Setup;
 use super::layers::WithoutLayers;
+use crate::compute::blocking;
 use crate::offer::Offer;
 use crate::plan::{Layers, Planner};
 use crate::upload::{OnHosts, Upload};
 use crate::{Policy, TrainerError, notes};
 use frostline_client::ClientError;
+use frostline_graph::ModelLimits;
 use frostline_wire::{ErrorClass, Split};
 
 /// A job of which the hosts have what it needs there.
@@ -29,10 +31,12 @@ pub(super) enum FrozenLayers {
 impl<'a> Setup<'a> {
     /// Has the hosts take what the job needs there.
     pub(super) async fn provide(mut self) -> Result<Provided<'a>, TrainerError> {
-        let (offer, frozen) = match self.send_layers().await {
-            Err(error) if self.needs_no_host() && are_refused(&error) => {
-                (self.stock_offer(None), FrozenLayers::Refused(error.to_string()))
-            }
+        let sent = match self.refused_anywhere().await? {
+            Some(why) => Ok(self.refused(why)),
+            None => self.send_layers().await,
+        };
+        let (offer, frozen) = match sent {
+            Err(error) if self.needs_no_host() && are_refused(&error) => self.refused(error.to_string()),
             sent => sent?,
         };
         if let Some(spec) = offer.pixels() {
@@ -43,6 +47,22 @@ impl<'a> Setup<'a> {
             offer,
             frozen,
         })
+    }
+
+    /// Why no host takes the frozen layers, where that is known without asking one and the job can do without.
+    async fn refused_anywhere(&self) -> Result<Option<String>, TrainerError> {
+        if !self.needs_no_host() {
+            return Ok(None);
+        }
+        let headed = self.network.headed.clone();
+        let freeze = self.network.network.cut(&self.job.freeze)?.clone();
+        let refused = blocking(move || Ok(headed.refused(&[freeze], &ModelLimits::default())));
+        Ok(refused.await?.map(|refused| refused.why.to_string()))
+    }
+
+    /// What there is to choose from where hosts refuse the frozen layers.
+    fn refused(&self, why: String) -> (Offer, FrozenLayers) {
+        (self.stock_offer(None), FrozenLayers::Refused(why))
     }
 
     /// Sends guest and frozen layers, as far as they are needed and worth it. With the split `none` and the stock guest there is nothing to

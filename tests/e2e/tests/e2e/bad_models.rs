@@ -3,7 +3,7 @@
 use crate::harness::{Scratch, demo, frostline, guest};
 use frostline_e2e::finish;
 use frostline_graph::build::{Axis, batched, model, node, value};
-use frostline_graph::onnx::{GraphProto, ModelProto, NodeProto, ValueInfo, data_type};
+use frostline_graph::onnx::{GraphProto, ModelProto, NodeProto, TensorProto, ValueInfo, data_type};
 use prost::Message;
 use std::fs;
 
@@ -120,6 +120,67 @@ fn a_model_with_a_batch_baked_in_is_refused() {
         ),
         &["8"],
     );
+}
+
+#[test]
+fn what_cannot_be_trained_is_said_before_a_host_is_asked_and_with_a_cut_that_works() {
+    let weight = |name: &str, dims: [usize; 2]| TensorProto {
+        name: name.to_owned(),
+        data_type: data_type::FLOAT,
+        dims: dims.map(|dim| dim as i64).into(),
+        float_data: vec![0.1; dims.iter().product()],
+        ..TensorProto::default()
+    };
+    let graph = GraphProto {
+        node: vec![
+            node("Relu", &["x"], &["start"]),
+            node("Flatten", &["start"], &["flat"]),
+            node("MatMul", &["flat", "first"], &["hidden"]),
+            node("Tan", &["hidden"], &["bent"]).named("/body/bend/Tan"),
+            node("Relu", &["bent"], &["features"]).named("/body/relu/Relu"),
+            node("MatMul", &["features", "head"], &["logits"]).named("/fc/MatMul"),
+        ],
+        initializer: vec![weight("first", [192, 4]), weight("head", [4, 3])],
+        input: vec![batched("x", &[3, 8, 8])],
+        output: vec![batched("logits", &[3])],
+        ..GraphProto::default()
+    };
+    let scratch = Scratch::with_photos(4, 2);
+    let file = scratch.path("model.onnx");
+    fs::write(&file, model(17, graph).encode_to_vec()).unwrap();
+    let flags = ["--model", file.to_str().unwrap(), "--freeze", "start"];
+    // Nothing listens there.
+    let nowhere = ["--host", "http://127.0.0.1:9"];
+    scratch.assert_failed(
+        &scratch.train(&[&flags[..], &nowhere].concat()),
+        &[
+            "`start`",
+            "operator Tan",
+            "of module 'body.bend'",
+            "`--freeze hidden`",
+        ],
+    );
+    let run = finish(frostline().args(["model", "show", "--json"]).arg(&file)).unwrap();
+    let shown: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    let cuts = shown["cuts"].as_array().unwrap().iter();
+    let cuts: Vec<_> = cuts
+        .map(|cut| {
+            (
+                cut["name"].as_str().unwrap(),
+                cut["module"].as_str(),
+                cut["trainable"].as_bool(),
+            )
+        })
+        .collect();
+    let expected = [
+        ("start", None, Some(false)),
+        ("flat", None, Some(false)),
+        ("hidden", None, Some(true)),
+        ("bent", Some("body.bend"), Some(true)),
+        ("features", Some("body"), Some(true)),
+        ("logits", Some("fc"), Some(false)),
+    ];
+    assert_eq!(cuts, expected);
 }
 
 fn network(nodes: Vec<NodeProto>, inputs: Vec<ValueInfo>, output: &str) -> ModelProto {

@@ -1,0 +1,71 @@
+//! From where a network can be trained, found by writing its forward pass and nothing else.
+
+use crate::TrainingError;
+use crate::source::Source;
+use crate::training_graph::Writer;
+use frostline_graph::{Cut, Model, Network};
+use std::collections::HashMap;
+
+/// Classes of the head that stands for the one a job will have. How many there are decides nothing.
+const CLASSES: usize = 2;
+
+/// Rows of a batch: two, so that no axis of size 1 is taken for it.
+const BATCH: usize = 2;
+
+/// From where a network can be trained under a fresh head, of all its cuts at once.
+#[derive(Debug)]
+pub struct Trainability {
+    /// In the order of the nodes.
+    obstacles: Vec<Obstacle>,
+    /// The place of the node that makes each value, counted from 1; that of the input is 0.
+    places: HashMap<String, usize>,
+}
+
+/// A node that cannot be trained through.
+#[derive(Debug)]
+struct Obstacle {
+    /// From a cut at this place or behind, it is not trained through.
+    place: usize,
+    why: TrainingError,
+}
+
+impl Trainability {
+    /// Tries the rule of every node of `model`. Nothing is run, and no weight is read.
+    ///
+    /// # Errors
+    /// [`TrainingError::Graph`] where the network has no head that can be replaced, [`TrainingError::Suffix`] where it gives no scores of classes.
+    pub fn of(model: &Model) -> Result<Self, TrainingError> {
+        let headed = model.replace_head(CLASSES, 0)?;
+        let source = Source::of(&headed, BATCH)?;
+        let mut writer = Writer::of_shapes(&source);
+        let mut obstacles = Vec::new();
+        let mut places = HashMap::new();
+        for (index, node) in headed.nodes().iter().enumerate() {
+            let place = index + 1;
+            if let Err(why) = writer.node(node) {
+                obstacles.push(Obstacle { place, why });
+                writer.assume(node);
+            }
+            places.extend(node.output.iter().map(|name| (name.clone(), place)));
+        }
+        Ok(Self { obstacles, places })
+    }
+
+    /// What stands against training all that lies behind the value `cut`, the last of it where it is more than one thing; `None` where nothing
+    /// does.
+    pub fn against(&self, cut: &str) -> Option<&TrainingError> {
+        let place = self.places.get(cut).copied().unwrap_or(0);
+        let blocks = |obstacle: &&Obstacle| obstacle.place > place;
+        self.obstacles
+            .iter()
+            .rev()
+            .find(blocks)
+            .map(|obstacle| &obstacle.why)
+    }
+
+    /// The earliest of the network's freeze cuts that can be trained from.
+    pub fn earliest<'a>(&self, network: &'a Network) -> Option<&'a Cut> {
+        let works = |cut: &&Cut| cut.before_head && self.against(&cut.name).is_none();
+        network.cuts.iter().find(works)
+    }
+}

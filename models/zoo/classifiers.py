@@ -1,0 +1,196 @@
+"""Exports usual classifiers of torchvision and timm to ONNX as users do: by both exporters of torch, names as the exporters write them.
+
+    python3 models/zoo/classifiers.py --out target/bench/zoo                       # all, legacy:17 and dynamo:20
+    python3 models/zoo/classifiers.py resnet18 timm_vit_tiny --exports dynamo:25 --out target/bench/zoo
+
+Weights are random and nothing is downloaded, so a file keeps of a large weight only what fills it again: its `doc_string` says
+`normal MEAN SPREAD`, its data is left out. `cargo xtask bench zoo` fills and trains them. Writes NETWORK.EXPORTER-OPSET.onnx; those that
+are there are not written again, and what an exporter refuses is told in NETWORK.EXPORTER-OPSET.txt. Needs torch, torchvision, timm, onnx, onnxscript.
+"""
+
+import argparse
+import pathlib
+import sys
+import tempfile
+import time
+import warnings
+
+import numpy
+import onnx
+import timm
+import torch
+import torchvision
+
+# torchvision's name -> what its builder is told beside weights=None.
+TORCHVISION = {
+    "alexnet": {},
+    "vgg11": {"init_weights": False},
+    "vgg11_bn": {"init_weights": False},
+    "resnet18": {},
+    "resnet50": {},
+    "resnext50_32x4d": {},
+    "densenet121": {},
+    "squeezenet1_1": {},
+    "googlenet": {"aux_logits": False, "init_weights": False},
+    "inception_v3": {"aux_logits": False, "init_weights": False},
+    "mobilenet_v2": {},
+    "mobilenet_v3_small": {},
+    "mobilenet_v3_large": {},
+    "shufflenet_v2_x0_5": {},
+    "mnasnet0_5": {},
+    "efficientnet_b0": {},
+    "efficientnet_v2_s": {},
+    "regnet_x_400mf": {},
+    "regnet_y_400mf": {},
+    "convnext_tiny": {},
+    "swin_t": {},
+    "swin_v2_t": {},
+    "vit_b_32": {},
+    "vit_b_16": {},
+    "maxvit_t": {},
+}
+# Ours -> timm's name and what its builder is told.
+TIMM = {
+    "timm_resnet10t": ("resnet10t", {}),
+    "timm_resnet50d": ("resnet50d", {}),
+    "timm_seresnet50": ("seresnet50", {}),
+    "timm_regnety_002": ("regnety_002", {}),
+    "timm_repvgg_a0": ("repvgg_a0", {}),
+    "timm_densenet121": ("densenet121", {}),
+    "timm_mobilenetv2_050": ("mobilenetv2_050", {}),
+    "timm_mobilenetv3_small": ("mobilenetv3_small_050", {}),
+    "timm_mobilenetv4_small": ("mobilenetv4_conv_small", {}),
+    "timm_efficientnet_lite0": ("efficientnet_lite0", {}),
+    "timm_tf_efficientnet_b0": ("tf_efficientnet_b0", {}),
+    "timm_mnasnet_small": ("mnasnet_small", {}),
+    "timm_ghostnet": ("ghostnet_050", {}),
+    "timm_hrnet_small": ("hrnet_w18_small", {}),
+    "timm_convnext_atto": ("convnext_atto", {}),
+    "timm_convnextv2_atto": ("convnextv2_atto", {}),
+    "timm_poolformer_s12": ("poolformer_s12", {}),
+    "timm_mixer_s32": ("mixer_s32_224", {}),
+    "timm_vit_tiny": ("vit_tiny_patch16_224", {}),
+    "timm_deit_tiny_distilled": ("deit_tiny_distilled_patch16_224", {}),
+    "timm_vit_dinov2": ("vit_small_patch14_dinov2", {"img_size": 224, "num_classes": 1000}),
+    "timm_vit_dinov2_reg": ("vit_small_patch14_reg4_dinov2", {"img_size": 224, "num_classes": 1000}),
+    "timm_vit_clip": ("vit_base_patch32_clip_224", {"num_classes": 1000}),
+    "timm_swin_tiny": ("swin_tiny_patch4_window7_224", {}),
+    "timm_swinv2_tiny": ("swinv2_cr_tiny_ns_224", {}),
+    "timm_coatnet_pico": ("coatnet_pico_rw_224", {}),
+}
+FEATURES = 512
+MLP = "mlp_on_features"
+NETWORKS = [MLP, *TORCHVISION, *TIMM]
+EXPORTS = ["legacy:17", "dynamo:20"]
+# The notes of the newer exporter that say which module a node comes from; the others tell of this machine's files.
+MODULE_NOTES = ("namespace", "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy")
+# A weight of more elements, and of more different ones, is told by its mean and spread.
+FEW_ELEMENTS = 256
+FEW_VALUES = 16
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"all unless named: {', '.join(NETWORKS)}")
+    parser.add_argument("--out", type=pathlib.Path, required=True, metavar="DIR")
+    parser.add_argument("--exports", nargs="+", default=EXPORTS, metavar="EXPORTER:OPSET", help="legacy:17 and dynamo:20 unless named")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.networks) - set(NETWORKS):
+        parser.error(f"unknown networks {sorted(unknown)}; known are {', '.join(NETWORKS)}")
+    return arguments
+
+
+def build(name):
+    """(network in evaluation mode, the shape of a sample)."""
+    torch.manual_seed(0)
+    if name == MLP:
+        layers = torch.nn.Linear(FEATURES, 256), torch.nn.GELU(), torch.nn.LayerNorm(256), torch.nn.Dropout(0.1), torch.nn.Linear(256, 1000)
+        return torch.nn.Sequential(*layers).eval(), [FEATURES]
+    if name in TORCHVISION:
+        size = 299 if name == "inception_v3" else 224
+        return torchvision.models.get_model(name, weights=None, **TORCHVISION[name]).eval(), [3, size, size]
+    model, arguments = TIMM[name]
+    network = timm.create_model(model, pretrained=False, **arguments).eval()
+    return network, list(network.pretrained_cfg["input_size"][:1]) + [224, 224]
+
+
+def export(network, example, exporter, opset):
+    """The ONNX model as torch's exporter writes it."""
+    names = {"input_names": ["input"], "output_names": ["logits"], "opset_version": opset}
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "model.onnx")
+        if exporter == "dynamo":
+            shapes = ({0: torch.export.Dim("batch")},)
+            torch.onnx.export(network, (example,), path, dynamo=True, dynamic_shapes=shapes, verbose=False, **names)
+        else:
+            axes = {"input": {0: "batch"}, "logits": {0: "batch"}}
+            torch.onnx.export(network, (example,), str(path), dynamo=False, dynamic_axes=axes, **names)
+        return onnx.load(path)
+
+
+def leave_out(tensor):
+    """Takes a large random weight's elements away and notes what fills it again."""
+    values = onnx.numpy_helper.to_array(tensor)
+    # A constant weight, ones of a scale say, has one value and no spread; a mask has a few, and stays.
+    different = len(numpy.unique(values.ravel()[: 1 << 16]))
+    if tensor.data_type != onnx.TensorProto.FLOAT or values.size <= FEW_ELEMENTS or 1 < different <= FEW_VALUES:
+        return
+    for field in ("raw_data", "float_data", "external_data", "data_location"):
+        tensor.ClearField(field)
+    tensor.doc_string = f"normal {values.mean():.6g} {values.std():.6g}"
+
+
+def strip(model):
+    """Leaves out what fills again, and what tells of this machine."""
+    graph = model.graph
+    for part in (graph, *graph.node, *graph.value_info):
+        part.ClearField("doc_string")
+        kept = [entry for entry in part.metadata_props if entry.key in MODULE_NOTES]
+        del part.metadata_props[:]
+        part.metadata_props.extend(kept)
+    for tensor in graph.initializer:
+        tensor.ClearField("metadata_props")
+        leave_out(tensor)
+    for node in graph.node:
+        for attribute in node.attribute:
+            if node.op_type == "Constant" and attribute.HasField("t"):
+                leave_out(attribute.t)
+
+
+def export_one(name, exports, out):
+    """Writes the network's files that are not there yet."""
+    network = None
+    for words in exports:
+        exporter, opset = words.split(":")
+        path = out / f"{name}.{exporter}-{opset}.onnx"
+        refused = path.with_suffix(".txt")
+        if path.exists() or refused.exists():
+            continue
+        started = time.monotonic()
+        try:
+            network = network or build(name)
+            model = export(network[0], torch.randn(2, *network[1]), exporter, int(opset))
+        except Exception as error:  # Whatever an exporter says is what the table says.
+            refused.write_text(f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}\n")
+            print(f"{path.stem}: not exported: {refused.read_text().strip()}", flush=True)
+            continue
+        written = model.opset_import[0].version
+        strip(model)
+        onnx.save(model, path)
+        seconds = time.monotonic() - started
+        print(f"{path.name}: {path.stat().st_size / 1e6:.2f} MB, opset {written}, {len(model.graph.node)} nodes, {seconds:.0f} s", flush=True)
+
+
+def main():
+    arguments = parse_arguments()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    warnings.simplefilter("ignore")
+    # Fused attention exists only in torch; the plain operators compute the same.
+    torch.backends.mha.set_fastpath_enabled(False)
+    for name in arguments.networks or NETWORKS:
+        export_one(name, arguments.exports, arguments.out)
+    print(f"{len(list(arguments.out.glob('*.onnx')))} files in {arguments.out}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

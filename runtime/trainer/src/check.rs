@@ -1,0 +1,73 @@
+//! What can be said of a job before anything is sent, measured or connected to.
+
+use crate::compute::blocking;
+use crate::{Job, Policy, TrainerError, export, notes};
+use frostline_client::SampleFiles;
+use frostline_graph::{Cut, Network};
+use frostline_training::Trainability;
+use frostline_wire::Split;
+
+impl Job {
+    /// The job, refused where it cannot be done whatever the hosts and the data are; its cuts, which a person may call by the network's
+    /// modules, called by their tensors. [`crate::train`] and [`crate::plan`] do this first.
+    ///
+    /// # Errors
+    /// [`TrainerError::Setting`] and [`TrainerError::Export`]; [`TrainerError::Graph`] and [`TrainerError::Policy`] for cuts that the network does not
+    /// have; [`TrainerError::Untrainable`] with the earliest freeze cut that works; [`TrainerError::SplitAfterFreeze`];
+    /// [`TrainerError::Pixels`].
+    pub async fn checked(self) -> Result<Self, TrainerError> {
+        blocking(move || self.settled()).await
+    }
+
+    fn settled(mut self) -> Result<Self, TrainerError> {
+        self.check()?;
+        export::check_target(&self.out)?;
+        let network = self.model.network()?;
+        self.freeze.clone_from(&network.named(&self.freeze)?.name);
+        network.freeze_cut(&self.freeze)?;
+        self.split = self.split.within(&network)?;
+        for candidate in self.candidates.iter_mut().flatten() {
+            if let Split::Cut(name) = candidate {
+                name.clone_from(&network.named(name)?.name);
+            }
+        }
+        if let Policy::Fixed(Split::Cut(split)) = &self.split {
+            check_order(&network, split, &self.freeze)?;
+        }
+        let own = self.guest.takes() == SampleFiles::All;
+        notes::pixels(&self.model, &network, self.pixels, own)?;
+        self.check_trainable(&network)?;
+        Ok(self)
+    }
+
+    /// Refuses a freeze cut behind which something has no gradient.
+    fn check_trainable(&self, network: &Network) -> Result<(), TrainerError> {
+        let untrained = |source| TrainerError::Training {
+            freeze: self.freeze.clone(),
+            source,
+        };
+        let trainability = Trainability::of(&self.model).map_err(untrained)?;
+        let Some(obstacle) = trainability.against(&self.freeze) else {
+            return Ok(());
+        };
+        let title = |cut: &Cut| network.title(cut).to_owned();
+        Err(TrainerError::Untrainable {
+            freeze: network.cut(&self.freeze).map(title)?,
+            why: obstacle.to_string(),
+            earliest: trainability.earliest(network).map(title),
+        })
+    }
+}
+
+/// Refuses a split that lies after the freeze cut.
+fn check_order(network: &Network, split: &str, freeze: &str) -> Result<(), TrainerError> {
+    let place = |name: &str| network.cuts.iter().position(|cut| cut.name == name);
+    let frozen = network
+        .cuts
+        .get(..=place(freeze).unwrap_or(0))
+        .unwrap_or_default();
+    if frozen.iter().any(|cut| cut.name == split) {
+        return Ok(());
+    }
+    Err(TrainerError::after_freeze(network, split, freeze, frozen))
+}

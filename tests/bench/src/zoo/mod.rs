@@ -1,0 +1,122 @@
+//! Usual classifiers as users export them, by both of torch's exporters: which can be trained from where, by training them.
+
+mod fill;
+mod verdict;
+
+use crate::report::{Report, commit, folder};
+use crate::training::torch;
+use anyhow::{Context, Result, bail};
+use frostline_graph::Model;
+use serde_json::{Map, Value};
+use std::io::stderr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use verdict::{PARTS, Verdict};
+
+/// Networks of a quick run: a convolutional one of today, a transformer, and one that is neither.
+const QUICK: &[&str] = &[
+    "mlp_on_features",
+    "mobilenet_v3_small",
+    "timm_convnext_atto",
+    "timm_vit_tiny",
+];
+
+/// Trains every file of the zoo from its head, its last block and its input. What was found of a file at this commit is not
+/// found again, so a run that was ended goes on.
+pub(crate) fn run(report: &mut Report) -> Result<()> {
+    let zoo = folder()?.join("zoo");
+    let files = files(&zoo, report.quick())?;
+    println!("{:<44} {}", "network, exporter, opset", PARTS.join(", "));
+    let (mut trained, mut total) = (0, 0);
+    for file in &files {
+        let verdicts = remembered(&zoo, file)?;
+        let name = stem(file);
+        let shown: Vec<String> = verdicts.iter().map(|(_, verdict)| verdict.short()).collect();
+        println!("{name:<44} {}", shown.join(", "));
+        for (part, verdict) in &verdicts {
+            if let Verdict::Fails(why) = verdict {
+                println!("    {part}: {why}");
+            }
+            trained += usize::from(verdict.trains());
+            total += 1;
+            report.set(&format!("{name}_{part}"), verdict.words());
+        }
+    }
+    println!("\n{trained} of {total} are trained");
+    report.set("zoo_trained", trained);
+    report.set("zoo_total", total);
+    Ok(())
+}
+
+/// The files of the zoo, exported where there are none. What an exporter refused is no file of it.
+fn files(zoo: &Path, quick: bool) -> Result<Vec<PathBuf>> {
+    let list = || -> Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(zoo)? {
+            let path = entry?.path();
+            let wanted = !quick
+                || QUICK
+                    .iter()
+                    .any(|name| stem(&path).starts_with(&format!("{name}.")));
+            if wanted && path.extension().is_some_and(|extension| extension == "onnx") {
+                files.push(path);
+            }
+        }
+        files.sort();
+        Ok(files)
+    };
+    std::fs::create_dir_all(zoo)?;
+    if list()?.is_empty() {
+        export(zoo, quick)?;
+    }
+    list()
+}
+
+fn export(zoo: &Path, quick: bool) -> Result<()> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/zoo/classifiers.py");
+    let mut command = Command::new(torch(&["--zoo"])?);
+    command.arg(script).args(if quick { QUICK } else { &[] });
+    let status = command.arg("--out").arg(zoo).stdout(stderr()).status();
+    let status = status.context("cannot start PyTorch's interpreter")?;
+    if !status.success() {
+        bail!("the zoo could not be exported ({status}); Python's own words are above");
+    }
+    Ok(())
+}
+
+fn stem(file: &Path) -> String {
+    file.file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// What was found of `file` at this commit, or is found now and noted.
+fn remembered(zoo: &Path, file: &Path) -> Result<Vec<(&'static str, Verdict)>> {
+    let results = zoo.join("results");
+    let note = results.join(format!("{}.{}.json", stem(file), commit()));
+    let mut noted: Map<String, Value> = match std::fs::read(&note) {
+        Ok(bytes) => serde_json::from_slice(&bytes)?,
+        Err(_) => Map::new(),
+    };
+    let mut verdicts = Vec::new();
+    let mut model = None;
+    for part in PARTS {
+        let verdict = match noted.get(part) {
+            Some(value) => Verdict::deserialized(value)?,
+            None => {
+                let model = match &model {
+                    Some(model) => model,
+                    None => model.insert(fill::filled(Model::read(file)?)?),
+                };
+                let verdict = Verdict::of(model, part);
+                noted.insert(part.to_owned(), verdict.serialized());
+                std::fs::create_dir_all(&results)?;
+                std::fs::write(&note, serde_json::to_vec(&noted)?)?;
+                verdict
+            }
+        };
+        verdicts.push((part, verdict));
+    }
+    Ok(verdicts)
+}

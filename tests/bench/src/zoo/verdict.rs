@@ -1,0 +1,189 @@
+//! Whether a part of a network is trained, by some real steps.
+
+use super::fill::normal;
+use anyhow::{Context, Result, bail, ensure};
+use frostline_engine::{ResidentSlot, ResidentState, Session, SessionOptions};
+use frostline_graph::{Model, ModelLimits};
+use frostline_tensor::Tensor;
+use frostline_training::{Optimizer, Trainability, TrainingGraph};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What of a network is trained.
+pub(super) const PARTS: [&str; 3] = ["head", "last_block", "whole"];
+
+const CLASSES: usize = 10;
+const BATCH: usize = 2;
+const STEPS: usize = 4;
+/// Networks of random weights and without what a pretrained one has of statistics are steep or flat, so the first rate at which the loss falls will do.
+const RATES: [f32; 4] = [1e-4, 1e-5, 1e-3, 1e-6];
+/// AdamW's step does not depend on how steep a network is.
+const OPTIMIZER: Optimizer = Optimizer::AdamW {
+    beta1: 0.9,
+    beta2: 0.999,
+    epsilon: 1e-8,
+    weight_decay: 0.0,
+};
+/// The last block is what lies behind the last cut before which this share of the work is done at most.
+const BEFORE_LAST_BLOCK: f64 = 0.95;
+
+/// What became of training a part.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) enum Verdict {
+    /// The loss of one batch is finite, and falls.
+    Trains {
+        /// Where the part begins: a cut, or `input`.
+        from: String,
+        losses: Vec<f32>,
+        rate: f32,
+    },
+    /// Why it is not trained.
+    Fails(String),
+}
+
+impl Verdict {
+    /// Trains `part` of the network.
+    pub(super) fn of(model: &Model, part: &str) -> Self {
+        trained(model, part).unwrap_or_else(|error| Self::Fails(format!("{error:#}")))
+    }
+
+    pub(super) fn trains(&self) -> bool {
+        matches!(self, Self::Trains { .. })
+    }
+
+    /// For a table.
+    pub(super) fn short(&self) -> String {
+        match self {
+            Self::Trains { losses, .. } => {
+                let loss = |loss: Option<&f32>| loss.copied().unwrap_or(f32::NAN);
+                format!("{:.3} to {:.3}", loss(losses.first()), loss(losses.last()))
+            }
+            Self::Fails(_) => "no".to_owned(),
+        }
+    }
+
+    /// For a figure.
+    pub(super) fn words(&self) -> String {
+        match self {
+            Self::Trains { .. } => "trains".to_owned(),
+            Self::Fails(why) => why.clone(),
+        }
+    }
+
+    pub(super) fn serialized(&self) -> Value {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+
+    pub(super) fn deserialized(value: &Value) -> Result<Self> {
+        Ok(Self::deserialize(value)?)
+    }
+}
+
+fn trained(model: &Model, part: &str) -> Result<Verdict> {
+    let headed = model.replace_head(CLASSES, 0)?;
+    let from = beginning(&headed, part)?;
+    let trainability = Trainability::of(model)?;
+    let begins = from
+        .as_deref()
+        .unwrap_or(&headed.network()?.input.name)
+        .to_owned();
+    if let Some(obstacle) = trainability.against(&begins) {
+        bail!("{obstacle}");
+    }
+    check_admission(&headed, from.as_deref())?;
+    let suffix = match &from {
+        Some(cut) => headed.slice(Some(cut), None)?,
+        None => headed,
+    };
+    let mut step = Step::open(&suffix)?;
+    let mut tried = Vec::new();
+    for rate in RATES {
+        let losses = step.losses(rate)?;
+        let falls = losses.last() < losses.first() && losses.iter().all(|loss| loss.is_finite());
+        if falls {
+            let from = from.unwrap_or_else(|| "input".to_owned());
+            return Ok(Verdict::Trains { from, losses, rate });
+        }
+        tried.push(format!("{losses:?} at {rate}"));
+    }
+    bail!("the loss does not fall: {}", tried.join(", "))
+}
+
+/// The cut that the part begins behind; `None` for the whole.
+fn beginning(headed: &Model, part: &str) -> Result<Option<String>> {
+    let network = headed.network()?;
+    let cuts = || network.cuts.iter().filter(|cut| cut.before_head);
+    let found = match part {
+        "head" => cuts().last(),
+        "last_block" => {
+            let head = cuts().count().saturating_sub(1);
+            let before = |share| move |cut: &&frostline_graph::Cut| cut.compute_share <= share;
+            let block = cuts().take(head).filter(before(BEFORE_LAST_BLOCK)).last();
+            block.or_else(|| cuts().next())
+        }
+        _ => return Ok(None),
+    };
+    // A network without cuts before its head can only be trained as a whole.
+    ensure!(found.is_some(), "it has no cut before it");
+    Ok(found.map(|cut| cut.name.clone()))
+}
+
+/// Refuses a part whose frozen layers no host takes.
+fn check_admission(headed: &Model, from: Option<&str>) -> Result<()> {
+    let Some(from) = from else { return Ok(()) };
+    let cut = headed.network()?.cut(from)?.clone();
+    match headed.refused(&[cut], &ModelLimits::default()) {
+        Some(refused) => Err(refused.why).context("hosts refuse the layers before it"),
+        None => Ok(()),
+    }
+}
+
+/// A training step with a batch of its own.
+struct Step {
+    session: Session,
+    graph: TrainingGraph,
+    input: Tensor,
+    labels: Tensor,
+}
+
+impl Step {
+    fn open(suffix: &Model) -> Result<Self> {
+        let graph = TrainingGraph::build(suffix, BATCH, &OPTIMIZER)?;
+        let session = Session::open(&graph.model.to_bytes()?, &SessionOptions::default())?;
+        let row = suffix.network()?.input.shape.dims().to_vec();
+        let dims = [&[BATCH], row.as_slice()].concat();
+        let labels = (0..BATCH as i64).map(|row| row * 3 % CLASSES as i64).collect();
+        Ok(Self {
+            session,
+            graph,
+            input: Tensor::f32(dims.clone(), normal(dims.iter().product()))?,
+            labels: Tensor::i64([BATCH], labels)?,
+        })
+    }
+
+    /// The losses of some steps at `rate`, from the weights the network came with.
+    fn losses(&mut self, rate: f32) -> Result<Vec<f32>> {
+        let slots = self.graph.state.iter().map(|slot| ResidentSlot {
+            input: slot.input.clone(),
+            output: slot.output.clone(),
+            initial: slot.initial.clone(),
+        });
+        let mut state = ResidentState::new(slots)?;
+        let rate = Tensor::f32([], vec![rate])?;
+        let mut losses = Vec::new();
+        for _ in 0..STEPS {
+            let inputs = [
+                (self.graph.input.as_str(), &self.input),
+                (self.graph.targets.as_str(), &self.labels),
+                (self.graph.scalars.learning_rate.as_str(), &rate),
+            ];
+            let given = self.session.step(&mut state, &inputs, &[&self.graph.loss])?;
+            let loss = given
+                .first()
+                .and_then(Tensor::as_f32)
+                .and_then(|loss| loss.first());
+            losses.push(*loss.context("the step gave no loss")?);
+        }
+        Ok(losses)
+    }
+}
