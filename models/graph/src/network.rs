@@ -138,6 +138,17 @@ impl Network {
         })
     }
 
+    /// The row at the freeze point called `name`: that of a cut before the head, or the network's input, behind which nothing is frozen.
+    ///
+    /// # Errors
+    /// Those of [`Self::freeze_cut`].
+    pub fn frozen_row(&self, name: &str) -> Result<&Shape, GraphError> {
+        if name == self.input.name {
+            return Ok(&self.input.shape);
+        }
+        Ok(&self.freeze_cut(name)?.shape)
+    }
+
     /// What a person may have meant, for a message.
     fn near(&self, name: &str) -> String {
         const SHORT: usize = 12;
@@ -266,7 +277,10 @@ impl Model {
     }
 
     /// The name of the only input.
-    pub(crate) fn input_name(&self) -> Result<&str, GraphError> {
+    ///
+    /// # Errors
+    /// [`GraphError::Inputs`] where there is none.
+    pub fn input_name(&self) -> Result<&str, GraphError> {
         let none = || GraphError::Inputs {
             count: 0,
             names: String::new(),

@@ -3,12 +3,16 @@
 use crate::Model;
 use crate::onnx::{NodeProto, TensorProto, data_type};
 use crate::operators::{self, HeadPart, Operator};
+use crate::tensors::from_proto;
+use frostline_tensor::Data;
 use std::collections::{HashMap, HashSet};
 
 impl Model {
     /// The weights that training adjusts, in order of first use: floating-point initialisers that stand where an operator expects a
-    /// weight or a bias, also behind nodes that only rearrange them. Statistics of BatchNormalization, single numbers that
-    /// scale or shift, and constants of shape chains are none.
+    /// weight or a bias (tables that are added, tokens that are joined, slopes and scales as well), also behind nodes that only rearrange
+    /// them. None are statistics of BatchNormalization, single numbers that scale or shift, what a `Constant` node holds, constants of
+    /// shape chains, and two that exporters write where a weight could stand, told by their values: masks of attention (all 0 or
+    /// at most -100), and an InstanceNormalization's scale of ones with a bias of zeros.
     pub fn parameters(&self) -> Vec<&TensorProto> {
         let mut search = Search {
             derived: self.initializers(),
@@ -52,6 +56,12 @@ impl<'a> Search<'a> {
             .filter_map(weight)
             .filter(|weight| is_float(weight) && (numbers || elements(weight) > 1))
             .collect();
+        if operator
+            .constant
+            .is_some_and(|is_constant| values(&read).is_some_and(|read| is_constant(&read)))
+        {
+            return Vec::new();
+        }
         if operator.head == HeadPart::Product && !read.is_empty() {
             self.products.extend(node.output_name(0));
         }
@@ -66,6 +76,16 @@ impl<'a> Search<'a> {
             .any(|name| self.products.contains(name.as_str()));
         operator.head == HeadPart::Bias && behind
     }
+}
+
+/// The elements of each weight, unless they cannot be read.
+fn values(weights: &[&TensorProto]) -> Option<Vec<Vec<f64>>> {
+    let read = |weight: &&TensorProto| match from_proto(weight).ok()?.into_data() {
+        Data::F32(values) => Some(values.into_iter().map(f64::from).collect()),
+        Data::F64(values) => Some(values),
+        _ => None,
+    };
+    weights.iter().map(read).collect()
 }
 
 fn is_float(weight: &TensorProto) -> bool {

@@ -17,7 +17,9 @@ const CHAIN: usize = 8;
 /// # Errors
 /// [`GraphError::UnknownCut`] when the network has no cut of that name.
 pub fn candidates(model: &Model, network: &Network, freeze: &str) -> Result<Vec<Cut>, GraphError> {
-    network.cut(freeze)?;
+    if freeze != network.input.name {
+        network.cut(freeze)?;
+    }
     let end = network.cuts.iter().position(|cut| cut.name == freeze);
     let cuts = network
         .cuts

@@ -135,6 +135,11 @@ impl Emitter {
         self.constant(data_type::INT64, vec![], value.to_le_bytes().to_vec())
     }
 
+    /// A scalar `true`.
+    pub(crate) fn truth(&mut self) -> String {
+        self.constant(data_type::BOOL, vec![], vec![1])
+    }
+
     /// A floating-point constant of shape `dims`.
     pub(crate) fn floats(&mut self, dims: &[usize], values: &[f64]) -> String {
         let raw = match self.float {

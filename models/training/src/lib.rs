@@ -12,7 +12,8 @@
 //!
 //! # What is trained
 //! Every weight of the suffix: [`Model::parameters`](frostline_graph::Model::parameters). A tensor stored once and used twice stays one
-//! weight and gets the sum of both gradients.
+//! weight and gets the sum of both gradients. [`BatchNorm`] says what becomes of BatchNormalization, whose statistics are slots as well
+//! where they move.
 //!
 //! # Rules
 //! A rule (`rules/`) emits an operator's forward pass and leaves a closure that emits its backward pass; the closures run in
@@ -25,12 +26,14 @@
 //! output's gradient is the weight's gradient, and the mirror image is the input's. Measured on two cores, that Gemm
 //! reaches 100-200 GFLOP/s where ORT's Conv reaches 60-95 and ConvTranspose 40-105 (512 channels, 7 x 7). Convolution
 //! weights lie as `[m, taps·c]` in their slots, so no step rearranges them, and SGD's momentum joins the weight's gradient
-//! as the `C` of its Gemm. A large batch is unrolled in parts of at most 64 MiB.
+//! as the `C` of its Gemm. A large batch is unrolled in parts of at most 64 MiB. Convolutions in groups are ONNX Runtime's own
+//! (`rules/grouped.rs`).
 
 mod call;
 mod emitter;
 mod error;
 mod loss;
+mod mode;
 mod optimizer;
 mod rules;
 mod settings;
@@ -44,6 +47,7 @@ mod windows;
 
 pub use error::TrainingError;
 pub use loss::Loss;
+pub use mode::{BatchNorm, Dropout};
 pub use optimizer::Optimizer;
 pub use settings::StepSettings;
 pub use state::StateSlot;

@@ -1,4 +1,4 @@
-use crate::{Loss, Optimizer, TrainingError};
+use crate::{BatchNorm, Dropout, Loss, Optimizer, TrainingError};
 use std::collections::BTreeMap;
 
 /// How a step goes from activations and targets to new weights.
@@ -17,6 +17,10 @@ pub struct StepSettings {
     pub accumulates: bool,
     /// Whether an exponential moving average of the weights is kept beside them.
     pub averages: bool,
+    /// What becomes of BatchNormalization.
+    pub batch_norm: BatchNorm,
+    /// Where elements are dropped at random while training.
+    pub dropout: Vec<Dropout>,
 }
 
 impl From<Optimizer> for StepSettings {
@@ -29,6 +33,8 @@ impl From<Optimizer> for StepSettings {
             clip_norm: None,
             accumulates: false,
             averages: false,
+            batch_norm: BatchNorm::default(),
+            dropout: Vec::new(),
         }
     }
 }
@@ -53,6 +59,7 @@ impl StepSettings {
     pub fn check(&self) -> Result<(), TrainingError> {
         self.optimizer.check()?;
         self.loss.check()?;
+        self.dropout.iter().try_for_each(Dropout::check)?;
         for factor in self.rates.values() {
             not_negative("a weight's part of the learning rate", *factor)?;
         }

@@ -17,7 +17,7 @@ pub struct StateSlot {
     pub output: String,
     /// The tensor before the first step, as the slot holds it.
     pub initial: Tensor,
-    /// The weight's name in the suffix, when the slot holds a weight.
+    /// The name in the suffix of what the slot holds, when that is a weight or a statistic of BatchNormalization: what to merge back.
     pub parameter: Option<String>,
     /// The weight's name in the suffix, when the slot holds the moving average of a weight.
     pub average_of: Option<String>,
@@ -102,6 +102,8 @@ fn flip<T: Copy>(values: &[T], rows: usize, columns: usize) -> Vec<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SlotKind {
     Weight,
+    /// Of BatchNormalization.
+    Statistic,
     Momentum,
     First,
     Second,
@@ -112,8 +114,10 @@ pub(crate) enum SlotKind {
 }
 
 impl SlotKind {
-    fn input(self, parameter: &str) -> String {
+    /// The graph input of the slot of `parameter`.
+    pub(crate) fn input(self, parameter: &str) -> String {
         match self {
+            Self::Statistic => format!("{parameter}/statistic"),
             Self::Weight => format!("{parameter}/weight"),
             Self::Momentum => format!("{parameter}/momentum"),
             Self::First => format!("{parameter}/first_moment"),
@@ -161,6 +165,14 @@ impl StateBuilder {
         Ok((input, dims))
     }
 
+    /// Adds a slot for the statistic `name`.
+    pub(crate) fn statistic(&mut self, name: &str, initial: Tensor) {
+        self.add(StateSlot {
+            parameter: Some(name.to_owned()),
+            ..StateSlot::new(SlotKind::Statistic, name, initial)
+        });
+    }
+
     /// Adds a slot of zeros, shaped as that of the weight `name`, and returns its input.
     pub(crate) fn zeros_like(&mut self, name: &str, kind: SlotKind) -> String {
         self.like(name, |slot| StateSlot {
@@ -204,9 +216,10 @@ impl StateBuilder {
         emit.rename(tensor, &kind.output(name));
     }
 
-    /// Makes all slots but those of `kind` stay as they are.
-    pub(crate) fn keep_all_but(&self, emit: &mut Emitter, kind: SlotKind) {
-        for slot in self.slots.iter().filter(|slot| !kind.is_of(&slot.input)) {
+    /// Makes all slots but those of `kinds` stay as they are.
+    pub(crate) fn keep_all_but(&self, emit: &mut Emitter, kinds: &[SlotKind]) {
+        let stays = |slot: &&StateSlot| !kinds.iter().any(|kind| kind.is_of(&slot.input));
+        for slot in self.slots.iter().filter(stays) {
             let same = emit.node("Identity", &[&slot.input], vec![]);
             emit.rename(&same, &slot.output);
         }

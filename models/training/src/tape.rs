@@ -102,6 +102,8 @@ struct Step {
 /// Records the forward pass, so that the backward pass can be emitted in reverse.
 pub(crate) struct Tape {
     pub(crate) emit: Emitter,
+    /// Statistics of BatchNormalization that move with each step: the name in the suffix, and the tensor after the step.
+    pub(crate) statistics: Vec<(String, String)>,
     steps: Vec<Step>,
 }
 
@@ -109,6 +111,7 @@ impl Tape {
     pub(crate) fn new(float: Float) -> Self {
         Self {
             emit: Emitter::new(float),
+            statistics: Vec::new(),
             steps: Vec::new(),
         }
     }

@@ -1,8 +1,8 @@
 //! From where a network can be trained, found by writing its forward pass and nothing else.
 
-use crate::TrainingError;
 use crate::source::Source;
 use crate::training_graph::Writer;
+use crate::{BatchNorm, TrainingError};
 use frostline_graph::{Cut, Model, Network};
 use std::collections::HashMap;
 
@@ -36,7 +36,7 @@ impl Trainability {
     /// [`TrainingError::Graph`] where the network has no head that can be replaced, [`TrainingError::Suffix`] where it gives no scores of classes.
     pub fn of(model: &Model) -> Result<Self, TrainingError> {
         let headed = model.replace_head(CLASSES, 0)?;
-        let source = Source::of(&headed, BATCH)?;
+        let source = Source::of(&headed, BATCH, BatchNorm::default())?;
         let mut writer = Writer::of_shapes(&source);
         let mut obstacles = Vec::new();
         let mut places = HashMap::new();

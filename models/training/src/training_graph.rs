@@ -1,4 +1,5 @@
 use crate::call::Call;
+use crate::mode::Dropout;
 use crate::settings::StepSettings;
 use crate::source::Source;
 use crate::state::{StateBuilder, StateSlot, describe};
@@ -39,7 +40,7 @@ pub struct TrainingGraph {
 }
 
 impl TrainingGraph {
-    /// Differentiates `suffix` for batches of exactly `batch` rows.
+    /// Differentiates `suffix` for batches of exactly `batch` rows, as `settings` say.
     ///
     /// # Errors
     /// [`TrainingError::NoRule`] and [`TrainingError::Unsupported`] name the operator and the node that cannot be trained
@@ -73,9 +74,9 @@ impl TrainingGraph {
         if batch == 0 {
             return Err(TrainingError::suffix("a batch needs at least one row"));
         }
-        let source = Source::of(suffix, batch)?;
+        let source = Source::of(suffix, batch, settings.batch_norm)?;
         settings.loss.fits(source.classes)?;
-        let mut writer = Writer::new(&source)?;
+        let mut writer = Writer::new(&source, &settings.dropout)?;
         let logits = writer.forward()?;
         writer.step(&logits, settings, updates)
     }
@@ -100,6 +101,7 @@ pub(crate) struct Writer<'a> {
     /// The suffix's tensors that exist in the graph so far, by their name in the suffix.
     values: HashMap<&'a str, Value>,
     parameters: Vec<Parameter<'a>>,
+    dropouts: &'a [Dropout],
     stored: Vec<TensorProto>,
 }
 
@@ -112,6 +114,7 @@ impl<'a> Writer<'a> {
             state: StateBuilder::default(),
             values: HashMap::new(),
             parameters: Vec::new(),
+            dropouts: &[],
             stored: Vec::new(),
         };
         let input = Value::new(&source.input_dims, Form::Standard, INPUT.into(), false);
@@ -143,10 +146,14 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn new(source: &'a Source<'a>) -> Result<Self, TrainingError> {
+    fn new(source: &'a Source<'a>, dropouts: &'a [Dropout]) -> Result<Self, TrainingError> {
         let mut writer = Self::bare(source);
-        for tensor in source.suffix.parameters() {
+        writer.dropouts = dropouts;
+        for tensor in source.parameters() {
             writer.add_parameter(tensor)?;
+        }
+        for name in source.moving_statistics()? {
+            writer.add_statistic(name)?;
         }
         if writer.parameters.is_empty() {
             return Err(TrainingError::suffix(
@@ -194,8 +201,17 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
+    fn add_statistic(&mut self, name: &str) -> Result<(), TrainingError> {
+        let stored = self.source.constants.get(name);
+        let stored =
+            stored.ok_or_else(|| TrainingError::suffix(format!("the statistic '{name}' is computed")))?;
+        self.state.statistic(name, from_proto(stored)?);
+        Ok(())
+    }
+
     /// Emits the forward pass and returns the logits.
     fn forward(&mut self) -> Result<Value, TrainingError> {
+        self.drop_out(self.source.input);
         for node in self.source.suffix.nodes() {
             if node.standard_operator() == Some("Softmax") && node.output_name(0) == Some(self.source.output)
             {
@@ -205,6 +221,11 @@ impl<'a> Writer<'a> {
                 )));
             }
             self.node(node)?;
+        }
+        let mut dropouts = self.dropouts.iter();
+        if let Some(left) = dropouts.find(|dropout| !self.values.contains_key(dropout.tensor.as_str())) {
+            let reason = format!("it has no tensor '{}' at which to drop elements", left.tensor);
+            return Err(TrainingError::suffix(reason));
         }
         self.values.get(self.source.output).cloned().ok_or_else(|| {
             TrainingError::suffix(format!(
@@ -223,8 +244,19 @@ impl<'a> Writer<'a> {
         let output = rules::forward(&mut self.tape, &call)?;
         if let Some(name) = node.output_name(0) {
             self.values.insert(name, output);
+            self.drop_out(name);
         }
         Ok(())
+    }
+
+    /// Replaces the value called `name` by what the dropouts there leave of it.
+    fn drop_out(&mut self, name: &'a str) {
+        for dropout in self.dropouts.iter().filter(|dropout| dropout.tensor == name) {
+            if let Some(value) = self.values.get(name).cloned() {
+                let left = rules::dropout(&mut self.tape, &value, dropout);
+                self.values.insert(name, left);
+            }
+        }
     }
 
     /// Whether the node computes nothing from data or weights: constants, and shapes, which are known here.

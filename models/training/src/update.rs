@@ -83,8 +83,11 @@ pub(crate) fn emit(
             average(emit, state, parameter, &next);
         }
     }
+    for (name, next) in std::mem::take(&mut tape.statistics) {
+        state.next(emit, &name, SlotKind::Statistic, &next);
+    }
     if !updates {
-        state.keep_all_but(emit, SlotKind::Gathered);
+        state.keep_all_but(emit, &[SlotKind::Gathered, SlotKind::Statistic]);
     }
 }
 

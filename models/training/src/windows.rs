@@ -1,5 +1,7 @@
 use crate::TrainingError;
 use crate::call::Call;
+use frostline_graph::build;
+use frostline_graph::onnx::AttributeProto;
 use std::collections::BTreeMap;
 
 /// The geometry of a convolution or a pooling: which input position each tap of the kernel sees at each output
@@ -64,6 +66,34 @@ impl Windows {
         Ok(Self { axes })
     }
 
+    /// The attributes of a Conv over these windows.
+    pub(crate) fn attributes(&self) -> Vec<AttributeProto> {
+        let list = |name: &str, sizes: Vec<usize>| {
+            let sizes: Vec<i64> = sizes.into_iter().map(|size| size as i64).collect();
+            build::ints(name, &sizes)
+        };
+        let axes = || self.axes.iter();
+        vec![
+            list("kernel_shape", axes().map(|axis| axis.kernel).collect()),
+            list("strides", axes().map(|axis| axis.stride).collect()),
+            list("dilations", axes().map(|axis| axis.dilation).collect()),
+            list(
+                "pads",
+                axes()
+                    .map(|axis| axis.begin)
+                    .chain(axes().map(|axis| axis.end))
+                    .collect(),
+            ),
+        ]
+    }
+
+    /// For each axis: how many positions at its end no window reaches.
+    pub(crate) fn unreached(&self) -> Vec<i64> {
+        let reached = |axis: &Axis| axis.output.saturating_sub(1) * axis.stride + axis.span();
+        let left = |axis: &Axis| (axis.begin + axis.input + axis.end) as i64 - reached(axis) as i64;
+        self.axes.iter().map(left).collect()
+    }
+
     /// How many input positions there are.
     pub(crate) fn inputs(&self) -> usize {
         self.axes.iter().map(|axis| axis.input).product()
@@ -126,15 +156,12 @@ impl Windows {
         phases.into_values().collect()
     }
 
-    /// For each output position: how many of its taps lie inside the input, or with `padded`, inside input and padding.
-    /// `None` when a window reaches even beyond the padding, where ONNX versions disagree.
-    pub(crate) fn counts(&self, padded: bool) -> Option<Vec<usize>> {
+    /// For each output position: how many of its taps lie inside the input, or with `padded`, inside input and padding. What of a
+    /// window reaches even beyond the padding (`ceil_mode`) never counts, as in PyTorch.
+    pub(crate) fn counts(&self, padded: bool) -> Vec<usize> {
         let count = |output: &Vec<usize>| {
-            self.axes
-                .iter()
-                .zip(output)
-                .map(|(axis, o)| axis.count(*o, padded))
-                .product::<Option<usize>>()
+            let axes = self.axes.iter().zip(output);
+            axes.map(|(axis, output)| axis.count(*output, padded)).product()
         };
         self.coordinates(|axis| axis.output).iter().map(count).collect()
     }
@@ -191,12 +218,13 @@ impl Axis {
             .filter(|place| *place < self.input)
     }
 
-    fn count(&self, output: usize, padded: bool) -> Option<usize> {
-        if padded && output * self.stride + self.span() > self.begin + self.input + self.end {
-            return None;
-        }
-        let inside = (0..self.kernel).filter(|tap| padded || self.input_of(output, *tap).is_some());
-        Some(inside.count())
+    fn count(&self, output: usize, padded: bool) -> usize {
+        let room = self.begin + self.input + self.end;
+        let counts = |tap: &usize| match padded {
+            true => output * self.stride + tap * self.dilation < room,
+            false => self.input_of(output, *tap).is_some(),
+        };
+        (0..self.kernel).filter(counts).count()
     }
 }
 

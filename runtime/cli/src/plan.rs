@@ -5,7 +5,7 @@ use crate::host::{Connection, data_url};
 use crate::output::{bytes, print_json, print_table};
 use crate::plot;
 use crate::reporter::Reporter;
-use crate::train::{last_cut_before_head, read_model};
+use crate::train::{freeze, read_model};
 use anyhow::{Context, Result, bail};
 use frostline_client::Link;
 use frostline_graph::Model;
@@ -138,10 +138,7 @@ fn job(flags: &Flags) -> Result<Job> {
         bail!("--model and --data are needed, unless --simulate is there");
     };
     let model = read_model(file)?;
-    let freeze = match &flags.training.freeze {
-        Some(cut) => cut.clone(),
-        None => last_cut_before_head(&model)?,
-    };
+    let freeze = freeze(&model, flags.training.freeze.as_deref())?;
     let name = file
         .file_stem()
         .map(|stem| stem.to_string_lossy().into_owned())
@@ -154,6 +151,7 @@ fn job(flags: &Flags) -> Result<Job> {
     job.terms = flags.runs.terms();
     job.epochs = flags.training.epochs;
     job.batch = flags.training.batch;
+    job.batch_norm = flags.training.batch_norm.into();
     job.device = flags.compute.device.parse()?;
     job.threads = flags.compute.threads;
     job.link_bytes_per_second = flags.link_bytes_per_second;

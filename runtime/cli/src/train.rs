@@ -32,10 +32,7 @@ pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> R
 
 fn job(flags: &Train) -> Result<Job> {
     let model = read_model(&flags.inputs.model)?;
-    let freeze = match &flags.training.freeze {
-        Some(cut) => cut.clone(),
-        None => last_cut_before_head(&model)?,
-    };
+    let freeze = freeze(&model, flags.training.freeze.as_deref())?;
     let name = model_name(&flags.inputs.model);
     let mut job = Job::new(
         model,
@@ -51,6 +48,7 @@ fn job(flags: &Train) -> Result<Job> {
     job.validation_share = flags.training.validation;
     job.epochs = flags.training.epochs;
     job.batch = flags.training.batch;
+    job.batch_norm = flags.training.batch_norm.into();
     (job.optimizer, job.learning_rate) = optimizer(flags);
     job.terms = flags.runs.terms();
     job.seed = flags.seed;
@@ -72,6 +70,15 @@ pub(crate) fn model_name(file: &Path) -> String {
 /// The network in `file`; an error names the file.
 pub(crate) fn read_model(file: &Path) -> Result<Model> {
     Model::read(file).with_context(|| format!("cannot use the model {}", file.display()))
+}
+
+/// Where the network is frozen up to: at the cut `asked` for, by default the last before the classifier; with `none`, at its input.
+pub(crate) fn freeze(model: &Model, asked: Option<&str>) -> Result<String> {
+    match asked {
+        Some("none") => Ok(model.input_name()?.to_owned()),
+        Some(cut) => Ok(cut.to_owned()),
+        None => last_cut_before_head(model),
+    }
 }
 
 /// The cut that feeds the classifier: the natural freeze cut when nothing else is asked for.

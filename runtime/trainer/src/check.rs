@@ -23,8 +23,10 @@ impl Job {
         self.check()?;
         export::check_target(&self.out)?;
         let network = self.model.network()?;
-        self.freeze.clone_from(&network.named(&self.freeze)?.name);
-        network.freeze_cut(&self.freeze)?;
+        if self.freeze != network.input.name {
+            self.freeze.clone_from(&network.named(&self.freeze)?.name);
+        }
+        network.frozen_row(&self.freeze)?;
         self.split = self.split.within(&network)?;
         for candidate in self.candidates.iter_mut().flatten() {
             if let Split::Cut(name) = candidate {
@@ -52,7 +54,9 @@ impl Job {
         };
         let title = |cut: &Cut| network.title(cut).to_owned();
         Err(TrainerError::Untrainable {
-            freeze: network.cut(&self.freeze).map(title)?,
+            freeze: network
+                .cut(&self.freeze)
+                .map_or_else(|_| self.freeze.clone(), title),
             why: obstacle.to_string(),
             earliest: trainability.earliest(network).map(title),
         })
@@ -62,10 +66,8 @@ impl Job {
 /// Refuses a split that lies after the freeze cut.
 fn check_order(network: &Network, split: &str, freeze: &str) -> Result<(), TrainerError> {
     let place = |name: &str| network.cuts.iter().position(|cut| cut.name == name);
-    let frozen = network
-        .cuts
-        .get(..=place(freeze).unwrap_or(0))
-        .unwrap_or_default();
+    let frozen = place(freeze).and_then(|last| network.cuts.get(..=last));
+    let frozen = frozen.unwrap_or_default();
     if frozen.iter().any(|cut| cut.name == split) {
         return Ok(());
     }

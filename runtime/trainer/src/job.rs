@@ -2,7 +2,7 @@ use crate::{Guest, Policy, ProfileCache, TrainerError};
 use frostline_engine::Device;
 use frostline_graph::Model;
 use frostline_tensor::PixelSpec;
-use frostline_training::Optimizer;
+use frostline_training::{BatchNorm, Optimizer, StepSettings};
 use frostline_wire::{Encoding, Layout, Split, Terms};
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ pub struct Job {
     pub model: Model,
     /// What to call it on the host, usually the file's stem; other characters than a name may have are replaced.
     pub model_name: String,
-    /// The freeze cut: the network is frozen up to this tensor and trained after it.
+    /// The freeze cut: the network is frozen up to this tensor and trained after it. The network's input freezes nothing.
     pub freeze: String,
     /// Where to divide the network between host and trainer: a rule, or a split.
     pub split: Policy,
@@ -34,6 +34,8 @@ pub struct Job {
     pub learning_rate: f32,
     /// The optimiser.
     pub optimizer: Optimizer,
+    /// What becomes of BatchNormalization in the layers that are trained.
+    pub batch_norm: BatchNorm,
     /// Seeds the shuffle, the head's weights and the choice of validation samples.
     pub seed: u64,
     /// How its runs stand to other work on the hosts.
@@ -100,6 +102,7 @@ impl Job {
                 nesterov: false,
                 weight_decay: 0.0,
             },
+            batch_norm: BatchNorm::default(),
             seed: 0,
             terms: Terms::default(),
             flow: Flow {
@@ -123,6 +126,14 @@ impl Job {
 }
 
 impl Job {
+    /// How the layers after the freeze cut are trained.
+    pub(crate) fn training(&self) -> StepSettings {
+        StepSettings {
+            batch_norm: self.batch_norm,
+            ..self.optimizer.into()
+        }
+    }
+
     /// Refuses what no job can be.
     pub(crate) fn check(&self) -> Result<(), TrainerError> {
         at_least_one("the batch size", self.batch)?;

@@ -11,6 +11,7 @@ pub(super) const OPERATORS: &[Operator] = &[
         .literal(|context, dims| arithmetic(context, dims, i64::checked_add, |a, b| Some(a + b)))
         .straight(|_| true)
         .weights(0..2)
+        .constant(Some(masks))
         .head(Bias),
     comparing("And", 1)
         .literal(|context, dims| integers(context, dims, |a, b| Some(i64::from(a != 0 && b != 0)))),
@@ -61,6 +62,13 @@ pub(super) const OPERATORS: &[Operator] = &[
         .straight(|growth| !growth.moving().contains(&0)),
     comparing("Xor", 1),
 ];
+
+/// A mask of attention: 0 where there is to be attention, and far below where there is not (Swin's has -100).
+fn masks(values: &[Vec<f64>]) -> bool {
+    const FAR: f64 = -100.0;
+    let all = || values.iter().flatten();
+    all().all(|value| *value == 0.0 || *value <= FAR) && all().any(|value| *value <= FAR)
+}
 
 const fn broadcasting(name: &'static str, since: i64) -> Operator {
     let shape = |context: &Context<'_>| broadcast(context, context.data_type(0));

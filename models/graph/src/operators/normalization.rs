@@ -23,7 +23,8 @@ pub(super) const OPERATORS: &[Operator] = &[
     normalization("InstanceNormalization", 1)
         .rows(on_first_axis)
         .weights(1..3)
-        .numbers(true),
+        .numbers(true)
+        .constant(Some(changes_nothing)),
     normalization("LRN", 1).rows(on_first_axis),
     normalization("LayerNormalization", 17)
         .rows(layer_normalization)
@@ -48,6 +49,14 @@ pub(super) const OPERATORS: &[Operator] = &[
 /// Further outputs are statistics, whose shapes nobody asks for.
 const fn normalization(name: &'static str, since: i64) -> Operator {
     Operator::new(name, since, |context| context.same_output()).shrinks(true)
+}
+
+/// A scale of ones and a bias of zeros: the normalisation stands for another whose affine part follows (a GroupNorm), or has none.
+fn changes_nothing(values: &[Vec<f64>]) -> bool {
+    let [scale, bias] = values else {
+        return false;
+    };
+    scale.iter().all(|value| *value == 1.0) && bias.iter().all(|value| *value == 0.0)
 }
 
 /// Operators defined as working on each entry of the first axis by itself.

@@ -19,6 +19,9 @@ pub(crate) type GrowthRule = fn(&Growth<'_>) -> Result<(), Why>;
 /// Whether the integers a node computes from integers on straight lines lie on straight lines.
 pub(crate) type StraightRule = fn(&Growth<'_>) -> bool;
 
+/// Whether what stands in the slots of a node's weights is none, but a constant that exporters put there.
+pub(crate) type ConstantRule = fn(&[Vec<f64>]) -> bool;
+
 /// Everything that is known of an operator. What a row leaves out: without a row rule it mixes samples, without a literal rule
 /// nobody knows what it computes, and without a growth rule it takes no sizes but those of its inputs.
 pub(crate) struct Operator {
@@ -40,6 +43,8 @@ pub(crate) struct Operator {
     pub(crate) weights: Range<usize>,
     /// Whether a single number there is one as well.
     pub(crate) numbers: bool,
+    /// By which values in those slots a constant is told from weights.
+    pub(crate) constant: Option<ConstantRule>,
     /// Whether it keeps a weight's elements and only rearranges them.
     pub(crate) rearranges: bool,
     /// Whether it looks only at the shape of its input.
@@ -89,6 +94,7 @@ impl Operator {
             shrinks: false,
             weights: 0..0,
             numbers: false,
+            constant: None,
             rearranges: false,
             reads_shape: false,
             head: HeadPart::None,
@@ -109,5 +115,5 @@ macro_rules! rows_say {
 rows_say! {
     versions: Option<(i64, i64)>, shape: ShapeRule, literal: LiteralRule, rows: RowRule, like_outputs: bool,
     work: WorkRule, effort: Effort, growth: GrowthRule, straight: StraightRule, shrinks: bool, weights: Range<usize>,
-    numbers: bool, rearranges: bool, reads_shape: bool, head: HeadPart
+    numbers: bool, constant: Option<ConstantRule>, rearranges: bool, reads_shape: bool, head: HeadPart
 }

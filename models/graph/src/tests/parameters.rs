@@ -4,6 +4,7 @@ use super::support::noisy;
 use crate::Model;
 use crate::build::{batched, initializer, int, model, node};
 use crate::onnx::{GraphProto, NodeProto, TensorProto, data_type};
+use frostline_tensor::Tensor;
 
 /// The parameters of `x [batch, 2, 6] -> y`.
 fn found(nodes: Vec<NodeProto>, weights: &[(&str, &[usize])]) -> Vec<String> {
@@ -86,4 +87,20 @@ fn a_weight_is_found_behind_what_rearranges_it_once_and_in_doubles() {
     };
     let bounds = ["low", "high"].map(|name| initializer(name, &noisy(3, &[])));
     assert_eq!(names(nodes, [vec![double], bounds.into()].concat()), ["w"]);
+}
+
+#[test]
+fn masks_and_scales_that_change_nothing_are_constants() {
+    let stored = |name: &str, values: Vec<f32>| initializer(name, &Tensor::f32([2, 6], values).unwrap());
+    let add = || vec![node("Add", &["x", "table"], &["y"])];
+    let mask = (0..12).map(|place| if place % 3 == 0 { -100.0 } else { 0.0 });
+    assert!(names(add(), vec![stored("table", mask.collect())]).is_empty());
+    assert_eq!(names(add(), vec![stored("table", vec![0.0; 12])]), ["table"]);
+    let normalised = |bias: f32| {
+        let row = |name: &str, value: f32| initializer(name, &Tensor::f32([2], vec![value; 2]).unwrap());
+        let norm = node("InstanceNormalization", &["x", "s", "b"], &["y"]);
+        names(vec![norm], vec![row("s", 1.0), row("b", bias)])
+    };
+    assert!(normalised(0.0).is_empty());
+    assert_eq!(normalised(0.5), ["s", "b"]);
 }

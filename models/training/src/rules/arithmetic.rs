@@ -49,14 +49,7 @@ impl Pair {
     fn new(tape: &mut Tape, call: &Call<'_>) -> Result<Self, TrainingError> {
         let (left, right) = (call.value(0)?, call.value(1)?);
         let full = call.output_shape().to_vec();
-        let stretches = [&left, &right]
-            .iter()
-            .any(|value| fit(value.shape(), &full) == Fit::Other);
-        let form = match full.len() {
-            0..=2 => Form::Standard,
-            _ if stretches => Form::Standard,
-            _ => tape.preferred_form(&[&left, &right]),
-        };
+        let form = common_form(tape, &[&left, &right], &full);
         let l = operand(tape, &left, &full, form);
         let r = operand(tape, &right, &full, form);
         Ok(Self {
@@ -70,8 +63,18 @@ impl Pair {
     }
 }
 
+/// The form in which operands that stretch to the shape `full` are computed with: rows where they keep to channels.
+pub(super) fn common_form(tape: &Tape, values: &[&Value], full: &[usize]) -> Form {
+    let stretches = values.iter().any(|value| fit(value.shape(), full) == Fit::Other);
+    if full.len() <= 2 || stretches {
+        Form::Standard
+    } else {
+        tape.preferred_form(values)
+    }
+}
+
 /// `value` so that it broadcasts against the result in `form`.
-fn operand(tape: &mut Tape, value: &Value, full: &[usize], form: Form) -> String {
+pub(super) fn operand(tape: &mut Tape, value: &Value, full: &[usize], form: Form) -> String {
     if form == Form::Standard || fit(value.shape(), full) == Fit::Same {
         return tape.tensor(value, form);
     }
@@ -80,7 +83,7 @@ fn operand(tape: &mut Tape, value: &Value, full: &[usize], form: Form) -> String
 }
 
 /// Accumulates into `value` a gradient that `tensor` holds in the shape of the result and in `form`.
-fn accumulate(tape: &mut Tape, value: &Value, tensor: String, full: &[usize], form: Form) {
+pub(super) fn accumulate(tape: &mut Tape, value: &Value, tensor: String, full: &[usize], form: Form) {
     let reduced = match (form, fit(value.shape(), full)) {
         (_, Fit::Same) => return tape.accumulate_tensor(value, form, tensor),
         (Form::Standard, _) | (_, Fit::Other) => reduce_to(tape, &tensor, full, value.shape()),

@@ -27,11 +27,11 @@ struct Convolution {
 
 pub(super) fn conv(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let (input, weight, bias) = (call.value(0)?, call.value(1)?, call.optional(2));
-    let groups = call.int("group", 1);
-    if groups != 1 {
-        return Err(call.unsupported(format!("it is a grouped convolution ({groups} groups)")));
-    }
     let windows = Windows::new(call, input.spatial(), weight.spatial())?;
+    let groups = call.int("group", 1);
+    if groups > 1 {
+        return super::grouped::conv(tape, call, windows, groups.unsigned_abs() as usize);
+    }
     let parts = parts(
         input.batch(),
         windows.outputs() * windows.taps() * input.channels() * size_of::<f32>(),
@@ -231,7 +231,13 @@ pub(super) fn gather_padded(tape: &mut Tape, tensor: &str, pattern: &[usize], le
 }
 
 /// Rows `[n·positions, c]` as `[images, positions, c]` for each part of the batch.
-fn split(tape: &mut Tape, rows: &str, parts: &[usize], positions: usize, channels: usize) -> Vec<String> {
+pub(super) fn split(
+    tape: &mut Tape,
+    rows: &str,
+    parts: &[usize],
+    positions: usize,
+    channels: usize,
+) -> Vec<String> {
     let whole = tape
         .emit
         .reshape(rows, &[parts.iter().sum(), positions, channels]);
@@ -251,7 +257,7 @@ fn join(tape: &mut Tape, mut parts: Vec<String>) -> String {
 }
 
 /// Splits `batch` images into parts of equal size (the last may be smaller), each at most [`UNROLLED_BYTES`] unrolled.
-fn parts(batch: usize, bytes_per_image: usize) -> Vec<usize> {
+pub(super) fn parts(batch: usize, bytes_per_image: usize) -> Vec<usize> {
     let most = (UNROLLED_BYTES / bytes_per_image.max(1)).clamp(1, batch.max(1));
     let even = batch.div_ceil(batch.div_ceil(most).max(1)).max(1);
     (0..batch)

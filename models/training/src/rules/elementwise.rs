@@ -7,14 +7,14 @@ use crate::tape::{Tape, Value};
 use frostline_graph::build;
 
 /// What a backward pass may use: the tensors of the input, the output, and the output's gradient.
-struct Tensors<'a> {
-    x: &'a str,
-    y: &'a str,
-    dy: &'a str,
+pub(super) struct Tensors<'a> {
+    pub(super) x: &'a str,
+    pub(super) y: &'a str,
+    pub(super) dy: &'a str,
 }
 
 /// `forward` makes y of x; `backward` makes the gradient of x. Both in whatever form x has.
-fn unary(
+pub(super) fn unary(
     tape: &mut Tape,
     call: &Call<'_>,
     forward: impl FnOnce(&mut Emitter, &str) -> String,

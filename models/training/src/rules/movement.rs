@@ -81,3 +81,68 @@ pub(super) fn concat(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Training
     });
     Ok(output)
 }
+
+/// How blocks of channels become blocks of places: the axes in between, `[n, .., ..]`, and how they are exchanged.
+struct Blocks {
+    apart: [usize; 6],
+    order: [usize; 6],
+}
+
+pub(super) fn depth_to_space(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let (input, block) = (call.value(0)?, block(call)?);
+    let &[n, c, h, w] = input.shape() else {
+        return Err(call.unsupported("its input is no image"));
+    };
+    let depth = c / (block * block);
+    let blocks = if call.node.text("mode") == Some("CRD") {
+        Blocks {
+            apart: [n, depth, block, block, h, w],
+            order: [0, 1, 4, 2, 5, 3],
+        }
+    } else {
+        Blocks {
+            apart: [n, block, block, depth, h, w],
+            order: [0, 3, 4, 1, 5, 2],
+        }
+    };
+    Ok(exchanged(tape, call, input, blocks))
+}
+
+pub(super) fn space_to_depth(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let (input, block) = (call.value(0)?, block(call)?);
+    let &[n, c, h, w] = input.shape() else {
+        return Err(call.unsupported("its input is no image"));
+    };
+    let blocks = Blocks {
+        apart: [n, c, h / block, block, w / block, block],
+        order: [0, 3, 5, 1, 2, 4],
+    };
+    Ok(exchanged(tape, call, input, blocks))
+}
+
+fn block(call: &Call<'_>) -> Result<usize, TrainingError> {
+    let size = usize::try_from(call.int("blocksize", 0)).ok();
+    size.filter(|size| *size > 0)
+        .ok_or_else(|| call.unsupported("its blocks have no size"))
+}
+
+fn exchanged(tape: &mut Tape, call: &Call<'_>, input: Value, blocks: Blocks) -> Value {
+    let Blocks { apart, order } = blocks;
+    let standard = tape.standard(&input);
+    let parts = tape.emit.reshape(&standard, &apart);
+    let parts = tape.emit.transpose(&parts, order);
+    let result = tape.emit.reshape(&parts, call.output_shape());
+    let output = call.output(Form::Standard, result);
+    let dims = input.shape().to_vec();
+    tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
+        let moved: Vec<usize> = order
+            .iter()
+            .filter_map(|axis| apart.get(*axis).copied())
+            .collect();
+        let parts = tape.emit.reshape(dy, &moved);
+        let back = (0..order.len()).filter_map(|axis| order.iter().position(|from| *from == axis));
+        let parts = tape.emit.transpose(&parts, back);
+        tape.emit.reshape(&parts, &dims)
+    });
+    output
+}

@@ -1,10 +1,28 @@
-//! BatchNormalization with frozen statistics: scale and bias are trained, mean and variance stay as they are.
+//! BatchNormalization: scale and bias are trained; mean and variance stay as they are stored, or are those of the batch.
 
+use super::standard::Standardised;
 use crate::TrainingError;
 use crate::call::Call;
+use crate::mode::BatchNorm;
+use crate::state::SlotKind;
 use crate::tape::{Form, Tape, Value};
 
 pub(super) fn batch_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    if call.int("training_mode", 0) != 0 {
+        return Err(call.unsupported("it is in training mode; export the network in evaluation mode"));
+    }
+    if call.source.batch_norm != BatchNorm::Updated {
+        return by_stored_statistics(tape, call);
+    }
+    if call.value(0)?.elements() > call.value(0)?.channels() {
+        by_batch_statistics(tape, call)
+    } else {
+        keep_statistics(tape, call);
+        by_stored_statistics(tape, call)
+    }
+}
+
+fn by_stored_statistics(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let (input, scale, bias) = (call.value(0)?, call.value(1)?, call.value(2)?);
     let (rank, channels) = (input.rank(), input.channels());
     let (mean, inverse) = statistics(call, rank, channels)?;
@@ -48,13 +66,77 @@ fn statistics(call: &Call<'_>, rank: usize, channels: usize) -> Result<(Vec<f64>
     let (Some(mean), Some(variance)) = (call.constant_floats(3)?, call.constant_floats(4)?) else {
         return Err(call.unsupported("it has no stored mean and variance"));
     };
-    if call.int("training_mode", 0) != 0 {
-        return Err(call.unsupported("it is in training mode; export the network in evaluation mode"));
-    }
     if rank < 2 || mean.len() != channels || variance.len() != channels {
         return Err(call.unsupported("its statistics do not fit its channels"));
     }
     let epsilon = call.float("epsilon", 1e-5);
     let inverse = variance.iter().map(|variance| 1.0 / (variance + epsilon).sqrt());
     Ok((mean, inverse.collect()))
+}
+
+/// Normalises by mean and variance over all but the channels, and moves the stored ones towards them.
+fn by_batch_statistics(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let (input, scale, bias) = (call.value(0)?, call.value(1)?, call.value(2)?);
+    let (rank, channels) = (input.rank(), input.channels());
+    statistics(call, rank, channels)?;
+    let form = tape.preferred_form(&[&input]);
+    let axes: Vec<usize> = match form {
+        Form::Rows => vec![0],
+        Form::Standard => std::iter::once(0).chain(2..rank).collect(),
+    };
+    let x = tape.tensor(&input, form);
+    let standard = Standardised::new(&mut tape.emit, &x, &axes, call.float("epsilon", 1e-5));
+    move_statistics(tape, call, &standard, (input.elements() / channels.max(1)) as f64);
+
+    let (gamma, beta) = (tape.standard(&scale), tape.standard(&bias));
+    let gamma = tape.per_channel(&gamma, channels, rank, form);
+    let beta = tape.per_channel(&beta, channels, rank, form);
+    let scaled = tape.emit.mul(&standard.hat, &gamma);
+    let result = tape.emit.add(&scaled, &beta);
+    let output = call.output(form, result);
+    tape.on_backward(&output, move |tape, gradient| {
+        let dy = tape.tensor(gradient, form);
+        if scale.is_differentiable() {
+            let along = tape.emit.mul(&dy, &standard.hat);
+            let along = tape.sum_per_channel(&along, rank, form);
+            tape.accumulate_tensor(&scale, Form::Standard, along);
+        }
+        if bias.is_differentiable() {
+            let total = tape.sum_per_channel(&dy, rank, form);
+            tape.accumulate_tensor(&bias, Form::Standard, total);
+        }
+        if input.is_differentiable() {
+            let dhat = tape.emit.mul(&dy, &gamma);
+            let dx = standard.gradient(&mut tape.emit, &dhat);
+            tape.accumulate_tensor(&input, form, dx);
+        }
+    });
+    Ok(output)
+}
+
+/// `momentum · stored + (1 - momentum) · batch`, the variance as of a sample of `count` elements.
+fn move_statistics(tape: &mut Tape, call: &Call<'_>, batch: &Standardised, count: f64) {
+    let momentum = call.float("momentum", 0.9);
+    let unbiased = count / (count - 1.0);
+    for (slot, tensor, factor) in [(3, &batch.mean, 1.0), (4, &batch.variance, unbiased)] {
+        let Some(name) = call.node.input_name(slot) else {
+            continue;
+        };
+        let kept = tape.emit.scale(&SlotKind::Statistic.input(name), momentum);
+        let flat = tape
+            .emit
+            .reshape(tensor, &[call.value(0).map_or(1, |input| input.channels())]);
+        let added = tape.emit.scale(&flat, (1.0 - momentum) * factor);
+        let next = tape.emit.add(&kept, &added);
+        tape.statistics.push((name.to_owned(), next));
+    }
+}
+
+fn keep_statistics(tape: &mut Tape, call: &Call<'_>) {
+    for name in [3, 4].into_iter().filter_map(|slot| call.node.input_name(slot)) {
+        let kept = tape
+            .emit
+            .node("Identity", &[&SlotKind::Statistic.input(name)], vec![]);
+        tape.statistics.push((name.to_owned(), kept));
+    }
 }

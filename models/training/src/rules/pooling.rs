@@ -1,4 +1,4 @@
-//! MaxPool and AveragePool.
+//! MaxPool, GlobalMaxPool and AveragePool.
 
 use super::convolution::{gather_padded, spread};
 use crate::TrainingError;
@@ -6,19 +6,26 @@ use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
 use crate::windows::{Phase, Windows};
 use frostline_graph::build;
+use frostline_graph::onnx::AttributeProto;
 
 /// The forward pass also gives the flat index of every maximum; the backward pass adds each gradient there.
 pub(super) fn max_pool(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let attributes = call.node.attribute.iter();
+    let attributes = attributes.filter(|attribute| attribute.name != "storage_order");
+    most(tape, call, attributes.cloned().collect())
+}
+
+/// One window over all positions.
+pub(super) fn global_max_pool(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let input = call.value(0)?;
+    let kernel: Vec<i64> = input.spatial().iter().map(|size| *size as i64).collect();
+    most(tape, call, vec![build::ints("kernel_shape", &kernel)])
+}
+
+fn most(tape: &mut Tape, call: &Call<'_>, attributes: Vec<AttributeProto>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
     let x = tape.standard(&input);
-    let attributes = call
-        .node
-        .attribute
-        .iter()
-        .filter(|attribute| attribute.name != "storage_order");
-    let (result, indices) = tape
-        .emit
-        .node_pair("MaxPool", &[&x], attributes.cloned().collect());
+    let (result, indices) = tape.emit.node_pair("MaxPool", &[&x], attributes);
     let output = call.output(Form::Standard, result);
     let (flat, dims) = ([output.elements()], input.shape().to_vec());
     tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
@@ -41,11 +48,7 @@ pub(super) fn average_pool(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Tr
     if windows.is_identity() {
         return Ok(input);
     }
-    let counts = windows
-        .counts(call.int("count_include_pad", 0) != 0)
-        .ok_or_else(|| {
-            call.unsupported("it counts padding, and a window reaches beyond the padding (ceil_mode)")
-        })?;
+    let counts = windows.counts(call.int("count_include_pad", 0) != 0);
     let shares: Vec<f64> = counts.iter().map(|count| 1.0 / (*count).max(1) as f64).collect();
     let (batch, channels) = (input.batch(), input.channels());
     let shares = tape.emit.floats(&[windows.outputs(), 1], &shares);

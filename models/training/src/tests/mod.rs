@@ -1,9 +1,15 @@
+mod activations;
+mod dropout;
+mod families;
+mod grouped;
 mod harness;
 mod losses;
 mod networks;
+mod normalizations;
 mod operators;
 mod optimizers;
 mod refusals;
+mod resampling;
 mod settings;
 mod steps;
 mod table;

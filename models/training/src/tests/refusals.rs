@@ -3,7 +3,7 @@
 use super::harness::{Net, PLAIN};
 use crate::TrainingGraph;
 use frostline_graph::Model;
-use frostline_graph::build::{int, node};
+use frostline_graph::build::node;
 
 fn refusal(model: &Model) -> String {
     TrainingGraph::build(model, 2, &PLAIN).unwrap_err().to_string()
@@ -18,20 +18,6 @@ fn an_operator_without_a_rule() {
     let text = refusal(&net.model());
     assert!(
         text.contains("operator Erf (node 'e')") && text.contains("choose a freeze cut after it"),
-        "{text}"
-    );
-}
-
-#[test]
-fn a_grouped_convolution() {
-    let grouped = node("Conv", &["x", "w"], &["c"]).with([int("group", 2)]);
-    let net = Net::new(&[4, 3, 3])
-        .weight("w", &[4, 2, 1, 1])
-        .node(grouped)
-        .classified("c", 36);
-    let text = refusal(&net.model());
-    assert!(
-        text.contains("grouped convolution (2 groups)") && text.contains("'c'"),
         "{text}"
     );
 }

@@ -6,6 +6,7 @@ use crate::rules::RULES;
 use frostline_graph::build::{int, ints, node};
 use frostline_graph::onnx::{AttributeProto, data_type};
 use frostline_graph::{Model, ModelLimits};
+use frostline_tensor::Tensor;
 
 const IMAGE: [usize; 3] = [2, 6, 5];
 
@@ -33,15 +34,39 @@ fn example(operator: &str) -> Net {
             .weight("w", &[4, 3])
             .op("Gemm", &["h", "w"], "y")
             .classified("y", 3),
-        "GlobalAveragePool" => net(&[], vec![], 2),
+        "DepthToSpace" => moved("DepthToSpace", &[4, 3, 5]),
+        "GlobalAveragePool" | "GlobalMaxPool" => net(&[], vec![], 2),
+        "GroupNormalization" => net(&["s", "b"], vec![int("num_groups", 1)], 60)
+            .opset(21)
+            .weight("s", &[2])
+            .weight("b", &[2]),
+        "InstanceNormalization" => net(&["s", "b"], vec![], 60).weight("s", &[2]).weight("b", &[2]),
+        "LRN" => net(&[], vec![int("size", 3)], 60),
         "MatMul" => net(&["w"], vec![], 48).weight("w", &[5, 4]),
+        "Pad" => net(&["pads"], vec![], 80).ints("pads", &[0, 0, 1, 0, 0, 0, 1, 0]),
+        "PRelu" => net(&["slope"], vec![], 60).weight("slope", &[2, 1, 1]),
         "ReduceMean" => net(&["axes"], vec![], 2).ints("axes", &[2, 3]),
         "Reshape" => net(&["to"], vec![], 60).ints("to", &[0, 4, -1]),
+        "Resize" => net(&["", "scales"], vec![], 240).stored("scales", &doubled()),
+        "SpaceToDepth" => moved("SpaceToDepth", &[1, 6, 4]),
         "Squeeze" => net(&["axes"], vec![], 60).ints("axes", &[]),
+        "Swish" => net(&[], vec![], 60).opset(24),
         "Transpose" => net(&[], vec![ints("perm", &[0, 2, 3, 1])], 60),
         "Unsqueeze" => net(&["axes"], vec![], 60).ints("axes", &[1]),
         _ => net(&[], vec![], 60),
     }
+}
+
+/// Blocks of two by two moved between channels and places.
+fn moved(operator: &str, row: &[usize; 3]) -> Net {
+    let blocks = node(operator, &["h"], &["y"]).with([int("blocksize", 2)]);
+    let features = row.iter().product();
+    Net::new(row).probed(row).node(blocks).classified("y", features)
+}
+
+/// The scales of an image twice as high and wide.
+fn doubled() -> Tensor {
+    Tensor::f32([4], vec![1.0, 1.0, 2.0, 2.0]).unwrap()
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Commands on a network and images, and the flags they share.
 
 use super::host::{HostFlags, HostsFlags};
-use super::value::{BadSample, EncodingChoice, LayoutName, OptimizerName, above_zero, encoding, positive};
+use super::value::{
+    BadSample, BatchNormMode, EncodingChoice, LayoutName, OptimizerName, above_zero, encoding, positive,
+};
 use clap::Args;
 use frostline_trainer::Policy;
 use frostline_wire::Terms;
@@ -71,11 +73,12 @@ pub(crate) struct Train {
 }
 
 /// Flags of `plan` that say what is measured and how, which a file of measurements says itself.
-const MEASURED: [&str; 15] = [
+const MEASURED: [&str; 16] = [
     "model",
     "data",
     "layout",
     "freeze",
+    "batch_norm",
     "epochs",
     "batch",
     "encoding",
@@ -206,9 +209,13 @@ pub(crate) struct Inputs {
 #[derive(Debug, Args)]
 pub(crate) struct Training {
     /// Freeze the network up to this cut and train what follows; by default the last cut before the classifier. A cut is named by its
-    /// tensor or by the module whose output it is, as `frostline model show` lists them
+    /// tensor or by the module whose output it is, as `frostline model show` lists them. none freezes nothing: the whole network is
+    /// trained, and hosts only decode
     #[arg(long, value_name = "CUT")]
     pub(crate) freeze: Option<String>,
+    /// What becomes of BatchNormalization in the layers that are trained
+    #[arg(long, value_enum, default_value_t = BatchNormMode::Stored)]
+    pub(crate) batch_norm: BatchNormMode,
     /// Passes over the training images
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) epochs: u32,

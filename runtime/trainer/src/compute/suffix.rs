@@ -3,7 +3,7 @@ use crate::TrainerError;
 use frostline_engine::{EngineError, Interrupt, ResidentSlot, ResidentState, Session, SessionOptions};
 use frostline_graph::Model;
 use frostline_tensor::Tensor;
-use frostline_training::{Optimizer, StateSlot, TrainingGraph};
+use frostline_training::{StateSlot, StepSettings, TrainingGraph};
 use frostline_wire::Split;
 
 /// Step sessions kept at once. Batches have the full size, or the last one's; skipped samples make a few more sizes, and
@@ -18,7 +18,7 @@ pub(crate) struct Suffix {
     whole: Model,
     model: Model,
     freeze: String,
-    optimizer: Optimizer,
+    settings: StepSettings,
     learning_rate: Tensor,
     options: SessionOptions,
     interrupt: Interrupt,
@@ -53,7 +53,7 @@ pub(crate) struct SuffixParts {
     pub(crate) suffix: Model,
     /// Name of the freeze cut, for messages.
     pub(crate) freeze: String,
-    pub(crate) optimizer: Optimizer,
+    pub(crate) settings: StepSettings,
     pub(crate) learning_rate: f32,
     /// The size of a full batch.
     pub(crate) batch: usize,
@@ -68,13 +68,13 @@ impl Suffix {
             whole,
             suffix: model,
             freeze,
-            optimizer,
+            settings,
             learning_rate,
             batch,
             middles,
             options,
         } = parts;
-        let graph = build(&model, batch, &optimizer, &freeze)?;
+        let graph = build(&model, batch, &settings, &freeze)?;
         let initial = |slot: &StateSlot| ResidentSlot {
             input: slot.input.clone(),
             output: slot.output.clone(),
@@ -87,7 +87,7 @@ impl Suffix {
             whole,
             model,
             freeze,
-            optimizer,
+            settings,
             learning_rate: Tensor::f32([], vec![learning_rate])?,
             options,
             interrupt: interrupt.clone(),
@@ -236,7 +236,7 @@ impl Suffix {
             self.sessions.push(step);
             return Ok(());
         }
-        let graph = build(&self.model, batch, &self.optimizer, &self.freeze)?;
+        let graph = build(&self.model, batch, &self.settings, &self.freeze)?;
         let step = Step::open(batch, graph, &self.options, &self.interrupt)?;
         if self.sessions.len() >= SESSIONS {
             self.sessions.remove(0);
@@ -249,6 +249,7 @@ impl Suffix {
 /// The layers that run here before the trained ones.
 fn middle(whole: &Model, split: &Split, freeze: &str) -> Result<Option<Model>, TrainerError> {
     match split {
+        Split::None | Split::Input if whole.input_name()? == freeze => Ok(None),
         Split::None | Split::Input => Ok(Some(whole.slice(None, Some(freeze))?)),
         Split::Cut(name) if name == freeze => Ok(None),
         Split::Cut(name) => Ok(Some(whole.slice(Some(name), Some(freeze))?)),
@@ -284,10 +285,10 @@ impl Step {
 fn build(
     model: &Model,
     batch: usize,
-    optimizer: &Optimizer,
+    settings: &StepSettings,
     freeze: &str,
 ) -> Result<TrainingGraph, TrainerError> {
-    TrainingGraph::build(model, batch, optimizer).map_err(|source| TrainerError::Training {
+    TrainingGraph::build(model, batch, settings).map_err(|source| TrainerError::Training {
         freeze: freeze.to_owned(),
         source,
     })

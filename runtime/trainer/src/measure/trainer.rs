@@ -10,7 +10,7 @@ use frostline_graph::Model;
 use frostline_images::{DecodeLimits, load, normalise};
 use frostline_profile::{ProfileError, Rules, Subject, encoded_pixels, machine, measure, memory, now, timed};
 use frostline_tensor::{Data, GraphExecutor, OpError, PixelSpec, Shape, Stage, Tensor};
-use frostline_training::Optimizer;
+use frostline_training::StepSettings;
 use frostline_wire::{CutProfile, Encoded, Platform, Split};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -33,8 +33,8 @@ pub(crate) struct TrainerTask {
     pub(crate) pixels: PixelSpec,
     /// Samples of a training step.
     pub(crate) batch: usize,
-    /// The optimiser.
-    pub(crate) optimizer: Optimizer,
+    /// How the layers after it are trained.
+    pub(crate) training: StepSettings,
     /// Where and with how many threads the trainer computes.
     pub(crate) options: SessionOptions,
 }
@@ -47,7 +47,7 @@ struct Key<'a> {
     cuts: &'a [String],
     pixels: &'a PixelSpec,
     batch: usize,
-    optimizer: String,
+    training: String,
     /// Of the operators and weights' shapes of the layers that are trained.
     suffix: String,
 }
@@ -119,7 +119,7 @@ fn key(task: &TrainerTask, platform: &Platform) -> Result<serde_json::Value, Tra
         cuts: &task.cuts,
         pixels: &task.pixels,
         batch: task.batch,
-        optimizer: format!("{:?}", task.optimizer),
+        training: format!("{:?}", task.training),
         suffix: hex::encode(hash.finalize()),
     };
     serde_json::to_value(key).map_err(|_| TrainerError::Ended { part: "profile" })
@@ -248,13 +248,13 @@ impl StageSource for Stages {
 async fn step(task: TrainerTask) -> Result<f64, TrainerError> {
     let (at, batch) = (Split::Cut(task.freeze.clone()), task.batch);
     let open = move |interrupt: &Interrupt| {
-        let shape = task.model.network()?.cut(&task.freeze)?.shape.batched(batch);
+        let shape = task.model.network()?.frozen_row(&task.freeze)?.batched(batch);
         let zeros = Tensor::f32(shape.clone(), vec![0.0; shape.elements()?])?;
         let parts = SuffixParts {
             suffix: task.model.slice(Some(&task.freeze), None)?,
             whole: task.model,
             freeze: task.freeze,
-            optimizer: task.optimizer,
+            settings: task.training,
             learning_rate: 1e-3,
             batch,
             middles: 1,

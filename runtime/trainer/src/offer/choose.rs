@@ -31,6 +31,7 @@ impl Offer {
         };
         let (split, rule) = match policy {
             Policy::Fixed(split) => (split.clone(), "as asked for"),
+            Policy::Freeze if self.freeze == self.network.input.name => (Split::Input, "nothing is frozen"),
             Policy::Freeze => (Split::Cut(self.freeze.clone()), "everything that is frozen"),
             _ => match splits.iter().find(smaller) {
                 Some(cut) => (

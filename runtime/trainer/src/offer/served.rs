@@ -8,9 +8,9 @@ use frostline_tensor::{DType, PixelSpec};
 use frostline_wire::{Activation, Split};
 
 impl Offer {
-    /// The cuts up to the freeze cut, in the order of execution.
+    /// The cuts up to the freeze cut, in the order of execution; none where nothing is frozen.
     pub(super) fn cuts(&self) -> Result<&[Cut], TrainerError> {
-        self.network.freeze_cut(&self.freeze)?;
+        self.network.frozen_row(&self.freeze)?;
         let end = self
             .network
             .cuts

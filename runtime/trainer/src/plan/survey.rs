@@ -169,9 +169,13 @@ impl Survey {
         }
     }
 
-    /// The layers from `split` (the network's input without one) to the freeze cut, for one sample of `batch` on the trainer.
+    /// The layers from `split` (the network's input without one) to the freeze cut, for one sample of `batch` on the trainer; nothing
+    /// where nothing is frozen.
     fn middle(&self, split: Option<&str>, batch: usize) -> Option<f64> {
-        let freeze = busy(self.trainer.cuts.last()?, &self.trainer.platform, batch);
+        let Some(freeze) = self.trainer.cuts.last() else {
+            return Some(0.0);
+        };
+        let freeze = busy(freeze, &self.trainer.platform, batch);
         let before = match split {
             Some(name) => busy(cut(&self.trainer.cuts, name)?, &self.trainer.platform, batch),
             None => 0.0,

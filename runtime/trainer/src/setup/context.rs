@@ -99,6 +99,14 @@ impl<'a> Setup<'a> {
             && job.encoding.is_none_or(exact)
     }
 
+    /// The layers up to the freeze cut. Where nothing is frozen a host still needs the least that is a model to make pixels for it.
+    pub(super) async fn frozen_layers(&self) -> Result<Upload, TrainerError> {
+        match self.network.first_cut() {
+            Some(first) if self.network.nothing_is_frozen(&self.job.freeze) => self.layers_up_to(first).await,
+            _ => self.layers_up_to(&self.job.freeze).await,
+        }
+    }
+
     /// The layers up to the cut `end`.
     pub(super) async fn layers_up_to(&self, end: &str) -> Result<Upload, TrainerError> {
         Upload::layers(&self.job.model_name, self.network.headed.clone(), end).await

@@ -70,9 +70,8 @@ impl Setup<'_> {
 
     /// The layers up to the first cut: the least that is a model.
     async fn first_layers(&self) -> Result<Upload, TrainerError> {
-        let cut = self.network.network.cuts.first();
-        let end = cut.map_or(&self.job.freeze, |cut| &cut.name);
-        self.layers_up_to(end).await
+        self.layers_up_to(self.network.first_cut().unwrap_or(&self.job.freeze))
+            .await
     }
 }
 

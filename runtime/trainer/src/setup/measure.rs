@@ -126,7 +126,7 @@ impl Setup<'_> {
             cuts: cuts(splits),
             pixels: self.network.pixels,
             batch: self.batch(),
-            optimizer: job.optimizer,
+            training: job.training(),
             options: session_options(job.device, job.threads),
         };
         let wanted = self.data.feed.train.spread(SAMPLES);
@@ -143,10 +143,18 @@ impl Setup<'_> {
             guest: on_hosts.guest.clone(),
             model: on_hosts.model.clone(),
             parameters: self.network.parameters.clone(),
-            cuts: cuts(splits),
+            cuts: self.profiled_cuts(splits),
             samples: requested(&self.data.feed.train.spread(SAMPLES)),
             wait_seconds: Some(WAIT_SECONDS),
         }
+    }
+
+    /// The cuts among `splits`. A host measures decoding with at least one cut: where nothing is frozen, with the first.
+    fn profiled_cuts(&self, splits: &[UsableSplit]) -> Vec<String> {
+        if self.network.nothing_is_frozen(&self.job.freeze) {
+            return self.network.first_cut().cloned().into_iter().collect();
+        }
+        cuts(splits)
     }
 
     /// Whether hosts and trainer most likely compute on the same cores: on one machine, on the processor, over loopback.

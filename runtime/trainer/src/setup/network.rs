@@ -39,13 +39,23 @@ impl DividedNetwork {
         })
     }
 
+    /// The first cut.
+    pub(super) fn first_cut(&self) -> Option<&String> {
+        self.network.cuts.first().map(|cut| &cut.name)
+    }
+
+    /// Whether `freeze` is the network's input, so that all of it is trained.
+    pub(super) fn nothing_is_frozen(&self, freeze: &str) -> bool {
+        self.network.input.name == freeze
+    }
+
     /// What is trained, in batches of so many samples.
     pub(super) fn suffix_parts(&self, job: &Job, batch: usize) -> SuffixParts {
         SuffixParts {
             whole: self.headed.clone(),
             suffix: self.suffix.clone(),
             freeze: job.freeze.clone(),
-            optimizer: job.optimizer,
+            settings: job.training(),
             learning_rate: job.learning_rate,
             batch,
             middles: KEPT_MIDDLES,

@@ -51,7 +51,7 @@ impl<'a> Setup<'a> {
 
     /// Why no host takes the frozen layers, where that is known without asking one and the job can do without.
     async fn refused_anywhere(&self) -> Result<Option<String>, TrainerError> {
-        if !self.needs_no_host() {
+        if !self.needs_no_host() || self.network.nothing_is_frozen(&self.job.freeze) {
             return Ok(None);
         }
         let headed = self.network.headed.clone();
@@ -72,7 +72,7 @@ impl<'a> Setup<'a> {
         if job.split == Policy::Fixed(Split::None) && job.guest.is_stock() && !self.measure {
             return Ok((self.stock_offer(None), FrozenLayers::OnHosts(Layers::default())));
         }
-        let layers = self.layers_up_to(&job.freeze).await?;
+        let layers = self.frozen_layers().await?;
         let layers = layers.or_within(job, &self.measuring).await;
         if job.split == Policy::Auto
             && job.guest.is_stock()

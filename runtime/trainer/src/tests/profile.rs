@@ -4,7 +4,7 @@ use crate::{ProfileCache, TrainerError};
 use frostline_client::HostClient;
 use frostline_engine::SessionOptions;
 use frostline_tensor::PixelSpec;
-use frostline_training::Optimizer;
+use frostline_training::{Optimizer, StepSettings};
 use frostline_wire::Layout;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tempfile::TempDir;
@@ -17,11 +17,11 @@ fn task() -> TrainerTask {
         cuts: ["r1", "r2", "features"].map(str::to_owned).to_vec(),
         pixels: PixelSpec::imagenet(8, 8),
         batch: 6,
-        optimizer: Optimizer::Sgd {
+        training: StepSettings::from(Optimizer::Sgd {
             momentum: 0.9,
             nesterov: false,
             weight_decay: 0.0,
-        },
+        }),
         options: SessionOptions::default(),
     }
 }

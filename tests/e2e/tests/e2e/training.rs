@@ -4,6 +4,7 @@ use crate::harness::{Scratch, demo, events, frostline, series};
 use frostline_e2e::{finish, repository};
 use frostline_graph::Model;
 use serde_json::Value;
+use std::path::Path;
 use std::process::Command;
 
 #[test]
@@ -30,6 +31,30 @@ fn every_split_trains_with_the_same_losses() {
             );
         }
     }
+}
+
+#[test]
+fn with_nothing_frozen_the_whole_network_is_trained_and_hosts_only_decode() {
+    let scratch = Scratch::with_photos(10, 4);
+    let refused = scratch.train(&["--freeze", "none", "--split", "features"]);
+    scratch.assert_failed(&refused, &["features", "none", "input"]);
+    let train =
+        |split: &str| events(&scratch.train(&["--freeze", "none", "--split", split, "--epochs", "2"]));
+    let losses = |split: &str| series(&train(split), "step", "loss");
+    let reference = losses("none");
+    assert_eq!(reference.len(), 8);
+    for split in ["input", "auto"] {
+        for (step, (loss, reference)) in losses(split).iter().zip(&reference).enumerate() {
+            assert!(
+                (loss - reference).abs() < 1e-4,
+                "split {split}, step {step}: {loss} against {reference}"
+            );
+        }
+    }
+    let first = |path: &Path| Model::read(path).unwrap().parameters()[0].clone();
+    let (before, after) = (first(&demo("backbone.onnx")), first(&scratch.path("tuned.onnx")));
+    assert_eq!(before.dims, after.dims);
+    assert_ne!(before.raw_data, after.raw_data);
 }
 
 /// Half precision keeps 11 bits, so activations are off by up to 1 part in 2,048; a loss follows them about as closely. Eight

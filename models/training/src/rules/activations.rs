@@ -1,0 +1,202 @@
+//! Smooth and hard activations beyond ReLU, each with the slope PyTorch gives it at its kinks.
+
+use super::arithmetic::{accumulate, operand};
+use super::elementwise::unary;
+use crate::TrainingError;
+use crate::call::Call;
+use crate::emitter::Emitter;
+use crate::tape::{Tape, Value};
+use frostline_graph::build;
+
+/// `positive` where `tensor` is above 0, `other` elsewhere.
+fn where_positive(emit: &mut Emitter, tensor: &str, positive: &str, other: &str) -> String {
+    let zero = emit.scalar(0.0);
+    let above = emit.node("Greater", &[tensor, &zero], vec![]);
+    emit.node("Where", &[&above, positive, other], vec![])
+}
+
+fn plus(emit: &mut Emitter, tensor: &str, number: f64) -> String {
+    let number = emit.scalar(number);
+    emit.add(tensor, &number)
+}
+
+/// `max(0, min(1, alpha·x + beta))`; flat at both bounds.
+pub(super) fn hard_sigmoid(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let (alpha, beta) = (call.float("alpha", 0.2), call.float("beta", 0.5));
+    let forward = move |emit: &mut Emitter, x: &str| hard_step(emit, x, alpha, beta);
+    unary(tape, call, forward, move |emit, at| {
+        let (zero, half) = (emit.scalar(0.0), emit.scalar(0.5));
+        let centred = emit.sub(at.y, &half);
+        let distance = emit.node("Abs", &[&centred], vec![]);
+        let between = emit.node("Less", &[&distance, &half], vec![]);
+        let slope = emit.scale(at.dy, alpha);
+        emit.node("Where", &[&between, &slope, &zero], vec![])
+    })
+}
+
+fn hard_step(emit: &mut Emitter, x: &str, alpha: f64, beta: f64) -> String {
+    let settings = vec![
+        build::float("alpha", alpha as f32),
+        build::float("beta", beta as f32),
+    ];
+    emit.node("HardSigmoid", &[x], settings)
+}
+
+/// `x · hard_sigmoid(x)` with `alpha` 1/6: the slope is `x/3 + 1/2` between -3 and 3.
+pub(super) fn hard_swish(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let forward = |emit: &mut Emitter, x: &str| emit.node("HardSwish", &[x], vec![]);
+    unary(tape, call, forward, |emit, at| {
+        let (three, third) = (emit.scalar(3.0), 1.0 / 3.0);
+        let distance = emit.node("Abs", &[at.x], vec![]);
+        let between = emit.node("Less", &[&distance, &three], vec![]);
+        let slope = emit.scale(at.x, third);
+        let slope = plus(emit, &slope, 0.5);
+        let inside = emit.mul(at.dy, &slope);
+        let zero = emit.scalar(0.0);
+        let outside = where_positive(emit, at.x, at.dy, &zero);
+        emit.node("Where", &[&between, &inside, &outside], vec![])
+    })
+}
+
+/// `x · sigmoid(alpha·x)`, PyTorch's SiLU: the slope is `s + alpha·y·(1 - s)`.
+pub(super) fn swish(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let alpha = call.float("alpha", 1.0);
+    let forward = move |emit: &mut Emitter, x: &str| {
+        let gate = gate(emit, x, alpha);
+        emit.mul(x, &gate)
+    };
+    unary(tape, call, forward, move |emit, at| {
+        let gate = gate(emit, at.x, alpha);
+        let one = emit.scalar(1.0);
+        let rest = emit.sub(&one, &gate);
+        let bent = emit.mul(at.y, &rest);
+        let bent = emit.scale(&bent, alpha);
+        let slope = emit.add(&gate, &bent);
+        emit.mul(at.dy, &slope)
+    })
+}
+
+fn gate(emit: &mut Emitter, x: &str, alpha: f64) -> String {
+    let scaled = emit.scale(x, alpha);
+    emit.node("Sigmoid", &[&scaled], vec![])
+}
+
+/// `x · t` with `t = tanh(softplus(x))`: the slope is `t + x·(1 - t²)·sigmoid(x)`.
+pub(super) fn mish(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let bend = |emit: &mut Emitter, x: &str| {
+        let soft = emit.node("Softplus", &[x], vec![]);
+        emit.node("Tanh", &[&soft], vec![])
+    };
+    let forward = move |emit: &mut Emitter, x: &str| {
+        let t = bend(emit, x);
+        emit.mul(x, &t)
+    };
+    unary(tape, call, forward, move |emit, at| {
+        let t = bend(emit, at.x);
+        let square = emit.mul(&t, &t);
+        let one = emit.scalar(1.0);
+        let rest = emit.sub(&one, &square);
+        let sigmoid = emit.node("Sigmoid", &[at.x], vec![]);
+        let along = emit.mul(at.x, &sigmoid);
+        let bent = emit.mul(&along, &rest);
+        let slope = emit.add(&t, &bent);
+        emit.mul(at.dy, &slope)
+    })
+}
+
+/// `alpha·(exp(x) - 1)` below 0.
+pub(super) fn elu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let alpha = call.float("alpha", 1.0);
+    let forward = move |emit: &mut Emitter, x: &str| {
+        let setting = build::float("alpha", alpha as f32);
+        emit.node("Elu", &[x], vec![setting])
+    };
+    exponential(tape, call, forward, [1.0, 1.0, alpha])
+}
+
+/// `alpha·(exp(x / alpha) - 1)` below 0: an ELU between two scalings.
+pub(super) fn celu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let alpha = call.float("alpha", 1.0);
+    let forward = move |emit: &mut Emitter, x: &str| {
+        let scaled = emit.scale(x, 1.0 / alpha);
+        let bent = emit.node("Elu", &[&scaled], vec![]);
+        emit.scale(&bent, alpha)
+    };
+    exponential(tape, call, forward, [1.0, 1.0 / alpha, 1.0])
+}
+
+/// `gamma·alpha·(exp(x) - 1)` below 0, `gamma·x` above.
+pub(super) fn selu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let alpha = call.float("alpha", 1.673_263_2);
+    let gamma = call.float("gamma", 1.050_701);
+    let forward = move |emit: &mut Emitter, x: &str| {
+        let settings = [("alpha", alpha), ("gamma", gamma)];
+        let settings = settings.map(|(name, value)| build::float(name, value as f32));
+        emit.node("Selu", &[x], settings.into())
+    };
+    exponential(tape, call, forward, [gamma, 1.0, gamma * alpha])
+}
+
+/// What is exponential below 0: its slope is `factor·y + offset` there, and `above` above.
+fn exponential(
+    tape: &mut Tape,
+    call: &Call<'_>,
+    forward: impl FnOnce(&mut Emitter, &str) -> String,
+    [above, factor, offset]: [f64; 3],
+) -> Result<Value, TrainingError> {
+    unary(tape, call, forward, move |emit, at| {
+        let below = emit.scale(at.y, factor);
+        let below = plus(emit, &below, offset);
+        let above = emit.scalar(above);
+        let slope = where_positive(emit, at.x, &above, &below);
+        emit.mul(at.dy, &slope)
+    })
+}
+
+/// `ln(1 + exp(x))`.
+pub(super) fn softplus(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let forward = |emit: &mut Emitter, x: &str| emit.node("Softplus", &[x], vec![]);
+    unary(tape, call, forward, |emit, at| {
+        let slope = emit.node("Sigmoid", &[at.x], vec![]);
+        emit.mul(at.dy, &slope)
+    })
+}
+
+/// `x / (1 + |x|)`: the slope is `(1 - |y|)²`.
+pub(super) fn softsign(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let forward = |emit: &mut Emitter, x: &str| emit.node("Softsign", &[x], vec![]);
+    unary(tape, call, forward, |emit, at| {
+        let distance = emit.node("Abs", &[at.y], vec![]);
+        let one = emit.scalar(1.0);
+        let rest = emit.sub(&one, &distance);
+        let slope = emit.mul(&rest, &rest);
+        emit.mul(at.dy, &slope)
+    })
+}
+
+/// A slope below 0 that is a weight: one, or one for each channel.
+pub(super) fn prelu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let (input, slope) = (call.value(0)?, call.value(1)?);
+    let full = call.output_shape().to_vec();
+    let form = super::arithmetic::common_form(tape, &[&input, &slope], &full);
+    let x = tape.tensor(&input, form);
+    let s = operand(tape, &slope, &full, form);
+    let scaled = tape.emit.mul(&x, &s);
+    let y = where_positive(&mut tape.emit, &x, &x, &scaled);
+    let output = call.output(form, y);
+    tape.on_backward(&output, move |tape, gradient| {
+        let dy = tape.tensor(gradient, form);
+        if input.is_differentiable() {
+            let below = tape.emit.mul(&dy, &s);
+            let dx = where_positive(&mut tape.emit, &x, &dy, &below);
+            tape.accumulate_tensor(&input, form, dx);
+        }
+        if slope.is_differentiable() {
+            let zero = tape.emit.scalar(0.0);
+            let below = tape.emit.node("Min", &[&x, &zero], vec![]);
+            let product = tape.emit.mul(&dy, &below);
+            accumulate(tape, &slope, product, &full, form);
+        }
+    });
+    Ok(output)
+}

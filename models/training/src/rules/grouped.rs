@@ -1,0 +1,161 @@
+//! Conv in groups, depthwise among them, over channels that do not meet.
+//!
+//! A product per group is small, so the forward pass is ONNX Runtime's own Conv and the input's gradient its ConvTranspose, which
+//! visit each element of a kernel once. The weight's gradient is a sum over all images and positions: what every tap sees is
+//! gathered, as in an ordinary convolution. With one channel a group it is multiplied by the output's gradient, whole rows of
+//! channels at a time, and summed; with more, it is gathered group by group and each group makes one matrix product of a batched
+//! MatMul. Measured on 960 channels, 7 x 7, batch 32, one thread: 7.6 ms forward, 12 for the input's gradient, 9.5 for the
+//! weight's, where a Conv for the weight's takes 17.
+
+use super::convolution::{gather_padded, parts, split};
+use crate::TrainingError;
+use crate::call::Call;
+use crate::emitter::Float;
+use crate::tape::{Form, Tape, Value};
+use crate::windows::Windows;
+use frostline_graph::build;
+
+#[derive(Clone)]
+struct Grouped {
+    input: Value,
+    weight: Value,
+    windows: Windows,
+    groups: usize,
+}
+
+/// A Conv of several groups.
+///
+/// # Errors
+/// [`TrainingError::Unsupported`] in f64, which ONNX Runtime's Conv does not take.
+pub(super) fn conv(
+    tape: &mut Tape,
+    call: &Call<'_>,
+    windows: Windows,
+    groups: usize,
+) -> Result<Value, TrainingError> {
+    let (input, weight, bias) = (call.value(0)?, call.value(1)?, call.optional(2));
+    if tape.emit.float != Float::F32 {
+        return Err(call.unsupported("convolutions in groups are computed in f32 only"));
+    }
+    let (x, w) = (tape.standard(&input), tape.standard(&weight));
+    let b = bias.as_ref().map(|bias| tape.standard(bias));
+    let inputs: Vec<&str> = [x.as_str(), &w].into_iter().chain(b.as_deref()).collect();
+    let conv = Grouped {
+        input,
+        weight,
+        windows,
+        groups,
+    };
+    let mut attributes = conv.windows.attributes();
+    attributes.push(build::int("group", groups as i64));
+    let result = tape.emit.node("Conv", &inputs, attributes);
+    let output = call.output(Form::Standard, result);
+    tape.on_backward(&output, move |tape, gradient| {
+        let rank = gradient.rank();
+        if let Some(bias) = bias.filter(Value::is_differentiable) {
+            let dy = tape.standard(gradient);
+            let sum = tape.sum_per_channel(&dy, rank, Form::Standard);
+            tape.accumulate_tensor(&bias, Form::Standard, sum);
+        }
+        if conv.weight.is_differentiable() {
+            conv.weight_gradient(tape, gradient);
+        }
+        if conv.input.is_differentiable() {
+            conv.input_gradient(tape, gradient, &w);
+        }
+    });
+    Ok(output)
+}
+
+impl Grouped {
+    fn channels(&self) -> usize {
+        self.input.channels()
+    }
+
+    /// Input channels a group.
+    fn depth(&self) -> usize {
+        self.channels() / self.groups.max(1)
+    }
+
+    fn filters(&self) -> usize {
+        self.weight.batch()
+    }
+
+    fn is_depthwise(&self) -> bool {
+        self.groups == self.channels() && self.groups == self.filters()
+    }
+
+    fn input_gradient(&self, tape: &mut Tape, gradient: &Value, weight: &str) {
+        let dy = tape.standard(gradient);
+        let mut attributes = self.windows.attributes();
+        attributes.push(build::int("group", self.groups as i64));
+        attributes.push(build::ints("output_padding", &self.windows.unreached()));
+        let dx = tape.emit.node("ConvTranspose", &[&dy, weight], attributes);
+        tape.accumulate_tensor(&self.input, Form::Standard, dx);
+    }
+
+    fn weight_gradient(&self, tape: &mut Tape, gradient: &Value) {
+        let (x, dy) = (tape.rows(&self.input), tape.rows(gradient));
+        let (windows, channels) = (&self.windows, self.channels());
+        let bytes = windows.outputs() * windows.taps() * channels * size_of::<f32>();
+        let sizes = parts(self.input.batch(), bytes);
+        let inputs = split(tape, &x, &sizes, windows.inputs(), channels);
+        let gradients = split(tape, &dy, &sizes, windows.outputs(), self.filters());
+        let mut total: Option<String> = None;
+        for ((x, dy), images) in inputs.iter().zip(&gradients).zip(&sizes) {
+            let part = if self.is_depthwise() {
+                self.depthwise(tape, x, dy, *images)
+            } else {
+                self.by_group(tape, x, dy, *images)
+            };
+            total = Some(match total {
+                Some(total) => tape.emit.add(&total, &part),
+                None => part,
+            });
+        }
+        if let Some(total) = total {
+            self.accumulate(tape, &total);
+        }
+    }
+
+    /// `[taps, channels]` of images `[images, positions, channels]`.
+    fn depthwise(&self, tape: &mut Tape, x: &str, dy: &str, images: usize) -> String {
+        let (windows, channels) = (&self.windows, self.channels());
+        let seen = gather_padded(tape, x, &windows.pattern(), windows.inputs());
+        let dims = [images * windows.outputs(), windows.taps(), channels];
+        let seen = tape.emit.reshape(&seen, &dims);
+        let dy = tape.emit.reshape(dy, &[images * windows.outputs(), 1, channels]);
+        let products = tape.emit.mul(&seen, &dy);
+        tape.emit.sum(&products, [0], false)
+    }
+
+    /// `[groups, filters a group, taps·depth]` of images `[images, positions, channels]`.
+    fn by_group(&self, tape: &mut Tape, x: &str, dy: &str, images: usize) -> String {
+        let (windows, groups, depth) = (&self.windows, self.groups, self.depth());
+        let filters = self.filters() / groups.max(1);
+        let apart = tape.emit.reshape(x, &[images, windows.inputs(), groups, depth]);
+        let apart = tape.emit.transpose(&apart, [2, 0, 1, 3]);
+        let apart = tape
+            .emit
+            .reshape(&apart, &[groups * images, windows.inputs(), depth]);
+        let seen = gather_padded(tape, &apart, &windows.pattern(), windows.inputs());
+        let rows = images * windows.outputs();
+        let seen = tape.emit.reshape(&seen, &[groups, rows, windows.taps() * depth]);
+        let dy = tape.emit.reshape(dy, &[rows, groups, filters]);
+        let dy = tape.emit.transpose(&dy, [1, 2, 0]);
+        tape.emit.node("MatMul", &[&dy, &seen], vec![])
+    }
+
+    /// Accumulates what [`Self::depthwise`] or [`Self::by_group`] made, as the weight lies: `[filters, depth, taps]`.
+    fn accumulate(&self, tape: &mut Tape, total: &str) {
+        let filters_first = if self.is_depthwise() {
+            tape.emit.transpose(total, [1, 0])
+        } else {
+            let dims = [self.filters(), self.windows.taps(), self.depth()];
+            let by_tap = tape.emit.reshape(total, &dims);
+            tape.emit.transpose(&by_tap, [0, 2, 1])
+        };
+        let gradient = tape.emit.reshape(&filters_first, self.weight.shape());
+        tape.accumulate_tensor(&self.weight, Form::Standard, gradient);
+    }
+}

@@ -1,0 +1,65 @@
+//! InstanceNormalization and GroupNormalization: each sample is normalised by itself, channel by channel or group by group.
+
+use super::standard::Standardised;
+use crate::TrainingError;
+use crate::call::Call;
+use crate::tape::{Form, Tape, Value};
+
+pub(super) fn instance_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let channels = call.value(0)?.channels();
+    normalise(tape, call, channels)
+}
+
+pub(super) fn group_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let channels = call.value(0)?.channels();
+    let groups = usize::try_from(call.int("num_groups", 0)).unwrap_or(0);
+    if groups == 0 || channels % groups != 0 {
+        return Err(call.unsupported(format!("{channels} channels do not make {groups} groups")));
+    }
+    normalise(tape, call, groups)
+}
+
+/// Scale and bias have a number for each channel, or (before operator set 21) for each group.
+fn normalise(tape: &mut Tape, call: &Call<'_>, groups: usize) -> Result<Value, TrainingError> {
+    let (input, scale, bias) = (call.value(0)?, call.value(1)?, call.value(2)?);
+    let (batch, row) = (input.batch(), input.elements() / input.batch().max(1));
+    let lines = scale.elements().max(1);
+    if bias.elements() != lines || row % lines != 0 {
+        return Err(call.unsupported("its scale and bias do not fit its channels"));
+    }
+    let grouped = [batch, groups, row / groups.max(1)];
+    let affine = [batch, lines, row / lines];
+
+    let x = tape.standard(&input);
+    let x = tape.emit.reshape(&x, &grouped);
+    let standard = Standardised::new(&mut tape.emit, &x, &[2], call.float("epsilon", 1e-5));
+    let hat = tape.emit.reshape(&standard.hat, &affine);
+    let (gamma, beta) = (tape.standard(&scale), tape.standard(&bias));
+    let gamma = tape.emit.reshape(&gamma, &[lines, 1]);
+    let beta = tape.emit.reshape(&beta, &[lines, 1]);
+    let scaled = tape.emit.mul(&hat, &gamma);
+    let shifted = tape.emit.add(&scaled, &beta);
+    let result = tape.emit.reshape(&shifted, input.shape());
+    let output = call.output(Form::Standard, result);
+    tape.on_backward(&output, move |tape, gradient| {
+        let dy = tape.standard(gradient);
+        let dy = tape.emit.reshape(&dy, &affine);
+        if scale.is_differentiable() {
+            let along = tape.emit.mul(&dy, &hat);
+            let sum = tape.emit.sum(&along, [0, 2], false);
+            tape.accumulate_tensor(&scale, Form::Standard, sum);
+        }
+        if bias.is_differentiable() {
+            let sum = tape.emit.sum(&dy, [0, 2], false);
+            tape.accumulate_tensor(&bias, Form::Standard, sum);
+        }
+        if input.is_differentiable() {
+            let dhat = tape.emit.mul(&dy, &gamma);
+            let dhat = tape.emit.reshape(&dhat, &grouped);
+            let dx = standard.gradient(&mut tape.emit, &dhat);
+            let dx = tape.emit.reshape(&dx, input.shape());
+            tape.accumulate_tensor(&input, Form::Standard, dx);
+        }
+    });
+    Ok(output)
+}

@@ -1,0 +1,55 @@
+//! LRN: each element is scaled down by its neighbours in other channels.
+
+use crate::TrainingError;
+use crate::call::Call;
+use crate::tape::{Form, Tape, Value};
+
+/// `y = x · b^-beta`, where `b = bias + alpha/size · (the squares of the channels around, summed)`. The sum is a product with
+/// a band of ones, channels by channels.
+pub(super) fn lrn(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let input = call.value(0)?;
+    let (size, channels) = (call.int("size", 1).max(1), input.channels());
+    let (alpha, beta) = (call.float("alpha", 1e-4), call.float("beta", 0.75));
+    let bias = tape.emit.scalar(call.float("bias", 1.0));
+    let share = alpha / size as f64;
+    let band = |transposed: bool| {
+        let (before, after) = ((size - 1) / 2, size / 2);
+        let near = move |from: usize, to: usize| {
+            let step = from as i64 - to as i64;
+            f64::from(-before <= step && step <= after) * share
+        };
+        let all = (0..channels).flat_map(move |row| (0..channels).map(move |column| (row, column)));
+        all.map(|(row, column)| {
+            if transposed {
+                near(column, row)
+            } else {
+                near(row, column)
+            }
+        })
+        .collect::<Vec<f64>>()
+    };
+    let dims = [channels, channels];
+    let (forth, back) = (
+        tape.emit.floats(&dims, &band(false)),
+        tape.emit.floats(&dims, &band(true)),
+    );
+
+    let x = tape.rows(&input);
+    let squares = tape.emit.mul(&x, &x);
+    let sums = tape.emit.node("MatMul", &[&squares, &forth], vec![]);
+    let base = tape.emit.add(&sums, &bias);
+    let exponent = tape.emit.scalar(-beta);
+    let factor = tape.emit.node("Pow", &[&base, &exponent], vec![]);
+    let y = tape.emit.mul(&x, &factor);
+    let output = call.output(Form::Rows, y.clone());
+    tape.on_backward_to(input, &output, Form::Rows, move |tape, dy| {
+        let direct = tape.emit.mul(dy, &factor);
+        let along = tape.emit.mul(dy, &y);
+        let along = tape.emit.div(&along, &base);
+        let spread = tape.emit.node("MatMul", &[&along, &back], vec![]);
+        let through = tape.emit.mul(&x, &spread);
+        let through = tape.emit.scale(&through, -2.0 * beta);
+        tape.emit.add(&direct, &through)
+    });
+    Ok(output)
+}

@@ -1,0 +1,88 @@
+//! Dropout where it was asked for.
+
+use super::harness::{Batch, Net, PLAIN, Trained, random};
+use crate::{Dropout, StepSettings, TrainingGraph};
+use frostline_tensor::DType;
+
+fn dropping(tensor: &str, ratio: f64) -> StepSettings {
+    let dropout = Dropout {
+        tensor: tensor.into(),
+        ratio,
+        seed: 3,
+    };
+    StepSettings {
+        dropout: vec![dropout],
+        ..StepSettings::from(PLAIN)
+    }
+}
+
+fn net() -> Net {
+    Net::new(&[400])
+        .stored("probe", &random(&[400], DType::F64, 1))
+        .op("Mul", &["x", "probe"], "h")
+        .classified("h", 400)
+}
+
+#[test]
+fn what_was_dropped_gets_no_gradient_and_each_step_drops_anew() {
+    let model = net().model();
+    let batch = Batch::random(&model, 1, 1);
+    let mut trained = Trained::new(&model, 1, dropping("h", 0.25));
+    let state = trained.initial();
+    let mut kept = || -> Vec<bool> {
+        let gradients = trained.gradients(&state, &batch);
+        // The probe's gradient is zero just where the head's rows have none.
+        let probe: Vec<bool> = gradients[0].iter().map(|slope| *slope != 0.0).collect();
+        let head: Vec<bool> = gradients[1].chunks(3).map(|row| row[0] != 0.0).collect();
+        assert_eq!(probe, head);
+        probe
+    };
+    let (first, second) = (kept(), kept());
+    assert_ne!(first, second);
+    for kept in [first, second] {
+        let share = kept.iter().filter(|kept| **kept).count() as f64 / 400.0;
+        assert!((0.65..0.85).contains(&share), "{share} kept");
+    }
+}
+
+#[test]
+fn what_is_kept_is_scaled() {
+    let model = net().model();
+    let batch = Batch::random(&model, 1, 1);
+    let plain = Trained::new(&model, 1, PLAIN).first_gradients(&batch);
+    let dropped = Trained::new(&model, 1, dropping("x", 0.5)).first_gradients(&batch);
+    assert_eq!(plain.len(), dropped.len());
+    // The head's gradient is what it reads times the slope of its logits, the same for each row.
+    let ratio = |row: usize| dropped[1][row * 3] / plain[1][row * 3];
+    let ratios: Vec<f64> = (0..400).map(ratio).filter(|ratio| *ratio != 0.0).collect();
+    assert!(ratios.iter().all(|ratio| (ratio - ratios[0]).abs() < 1e-9));
+    assert!((100..300).contains(&ratios.len()));
+}
+
+#[test]
+fn the_same_seed_drops_the_same_in_another_session() {
+    let model = net().model();
+    let batch = Batch::random(&model, 2, 1);
+    let loss = |settings: &StepSettings| {
+        let mut trained = Trained::new(&model, 2, settings);
+        let state = trained.initial();
+        (0..3)
+            .map(|_| trained.step(&state, &batch, 0.0).loss)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(loss(&dropping("h", 0.5)), loss(&dropping("h", 0.5)));
+    assert_ne!(loss(&dropping("h", 0.5)), loss(&StepSettings::from(PLAIN)));
+    assert_eq!(loss(&dropping("h", 0.0)), loss(&StepSettings::from(PLAIN)));
+}
+
+#[test]
+fn dropout_nowhere_or_of_all_is_refused() {
+    let model = net().model();
+    for (settings, reason) in [
+        (dropping("nowhere", 0.5), "no tensor 'nowhere'"),
+        (dropping("h", 1.0), "below 1"),
+    ] {
+        let error = TrainingGraph::build(&model, 2, settings).unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+}
