@@ -1,5 +1,8 @@
 use crate::TrainingError;
 use crate::settings::fraction;
+use frostline_graph::Model;
+use std::collections::HashSet;
+use std::ops::Range;
 
 /// What becomes of the statistics and the affine part of BatchNormalization. Where an exporter folded it into the convolution before, none
 /// of it is left.
@@ -25,6 +28,45 @@ pub struct Dropout {
     pub ratio: f64,
     /// Seeds what is drawn.
     pub seed: u64,
+}
+
+impl BatchNorm {
+    /// Refuses what cannot be done with `suffix`.
+    ///
+    /// # Errors
+    /// [`TrainingError::Suffix`] where statistics are to move, and there are none or two nodes share one.
+    pub fn check(self, suffix: &Model) -> Result<(), TrainingError> {
+        moving_statistics(suffix, self).map(|_| ())
+    }
+}
+
+/// The stored statistics of `suffix` that move with each step.
+pub(crate) fn moving_statistics(suffix: &Model, mode: BatchNorm) -> Result<Vec<&str>, TrainingError> {
+    if mode != BatchNorm::Updated {
+        return Ok(Vec::new());
+    }
+    let names: Vec<&str> = read_by_batch_norm(suffix, 3..5).collect();
+    if names.is_empty() {
+        return Err(TrainingError::suffix(
+            "no BatchNormalization is left whose statistics could be updated: exporters fold it into convolutions; export without \
+             constant folding, or keep the stored statistics",
+        ));
+    }
+    let mut seen = HashSet::new();
+    match names.iter().find(|name| !seen.insert(**name)) {
+        Some(shared) => Err(TrainingError::suffix(format!(
+            "the statistic '{shared}' stands in the file once for several BatchNormalizations, so it cannot be updated; export the \
+             network with trained weights"
+        ))),
+        None => Ok(names),
+    }
+}
+
+/// What BatchNormalization reads in `slots`.
+pub(crate) fn read_by_batch_norm(suffix: &Model, slots: Range<usize>) -> impl Iterator<Item = &str> {
+    let nodes = suffix.nodes().iter();
+    let normalising = nodes.filter(|node| node.standard_operator() == Some("BatchNormalization"));
+    normalising.flat_map(move |node| slots.clone().filter_map(|slot| node.input_name(slot)))
 }
 
 impl Dropout {

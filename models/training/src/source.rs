@@ -1,11 +1,10 @@
 use crate::TrainingError;
 use crate::emitter::Float;
-use crate::mode::BatchNorm;
+use crate::mode::{BatchNorm, read_by_batch_norm};
 use frostline_graph::onnx::TensorProto;
 use frostline_graph::{Model, Shapes};
 use frostline_tensor::DType;
 use std::collections::{HashMap, HashSet};
-use std::ops::Range;
 
 /// A suffix and what is known of it before it is differentiated.
 pub(crate) struct Source<'a> {
@@ -69,42 +68,10 @@ impl<'a> Source<'a> {
     pub(crate) fn parameters(&self) -> Vec<&'a TensorProto> {
         let mut parameters = self.suffix.parameters();
         if self.batch_norm == BatchNorm::Frozen {
-            let affine: HashSet<&str> = self.read_by_batch_norm(1..3).collect();
+            let affine: HashSet<&str> = read_by_batch_norm(self.suffix, 1..3).collect();
             parameters.retain(|weight| !affine.contains(weight.name.as_str()));
         }
         parameters
-    }
-
-    /// The stored statistics that move with each step.
-    ///
-    /// # Errors
-    /// [`TrainingError::Suffix`] where they are to move, and there are none or two nodes share one.
-    pub(crate) fn moving_statistics(&self) -> Result<Vec<&'a str>, TrainingError> {
-        if self.batch_norm != BatchNorm::Updated {
-            return Ok(Vec::new());
-        }
-        let names: Vec<&str> = self.read_by_batch_norm(3..5).collect();
-        if names.is_empty() {
-            return Err(TrainingError::suffix(
-                "no BatchNormalization is left whose statistics could be updated: exporters fold it into convolutions; export without \
-                 constant folding, or keep the stored statistics",
-            ));
-        }
-        let mut seen = HashSet::new();
-        match names.iter().find(|name| !seen.insert(**name)) {
-            Some(shared) => Err(TrainingError::suffix(format!(
-                "the statistic '{shared}' stands in the file once for several BatchNormalizations, so it cannot be updated; export the \
-                 network with trained weights"
-            ))),
-            None => Ok(names),
-        }
-    }
-
-    /// What BatchNormalization reads in `slots`.
-    fn read_by_batch_norm(&self, slots: Range<usize>) -> impl Iterator<Item = &'a str> {
-        let nodes = self.suffix.nodes().iter();
-        let normalising = nodes.filter(|node| node.standard_operator() == Some("BatchNormalization"));
-        normalising.flat_map(move |node| slots.clone().filter_map(|slot| node.input_name(slot)))
     }
 
     /// Whether a Conv over all channels takes `name` as its weight.

@@ -1,5 +1,5 @@
 use crate::call::Call;
-use crate::mode::Dropout;
+use crate::mode::{Dropout, moving_statistics};
 use crate::settings::StepSettings;
 use crate::source::Source;
 use crate::state::{StateBuilder, StateSlot, describe};
@@ -152,7 +152,7 @@ impl<'a> Writer<'a> {
         for tensor in source.parameters() {
             writer.add_parameter(tensor)?;
         }
-        for name in source.moving_statistics()? {
+        for name in moving_statistics(source.suffix, source.batch_norm)? {
             writer.add_statistic(name)?;
         }
         if writer.parameters.is_empty() {

@@ -48,6 +48,8 @@ impl Job {
             freeze: self.freeze.clone(),
             source,
         };
+        let suffix = self.model.slice(Some(&self.freeze), None)?;
+        self.batch_norm.check(&suffix).map_err(untrained)?;
         let trainability = Trainability::of(&self.model).map_err(untrained)?;
         let Some(obstacle) = trainability.against(&self.freeze) else {
             return Ok(());

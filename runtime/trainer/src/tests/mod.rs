@@ -11,5 +11,6 @@ mod real_data;
 mod replan;
 mod simulated_world;
 mod whole_job;
+mod whole_network;
 
 pub(crate) use whole_job::network;

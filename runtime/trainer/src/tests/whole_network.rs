@@ -1,0 +1,70 @@
+//! Jobs in which nothing is frozen, and what becomes of BatchNormalization.
+
+use super::whole_job::{job, photos, run};
+use crate::{Job, Policy, TrainerError};
+use frostline_graph::Model;
+use frostline_training::BatchNorm;
+use std::path::Path;
+use tempfile::TempDir;
+
+/// The job with the network's input for its freeze cut.
+fn unfrozen(split: &str, out: &Path) -> Job {
+    let mut job = job(split, out);
+    job.freeze = "image".to_owned();
+    job
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_whole_network_is_trained_alike_on_objects_and_on_pixels() {
+    let (host, storage) = photos().start().await;
+    let out = TempDir::new().unwrap();
+    let reference = run(&host, unfrozen("none", out.path())).await;
+    assert!(reference.outcome.is_ok(), "{:?}", reference.outcome);
+    let expected = reference.losses();
+    assert_eq!(expected.len(), 9);
+    assert!(storage.uploaded().is_empty(), "{:?}", storage.uploaded());
+    for split in ["input", "auto", "freeze"] {
+        let ran = run(&host, unfrozen(split, out.path())).await;
+        assert!(ran.outcome.is_ok(), "{split}: {:?}", ran.outcome);
+        let losses = ran.losses().into_iter().zip(&expected);
+        let worst = losses.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(worst < 1e-5, "{split}: {worst}");
+    }
+    let frozen = run(&host, job("none", out.path())).await.losses();
+    assert!(frozen.last() > expected.last(), "{frozen:?}, {expected:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn its_first_layer_is_trained_as_well() {
+    let (host, _) = photos().start().await;
+    let out = TempDir::new().unwrap();
+    let job = unfrozen("none", out.path());
+    let before = job.model.clone();
+    assert!(run(&host, job).await.outcome.is_ok());
+    let after = Model::read(out.path().join("tuned.onnx")).unwrap();
+    let first = |model: &Model| model.initializers()["w1"].clone();
+    assert_ne!(first(&before).raw_data, first(&after).raw_data);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_cut_lies_before_the_input() {
+    let (host, _) = photos().start().await;
+    let out = TempDir::new().unwrap();
+    let refused = run(&host, unfrozen("r1", out.path())).await.outcome;
+    assert!(
+        matches!(&refused, Err(TrainerError::SplitAfterFreeze { allowed, .. }) if allowed.contains("input")),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statistics_that_no_longer_exist_are_not_updated() {
+    let (host, storage) = photos().start().await;
+    let out = TempDir::new().unwrap();
+    let mut job = job("features", out.path());
+    job.batch_norm = BatchNorm::Updated;
+    job.split = Policy::Auto;
+    let refused = run(&host, job).await.outcome.unwrap_err().to_string();
+    assert!(refused.contains("no BatchNormalization is left"), "{refused}");
+    assert!(storage.uploaded().is_empty(), "{:?}", storage.uploaded());
+}
