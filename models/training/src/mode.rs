@@ -52,8 +52,11 @@ pub(crate) fn moving_statistics(suffix: &Model, mode: BatchNorm) -> Result<Vec<&
              constant folding, or keep the stored statistics",
         ));
     }
-    let mut seen = HashSet::new();
-    match names.iter().find(|name| !seen.insert(**name)) {
+    let (mut seen, stored) = (HashSet::new(), suffix.initializers());
+    match names
+        .iter()
+        .find(|name| !seen.insert(**name) || !stored.contains_key(**name))
+    {
         Some(shared) => Err(TrainingError::suffix(format!(
             "the statistic '{shared}' stands in the file once for several BatchNormalizations, so it cannot be updated; export the \
              network with trained weights"

@@ -91,14 +91,16 @@ impl<'a> Source<'a> {
     }
 }
 
+/// Also under the names that Identity nodes give them: exporters store equal tensors once, and hand them on so.
 fn constants(suffix: &Model) -> HashMap<&str, &TensorProto> {
     let mut constants = suffix.initializers();
-    for node in suffix
-        .nodes()
-        .iter()
-        .filter(|node| node.standard_operator() == Some("Constant"))
-    {
-        constants.extend(node.output_name(0).zip(node.tensor("value")));
+    for node in suffix.nodes() {
+        let stored = match node.standard_operator() {
+            Some("Constant") => node.tensor("value"),
+            Some("Identity") => node.input_name(0).and_then(|name| constants.get(name).copied()),
+            _ => None,
+        };
+        constants.extend(node.output_name(0).zip(stored));
     }
     constants
 }

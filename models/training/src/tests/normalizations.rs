@@ -170,6 +170,24 @@ fn frozen_leaves_the_affine_part_out() {
 }
 
 #[test]
+fn statistics_stored_once_for_several_are_read_and_never_moved() {
+    let net = Net::new(&IMAGE)
+        .probed(&IMAGE)
+        .op("Identity", &["stored"], "mean");
+    let variance = tensor(&[4], DType::F64, vec![0.5, 1.0, 1.5, 2.0]);
+    let norm = node("BatchNormalization", &["h", "s", "b", "mean", "variance"], &["y"]);
+    let net = net.weight("s", &[4]).weight("b", &[4]).weight("stored", &[4]);
+    let model = net
+        .stored("variance", &variance)
+        .node(norm)
+        .classified("y", 60)
+        .model();
+    super::harness::check_elements(&model, 3, 40);
+    let error = TrainingGraph::build(&model, 3, by(BatchNorm::Updated)).unwrap_err();
+    assert!(error.to_string().contains("once for several"), "{error}");
+}
+
+#[test]
 fn nothing_to_update_is_refused() {
     let net = Net::new(&[4])
         .weight("w", &[4, 3])
