@@ -5,6 +5,7 @@ use crate::onnx::DimensionValue;
 use crate::tensors::dtype_of;
 use crate::{GraphError, Model, modules, sweep};
 use frostline_tensor::{DType, Shape};
+use std::collections::HashSet;
 
 /// A tensor at an end of a network.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,6 +113,9 @@ impl Network {
 
     /// What to call `cut`: by the module whose output it is, where no other is called so, else by its tensor.
     pub fn title<'a>(&self, cut: &'a Cut) -> &'a str {
+        if cut.is_of(&cut.name) {
+            return &cut.name;
+        }
         let alone = |module: &&String| self.named(module).is_ok_and(|found| found.name == cut.name);
         cut.modules.first().filter(alone).unwrap_or(&cut.name)
     }
@@ -149,6 +153,18 @@ impl Network {
         Ok(&self.freeze_cut(name)?.shape)
     }
 
+    /// Names like `name`, of each cut the likest.
+    fn meant(&self, name: &str) -> Vec<&str> {
+        let names = self
+            .cuts
+            .iter()
+            .flat_map(|cut| cut.modules.iter().chain([&cut.name]));
+        let mut meant = crate::similar(name, names.map(String::as_str));
+        let mut cuts = HashSet::new();
+        meant.retain(|name| self.named(name).is_ok_and(|cut| cuts.insert(&cut.name)));
+        meant
+    }
+
     /// What a person may have meant, for a message.
     fn near(&self, name: &str) -> String {
         const SHORT: usize = 12;
@@ -157,11 +173,7 @@ impl Network {
             names.join(", ")
         };
         let all: Vec<&str> = self.cuts.iter().map(|cut| self.title(cut)).collect();
-        let names = self
-            .cuts
-            .iter()
-            .flat_map(|cut| cut.modules.iter().chain([&cut.name]));
-        let meant = match crate::similar(name, names.map(String::as_str)).as_slice() {
+        let meant = match self.meant(name).as_slice() {
             [] => String::new(),
             similar => format!("did you mean {}? ", quoted(similar)),
         };

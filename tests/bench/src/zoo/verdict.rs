@@ -4,7 +4,7 @@ use super::fill::normal;
 use anyhow::{Context, Result, bail, ensure};
 use frostline_engine::{ResidentSlot, ResidentState, Session, SessionOptions};
 use frostline_graph::{Model, ModelLimits};
-use frostline_tensor::Tensor;
+use frostline_tensor::{Tensor, one_line};
 use frostline_training::{Optimizer, Trainability, TrainingGraph};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -44,7 +44,7 @@ pub(super) enum Verdict {
 impl Verdict {
     /// Trains `part` of the network.
     pub(super) fn of(model: &Model, part: &str) -> Self {
-        trained(model, part).unwrap_or_else(|error| Self::Fails(format!("{error:#}")))
+        trained(model, part).unwrap_or_else(|error| Self::Fails(one_line(error.as_ref())))
     }
 
     pub(super) fn trains(&self) -> bool {
