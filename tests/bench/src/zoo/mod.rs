@@ -91,7 +91,7 @@ fn stem(file: &Path) -> String {
         .into_owned()
 }
 
-/// What was found of `file` at this commit, or is found now and noted.
+/// What was found of `file` at this commit, or is found now and noted. Where nobody says which commit it is, nothing is.
 fn remembered(zoo: &Path, file: &Path) -> Result<Vec<(&'static str, Verdict)>> {
     let results = zoo.join("results");
     let note = results.join(format!("{}.{}.json", stem(file), commit()));
@@ -102,20 +102,17 @@ fn remembered(zoo: &Path, file: &Path) -> Result<Vec<(&'static str, Verdict)>> {
     let mut verdicts = Vec::new();
     let mut model = None;
     for part in PARTS {
-        let verdict = match noted.get(part) {
-            Some(value) => Verdict::deserialized(value)?,
-            None => {
-                let model = match &model {
-                    Some(model) => model,
-                    None => model.insert(fill::filled(Model::read(file)?)?),
-                };
-                let verdict = Verdict::of(model, part);
-                noted.insert(part.to_owned(), verdict.serialized());
-                std::fs::create_dir_all(&results)?;
-                std::fs::write(&note, serde_json::to_vec(&noted)?)?;
-                verdict
-            }
-        };
+        if let Some(known) = noted.get(part) {
+            verdicts.push((part, Verdict::deserialized(known)?));
+            continue;
+        }
+        let read = || Model::read(file).map_err(anyhow::Error::from).and_then(fill::filled);
+        let verdict = Verdict::of(model.get_or_insert_with(read), part);
+        if !commit().is_empty() {
+            noted.insert(part.to_owned(), verdict.serialized());
+            std::fs::create_dir_all(&results)?;
+            std::fs::write(&note, serde_json::to_vec(&noted)?)?;
+        }
         verdicts.push((part, verdict));
     }
     Ok(verdicts)

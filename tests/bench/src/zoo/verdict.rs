@@ -42,9 +42,13 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    /// Trains `part` of the network.
-    pub(super) fn of(model: &Model, part: &str) -> Self {
-        trained(model, part).unwrap_or_else(|error| Self::Fails(one_line(error.as_ref())))
+    /// Trains `part` of the network, if it could be read.
+    pub(super) fn of(model: &Result<Model>, part: &str) -> Self {
+        let trained = match model {
+            Ok(model) => trained(model, part),
+            Err(error) => return Self::Fails(one_line(error.as_ref())),
+        };
+        trained.unwrap_or_else(|error| Self::Fails(one_line(error.as_ref())))
     }
 
     pub(super) fn trains(&self) -> bool {
