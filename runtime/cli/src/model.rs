@@ -23,6 +23,9 @@ struct Shown {
     host_sha256: Option<String>,
     input: String,
     input_shape: Vec<usize>,
+    /// Whether all of it can be trained, with nothing frozen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trainable_whole: Option<bool>,
     cuts: Vec<ShownCut>,
 }
 
@@ -78,7 +81,11 @@ pub(crate) async fn run(command: Command, json: bool) -> Result<()> {
     if let Some(held) = shown.host_sha256.filter(|held| *held != shown.sha256) {
         println!("where a host holds it  sha256:{held}");
     }
-    println!("input {} {:?}\n", shown.input, shown.input_shape);
+    let whole = match shown.trainable_whole {
+        Some(true) => ", trainable from here with --freeze none",
+        _ => "",
+    };
+    println!("input {} {:?}{whole}\n", shown.input, shown.input_shape);
     table(&shown.cuts)?;
     for line in reasons(&shown.cuts) {
         println!("\n{line}");
@@ -176,26 +183,27 @@ fn read(file: &Path) -> Result<Shown> {
     let model = read_model(file)?;
     let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let network = model.network()?;
+    let trainability = Trainability::of(&model);
+    let obstacle = |cut: &str| match &trainability {
+        Ok(trainability) => trainability.against(cut).map(ToString::to_string),
+        Err(error) => Some(error.to_string()),
+    };
     Ok(Shown {
         name: file.display().to_string(),
         sha256: hex::encode(Sha256::digest(&bytes)),
         host_sha256: Some(model.sha256()?),
         input: network.input.name.clone(),
         input_shape: network.input.shape.dims().to_vec(),
-        cuts: judged(&model, &network),
+        trainable_whole: Some(obstacle(&network.input.name).is_none()),
+        cuts: judged(&model, &network, obstacle),
     })
 }
 
-/// The network's cuts, and what would become of a job that is frozen there.
-fn judged(model: &Model, network: &Network) -> Vec<ShownCut> {
-    let trainability = Trainability::of(model);
+/// The network's cuts, and what would become of a job that is frozen there; `obstacle` stands against training from a cut.
+fn judged(model: &Model, network: &Network, obstacle: impl Fn(&str) -> Option<String>) -> Vec<ShownCut> {
     let refused = model.refused(&network.cuts, &ModelLimits::default());
     let judged = network.cuts.iter().enumerate().map(|(place, cut)| {
-        let untrained = match &trainability {
-            Ok(_) if !cut.before_head => None,
-            Ok(trainability) => trainability.against(&cut.name).map(ToString::to_string),
-            Err(error) => Some(error.to_string()),
-        };
+        let untrained = obstacle(&cut.name).filter(|_| cut.before_head);
         let unadmitted = refused.as_ref().filter(|refused| refused.first <= place);
         let title = network.title(cut);
         ShownCut {
@@ -237,6 +245,7 @@ async fn ask(url: &str, flags: &HostFlags, name: &str) -> Result<Shown> {
         host_sha256: None,
         input: model.input,
         input_shape: model.input_shape,
+        trainable_whole: None,
         cuts: model.cuts.into_iter().map(ShownCut::of_host).collect(),
     })
 }

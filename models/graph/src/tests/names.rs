@@ -99,7 +99,10 @@ fn a_cut_is_found_by_tensor_by_module_and_by_what_holds_it_alone() {
         }
         let unknown = network.named("body.2").unwrap_err();
         assert!(matches!(unknown, GraphError::UnknownCut { .. }), "{unknown}");
-        assert!(unknown.to_string().contains("did you mean `body`, `body.0`"), "{unknown}");
+        assert!(
+            unknown.to_string().contains("did you mean `body`, `body.0`"),
+            "{unknown}"
+        );
     }
 }
 

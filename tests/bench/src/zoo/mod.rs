@@ -106,7 +106,11 @@ fn remembered(zoo: &Path, file: &Path) -> Result<Vec<(&'static str, Verdict)>> {
             verdicts.push((part, Verdict::deserialized(known)?));
             continue;
         }
-        let read = || Model::read(file).map_err(anyhow::Error::from).and_then(fill::filled);
+        let read = || {
+            Model::read(file)
+                .map_err(anyhow::Error::from)
+                .and_then(fill::filled)
+        };
         let verdict = Verdict::of(model.get_or_insert_with(read), part);
         if !commit().is_empty() {
             noted.insert(part.to_owned(), verdict.serialized());
