@@ -2,6 +2,7 @@
 //! classifier head, and merge trained weights back; and check a stranger's before anything else looks at it.
 
 pub mod build;
+pub mod equation;
 pub mod onnx;
 pub mod tensors;
 

@@ -1,4 +1,4 @@
-use crate::values::Values;
+use crate::values::{Literal, Values};
 use crate::{GraphError, Model};
 
 /// A value's element type and dimensions.
@@ -32,6 +32,14 @@ impl Shapes {
     /// The elements of a small integer value that is known before anything runs: axes, sizes, the result of a shape-computing chain.
     pub fn integers(&self, name: &str) -> Option<&[i64]> {
         self.0.get(name).literal.as_ref()?.integers()
+    }
+
+    /// The elements of a small floating-point value that is known before anything runs, such as a factor computed from a shape.
+    pub fn numbers(&self, name: &str) -> Option<&[f64]> {
+        match self.0.get(name).literal.as_ref()? {
+            Literal::Numbers(values) => Some(values),
+            Literal::Integers(_) => None,
+        }
     }
 }
 

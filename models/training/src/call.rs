@@ -1,6 +1,6 @@
 use crate::TrainingError;
 use crate::source::Source;
-use crate::tape::{Form, Value};
+use crate::tape::{Form, Tape, Value};
 use frostline_graph::onnx::NodeProto;
 use frostline_graph::tensors::from_proto;
 use frostline_tensor::Data;
@@ -9,7 +9,10 @@ use frostline_tensor::Data;
 pub(crate) struct Call<'a> {
     pub(crate) node: &'a NodeProto,
     pub(crate) source: &'a Source<'a>,
+    /// The floating-point operands.
     pub(crate) operands: Vec<Option<Value>>,
+    /// The tensors of those of other types, which have no gradient.
+    pub(crate) plain: Vec<Option<String>>,
     pub(crate) output_shape: Vec<usize>,
 }
 
@@ -24,10 +27,22 @@ impl Call<'_> {
         &self.output_shape
     }
 
+    /// Whether a gradient is wanted of an operand, and so of the output.
+    pub(crate) fn is_differentiable(&self) -> bool {
+        self.operands.iter().flatten().any(Value::is_differentiable)
+    }
+
     /// The node's output, which `tensor` holds in `form`. A gradient is wanted of it where one is of an operand.
     pub(crate) fn output(&self, form: Form, tensor: String) -> Value {
-        let differentiable = self.operands.iter().flatten().any(Value::is_differentiable);
-        Value::new(&self.output_shape, form, tensor, differentiable)
+        Value::new(&self.output_shape, form, tensor, self.is_differentiable())
+    }
+
+    /// Each output's ONNX shape, empty where it is unknown.
+    pub(crate) fn output_shapes(&self) -> Vec<&[usize]> {
+        let names = self.node.output.iter();
+        names
+            .map(|name| self.source.shapes.dims(name).unwrap_or_default())
+            .collect()
     }
 
     /// The floating-point operand in `slot`.
@@ -45,11 +60,46 @@ impl Call<'_> {
         self.operands.get(slot).cloned().flatten()
     }
 
-    /// The stored floating-point constant in `slot`; `None` when the slot is left out.
+    /// Whether it reads floating-point values.
+    pub(crate) fn reads_floats(&self) -> bool {
+        self.operands.iter().any(Option::is_some)
+    }
+
+    /// Whether its first output is of another type than the suffix computes in.
+    pub(crate) fn gives_others(&self) -> bool {
+        let output = self.node.output_name(0);
+        let known = output.and_then(|name| self.source.shapes.get(name));
+        known.is_some_and(|known| known.data_type != self.source.float.data_type())
+    }
+
+    /// The tensors of all operands; `None` for what is no node of ONNX's own operators, or where one is not there.
+    pub(crate) fn tensors(&self, tape: &mut Tape) -> Option<Vec<String>> {
+        self.node.standard_operator()?;
+        let mut tensors = Vec::new();
+        for slot in 0..self.node.input.len() {
+            tensors.push(match (self.node.input_name(slot), self.optional(slot)) {
+                (None, _) => String::new(),
+                (_, Some(value)) => tape.standard(&value),
+                (_, None) => self.plain(slot).ok()?.to_owned(),
+            });
+        }
+        Some(tensors)
+    }
+
+    /// The tensor of the operand in `slot` that is of another type: indices, truth values.
+    pub(crate) fn plain(&self, slot: usize) -> Result<&str, TrainingError> {
+        let tensor = self.plain.get(slot).and_then(Option::as_deref);
+        tensor.ok_or_else(|| self.unsupported(format!("its input {slot} is not of the type it should have")))
+    }
+
+    /// The floating-point constant in `slot`, stored or computed from shapes; `None` when the slot is left out.
     pub(crate) fn constant_floats(&self, slot: usize) -> Result<Option<Vec<f64>>, TrainingError> {
         let Some(name) = self.node.input_name(slot) else {
             return Ok(None);
         };
+        if let Some(known) = self.source.shapes.numbers(name) {
+            return Ok(Some(known.to_vec()));
+        }
         let stored = self.source.constants.get(name).ok_or_else(|| {
             self.unsupported(format!(
                 "its input {slot}, '{name}', is computed, but has to be a stored constant"
@@ -71,6 +121,7 @@ impl Call<'_> {
         };
         let known = self.source.shapes.integers(name).map(<[i64]>::to_vec);
         known
+            .or_else(|| self.source.stored_integers(name))
             .map(Some)
             .ok_or_else(|| self.unsupported(format!("its input {slot}, '{name}', depends on the data")))
     }

@@ -4,7 +4,8 @@ use frostline_graph::onnx::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Gradient graphs are written for this operator set: the first in which every reduction we use takes its axes as an input.
+/// Gradient graphs are written for this operator set, or for that of the suffix where it is newer: the first in which every reduction
+/// takes its axes as an input.
 const OPSET: i64 = 18;
 
 /// The floating-point type a suffix computes in.
@@ -38,18 +39,20 @@ pub(crate) struct Emitter {
     constants: BTreeMap<(i32, Vec<i64>, Vec<u8>), String>,
     renamed: BTreeMap<String, String>,
     products: BTreeMap<String, [usize; 2]>,
+    rows: BTreeMap<String, usize>,
     tensors: usize,
 }
 
 impl Emitter {
     pub(crate) fn new(float: Float) -> Self {
-        let (nodes, constants, renamed, products) = Default::default();
+        let (nodes, constants, renamed, products, rows) = Default::default();
         Self {
             float,
             nodes,
             constants,
             renamed,
             products,
+            rows,
             tensors: 0,
         }
     }
@@ -94,6 +97,22 @@ impl Emitter {
         let outputs: Vec<String> = (0..count).map(|_| self.fresh()).collect();
         self.push(operator, inputs, attributes, outputs.clone());
         outputs
+    }
+
+    /// Emits `node` as it stands in the suffix over `inputs`, and returns the names of its outputs. What older operator sets have as
+    /// an attribute becomes an input.
+    pub(crate) fn copy(&mut self, node: &NodeProto, inputs: &[&str]) -> Vec<String> {
+        let (mut inputs, mut attributes) = (inputs.to_vec(), node.attribute.clone());
+        let moved = ["Reduce", "Squeeze", "Unsqueeze"]
+            .iter()
+            .any(|start| node.op_type.starts_with(start));
+        let axes = node.ints("axes").filter(|_| moved);
+        let axes = axes.map(|axes| self.ints(axes.iter().copied()));
+        if let Some(axes) = &axes {
+            attributes.retain(|attribute| attribute.name != "axes");
+            inputs.push(axes);
+        }
+        self.node_many(&node.op_type, &inputs, attributes, node.output.len())
     }
 
     fn push(&mut self, operator: &str, inputs: &[&str], attribute: Vec<AttributeProto>, output: Vec<String>) {
@@ -156,6 +175,20 @@ impl Emitter {
         )
     }
 
+    /// Integers or truth values of shape `dims`; `None` for other types.
+    pub(crate) fn integers(&mut self, data_type: i32, dims: &[usize], values: &[i64]) -> Option<String> {
+        let raw: Vec<u8> = match data_type {
+            data_type::INT64 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+            data_type::INT32 => values
+                .iter()
+                .flat_map(|value| (*value as i32).to_le_bytes())
+                .collect(),
+            data_type::BOOL | data_type::UINT8 => values.iter().map(|value| *value as u8).collect(),
+            _ => return None,
+        };
+        Some(self.constant(data_type, dims.iter().map(|dim| *dim as i64).collect(), raw))
+    }
+
     fn constant(&mut self, data_type: i32, dims: Vec<i64>, raw: Vec<u8>) -> String {
         let next = format!("c{}", self.constants.len());
         self.constants
@@ -207,7 +240,8 @@ impl Emitter {
         self.reduce("ReduceMean", tensor, axes, keep)
     }
 
-    fn reduce(
+    /// Emits a reduction over `axes`, keeping them with length 1 if `keep`.
+    pub(crate) fn reduce(
         &mut self,
         operator: &str,
         tensor: &str,
@@ -302,9 +336,30 @@ impl Emitter {
         Some(self.node("Gemm", &[left, right, addend], attributes.collect()))
     }
 
-    /// The model over everything emitted that an output needs.
+    /// Notes that `tensor` is the reshaped result of a Gemm of two matrices alone, whose rows are `columns` long.
+    pub(crate) fn note_rows(&mut self, tensor: &str, columns: usize) {
+        self.rows.insert(tensor.to_owned(), columns);
+    }
+
+    /// Emits noted rows once more, now with a `bias` of `columns` added to each: that spares a pass over them. `None` when `tensor`
+    /// holds no such rows.
+    pub(crate) fn biased(&mut self, tensor: &str, bias: &str, columns: usize) -> Option<String> {
+        self.rows.get(tensor).filter(|noted| **noted == columns)?;
+        let maker = |name: &String| self.nodes.iter().rev().find(|node| node.output.contains(name));
+        let reshape = maker(&tensor.to_owned())?.clone();
+        let [product, shape] = reshape.input.as_slice() else {
+            return None;
+        };
+        let product = maker(product)?.clone();
+        let inputs: Vec<&str> = product.input.iter().map(String::as_str).chain([bias]).collect();
+        let result = self.node("Gemm", &inputs, product.attribute);
+        Some(self.node("Reshape", &[&result, shape], vec![]))
+    }
+
+    /// The model over everything emitted that an output needs, some of it copied from a model of operator set `opset`.
     pub(crate) fn finish(
         self,
+        opset: i64,
         inputs: Vec<ValueInfo>,
         outputs: Vec<ValueInfo>,
         mut initializer: Vec<TensorProto>,
@@ -340,6 +395,6 @@ impl Emitter {
             output: outputs,
             ..Default::default()
         };
-        build::model(OPSET, graph)
+        build::model(opset.max(OPSET), graph)
     }
 }

@@ -17,8 +17,11 @@
 //!
 //! # Rules
 //! A rule (`rules/`) emits an operator's forward pass and leaves a closure that emits its backward pass; the closures run in
-//! reverse. Shapes are those of one concrete batch size, so no shape is computed at run time. An operator without a rule is
-//! refused by name, with the node, its module and the advice to freeze it; [`Trainability`] tells of all cuts at once which can be trained from. Each rule is checked against central differences in f64.
+//! reverse. Shapes are those of one concrete batch size, so no shape is computed at run time, and what is computed from shapes and
+//! small constants is known when the graph is written. A node no gradient flows through needs no rule: masks, indices and what else is
+//! computed from constants are copied as they stand. Where a gradient flows, an operator without a rule is refused by name, with the
+//! node, its module and the advice to freeze it; [`Trainability`] tells of all cuts at once which can be trained from. Each rule is
+//! checked against central differences in f64, and small networks of both of torch's exporters against PyTorch's losses over 50 steps.
 //!
 //! # Forms
 //! Between operators a tensor lies as ONNX says, `[n, c, h, w]`, or in rows, `[n·h·w, c]`; whoever needs the other form
@@ -34,6 +37,7 @@ mod emitter;
 mod error;
 mod loss;
 mod mode;
+mod operands;
 mod optimizer;
 mod rules;
 mod settings;

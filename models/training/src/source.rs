@@ -2,8 +2,9 @@ use crate::TrainingError;
 use crate::emitter::Float;
 use crate::mode::{BatchNorm, read_by_batch_norm};
 use frostline_graph::onnx::TensorProto;
+use frostline_graph::tensors::from_proto;
 use frostline_graph::{Model, Shapes};
-use frostline_tensor::DType;
+use frostline_tensor::{DType, Data};
 use std::collections::{HashMap, HashSet};
 
 /// A suffix and what is known of it before it is differentiated.
@@ -81,6 +82,21 @@ impl<'a> Source<'a> {
             let reads = node.standard_operator() == Some("Conv") && node.input_name(1) == Some(name);
             reads && node.int("group").unwrap_or(1) == 1
         })
+    }
+
+    /// Whether the elements of the value called `name` are known before anything runs.
+    pub(crate) fn is_known(&self, name: &str) -> bool {
+        let shapes = &self.shapes;
+        self.constants.contains_key(name) || shapes.integers(name).is_some() || shapes.numbers(name).is_some()
+    }
+
+    /// The integers stored as `name`, however many.
+    pub(crate) fn stored_integers(&self, name: &str) -> Option<Vec<i64>> {
+        match from_proto(self.constants.get(name)?).ok()?.into_data() {
+            Data::I64(values) => Some(values),
+            Data::I32(values) => Some(values.into_iter().map(i64::from).collect()),
+            _ => None,
+        }
     }
 
     pub(crate) fn dtype(&self) -> DType {

@@ -44,6 +44,12 @@ impl Value {
         }))
     }
 
+    /// A value computed from `operands`, held as ONNX defines it. A gradient is wanted of it where one is of an operand.
+    pub(crate) fn computed(shape: &[usize], tensor: String, operands: &[&Value]) -> Self {
+        let differentiable = operands.iter().any(|operand| operand.is_differentiable());
+        Self::new(shape, Form::Standard, tensor, differentiable)
+    }
+
     pub(crate) fn shape(&self) -> &[usize] {
         &self.0.shape
     }
@@ -91,11 +97,11 @@ impl Value {
     }
 }
 
-/// What to emit once the gradient of a node's output is known.
-type Backward = Box<dyn FnOnce(&mut Tape, &Value)>;
+/// What to emit once the gradients of a node's outputs are known.
+type Backward = Box<dyn FnOnce(&mut Tape, &[Value])>;
 
 struct Step {
-    output: Value,
+    outputs: Vec<Value>,
     backward: Backward,
 }
 
@@ -195,9 +201,22 @@ impl Tape {
 
     /// Records how the gradient of `output` flows on.
     pub(crate) fn on_backward(&mut self, output: &Value, backward: impl FnOnce(&mut Self, &Value) + 'static) {
-        if output.is_differentiable() {
+        self.on_backward_of_many(std::slice::from_ref(output), |tape, gradients| {
+            if let Some(gradient) = gradients.first() {
+                backward(tape, gradient);
+            }
+        });
+    }
+
+    /// [`Self::on_backward`] of a node with several outputs: zeros where nothing flows into one.
+    pub(crate) fn on_backward_of_many(
+        &mut self,
+        outputs: &[Value],
+        backward: impl FnOnce(&mut Self, &[Value]) + 'static,
+    ) {
+        if outputs.iter().any(Value::is_differentiable) {
             self.steps.push(Step {
-                output: output.clone(),
+                outputs: outputs.to_vec(),
                 backward: Box::new(backward),
             });
         }
@@ -245,12 +264,24 @@ impl Tape {
         Some(total)
     }
 
+    fn zeros(&mut self, like: &Value) -> Value {
+        let nothing = self.emit.scalar(0.0);
+        let zeros = self.emit.expand(&nothing, like.shape());
+        Value::new(like.shape(), Form::Standard, zeros, false)
+    }
+
     /// Emits the backward pass, from the last recorded step to the first.
     pub(crate) fn backward(&mut self) {
         while let Some(step) = self.steps.pop() {
-            if let Some(gradient) = self.gradient(&step.output) {
-                (step.backward)(self, &gradient);
+            let gradients: Vec<_> = step.outputs.iter().map(|output| self.gradient(output)).collect();
+            if gradients.iter().all(Option::is_none) {
+                continue;
             }
+            let pairs = step.outputs.iter().zip(gradients);
+            let gradients: Vec<Value> = pairs
+                .map(|(output, gradient)| gradient.unwrap_or_else(|| self.zeros(output)))
+                .collect();
+            (step.backward)(self, &gradients);
         }
     }
 }

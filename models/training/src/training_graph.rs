@@ -1,5 +1,5 @@
-use crate::call::Call;
 use crate::mode::{Dropout, moving_statistics};
+use crate::operands::Operands;
 use crate::settings::StepSettings;
 use crate::source::Source;
 use crate::state::{StateBuilder, StateSlot, describe};
@@ -9,7 +9,6 @@ use crate::{TrainingError, rules};
 use frostline_graph::Model;
 use frostline_graph::onnx::{NodeProto, TensorProto};
 use frostline_graph::tensors::from_proto;
-use std::collections::HashMap;
 
 const INPUT: &str = "activations";
 const TARGETS: &str = "targets";
@@ -98,11 +97,9 @@ pub(crate) struct Writer<'a> {
     source: &'a Source<'a>,
     tape: Tape,
     state: StateBuilder,
-    /// The suffix's tensors that exist in the graph so far, by their name in the suffix.
-    values: HashMap<&'a str, Value>,
+    operands: Operands<'a>,
     parameters: Vec<Parameter<'a>>,
     dropouts: &'a [Dropout],
-    stored: Vec<TensorProto>,
 }
 
 impl<'a> Writer<'a> {
@@ -112,13 +109,12 @@ impl<'a> Writer<'a> {
             source,
             tape: Tape::new(source.float),
             state: StateBuilder::default(),
-            values: HashMap::new(),
+            operands: Operands::new(source),
             parameters: Vec::new(),
             dropouts: &[],
-            stored: Vec::new(),
         };
         let input = Value::new(&source.input_dims, Form::Standard, INPUT.into(), false);
-        writer.values.insert(source.input, input);
+        writer.operands.insert(source.input, input);
         writer
     }
 
@@ -142,7 +138,7 @@ impl<'a> Writer<'a> {
         let known = self.source.shapes.get(name);
         if let Some(known) = known.filter(|known| known.data_type == self.source.float.data_type()) {
             let value = Value::new(&known.dims, Form::Standard, name.to_owned(), true);
-            self.values.insert(name, value);
+            self.operands.insert(name, value);
         }
     }
 
@@ -190,7 +186,7 @@ impl<'a> Writer<'a> {
             _ => slot.clone(),
         };
         let value = Value::new(&dims, form, tensor, true);
-        self.values.insert(name, value.clone());
+        self.operands.insert(name, value.clone());
         self.parameters.push(Parameter {
             name,
             value,
@@ -223,11 +219,11 @@ impl<'a> Writer<'a> {
             self.node(node)?;
         }
         let mut dropouts = self.dropouts.iter();
-        if let Some(left) = dropouts.find(|dropout| !self.values.contains_key(dropout.tensor.as_str())) {
+        if let Some(left) = dropouts.find(|dropout| self.operands.get(&dropout.tensor).is_none()) {
             let reason = format!("it has no tensor '{}' at which to drop elements", left.tensor);
             return Err(TrainingError::suffix(reason));
         }
-        self.values.get(self.source.output).cloned().ok_or_else(|| {
+        self.operands.get(self.source.output).ok_or_else(|| {
             TrainingError::suffix(format!(
                 "its output '{}' does not depend on its input",
                 self.source.output
@@ -235,15 +231,25 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// Emits a node, unless what it gives is known before anything runs.
+    /// Emits a node, unless what it gives is known before anything runs. Only where a gradient flows does it take a rule.
     pub(crate) fn node(&mut self, node: &'a NodeProto) -> Result<(), TrainingError> {
-        if self.is_computed_ahead(node) {
+        let call = self.operands.call(&mut self.tape, node);
+        let flows = call.is_differentiable() && !call.gives_others();
+        if !flows && node.output.iter().all(|name| self.source.is_known(name)) {
             return Ok(());
         }
-        let call = self.call(node)?;
-        let output = rules::forward(&mut self.tape, &call)?;
-        if let Some(name) = node.output_name(0) {
-            self.values.insert(name, output);
+        if !flows && (call.gives_others() || !call.reads_floats() || !rules::exists(&call)) {
+            self.operands.copy(&mut self.tape, &call)?;
+            node.output.iter().for_each(|name| self.drop_out(name));
+            return Ok(());
+        }
+        let output = node.output_name(0).unwrap_or_default();
+        if self.source.shapes.dims(output).is_none() {
+            return Err(call.no_rule());
+        }
+        let outputs = rules::forward(&mut self.tape, &call)?;
+        for (name, output) in node.output.iter().zip(outputs) {
+            self.operands.insert(name, output);
             self.drop_out(name);
         }
         Ok(())
@@ -252,61 +258,11 @@ impl<'a> Writer<'a> {
     /// Replaces the value called `name` by what the dropouts there leave of it.
     fn drop_out(&mut self, name: &'a str) {
         for dropout in self.dropouts.iter().filter(|dropout| dropout.tensor == name) {
-            if let Some(value) = self.values.get(name).cloned() {
+            if let Some(value) = self.operands.get(name) {
                 let left = rules::dropout(&mut self.tape, &value, dropout);
-                self.values.insert(name, left);
+                self.operands.insert(name, left);
             }
         }
-    }
-
-    /// Whether the node computes nothing from data or weights: constants, and shapes, which are known here.
-    fn is_computed_ahead(&self, node: &NodeProto) -> bool {
-        let reads_data = node
-            .input
-            .iter()
-            .any(|name| self.values.contains_key(name.as_str()));
-        !reads_data || matches!(node.standard_operator(), Some("Shape" | "Size"))
-    }
-
-    fn call(&mut self, node: &'a NodeProto) -> Result<Call<'a>, TrainingError> {
-        let operands = node.input.iter().map(|name| self.operand(name)).collect();
-        let output = node.output_name(0).unwrap_or_default();
-        let dims = self.source.shapes.dims(output);
-        let output_shape = dims.unwrap_or_default().to_vec();
-        let call = Call {
-            node,
-            source: self.source,
-            operands,
-            output_shape,
-        };
-        if dims.is_some() {
-            Ok(call)
-        } else {
-            Err(call.no_rule())
-        }
-    }
-
-    /// The value called `name` in the suffix: an activation, a weight, or a stored floating-point constant.
-    fn operand(&mut self, name: &str) -> Option<Value> {
-        if let Some(value) = self.values.get(name) {
-            return Some(value.clone());
-        }
-        let (&name, &stored) = self.source.constants.get_key_value(name)?;
-        if stored.data_type != self.source.float.data_type() {
-            return None;
-        }
-        let dims: Vec<usize> = stored
-            .dims
-            .iter()
-            .filter_map(|dim| usize::try_from(*dim).ok())
-            .collect();
-        let tensor = format!("{name}/constant");
-        self.stored.push(TensorProto {
-            name: tensor.clone(),
-            ..stored.clone()
-        });
-        let value = Value::new(&dims, Form::Standard, tensor, false);
-        Some(value)
     }
 
     /// Emits loss, backward pass and update, and puts the model together.
@@ -346,7 +302,12 @@ impl<'a> Writer<'a> {
             describe(LOGITS, dtype, &[self.source.batch, self.source.classes]),
         ];
         outputs.extend(self.state.outputs());
-        let model = Model::from_proto(self.tape.emit.finish(inputs, outputs, self.stored))?;
+        let model = Model::from_proto(self.tape.emit.finish(
+            self.source.suffix.opset(),
+            inputs,
+            outputs,
+            self.operands.into_stored(),
+        ))?;
         Ok(TrainingGraph {
             model,
             input: INPUT.into(),

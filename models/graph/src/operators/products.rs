@@ -2,9 +2,20 @@
 
 use super::operator::HeadPart::{Layer, Product};
 use super::operator::Operator;
-use crate::values::{Context, RowView, Ruled, Samples, Sizes, Value, broadcast_dims, mismatch};
+use crate::equation::Equation;
+use crate::values::{
+    Context, RowUse, RowView, Ruled, Samples, Sizes, Unresolved, Value, as_number, broadcast_dims, mismatch,
+    signed,
+};
 
 pub(super) const OPERATORS: &[Operator] = &[
+    Operator::new("Attention", 23, attention)
+        .rows(attention_rows)
+        .work(|sizes| 2.0 * sizes.input(0) * sizes.axis(1, sizes.rank(1).saturating_sub(2))),
+    Operator::new("Einsum", 12, einsum)
+        .rows(einsum_rows)
+        .work(einsum_products)
+        .weights(0..2),
     Operator::new("Gemm", 1, gemm)
         .rows(gemm_rows)
         .work(gemm_products)
@@ -94,4 +105,112 @@ fn matmul_rows(view: &RowView<'_>) -> Option<Samples> {
         (Some(left), Some(right)) if left == right && left.axis < rank - 2 => Some(left),
         _ => None,
     }
+}
+
+/// `[batch, heads, tokens, width]` of queries, keys or values; with three axes the heads stand beside each other in the last.
+fn heads(context: &Context<'_>, slot: usize, count: &str) -> Ruled<[usize; 4]> {
+    let heads = usize::try_from(context.node.int(count).unwrap_or(1)).unwrap_or(0);
+    match *context.dims(slot)? {
+        [batch, heads, tokens, width] => Ok([batch, heads, tokens, width]),
+        [batch, tokens, width] if heads > 0 && width.is_multiple_of(heads) => {
+            Ok([batch, heads, tokens, width / heads])
+        }
+        ref dims => mismatch(format!("{dims:?} has no heads")),
+    }
+}
+
+/// Of the result alone: neither the keys and values kept for later nor the scores are followed.
+fn attention(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    if (4..context.node.input.len()).any(|slot| context.node.input_name(slot).is_some()) {
+        return Err(Unresolved::Unknown);
+    }
+    let [batch, count, tokens, depth] = heads(context, 0, "q_num_heads")?;
+    let key = heads(context, 1, "kv_num_heads")?;
+    let [_, groups, keys, width] = heads(context, 2, "kv_num_heads")?;
+    if key != [batch, groups, keys, depth] || groups == 0 || !count.is_multiple_of(groups) {
+        return mismatch(format!("{:?} looks at {:?}", context.dims(0)?, context.dims(1)?));
+    }
+    context.output(match context.dims(0)?.len() {
+        3 => vec![batch, tokens, count.saturating_mul(width)],
+        _ => vec![batch, count, tokens, width],
+    })
+}
+
+/// Samples stay apart along the first axis; a mask is the same for all.
+fn attention_rows(view: &RowView<'_>) -> Option<Samples> {
+    let first = Some(Samples::plain(0));
+    let apart = (0..3).all(|slot| view.samples(slot) == first) && view.is_parameter(3);
+    apart.then_some(first)?
+}
+
+/// The equation, and the length of each letter's axis.
+fn einsum_parts(context: &Context<'_>) -> Ruled<(Equation, Vec<(char, usize)>)> {
+    let all = context.all_dims()?;
+    let ranks: Vec<usize> = all.iter().map(|dims| dims.len()).collect();
+    let text = context.node.text("equation").unwrap_or_default();
+    let equation = Equation::parse(text, &ranks).ok_or(Unresolved::Unknown)?;
+    let mut lengths: Vec<(char, usize)> = Vec::new();
+    for (letters, dims) in equation.operands.iter().zip(all) {
+        for (&letter, &dim) in letters.iter().zip(dims) {
+            match lengths.iter().find(|(known, _)| *known == letter) {
+                Some(&(_, length)) if length != dim => {
+                    return mismatch(format!("axis {letter} is {length} and {dim}"));
+                }
+                Some(_) => {}
+                None => lengths.push((letter, dim)),
+            }
+        }
+    }
+    Ok((equation, lengths))
+}
+
+fn einsum_dims(context: &Context<'_>) -> Ruled<Vec<usize>> {
+    let (equation, lengths) = einsum_parts(context)?;
+    let length = |letter: &char| lengths.iter().find(|(known, _)| known == letter);
+    Ok(equation
+        .output
+        .iter()
+        .filter_map(length)
+        .map(|(_, length)| *length)
+        .collect())
+}
+
+fn einsum(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    context.output(einsum_dims(context)?)
+}
+
+/// Samples stay apart along a letter of the result that each operand with samples carries them on.
+fn einsum_rows(view: &RowView<'_>) -> Option<Samples> {
+    let (equation, _) = einsum_parts(&view.context()).ok()?;
+    let mut found: Option<(char, Samples)> = None;
+    for (slot, letters) in equation.operands.iter().enumerate() {
+        let samples = match view.input(slot)? {
+            RowUse::Same => continue,
+            RowUse::Mixed => return None,
+            RowUse::Apart(samples) => samples,
+        };
+        let letter = *letters.get(samples.axis)?;
+        if found.is_some_and(|(other, same)| other != letter || same.on(0) != samples.on(0)) {
+            return None;
+        }
+        found = Some((letter, samples));
+    }
+    let (letter, samples) = found?;
+    let axis = equation.output.iter().position(|other| *other == letter)?;
+    let carried = |(slot, letters): (usize, &Vec<char>)| view.is_parameter(slot) != letters.contains(&letter);
+    equation
+        .operands
+        .iter()
+        .enumerate()
+        .all(carried)
+        .then(|| samples.on(axis))
+}
+
+/// One for each combination of letters.
+fn einsum_products(sizes: &Sizes<'_>) -> f64 {
+    let parts = einsum_parts(&sizes.probes.context(sizes.node));
+    parts.map_or(0.0, |(_, lengths)| {
+        let lengths = lengths.iter().map(|(_, length)| as_number(signed(*length)));
+        lengths.product()
+    })
 }

@@ -21,11 +21,12 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("GatherElements", 11, |context| {
         context.output(context.dims(1)?.to_vec())
     }),
+    Operator::new("GatherND", 11, gather_nd),
     Operator::new("Pad", 1, pad)
         .rows(pad_rows)
         .growth(|growth| growth.fixed(&[3])),
     in_place("ScatterElements", 11).versions(None),
-    in_place("ScatterND", 11).versions(None),
+    in_place("ScatterND", 11).growth(|growth| growth.fixed(&[1])),
     Operator::new("Slice", 1, slice)
         .literal(sliced)
         .rows(slice_rows)
@@ -210,6 +211,22 @@ fn gather_rows(view: &RowView<'_>) -> Option<Samples> {
         }
         (RowUse::Same, RowUse::Apart(samples)) => Some(samples.on(samples.axis + axis)),
         _ => None,
+    }
+}
+
+/// The first `batch_dims` axes of both are the same; an index says as many axes of the data as it is long.
+fn gather_nd(context: &Context<'_>) -> Ruled<Vec<Value>> {
+    let (dims, indices) = (context.dims(0)?, context.dims(1)?);
+    let Some((&depth, places)) = indices.split_last() else {
+        return mismatch("indices without an axis");
+    };
+    let shared = usize::try_from(context.node.int("batch_dims").unwrap_or(0));
+    let shared = shared.or_else(|_| mismatch("negative batch_dims"))?;
+    match dims.get(shared.saturating_add(depth)..) {
+        Some(rest) if shared <= places.len() && dims.get(..shared) == places.get(..shared) => {
+            context.output([places, rest].concat())
+        }
+        _ => mismatch(format!("indices {indices:?} of {dims:?}")),
     }
 }
 

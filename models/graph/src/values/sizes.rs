@@ -33,9 +33,14 @@ impl<'a> Sizes<'a> {
         size.map_or(1.0, |&size| count(&[size]))
     }
 
+    /// How many axes an input has; 0 when they are unknown.
+    pub(crate) fn rank(&self, slot: usize) -> usize {
+        self.dims(slot).map_or(0, <[usize]>::len)
+    }
+
     /// The size of an input's last axis.
     pub(crate) fn last_axis(&self, slot: usize) -> f64 {
-        self.axis(slot, self.dims(slot).map_or(0, <[usize]>::len).saturating_sub(1))
+        self.axis(slot, self.rank(slot).saturating_sub(1))
     }
 }
 

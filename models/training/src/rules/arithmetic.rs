@@ -73,6 +73,19 @@ pub(super) fn common_form(tape: &Tape, values: &[&Value], full: &[usize]) -> For
     }
 }
 
+impl Pair {
+    /// The sum, where one operand is a product of matrices and the other a bias of its columns.
+    fn biased(&self, tape: &mut Tape) -> Option<String> {
+        let (full, columns) = (self.full.as_slice(), *self.full.last()?);
+        let fits = |bias: &Value, rows: &Value| bias.shape() == [columns] && rows.shape() == full;
+        match self.form {
+            Form::Standard if fits(&self.right, &self.left) => tape.emit.biased(&self.l, &self.r, columns),
+            Form::Standard if fits(&self.left, &self.right) => tape.emit.biased(&self.r, &self.l, columns),
+            _ => None,
+        }
+    }
+}
+
 /// `value` so that it broadcasts against the result in `form`.
 pub(super) fn operand(tape: &mut Tape, value: &Value, full: &[usize], form: Form) -> String {
     if form == Form::Standard || fit(value.shape(), full) == Fit::Same {
@@ -114,7 +127,9 @@ pub(super) fn reduce_to(tape: &mut Tape, tensor: &str, from: &[usize], to: &[usi
 
 pub(super) fn add(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let pair = Pair::new(tape, call)?;
-    let sum = tape.emit.add(&pair.l, &pair.r);
+    let sum = pair
+        .biased(tape)
+        .unwrap_or_else(|| tape.emit.add(&pair.l, &pair.r));
     let output = call.output(pair.form, sum);
     tape.on_backward(&output, move |tape, gradient| {
         for value in [&pair.left, &pair.right] {
@@ -127,6 +142,22 @@ pub(super) fn add(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingErr
         }
     });
     Ok(output)
+}
+
+/// `left` and what broadcasts onto it.
+pub(super) fn sum(tape: &mut Tape, left: &Value, right: &Value) -> Value {
+    let (l, r) = (tape.standard(left), tape.standard(right));
+    let sum = tape.emit.add(&l, &r);
+    let output = Value::computed(left.shape(), sum, &[left, right]);
+    let (left, right) = (left.clone(), right.clone());
+    tape.on_backward(&output, move |tape, gradient| {
+        tape.accumulate(&left, gradient.clone());
+        if right.is_differentiable() {
+            let dy = tape.standard(gradient);
+            accumulate(tape, &right, dy, gradient.shape(), Form::Standard);
+        }
+    });
+    output
 }
 
 pub(super) fn sub(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {

@@ -1,6 +1,7 @@
 //! Gemm and MatMul.
 
 use super::arithmetic::reduce_to;
+use super::movement::reshaped;
 use crate::TrainingError;
 use crate::call::Call;
 use crate::emitter::Emitter;
@@ -76,23 +77,49 @@ pub(super) fn gemm(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
 
 pub(super) fn matmul(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let (left, right) = (call.value(0)?, call.value(1)?);
-    match (left.rank(), right.rank()) {
-        (0 | 1, _) | (_, 0 | 1) => Err(call.unsupported("one of its operands is a vector")),
-        (_, 2) => Ok(matmul_matrix(tape, call, left, right)),
-        _ => Ok(matmul_batched(tape, call, left, right)),
+    let row = |value: &Value| [&[1], value.shape()].concat();
+    let column = |value: &Value| [value.shape(), &[1]].concat();
+    let mut full = call.output_shape().to_vec();
+    if right.rank() == 1 {
+        full.push(1);
+    }
+    if left.rank() == 1 {
+        full.insert(full.len().saturating_sub(1), 1);
+    }
+    let left = if left.rank() == 1 {
+        reshaped(tape, &left, &row(&left))
+    } else {
+        left
+    };
+    let right = if right.rank() == 1 {
+        reshaped(tape, &right, &column(&right))
+    } else {
+        right
+    };
+    let result = multiplied(tape, left, right, &full);
+    Ok(reshaped(tape, &result, call.output_shape()))
+}
+
+/// The product of matrices, whose leading axes broadcast to those of `shape`.
+pub(super) fn multiplied(tape: &mut Tape, left: Value, right: Value, shape: &[usize]) -> Value {
+    if right.rank() == 2 {
+        multiplied_by_matrix(tape, left, right, shape)
+    } else {
+        multiplied_in_batches(tape, left, right, shape)
     }
 }
 
 /// All rows of `left`, whatever its leading axes, times one matrix.
-fn matmul_matrix(tape: &mut Tape, call: &Call<'_>, left: Value, right: Value) -> Value {
+fn multiplied_by_matrix(tape: &mut Tape, left: Value, right: Value, shape: &[usize]) -> Value {
     let inner = left.shape().last().copied().unwrap_or(1);
     let outer = right.shape().last().copied().unwrap_or(1);
     let rows = left.shape().iter().rev().skip(1).product();
     let (a, b) = (tape.standard(&left), tape.standard(&right));
     let a = tape.emit.reshape(&a, &[rows, inner]);
     let result = product(&mut tape.emit, (&a, false), (&b, false), 1.0);
-    let result = tape.emit.reshape(&result, call.output_shape());
-    let output = call.output(Form::Standard, result);
+    let result = tape.emit.reshape(&result, shape);
+    tape.emit.note_rows(&result, outer);
+    let output = Value::computed(shape, result, &[&left, &right]);
     tape.on_backward(&output, move |tape, gradient| {
         let dy = tape.standard(gradient);
         let dy = tape.emit.reshape(&dy, &[rows, outer]);
@@ -109,10 +136,10 @@ fn matmul_matrix(tape: &mut Tape, call: &Call<'_>, left: Value, right: Value) ->
     output
 }
 
-fn matmul_batched(tape: &mut Tape, call: &Call<'_>, left: Value, right: Value) -> Value {
+fn multiplied_in_batches(tape: &mut Tape, left: Value, right: Value, shape: &[usize]) -> Value {
     let (a, b) = (tape.standard(&left), tape.standard(&right));
     let result = tape.emit.node("MatMul", &[&a, &b], vec![]);
-    let output = call.output(Form::Standard, result);
+    let output = Value::computed(shape, result, &[&left, &right]);
     tape.on_backward(&output, move |tape, gradient| {
         let dy = tape.standard(gradient);
         let batch = gradient.shape().get(..gradient.rank() - 2).unwrap_or_default();

@@ -3,18 +3,26 @@
 
 mod activations;
 mod arithmetic;
+mod attention;
+mod choice;
 mod convolution;
 mod dropout;
+mod einsum;
 mod elementwise;
+mod functions;
 mod grouped;
 mod groups;
+mod layer_norm;
 mod linear;
 mod local;
 mod movement;
 mod normalization;
+mod placing;
 mod pooling;
 mod reduction;
+mod repetition;
 mod resampling;
+mod selection;
 mod softmax;
 mod standard;
 
@@ -27,9 +35,14 @@ use crate::tape::{Tape, Value};
 /// Emits the forward pass of a node and returns its output.
 type Rule = fn(&mut Tape, &Call<'_>) -> Result<Value, TrainingError>;
 
+/// [`Rule`] of an operator with several outputs.
+type RuleOfMany = fn(&mut Tape, &Call<'_>) -> Result<Vec<Value>, TrainingError>;
+
 /// ONNX's own operators that have a gradient.
 pub(crate) const RULES: &[(&str, Rule)] = &[
+    ("Abs", functions::abs),
     ("Add", arithmetic::add),
+    ("Attention", attention::attention),
     ("AveragePool", pooling::average_pool),
     ("BatchNormalization", normalization::batch_normalization),
     ("Cast", movement::cast),
@@ -40,8 +53,16 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("DepthToSpace", movement::depth_to_space),
     ("Div", arithmetic::div),
     ("Dropout", movement::keep),
+    ("Einsum", einsum::einsum),
     ("Elu", activations::elu),
+    ("Erf", functions::erf),
+    ("Exp", functions::exp),
+    ("Expand", repetition::expand),
     ("Flatten", movement::reshape),
+    ("Gather", selection::gather),
+    ("GatherElements", selection::gather_elements),
+    ("GatherND", selection::gather_nd),
+    ("Gelu", functions::gelu),
     ("Gemm", linear::gemm),
     ("GlobalAveragePool", reduction::global_average_pool),
     ("GlobalMaxPool", pooling::global_max_pool),
@@ -51,34 +72,67 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("Identity", movement::keep),
     ("InstanceNormalization", groups::instance_normalization),
     ("LRN", local::lrn),
+    ("LayerNormalization", layer_norm::layer_normalization),
     ("LeakyRelu", elementwise::leaky_relu),
+    ("Log", functions::log),
+    ("LogSoftmax", softmax::log_softmax),
     ("MatMul", linear::matmul),
+    ("Max", choice::extreme),
     ("MaxPool", pooling::max_pool),
+    ("Min", choice::extreme),
     ("Mish", activations::mish),
     ("Mul", arithmetic::mul),
+    ("Neg", functions::neg),
     ("PRelu", activations::prelu),
     ("Pad", resampling::pad),
+    ("Pow", functions::pow),
+    ("RMSNormalization", layer_norm::rms_normalization),
+    ("Reciprocal", functions::reciprocal),
+    ("ReduceL1", reduction::reduce_l1),
+    ("ReduceL2", reduction::reduce_l2),
+    ("ReduceLogSumExp", reduction::reduce_log_sum_exp),
+    ("ReduceMax", reduction::reduce_extreme),
     ("ReduceMean", reduction::reduce_mean),
+    ("ReduceMin", reduction::reduce_extreme),
+    ("ReduceSum", reduction::reduce_sum),
+    ("ReduceSumSquare", reduction::reduce_sum_square),
     ("Relu", elementwise::relu),
     ("Reshape", movement::reshape),
     ("Resize", resampling::resize),
     ("Selu", activations::selu),
     ("Sigmoid", elementwise::sigmoid),
+    ("Slice", selection::slice),
     ("Softmax", softmax::softmax),
     ("Softplus", activations::softplus),
     ("Softsign", activations::softsign),
     ("SpaceToDepth", movement::space_to_depth),
+    ("Sqrt", functions::sqrt),
     ("Squeeze", movement::reshape),
     ("Sub", arithmetic::sub),
     ("Swish", activations::swish),
     ("Tanh", elementwise::tanh),
+    ("Tile", repetition::tile),
     ("Transpose", movement::transpose),
     ("Unsqueeze", movement::reshape),
+    ("Where", choice::select),
 ];
 
-/// Emits a node by the rule of its operator.
-pub(crate) fn forward(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+/// Those with several outputs.
+pub(crate) const RULES_OF_MANY: &[(&str, RuleOfMany)] = &[("Split", selection::split)];
+
+/// Whether the operator of a node has a rule.
+pub(crate) fn exists(call: &Call<'_>) -> bool {
+    let names = RULES.iter().map(|(name, _)| *name);
+    let mut names = names.chain(RULES_OF_MANY.iter().map(|(name, _)| *name));
+    names.any(|name| Some(name) == call.node.standard_operator())
+}
+
+/// Emits a node by the rule of its operator and returns its outputs.
+pub(crate) fn forward(tape: &mut Tape, call: &Call<'_>) -> Result<Vec<Value>, TrainingError> {
     let operator = call.node.standard_operator();
-    let rule = RULES.iter().find(|(name, _)| Some(*name) == operator);
+    if let Some((_, rule)) = RULES.iter().find(|(name, _)| Some(*name) == operator) {
+        return rule(tape, call).map(|output| vec![output]);
+    }
+    let rule = RULES_OF_MANY.iter().find(|(name, _)| Some(*name) == operator);
     rule.map_or_else(|| Err(call.no_rule()), |(_, rule)| rule(tape, call))
 }

@@ -14,24 +14,28 @@ pub(super) fn cast(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
     if call.int("to", 0) == i64::from(tape.emit.float.data_type()) {
         call.value(0)
     } else {
-        Err(call.no_rule())
+        Err(call.unsupported("it casts to another type than the network computes in"))
     }
 }
 
 /// Reshape, Flatten, Squeeze and Unsqueeze: the shapes are known, so all are one reshape.
 pub(super) fn reshape(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let input = call.value(0)?;
-    if input.shape() == call.output_shape() {
-        return Ok(input);
+    Ok(reshaped(tape, &call.value(0)?, call.output_shape()))
+}
+
+/// `input` with the same elements in another shape.
+pub(super) fn reshaped(tape: &mut Tape, input: &Value, shape: &[usize]) -> Value {
+    if input.shape() == shape {
+        return input.clone();
     }
-    let standard = tape.standard(&input);
-    let result = tape.emit.reshape(&standard, call.output_shape());
-    let output = call.output(Form::Standard, result);
+    let standard = tape.standard(input);
+    let result = tape.emit.reshape(&standard, shape);
+    let output = Value::computed(shape, result, &[input]);
     let dims = input.shape().to_vec();
-    tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
+    tape.on_backward_to(input.clone(), &output, Form::Standard, move |tape, dy| {
         tape.emit.reshape(dy, &dims)
     });
-    Ok(output)
+    output
 }
 
 pub(super) fn transpose(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
@@ -44,14 +48,27 @@ pub(super) fn transpose(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Train
             .collect::<Result<Vec<usize>, _>>()?,
         None => (0..rank).rev().collect(),
     };
-    let standard = tape.standard(&input);
+    Ok(transposed(tape, &input, permutation))
+}
+
+/// `input` with its axes in the order of `permutation`.
+pub(super) fn transposed(tape: &mut Tape, input: &Value, permutation: Vec<usize>) -> Value {
+    if permutation.iter().copied().eq(0..input.rank()) {
+        return input.clone();
+    }
+    let standard = tape.standard(input);
     let result = tape.emit.transpose(&standard, permutation.iter().copied());
-    let output = call.output(Form::Standard, result);
-    tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
-        let inverse = (0..rank).filter_map(|axis| permutation.iter().position(|from| *from == axis));
+    let axes = permutation.iter();
+    let shape: Vec<usize> = axes
+        .filter_map(|axis| input.shape().get(*axis).copied())
+        .collect();
+    let output = Value::computed(&shape, result, &[input]);
+    tape.on_backward_to(input.clone(), &output, Form::Standard, move |tape, dy| {
+        let inverse =
+            (0..permutation.len()).filter_map(|axis| permutation.iter().position(|from| *from == axis));
         tape.emit.transpose(dy, inverse)
     });
-    Ok(output)
+    output
 }
 
 pub(super) fn concat(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {

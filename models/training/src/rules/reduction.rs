@@ -1,8 +1,10 @@
-//! ReduceMean and GlobalAveragePool.
+//! Reductions over axes, and GlobalAveragePool.
 
 use crate::TrainingError;
 use crate::call::Call;
+use crate::emitter::Emitter;
 use crate::tape::{Form, Tape, Value};
+use frostline_graph::build;
 
 pub(super) fn global_average_pool(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
@@ -12,26 +14,126 @@ pub(super) fn global_average_pool(tape: &mut Tape, call: &Call<'_>) -> Result<Va
 
 pub(super) fn reduce_mean(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let input = call.value(0)?;
-    let axes = match call.axes(1, input.rank())?.filter(|axes| !axes.is_empty()) {
-        Some(axes) => axes,
-        None if call.int("noop_with_empty_axes", 0) != 0 => return Ok(input),
-        None => (0..input.rank()).collect(),
-    };
-    Ok(mean(tape, call, input, axes))
+    match axes(call, &input)? {
+        Some(axes) => Ok(mean(tape, call, input, axes)),
+        None => Ok(input),
+    }
 }
 
-fn mean(tape: &mut Tape, call: &Call<'_>, input: Value, mut axes: Vec<usize>) -> Value {
+/// The axes a reduction takes, ascending; `None` where it takes none and so keeps its input.
+fn axes(call: &Call<'_>, input: &Value) -> Result<Option<Vec<usize>>, TrainingError> {
+    let named = call.axes(1, input.rank())?.filter(|axes| !axes.is_empty());
+    if named.is_none() && call.int("noop_with_empty_axes", 0) != 0 {
+        return Ok(None);
+    }
+    let mut axes = named.unwrap_or_else(|| (0..input.rank()).collect());
     axes.sort_unstable();
+    Ok(Some(axes))
+}
+
+/// `shape` with `axes` of length 1.
+fn kept(shape: &[usize], axes: &[usize]) -> Vec<usize> {
+    let lengths = shape.iter().enumerate();
+    lengths
+        .map(|(axis, length)| if axes.contains(&axis) { 1 } else { *length })
+        .collect()
+}
+
+/// What a backward pass may use; `y` and `dy` have the reduced axes with length 1.
+struct Reduced<'a> {
+    x: &'a str,
+    y: &'a str,
+    dy: &'a str,
+    axes: &'a [usize],
+}
+
+/// The operator of the node itself forward; `backward` makes what broadcasts to the gradient of the input.
+fn reduce(
+    tape: &mut Tape,
+    call: &Call<'_>,
+    backward: impl FnOnce(&mut Emitter, &Reduced<'_>) -> String + 'static,
+) -> Result<Value, TrainingError> {
+    let input = call.value(0)?;
+    let Some(axes) = axes(call, &input)? else {
+        return Ok(input);
+    };
+    let x = tape.standard(&input);
+    let y = tape
+        .emit
+        .reduce(&call.node.op_type, &x, axes.iter().copied(), true);
+    let result = tape.emit.reshape(&y, call.output_shape());
+    let output = call.output(Form::Standard, result);
+    let dims = input.shape().to_vec();
+    tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
+        let dy = tape.emit.reshape(dy, &kept(&dims, &axes));
+        let slope = backward(
+            &mut tape.emit,
+            &Reduced {
+                x: &x,
+                y: &y,
+                dy: &dy,
+                axes: &axes,
+            },
+        );
+        tape.emit.expand(&slope, &dims)
+    });
+    Ok(output)
+}
+
+pub(super) fn reduce_sum(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    reduce(tape, call, |_, at| at.dy.to_owned())
+}
+
+/// The largest or the smallest; equal ones share the gradient, as in PyTorch's `amax`.
+pub(super) fn reduce_extreme(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    reduce(tape, call, |emit, at| {
+        let chosen = emit.node("Equal", &[at.x, at.y], vec![]);
+        let to = emit.float.data_type().into();
+        let chosen = emit.node("Cast", &[&chosen], vec![build::int("to", to)]);
+        let count = emit.sum(&chosen, at.axes.iter().copied(), true);
+        let share = emit.div(at.dy, &count);
+        emit.mul(&chosen, &share)
+    })
+}
+
+pub(super) fn reduce_l1(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    reduce(tape, call, |emit, at| {
+        let sign = emit.node("Sign", &[at.x], vec![]);
+        emit.mul(&sign, at.dy)
+    })
+}
+
+/// Nothing flows into a row of zeros, as in PyTorch's `norm`.
+pub(super) fn reduce_l2(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    reduce(tape, call, |emit, at| {
+        let least = emit.scalar(f32::MIN_POSITIVE.into());
+        let length = emit.node("Max", &[at.y, &least], vec![]);
+        let share = emit.div(at.dy, &length);
+        emit.mul(at.x, &share)
+    })
+}
+
+pub(super) fn reduce_sum_square(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    reduce(tape, call, |emit, at| {
+        let twice = emit.scale(at.dy, 2.0);
+        emit.mul(at.x, &twice)
+    })
+}
+
+pub(super) fn reduce_log_sum_exp(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    reduce(tape, call, |emit, at| {
+        let below = emit.sub(at.x, at.y);
+        let shares = emit.node("Exp", &[&below], vec![]);
+        emit.mul(&shares, at.dy)
+    })
+}
+
+fn mean(tape: &mut Tape, call: &Call<'_>, input: Value, axes: Vec<usize>) -> Value {
     let pools = input.rank() > 2 && axes.iter().copied().eq(2..input.rank());
     if pools && tape.preferred_form(&[&input]) == Form::Rows {
         return mean_of_rows(tape, call, input);
     }
-    let kept: Vec<usize> = input
-        .shape()
-        .iter()
-        .enumerate()
-        .map(|(axis, length)| if axes.contains(&axis) { 1 } else { *length })
-        .collect();
+    let kept = kept(input.shape(), &axes);
     let count = input.elements() / kept.iter().product::<usize>().max(1);
     let x = tape.standard(&input);
     let averaged = tape.emit.mean(&x, axes, true);

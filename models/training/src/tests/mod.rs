@@ -1,6 +1,7 @@
 mod activations;
 mod dropout;
 mod families;
+mod functions;
 mod grouped;
 mod harness;
 mod losses;
@@ -8,8 +9,10 @@ mod networks;
 mod normalizations;
 mod operators;
 mod optimizers;
+mod pytorch;
 mod refusals;
 mod resampling;
+mod sequences;
 mod settings;
 mod steps;
 mod table;

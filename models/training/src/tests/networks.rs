@@ -71,8 +71,8 @@ fn check_cuts(model: &Model, cuts: &[&str]) {
 }
 
 /// A skeleton with random weights of He's variance.
-fn filled(path: &Path) -> Model {
-    let mut proto = Model::read(path).unwrap().into_proto();
+fn filled(skeleton: Model) -> Model {
+    let mut proto = skeleton.into_proto();
     for (seed, stored) in proto.graph.as_mut().unwrap().initializer.iter_mut().enumerate() {
         let dims: Vec<usize> = stored
             .dims
@@ -97,9 +97,33 @@ fn filled(path: &Path) -> Model {
     Model::from_proto(proto).unwrap()
 }
 
+fn skeleton(shared: &Path, export: &str) -> Model {
+    Model::read(shared.join("models/skeletons").join(export)).unwrap()
+}
+
+/// Trains ViT-B/16 behind `cut`: all `weights` of it move, and the loss goes down.
+fn train_vit(model: &Model, cut: &str, count: usize) {
+    let suffix = filled(suffix(model, cut));
+    let mut trained = Trained::new(&suffix, 2, PLAIN);
+    assert_eq!(weights(&trained.graph.state).len(), count, "behind {cut}");
+    let (mut state, batch) = (trained.initial(), Batch::random(&suffix, 2, 3));
+    let mut losses = Vec::new();
+    for _ in 0..3 {
+        let step = trained.step(&state, &batch, 0.01);
+        let moved = state
+            .iter()
+            .zip(&step.state)
+            .all(|(before, after)| before != after);
+        assert!(moved, "behind {cut}");
+        losses.push(step.loss);
+        state = step.state;
+    }
+    assert!(losses[2] < losses[0], "behind {cut}: {losses:?}");
+}
+
 /// A ResNet18 and its cuts.
 fn resnet18(shared: &Path, export: &str) -> (Model, Vec<Cut>) {
-    let model = filled(&shared.join("models/skeletons").join(export));
+    let model = filled(skeleton(shared, export));
     let cuts = model.network().unwrap().cuts;
     (model, cuts)
 }
@@ -158,5 +182,24 @@ mod needs_shared {
             .rfind(|cut| cut.shape.dims() == [256, 14, 14])
             .unwrap();
         check_cuts(&model, &[&stage.name]);
+    }
+
+    #[test]
+    fn vit_at_the_papers_cut_and_a_block_earlier() {
+        let shared = shared();
+        for (export, cut) in [
+            (
+                "vit_b_16.opset17.onnx",
+                "/encoder/layers/encoder_layer_11/Add_1_output_0",
+            ),
+            ("vit_b_16.opset20.onnx", "add_1797"),
+        ] {
+            let model = skeleton(&shared, export);
+            let cuts = model.network().unwrap().cuts;
+            let tokens: Vec<&Cut> = cuts.iter().filter(|cut| cut.shape.dims() == [197, 768]).collect();
+            let place = tokens.iter().position(|other| other.name == cut).unwrap();
+            train_vit(&model, cut, 4);
+            train_vit(&model, &tokens[place - 2].name, 16);
+        }
     }
 }

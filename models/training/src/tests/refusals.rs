@@ -13,11 +13,11 @@ fn refusal(model: &Model) -> String {
 fn an_operator_without_a_rule() {
     let net = Net::new(&[4])
         .probed(&[4])
-        .node(node("Erf", &["h"], &["e"]))
+        .node(node("Tan", &["h"], &["e"]))
         .classified("e", 4);
     let text = refusal(&net.model());
     assert!(
-        text.contains("operator Erf (node 'e')") && text.contains("choose a freeze cut after it"),
+        text.contains("operator Tan (node 'e')") && text.contains("choose a freeze cut after it"),
         "{text}"
     );
 }

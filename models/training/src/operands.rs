@@ -1,0 +1,119 @@
+use crate::TrainingError;
+use crate::call::Call;
+use crate::source::Source;
+use crate::tape::{Form, Tape, Value};
+use frostline_graph::onnx::{NodeProto, TensorProto};
+use std::collections::HashMap;
+
+/// The suffix's tensors in the graph that is written, by their names in the suffix.
+pub(crate) struct Operands<'a> {
+    source: &'a Source<'a>,
+    values: HashMap<&'a str, Value>,
+    /// Those of other types than floating point: indices, truth values. They have no gradient.
+    plain: HashMap<&'a str, String>,
+    /// Constants of the suffix that were asked for.
+    stored: Vec<TensorProto>,
+}
+
+impl<'a> Operands<'a> {
+    pub(crate) fn new(source: &'a Source<'a>) -> Self {
+        Self {
+            source,
+            values: HashMap::new(),
+            plain: HashMap::new(),
+            stored: Vec::new(),
+        }
+    }
+
+    pub(crate) fn insert(&mut self, name: &'a str, value: Value) {
+        self.values.insert(name, value);
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<Value> {
+        self.values.get(name).cloned()
+    }
+
+    pub(crate) fn into_stored(self) -> Vec<TensorProto> {
+        self.stored
+    }
+
+    /// `node` and what it reads.
+    pub(crate) fn call(&mut self, tape: &mut Tape, node: &'a NodeProto) -> Call<'a> {
+        let operands = node.input.iter().map(|name| self.value(tape, name)).collect();
+        let plain = node.input.iter().map(|name| self.other(tape, name)).collect();
+        let output = node.output_name(0).unwrap_or_default();
+        Call {
+            node,
+            source: self.source,
+            operands,
+            plain,
+            output_shape: self.source.shapes.dims(output).unwrap_or_default().to_vec(),
+        }
+    }
+
+    /// The floating-point value called `name` in the suffix: an activation, a weight, or what is known before anything runs.
+    fn value(&mut self, tape: &mut Tape, name: &'a str) -> Option<Value> {
+        if let Some(value) = self.get(name) {
+            return Some(value);
+        }
+        let known = self.source.shapes.get(name)?;
+        if known.data_type != self.source.float.data_type() {
+            return None;
+        }
+        let tensor = match self.source.shapes.numbers(name) {
+            Some(numbers) => tape.emit.floats(&known.dims, numbers),
+            None => self.stored(name)?,
+        };
+        let value = Value::new(&known.dims, Form::Standard, tensor, false);
+        self.insert(name, value.clone());
+        Some(value)
+    }
+
+    /// The tensor of another type that is called `name` in the suffix.
+    fn other(&mut self, tape: &mut Tape, name: &'a str) -> Option<String> {
+        if let Some(tensor) = self.plain.get(name) {
+            return Some(tensor.clone());
+        }
+        let known = self.source.shapes.get(name)?;
+        if known.data_type == self.source.float.data_type() {
+            return None;
+        }
+        let integers = self.source.shapes.integers(name);
+        let tensor = match integers {
+            Some(integers) => tape.emit.integers(known.data_type, &known.dims, integers),
+            None => None,
+        };
+        let tensor = tensor.or_else(|| self.stored(name))?;
+        self.plain.insert(name, tensor.clone());
+        Some(tensor)
+    }
+
+    fn stored(&mut self, name: &str) -> Option<String> {
+        let stored = *self.source.constants.get(name)?;
+        let tensor = format!("{name}/constant");
+        self.stored.push(TensorProto {
+            name: tensor.clone(),
+            ..stored.clone()
+        });
+        Some(tensor)
+    }
+
+    /// Emits a node no gradient flows through as it stands in the suffix.
+    pub(crate) fn copy(&mut self, tape: &mut Tape, call: &Call<'a>) -> Result<(), TrainingError> {
+        let tensors = call.tensors(tape).filter(|_| !call.node.is_random());
+        let tensors = tensors.ok_or_else(|| call.no_rule())?;
+        let inputs: Vec<&str> = tensors.iter().map(String::as_str).collect();
+        let outputs = tape.emit.copy(call.node, &inputs);
+        for (name, tensor) in call.node.output.iter().zip(outputs) {
+            match self.source.shapes.get(name) {
+                Some(known) if known.data_type == self.source.float.data_type() => {
+                    self.insert(name, Value::new(&known.dims, Form::Standard, tensor, false));
+                }
+                _ => {
+                    self.plain.insert(name, tensor);
+                }
+            }
+        }
+        Ok(())
+    }
+}

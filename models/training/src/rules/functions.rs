@@ -1,0 +1,145 @@
+//! Functions of one number: roots, powers, exponentials, and the Gaussian's.
+
+use super::elementwise::{Tensors, unary};
+use crate::TrainingError;
+use crate::call::Call;
+use crate::emitter::Emitter;
+use crate::tape::{Tape, Value};
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
+
+/// The operator of the node itself forward, `backward` for the gradient.
+fn function(
+    tape: &mut Tape,
+    call: &Call<'_>,
+    backward: impl FnOnce(&mut Emitter, &Tensors<'_>) -> String + 'static,
+) -> Result<Value, TrainingError> {
+    let forward = |emit: &mut Emitter, x: &str| {
+        let attributes = call.node.attribute.clone();
+        emit.node(&call.node.op_type, &[x], attributes)
+    };
+    unary(tape, call, forward, backward)
+}
+
+pub(super) fn abs(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    function(tape, call, |emit, at| {
+        let sign = emit.node("Sign", &[at.x], vec![]);
+        emit.mul(at.dy, &sign)
+    })
+}
+
+pub(super) fn exp(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    function(tape, call, |emit, at| emit.mul(at.dy, at.y))
+}
+
+pub(super) fn log(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    function(tape, call, |emit, at| emit.div(at.dy, at.x))
+}
+
+pub(super) fn neg(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    function(tape, call, |emit, at| emit.node("Neg", &[at.dy], vec![]))
+}
+
+pub(super) fn reciprocal(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    function(tape, call, |emit, at| {
+        let square = emit.mul(at.y, at.y);
+        let product = emit.mul(at.dy, &square);
+        emit.node("Neg", &[&product], vec![])
+    })
+}
+
+pub(super) fn sqrt(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    function(tape, call, |emit, at| {
+        let half = emit.scale(at.dy, 0.5);
+        emit.div(&half, at.y)
+    })
+}
+
+/// The slope is `2 / sqrt(pi) * exp(-x^2)`. Dividing by `exp(x^2)` spares a sign, and gives 0 where that is infinite.
+pub(super) fn erf(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    function(tape, call, |emit, at| {
+        let square = emit.mul(at.x, at.x);
+        let growth = emit.node("Exp", &[&square], vec![]);
+        let quotient = emit.div(at.dy, &growth);
+        emit.scale(&quotient, FRAC_2_SQRT_PI)
+    })
+}
+
+pub(super) fn gelu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    if call.node.text("approximate") == Some("tanh") {
+        function(tape, call, |emit, at| gelu_by_tanh(emit, at))
+    } else {
+        function(tape, call, |emit, at| gelu_by_erf(emit, at))
+    }
+}
+
+/// With `u = x / sqrt(2)`, the slope is `(1 + erf(u) + u * 2 / sqrt(pi) * exp(-u^2)) / 2`.
+fn gelu_by_erf(emit: &mut Emitter, at: &Tensors<'_>) -> String {
+    let u = emit.scale(at.x, FRAC_1_SQRT_2);
+    let share = emit.node("Erf", &[&u], vec![]);
+    let square = emit.mul(&u, &u);
+    let growth = emit.node("Exp", &[&square], vec![]);
+    let quotient = emit.div(&u, &growth);
+    let density = emit.scale(&quotient, FRAC_2_SQRT_PI);
+    let sum = emit.add(&share, &density);
+    half_of_one_plus(emit, &sum, at.dy)
+}
+
+/// With `t = tanh(a * (x + b * x^3))`, the slope is `(1 + t + x * (1 - t^2) * a * (1 + 3 * b * x^2)) / 2`.
+fn gelu_by_tanh(emit: &mut Emitter, at: &Tensors<'_>) -> String {
+    let (a, b) = ((2.0 / PI).sqrt(), 0.044_715);
+    let (one, bend) = (emit.scalar(1.0), emit.scalar(a));
+    let square = emit.mul(at.x, at.x);
+    let scaled = emit.scale(&square, a * b);
+    let factor = emit.add(&scaled, &bend);
+    let inner = emit.mul(at.x, &factor);
+    let t = emit.node("Tanh", &[&inner], vec![]);
+    let steeper = emit.scale(&square, 3.0 * a * b);
+    let steeper = emit.add(&steeper, &bend);
+    let along = emit.mul(at.x, &steeper);
+    let flat = emit.mul(&t, &t);
+    let rest = emit.sub(&one, &flat);
+    let bent = emit.mul(&along, &rest);
+    let sum = emit.add(&t, &bent);
+    half_of_one_plus(emit, &sum, at.dy)
+}
+
+/// `dy * (1 + sum) / 2`.
+fn half_of_one_plus(emit: &mut Emitter, sum: &str, dy: &str) -> String {
+    let half = emit.scalar(0.5);
+    let slope = emit.scale(sum, 0.5);
+    let slope = emit.add(&slope, &half);
+    emit.mul(dy, &slope)
+}
+
+/// With an exponent that is one stored number.
+pub(super) fn pow(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let exponent = match call.constant_floats(1) {
+        Ok(numbers) => numbers,
+        Err(_) => call
+            .constant_ints(1)?
+            .map(|whole| whole.into_iter().map(|n| n as f64).collect()),
+    };
+    let Some(&[exponent]) = exponent.as_deref() else {
+        return Err(call.unsupported("its exponent is not a single number"));
+    };
+    let raise = |emit: &mut Emitter, x: &str, exponent: f64| {
+        let exponent = emit.scalar(exponent);
+        emit.node("Pow", &[x, &exponent], vec![])
+    };
+    let forward = move |emit: &mut Emitter, x: &str| match exponent {
+        2.0 => emit.mul(x, x),
+        0.5 => emit.node("Sqrt", &[x], vec![]),
+        _ => raise(emit, x, exponent),
+    };
+    unary(tape, call, forward, move |emit, at| {
+        let scaled = emit.scale(at.dy, exponent);
+        match exponent {
+            2.0 => emit.mul(&scaled, at.x),
+            0.5 => emit.div(&scaled, at.y),
+            _ => {
+                let slope = raise(emit, at.x, exponent - 1.0);
+                emit.mul(&scaled, &slope)
+            }
+        }
+    })
+}

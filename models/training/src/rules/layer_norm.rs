@@ -1,0 +1,135 @@
+//! LayerNormalization and RMSNormalization: each row is divided by its deviation, then scaled and shifted.
+
+use super::arithmetic::reduce_to;
+use crate::TrainingError;
+use crate::call::Call;
+use crate::emitter::Float;
+use crate::tape::{Form, Tape, Value};
+use frostline_graph::build;
+
+/// The axes of a row, and what scales and shifts it.
+#[derive(Clone)]
+struct Rows {
+    input: Value,
+    scale: Option<Value>,
+    bias: Option<Value>,
+    /// The first axis of a row.
+    axis: usize,
+    epsilon: f64,
+}
+
+impl Rows {
+    fn of(call: &Call<'_>) -> Result<Self, TrainingError> {
+        let input = call.value(0)?;
+        let axis = call.axis(call.int("axis", -1), input.rank())?;
+        let (scale, bias) = (call.optional(1), call.optional(2));
+        Ok(Self {
+            input,
+            scale,
+            bias,
+            axis,
+            epsilon: call.float("epsilon", 1e-5),
+        })
+    }
+
+    fn row(&self) -> &[usize] {
+        self.input.shape().get(self.axis..).unwrap_or_default()
+    }
+
+    fn axes(&self) -> std::ops::Range<usize> {
+        self.axis..self.input.rank()
+    }
+
+    /// `dx = (g - mean(g) - x * mean(g * x)) / deviation` with `g = dy * scale`, where `x` is the normalised input: the gradient
+    /// through a normalisation, as in Ba et al., Layer Normalization (2016). Without the first mean it is that of RMSNormalization.
+    fn backward(&self, tape: &mut Tape, dy: &str, normal: &str, inverse: &str, centred: bool) {
+        let dims = self.input.shape();
+        let along = tape.emit.mul(dy, normal);
+        if let Some(bias) = self.bias.as_ref().filter(|bias| bias.is_differentiable()) {
+            let sum = reduce_to(tape, dy, dims, bias.shape());
+            tape.accumulate_tensor(bias, Form::Standard, sum);
+        }
+        if let Some(scale) = self.scale.as_ref().filter(|scale| scale.is_differentiable()) {
+            let sum = reduce_to(tape, &along, dims, scale.shape());
+            tape.accumulate_tensor(scale, Form::Standard, sum);
+        }
+        if !self.input.is_differentiable() {
+            return;
+        }
+        let scale = self.scale.as_ref().map(|scale| tape.standard(scale));
+        let scaled = |tape: &mut Tape, tensor: &str| match &scale {
+            Some(scale) => tape.emit.mul(tensor, scale),
+            None => tensor.to_owned(),
+        };
+        let slope = scaled(tape, dy);
+        let along = scaled(tape, &along);
+        let along = tape.emit.mean(&along, self.axes(), true);
+        let share = tape.emit.mul(normal, &along);
+        let mut rest = tape.emit.sub(&slope, &share);
+        if centred {
+            let mean = tape.emit.mean(&slope, self.axes(), true);
+            rest = tape.emit.sub(&rest, &mean);
+        }
+        let dx = tape.emit.mul(&rest, inverse);
+        tape.accumulate_tensor(&self.input, Form::Standard, dx);
+    }
+}
+
+pub(super) fn layer_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let rows = Rows::of(call)?;
+    let attributes = || {
+        vec![
+            build::int("axis", rows.axis as i64),
+            build::float("epsilon", rows.epsilon as f32),
+        ]
+    };
+    let x = tape.standard(&rows.input);
+    let scale = tape.standard(&call.value(1)?);
+    let bias = rows.bias.as_ref().map(|bias| tape.standard(bias));
+    let inputs: Vec<&str> = [x.as_str(), &scale].into_iter().chain(bias.as_deref()).collect();
+    let y = tape.emit.node("LayerNormalization", &inputs, attributes());
+    let output = call.output(Form::Standard, y);
+    let attributes = attributes();
+    tape.on_backward(&output, move |tape, gradient| {
+        let dy = tape.standard(gradient);
+        // once more, now neither scaled nor shifted: cheaper than keeping it
+        let ones = vec![1.0; rows.row().iter().product()];
+        let ones = tape.emit.floats(rows.row(), &ones);
+        let outputs = tape
+            .emit
+            .node_many("LayerNormalization", &[&x, &ones], attributes, 3);
+        if let [normal, _, inverse] = outputs.as_slice() {
+            // ONNX gives statistics in f32
+            let to = build::int("to", tape.emit.float.data_type().into());
+            let inverse = match tape.emit.float {
+                Float::F32 => inverse.clone(),
+                Float::F64 => tape.emit.node("Cast", &[inverse], vec![to]),
+            };
+            rows.backward(tape, &dy, normal, &inverse, true);
+        }
+    });
+    Ok(output)
+}
+
+pub(super) fn rms_normalization(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let rows = Rows {
+        bias: None,
+        ..Rows::of(call)?
+    };
+    let x = tape.standard(&rows.input);
+    let scale = tape.standard(&call.value(1)?);
+    let square = tape.emit.mul(&x, &x);
+    let mean = tape.emit.mean(&square, rows.axes(), true);
+    let epsilon = tape.emit.scalar(rows.epsilon);
+    let raised = tape.emit.add(&mean, &epsilon);
+    let deviation = tape.emit.node("Sqrt", &[&raised], vec![]);
+    let inverse = tape.emit.node("Reciprocal", &[&deviation], vec![]);
+    let normal = tape.emit.mul(&x, &inverse);
+    let y = tape.emit.mul(&normal, &scale);
+    let output = call.output(Form::Standard, y);
+    tape.on_backward(&output, move |tape, gradient| {
+        let dy = tape.standard(gradient);
+        rows.backward(tape, &dy, &normal, &inverse, false);
+    });
+    Ok(output)
+}

@@ -1,0 +1,199 @@
+//! Gather, GatherElements, Slice and Split: operators that take some of the elements.
+
+use super::placing::Places;
+use crate::TrainingError;
+use crate::call::Call;
+use crate::tape::{Form, Tape, Value};
+use frostline_graph::build;
+
+pub(super) fn split(tape: &mut Tape, call: &Call<'_>) -> Result<Vec<Value>, TrainingError> {
+    let input = call.value(0)?;
+    let axis = call.axis(call.int("axis", 0), input.rank())?;
+    let shapes = call.output_shapes();
+    let lengths: Vec<usize> = shapes
+        .iter()
+        .filter_map(|shape| shape.get(axis).copied())
+        .collect();
+    if lengths.len() != call.node.output.len() || Some(&lengths.iter().sum()) != input.shape().get(axis) {
+        return Err(call.unsupported("the sizes of its parts are not known"));
+    }
+    let form = if axis == 1 && input.rank() > 2 {
+        tape.preferred_form(&[&input])
+    } else {
+        Form::Standard
+    };
+    let x = tape.tensor(&input, form);
+    let parts = tape.emit.split(&x, &lengths, axis as i64);
+    let flows = call.is_differentiable();
+    let parts = shapes.iter().zip(parts);
+    let outputs: Vec<Value> = parts
+        .map(|(shape, part)| Value::new(shape, form, part, flows))
+        .collect();
+    tape.on_backward_of_many(&outputs, move |tape, gradients| {
+        let parts: Vec<String> = gradients
+            .iter()
+            .map(|gradient| tape.tensor(gradient, form))
+            .collect();
+        let joined = tape.emit.concat(&parts, axis as i64);
+        tape.accumulate_tensor(&input, form, joined);
+    });
+    Ok(outputs)
+}
+
+pub(super) fn slice(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let input = call.value(0)?;
+    let missing = || call.unsupported("where it cuts is not known");
+    let ints = |name: &str, slot: usize| match call.node.ints(name) {
+        Some(values) => Ok(Some(values.to_vec())),
+        None => call.constant_ints(slot),
+    };
+    let starts = ints("starts", 1)?.ok_or_else(missing)?;
+    let ends = ints("ends", 2)?.ok_or_else(missing)?;
+    let axes = match ints("axes", 3)? {
+        Some(axes) => axes,
+        None => (0..starts.len() as i64).collect(),
+    };
+    let steps = call.constant_ints(4)?.unwrap_or_else(|| vec![1; starts.len()]);
+    let mut places = Vec::new();
+    for (((start, end), axis), step) in starts.iter().zip(&ends).zip(&axes).zip(&steps) {
+        let axis = call.axis(*axis, input.rank())?;
+        let length = input.shape().get(axis).copied().unwrap_or(1);
+        let kept = kept(length as i64, *start, *end, *step);
+        if kept.iter().copied().ne(0..length) {
+            places.push(Places { axis, length, kept });
+        }
+    }
+    if places.is_empty() {
+        return Ok(input);
+    }
+    let x = tape.standard(&input);
+    let [starts, ends, axes, steps] = [starts, ends, axes, steps].map(|values| tape.emit.ints(values));
+    let y = tape
+        .emit
+        .node("Slice", &[&x, &starts, &ends, &axes, &steps], vec![]);
+    let output = call.output(Form::Standard, y);
+    let mut dims = output.shape().to_vec();
+    tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
+        places.iter().fold(dy.to_owned(), |dy, places| {
+            places.put_back(&mut tape.emit, &dy, &mut dims)
+        })
+    });
+    Ok(output)
+}
+
+/// The positions along an axis that a slice keeps, in its order.
+fn kept(length: i64, start: i64, end: i64, step: i64) -> Vec<usize> {
+    let from_end = |place: i64| {
+        if place < 0 {
+            place.saturating_add(length)
+        } else {
+            place
+        }
+    };
+    let (least, most) = if step > 0 { (0, length) } else { (-1, length - 1) };
+    let end = from_end(end).clamp(least, most);
+    let start = from_end(start).clamp(0, most.max(0));
+    let more = |place: &i64| if step > 0 { *place < end } else { *place > end };
+    let places = std::iter::successors(Some(start), |place| place.checked_add(step));
+    places
+        .take_while(more)
+        .filter_map(|place| usize::try_from(place).ok())
+        .collect()
+}
+
+/// Places known when the graph is written are put back by Pad or Gather; others by ScatterElements, which adds up repetitions.
+pub(super) fn gather(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let input = call.value(0)?;
+    let axis = call.axis(call.int("axis", 0), input.rank())?;
+    let (indices, x) = (call.plain(1)?.to_owned(), tape.standard(&input));
+    let attributes = vec![build::int("axis", axis as i64)];
+    let y = tape.emit.node("Gather", &[&x, &indices], attributes);
+    let output = call.output(Form::Standard, y);
+    let length = input.shape().get(axis).copied().unwrap_or(1);
+    let (outer, inner) = around(input.shape(), axis);
+    let count = output.elements() / (outer * inner).max(1);
+    let kept = call.constant_ints(1).ok().flatten();
+    let kept = kept.and_then(|indices| positions(&indices, length));
+    let dims = input.shape().to_vec();
+    tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
+        let dy = tape.emit.reshape(dy, &[outer, count, inner]);
+        let places = kept.map(|kept| Places {
+            axis: 1,
+            length,
+            kept,
+        });
+        let dx = match places.filter(Places::are_distinct) {
+            Some(places) => places.put_back(&mut tape.emit, &dy, &mut vec![outer, count, inner]),
+            None => {
+                let column = tape.emit.reshape(&indices, &[1, count, 1]);
+                let everywhere = tape.emit.expand(&column, &[outer, count, inner]);
+                scatter(tape, &everywhere, &dy, &[outer, length, inner], 1)
+            }
+        };
+        tape.emit.reshape(&dx, &dims)
+    });
+    Ok(output)
+}
+
+/// How many elements lie outside and inside an axis.
+fn around(dims: &[usize], axis: usize) -> (usize, usize) {
+    let (before, after) = dims.split_at_checked(axis).unwrap_or((dims, &[]));
+    (before.iter().product(), after.iter().skip(1).product())
+}
+
+/// Indices as positions, those from the end counted from the start.
+fn positions(indices: &[i64], length: usize) -> Option<Vec<usize>> {
+    let counted = |index: &i64| if *index < 0 { index + length as i64 } else { *index };
+    let positions = indices.iter().map(|index| usize::try_from(counted(index)).ok());
+    positions
+        .map(|position| position.filter(|position| *position < length))
+        .collect()
+}
+
+/// Adds `updates` to zeros of shape `dims` where `indices`, of the updates' shape, say along `axis`.
+fn scatter(tape: &mut Tape, indices: &str, updates: &str, dims: &[usize], axis: usize) -> String {
+    let nothing = tape.emit.scalar(0.0);
+    let zeros = tape.emit.expand(&nothing, dims);
+    let attributes = vec![build::int("axis", axis as i64), build::text("reduction", "add")];
+    tape.emit
+        .node("ScatterElements", &[&zeros, indices, updates], attributes)
+}
+
+pub(super) fn gather_elements(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let input = call.value(0)?;
+    let axis = call.axis(call.int("axis", 0), input.rank())?;
+    let (indices, x) = (call.plain(1)?.to_owned(), tape.standard(&input));
+    let attributes = vec![build::int("axis", axis as i64)];
+    let y = tape.emit.node("GatherElements", &[&x, &indices], attributes);
+    let output = call.output(Form::Standard, y);
+    let dims = input.shape().to_vec();
+    tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
+        scatter(tape, &indices, dy, &dims, axis)
+    });
+    Ok(output)
+}
+
+/// Only with one index an element: the newer exporter writes a lookup along the first axis so.
+pub(super) fn gather_nd(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let input = call.value(0)?;
+    let name = call.node.input_name(1).unwrap_or_default();
+    let depth = call.source.shapes.dims(name).and_then(<[usize]>::last);
+    if depth != Some(&1) || call.int("batch_dims", 0) != 0 {
+        return Err(call.unsupported("it looks up along several axes"));
+    }
+    let (indices, x) = (call.plain(1)?.to_owned(), tape.standard(&input));
+    let y = tape.emit.node("GatherND", &[&x, &indices], vec![]);
+    let output = call.output(Form::Standard, y);
+    let length = input.shape().first().copied().unwrap_or(1);
+    let inner = input.elements() / length.max(1);
+    let count = output.elements() / inner.max(1);
+    let dims = input.shape().to_vec();
+    tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
+        let dy = tape.emit.reshape(dy, &[count, inner]);
+        let column = tape.emit.reshape(&indices, &[count, 1]);
+        let everywhere = tape.emit.expand(&column, &[count, inner]);
+        let dx = scatter(tape, &everywhere, &dy, &[length, inner], 0);
+        tape.emit.reshape(&dx, &dims)
+    });
+    Ok(output)
+}

@@ -1,0 +1,75 @@
+//! Fifty steps of small networks, as both of torch's exporters write them, against PyTorch's: `recorded/record.py` made the
+//! files. Hosts admit each of them.
+
+use super::harness::{Batch, Trained, tensor};
+use crate::Optimizer;
+use frostline_graph::{Model, ModelLimits};
+use frostline_tensor::{DType, Tensor};
+use std::path::Path;
+
+const RATE: f64 = 0.05;
+const ROWS: usize = 4;
+
+/// The rows that `record.py` trains with.
+fn batch(model: &Model) -> Batch {
+    let shapes = model.shapes(ROWS).unwrap();
+    let dims = shapes.dims(&model.inputs().next().unwrap().name).unwrap();
+    let numbers = (0..dims.iter().product::<usize>()).map(|place| (place * 37 % 101) as f64 / 50.0 - 1.0);
+    Batch {
+        activations: tensor(dims, DType::F32, numbers.collect()),
+        labels: Tensor::i64([ROWS], (0..ROWS as i64).map(|row| row % 3).collect()).unwrap(),
+    }
+}
+
+fn compare(network: &str) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tests/recorded");
+    let losses = std::fs::read_to_string(folder.join(format!("{network}.losses"))).unwrap();
+    for export in ["legacy17", "dynamo18", "dynamo20", "dynamo23"] {
+        let bytes = std::fs::read(folder.join(format!("{network}.{export}.onnx"))).unwrap();
+        let model = Model::admit(bytes.into(), &ModelLimits::default())
+            .unwrap_or_else(|error| panic!("{network} {export}: {error}"));
+        let optimizer = Optimizer::Sgd {
+            momentum: 0.9,
+            weight_decay: 0.0,
+            nesterov: false,
+        };
+        let mut trained = Trained::new(&model, ROWS, &optimizer);
+        let (mut state, batch) = (trained.initial(), batch(&model));
+        for (step, loss) in losses.lines().enumerate() {
+            let expected: f64 = loss.parse().unwrap();
+            let done = trained.step(&state, &batch, RATE);
+            let error = (done.loss - expected).abs();
+            assert!(
+                error < 1e-4,
+                "{network} {export}, step {step}: {} instead of {expected}",
+                done.loss
+            );
+            state = done.state;
+        }
+    }
+}
+
+#[test]
+fn an_encoder_of_vit() {
+    compare("encoder");
+}
+
+#[test]
+fn attention_with_layer_scale() {
+    compare("scaled");
+}
+
+#[test]
+fn shifted_windows() {
+    compare("windows");
+}
+
+#[test]
+fn channels_last() {
+    compare("channels_last");
+}
+
+#[test]
+fn an_mlp_on_features() {
+    compare("features");
+}
