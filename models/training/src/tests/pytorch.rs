@@ -21,10 +21,12 @@ fn batch(model: &Model) -> Batch {
     }
 }
 
-fn compare(network: &str) {
+const EXPORTS: &[&str] = &["legacy17", "dynamo18", "dynamo20", "dynamo23"];
+
+fn compare(network: &str, exports: &[&str]) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tests/recorded");
     let losses = std::fs::read_to_string(folder.join(format!("{network}.losses"))).unwrap();
-    for export in ["legacy17", "dynamo18", "dynamo20", "dynamo23"] {
+    for export in exports {
         let bytes = std::fs::read(folder.join(format!("{network}.{export}.onnx"))).unwrap();
         let model = Model::admit(bytes.into(), &ModelLimits::default())
             .unwrap_or_else(|error| panic!("{network} {export}: {error}"));
@@ -51,25 +53,26 @@ fn compare(network: &str) {
 
 #[test]
 fn an_encoder_of_vit() {
-    compare("encoder");
+    compare("encoder", EXPORTS);
 }
 
 #[test]
 fn attention_with_layer_scale() {
-    compare("scaled");
+    compare("scaled", EXPORTS);
 }
 
 #[test]
 fn shifted_windows() {
-    compare("windows");
+    compare("windows", &EXPORTS[..1]);
+    compare("folded", &EXPORTS[1..]);
 }
 
 #[test]
 fn channels_last() {
-    compare("channels_last");
+    compare("channels_last", EXPORTS);
 }
 
 #[test]
 fn an_mlp_on_features() {
-    compare("features");
+    compare("features", EXPORTS);
 }

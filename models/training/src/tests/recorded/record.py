@@ -65,6 +65,8 @@ class Windows(nn.Module):
     """As Swin: shifted windows, a table of relative positions, a mask between windows, merging by strided slices."""
 
     row = (4, 4, 6)
+    # the newer exporter folds the lookup in so small a table
+    exports = [("legacy", 17)]
 
     def __init__(self):
         super().__init__()
@@ -74,6 +76,9 @@ class Windows(nn.Module):
         places = torch.stack(torch.meshgrid(torch.arange(2), torch.arange(2), indexing="ij")).flatten(1)
         offsets = (places[:, :, None] - places[:, None]).permute(1, 2, 0) + 1
         self.register_buffer("index", offsets[..., 0].mul(3).add(offsets[..., 1]).flatten())
+
+    def bias(self):
+        return self.table[self.index].view(4, 4, -1).permute(2, 0, 1).contiguous().unsqueeze(0)
 
     def windows(self, x):
         rows, _, _, width = x.shape
@@ -94,7 +99,7 @@ class Windows(nn.Module):
         shifted = torch.roll(self.norm(x), shifts=(-1, -1), dims=(1, 2))
         qkv = self.qkv(self.windows(shifted)).reshape(-1, 4, 3, 2, 3).permute(2, 0, 3, 1, 4)
         scores = (qkv[0] * 3**-0.5).matmul(qkv[1].transpose(-2, -1))
-        scores = scores + self.table[self.index].view(4, 4, -1).permute(2, 0, 1).contiguous().unsqueeze(0)
+        scores = scores + self.bias()
         scores = scores.view(rows, 4, 2, 4, 4) + self.mask(x).unsqueeze(1).unsqueeze(0)
         y = functional.softmax(scores.view(-1, 2, 4, 4), dim=-1).matmul(qkv[2])
         y = self.out(y.transpose(1, 2).reshape(-1, 4, 6))
@@ -102,6 +107,20 @@ class Windows(nn.Module):
         x = x + torch.roll(y, shifts=(1, 1), dims=(1, 2))
         x = torch.cat([x[:, 0::2, 0::2], x[:, 1::2, 0::2], x[:, 0::2, 1::2], x[:, 1::2, 1::2]], -1)
         return self.head(self.merged(x).flatten(1, 2).mean(1))
+
+
+class Folded(Windows):
+    """The same with a bias for each pair of places."""
+
+    exports = EXPORTS[1:]
+
+    def __init__(self):
+        super().__init__()
+        del self.table
+        self.pairs = nn.Parameter(torch.empty(1, 2, 4, 4).normal_(std=0.1))
+
+    def bias(self):
+        return self.pairs
 
 
 class ChannelsLast(nn.Module):
@@ -140,7 +159,7 @@ class Features(nn.Module):
         return self.head(torch.einsum("ngi,gij->ngj", x, self.mix).amax(1))
 
 
-NETWORKS = {"encoder": Encoder, "scaled": Scaled, "windows": Windows, "channels_last": ChannelsLast, "features": Features}
+NETWORKS = {"encoder": Encoder, "scaled": Scaled, "windows": Windows, "folded": Folded, "channels_last": ChannelsLast, "features": Features}
 
 
 def batch(row):
@@ -194,7 +213,7 @@ def main():
         network = build().eval()
         distinct(network)
         x, labels = batch(network.row)
-        for exporter, opset in EXPORTS:
+        for exporter, opset in getattr(network, "exports", EXPORTS):
             onnx.save(export(network, x, exporter, opset), FOLDER / f"{name}.{exporter}{opset}.onnx")
         lines = [f"{loss:.8f}\n" for loss in losses(network.train(), x, labels)]
         (FOLDER / f"{name}.losses").write_text("".join(lines))
