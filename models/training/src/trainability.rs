@@ -3,8 +3,9 @@
 use crate::source::Source;
 use crate::training_graph::Writer;
 use crate::{BatchNorm, TrainingError};
+use frostline_graph::onnx::NodeProto;
 use frostline_graph::{Cut, Model, Network};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Classes of the head that stands for the one a job will have. How many there are decides nothing.
 const CLASSES: usize = 2;
@@ -24,7 +25,7 @@ pub struct Trainability {
 /// A node that cannot be trained through.
 #[derive(Debug)]
 struct Obstacle {
-    /// From a cut at this place or behind, it is not trained through.
+    /// No gradient comes to it from a cut at this place or behind.
     place: usize,
     why: TrainingError,
 }
@@ -38,15 +39,16 @@ impl Trainability {
         let headed = model.replace_head(CLASSES, 0)?;
         let source = Source::of(&headed, BATCH, BatchNorm::default())?;
         let mut writer = Writer::of_shapes(&source);
+        let mut flow = Flow::start(&headed);
         let mut obstacles = Vec::new();
         let mut places = HashMap::new();
         for (index, node) in headed.nodes().iter().enumerate() {
-            let place = index + 1;
+            let place = flow.step(index + 1, node);
             if let Err(why) = writer.node(node) {
                 obstacles.push(Obstacle { place, why });
                 writer.assume(node);
             }
-            places.extend(node.output.iter().map(|name| (name.clone(), place)));
+            places.extend(node.output.iter().map(|name| (name.clone(), index + 1)));
         }
         Ok(Self { obstacles, places })
     }
@@ -67,5 +69,44 @@ impl Trainability {
     pub fn earliest<'a>(&self, network: &'a Network) -> Option<&'a Cut> {
         let works = |cut: &&Cut| cut.before_head && self.against(&cut.name).is_none();
         network.cuts.iter().find(works)
+    }
+}
+
+/// From which place on a gradient flows to each value: a weight that is trained makes all behind it want one, unless it is frozen with
+/// what lies before a cut.
+struct Flow<'a> {
+    /// Weights, and what is made of them alone.
+    weights: HashSet<&'a str>,
+    /// For each value made of data, the last place before it that reads a weight; 0 where none does.
+    since: HashMap<&'a str, usize>,
+}
+
+impl<'a> Flow<'a> {
+    fn start(model: &'a Model) -> Self {
+        let weights = model.parameters();
+        Self {
+            weights: weights.iter().map(|weight| weight.name.as_str()).collect(),
+            since: model.inputs().map(|input| (input.name.as_str(), 0)).collect(),
+        }
+    }
+
+    /// Takes in the node at `place`, and gives the place before which a cut has a gradient come to it.
+    fn step(&mut self, place: usize, node: &'a NodeProto) -> usize {
+        let data = node.input.iter().filter_map(|name| self.since.get(name.as_str()));
+        let since = data.max().copied();
+        let reads_weight = node.input.iter().any(|name| self.weights.contains(name.as_str()));
+        let outputs = node.output.iter().map(String::as_str);
+        match since {
+            Some(since) => {
+                let since = if reads_weight { place } else { since };
+                self.since.extend(outputs.map(|name| (name, since)));
+                since
+            }
+            None if reads_weight => {
+                self.weights.extend(outputs);
+                place
+            }
+            None => 0,
+        }
     }
 }

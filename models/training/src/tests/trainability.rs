@@ -35,7 +35,9 @@ fn every_cut_is_judged_as_building_judges_it() {
     }
     assert!(trainability.against("x").is_some());
     assert_eq!(trainability.against("free").map(ToString::to_string), None);
-    assert_eq!(trainability.earliest(&network).unwrap().name, "tan_2");
+    // Nothing behind it is trained before the second weight, so no gradient comes to the operator between.
+    assert!(trainability.against("between").is_none());
+    assert_eq!(trainability.earliest(&network).unwrap().name, "between");
     let named = trainability.against("before").unwrap().to_string();
     assert!(named.contains("operator Tan (node 'tan_2')"), "{named}");
 }

@@ -33,10 +33,18 @@ fn drawn(weight: &TensorProto, words: &str, block: &[f32]) -> Result<Bytes> {
         .context("a weight says no mean and spread")?;
     let (mean, spread): (f32, f32) = (mean.parse()?, spread.parse()?);
     let count = usize::try_from(weight.dims.iter().product::<i64>())?;
-    let values = block.iter().cycle().take(count);
-    Ok(values
+    let values = block.iter().take(count);
+    let drawn: Vec<u8> = values
         .flat_map(|value| (mean + spread * value).to_le_bytes())
-        .collect())
+        .collect();
+    let mut raw = Vec::with_capacity(4 * count);
+    while let Some(more) = drawn
+        .get(..drawn.len().min(4 * count - raw.len()))
+        .filter(|more| !more.is_empty())
+    {
+        raw.extend_from_slice(more);
+    }
+    Ok(raw.into())
 }
 
 /// Numbers of mean 0 and spread 1, the same at every call: sums of twelve even ones.
