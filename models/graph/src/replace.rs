@@ -46,6 +46,23 @@ impl Model {
     }
 }
 
+impl Model {
+    /// Names of the weights of its classifier head.
+    ///
+    /// # Errors
+    /// [`GraphError::Head`] when no head is recognised.
+    pub fn head_weights(&self) -> Result<Vec<String>, GraphError> {
+        let analysis = Analysis::of(self)?;
+        let found =
+            find(&analysis, self.output_name()?).ok_or_else(|| GraphError::Head { why: EXPECTED.into() })?;
+        let name = |index: usize, slot| self.nodes().get(index)?.input_name(slot).map(str::to_owned);
+        let bias = found
+            .add
+            .map_or_else(|| name(found.index, 2), |(index, slot)| name(index, slot));
+        Ok(name(found.index, 1).into_iter().chain(bias).collect())
+    }
+}
+
 fn every_name(graph: &GraphProto) -> HashSet<String> {
     let produced = graph.node.iter().flat_map(|node| node.output.iter().cloned());
     let nodes = graph.node.iter().map(|node| node.name.clone());

@@ -1,12 +1,27 @@
 use crate::TrainingError;
 use crate::settings::fraction;
 use frostline_graph::Model;
+use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::ops::Range;
 
 /// What becomes of the statistics and the affine part of BatchNormalization. Where an exporter folded it into the convolution before, none
 /// of it is left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    Default,
+    Serialize,
+    Deserialize,
+    strum::EnumString,
+    strum::VariantNames,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum BatchNorm {
     /// The stored statistics normalise and stay as they are; scale and bias are trained.
     #[default]

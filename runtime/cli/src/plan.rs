@@ -149,9 +149,7 @@ fn job(flags: &Flags) -> Result<Job> {
     job.layout = flags.layout.into();
     job.validation_share = flags.training.validation;
     job.terms = flags.runs.terms();
-    job.epochs = flags.training.epochs;
-    job.batch = flags.training.batch;
-    job.batch_norm = flags.training.batch_norm.into();
+    job.recipe = flags.training.recipe.resolve()?;
     job.device = flags.compute.device.parse()?;
     job.threads = flags.compute.threads;
     job.link_bytes_per_second = flags.link_bytes_per_second;

@@ -1,18 +1,22 @@
 //! `frostline train`.
 
-use crate::arguments::{BadSample, OptimizerName, Train};
+use crate::arguments::{BadSample, Train};
 use crate::host::{Connection, data_url};
+use crate::output::print_json;
 use crate::reporter::Reporter;
 use anyhow::{Context, Result};
 use frostline_graph::Model;
-use frostline_trainer::{Guest, Job, OnBadSample, train};
-use frostline_training::Optimizer;
+use frostline_trainer::{Guest, Job, OnBadSample, Recipe, train};
+use serde::Serialize;
 use std::path::Path;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> Result<()> {
     let mut job = job(&flags)?.checked().await?;
+    if flags.dry_run {
+        return show(&job, json);
+    }
     let connection = Connection::open(flags.host.access(), &job.root, &flags.compute.device).await?;
     job.shared_cores = connection.is_embedded();
     let reporter = Arc::new(Reporter::new(json));
@@ -30,6 +34,41 @@ pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> R
     result.map(drop).map_err(Into::into)
 }
 
+/// A job with all its defaults, as `--dry-run` prints it. The recipe's part may be saved and used again.
+#[derive(Serialize)]
+struct Resolved<'a> {
+    model: &'a str,
+    data: &'a str,
+    freeze: &'a str,
+    split: String,
+    encoding: String,
+    guest: &'a str,
+    device: String,
+    threads: usize,
+    recipe: &'a Recipe,
+}
+
+fn show(job: &Job, json: bool) -> Result<()> {
+    job.recipe.check()?;
+    let encoding = job.encoding.map(|encoding| encoding.to_string());
+    let resolved = Resolved {
+        model: &job.model_name,
+        data: &job.root,
+        freeze: &job.freeze,
+        split: job.split.to_string(),
+        encoding: encoding.unwrap_or_else(|| "auto".to_owned()),
+        guest: &job.guest.name,
+        device: job.device.to_string(),
+        threads: job.threads,
+        recipe: &job.recipe,
+    };
+    if json {
+        return Ok(print_json(&resolved)?);
+    }
+    print!("{}", toml::to_string(&resolved)?);
+    Ok(())
+}
+
 fn job(flags: &Train) -> Result<Job> {
     let model = read_model(&flags.inputs.model)?;
     let freeze = freeze(&model, flags.training.freeze.as_deref())?;
@@ -39,19 +78,15 @@ fn job(flags: &Train) -> Result<Job> {
         name,
         freeze,
         data_url(&flags.inputs.data)?,
-        flags.out.clone(),
+        flags.out.clone().unwrap_or_default(),
     );
     job.guest = guest(flags.guest.as_deref(), flags.parameters.as_deref())?;
     job.split = flags.split.clone();
     job.encoding = flags.training.encoding.fixed();
     job.layout = flags.inputs.layout.into();
     job.validation_share = flags.training.validation;
-    job.epochs = flags.training.epochs;
-    job.batch = flags.training.batch;
-    job.batch_norm = flags.training.batch_norm.into();
-    (job.optimizer, job.learning_rate) = optimizer(flags);
+    job.recipe = flags.training.recipe.resolve()?;
     job.terms = flags.runs.terms();
-    job.seed = flags.seed;
     job.flow.ahead = flags.prefetch;
     job.flow.request_samples = flags.request_samples;
     job.on_bad_sample = on_bad_sample(flags.on_bad_sample);
@@ -111,38 +146,6 @@ fn own_guest(file: &Path) -> Result<Guest> {
         bytes: bytes.into(),
         parameters: None,
     })
-}
-
-/// The rate at which a fresh head on SqueezeNet's features did best over seeds (`tests/bench/peers/linear_probe.py`).
-const SGD_RATE: f32 = 0.003;
-
-/// For AdamW, PyTorch's defaults: a rate of 0.001 and a decay of 0.01.
-fn optimizer(flags: &Train) -> (Optimizer, f32) {
-    match flags.optimizer {
-        OptimizerName::Sgd => {
-            let weight_decay = flags.weight_decay.unwrap_or(0.0);
-            (
-                Optimizer::Sgd {
-                    momentum: flags.momentum,
-                    nesterov: false,
-                    weight_decay,
-                },
-                flags.lr.unwrap_or(SGD_RATE),
-            )
-        }
-        OptimizerName::Adamw => {
-            let weight_decay = flags.weight_decay.unwrap_or(0.01);
-            (
-                Optimizer::AdamW {
-                    beta1: 0.9,
-                    beta2: 0.999,
-                    epsilon: 1e-8,
-                    weight_decay,
-                },
-                flags.lr.unwrap_or(0.001),
-            )
-        }
-    }
 }
 
 pub(crate) fn on_bad_sample(choice: BadSample) -> OnBadSample {

@@ -33,7 +33,9 @@ mod upload;
 
 pub use admin::AdminClient;
 pub use client::HostClient;
-pub use data::{Dataset, DatasetError, LeftOut, Listed, Listing, Purpose, SampleFiles, Samples, order};
+pub use data::{
+    Dataset, DatasetError, LeftOut, Listed, Listing, Purpose, SampleFiles, Samples, balanced_order, order,
+};
 pub use deadlines::Deadlines;
 pub use error::ClientError;
 pub use extraction::ExtractionStream;

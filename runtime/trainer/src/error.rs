@@ -152,6 +152,18 @@ pub enum TrainerError {
         /// What it must be.
         must: &'static str,
     },
+    /// The recipe asks of a training step what none can be.
+    #[error("the recipe cannot be followed: {source}")]
+    Unfollowable {
+        /// Which setting.
+        source: TrainingError,
+    },
+    /// Learning rates by groups that do not fit the weights that are trained.
+    #[error("learning rates by group: {reason}")]
+    Groups {
+        /// Which group or weight, and what to do.
+        reason: String,
+    },
     /// Nothing can be measured, so there is nothing to plan by.
     #[error("there is no plan to show: the split would be {reason}")]
     Unplannable {

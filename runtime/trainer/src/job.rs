@@ -1,8 +1,7 @@
-use crate::{Guest, Policy, ProfileCache, TrainerError};
+use crate::{Guest, Policy, ProfileCache, Recipe, TrainerError};
 use frostline_engine::Device;
 use frostline_graph::Model;
 use frostline_tensor::PixelSpec;
-use frostline_training::{BatchNorm, Optimizer, StepSettings};
 use frostline_wire::{Encoding, Layout, Split, Terms};
 use std::path::PathBuf;
 
@@ -26,18 +25,8 @@ pub struct Job {
     pub layout: Layout,
     /// The share of samples of each class to validate with, for data that are not divided into `train/` and `validation/`.
     pub validation_share: Option<f64>,
-    /// Passes over the training samples.
-    pub epochs: u32,
-    /// Samples per training step.
-    pub batch: usize,
-    /// Step size of the optimiser.
-    pub learning_rate: f32,
-    /// The optimiser.
-    pub optimizer: Optimizer,
-    /// What becomes of BatchNormalization in the layers that are trained.
-    pub batch_norm: BatchNorm,
-    /// Seeds the shuffle, the head's weights and the choice of validation samples.
-    pub seed: u64,
+    /// How it is trained.
+    pub recipe: Recipe,
     /// How its runs stand to other work on the hosts.
     pub terms: Terms,
     /// How batches are asked for; where the split is chosen, at most so.
@@ -80,8 +69,7 @@ pub struct Flow {
 impl Job {
     /// A job with the defaults.
     ///
-    /// At rate 0.003 and momentum 0.9 a fresh head on SqueezeNet's features did best over seeds
-    /// (`tests/bench/peers/linear_probe.py`); 20 epochs of batches of 64 reach its plateau. 32 samples a request let two requests of a batch
+    /// 32 samples a request let two requests of a batch
     /// decode and compute at once while a lost one costs little. Three batches ahead keep host and link at work, each on one, while a third
     /// waits; 16 open requests cover them. 2 GiB hold three batches of 64 at a wide cut (3 MB a sample) three times over.
     pub fn new(model: Model, model_name: String, freeze: String, root: String, out: PathBuf) -> Self {
@@ -94,16 +82,7 @@ impl Job {
             root,
             layout: Layout::Auto,
             validation_share: None,
-            epochs: 20,
-            batch: 64,
-            learning_rate: 0.003,
-            optimizer: Optimizer::Sgd {
-                momentum: 0.9,
-                nesterov: false,
-                weight_decay: 0.0,
-            },
-            batch_norm: BatchNorm::default(),
-            seed: 0,
+            recipe: Recipe::default(),
             terms: Terms::default(),
             flow: Flow {
                 request_samples: 32,
@@ -126,33 +105,14 @@ impl Job {
 }
 
 impl Job {
-    /// How the layers after the freeze cut are trained.
-    pub(crate) fn training(&self) -> StepSettings {
-        StepSettings {
-            batch_norm: self.batch_norm,
-            ..self.optimizer.into()
-        }
-    }
-
     /// Refuses what no job can be.
     pub(crate) fn check(&self) -> Result<(), TrainerError> {
-        at_least_one("the batch size", self.batch)?;
-        at_least_one("the number of epochs", self.epochs as usize)?;
+        self.recipe.check()?;
         at_least_one("the number of batches ahead", self.flow.ahead)?;
         at_least_one("the number of samples per request", self.flow.request_samples)?;
         at_least_one("the number of open requests", self.flow.window)?;
         self.terms.check()?;
-        if !(self.learning_rate > 0.0 && self.learning_rate.is_finite()) {
-            return Err(TrainerError::Setting {
-                what: "the learning rate",
-                value: self.learning_rate.to_string(),
-                must: "it must be above 0",
-            });
-        }
-        self.optimizer.check().map_err(|source| TrainerError::Training {
-            freeze: self.freeze.clone(),
-            source,
-        })
+        Ok(())
     }
 }
 

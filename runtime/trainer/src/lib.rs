@@ -22,6 +22,7 @@ mod notes;
 mod offer;
 mod pipeline;
 mod plan;
+mod recipe;
 pub mod rehearsal;
 mod replan;
 mod run;
@@ -45,5 +46,6 @@ pub use plan::{
     Bottleneck, Explanation, LinkPoint, ParsePolicyError, Policy, Rival, Simulation, SimulationError, Stages,
     Summary, SummaryRow,
 };
+pub use recipe::{ClassWeights, LearningRates, OptimizerName, Recipe, Sampling, Scheduler};
 pub use study::{HostStudy, StudyJob, study};
 pub use train::train;

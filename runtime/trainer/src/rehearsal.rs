@@ -127,8 +127,9 @@ impl Rehearsal {
         };
         let hosts = self.hosts.for_job(notices(events));
         let mut run = Run::start(&self.job, parts, suffix, &hosts, events)?;
-        for _ in 0..steps {
-            run.step(1).await?;
+        for step in 0..steps {
+            let index = step % batches;
+            run.step(1, index as usize).await?;
         }
         self.suffix = Some(run.suffix);
         Ok(())

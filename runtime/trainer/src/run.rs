@@ -3,6 +3,7 @@
 use crate::compute::{Dedicated, Suffix, session_options};
 use crate::offer::Offer;
 use crate::pipeline::{BadSamples, Feed, FeedPlan, Part, Steering};
+use crate::recipe::Steps;
 use crate::replan::{Iteration, Watch};
 use crate::share::Following;
 use crate::validation::Validation;
@@ -41,6 +42,8 @@ pub(crate) struct Run {
     pub(crate) steering: Arc<Steering>,
     offer: Arc<Offer>,
     watch: Option<Watch>,
+    steps: Steps,
+    /// The largest of any weight.
     learning_rate: f32,
     fetcher: Fetcher,
     _following: Following,
@@ -81,6 +84,7 @@ impl Run {
         hosts: &Hosts,
         events: &Events,
     ) -> Result<Self, TrainerError> {
+        let steps = Steps::new(&job.recipe, parts.feed.train.len());
         let plan = FeedPlan {
             ahead: parts.flow.ahead,
             ..parts.feed
@@ -103,7 +107,8 @@ impl Run {
             events: Arc::clone(events),
             offer: parts.offer,
             watch: parts.watch,
-            learning_rate: job.learning_rate,
+            steps,
+            learning_rate: job.recipe.rates().most() as f32,
             _following: Following::begin(hosts, &fetcher, &steering),
             fetcher,
             steering,
@@ -168,8 +173,8 @@ impl Run {
     /// Trains every batch of an epoch and returns the mean loss of its samples.
     async fn train(&mut self, epoch: u32) -> Result<f64, TrainerError> {
         let (mut total, mut samples) = (0.0, 0);
-        for _ in 0..self.plan.batches(Part::Train) {
-            let (loss, count) = self.step(epoch).await?;
+        for index in 0..self.plan.batches(Part::Train) {
+            let (loss, count) = self.step(epoch, index).await?;
             total += f64::from(loss) * count as f64;
             samples += count;
         }
@@ -179,8 +184,8 @@ impl Run {
         Ok(total / samples as f64)
     }
 
-    /// Trains the next batch and returns its mean loss and its samples, 0 when all of them are bad.
-    pub(crate) async fn step(&mut self, epoch: u32) -> Result<(f32, usize), TrainerError> {
+    /// Trains the next batch, which is the one of this number in its epoch, and returns its mean loss and its samples, 0 when all of them are bad.
+    pub(crate) async fn step(&mut self, epoch: u32, index: usize) -> Result<(f32, usize), TrainerError> {
         let asked = Instant::now();
         let batch = &mut self.feed.next().await?;
         let Some(rows) = batch.rows.take() else {
@@ -190,7 +195,8 @@ impl Run {
         let (labels, count) = (std::mem::take(&mut batch.labels), rows.rows()?);
         let source = Arc::clone(&batch.source);
         let split = source.split.clone();
-        let work = move |suffix: &mut Suffix| suffix.train(&split, &rows, labels);
+        let terms = self.steps.terms(epoch, index, count);
+        let work = move |suffix: &mut Suffix| suffix.train(&split, &rows, labels, &terms);
         let loss = self.suffix.run(work).await?;
         self.step += 1;
         let iteration = Iteration {

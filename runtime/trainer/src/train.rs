@@ -131,7 +131,7 @@ async fn epochs(job: &Job, run: &mut Run, baseline: f64) -> Result<Trained, Trai
         loss: f64::NAN,
         accuracy: baseline,
     };
-    for epoch in 1..=job.epochs {
+    for epoch in 1..=job.recipe.epochs {
         match run.epoch(epoch).await {
             Ok(ended) => last = ended,
             Err(error) => {

@@ -9,7 +9,7 @@ use frostline_client::{HostClient, Token, UploadKind};
 use frostline_e2e::HostProcess;
 use frostline_graph::Model;
 use frostline_trainer::rehearsal::{Leg, Rehearsal};
-use frostline_trainer::{Event, Events, Flow, Job, Policy, ProfileCache, TrainerError, train};
+use frostline_trainer::{Event, Events, Flow, Job, LearningRates, Policy, ProfileCache, TrainerError, train};
 use frostline_training::TrainingGraph;
 use frostline_wire::{Encoding, Split};
 use std::path::{Path, PathBuf};
@@ -193,7 +193,7 @@ impl<'a> Trainer<'a> {
             steps,
         }];
         let mut job = self.job();
-        job.learning_rate = learning_rate;
+        job.recipe.lr = Some(LearningRates::One(learning_rate.into()));
         let mut taken = Vec::new();
         self.run(
             |client, events, stop| async move {
@@ -235,7 +235,7 @@ impl<'a> Trainer<'a> {
         job.split = policy;
         job.encoding = encoding;
         job.candidates = Some(candidates.to_vec());
-        job.epochs = epochs;
+        job.recipe.epochs = epochs;
         let mut ticks = Vec::new();
         self.run(
             |client, events, stop| async move { train(job, client, events, stop).await.map(drop) },
@@ -313,8 +313,8 @@ impl<'a> Trainer<'a> {
             self.tiers.data().to_owned(),
             self.scratch.path().join("tuned.onnx"),
         );
-        job.batch = self.batch;
-        job.learning_rate = LEARNING_RATE;
+        job.recipe.batch = self.batch;
+        job.recipe.lr = Some(LearningRates::One(LEARNING_RATE.into()));
         job.threads = 1;
         job.cache = Some(ProfileCache::at(self.cache().join("frostline")));
         job

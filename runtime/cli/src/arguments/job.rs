@@ -1,9 +1,8 @@
 //! Commands on a network and images, and the flags they share.
 
 use super::host::{HostFlags, HostsFlags};
-use super::value::{
-    BadSample, BatchNormMode, EncodingChoice, LayoutName, OptimizerName, above_zero, encoding, positive,
-};
+use super::recipe::RecipeFlags;
+use super::value::{BadSample, EncodingChoice, LayoutName, above_zero, encoding, positive};
 use clap::Args;
 use frostline_trainer::Policy;
 use frostline_wire::Terms;
@@ -32,23 +31,11 @@ pub(crate) struct Train {
     #[arg(long, value_name = "CUT", default_value = "auto")]
     pub(crate) split: Policy,
     /// Where the tuned model is written
-    #[arg(long, value_name = "FILE")]
-    pub(crate) out: PathBuf,
-    /// Learning rate; by default 0.003 for sgd and 0.001 for adamw
+    #[arg(long, value_name = "FILE", required_unless_present = "dry_run")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print the job with all its defaults, and stop
     #[arg(long)]
-    pub(crate) lr: Option<f32>,
-    /// The optimiser
-    #[arg(long, value_enum, default_value_t = OptimizerName::Sgd)]
-    pub(crate) optimizer: OptimizerName,
-    /// Momentum, for sgd
-    #[arg(long, default_value_t = 0.9)]
-    pub(crate) momentum: f64,
-    /// Weight decay; by default 0 for sgd and 0.01 for adamw
-    #[arg(long)]
-    pub(crate) weight_decay: Option<f64>,
-    /// Seeds the shuffle, the new classifier's weights and the choice of validation images
-    #[arg(long, default_value_t = 0)]
-    pub(crate) seed: u64,
+    pub(crate) dry_run: bool,
     /// What to do about an image that cannot be decoded
     #[arg(long, value_enum, default_value_t = BadSample::Fail)]
     pub(crate) on_bad_sample: BadSample,
@@ -73,14 +60,12 @@ pub(crate) struct Train {
 }
 
 /// Flags of `plan` that say what is measured and how, which a file of measurements says itself.
-const MEASURED: [&str; 16] = [
+const MEASURED: [&str; 14] = [
     "model",
     "data",
     "layout",
     "freeze",
-    "batch_norm",
-    "epochs",
-    "batch",
+    "RecipeFlags",
     "encoding",
     "validation",
     "fixed_batch",
@@ -213,15 +198,6 @@ pub(crate) struct Training {
     /// trained, and hosts only decode
     #[arg(long, value_name = "CUT")]
     pub(crate) freeze: Option<String>,
-    /// What becomes of BatchNormalization in the layers that are trained
-    #[arg(long, value_enum, default_value_t = BatchNormMode::Stored)]
-    pub(crate) batch_norm: BatchNormMode,
-    /// Passes over the training images
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) epochs: u32,
-    /// Images per training step
-    #[arg(long, default_value_t = 64, value_parser = positive)]
-    pub(crate) batch: usize,
     /// How activations travel: auto, or f32, u8 (pixels, for the split input, exact there), f16 or int8, each with +lz4 or +zstd
     /// to compress them. auto never takes int8, which loses the most
     #[arg(long, default_value = "auto", value_parser = encoding)]
@@ -229,6 +205,8 @@ pub(crate) struct Training {
     /// Share of each class to validate with (0 to 1), for data without train/ and validation/
     #[arg(long, value_name = "SHARE")]
     pub(crate) validation: Option<f64>,
+    #[command(flatten)]
+    pub(crate) recipe: RecipeFlags,
 }
 
 /// How the job's runs stand to other work on the hosts.

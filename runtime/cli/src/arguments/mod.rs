@@ -5,6 +5,7 @@ mod compile;
 mod guest;
 mod host;
 mod job;
+mod recipe;
 mod upload;
 mod value;
 
@@ -14,7 +15,7 @@ pub(crate) use guest::{Authoring, BuildGuest, CheckGuest, Language, NewGuest, Ru
 pub(crate) use host::{Guest, HostFlags, Model, RemoteHost, Serve};
 pub(crate) use job::{Eval, Plan, Profile, Train};
 pub(crate) use upload::{OwnUpload, Upload};
-pub(crate) use value::{BadSample, OptimizerName};
+pub(crate) use value::BadSample;
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;

@@ -1,36 +1,7 @@
 //! Values that flags take.
 
 use clap::ValueEnum;
-use frostline_training::BatchNorm;
 use frostline_wire::{Compression, Encoding, Layout, UnknownEncoding, Values};
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum OptimizerName {
-    /// Stochastic gradient descent with momentum
-    Sgd,
-    /// Adam with decoupled weight decay
-    Adamw,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum BatchNormMode {
-    /// The stored statistics normalise and stay; scale and bias are trained
-    Stored,
-    /// All of it stays as it is
-    Frozen,
-    /// Each batch's own statistics normalise, and the stored ones follow them, as in PyTorch's training mode; scale and bias are trained
-    Updated,
-}
-
-impl From<BatchNormMode> for BatchNorm {
-    fn from(mode: BatchNormMode) -> Self {
-        match mode {
-            BatchNormMode::Stored => Self::Stored,
-            BatchNormMode::Frozen => Self::Frozen,
-            BatchNormMode::Updated => Self::Updated,
-        }
-    }
-}
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum LayoutName {

@@ -13,4 +13,4 @@ pub use error::DatasetError;
 pub use folders::SampleFiles;
 pub use listing::{Listed, Listing};
 pub use samples::Samples;
-pub use shuffle::{Purpose, order};
+pub use shuffle::{Purpose, balanced_order, order};

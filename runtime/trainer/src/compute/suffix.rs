@@ -1,10 +1,12 @@
 use super::{Dedicated, Forward, correct};
 use crate::TrainerError;
+use crate::recipe::StepTerms;
 use frostline_engine::{EngineError, Interrupt, ResidentSlot, ResidentState, Session, SessionOptions};
 use frostline_graph::Model;
 use frostline_tensor::Tensor;
-use frostline_training::{StateSlot, StepSettings, TrainingGraph};
+use frostline_training::{Scalars, StateSlot, StepSettings, TrainingGraph};
 use frostline_wire::Split;
+use std::collections::HashSet;
 
 /// Step sessions kept at once. Batches have the full size, or the last one's; skipped samples make a few more sizes, and
 /// building a graph anew takes less than a second.
@@ -19,7 +21,7 @@ pub(crate) struct Suffix {
     model: Model,
     freeze: String,
     settings: StepSettings,
-    learning_rate: Tensor,
+    classes: usize,
     options: SessionOptions,
     interrupt: Interrupt,
     batch: usize,
@@ -37,10 +39,12 @@ pub(crate) struct Suffix {
 /// The step for one batch size.
 struct Step {
     batch: usize,
+    /// Whether it ends in an update.
+    updates: bool,
     session: Session,
     input: String,
     targets: String,
-    learning_rate: String,
+    scalars: Scalars,
     loss: String,
 }
 
@@ -54,7 +58,8 @@ pub(crate) struct SuffixParts {
     /// Name of the freeze cut, for messages.
     pub(crate) freeze: String,
     pub(crate) settings: StepSettings,
-    pub(crate) learning_rate: f32,
+    /// Outputs.
+    pub(crate) classes: usize,
     /// The size of a full batch.
     pub(crate) batch: usize,
     /// Middles kept at once, at least 1.
@@ -69,12 +74,12 @@ impl Suffix {
             suffix: model,
             freeze,
             settings,
-            learning_rate,
+            classes,
             batch,
             middles,
             options,
         } = parts;
-        let graph = build(&model, batch, &settings, &freeze)?;
+        let graph = build(&model, batch, &settings, true, &freeze)?;
         let initial = |slot: &StateSlot| ResidentSlot {
             input: slot.input.clone(),
             output: slot.output.clone(),
@@ -82,13 +87,13 @@ impl Suffix {
         };
         let state = ResidentState::new(graph.state.iter().map(initial)).map_err(training)?;
         let slots = graph.state.clone();
-        let sessions = vec![Step::open(batch, graph, &options, interrupt)?];
+        let sessions = vec![Step::open(batch, true, graph, &options, interrupt)?];
         Ok(Self {
             whole,
             model,
             freeze,
             settings,
-            learning_rate: Tensor::f32([], vec![learning_rate])?,
+            classes,
             options,
             interrupt: interrupt.clone(),
             batch,
@@ -123,21 +128,33 @@ impl Suffix {
         split: &Split,
         rows: &Tensor,
         labels: Vec<i64>,
+        terms: &StepTerms,
     ) -> Result<f32, TrainerError> {
         self.present = None;
-        let activations = self.freeze_activations(split, rows)?;
+        let made = self.freeze_activations(split, rows)?;
+        let activations = made.as_ref().unwrap_or(rows);
         let batch = labels.len();
-        let labels = Tensor::i64([batch], labels)?;
-        self.prepare(batch)?;
+        let targets = self.targets(labels)?;
+        let mixed = terms
+            .mix
+            .as_ref()
+            .map(|mix| mix.apply(activations, &targets))
+            .transpose()?;
+        let (activations, targets) = match &mixed {
+            Some([activations, targets]) => (activations, targets),
+            None => (activations, &targets),
+        };
+        self.prepare(batch, terms.updates)?;
         let step = self
             .sessions
             .last_mut()
             .ok_or(TrainerError::Ended { part: "engine" })?;
-        let inputs = [
-            (step.input.as_str(), activations.as_ref().unwrap_or(rows)),
-            (step.targets.as_str(), &labels),
-            (step.learning_rate.as_str(), &self.learning_rate),
+        let scalars = scalars(&step.scalars, terms)?;
+        let mut inputs = vec![
+            (step.input.as_str(), activations),
+            (step.targets.as_str(), targets),
         ];
+        inputs.extend(scalars.iter().map(|(name, value)| (*name, value)));
         let outputs = step
             .session
             .step_until(&mut self.state, &inputs, &[step.loss.as_str()], &self.interrupt)
@@ -147,6 +164,20 @@ impl Suffix {
             .and_then(Tensor::as_f32)
             .and_then(|loss| loss.first().copied());
         loss.ok_or(TrainerError::Ended { part: "engine" })
+    }
+
+    /// Labels as the loss takes them.
+    fn targets(&self, labels: Vec<i64>) -> Result<Tensor, TrainerError> {
+        if self.settings.loss.takes_classes() {
+            return Ok(Tensor::i64([labels.len()], labels)?);
+        }
+        let mut hot = vec![0.0; labels.len() * self.classes];
+        for (row, label) in hot.chunks_mut(self.classes.max(1)).zip(&labels) {
+            if let Some(place) = usize::try_from(*label).ok().and_then(|label| row.get_mut(label)) {
+                *place = 1.0;
+            }
+        }
+        Ok(Tensor::f32([labels.len(), self.classes], hot)?)
     }
 
     /// How many of these rows the present weights classify right.
@@ -177,12 +208,19 @@ impl Suffix {
         ))
     }
 
-    /// The present weights, by their names in the model.
+    /// The present weights, by their names in the model: their averages, where there are any.
     pub(crate) fn weights(&self) -> Result<Vec<(String, Tensor)>, TrainerError> {
-        let weights = self
+        // Statistics have no average.
+        let averaged: HashSet<&String> = self
             .slots
             .iter()
-            .filter_map(|slot| Some((slot, slot.parameter.clone()?)));
+            .filter_map(|slot| slot.average_of.as_ref())
+            .collect();
+        let present = |slot: &StateSlot| slot.parameter.clone().filter(|name| !averaged.contains(name));
+        let weights = self.slots.iter().filter_map(|slot| {
+            let name = slot.average_of.clone().or_else(|| present(slot));
+            Some((slot, name?))
+        });
         let read = |(slot, name): (&StateSlot, String)| {
             let tensor = self.state.tensor(&slot.input).map_err(training)?;
             let weight = slot.to_weight(&tensor);
@@ -229,15 +267,16 @@ impl Suffix {
         Ok(self.middles.last_mut().and_then(|(_, middle)| middle.as_mut()))
     }
 
-    /// Makes the step for `batch` rows the last of the sessions.
-    fn prepare(&mut self, batch: usize) -> Result<(), TrainerError> {
-        if let Some(found) = self.sessions.iter().position(|step| step.batch == batch) {
+    /// Makes the step for `batch` rows, with the update or without, the last of the sessions.
+    fn prepare(&mut self, batch: usize, updates: bool) -> Result<(), TrainerError> {
+        let wanted = |step: &Step| step.batch == batch && step.updates == updates;
+        if let Some(found) = self.sessions.iter().position(wanted) {
             let step = self.sessions.remove(found);
             self.sessions.push(step);
             return Ok(());
         }
-        let graph = build(&self.model, batch, &self.settings, &self.freeze)?;
-        let step = Step::open(batch, graph, &self.options, &self.interrupt)?;
+        let graph = build(&self.model, batch, &self.settings, updates, &self.freeze)?;
+        let step = Step::open(batch, updates, graph, &self.options, &self.interrupt)?;
         if self.sessions.len() >= SESSIONS {
             self.sessions.remove(0);
         }
@@ -259,6 +298,7 @@ fn middle(whole: &Model, split: &Split, freeze: &str) -> Result<Option<Model>, T
 impl Step {
     fn open(
         batch: usize,
+        updates: bool,
         graph: TrainingGraph,
         options: &SessionOptions,
         interrupt: &Interrupt,
@@ -273,22 +313,44 @@ impl Step {
         } = graph;
         Ok(Self {
             batch,
+            updates,
             session,
             input,
             targets,
-            learning_rate: scalars.learning_rate,
+            scalars,
             loss,
         })
     }
+}
+
+/// What the step's scalars are, by the inputs that take them.
+fn scalars<'a>(names: &'a Scalars, terms: &StepTerms) -> Result<Vec<(&'a str, Tensor)>, TrainerError> {
+    let given = [
+        (Some(&names.learning_rate), terms.rate),
+        (names.share.as_ref(), terms.share),
+        (names.average_decay.as_ref(), terms.decay),
+    ];
+    let taken = given
+        .into_iter()
+        .filter_map(|(name, value)| Some((name?.as_str(), value)));
+    taken
+        .map(|(name, value)| Ok((name, Tensor::f32([], vec![value])?)))
+        .collect()
 }
 
 fn build(
     model: &Model,
     batch: usize,
     settings: &StepSettings,
+    updates: bool,
     freeze: &str,
 ) -> Result<TrainingGraph, TrainerError> {
-    TrainingGraph::build(model, batch, settings).map_err(|source| TrainerError::Training {
+    let built = if updates {
+        TrainingGraph::build(model, batch, settings)
+    } else {
+        TrainingGraph::gather(model, batch, settings)
+    };
+    built.map_err(|source| TrainerError::Training {
         freeze: freeze.to_owned(),
         source,
     })

@@ -4,6 +4,7 @@ use super::ProfileCache;
 use crate::TrainerError;
 use crate::compute::{Dedicated, MOST_ROWS, Suffix, SuffixParts, blocking};
 use crate::plan::TrainerProfile;
+use crate::recipe::StepTerms;
 use bytes::Bytes;
 use frostline_engine::{Device, Interrupt, Lanes, LanesConfig, SessionOptions, StageSource, library_version};
 use frostline_graph::Model;
@@ -33,8 +34,8 @@ pub(crate) struct TrainerTask {
     pub(crate) pixels: PixelSpec,
     /// Samples of a training step.
     pub(crate) batch: usize,
-    /// How the layers after it are trained.
-    pub(crate) training: StepSettings,
+    /// How a step is made.
+    pub(crate) settings: StepSettings,
     /// Where and with how many threads the trainer computes.
     pub(crate) options: SessionOptions,
 }
@@ -47,7 +48,7 @@ struct Key<'a> {
     cuts: &'a [String],
     pixels: &'a PixelSpec,
     batch: usize,
-    training: String,
+    settings: String,
     /// Of the operators and weights' shapes of the layers that are trained.
     suffix: String,
 }
@@ -119,7 +120,7 @@ fn key(task: &TrainerTask, platform: &Platform) -> Result<serde_json::Value, Tra
         cuts: &task.cuts,
         pixels: &task.pixels,
         batch: task.batch,
-        training: format!("{:?}", task.training),
+        settings: format!("{:?}", task.settings),
         suffix: hex::encode(hash.finalize()),
     };
     serde_json::to_value(key).map_err(|_| TrainerError::Ended { part: "profile" })
@@ -250,22 +251,24 @@ async fn step(task: TrainerTask) -> Result<f64, TrainerError> {
     let open = move |interrupt: &Interrupt| {
         let shape = task.model.network()?.frozen_row(&task.freeze)?.batched(batch);
         let zeros = Tensor::f32(shape.clone(), vec![0.0; shape.elements()?])?;
+        let classes = task.model.network()?.head.map_or(1, |head| head.classes);
         let parts = SuffixParts {
             suffix: task.model.slice(Some(&task.freeze), None)?,
             whole: task.model,
             freeze: task.freeze,
-            settings: task.training,
-            learning_rate: 1e-3,
+            settings: task.settings,
+            classes,
             batch,
             middles: 1,
             options: task.options,
         };
         Ok((Suffix::open(parts, interrupt)?, zeros))
     };
+    let terms = StepTerms::measured();
     let steps = move |(suffix, zeros): &mut (Suffix, Tensor)| {
         let mut step = || {
             let started = Instant::now();
-            suffix.train(&at, zeros, vec![0; batch])?;
+            suffix.train(&at, zeros, vec![0; batch], &terms)?;
             Ok::<f64, TrainerError>(started.elapsed().as_secs_f64())
         };
         step()?;

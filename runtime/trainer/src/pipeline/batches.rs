@@ -1,6 +1,6 @@
-use crate::TrainerError;
 use crate::compute::blocking;
-use frostline_client::{Purpose, Samples, Source, Weight, order};
+use crate::{Sampling, TrainerError};
+use frostline_client::{Purpose, Samples, Source, Weight, balanced_order, order};
 use std::sync::Arc;
 
 /// Which of the two halves of the data.
@@ -30,6 +30,8 @@ pub(crate) struct FeedPlan {
     pub(crate) epochs: u32,
     pub(crate) batch: usize,
     pub(crate) seed: u64,
+    /// How an epoch's training samples are drawn.
+    pub(crate) sampling: Sampling,
     /// Batches extracted while one is in use.
     pub(crate) ahead: usize,
     /// Bytes all batches may take together.
@@ -50,6 +52,7 @@ impl FeedPlan {
             epochs: 0,
             batch,
             seed: 0,
+            sampling: Sampling::Shuffle,
             ahead: 1,
             memory_bytes: u64::MAX,
         }
@@ -71,7 +74,16 @@ impl FeedPlan {
     pub(super) async fn order(&self, epoch: u32, part: Part) -> Result<Vec<u32>, TrainerError> {
         let (count, seed) = (self.samples(part).len(), self.seed);
         match part {
-            Part::Train => blocking(move || Ok(order(count, seed, Purpose::Epoch(epoch)))).await,
+            Part::Train => {
+                let (samples, sampling) = (Arc::clone(&self.train), self.sampling);
+                blocking(move || {
+                    Ok(match sampling {
+                        Sampling::Shuffle => order(count, seed, Purpose::Epoch(epoch)),
+                        Sampling::Balanced => balanced_order(&samples, seed, Purpose::Epoch(epoch)),
+                    })
+                })
+                .await
+            }
             Part::Validation => Ok((0..count as u32).collect()),
         }
     }

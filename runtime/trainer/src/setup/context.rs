@@ -46,7 +46,7 @@ impl<'a> Setup<'a> {
         events: &'a Events,
     ) -> Result<Self, TrainerError> {
         let data = Data::list(job, hosts, events).await?;
-        let network = DividedNetwork::of(job, data.classes.len()).await?;
+        let network = DividedNetwork::of(job, &data.counts).await?;
         let grant = Share::ask(hosts).await.grant();
         Ok(Self {
             job,
@@ -158,7 +158,7 @@ impl<'a> Setup<'a> {
         shared_cores: bool,
     ) -> Planner {
         let (job, feed) = (self.job, &self.data.feed);
-        let steps = feed.batches(Part::Train) as u64 * u64::from(job.epochs);
+        let steps = feed.batches(Part::Train) as u64 * u64::from(job.recipe.epochs);
         Planner {
             survey,
             splits,

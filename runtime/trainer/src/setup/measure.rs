@@ -126,7 +126,7 @@ impl Setup<'_> {
             cuts: cuts(splits),
             pixels: self.network.pixels,
             batch: self.batch(),
-            training: job.training(),
+            settings: job.recipe.settings(),
             options: session_options(job.device, job.threads),
         };
         let wanted = self.data.feed.train.spread(SAMPLES);

@@ -1,8 +1,10 @@
 use crate::compute::{KEPT_MIDDLES, SuffixParts, blocking, session_options};
-use crate::{Job, TrainerError, notes};
+use crate::recipe::balanced;
+use crate::{ClassWeights, Job, TrainerError, notes};
 use frostline_client::SampleFiles;
 use frostline_graph::{Model, Network};
 use frostline_tensor::PixelSpec;
+use frostline_training::{Loss, StepSettings};
 
 /// A job's network, divided at the freeze cut.
 pub(super) struct DividedNetwork {
@@ -10,26 +12,33 @@ pub(super) struct DividedNetwork {
     /// The whole under its fresh head.
     pub(super) headed: Model,
     suffix: Model,
+    /// How a step of the suffix is made.
+    settings: StepSettings,
+    classes: usize,
     pub(super) pixels: PixelSpec,
     /// What the guest is told.
     pub(super) parameters: String,
 }
 
 impl DividedNetwork {
-    /// Gives the network of a checked job a head for so many classes and divides it.
-    pub(super) async fn of(job: &Job, classes: usize) -> Result<Self, TrainerError> {
-        let job = job.clone();
-        blocking(move || Self::divide(&job, classes)).await
+    /// Gives the network a head for the classes, of which each has so many training samples, and divides it.
+    pub(super) async fn of(job: &Job, classes: &[usize]) -> Result<Self, TrainerError> {
+        let (job, classes) = (job.clone(), classes.to_vec());
+        blocking(move || Self::divide(&job, &classes)).await
     }
 
-    fn divide(job: &Job, classes: usize) -> Result<Self, TrainerError> {
+    fn divide(job: &Job, counts: &[usize]) -> Result<Self, TrainerError> {
+        let classes = counts.len();
         let before = job.model.network()?;
         let own = job.guest.takes() == SampleFiles::All;
         let pixels = notes::pixels(&job.model, &before, job.pixels, own)?;
-        let headed = job.model.replace_head(classes, job.seed)?;
+        let headed = job.model.replace_head(classes, job.recipe.seed)?;
+        let suffix = headed.slice(Some(&job.freeze), None)?;
         Ok(Self {
             network: headed.network()?,
-            suffix: headed.slice(Some(&job.freeze), None)?,
+            settings: settings(job, &headed, &suffix, counts)?,
+            suffix,
+            classes,
             headed,
             pixels,
             parameters: match &job.guest.parameters {
@@ -55,11 +64,30 @@ impl DividedNetwork {
             whole: self.headed.clone(),
             suffix: self.suffix.clone(),
             freeze: job.freeze.clone(),
-            settings: job.training(),
-            learning_rate: job.learning_rate,
+            settings: self.settings.clone(),
+            classes: self.classes,
             batch,
             middles: KEPT_MIDDLES,
             options: session_options(job.device, job.threads),
         }
     }
+}
+
+/// How a step of the suffix is made, with all that depends on its weights and on the data.
+fn settings(
+    job: &Job,
+    headed: &Model,
+    suffix: &Model,
+    counts: &[usize],
+) -> Result<StepSettings, TrainerError> {
+    let mut settings = job.recipe.settings();
+    if let (Loss::CrossEntropy { class_weights, .. }, ClassWeights::Balanced) =
+        (&mut settings.loss, job.recipe.class_weights)
+    {
+        *class_weights = Some(balanced(counts));
+    }
+    let trained = suffix.parameters();
+    let names = trained.iter().map(|weight| weight.name.as_str());
+    settings.rates = job.recipe.rates().factors(names, &headed.head_weights()?)?;
+    Ok(settings)
 }

@@ -3,7 +3,9 @@
 use super::computing_host::Storage;
 use super::whole_job::{SIDE, job, network, photos, run};
 use crate::notes::{CLASSES_KEY, PIXELS_KEY};
-use crate::{Evaluation, EvaluationJob, Event, Events, Guest, OnBadSample, TrainerError, evaluate};
+use crate::{
+    Evaluation, EvaluationJob, Event, Events, Guest, LearningRates, OnBadSample, TrainerError, evaluate,
+};
 use frostline_client::HostClient;
 use frostline_engine::Device;
 use frostline_fake_host::FakeHost;
@@ -19,8 +21,8 @@ async fn the_exported_model_scores_as_the_last_epoch_did_and_says_what_it_is() {
     let (host, _) = photos().start().await;
     let out = TempDir::new().unwrap();
     let mut wanted = job("auto", out.path());
-    wanted.epochs = 30;
-    wanted.learning_rate = 0.1;
+    wanted.recipe.epochs = 30;
+    wanted.recipe.lr = Some(LearningRates::One(0.1));
     let ran = run(&host, wanted).await;
     let outcome = ran.outcome.unwrap();
     assert!(outcome.validation_accuracy > 0.9, "{outcome:?}");
@@ -86,7 +88,8 @@ async fn a_model_trained_on_a_guests_own_input_is_measured_on_that_input_or_not_
         parameters: None,
     };
     let mut own = job("r2", out.path());
-    (own.guest, own.epochs, own.learning_rate) = (guest(b"own"), 8, 0.05);
+    (own.guest, own.recipe.epochs) = (guest(b"own"), 8);
+    own.recipe.lr = Some(LearningRates::One(0.05));
     own.guest.parameters = Some(serde_json::to_string(&spec).unwrap());
     let outcome = run(&host, own).await.outcome.unwrap();
     let tuned = Model::read(&outcome.model).unwrap();

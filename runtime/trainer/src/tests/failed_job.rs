@@ -2,10 +2,9 @@
 
 use super::computing_host::Storage;
 use super::whole_job::{job, photos, run};
-use crate::{Event, Events, Job, OnBadSample, TrainerError, train};
+use crate::{Event, Events, Job, LearningRates, OnBadSample, Recipe, Scheduler, TrainerError, train};
 use bytes::Bytes;
 use frostline_client::HostClient;
-use frostline_training::Optimizer;
 use frostline_wire::{Activation, ServedCut};
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -48,7 +47,7 @@ async fn a_rate_that_is_far_too_high_ends_the_job_and_says_at_which_step() {
     let (host, _) = photos().start().await;
     let out = TempDir::new().unwrap();
     let mut wild = job("features", out.path());
-    wild.learning_rate = 1e9;
+    wild.recipe.lr = Some(LearningRates::One(1e9));
     let error = run(&host, wild).await.outcome.unwrap_err();
     let text = error.to_string();
     assert!(
@@ -75,11 +74,14 @@ async fn a_job_that_diverges_late_keeps_its_best_model() {
     let out = TempDir::new().unwrap();
     let mut late = job("features", out.path());
     // Every step takes three times each weight away: weights double, with changing signs, whatever the data say.
-    (late.learning_rate, late.epochs) = (0.01, 40);
-    late.optimizer = Optimizer::Sgd {
+    late.recipe = Recipe {
+        lr: Some(LearningRates::One(0.01)),
+        lr_scheduler: Scheduler::Constant,
+        warmup_ratio: 0.0,
         momentum: 0.0,
-        nesterov: false,
-        weight_decay: 300.0,
+        weight_decay: Some(300.0),
+        epochs: 40,
+        ..late.recipe
     };
     let ran = run(&host, late).await;
     let error = ran.outcome.unwrap_err();
@@ -117,7 +119,7 @@ async fn what_cannot_be_done_is_said_before_anything_is_trained() {
             job.split = "pooled".parse().unwrap();
         })
         .await,
-        refused(photos(), |job| job.learning_rate = f32::NAN).await,
+        refused(photos(), |job| job.recipe.lr = Some(LearningRates::One(f64::NAN))).await,
         refused(photos(), |job| job.out = "/nonexistent/tuned.onnx".into()).await,
         refused(photos(), |job| {
             job.encoding = Some(frostline_wire::Encoding::U8);
@@ -179,7 +181,7 @@ async fn a_cancelled_job_ends_and_leaves_nothing() {
     let (host, _) = photos().start().await;
     let out = TempDir::new().unwrap();
     let mut endless = job("features", out.path());
-    endless.epochs = 1_000_000;
+    endless.recipe.epochs = 1_000_000;
     let cancel = CancellationToken::new();
     let stop = cancel.clone();
     let told: Events = Arc::new(move |event| {

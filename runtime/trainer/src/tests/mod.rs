@@ -8,6 +8,7 @@ mod pipeline;
 mod profile;
 mod profile_missing;
 mod real_data;
+mod recipes;
 mod replan;
 mod simulated_world;
 mod whole_job;

@@ -1,10 +1,9 @@
 use super::whole_job::{network, photos};
 use crate::measure::{TrainerTask, read_objects, spread, trainer_profile};
-use crate::{ProfileCache, TrainerError};
+use crate::{ProfileCache, Recipe, TrainerError};
 use frostline_client::HostClient;
 use frostline_engine::SessionOptions;
 use frostline_tensor::PixelSpec;
-use frostline_training::{Optimizer, StepSettings};
 use frostline_wire::Layout;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tempfile::TempDir;
@@ -17,11 +16,7 @@ fn task() -> TrainerTask {
         cuts: ["r1", "r2", "features"].map(str::to_owned).to_vec(),
         pixels: PixelSpec::imagenet(8, 8),
         batch: 6,
-        training: StepSettings::from(Optimizer::Sgd {
-            momentum: 0.9,
-            nesterov: false,
-            weight_decay: 0.0,
-        }),
+        settings: Recipe::default().settings(),
         options: SessionOptions::default(),
     }
 }

@@ -45,7 +45,7 @@ async fn losses(url: &str, data: &Path, model: &str, freeze: &str, split: &str) 
         out.path().join("tuned.onnx"),
     );
     job.split = split.parse().unwrap();
-    (job.batch, job.epochs, job.flow.request_samples) = (16, 2, 8);
+    (job.recipe.batch, job.recipe.epochs, job.flow.request_samples) = (16, 2, 8);
     let losses: Arc<Mutex<Vec<f32>>> = Arc::default();
     let log = Arc::clone(&losses);
     let told: Events = Arc::new(move |event| {

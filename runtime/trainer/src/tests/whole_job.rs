@@ -2,7 +2,7 @@
 
 use super::computing_host::Storage;
 use super::pipeline::png;
-use crate::{Event, Events, Job, Measuring, Outcome, Received, TrainerError, train};
+use crate::{Event, Events, Job, Measuring, Outcome, Received, Scheduler, TrainerError, train};
 use bytes::Bytes;
 use frostline_client::{HostClient, LeftOut, Notice};
 use frostline_fake_host::{FakeHost, Reply, extraction};
@@ -103,7 +103,12 @@ pub(super) fn job(split: &str, out: &Path) -> Job {
     );
     job.split = split.parse().unwrap();
     job.cache = None;
-    (job.batch, job.epochs, job.flow.request_samples, job.threads) = (8, 3, 3, 1);
+    (
+        job.recipe.batch,
+        job.recipe.epochs,
+        job.flow.request_samples,
+        job.threads,
+    ) = (8, 3, 3, 1);
     job
 }
 
@@ -283,7 +288,9 @@ async fn planned(epochs: u32) -> (Ran, usize) {
     let out = TempDir::new().unwrap();
     let mut job = job("auto", out.path());
     job.model = heavy();
-    (job.link_bytes_per_second, job.epochs) = (Some(1e3), epochs);
+    (job.link_bytes_per_second, job.recipe.epochs) = (Some(1e3), epochs);
+    // The same rate however many epochs there are.
+    (job.recipe.lr_scheduler, job.recipe.warmup_ratio) = (Scheduler::Constant, 0.0);
     let ran = run(&host, job).await;
     let uploads = storage.uploads.lock().unwrap();
     let models = uploads.iter().filter(|(path, _)| path.contains("/models/"));
@@ -390,7 +397,7 @@ async fn requests_are_whole_grants_where_a_host_tells_what_one_is() {
     })
     .await;
     let job = job("features", out.path());
-    assert_eq!((job.batch, job.flow.request_samples), (8, 3));
+    assert_eq!((job.recipe.batch, job.flow.request_samples), (8, 3));
     assert!(run(&host, job).await.outcome.is_ok());
     let asked = asked.lock().unwrap();
     // What is left of a batch is less than a grant.

@@ -1,0 +1,204 @@
+use super::Recipe;
+use crate::TrainerError;
+use frostline_tensor::Tensor;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use rand_distr::{Beta, Distribution};
+use std::ops::Range;
+
+/// Keeps mixing apart from whatever else the seed is for: ChaCha's streams are independent.
+const STREAM: u64 = 1 << 62;
+
+/// How the rows of a batch are mixed with those before them, the first with the last, as torchvision's `RandomMixUp` and `RandomCutMix` do.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Mix {
+    /// `own·row + (1 - own)·other`.
+    Up {
+        /// What a row keeps of itself.
+        own: f32,
+    },
+    /// A box of the other's map replaces one's own.
+    Cut {
+        /// What its area is chosen by: 1 less the box's share, before it is cut at the map's edges.
+        own: f64,
+        /// The box's centre, as parts of width and height.
+        centre: [f64; 2],
+    },
+}
+
+impl Mix {
+    /// What happens to the batch of the step of this number; `None` without mixing.
+    pub(crate) fn draw(recipe: &Recipe, step: u64) -> Option<Self> {
+        let mut random = ChaCha8Rng::seed_from_u64(recipe.seed);
+        random.set_stream(STREAM | step);
+        let coin = unit(&mut random) < 0.5;
+        let (up, cut) = (recipe.mixup_alpha > 0.0, recipe.cutmix_alpha > 0.0);
+        let own = |alpha: f64, random: &mut ChaCha8Rng| Some(Beta::new(alpha, alpha).ok()?.sample(random));
+        if up && (coin || !cut) {
+            let own = own(recipe.mixup_alpha, &mut random)?;
+            return Some(Self::Up { own: own as f32 });
+        }
+        cut.then(|| {
+            Some(Self::Cut {
+                own: own(recipe.cutmix_alpha, &mut random)?,
+                centre: [unit(&mut random), unit(&mut random)],
+            })
+        })?
+    }
+
+    /// Mixes rows, and the targets `[rows, classes]` with them.
+    ///
+    /// # Errors
+    /// [`TrainerError::Shape`] for CutMix of rows that are no maps `[channels, height, width]`.
+    pub(crate) fn apply(&self, rows: &Tensor, targets: &Tensor) -> Result<[Tensor; 2], TrainerError> {
+        match self {
+            Self::Up { own } => Ok([blend(rows, *own)?, blend(targets, *own)?]),
+            Self::Cut { own, centre } => {
+                let [mixed, targets] = cut(rows, targets, *own, *centre)?;
+                Ok([mixed, targets])
+            }
+        }
+    }
+}
+
+/// A number of at least 0 and below 1.
+fn unit(random: &mut impl Rng) -> f64 {
+    (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+/// Each row with the one before it.
+fn pairs(values: &[f32], rows: usize) -> impl Iterator<Item = (&[f32], &[f32])> {
+    let row = (values.len() / rows.max(1)).max(1);
+    let others = values
+        .chunks(row)
+        .skip(rows.saturating_sub(1))
+        .chain(values.chunks(row));
+    values.chunks(row).zip(others)
+}
+
+fn blend(tensor: &Tensor, own: f32) -> Result<Tensor, TrainerError> {
+    let mut mixed = Vec::with_capacity(tensor.as_f32().unwrap_or_default().len());
+    for (row, other) in pairs(tensor.as_f32().unwrap_or_default(), tensor.rows()?) {
+        mixed.extend(
+            row.iter()
+                .zip(other)
+                .map(|(own_part, other)| own * own_part + (1.0 - own) * other),
+        );
+    }
+    Ok(Tensor::f32(tensor.shape().clone(), mixed)?)
+}
+
+fn cut(rows: &Tensor, targets: &Tensor, own: f64, centre: [f64; 2]) -> Result<[Tensor; 2], TrainerError> {
+    let &[_, _, height, width] = rows.shape().dims() else {
+        return Err(TrainerError::Setting {
+            what: "cutmix_alpha",
+            value: format!(
+                "above 0, but rows at the freeze cut are {:?}",
+                rows.shape().dims()
+            ),
+            must: "CutMix needs maps there; use mixup_alpha",
+        });
+    };
+    let half = 0.5 * (1.0 - own).sqrt();
+    let across = span(width, centre.first().copied().unwrap_or_default(), half);
+    let down = span(height, centre.last().copied().unwrap_or_default(), half);
+    let share = (across.len() * down.len()) as f32 / (width * height).max(1) as f32;
+    let mut mixed = Vec::with_capacity(rows.as_f32().unwrap_or_default().len());
+    for (row, other) in pairs(rows.as_f32().unwrap_or_default(), rows.rows()?) {
+        for (place, (own, other)) in row.iter().zip(other).enumerate() {
+            let (line, column) = (place / width % height, place % width);
+            let inside = down.contains(&line) && across.contains(&column);
+            mixed.push(if inside { *other } else { *own });
+        }
+    }
+    let mixed = Tensor::f32(rows.shape().clone(), mixed)?;
+    Ok([mixed, blend(targets, 1.0 - share)?])
+}
+
+/// The part of `0..length` that a box with this centre and half its side, both as parts of the length, covers.
+fn span(length: usize, centre: f64, half: f64) -> Range<usize> {
+    let centre = (centre * length as f64) as usize;
+    let half = (half * length as f64) as usize;
+    centre.saturating_sub(half)..(centre + half).min(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows() -> Tensor {
+        Tensor::f32([3, 1, 2, 4], (0..24).map(|value| value as f32).collect()).unwrap()
+    }
+
+    fn targets() -> Tensor {
+        Tensor::f32([3, 3], vec![1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]).unwrap()
+    }
+
+    #[test]
+    fn rows_are_blended_with_the_ones_before_them() {
+        let [mixed, shares] = Mix::Up { own: 0.75 }.apply(&rows(), &targets()).unwrap();
+        assert_eq!(
+            mixed.as_f32().unwrap()[..2],
+            [0.75 * 0.0 + 0.25 * 16.0, 0.75 + 0.25 * 17.0]
+        );
+        assert_eq!(mixed.as_f32().unwrap()[8], 0.75 * 8.0);
+        let expected = [0.75, 0.0, 0.25, 0.25, 0.75, 0.0, 0.0, 0.25, 0.75];
+        assert_eq!(shares.as_f32().unwrap(), expected);
+    }
+
+    #[test]
+    fn a_box_comes_from_the_row_before_and_targets_follow_its_area() {
+        // Half a side of 0.25 around (2, 1): one column to each side, of lines none fits.
+        let wide = Mix::Cut {
+            own: 0.0,
+            centre: [0.5, 0.5],
+        };
+        let [mixed, shares] = wide.apply(&rows(), &targets()).unwrap();
+        assert_eq!(mixed.as_f32().unwrap()[..8], rows().as_f32().unwrap()[16..]);
+        assert_eq!(shares.as_f32().unwrap()[..3], [0.0, 0.0, 1.0]);
+        let corner = Mix::Cut {
+            own: 0.0,
+            centre: [0.0, 0.0],
+        };
+        let [mixed, shares] = corner.apply(&rows(), &targets()).unwrap();
+        assert_eq!(
+            mixed.as_f32().unwrap()[..8],
+            [16.0, 17.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
+        );
+        assert_eq!(shares.as_f32().unwrap()[..3], [0.75, 0.0, 0.25]);
+    }
+
+    #[test]
+    fn rows_that_are_no_maps_are_refused_for_cutmix() {
+        let cut = Mix::Cut {
+            own: 0.5,
+            centre: [0.5, 0.5],
+        };
+        let error = cut.apply(&targets(), &targets()).unwrap_err();
+        assert!(error.to_string().contains("mixup_alpha"), "{error}");
+    }
+
+    #[test]
+    fn a_step_is_mixed_the_same_way_again_and_both_ways_come() {
+        let recipe = Recipe {
+            mixup_alpha: 0.2,
+            cutmix_alpha: 1.0,
+            ..Recipe::default()
+        };
+        assert_eq!(Mix::draw(&Recipe::default(), 1), None);
+        let drawn: Vec<Mix> = (0..400).filter_map(|step| Mix::draw(&recipe, step)).collect();
+        assert_eq!(drawn.len(), 400);
+        assert_eq!(Mix::draw(&recipe, 7).as_ref(), drawn.get(7));
+        let ups: Vec<f32> = drawn
+            .iter()
+            .filter_map(|mix| match mix {
+                Mix::Up { own } => Some(*own),
+                Mix::Cut { .. } => None,
+            })
+            .collect();
+        assert!((140..260).contains(&ups.len()), "{}", ups.len());
+        // Beta(0.2, 0.2) lies at the ends: 0.36 of it within 0.1 and 0.9.
+        let inner = ups.iter().filter(|own| (0.1..0.9).contains(*own)).count() as f64 / ups.len() as f64;
+        assert!((0.2..0.55).contains(&inner), "{inner}");
+    }
+}

@@ -1,0 +1,156 @@
+use serde::{Deserialize, Serialize};
+use std::f64::consts::PI;
+
+/// How the learning rate goes.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum Scheduler {
+    /// It stays (Hugging Face's `constant_with_warmup`).
+    Constant,
+    /// Half a cosine down to 0 (Hugging Face's `cosine`).
+    #[default]
+    Cosine,
+    /// Multiplied by `lr_gamma` every `lr_step_size` epochs (`torch.optim.lr_scheduler.StepLR`).
+    Step,
+    /// Up along half a cosine from a 25th, down to a 250,000th (`torch.optim.lr_scheduler.OneCycleLR`, momentum left as it is). `warmup_ratio` is
+    /// the share of updates in which it rises.
+    OneCycle,
+}
+
+/// The learning rate of every update, as a part of the largest.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Schedule {
+    pub(crate) scheduler: Scheduler,
+    /// Of all updates.
+    pub(crate) warmup_ratio: f64,
+    pub(crate) step_size: u32,
+    pub(crate) gamma: f64,
+    /// Of an epoch.
+    pub(crate) updates: u64,
+    pub(crate) epochs: u32,
+}
+
+impl Schedule {
+    /// Of the update of this number, counted from 0.
+    pub(crate) fn factor(&self, update: u64) -> f64 {
+        let total = (self.updates * u64::from(self.epochs)).max(1);
+        if self.scheduler == Scheduler::OneCycle {
+            return self.one_cycle(update as f64, total as f64);
+        }
+        let warm = (total as f64 * self.warmup_ratio).ceil() as u64;
+        if update < warm {
+            return update as f64 / warm as f64;
+        }
+        match self.scheduler {
+            Scheduler::Cosine => {
+                let progress = (update - warm) as f64 / (total - warm).max(1) as f64;
+                f64::midpoint(1.0, (PI * progress.min(1.0)).cos())
+            }
+            Scheduler::Step => {
+                let epoch = update / self.updates.max(1);
+                self.gamma.powf((epoch / u64::from(self.step_size)) as f64)
+            }
+            Scheduler::Constant | Scheduler::OneCycle => 1.0,
+        }
+    }
+
+    fn one_cycle(&self, update: f64, total: f64) -> f64 {
+        let (first, last) = (1.0 / 25.0, 1.0 / 250_000.0);
+        let peak = self.warmup_ratio * total - 1.0;
+        let end = total - 1.0;
+        let (from, to, part) = if update <= peak && peak > 0.0 {
+            (first, 1.0, update / peak)
+        } else {
+            let peak = peak.max(0.0);
+            (1.0, last, (update - peak) / (end - peak).max(1.0))
+        };
+        to + (from - to) * f64::midpoint(1.0, (PI * part.min(1.0)).cos())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schedule(scheduler: Scheduler, warmup_ratio: f64) -> Schedule {
+        Schedule {
+            scheduler,
+            warmup_ratio,
+            step_size: 2,
+            gamma: 0.1,
+            updates: 5,
+            epochs: 4,
+        }
+    }
+
+    fn expect(schedule: Schedule, expected: &[f64]) {
+        for (update, expected) in expected.iter().enumerate() {
+            let factor = schedule.factor(update as u64);
+            assert!(
+                (factor - expected).abs() < 1e-9,
+                "{schedule:?} at {update}: {factor} instead of {expected}"
+            );
+        }
+    }
+
+    #[test]
+    fn cosine_is_that_of_hugging_face() {
+        // transformers.get_cosine_schedule_with_warmup(optimizer, 4, 20)
+        let expected = [
+            0.0,
+            0.25,
+            0.5,
+            0.75,
+            1.0,
+            0.990_392_640_201_615_2,
+            0.961_939_766_255_643_4,
+            0.915_734_806_151_272_6,
+            0.853_553_390_593_273_7,
+        ];
+        expect(schedule(Scheduler::Cosine, 0.2), &expected);
+        assert!(schedule(Scheduler::Cosine, 0.2).factor(20).abs() < 1e-12);
+        assert_eq!(schedule(Scheduler::Cosine, 0.0).factor(0), 1.0);
+    }
+
+    #[test]
+    fn steps_come_with_epochs() {
+        let expected: Vec<f64> = (0..20)
+            .map(|update| if update < 10 { 1.0 } else { 0.1 })
+            .collect();
+        expect(schedule(Scheduler::Step, 0.0), &expected);
+        expect(schedule(Scheduler::Constant, 0.1), &[0.0, 0.5, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn one_cycle_is_that_of_torch() {
+        let cycle = schedule(Scheduler::OneCycle, 0.3);
+        expect(cycle, &ONE_CYCLE);
+    }
+
+    /// `torch.optim.lr_scheduler.OneCycleLR(optimizer, 1.0, total_steps=20, pct_start=0.3, cycle_momentum=False)`.
+    const ONE_CYCLE: [f64; 20] = [
+        4.000000000000004e-02,
+        1.316718427000253e-01,
+        3.716718427000253e-01,
+        6.683281572999747e-01,
+        9.083281572999747e-01,
+        1.000000000000000e+00,
+        9.874640062350873e-01,
+        9.504846320134737e-01,
+        8.909161775710500e-01,
+        8.117456539497631e-01,
+        7.169430017913008e-01,
+        6.112620219362893e-01,
+        5.000019999999999e-01,
+        3.887419780637107e-01,
+        2.830609982086992e-01,
+        1.882583460502370e-01,
+        1.090878224289500e-01,
+        4.951936798652629e-02,
+        1.253999376491255e-02,
+        4.000000000000000e-06,
+    ];
+}

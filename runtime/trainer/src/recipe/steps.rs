@@ -1,0 +1,138 @@
+use super::schedule::Schedule;
+use super::{Mix, Recipe};
+
+/// What is said to one training step beside its batch.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct StepTerms {
+    /// The largest learning rate of any weight.
+    pub(crate) rate: f32,
+    /// The part of its update's samples that the batch has.
+    pub(crate) share: f32,
+    /// Whether the update follows; else the batch's gradient is kept for that.
+    pub(crate) updates: bool,
+    /// What the average of weights keeps of itself.
+    pub(crate) decay: f32,
+    /// How rows are mixed.
+    pub(crate) mix: Option<Mix>,
+}
+
+impl StepTerms {
+    /// Of a step that is taken to see how long it takes.
+    pub(crate) fn measured() -> Self {
+        Self {
+            rate: 1e-3,
+            share: 1.0,
+            updates: true,
+            decay: 0.0,
+            mix: None,
+        }
+    }
+}
+
+/// The steps of a job.
+#[derive(Debug, Clone)]
+pub(crate) struct Steps {
+    recipe: Recipe,
+    schedule: Schedule,
+    /// Of an epoch.
+    batches: usize,
+    samples: usize,
+}
+
+impl Steps {
+    /// Of epochs with so many samples.
+    pub(crate) fn new(recipe: &Recipe, samples: usize) -> Self {
+        let batches = samples.div_ceil(recipe.batch.max(1));
+        let updates = batches.div_ceil(recipe.gradient_accumulation_steps.max(1));
+        Self {
+            schedule: Schedule {
+                scheduler: recipe.lr_scheduler,
+                warmup_ratio: recipe.warmup_ratio,
+                step_size: recipe.lr_step_size,
+                gamma: recipe.lr_gamma,
+                updates: updates as u64,
+                epochs: recipe.epochs,
+            },
+            recipe: recipe.clone(),
+            batches,
+            samples,
+        }
+    }
+
+    /// The terms for `rows` samples, the batch `index`, counted from 0, of `epoch`, counted from 1.
+    pub(crate) fn terms(&self, epoch: u32, index: usize, rows: usize) -> StepTerms {
+        let together = self.recipe.gradient_accumulation_steps;
+        let group = index / together;
+        let first = group * together * self.recipe.batch;
+        let samples = (together * self.recipe.batch).min(self.samples.saturating_sub(first));
+        let epochs = u64::from(epoch.saturating_sub(1));
+        let update = epochs * self.schedule.updates + group as u64;
+        let step = epochs * self.batches as u64 + index as u64;
+        let updates = (index + 1).is_multiple_of(together) || index + 1 == self.batches;
+        StepTerms {
+            rate: (self.recipe.rates().most() * self.schedule.factor(update)) as f32,
+            share: rows as f32 / samples.max(1) as f32,
+            updates,
+            decay: self.decay(update) as f32,
+            mix: Mix::draw(&self.recipe, step),
+        }
+    }
+
+    /// Less in the beginning, as timm's `ModelEmaV3` with its warm-up, so that short jobs have an average of their own weights.
+    fn decay(&self, update: u64) -> f64 {
+        let warm = (1.0 + update as f64) / (10.0 + update as f64);
+        self.recipe.model_ema_decay.unwrap_or_default().min(warm)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recipe::{LearningRates, Scheduler};
+
+    fn steps() -> Steps {
+        let recipe = Recipe {
+            batch: 4,
+            epochs: 2,
+            gradient_accumulation_steps: 3,
+            lr: Some(LearningRates::One(0.5)),
+            lr_scheduler: Scheduler::Constant,
+            warmup_ratio: 0.5,
+            model_ema_decay: Some(0.2),
+            ..Recipe::default()
+        };
+        // Batches of 4, 4, 4, then 4 and 2.
+        Steps::new(&recipe, 18)
+    }
+
+    #[test]
+    fn the_last_batch_of_a_group_and_of_an_epoch_updates() {
+        let updates = |epoch| {
+            (0..5)
+                .map(|index| steps().terms(epoch, index, 4).updates)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(updates(1), [false, false, true, false, true]);
+        assert_eq!(updates(2), updates(1));
+    }
+
+    #[test]
+    fn shares_of_an_update_are_one_together() {
+        let shares: Vec<f32> = [4, 4, 4, 4, 2]
+            .into_iter()
+            .enumerate()
+            .map(|(index, rows)| steps().terms(1, index, rows).share)
+            .collect();
+        let sums = [shares[..3].iter().sum::<f32>(), shares[3..].iter().sum()];
+        assert!(sums.iter().all(|sum| (sum - 1.0).abs() < 1e-6), "{shares:?}");
+    }
+
+    #[test]
+    fn the_rate_follows_updates_and_averages_begin_fresh() {
+        let rates: Vec<f32> = (0..5).map(|index| steps().terms(1, index, 4).rate).collect();
+        assert_eq!(rates, [0.0, 0.0, 0.0, 0.25, 0.25]);
+        assert_eq!(steps().terms(2, 0, 4).rate, 0.5);
+        assert_eq!(steps().terms(1, 0, 4).decay, 0.1);
+        assert_eq!(steps().terms(2, 4, 2).decay, 0.2);
+    }
+}

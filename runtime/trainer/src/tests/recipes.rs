@@ -1,0 +1,84 @@
+//! Jobs by recipes that say more than the default.
+
+use super::whole_job::{job, photos, run};
+use crate::{ClassWeights, LearningRates, OptimizerName, Recipe, Sampling, Scheduler};
+use frostline_fake_host::FakeHost;
+use tempfile::TempDir;
+
+async fn losses(host: &FakeHost, recipe: Recipe, freeze: &str) -> Vec<f32> {
+    let out = TempDir::new().unwrap();
+    let mut wanted = job(freeze, out.path());
+    freeze.clone_into(&mut wanted.freeze);
+    wanted.recipe = recipe;
+    let ran = run(host, wanted).await;
+    ran.outcome.as_ref().unwrap();
+    ran.losses()
+}
+
+fn recipe() -> Recipe {
+    Recipe {
+        batch: 8,
+        epochs: 3,
+        ..Recipe::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recipe_with_everything_trains_and_repeats() {
+    let (host, _) = photos().start().await;
+    let all = || Recipe {
+        gradient_accumulation_steps: 2,
+        optimizer: OptimizerName::Adamw,
+        lr: Some("head=0.01,rest=0.001".parse().unwrap()),
+        lr_scheduler: Scheduler::OneCycle,
+        warmup_ratio: 0.3,
+        clip_grad_norm: Some(1.0),
+        model_ema_decay: Some(0.9),
+        label_smoothing: 0.1,
+        class_weights: ClassWeights::Balanced,
+        sampling: Sampling::Balanced,
+        mixup_alpha: 0.2,
+        cutmix_alpha: 1.0,
+        epochs: 20,
+        ..recipe()
+    };
+    let first = losses(&host, all(), "r1").await;
+    assert_eq!(first, losses(&host, all(), "r1").await);
+    let mean = |losses: &[f32]| losses.iter().sum::<f32>() / losses.len() as f32;
+    let (begin, end) = (mean(&first[..6]), mean(&first[first.len() - 6..]));
+    assert!(end < begin, "{begin} -> {end}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn small_batches_together_learn_what_a_large_one_does() {
+    let (host, _) = photos().start().await;
+    let together = Recipe {
+        batch: 3,
+        gradient_accumulation_steps: 7,
+        ..recipe()
+    };
+    let large = Recipe {
+        batch: 21,
+        ..recipe()
+    };
+    let (small, large) = (
+        losses(&host, together, "features").await,
+        losses(&host, large, "features").await,
+    );
+    assert_eq!((small.len(), large.len()), (21, 3));
+    for (group, large) in small.chunks(7).zip(large) {
+        let mean = group.iter().sum::<f32>() / 7.0;
+        assert!((mean - large).abs() < 1e-5, "{mean} instead of {large}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_that_has_no_weights_is_refused_before_anything_is_sent() {
+    let (host, storage) = photos().start().await;
+    let out = TempDir::new().unwrap();
+    let mut wanted = job("features", out.path());
+    wanted.recipe.lr = Some("layer9=0.1,rest=0.1".parse::<LearningRates>().unwrap());
+    let error = run(&host, wanted).await.outcome.unwrap_err().to_string();
+    assert!(error.contains("'layer9'") && error.contains("w3"), "{error}");
+    assert!(storage.uploads.lock().unwrap().is_empty());
+}
