@@ -155,6 +155,9 @@ pub struct TenantActivity {
     /// Bytes of memory it holds.
     #[serde(default)]
     pub memory_bytes: u64,
+    /// Seconds that its work waited for a lane lately, at most.
+    #[serde(default)]
+    pub waited_seconds: f64,
 }
 
 /// Who did what when.

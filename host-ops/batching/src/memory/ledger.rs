@@ -183,6 +183,11 @@ impl Ledger {
         self.waiting.len()
     }
 
+    /// Whether others than `tenant` wait for memory.
+    pub fn is_wanted_beside(&self, tenant: &str) -> bool {
+        self.waiting.values().any(|(waiting, _)| **waiting != *tenant)
+    }
+
     /// Bytes that could be reserved for `kind` now.
     pub fn room(&self, kind: Kind) -> u64 {
         let untouched = later(kind).map(|later| self.budget.floor(later).saturating_sub(self.held(later)));

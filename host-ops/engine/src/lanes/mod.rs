@@ -17,6 +17,7 @@ mod source;
 mod state;
 mod stats;
 mod threads;
+mod waits;
 
 pub use child::serve_lane;
 pub use config::{ChildLanes, LanesConfig, LanesPlace, PreparedStages};

@@ -6,6 +6,7 @@ use super::lane::{Lane, Running};
 use super::order::{Order, Part, Task};
 use super::quarantine::{Quarantine, Quarantined};
 use super::run::{about, describe};
+use super::waits::Waits;
 use super::{LaneStats, LanesConfig, LanesPlace};
 use crate::{EngineError, Interrupt, InterruptCause};
 use frostline_batching::device::{Decision, Device, DeviceRules, Guess, Room, Run, Work};
@@ -27,6 +28,7 @@ pub(super) struct State {
     pub(super) device: Device<Stage>,
     pub(super) entries: HashMap<u64, Entry>,
     pub(super) quarantine: Quarantine,
+    pub(super) waits: Waits,
     /// Where it is kept to.
     pub(super) memory: Option<Memory>,
     /// How long a submission waits for a lane.
@@ -90,6 +92,7 @@ impl State {
             device: Device::new(rules),
             entries: HashMap::new(),
             quarantine: Quarantine::new(quarantine),
+            waits: Waits::default(),
             memory: config.bounded().cloned(),
             patience: config.queue_deadline,
             origin: now,
@@ -180,6 +183,7 @@ impl State {
     }
 
     fn begin(&mut self, run: Run<Stage>, now: Instant, deadline: &Deadline) {
+        self.note_waits(&run, now);
         let parts = run.parts.into_iter().filter_map(|part| {
             let job = Arc::clone(&self.entries.get(&part.work)?.job);
             let rows = part.rows.start.min(job.rows())..part.rows.end.min(job.rows());
@@ -205,6 +209,22 @@ impl State {
             since: now,
             deadline: deadline.clone(),
         });
+    }
+
+    fn note_waits(&mut self, run: &Run<Stage>, now: Instant) {
+        for part in &run.parts {
+            if let Some(entry) = self.entries.get(&part.work) {
+                let (time, waited) = (self.time(now), self.waited(entry, now));
+                self.waits.note(time, &entry.job.customer.tenant, waited);
+            }
+        }
+    }
+
+    /// How long a submission has waited, or its rows since others of them ran.
+    pub(super) fn waited(&self, entry: &Entry, now: Instant) -> Duration {
+        let left = entry.until.saturating_duration_since(now);
+        let late = now.saturating_duration_since(entry.until);
+        self.patience.saturating_sub(left).saturating_add(late)
     }
 
     /// What lane `index` is to do.

@@ -1,5 +1,6 @@
-use super::state::State;
+use super::state::{Entry, State};
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What lanes do now and have done since they started.
@@ -48,17 +49,24 @@ pub struct LaneStats {
     pub busy: Vec<Duration>,
     /// Device time of tenants that used it lately, by their names.
     pub used: Vec<(String, Duration)>,
+    /// The longest that tenants waited for a lane in the last minute or two, by their names, with what waits still.
+    pub waited: Vec<(String, Duration)>,
 }
 
 impl State {
     pub(super) fn stats(&self, now: Instant) -> LaneStats {
         let running: HashSet<u64> = self.running_ids();
         let waiting = self.entries.iter().filter(|(id, _)| !running.contains(id));
-        let waiting: Vec<usize> = waiting.map(|(_, entry)| entry.job.batch.byte_len()).collect();
+        let waiting: Vec<&Entry> = waiting.map(|(_, entry)| entry).collect();
+        let wait = waiting.iter().map(|entry| {
+            let tenant = Arc::clone(&entry.job.customer.tenant);
+            (tenant, self.waited(entry, now))
+        });
+        let waited = self.waits.longest(self.time(now), wait);
         let (lanes, predictions) = (|| self.lanes.iter(), self.device.predictions());
         LaneStats {
             queued: waiting.len(),
-            queued_bytes: waiting.iter().sum(),
+            queued_bytes: waiting.iter().map(|entry| entry.job.batch.byte_len()).sum(),
             running: running.iter().filter(|id| self.entries.contains_key(id)).count(),
             memory_misses: predictions.misses,
             memory_error: predictions.error_95(),
@@ -72,6 +80,10 @@ impl State {
                 .device
                 .used()
                 .map(|(tenant, time)| (tenant.to_owned(), time))
+                .collect(),
+            waited: waited
+                .into_iter()
+                .map(|(tenant, longest)| (tenant.to_string(), longest))
                 .collect(),
             ..self.counts.clone()
         }

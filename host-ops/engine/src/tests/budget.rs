@@ -55,6 +55,26 @@ async fn a_run_of_many_times_the_guess_is_tried_again_and_nobody_is_blamed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn memory_that_grows_faster_than_rows_is_kept_to_the_budget() {
+    let memory = budget(768 * MIB);
+    let (_, lanes) = start(within(&memory));
+    if lanes.stats().memory_held == 0 {
+        eprintln!("skipped: there is no /proc to measure memory by");
+        return;
+    }
+    // In one run they would take 1.6 GB.
+    let rows = 20_000;
+    assert_eq!(
+        lanes.submit(&stage("squared"), batch(rows, 2.0)).await,
+        Ok(batch(rows, 2.0))
+    );
+    let stats = wait_for(&lanes, |stats| stats.running == 0);
+    assert!(stats.runs > 1, "{stats:?}");
+    assert_eq!((stats.crashes, stats.quarantines, stats.jobs_failed), (0, 0, 0));
+    assert!(memory.read(|ledger| ledger.held_in_all()) <= 768 * MIB);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_cannot_fit_is_refused_with_both_numbers() {
     let memory = budget(512 * MIB);
     let (_, lanes) = start(within(&memory));

@@ -2,7 +2,7 @@
 
 use super::lane_process::{place, program};
 use super::setup::{Source, batch, large, one_lane, stage, start};
-use crate::{ChildLanes, EngineError, Lanes, LanesConfig, LanesPlace};
+use crate::{ChildLanes, EngineError, Lanes, LanesConfig, LanesPlace, PreparedStages};
 use frostline_tensor::{GraphExecutor, OpErrorCode, Tensor};
 use rustix::process::{Pid, Signal, kill_process};
 use std::sync::Arc;
@@ -21,17 +21,27 @@ fn wait_until_asked(source: &Source, times: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn work_whose_process_was_killed_is_done_by_the_next() {
-    let (source, lanes) = start(one_lane(place()));
-    let before = lanes.stats().processes;
-    let running = lanes.submit(&stage("slow"), large());
-    wait_until_asked(&source, 1);
-    let process = Pid::from_raw(i32::try_from(before[0]).unwrap()).unwrap();
-    kill_process(process, Signal::KILL).unwrap();
-    assert_eq!(running.await, Ok(large()), "the identity, 400 times");
-    let stats = lanes.stats();
-    assert_eq!((stats.crashes, stats.jobs_done, stats.jobs_failed), (1, 1, 0));
-    assert_eq!(stats.processes.len(), 1);
-    assert_ne!(stats.processes, before);
+    let folder = tempfile::tempdir().unwrap();
+    let prepared = LanesPlace::Child(ChildLanes {
+        prepared: Some(PreparedStages {
+            folder: folder.path().to_owned(),
+            most_bytes: 1 << 30,
+        }),
+        ..program()
+    });
+    for place in [place(), prepared] {
+        let (source, lanes) = start(one_lane(place));
+        let before = lanes.stats().processes;
+        let running = lanes.submit(&stage("slow"), large());
+        wait_until_asked(&source, 1);
+        let process = Pid::from_raw(i32::try_from(before[0]).unwrap()).unwrap();
+        kill_process(process, Signal::KILL).unwrap();
+        assert_eq!(running.await, Ok(large()), "the identity, 400 times");
+        let stats = lanes.stats();
+        assert_eq!((stats.crashes, stats.jobs_done, stats.jobs_failed), (1, 1, 0));
+        assert_eq!((stats.quarantines, stats.processes.len()), (0, 1));
+        assert_ne!(stats.processes, before);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

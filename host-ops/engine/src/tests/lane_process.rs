@@ -1,11 +1,18 @@
 //! The program of lanes in child processes: this one, asked for a single test.
 
 use crate::{ChildLanes, LanesPlace};
+use std::path::PathBuf;
 
 #[test]
 #[ignore = "the process of a lane, which other tests start"]
 fn serves_a_lane() {
     crate::serve_lane().unwrap();
+}
+
+/// This program, also where there is no `/proc` to ask.
+pub(super) fn this_program() -> PathBuf {
+    let named = || std::env::args_os().next().unwrap().into();
+    std::env::current_exe().unwrap_or_else(|_| named())
 }
 
 pub(crate) fn program() -> ChildLanes {
@@ -15,7 +22,7 @@ pub(crate) fn program() -> ChildLanes {
         "--ignored",
         "--nocapture",
     ];
-    ChildLanes::new(std::env::current_exe().unwrap(), arguments)
+    ChildLanes::new(this_program(), arguments)
 }
 
 pub(super) fn place() -> LanesPlace {

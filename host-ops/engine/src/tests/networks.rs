@@ -199,6 +199,24 @@ pub(crate) fn swollen(size: i64) -> Vec<u8> {
     )
 }
 
+/// `y = x` on rows of 4, by way of every row times every other: what a run takes grows with the square of its rows.
+pub(crate) fn squared() -> Vec<u8> {
+    let axes = whole("axes", 1);
+    let nothing = weight("nothing", &[1], vec![0.0]);
+    network(
+        vec![
+            node("Transpose", &["x"], "t"),
+            node("MatMul", &["x", "t"], "h"),
+            node("ReduceSum", &["h", "axes"], "s"),
+            node("Mul", &["s", "nothing"], "z"),
+            node("Add", &["x", "z"], "y"),
+        ],
+        vec![floats("x", &[-1, 4])],
+        vec![floats("y", &[-1, 4])],
+        vec![axes, nothing],
+    )
+}
+
 /// One row of 4 as a square of `size`, times itself.
 fn tiled(size: i64) -> Vec<u8> {
     let repeats = TensorProto {

@@ -1,6 +1,6 @@
 //! Lanes over tiny networks.
 
-use super::networks::{deep, divided, folded, hungry, relu, slow, stubborn, swollen};
+use super::networks::{deep, divided, folded, hungry, relu, slow, squared, stubborn, swollen, wide};
 use crate::{LaneStats, Lanes, LanesConfig, LanesPlace, StageSource, TenantLanes};
 use bytes::Bytes;
 use frostline_tensor::{OpError, RunTerms, Stage, Tensor, Terms};
@@ -19,7 +19,7 @@ impl StageSource for Source {
         self.asked.fetch_add(1, Ordering::Relaxed);
         match stage.model.as_str() {
             "panics" => panic!("no good"),
-            "gated" => drop(self.gate.lock()),
+            gated if gated.starts_with("gated") => drop(self.gate.lock()),
             "slow" => return Ok(slow(256, 400).into()),
             "endless" => return Ok(slow(256, 4000).into()),
             "deep" => return Ok(deep(20_000).into()),
@@ -27,6 +27,8 @@ impl StageSource for Source {
             "folded" => return Ok(folded().into()),
             "stubborn" => return Ok(stubborn().into()),
             "hungry" => return Ok(hungry().into()),
+            "wide" => return Ok(wide().into()),
+            "squared" => return Ok(squared().into()),
             // 32 MiB a row, and 1 GiB.
             "swollen" => return Ok(swollen(1 << 20).into()),
             "bloated" => return Ok(swollen(32 << 20).into()),

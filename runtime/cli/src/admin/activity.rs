@@ -128,10 +128,11 @@ fn show(before: &Activity, now: &Activity, seconds: f64, again: bool) -> Result<
         "SENT",
         "GUEST CPU",
         "MEMORY",
+        "WAITED",
     ];
     print_table(
         &header,
-        &[false, true, true, true, true, true, true, true, true],
+        &[false, true, true, true, true, true, true, true, true, true],
         &rows,
     )?;
     Ok(())
@@ -151,6 +152,7 @@ fn row(before: &Activity, now: &TenantActivity, seconds: f64) -> Vec<String> {
         bytes(now.answer_bytes),
         format!("{:.1} s", now.cpu_seconds),
         bytes(now.memory_bytes),
+        format!("{:.1} s", now.waited_seconds),
     ]
 }
 

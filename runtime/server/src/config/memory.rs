@@ -10,6 +10,9 @@ const MIB: u64 = 1 << 20;
 /// The least budget: a host itself takes some 100 MiB, one lane with a small network 160, one photo being decoded 64, one grant 32.
 const LEAST: u64 = 384 * MIB;
 
+/// Of the budget: what connections may have sent before it is let in, all together.
+const WINDOWS: u64 = 32;
+
 /// What a machine is taken to have that does not tell (no `/proc`): the least on which the usual networks run.
 const UNTOLD: u64 = 4096 * MIB;
 
@@ -102,6 +105,7 @@ impl Limits {
         );
         lower("bytes of a model", &mut self.model_bytes, budget / 4);
         lower("bytes of a guest", &mut self.guest_bytes, budget / 16);
+        self.window = self.window_of(budget / WINDOWS);
         (self, lowered)
     }
 
@@ -183,6 +187,7 @@ mod tests {
             assert_eq!(lowered.is_empty(), budget > 4 << 30, "{lowered:?}");
         }
         let (limits, _) = Limits::default().within(4 << 30);
+        assert_eq!((limits.window, limits.windows()), (512 << 10, 128 << 20));
         assert!(limits.decode.max_bytes > 61_000_000 * 11, "full-frame cameras");
     }
 }

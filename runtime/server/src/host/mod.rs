@@ -107,7 +107,7 @@ fn base(service: &Service) -> Result<Option<Base>, StartError> {
         return Ok(None);
     }
     let memory = &service.scheduling.memory;
-    let base = Base::new(memory.clone());
+    let base = Base::new(memory.clone(), service.config.limits.windows());
     let (room, base_bytes) = memory.read(|ledger| (ledger.room(Kind::Grant), ledger.base()));
     if room < LEAST_GRANT {
         return Err(StartError::Memory {
@@ -163,7 +163,7 @@ impl RunningHost {
         if let Some(listener) = listeners.admin_socket {
             let (stop, connections) = (self.stop.clone(), self.connections.clone());
             let routes = http::admin_routes(service());
-            let serving = http::serve_admin(listener, routes, limits.header_time, stop, connections);
+            let serving = http::serve_admin(listener, routes, *limits, stop, connections);
             self.connections.spawn(serving);
         }
     }

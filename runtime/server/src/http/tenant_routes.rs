@@ -147,12 +147,18 @@ pub(super) async fn load(caller: Caller) -> Json<Load> {
         budget: ledger.budget().bytes,
         held: ledger.held_in_all(),
     });
+    let lanes = &caller.machine().lanes;
+    let waited = lanes.stats().waited.into_iter();
+    let waited = waited
+        .filter(|(name, _)| *name == caller.tenant().name)
+        .map(|(_, longest)| longest.as_secs_f64());
     Json(Load {
         queued: queued as u64,
         running: running as u64,
-        lanes: caller.machine().lanes.lanes() as u64,
+        lanes: lanes.lanes() as u64,
         samples_per_second: caller.metrics().meter.per_second(),
         share: Some(share(&caller)),
+        waited_seconds: waited.max_by(f64::total_cmp),
         grant: Some(caller.config().grant.min(GRANT) as u64),
         stages: stages(&caller),
         memory: Some(memory),

@@ -187,6 +187,13 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for OfTenants<F> {
             let label = [("tenant", name.as_str())];
             ConstCounter::new(time.as_secs_f64()).encode(family.encode_family(&label)?)?;
         }
+        let help = "The longest that work waited for a lane in the last minute or two, by tenant";
+        let mut family =
+            encoder.encode_descriptor("tenant_longest_wait", help, seconds, MetricType::Gauge)?;
+        for (name, waited) in &lanes.waited {
+            let label = [("tenant", name.as_str())];
+            ConstGauge::new(waited.as_secs_f64()).encode(family.encode_family(&label)?)?;
+        }
         let tenants = memory.tenants.iter();
         let tenants = tenants.map(|(name, bytes)| ([("tenant", name.as_str())], *bytes));
         bytes_by(
@@ -227,6 +234,7 @@ mod tests {
                 samples_done: 5,
                 crashes: 3,
                 used: vec![("acme".to_owned(), Duration::from_millis(2500))],
+                waited: vec![("acme".to_owned(), Duration::from_millis(500))],
                 ..LaneStats::default()
             },
             memory: MemoryNow {
@@ -282,6 +290,7 @@ mod tests {
             "frostline_tenant_guest_cpu_seconds_total{tenant=\"acme\"} 1.5",
             "frostline_tenant_compile_seconds_total{tenant=\"acme\"} 0.25",
             "frostline_tenant_device_seconds_total{tenant=\"acme\"} 2.5",
+            "frostline_tenant_longest_wait_seconds{tenant=\"acme\"} 0.5",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

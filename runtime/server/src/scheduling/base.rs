@@ -28,9 +28,10 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// Looks for the first time, before anything is reserved; 1/64 of the budget is kept free for what comes between two looks.
-    pub(crate) fn new(memory: Memory) -> Self {
-        let slack = memory.read(|ledger| ledger.budget().bytes) / 64;
+    /// Looks for the first time, before anything is reserved. What connections may send before it is let in, `windows` in bytes, is kept free,
+    /// and 1/64 of the budget for what else comes between two looks.
+    pub(crate) fn new(memory: Memory, windows: u64) -> Self {
+        let slack = memory.read(|ledger| ledger.budget().bytes) / 64 + windows;
         let idle = anonymous_bytes().unwrap_or(0);
         let base = Self {
             memory,

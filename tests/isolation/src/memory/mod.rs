@@ -3,6 +3,7 @@
 mod bodies;
 mod models;
 mod objects;
+mod streams;
 mod watch;
 
 use crate::case::{Act, Case, Class, Expected};
@@ -43,6 +44,12 @@ pub fn memory_cases() -> Vec<Case> {
             "sends bodies a byte short of their length on many connections, and leaves",
             Expected::new("left", &[]),
             Act::Memory(|scene| Box::pin(bodies::run(scene))),
+        ),
+        case(
+            "streams",
+            "sends bodies a byte short of their length on 128 streams of few connections, and leaves",
+            Expected::new("left", &[]),
+            Act::Memory(|scene| Box::pin(streams::run(scene))),
         ),
         case(
             "large-objects",

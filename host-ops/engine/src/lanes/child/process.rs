@@ -232,7 +232,8 @@ impl LaneProcess {
         if !measures {
             SAID.call_once(|| {
                 tracing::warn!(
-                    "the memory of lanes cannot be measured or bounded, as there is no /proc; the host works, but promises nothing of it"
+                    "the memory of lanes cannot be measured or bounded, as there is no /proc; the host works, but promises nothing of it: mount \
+                     /proc where memory_budget is to hold"
                 );
             });
         }
