@@ -1,8 +1,8 @@
 //! Lanes within a budget, by what their processes are measured to take.
 
-use super::lane_process::place;
+use super::lane_process::{place, program};
 use super::setup::{Source, batch, in_runs_of, one_lane, stage, start, wait_for};
-use crate::{EngineError, Lanes, LanesConfig};
+use crate::{ChildLanes, EngineError, Lanes, LanesConfig, LanesPlace, PreparedStages};
 use frostline_batching::{Budget, Kind, Memory};
 use frostline_tensor::{GraphExecutor, OpErrorCode};
 use std::sync::Arc;
@@ -75,6 +75,28 @@ async fn memory_that_grows_faster_than_rows_is_kept_to_the_budget() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_asks_for_everything_and_leaves_takes_nothing_along() {
+    let memory = budget(1024 * MIB);
+    let (_, lanes) = start(within(&memory));
+    let greedy = lanes.for_tenant("greedy");
+    // 32 GiB of rows.
+    let asked: Vec<_> = (0..64)
+        .map(|_| greedy.submit(&stage("swollen"), batch(16, 1.0)))
+        .collect();
+    wait_for(&lanes, |stats| stats.running > 0);
+    let neighbour = lanes
+        .for_tenant("neighbour")
+        .submit(&stage("relu"), batch(2, 1.0));
+    drop(asked);
+    assert_eq!(neighbour.await, Ok(batch(2, 1.0)));
+    let stats = wait_for(&lanes, |stats| {
+        stats.queued + stats.running == 0 && stats.memory_reserved == stats.memory_held
+    });
+    assert_eq!(held(&memory), stats.memory_held);
+    assert_eq!((stats.crashes, stats.quarantines), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_cannot_fit_is_refused_with_both_numbers() {
     let memory = budget(512 * MIB);
     let (_, lanes) = start(within(&memory));
@@ -131,6 +153,39 @@ async fn idle_sessions_go_when_others_lack_memory() {
     let stats = wait_for(&lanes, |stats| stats.sessions_closed == 1);
     assert_eq!(stats.jobs_failed, 0);
     assert!(lanes.submit(&stage("swollen"), batch(1, 1.0)).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stage_is_prepared_where_there_is_memory_for_that_and_else_runs_from_its_bytes() {
+    let (memory, folder) = (budget(1024 * MIB), tempfile::tempdir().unwrap());
+    let prepared = PreparedStages {
+        folder: folder.path().to_owned(),
+        most_bytes: 1 << 30,
+    };
+    let (_, lanes) = start(LanesConfig {
+        place: LanesPlace::Child(ChildLanes {
+            prepared: Some(prepared),
+            ..program()
+        }),
+        ..within(&memory)
+    });
+    let free = memory.read(|ledger| ledger.room(Kind::Lane));
+    // Enough for a small run, and not for the process that would prepare it.
+    let others = memory.try_reserve("", Kind::Request, free - 100 * MIB).unwrap();
+    for (others, model, folders) in [(Some(others), "first", 0), (None, "second", 1)] {
+        let made = lanes.submit(&stage(model), batch(2, 1.0)).await;
+        assert_eq!(made, Ok(batch(2, 1.0)));
+        drop(others);
+        let entries = std::fs::read_dir(folder.path()).unwrap();
+        let prepared = entries.filter(|entry| entry.as_ref().unwrap().path().is_dir());
+        assert_eq!(prepared.count(), folders, "{model}");
+    }
+    let stats = wait_for(&lanes, |stats| stats.running == 0);
+    assert_eq!(
+        held(&memory),
+        stats.memory_held,
+        "what preparing took is given back"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

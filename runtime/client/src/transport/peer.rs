@@ -75,3 +75,44 @@ fn of_http2<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a h2
     let causes = std::iter::successors(Some(error), |&error| error.source());
     causes.filter_map(|error| error.downcast_ref::<h2::Error>())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Request, Response};
+
+    /// What a client is told of a stream that the host reset for this reason.
+    async fn told_of(reason: h2::Reason) -> String {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let host = tokio::spawn(async move {
+            let mut connection = h2::server::handshake(theirs).await.unwrap();
+            let (_request, mut answering) = connection.accept().await.unwrap().unwrap();
+            let mut body = answering.send_response(Response::new(()), false).unwrap();
+            body.send_reset(reason);
+            while connection.accept().await.is_some() {}
+        });
+        let (mut client, connection) = h2::client::handshake(ours).await.unwrap();
+        let connection = tokio::spawn(connection);
+        let request = Request::get("http://host/").body(()).unwrap();
+        let (answer, _) = client.send_request(request, true).unwrap();
+        let error = match answer.await {
+            Ok(answer) => answer.into_body().data().await.unwrap().unwrap_err(),
+            Err(error) => error,
+        };
+        host.abort();
+        connection.abort();
+        let peer = Peer {
+            name: "host".to_owned(),
+            deadlines: Deadlines::default(),
+        };
+        peer.lost(&error).to_string()
+    }
+
+    #[tokio::test]
+    async fn who_read_too_slowly_is_told_what_to_do() {
+        let told = told_of(h2::Reason::ENHANCE_YOUR_CALM).await;
+        assert!(told.contains("ask for fewer samples at once"), "{told}");
+        let told = told_of(h2::Reason::INTERNAL_ERROR).await;
+        assert!(!told.contains("fewer samples"), "{told}");
+    }
+}

@@ -118,7 +118,7 @@ fn machine(
         memory,
         ..LanesConfig::for_device(config.device)
     };
-    let stages = ModelStages::new(models, Handle::current());
+    let stages = ModelStages::new(models, Handle::current(), &lanes.memory);
     let gpu = match config.device {
         Device::Cpu => None,
         Device::Cuda(index) => Some(index),

@@ -77,30 +77,7 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for Now<F> {
             metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
         };
         let lanes = &present.lanes;
-        let gauges = [
-            (
-                "extractions_queued",
-                "Extractions waiting.",
-                present.queued as u64,
-            ),
-            (
-                "extractions_running",
-                "Extractions running.",
-                present.running as u64,
-            ),
-            ("lane_queue", "Batches waiting for a lane.", lanes.queued as u64),
-            (
-                "lane_memory_held_bytes",
-                "Memory that lanes hold between runs.",
-                lanes.memory_held,
-            ),
-            (
-                "lane_memory_reserved_bytes",
-                "Memory reserved for lanes and their runs.",
-                lanes.memory_reserved,
-            ),
-        ];
-        for (name, help, value) in gauges {
+        for (name, help, value) in gauges(&present) {
             show(name, help, &ConstGauge::new(value))?;
         }
         let help =
@@ -108,47 +85,7 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for Now<F> {
         if let Some(error) = lanes.memory_error {
             show("lane_memory_error_p95", help, &ConstGauge::new(error))?;
         }
-        let counters = [
-            (
-                "lane_samples",
-                "Samples computed by the lanes.",
-                lanes.samples_done,
-            ),
-            ("lane_runs", "Runs of the lanes that ended well.", lanes.runs),
-            ("lane_rows", "Rows in those runs.", lanes.rows),
-            (
-                "lane_runs_joined",
-                "Runs with rows of several batches.",
-                lanes.runs_joined,
-            ),
-            (
-                "lane_out_of_memory",
-                "Runs tried again with fewer rows.",
-                lanes.out_of_memory,
-            ),
-            (
-                "lane_memory_misses",
-                "Runs that took more memory than predicted.",
-                lanes.memory_misses,
-            ),
-            ("lane_sessions_opened", "Sessions opened.", lanes.sessions_opened),
-            (
-                "lane_sessions_closed",
-                "Sessions closed for others.",
-                lanes.sessions_closed,
-            ),
-            (
-                "lane_crashes",
-                "Processes of lanes lost during a run.",
-                lanes.crashes,
-            ),
-            (
-                "lane_quarantines",
-                "Models not run any more as they crashed processes.",
-                lanes.quarantines,
-            ),
-        ];
-        for (name, help, value) in counters {
+        for (name, help, value) in counters(lanes) {
             show(name, help, &ConstCounter::new(value))?;
         }
         show(
@@ -203,6 +140,79 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for OfTenants<F> {
             tenants,
         )
     }
+}
+
+/// A name, what it is, and how much.
+type Shown = (&'static str, &'static str, u64);
+
+fn gauges(present: &Present) -> [Shown; 5] {
+    let lanes = &present.lanes;
+    [
+        (
+            "extractions_queued",
+            "Extractions waiting.",
+            present.queued as u64,
+        ),
+        (
+            "extractions_running",
+            "Extractions running.",
+            present.running as u64,
+        ),
+        ("lane_queue", "Batches waiting for a lane.", lanes.queued as u64),
+        (
+            "lane_memory_held_bytes",
+            "Memory that lanes hold between runs.",
+            lanes.memory_held,
+        ),
+        (
+            "lane_memory_reserved_bytes",
+            "Memory reserved for lanes and their runs.",
+            lanes.memory_reserved,
+        ),
+    ]
+}
+
+fn counters(lanes: &LaneStats) -> [Shown; 10] {
+    [
+        (
+            "lane_samples",
+            "Samples computed by the lanes.",
+            lanes.samples_done,
+        ),
+        ("lane_runs", "Runs of the lanes that ended well.", lanes.runs),
+        ("lane_rows", "Rows in those runs.", lanes.rows),
+        (
+            "lane_runs_joined",
+            "Runs with rows of several batches.",
+            lanes.runs_joined,
+        ),
+        (
+            "lane_out_of_memory",
+            "Runs tried again with fewer rows.",
+            lanes.out_of_memory,
+        ),
+        (
+            "lane_memory_misses",
+            "Runs that took more memory than predicted.",
+            lanes.memory_misses,
+        ),
+        ("lane_sessions_opened", "Sessions opened.", lanes.sessions_opened),
+        (
+            "lane_sessions_closed",
+            "Sessions closed for others.",
+            lanes.sessions_closed,
+        ),
+        (
+            "lane_crashes",
+            "Processes of lanes lost during a run.",
+            lanes.crashes,
+        ),
+        (
+            "lane_quarantines",
+            "Models not run any more as they crashed processes.",
+            lanes.quarantines,
+        ),
+    ]
 }
 
 /// Shows bytes by one label.

@@ -23,8 +23,12 @@ pub(super) enum Request {
     Prepared { folder: PathBuf },
     /// There is no such network.
     NoNetwork,
-    /// Leave the network that lies in the window prepared in this folder.
-    Prepare { bytes: usize, folder: PathBuf },
+    /// Leave the network that lies in the window prepared in this folder, holding no more memory than so many bytes.
+    Prepare {
+        bytes: usize,
+        folder: PathBuf,
+        most: u64,
+    },
     /// No run follows for now: keep no memory for it.
     Rest,
     /// Close the session of `stage`, if there is one.

@@ -288,12 +288,12 @@ impl LaneProcess {
         }
     }
 
-    /// Has the process leave `network` prepared in `folder`, within `limit`; its answer.
+    /// Has the process leave `network` prepared in `folder`, within `limit` and `most` bytes of memory; its answer.
     pub(super) fn prepare(
         &mut self,
         network: &[u8],
         folder: &str,
-        limit: Duration,
+        (limit, most): (Duration, u64),
         interrupt: &Interrupt,
     ) -> Result<Answer, Lost> {
         let rope = Target::Bell(Arc::clone(&self.bell.rope));
@@ -304,6 +304,7 @@ impl LaneProcess {
         self.channel.send(&Request::Prepare {
             bytes: network.len(),
             folder: folder.into(),
+            most,
         })?;
         let mut progress = Progress {
             killed_at: Some(Instant::now() + limit),

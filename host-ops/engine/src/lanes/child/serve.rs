@@ -21,7 +21,7 @@ use std::io::{Error, ErrorKind, Result};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -98,11 +98,16 @@ fn serve(mut requests: Channel, window: Window) -> Result<()> {
             }
             Request::Rest => runs.send(Work::Rest).map_err(|_| out_of_turn())?,
             Request::Close { stage } => runs.send(Work::Close(stage)).map_err(|_| out_of_turn())?,
-            Request::Prepare { bytes, folder } => {
+            Request::Prepare { bytes, folder, most } => {
                 current = Interrupt::new();
                 let interrupt = current.clone();
-                let work = Work::Prepare(bytes, folder, interrupt);
-                runs.send(work).map_err(|_| out_of_turn())?;
+                let wanted = Wanted {
+                    bytes,
+                    folder,
+                    most,
+                    interrupt,
+                };
+                runs.send(Work::Prepare(wanted)).map_err(|_| out_of_turn())?;
             }
             Request::Network { bytes } => {
                 let given = Some(Given::InWindow(bytes));
@@ -156,8 +161,16 @@ enum Work {
     Rest,
     /// Close the session of this stage.
     Close(Stage),
-    /// Leave the network of so many bytes prepared in this folder.
-    Prepare(usize, PathBuf, Interrupt),
+    Prepare(Wanted),
+}
+
+/// A network that is to be prepared; it lies in the window.
+struct Wanted {
+    bytes: usize,
+    folder: PathBuf,
+    /// Bytes that the process may hold for it.
+    most: u64,
+    interrupt: Interrupt,
 }
 
 /// A network that was wanted.
@@ -188,7 +201,7 @@ fn spawn_worker(
                 Work::Run(asked) => worker.work(asked),
                 Work::Rest => worker.rest(),
                 Work::Close(stage) => worker.close(&stage),
-                Work::Prepare(bytes, folder, interrupt) => worker.prepare(bytes, &folder, &interrupt),
+                Work::Prepare(wanted) => worker.prepare(&wanted),
             };
             if let Err(error) = answers.send(&answer) {
                 tracing::debug!(%error, "the lane went away during a run");
@@ -242,10 +255,13 @@ impl Worker {
         holds()
     }
 
-    fn prepare(&self, bytes: usize, folder: &Path, interrupt: &Interrupt) -> Answer {
-        let prepared = self.source.window.read(bytes).map_err(|error| error.to_string());
-        let prepared = prepared.and_then(|network| {
-            let prepared = Session::prepare(&network, folder, self.sessions.options(), interrupt);
+    fn prepare(&self, wanted: &Wanted) -> Answer {
+        let held = memory::usage().map_or(0, |usage| usage.anonymous);
+        let _bound = memory::bound(Some(wanted.most.saturating_sub(held)));
+        let network = self.source.window.read(wanted.bytes);
+        let prepared = network.map_err(|error| error.to_string()).and_then(|network| {
+            let options = self.sessions.options();
+            let prepared = Session::prepare(&network, &wanted.folder, options, &wanted.interrupt);
             prepared.map_err(|error| error.to_string())
         });
         match prepared {

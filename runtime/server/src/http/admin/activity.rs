@@ -90,17 +90,18 @@ fn activity(service: &Service) -> Activity {
         lanes: lanes.lanes() as u64,
         lane_queue: stats.queued as u64,
         memory_bytes: resident_bytes(),
-        memory: Some(MemoryActivity {
-            budget: memory.budget,
-            held: memory.held_in_all(),
-            waiting: memory.waiting as u64,
-            kinds: memory
-                .held
-                .iter()
-                .map(|(kind, bytes)| ((*kind).to_owned(), *bytes))
-                .collect(),
-        }),
+        memory: Some(of_memory(&memory)),
         tenants: names.into_iter().map(tenant).collect(),
+    }
+}
+
+fn of_memory(memory: &MemoryNow) -> MemoryActivity {
+    let kinds = memory.held.iter();
+    MemoryActivity {
+        budget: memory.budget,
+        held: memory.held_in_all(),
+        waiting: memory.waiting as u64,
+        kinds: kinds.map(|(kind, bytes)| ((*kind).to_owned(), *bytes)).collect(),
     }
 }
 
