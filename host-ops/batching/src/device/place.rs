@@ -154,7 +154,10 @@ impl<S: Clone + Eq + Hash> Device<S> {
         }
         let within = (free / self.spread()).min(view.limit).max(needed);
         let (parts, rows) = self.batch(candidate, within);
-        let bytes = candidate.bytes(rows);
+        let bytes = match candidate.entry.aborted {
+            true => free.min(view.limit).max(needed),
+            false => candidate.bytes(rows),
+        };
         Fit::Place(Place {
             lane,
             cold,
@@ -172,6 +175,9 @@ impl<S: Clone + Eq + Hash> Device<S> {
         let Candidate { id, entry, known, .. } = *candidate;
         if let Some(fixed) = entry.fixed {
             return (vec![(id, fixed)], fixed);
+        }
+        if entry.aborted {
+            return (vec![(id, 1)], 1);
         }
         let (parts, target) = self.gather(id, entry, known);
         let rows = most_within(target, |rows| candidate.bytes(rows) <= within);

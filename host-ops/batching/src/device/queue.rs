@@ -28,6 +28,10 @@ pub(super) struct Entry {
     pub(super) apart: bool,
     /// How often a process was lost that ran nothing else.
     pub(super) lost: u32,
+    /// How often somebody killed it, one time after the other.
+    pub(super) killed: u32,
+    /// Its last run ended as if it lacked memory: the next one is the least there is, with all that is free.
+    pub(super) aborted: bool,
     /// Since when it is passed over though it is first.
     pub(super) passed: Option<Duration>,
 }
@@ -44,7 +48,7 @@ impl Entry {
 
     /// Whether its rows may run with those of other works of its tenant.
     pub(super) fn joins(&self) -> bool {
-        self.fixed.is_none() && !self.apart
+        self.fixed.is_none() && !self.apart && !self.aborted
     }
 
     /// Takes the next rows, `most` at most.

@@ -90,6 +90,8 @@ pub struct Taken {
     pub peak: Option<u64>,
     /// Bytes that it holds now.
     pub held: Option<u64>,
+    /// Bytes that it held before and that no session needs: a run may have taken so many more than the peak shows.
+    pub spare: u64,
 }
 
 /// How a run ended.
@@ -115,6 +117,9 @@ pub enum End {
     Lost,
     /// Likewise, and somebody killed it who was not the host: nobody in it is at fault.
     Killed,
+    /// Likewise, and it ended itself as native code does that is refused memory: it may have wanted more than it had
+    /// ([`Device::may_lack`](super::Device::may_lack)).
+    Aborted,
     /// It was ended since nobody waits for it any more.
     Cancelled,
 }
@@ -122,7 +127,7 @@ pub enum End {
 impl End {
     /// Whether the lane has no process any more.
     pub(super) fn is_lost(self) -> bool {
-        matches!(self, Self::Lost | Self::Killed)
+        matches!(self, Self::Lost | Self::Killed | Self::Aborted)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Memory that is never exceeded.
 
+use super::super::needs::{Needs, Took};
 use super::super::*;
 use super::world::{MILLI, Truth, World};
 use frostline_tensor::Terms;
@@ -34,6 +35,24 @@ fn memory_is_learnt_from_runs_and_predicted_well() {
     assert!(world.device.predictions().error_95().unwrap() < 0.1);
     let most = world.runs.iter().map(|run| run.rows).max().unwrap();
     assert!((32..=38).contains(&most), "{most} rows of 38 at most");
+}
+
+#[test]
+fn what_a_run_takes_is_narrowed_by_what_later_ones_show() {
+    let mut needs = Needs::new(Guess::default());
+    let mut after = |least: u64, most: u64| {
+        let took = Took {
+            least: least * MIB,
+            most: most * MIB,
+        };
+        let missed = needs.note_run(1, took, 100 * MIB, false);
+        (missed.error, needs.expected(1) / MIB)
+    };
+    assert_eq!(after(0, 60), (None, 60), "the first counts as the most");
+    assert_eq!(after(0, 70), (Some(0.0), 60));
+    assert_eq!(after(0, 20), (Some(2.0), 20));
+    assert_eq!(after(10, 50), (Some(0.0), 20));
+    assert_eq!(after(25, 30), (Some(0.2), 25));
 }
 
 #[test]

@@ -227,7 +227,14 @@ impl World {
             self.held[run.lane].1 -= session;
             let held = Some(self.held[run.lane].0);
             let held = held.filter(|_| self.sees);
-            self.device.opened(run.lane, Taken { peak: held, held });
+            self.device.opened(
+                run.lane,
+                Taken {
+                    peak: held,
+                    held,
+                    spare: 0,
+                },
+            );
         }
         self.endings.insert(run.lane, ending);
         self.seen.insert(run.lane, (self.now, run.clone()));
@@ -264,7 +271,7 @@ impl World {
         let end = match ending.end {
             End::Done { time, .. } => End::Done {
                 time,
-                taken: Taken { peak, held },
+                taken: Taken { peak, held, spare: 0 },
             },
             End::OutOfMemory { .. } => End::OutOfMemory { held },
             end => end,
@@ -278,7 +285,7 @@ impl World {
         for verdict in self.device.ended(self.now, lane, end) {
             self.note(verdict);
         }
-        if end == End::Lost {
+        if end.is_lost() {
             self.sessions[lane].clear();
             self.held[lane] = (0, 0);
             self.device.started(lane, 0);

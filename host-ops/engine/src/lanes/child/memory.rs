@@ -104,8 +104,8 @@ fn limit_data(bytes: Option<u64>) -> bool {
     setrlimit(Resource::Data, Rlimit { current, maximum }).is_ok()
 }
 
-/// What the process has when nothing runs. malloc keeps some of what a run took for the next: that is held, but what the next run takes
-/// of it is no less taken.
+/// What the process has when nothing runs and malloc keeps nothing of earlier runs for the next. What it keeps is held, and how much of it
+/// a run uses cannot be seen.
 #[derive(Default)]
 pub(super) struct Floor(Option<u64>);
 
@@ -115,12 +115,12 @@ impl Floor {
         self.0 = None;
     }
 
-    /// The session is there, which took `grown` bytes, and the run has yet to begin.
+    /// The session is there, which took `grown` bytes, and the run has yet to begin: what is kept beyond the floor, of `bytes` in all.
     fn sink(&mut self, grown: u64, bytes: u64) -> u64 {
         let floor = self
             .0
             .map_or(bytes, |floor| bytes.min(floor.saturating_add(grown)));
-        *self.0.insert(floor)
+        bytes - *self.0.insert(floor)
     }
 }
 
@@ -130,8 +130,8 @@ pub(super) struct Meter {
     used: u64,
     /// When the batch had been taken in.
     begun: Option<Usage>,
-    /// When the session was there, and what the process had then without the run.
-    opened: Option<(Usage, u64)>,
+    /// When the session was there: what the process had then without the run, and how much of that was kept for it.
+    opened: Option<(Usage, u64, u64)>,
 }
 
 impl Meter {
@@ -152,7 +152,8 @@ impl Meter {
         let begun = self.begun?.anonymous;
         self.opened = fresh_usage().map(|now| {
             let without = now.anonymous.saturating_sub(self.used);
-            (now, floor.sink(now.anonymous.saturating_sub(begun), without))
+            let spare = floor.sink(now.anonymous.saturating_sub(begun), without);
+            (now, without, spare)
         });
         let most = match is_mapped {
             true => now?.anonymous,
@@ -164,15 +165,17 @@ impl Meter {
     /// The run has ended.
     pub(super) fn end(self) -> Option<RunMemory> {
         let now = usage()?;
-        let taken = self.opened.and_then(|(before, floor)| {
-            let taken = now.own_peak().saturating_sub(floor);
+        let spare = self.opened.map_or(0, |(_, _, spare)| spare);
+        let taken = self.opened.and_then(|(before, without, _)| {
+            let taken = now.own_peak().saturating_sub(without);
             // Pages of files that came after the peak are no part of it, and nobody knows when they came.
             let unsure = now.shared.saturating_sub(before.shared);
-            (unsure <= taken / UNSURE).then_some(taken)
+            (unsure <= (taken + spare) / UNSURE).then_some(taken)
         });
         Some(RunMemory {
             taken,
             held: now.anonymous,
+            spare,
         })
     }
 }

@@ -1,7 +1,7 @@
 //! The process of one lane, as the lane sees it.
 
 use super::super::batch::{BatchRun, Opened, Output, RunEnd, RunError, RunMemory};
-use super::super::order::Loss;
+use super::super::order::{Loss, LossBy};
 use super::super::run::{about, describe};
 use super::super::source::{Given, Networks};
 use super::super::{ChildLanes, LanesConfig};
@@ -15,12 +15,10 @@ use crate::interrupt::Target;
 use crate::{EngineError, Interrupt, InterruptCause};
 use frostline_tensor::{Cause, OpError, OpErrorCode, Stage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::Signal;
 use std::ffi::OsString;
 use std::io::{Error, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
@@ -216,6 +214,7 @@ impl LaneProcess {
         let memory = memory.map(|memory| RunMemory {
             taken: memory.taken.map(|taken| taken + in_window),
             held: self.with_window(Some(memory.held)).unwrap_or(memory.held),
+            ..memory
         });
         self.window.done()?;
         Ok(progress.end(outcome, memory))
@@ -368,13 +367,10 @@ impl LaneProcess {
         // Of one that is ending already this changes nothing.
         drop(self.child.kill());
         match self.child.wait() {
-            Ok(status) if gone => Loss {
-                how: status.to_string(),
-                killed: status.signal() == Some(Signal::KILL.as_raw()),
-            },
+            Ok(status) if gone => Loss::of(status),
             _ => Loss {
                 how: lost.why.to_string(),
-                killed: false,
+                by: LossBy::Run,
             },
         }
     }

@@ -1,6 +1,7 @@
 //! A lane's process, alone: what it says of memory, what it is bound by, and what it opens.
 
 use super::super::batch::{Batch, BatchRun, Output, RunEnd, RunError};
+use super::super::order::LossBy;
 use super::super::source::Networks;
 use super::super::{ChildLanes, LanesConfig, LanesPlace, PreparedStages, StageSource};
 use super::memory;
@@ -279,7 +280,7 @@ fn a_lane_killed_while_it_opens_what_was_prepared_leaves_it_to_the_next() {
         signal(process, Signal::KILL);
         running.join().unwrap().unwrap_err()
     });
-    assert!(rig.process.bury(&lost).killed, "{lost:?}");
+    assert_eq!(rig.process.bury(&lost).by, LossBy::Other, "{lost:?}");
     assert_goes_on(&mut rig, "wide", 1);
 }
 
@@ -294,7 +295,7 @@ fn a_lane_killed_during_a_run_is_lost_and_the_next_one_runs_it() {
         panic!("it was killed before")
     });
     let lost = ended.map(drop).unwrap_err();
-    assert!(rig.process.bury(&lost).killed, "{lost:?}");
+    assert_eq!(rig.process.bury(&lost).by, LossBy::Other, "{lost:?}");
     assert_goes_on(&mut rig, "slow", 1);
 }
 
@@ -308,7 +309,7 @@ fn a_lane_killed_while_its_answer_is_taken_has_answered() {
     let ended = interfered(&mut rig, ("wide", 3), || (), kill).unwrap();
     assert_eq!(ended.outcome.unwrap(), expected, "it lies in the host's memory");
     let lost = rig.process.rest().unwrap_err();
-    assert!(rig.process.bury(&lost).killed, "{lost:?}");
+    assert_eq!(rig.process.bury(&lost).by, LossBy::Other, "{lost:?}");
     assert_goes_on(&mut rig, "wide", 1);
 }
 
