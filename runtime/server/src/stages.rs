@@ -1,6 +1,6 @@
 //! The networks the lanes run: models of this host, cut to the stage asked for.
 
-use crate::scheduling::{Room, kept};
+use crate::scheduling::Room;
 use crate::state::{ModelFacts, Shelf, StateError};
 use bytes::Bytes;
 use frostline_batching::device::Guess;
@@ -13,9 +13,6 @@ use tokio::runtime::Handle;
 
 /// What a session takes while it opens, in bytes of its model.
 const SESSION: u64 = 2;
-
-/// What cutting a stage takes, in bytes of its model: the model, and what is cut out of it.
-const CUTTING: u64 = 2;
 
 /// Cuts stages out of the models on the shelf. They are not kept: lanes have sessions, and what they open lies prepared on disk.
 pub(crate) struct ModelStages {
@@ -38,7 +35,8 @@ impl ModelStages {
 impl StageSource for ModelStages {
     fn stage_model(&self, stage: &Stage) -> Result<Bytes, OpError> {
         let whole = self.models.known(&stage.model).map_or(0, |model| model.bytes);
-        let mut memory = self.room.wait_blocking(whole.saturating_mul(CUTTING))?;
+        // What is cut out of it is in what the lane reserved for the session, whose process has nothing of it yet.
+        let _memory = self.room.wait_blocking(whole)?;
         let blob = self.runtime.block_on(self.models.bytes_of(&stage.model));
         let bytes = blob.map_err(|error| match &error {
             StateError::Gone { .. } => OpError::new(OpErrorCode::NotFound, error.to_string()),
@@ -47,11 +45,8 @@ impl StageSource for ModelStages {
         let part = Model::from_bytes(bytes)
             .and_then(|model| model.slice(Some(&stage.from), Some(&stage.to)))
             .and_then(|part| part.to_bytes());
-        let part =
-            part.map_err(|error| OpError::invalid(format!("stage {} to {}: {error}", stage.from, stage.to)))?;
-        // Less is never refused.
-        memory.resize((part.len() as u64).min(memory.bytes())).ok();
-        Ok(kept(part.into(), &Arc::new(memory)))
+        part.map(Bytes::from)
+            .map_err(|error| OpError::invalid(format!("stage {} to {}: {error}", stage.from, stage.to)))
     }
 
     /// As of the whole model, which takes more than a part of it.

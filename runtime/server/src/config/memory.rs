@@ -103,7 +103,7 @@ impl Limits {
             &mut self.decode.max_bytes,
             budget / 6,
         );
-        lower("bytes of a model", &mut self.model_bytes, budget / 6);
+        lower("bytes of a model", &mut self.model_bytes, budget / 5);
         lower("bytes of a guest", &mut self.guest_bytes, budget / 16);
         self.window = self.window_of(budget / WINDOWS);
         (self, lowered)

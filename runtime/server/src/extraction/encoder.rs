@@ -4,8 +4,8 @@ use super::size::travels_as_it_is;
 use super::work::CallRows;
 use crate::caller::Caller;
 use crate::refusal::Refusal;
-use crate::scheduling::kept;
 use bytes::Bytes;
+use frostline_batching::Reserved;
 use frostline_images::DecodePool;
 use frostline_wire::{ActivationWriter, Encoding, FrameError, QuotaKey, RowFormat};
 use std::sync::Arc;
@@ -42,8 +42,7 @@ impl Encoder {
         if let Some(mut memory) = memory {
             // Less is never refused.
             memory.resize(more.min(memory.bytes())).ok();
-            let memory = Arc::new(memory);
-            pieces = pieces.into_iter().map(|piece| kept(piece, &memory)).collect();
+            pieces = kept(pieces, &Arc::new(memory));
         }
         encoder.bytes = encoder.bytes.saturating_add(more);
         encoder.caller.within(QuotaKey::OutputBytes, encoder.bytes)?;
@@ -63,4 +62,27 @@ impl Encoder {
     pub(super) fn finish(self) -> Result<Vec<Bytes>, FrameError> {
         self.writer.finish()
     }
+}
+
+/// A piece of an answer, and what keeps it reserved.
+struct Kept {
+    piece: Bytes,
+    _memory: Arc<Reserved>,
+}
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        &self.piece
+    }
+}
+
+/// The same pieces, each of which keeps `memory` until it is dropped, wherever it waits by then.
+fn kept(pieces: Vec<Bytes>, memory: &Arc<Reserved>) -> Vec<Bytes> {
+    let keep = |piece| {
+        Bytes::from_owner(Kept {
+            piece,
+            _memory: Arc::clone(memory),
+        })
+    };
+    pieces.into_iter().map(keep).collect()
 }

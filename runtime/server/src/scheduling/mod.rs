@@ -2,14 +2,12 @@
 
 mod admission;
 mod base;
-mod kept;
 mod measuring;
 mod room;
 mod tensors;
 
 pub(crate) use admission::{Admission, Permit};
 pub(crate) use base::Base;
-pub(crate) use kept::kept;
 pub(crate) use measuring::Turn;
 pub(crate) use room::Room;
 pub(crate) use tensors::Tensors;
