@@ -52,7 +52,9 @@ pub(super) async fn run(report: &mut Report) -> Result<()> {
     for words in &failed {
         println!("    {words}");
     }
-    println!("memory of lanes halved {halvings} times under load: no longer than {gap:.1} s without an answer");
+    println!(
+        "memory of lanes halved {halvings} times under load: no longer than {gap:.1} s without an answer"
+    );
     report.set("oom_longest_gap_s", gap);
     tell(report, &fleet.metrics()?, &failed);
     Ok(())
