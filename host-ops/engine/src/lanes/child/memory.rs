@@ -64,11 +64,12 @@ pub(super) struct Bound {
 
 /// From now on the process may take `reservation` bytes beyond what it has. What it cannot have, malloc refuses.
 pub(super) fn bound(reservation: Option<u64>) -> Option<Bound> {
+    let (reservation, now) = (reservation?, usage()?);
     let bound = Bound {
-        reservation: reservation?,
-        anonymous: usage()?.anonymous,
+        reservation,
+        anonymous: now.anonymous,
     };
-    bound.renew().then_some(bound)
+    bound.renew(&now).then_some(bound)
 }
 
 /// So many bytes of files are about to be mapped: they count while they are, as ONNX Runtime maps them writable.
@@ -79,9 +80,8 @@ pub(super) fn widen(bytes: u64) {
 }
 
 impl Bound {
-    /// Counts what is mapped now, and what was taken so far; whether it holds.
-    pub(super) fn renew(&self) -> bool {
-        let Some(now) = usage() else { return false };
+    /// Counts what is mapped `now`, and what was taken so far; whether it holds.
+    pub(super) fn renew(&self, now: &Usage) -> bool {
         let taken = now.anonymous.saturating_sub(self.anonymous);
         let left = self.reservation.saturating_sub(taken);
         limit_data(Some(now.data.saturating_add(left).saturating_add(SLACK)))
@@ -144,22 +144,25 @@ impl Meter {
         }
     }
 
-    /// The session is there, with `kept` bytes of memory for inputs and outputs; the most that opening it took. Of one `is_mapped` it is
-    /// what is left of that: files that were mapped for a while hide the rest.
-    pub(super) fn opened(&mut self, floor: &mut Floor, kept: usize, is_mapped: bool) -> Option<u64> {
-        self.used += kept as u64;
-        let now = usage();
-        let begun = self.begun?.anonymous;
-        self.opened = fresh_usage().map(|now| {
-            let without = now.anonymous.saturating_sub(self.used);
-            let spare = floor.sink(now.anonymous.saturating_sub(begun), without);
-            (now, without, spare)
-        });
+    /// A session was opened: the most that this took. Of one `is_mapped` it is what is left of that: files that were mapped for a while
+    /// hide the rest.
+    pub(super) fn opening(&self, is_mapped: bool) -> Option<u64> {
+        let (begun, now) = (self.begun?, usage()?);
         let most = match is_mapped {
-            true => now?.anonymous,
-            false => now?.own_peak(),
+            true => now.anonymous,
+            false => now.own_peak(),
         };
-        Some(most.saturating_sub(begun))
+        Some(most.saturating_sub(begun.anonymous))
+    }
+
+    /// The session is there, with `kept` bytes of memory for inputs and outputs; what the process takes now.
+    pub(super) fn opened(&mut self, floor: &mut Floor, kept: usize) -> Option<Usage> {
+        self.used += kept as u64;
+        let (begun, now) = (self.begun?, fresh_usage()?);
+        let without = now.anonymous.saturating_sub(self.used);
+        let grown = now.anonymous.saturating_sub(begun.anonymous);
+        self.opened = Some((now, without, floor.sink(grown, without)));
+        Some(now)
     }
 
     /// The run has ended.

@@ -325,14 +325,13 @@ impl Worker {
         };
         // When it cannot be said, the lane is gone and the run has no reader.
         let opened = |fresh: bool, kept: usize| {
-            let taken = meter.opened(floor, kept, is_mapped.get());
-            if let Some(bound) = bound {
-                bound.renew();
-            }
-            let opened = fresh.then_some(Opened {
+            let opened = fresh.then(|| Opened {
                 time: Duration::ZERO,
-                taken,
+                taken: meter.opening(is_mapped.get()),
             });
+            if let Some((bound, now)) = bound.zip(meter.opened(floor, kept)) {
+                bound.renew(&now);
+            }
             drop(source.answers.send(&Answer::Opened { opened }));
         };
         let output = sessions.execute(find, stage, &batch, &asked.interrupt, opened, |output| {
