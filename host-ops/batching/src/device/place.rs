@@ -112,7 +112,8 @@ impl<S: Clone + Eq + Hash> Device<S> {
         let Some(lane) = warm.or_else(|| self.emptiest()) else {
             return Fit::Lacks(0);
         };
-        let soon_free = warm.is_none() && !known.lanes.is_empty() && !self.is_saturated(known);
+        let keeps = !self.is_saturated(known) && self.queue.owed(&entry.tenant) <= self.rules.quantum;
+        let soon_free = warm.is_none() && !known.lanes.is_empty() && keeps;
         if soon_free && price == Price::Little {
             return Fit::Lacks(0);
         }

@@ -4,7 +4,7 @@ use super::decision::Part;
 use super::shares::Shares;
 use super::stages::StageId;
 use super::work::{DeviceRules, QueueFull};
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -262,6 +262,20 @@ impl Queue {
     /// Works that are passed over since `until` at the latest, the longest first.
     pub(super) fn passed(&self, until: Duration) -> impl Iterator<Item = (Duration, u64)> {
         self.passed.range(..=(until, u64::MAX)).copied()
+    }
+
+    /// Rows that wait of each tenant, none of those that have none.
+    pub(super) fn rows(&self) -> BTreeMap<&Arc<str>, usize> {
+        let mut rows = BTreeMap::new();
+        for entry in self.works.values().filter(|entry| !entry.left.is_empty()) {
+            *rows.entry(&entry.tenant).or_default() += entry.rows_left();
+        }
+        rows
+    }
+
+    /// How far a tenant is behind the next of those that have work here.
+    pub(super) fn owed(&self, tenant: &Arc<str>) -> Duration {
+        self.turns.owed(tenant)
     }
 
     /// Tenants with something that waits or runs.

@@ -107,6 +107,17 @@ impl<K: Clone + Eq + Hash + Ord> Shares<K> {
         self.ready.iter().map(|(_, who)| who)
     }
 
+    /// What `who` lacks to stand where the next of the active ones does.
+    pub(super) fn owed(&self, who: &K) -> Duration {
+        let Some(account) = self.known.get(who) else {
+            return Duration::ZERO;
+        };
+        let mut others = self.active.iter().filter(|(_, other)| other != who);
+        let next = others.next().map_or(0, |(used, _)| *used);
+        let lacks = next.saturating_sub(account.used) * u128::from(account.weight) / SCALE;
+        Duration::from_nanos(u64::try_from(lacks).unwrap_or(u64::MAX))
+    }
+
     /// How many are ready or have something running.
     pub(super) fn active(&self) -> usize {
         self.active.len()

@@ -51,6 +51,8 @@ pub struct LaneStats {
     pub used: Vec<(String, Duration)>,
     /// The longest that tenants waited for a lane in the last minute or two, by their names, with what waits still.
     pub waited: Vec<(String, Duration)>,
+    /// Rows that wait of each tenant, none of those that have none.
+    pub waiting: Vec<(String, usize)>,
 }
 
 impl State {
@@ -84,6 +86,11 @@ impl State {
             waited: waited
                 .into_iter()
                 .map(|(tenant, longest)| (tenant.to_string(), longest))
+                .collect(),
+            waiting: self
+                .device
+                .waiting()
+                .map(|(tenant, rows)| (tenant.to_owned(), rows))
                 .collect(),
             ..self.counts.clone()
         }

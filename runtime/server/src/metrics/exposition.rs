@@ -11,6 +11,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What is so now, and counted elsewhere.
 pub(crate) struct Present {
@@ -93,6 +94,11 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for Now<F> {
             "Who waits for memory.",
             &ConstGauge::new(present.memory.waiting),
         )?;
+        let busy: f64 = lanes.busy.iter().map(Duration::as_secs_f64).sum();
+        let help = "Time that lanes have worked, all together, with what they run now";
+        let seconds = Some(&Unit::Seconds);
+        let whole = encoder.encode_descriptor("lane_busy", help, seconds, MetricType::Counter)?;
+        ConstCounter::new(busy).encode(whole)?;
         let MemoryNow { budget, held, .. } = &present.memory;
         let help = "Memory that host and lanes may hold";
         let whole =
@@ -130,6 +136,12 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for OfTenants<F> {
         for (name, waited) in &lanes.waited {
             let label = [("tenant", name.as_str())];
             ConstGauge::new(waited.as_secs_f64()).encode(family.encode_family(&label)?)?;
+        }
+        let help = "Rows of tenants that wait for a lane, of those that have any";
+        let mut family = encoder.encode_descriptor("tenant_lane_rows", help, None, MetricType::Gauge)?;
+        for (name, rows) in &lanes.waiting {
+            let label = [("tenant", name.as_str())];
+            ConstGauge::new(*rows as u64).encode(family.encode_family(&label)?)?;
         }
         let tenants = memory.tenants.iter();
         let tenants = tenants.map(|(name, bytes)| ([("tenant", name.as_str())], *bytes));
@@ -234,7 +246,6 @@ mod tests {
     use super::*;
     use crate::metrics::{Outcome, SplitKind};
     use frostline_sandbox::Usage;
-    use std::time::Duration;
 
     fn present() -> Present {
         Present {
@@ -245,6 +256,8 @@ mod tests {
                 crashes: 3,
                 used: vec![("acme".to_owned(), Duration::from_millis(2500))],
                 waited: vec![("acme".to_owned(), Duration::from_millis(500))],
+                waiting: vec![("acme".to_owned(), 7)],
+                busy: vec![Duration::from_millis(500); 2],
                 ..LaneStats::default()
             },
             memory: MemoryNow {
@@ -281,6 +294,7 @@ mod tests {
             "frostline_answer_bytes_total 0",
             "frostline_extractions_queued 2",
             "frostline_lane_crashes_total 3",
+            "frostline_lane_busy_seconds_total 1.0",
             "frostline_memory_budget_bytes 100",
             "frostline_memory_held_bytes{kind=\"grant\"} 30",
         ] {
@@ -301,6 +315,7 @@ mod tests {
             "frostline_tenant_compile_seconds_total{tenant=\"acme\"} 0.25",
             "frostline_tenant_device_seconds_total{tenant=\"acme\"} 2.5",
             "frostline_tenant_longest_wait_seconds{tenant=\"acme\"} 0.5",
+            "frostline_tenant_lane_rows{tenant=\"acme\"} 7",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
