@@ -45,6 +45,36 @@ fn weights_divide_the_time_within_5_percent() {
     }
 }
 
+/// Who for a moment after each run has nothing at all is not taken for a newcomer then.
+#[test]
+fn moments_without_work_lose_no_share() {
+    let mut shares = shares::Shares::default();
+    shares.ready(&"a", 0, 4);
+    shares.ready(&"b", 0, 1);
+    let mut runs = 0;
+    for _ in 0..500 {
+        let who = *shares.iter().next().unwrap();
+        shares.begin(&who, MILLI * 10);
+        shares.unready(&who);
+        shares.end(&who, MILLI * 10, MILLI * 10);
+        shares.ready(&who, 0, if who == "a" { 4 } else { 1 });
+        runs += usize::from(who == "a");
+    }
+    assert!(runs.abs_diff(400) <= 2, "{runs}");
+}
+
+/// A stage keeps to its lane, but not so that those who share that lane fall behind the others.
+#[test]
+fn lanes_that_differ_in_load_lose_no_share() {
+    let tenants = [(1, millis(1)), (2, millis(3)), (4, millis(2))];
+    let (_, used) = share(2, &tenants, Duration::from_secs(60));
+    let all: Duration = used.iter().sum();
+    for ((weight, _), used) in tenants.iter().zip(&used) {
+        let share = used.as_secs_f64() / all.as_secs_f64() * 7.0 / f64::from(*weight);
+        assert!((share - 1.0).abs() < 0.05, "{weight}: {share}");
+    }
+}
+
 #[test]
 fn a_weight_of_none_counts_as_one() {
     let (_, used) = share(1, &[(0, millis(10)), (1, millis(10))], Duration::from_secs(100));
