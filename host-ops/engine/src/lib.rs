@@ -13,6 +13,7 @@ mod error;
 mod interrupt;
 mod lanes;
 mod library;
+mod normaliser;
 mod prepared;
 mod resident;
 mod session;

@@ -163,14 +163,18 @@ impl Session {
                 });
             }
         };
+        Ok(Self::new(inner, options.device))
+    }
+
+    pub(crate) fn new(inner: ort::session::Session, device: Device) -> Self {
         let inputs = inner.inputs().iter().map(TensorSlot::new).collect();
         let outputs = inner.outputs().iter().map(TensorSlot::new).collect();
-        Ok(Self {
+        Self {
             inner,
-            device: options.device,
+            device,
             inputs,
             outputs,
-        })
+        }
     }
 
     /// The inputs, in the model's order.
@@ -257,10 +261,10 @@ impl Session {
         }
         inputs
             .iter()
-            .try_for_each(|(name, tensor)| self.input(name)?.check(tensor))
+            .try_for_each(|(name, tensor)| self.input(name)?.check(tensor.dtype(), tensor.shape()))
     }
 
-    fn input(&self, name: &str) -> Result<&TensorSlot, EngineError> {
+    pub(crate) fn input(&self, name: &str) -> Result<&TensorSlot, EngineError> {
         slot::find(&self.inputs, name).map_err(|known| EngineError::UnknownInput {
             name: name.to_owned(),
             known,
@@ -309,7 +313,7 @@ pub(crate) fn check_device(device: Device) -> Result<(), EngineError> {
     builder(&options).map(drop)
 }
 
-fn builder(options: &SessionOptions) -> Result<SessionBuilder, EngineError> {
+pub(crate) fn builder(options: &SessionOptions) -> Result<SessionBuilder, EngineError> {
     let environment = library::environment()?;
     let configured = SessionBuilder::new(&environment).and_then(|builder| {
         Ok(builder

@@ -148,6 +148,7 @@ impl Run<'_> {
             model: self.subject.model.clone(),
             from: from.to_owned(),
             to: to.to_owned(),
+            pixels: None,
         }
     }
 

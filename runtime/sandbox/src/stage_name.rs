@@ -39,6 +39,7 @@ pub(crate) fn resolve(name: &str, model: &ModelView) -> Result<Stage, OpError> {
         model: model.sha256.clone(),
         from,
         to,
+        pixels: None,
     })
 }
 

@@ -86,7 +86,7 @@ impl Sessions {
         take: impl FnOnce(&Output<'_>) -> Result<T, OpError>,
     ) -> Result<T, RunError> {
         let mut staging = std::mem::take(&mut self.staging);
-        let (session, fresh) = self.session(find, stage, interrupt)?;
+        let (session, fresh) = self.session(find, &stage.network(), interrupt)?;
         opened(fresh, staging.bytes());
         if session.output(&stage.to).is_err() {
             return Err(lacks_output(stage).into());
@@ -95,6 +95,7 @@ impl Sessions {
             from: &stage.from,
             to: &stage.to,
             batch,
+            pixels: stage.pixels,
         };
         let taken = session.run_bound(&mut staging, passage, interrupt, |view| {
             let output = Output::here(&view);
@@ -112,7 +113,8 @@ impl Sessions {
 
     /// Closes the session of `stage`, if there is one.
     pub(super) fn close(&mut self, stage: &Stage) {
-        self.entries.retain(|entry| entry.stage != *stage);
+        let network = stage.network();
+        self.entries.retain(|entry| entry.stage != network);
     }
 
     /// Gives back the memory that is kept for the next run.

@@ -90,7 +90,7 @@ impl Networks {
 
     /// The bytes of `stage`.
     pub(super) fn bytes(&self, stage: &Stage) -> Result<Bytes, OpError> {
-        self.source.stage_model(stage)
+        self.source.stage_model(&stage.network())
     }
 
     /// `stage` for a lane in a process of its own: prepared, if that can be had before `interrupt` ends it.
@@ -98,7 +98,7 @@ impl Networks {
         let (Some(prepared), LanesPlace::Child(place)) = (&self.prepared, &self.config.place) else {
             return self.bytes(stage).map(Given::Bytes);
         };
-        let mut bytes = None;
+        let (stage, mut bytes) = (&stage.network(), None);
         let lent = prepared.get(stage, |folder| {
             let network = bytes.insert(self.bytes(stage)?);
             let takes = prepare::takes(network.len());

@@ -122,7 +122,7 @@ impl Prepared {
     }
 
     fn give_up(&self, stage: &Stage, name: String, reason: &str) {
-        let Stage { model, from, to } = stage;
+        let Stage { model, from, to, .. } = stage;
         tracing::warn!(
             model,
             from,

@@ -14,6 +14,7 @@ fn stage(model: &str) -> Stage {
         model: model.to_owned(),
         from: "x".to_owned(),
         to: "y".to_owned(),
+        pixels: None,
     }
 }
 

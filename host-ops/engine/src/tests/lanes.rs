@@ -5,7 +5,7 @@ use super::networks::relu;
 use super::session::ABSENT;
 use super::setup::{Source, batch, in_runs_of, large, one_lane, stage, start, wait_for};
 use crate::{Device, Lanes, LanesConfig, LanesPlace};
-use frostline_tensor::{GraphExecutor, OpError, OpErrorCode, Stage, Tensor};
+use frostline_tensor::{Data, GraphExecutor, Normalisation, OpError, OpErrorCode, PixelSpec, Stage, Tensor};
 use futures::future::{join_all, poll_immediate};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,6 +31,7 @@ macro_rules! in_both_places {
 
 in_both_places! {
     many_submissions_at_once_each_get_their_own_rows
+    pixels_are_normalised_where_the_network_runs
     errors_name_the_stage_and_carry_the_engines_text
     a_panic_costs_one_run_and_the_lane_goes_on
     dropping_a_future_removes_queued_work
@@ -73,6 +74,32 @@ async fn many_submissions_at_once_each_get_their_own_rows(place: LanesPlace) {
         (0, 0, 0, 2)
     );
     assert!(stats.busy.iter().sum::<Duration>() > Duration::ZERO);
+}
+
+async fn pixels_are_normalised_where_the_network_runs(place: LanesPlace) {
+    let (source, lanes) = start(one_lane(place));
+    let bytes = Tensor::new([2, 3, 1, 3], Data::U8((100..118).collect())).unwrap();
+    let normalisation = Normalisation::of(&PixelSpec::imagenet(1, 3));
+    let floats = normalisation.apply(&bytes).unwrap();
+    let of_pixels = Stage {
+        pixels: Some(normalisation),
+        ..stage("pixels")
+    };
+    for _ in 0..2 {
+        assert_eq!(lanes.submit(&of_pixels, bytes.clone()).await, Ok(floats.clone()));
+        assert_eq!(
+            lanes.submit(&stage("pixels"), floats.clone()).await,
+            Ok(floats.clone())
+        );
+    }
+    assert_eq!(source.asked.load(Ordering::Relaxed), 1, "one session runs both");
+    let wrong = Tensor::new([2, 9], Data::U8(vec![0; 18])).unwrap();
+    for batch in [wrong, floats] {
+        let error = lanes.submit(&of_pixels, batch).await.unwrap_err();
+        assert_eq!(error.code, OpErrorCode::InvalidArgument, "{error}");
+    }
+    let other = lanes.submit(&stage("pixels"), bytes).await.unwrap_err();
+    assert_eq!(other.code, OpErrorCode::InvalidArgument, "{other}");
 }
 
 async fn errors_name_the_stage_and_carry_the_engines_text(place: LanesPlace) {

@@ -102,6 +102,16 @@ pub(crate) fn relu(width: i64) -> Vec<u8> {
     )
 }
 
+/// `y = x` on pixels of any size.
+pub(crate) fn pixels() -> Vec<u8> {
+    network(
+        vec![node("Identity", &["x"], "y")],
+        vec![floats("x", &[-1, 3, -1, -1])],
+        vec![floats("y", &[-1, 3, -1, -1])],
+        vec![],
+    )
+}
+
 /// `y = x · w^length` on rows of `width`: as slow as `length` says, and it can be interrupted between two products.
 pub(crate) fn slow(width: usize, length: usize) -> Vec<u8> {
     let dim = i64::try_from(width).unwrap();

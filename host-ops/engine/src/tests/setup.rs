@@ -1,6 +1,6 @@
 //! Lanes over tiny networks.
 
-use super::networks::{deep, divided, folded, hungry, relu, slow, squared, stubborn, swollen, wide};
+use super::networks::{deep, divided, folded, hungry, pixels, relu, slow, squared, stubborn, swollen, wide};
 use crate::{LaneStats, Lanes, LanesConfig, LanesPlace, StageSource, TenantLanes};
 use bytes::Bytes;
 use frostline_tensor::{OpError, RunTerms, Stage, Tensor, Terms};
@@ -22,6 +22,7 @@ impl StageSource for Source {
             gated if gated.starts_with("gated") => drop(self.gate.lock()),
             "slow" => return Ok(slow(256, 400).into()),
             "endless" => return Ok(slow(256, 4000).into()),
+            "pixels" => return Ok(pixels().into()),
             "deep" => return Ok(deep(20_000).into()),
             "divided" => return Ok(divided().into()),
             "folded" => return Ok(folded().into()),
@@ -69,6 +70,7 @@ pub(super) fn stage(model: &str) -> Stage {
         model: model.to_owned(),
         from: "x".to_owned(),
         to: "y".to_owned(),
+        pixels: None,
     }
 }
 

@@ -174,7 +174,7 @@ fn stages(caller: &Caller) -> Vec<StageLoad> {
         .map(|(_, version)| version.sha256.clone())
         .collect();
     let known = caller.machine().lanes.stage_figures().into_iter();
-    let told = known.filter_map(|(Stage { model, from, to }, figures)| {
+    let told = known.filter_map(|(Stage { model, from, to, .. }, figures)| {
         Some(StageLoad {
             knee: figures.knee as u64,
             seconds_per_row: figures.seconds_per_row?,

@@ -167,6 +167,7 @@ mod tests {
             model: String::new(),
             from: String::new(),
             to: String::new(),
+            pixels: None,
         };
         let beside = Beside {
             executor: &executor,

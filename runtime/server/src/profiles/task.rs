@@ -187,6 +187,7 @@ impl Task {
                 model: self.view.sha256.clone(),
                 from: self.view.input.clone(),
                 to: self.request.cuts.last().cloned().unwrap_or_default(),
+                pixels: None,
             },
             rows: &samples.pixels,
             lanes: config.lanes,

@@ -224,6 +224,7 @@ impl Rig {
                 model: view.sha256.clone(),
                 from: view.input.clone(),
                 to: cut.to_owned(),
+                pixels: None,
             },
             here: Engine::start(LanesPlace::InProcess, device, &prefix)?,
             child: Engine::start(in_child()?, device, &prefix)?,
