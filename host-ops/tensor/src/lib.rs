@@ -28,4 +28,4 @@ pub use samples::{Layout, LeftOut, ObjectInfo, ObjectPage, SampleRef, listing_or
 pub use seams::{BoxFuture, GraphExecutor, LoadedPixels, ObjectReader, SampleFailure, SampleLoader, Stage};
 pub use shape::{Shape, ShapeError};
 pub use tensor::{Data, Tensor};
-pub use terms::{RunTerms, Terms, TermsError};
+pub use terms::{Precision, RunTerms, Terms, TermsError};

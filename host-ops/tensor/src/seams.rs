@@ -1,4 +1,4 @@
-use crate::{Normalisation, OpError, PixelFormat, PixelSpec, SampleRef, Tensor};
+use crate::{Normalisation, OpError, PixelFormat, PixelSpec, Precision, SampleRef, Tensor};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -18,6 +18,9 @@ pub struct Stage {
     /// quarter of the bytes travels. `None` for a batch that is the input itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pixels: Option<Normalisation>,
+    /// How exactly it is computed: what may be less exact is never shared with what may not.
+    #[serde(default, skip_serializing_if = "Precision::is_full")]
+    pub precision: Precision,
 }
 
 impl Stage {

@@ -81,6 +81,8 @@ fn settings(flags: Serve) -> Result<HostSettings> {
     settings.memory_budget = flags.memory_budget.or(settings.memory_budget);
     settings.drain = flags.drain.unwrap_or(settings.drain);
     settings.engine.device = flags.device.unwrap_or(settings.engine.device);
+    let device_memory = flags.device_memory_budget;
+    settings.engine.device_memory_budget = device_memory.or(settings.engine.device_memory_budget);
     settings.engine.lanes = flags.lanes.unwrap_or(settings.engine.lanes);
     Ok(settings)
 }

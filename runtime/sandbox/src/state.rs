@@ -166,3 +166,27 @@ impl ResourceLimiter for CallState {
         Ok(true)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Allowance, Limits};
+    use frostline_tensor::{Data, PixelSpec};
+
+    #[test]
+    fn a_guest_sees_floats_where_pixels_are_held() {
+        let allowance = Allowance::new(Limits::default());
+        let normalisation = Normalisation::of(&PixelSpec::imagenet(1, 2));
+        let held = |pixels| HeldTensor {
+            tensor: Tensor::new([1, 3, 1, 2], Data::U8(vec![0, 50, 100, 150, 200, 255])).unwrap(),
+            pixels,
+            charge: allowance.charge_tensor(6).unwrap(),
+        };
+        let (raw, normalised) = (held(None), held(Some(normalisation)));
+        assert_eq!((raw.dtype(), normalised.dtype()), (DType::U8, DType::F32));
+        assert_eq!(*raw.seen().unwrap(), raw.tensor);
+        let floats = normalised.seen().unwrap();
+        assert_eq!(*floats, normalisation.apply(&raw.tensor).unwrap());
+        assert_eq!(floats.dtype(), normalised.dtype());
+    }
+}

@@ -1,5 +1,6 @@
 //! What `frostline admin` and a host say to each other.
 
+use crate::MemoryLoad;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -118,6 +119,9 @@ pub struct Activity {
     /// What it may hold, and holds; `None` from older hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryActivity>,
+    /// What its lanes may hold of a GPU's memory, where they run on one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_memory: Option<MemoryLoad>,
     /// Who did something since the host started.
     pub tenants: Vec<TenantActivity>,
 }

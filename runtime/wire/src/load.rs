@@ -29,6 +29,9 @@ pub struct Load {
     /// What the host and its lanes may hold.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryLoad>,
+    /// What lanes may hold of a GPU's memory, where they run on one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_memory: Option<MemoryLoad>,
 }
 
 /// What is known of a stage on a host.

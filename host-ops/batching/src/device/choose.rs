@@ -309,6 +309,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 lane.sessions.push(Open {
                     stage: running.stage,
                     bytes: known.needs.session(),
+                    kept: 0,
                     used: now,
                 });
                 known.lanes.push(index);

@@ -200,10 +200,10 @@ impl Needs {
         self.session = session.or(self.session);
     }
 
-    /// Memory did not suffice for this run, or for opening its session.
-    pub(super) fn note_no_memory(&mut self, running: &Running) {
+    /// Memory did not suffice for this run, which had `kept` bytes of earlier ones as well, or for opening its session.
+    pub(super) fn note_no_memory(&mut self, running: &Running, kept: u64) {
         match running.open {
-            true => self.note_lacked(running.rows, running.for_run),
+            true => self.note_lacked(running.rows, running.for_run.saturating_add(kept)),
             false => self.opening = Some(running.bytes.saturating_mul(2)),
         }
     }

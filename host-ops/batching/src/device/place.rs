@@ -69,6 +69,8 @@ struct Candidate<'a, S> {
     known: &'a Known<S>,
     lane: usize,
     cold: bool,
+    /// What its session there keeps for it.
+    kept: u64,
     /// What its run could have sooner or later.
     most: u64,
 }
@@ -84,17 +86,14 @@ impl<S> Candidate<'_, S> {
         if self.cold { self.known.needs.session() } else { 0 }
     }
 
-    /// What a run of `rows` is given. With all there is the least one is tried at least.
+    /// What a run of `rows` is given beyond what is kept for it. With all there is the least one is tried at least.
     fn bytes(&self, rows: usize) -> u64 {
         let bytes = match self.cold {
             true => self.known.needs.cold_run(rows),
             false => self.known.needs.run(rows),
         };
-        if rows > self.least() {
-            bytes
-        } else {
-            bytes.min(self.most)
-        }
+        let bytes = if rows > self.least() { bytes } else { bytes.min(self.most) };
+        bytes.saturating_sub(self.kept)
     }
 }
 
@@ -131,6 +130,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
             known,
             lane,
             cold,
+            kept: self.lanes.get(lane).map_or(0, |lane| lane.kept(entry.stage)),
             most: self.reach(view.room, lane, entry.stage).saturating_sub(session),
         };
         self.fit_on(&candidate, view, &closable)
@@ -166,7 +166,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
             rows,
             bytes,
             for_run: bytes - candidate.session().min(bytes),
-            all: bytes >= candidate.most,
+            all: bytes.saturating_add(candidate.kept) >= candidate.most,
             close,
         })
     }

@@ -120,6 +120,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
     }
 
     fn learn(&mut self, lane: usize, running: &Running, end: End, now: Duration) {
+        let kept = self.lanes.get(lane).map_or(0, |lane| lane.kept(running.stage));
         let Some(known) = self.stages.get_mut(running.stage) else {
             return;
         };
@@ -130,34 +131,52 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 }
                 match taken.peak {
                     Some(peak) => {
-                        let least = peak.saturating_sub(running.before);
-                        let most = least.saturating_add(taken.spare);
-                        let took = Took { least, most };
-                        let missed = known
-                            .needs
-                            .note_run(running.rows, took, running.for_run, running.cold);
+                        let grown = peak.saturating_sub(running.before);
+                        // Within what was kept nobody sees how much of it a run took.
+                        let took = Took {
+                            least: if grown > 0 { kept + grown } else { 0 },
+                            most: kept.saturating_add(grown).saturating_add(taken.spare),
+                        };
+                        let (reserved, cold) = (kept + running.for_run, running.cold && !self.rules.keeps);
+                        let missed = known.needs.note_run(running.rows, took, reserved, cold);
                         self.predictions.note(missed);
                     }
                     None => known.needs.note_unseen(running.rows),
                 }
-                taken.held.into_iter().for_each(|held| self.holds(lane, held));
+                self.keep(lane, running, taken.held);
             }
             End::OutOfMemory { held } => {
                 self.predictions.misses += 1;
-                known.needs.note_no_memory(running);
+                known.needs.note_no_memory(running, kept);
                 if running.all {
                     let forget = now + self.rules.quantum * 120;
                     known.needs.note_refused(running.rows, running.bytes, forget);
+                }
+                if self.rules.keeps {
+                    self.close_session(lane, running.stage);
                 }
                 held.into_iter().for_each(|held| self.holds(lane, held));
             }
             End::Aborted => {
                 self.predictions.misses += 1;
-                known.needs.note_no_memory(running);
+                known.needs.note_no_memory(running, kept);
                 known.needs.note_abort();
             }
             _ => {}
         }
+    }
+
+    /// A lane holds so many bytes after a run, if that can be seen.
+    fn keep(&mut self, index: usize, running: &Running, held: Option<u64>) {
+        let Some(held) = held else { return };
+        if let Some(lane) = self.lanes.get_mut(index).filter(|_| self.rules.keeps)
+            && let Some(open) = lane.sessions.iter_mut().find(|open| open.stage == running.stage)
+        {
+            let left = held.saturating_sub(running.before);
+            open.kept = open.kept.saturating_add(left);
+            open.bytes = open.bytes.saturating_add(left);
+        }
+        self.holds(index, held);
     }
 
     fn fate(&mut self, part: &Part, running: &Running, alone: bool, end: End) -> Fate {

@@ -25,6 +25,9 @@ pub struct DeviceRules {
     pub works: usize,
     /// Bytes of their batches.
     pub bytes: usize,
+    /// Whether a session keeps what its runs took until it is closed, for its next ones, as a GPU's arena does. One that lacked memory is
+    /// closed then: its arena may be in pieces that are of no use.
+    pub keeps: bool,
 }
 
 impl DeviceRules {
@@ -38,6 +41,7 @@ impl DeviceRules {
             sessions_per_lane: 64,
             works: 1024,
             bytes: 1 << 30,
+            keeps: false,
         }
     }
 }

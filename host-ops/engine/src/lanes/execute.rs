@@ -6,7 +6,7 @@ use super::run::describe;
 use super::source::{Networks, StageModel};
 use crate::binding::{Passage, Staging};
 use crate::{Interrupt, Session, SessionOptions};
-use frostline_tensor::{OpError, Stage, Tensor};
+use frostline_tensor::{OpError, Precision, Stage, Tensor};
 use std::time::Instant;
 
 /// The sessions of one lane, the one used last at the end.
@@ -35,6 +35,8 @@ impl Sessions {
                 device: config.device,
                 threads: config.threads_per_lane,
                 arena,
+                arena_bytes: config.arena_bytes,
+                precision: Precision::Full,
             },
             count_limit: config.sessions_per_lane,
             bytes_limit: config.session_bytes_per_lane,
@@ -151,9 +153,13 @@ impl Sessions {
         while !self.entries.is_empty() && !self.has_room(bytes) {
             self.entries.remove(0);
         }
+        let options = SessionOptions {
+            precision: stage.precision,
+            ..self.options.clone()
+        };
         let session = match &model {
-            StageModel::Bytes(bytes) => Session::open_until(bytes, &self.options, interrupt),
-            StageModel::Prepared(folder) => Session::open_prepared(folder, &self.options, interrupt),
+            StageModel::Bytes(bytes) => Session::open_until(bytes, &options, interrupt),
+            StageModel::Prepared(folder) => Session::open_prepared(folder, &options, interrupt),
         };
         let session = session.map_err(|error| RunError::about(stage, &error))?;
         Ok(Entry {

@@ -79,9 +79,11 @@ impl State {
         }
         let mut base = before;
         if let Some(opened) = run.opened {
+            let peak = opened.taken.map(|taken| before.saturating_add(taken));
+            // On a device the run left something as well; the session alone is what it took to open it.
+            let held = if self.on_device { peak } else { held };
             base = held.unwrap_or(before);
             self.counts.sessions_opened += 1;
-            let peak = opened.taken.map(|taken| before.saturating_add(taken));
             self.device.opened(index, Taken { peak, held, spare: 0 });
         }
         let peak = run
@@ -179,7 +181,10 @@ impl State {
                 let error = error.cloned();
                 self.fail(id, |_| error.unwrap_or_else(shutting_down))
             }
-            Fate::Refused { needs, most } => self.fail(id, |stage| never_fits(stage, needs, most)),
+            Fate::Refused { needs, most } => {
+                let key = self.budget_key;
+                self.fail(id, |stage| never_fits(stage, needs, most, key))
+            }
             Fate::Dropped => None,
         }
     }

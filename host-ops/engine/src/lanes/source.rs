@@ -73,6 +73,7 @@ impl Networks {
             threads: config.threads_per_lane,
             arena: false,
             device: config.device,
+            ..SessionOptions::default()
         };
         let open =
             |stages: &super::PreparedStages| Prepared::open(&stages.folder, stages.most_bytes, &options);

@@ -31,6 +31,9 @@ pub(super) struct State {
     pub(super) waits: Waits,
     /// Where it is kept to.
     pub(super) memory: Option<Memory>,
+    /// Whether that is a device's, whose sessions keep what their runs took; and the host's setting that says how much there is.
+    pub(super) on_device: bool,
+    pub(super) budget_key: &'static str,
     /// How long a submission waits for a lane.
     pub(super) patience: Duration,
     origin: Instant,
@@ -79,6 +82,7 @@ impl State {
             sessions_per_lane: config.sessions_per_lane,
             works: config.queue_jobs,
             bytes: config.queue_bytes,
+            keeps: config.device_memory.is_some(),
             ..DeviceRules::of(config.lanes)
         };
         let quarantine = match &config.place {
@@ -94,6 +98,8 @@ impl State {
             quarantine: Quarantine::new(quarantine),
             waits: Waits::default(),
             memory: config.bounded().cloned(),
+            on_device: config.device_memory.is_some(),
+            budget_key: config.budget_key(),
             patience: config.queue_deadline,
             origin: now,
             next_id: 0,
@@ -163,7 +169,8 @@ impl State {
                     self.close(lane, stages);
                 }
                 Decision::Refuse { work, needs, most } => {
-                    let refused = self.fail(work, |stage| never_fits(stage, needs, most));
+                    let key = self.budget_key;
+                    let refused = self.fail(work, |stage| never_fits(stage, needs, most, key));
                     decided.told.extend(refused);
                 }
                 Decision::Wait { until, lacking } => {
@@ -359,10 +366,10 @@ impl State {
     }
 }
 
-pub(super) fn never_fits(stage: &Stage, needs: u64, most: u64) -> OpError {
+pub(super) fn never_fits(stage: &Stage, needs: u64, most: u64, key: &str) -> OpError {
     OpError::too_large(format!(
         "{}: a single row needs {needs} bytes of memory, of which this host has at most {most} for its lanes; take an earlier cut, or ask \
-         whoever runs the host for a larger memory_budget",
+         whoever runs the host for a larger {key}",
         describe(stage)
     ))
 }

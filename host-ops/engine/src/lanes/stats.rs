@@ -31,6 +31,9 @@ pub struct LaneStats {
     pub memory_misses: u64,
     /// What 95 % of the latest predictions of a run's memory were off by at most, as a part of what was measured; `None` without any.
     pub memory_error: Option<f64>,
+    /// Bytes of a device that lanes may have, where they go by its memory and that is bounded: the two figures below are of it then, and
+    /// of the host's memory otherwise.
+    pub device_budget: Option<u64>,
     /// Bytes that the lanes' processes hold between runs, as far as the system tells.
     pub memory_held: u64,
     /// Bytes that are reserved for lanes: that, and what runs may take.
@@ -72,6 +75,11 @@ impl State {
             running: running.iter().filter(|id| self.entries.contains_key(id)).count(),
             memory_misses: predictions.misses,
             memory_error: predictions.error_95(),
+            device_budget: self
+                .memory
+                .as_ref()
+                .filter(|_| self.on_device)
+                .map(|memory| memory.read(|ledger| ledger.budget().bytes)),
             memory_held: lanes().map(|lane| lane.held).sum(),
             memory_reserved: lanes()
                 .filter_map(|lane| Some(lane.memory.as_ref()?.bytes()))

@@ -4,7 +4,7 @@ use super::Prepared;
 use super::name::Naming;
 use super::store::{Lent, NETWORK, Store, WEIGHTS};
 use crate::SessionOptions;
-use frostline_tensor::Stage;
+use frostline_tensor::{Precision, Stage};
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,6 +15,7 @@ fn stage(model: &str) -> Stage {
         from: "x".to_owned(),
         to: "y".to_owned(),
         pixels: None,
+        precision: Precision::Full,
     }
 }
 

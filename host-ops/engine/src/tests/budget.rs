@@ -1,6 +1,6 @@
 //! Lanes within a budget, by what their processes are measured to take.
 
-use super::lane_process::{place, program};
+use super::lane_process::{place, place_on_device, program};
 use super::setup::{Source, batch, in_runs_of, one_lane, stage, start, wait_for};
 use crate::{ChildLanes, EngineError, Lanes, LanesConfig, LanesPlace, PreparedStages};
 use frostline_batching::{Budget, Kind, Memory};
@@ -153,6 +153,48 @@ async fn idle_sessions_go_when_others_lack_memory() {
     let stats = wait_for(&lanes, |stats| stats.sessions_closed == 1);
     assert_eq!(stats.jobs_failed, 0);
     assert!(lanes.submit(&stage("swollen"), batch(1, 1.0)).await.is_ok());
+}
+
+/// Lanes on a device with so many bytes, in a host with these.
+fn on_device(bytes: u64, host: &Memory) -> (Memory, LanesConfig) {
+    let memory = budget(bytes);
+    let config = LanesConfig {
+        device_memory: Some(memory.clone()),
+        memory: host.clone(),
+        ..one_lane(place_on_device())
+    };
+    (memory, config)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lanes_on_a_device_go_by_its_memory_and_book_what_they_hold_of_the_hosts() {
+    let host = budget(4096 * MIB);
+    let (device, config) = on_device(512 * MIB, &host);
+    let (_, lanes) = start(config);
+    if held(&host) == 0 {
+        eprintln!("skipped: there is no /proc to measure memory by");
+        return;
+    }
+    for _ in 0..2 {
+        let rows = lanes.submit(&stage("swollen"), batch(3, 2.0)).await;
+        assert_eq!(rows, Ok(batch(3, 2.0)));
+    }
+    // Nothing bounds the first run, after which it is known that the device has no room for the 1 GiB of another.
+    assert!(lanes.submit(&stage("bloated"), batch(1, 1.0)).await.is_ok());
+    let error = lanes.submit(&stage("bloated"), batch(1, 1.0)).await.unwrap_err();
+    assert_eq!(error.code, OpErrorCode::TooLarge, "{error}");
+    assert!(
+        !error.host_caused && error.message.contains("larger device_memory_budget"),
+        "{error}"
+    );
+    let stats = wait_for(&lanes, |stats| stats.running == 0);
+    assert_eq!(stats.device_budget, Some(512 * MIB));
+    assert_eq!(
+        (stats.memory_reserved, stats.crashes),
+        (held(&device), 0),
+        "{stats:?}"
+    );
+    assert!(held(&device) > 0 && held(&host) > 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

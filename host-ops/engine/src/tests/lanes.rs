@@ -310,6 +310,8 @@ async fn lanes_on_an_absent_gpu_do_not_start(place: LanesPlace) {
 
 mod needs_gpu {
     use super::*;
+    use frostline_batching::{Budget, Memory};
+    use frostline_tensor::{Precision, RunTerms, Terms};
 
     /// Two lanes' processes on one GPU, one after the other.
     #[tokio::test]
@@ -325,6 +327,40 @@ mod needs_gpu {
                 lanes.submit(&stage("relu"), batch(2, 1.0)).await,
                 Ok(batch(2, 1.0))
             );
+        }
+    }
+
+    #[tokio::test]
+    #[ignore = "needs a GPU: cargo xtask test runs it where there is one"]
+    async fn what_lanes_take_there_is_measured_and_less_exact_runs_have_sessions_of_their_own() {
+        let device = Device::Cuda(0);
+        let free = crate::free_device_memory(device).unwrap();
+        let config = LanesConfig {
+            device,
+            device_memory: Some(Memory::new(Budget {
+                bytes: free / 2,
+                ..Budget::default()
+            })),
+            arena_bytes: Some(free / 2),
+            ..one_lane(lane_process::place())
+        };
+        let (_, lanes) = start(config);
+        let less = RunTerms {
+            terms: Terms {
+                precision: Precision::Tf32,
+                ..Terms::default()
+            },
+            ..RunTerms::default()
+        };
+        for lanes in [lanes.for_tenant(""), lanes.for_tenant("").on_terms(1, less)] {
+            let rows = lanes.submit(&stage("relu"), batch(2, 1.0)).await;
+            assert_eq!(rows, Ok(batch(2, 1.0)));
+        }
+        let stats = lanes.stats();
+        assert_eq!((stats.sessions_opened, stats.crashes), (2, 0));
+        match stats.memory_held {
+            0 => eprintln!("skipped: the driver does not tell what a process takes here"),
+            held => assert!(held < free / 2, "{stats:?}"),
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::networks::{deep, divided, folded, hungry, pixels, relu, slow, squared, stubborn, swollen, wide};
 use crate::{LaneStats, Lanes, LanesConfig, LanesPlace, StageSource, TenantLanes};
 use bytes::Bytes;
-use frostline_tensor::{OpError, RunTerms, Stage, Tensor, Terms};
+use frostline_tensor::{OpError, Precision, RunTerms, Stage, Tensor, Terms};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -71,6 +71,7 @@ pub(super) fn stage(model: &str) -> Stage {
         from: "x".to_owned(),
         to: "y".to_owned(),
         pixels: None,
+        precision: Precision::Full,
     }
 }
 

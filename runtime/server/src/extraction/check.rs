@@ -96,6 +96,7 @@ pub(super) async fn check(
                     Pixels::Spec(spec) => Some(Normalisation::of(spec)),
                     Pixels::Own => None,
                 },
+                precision: caller.config().device.precision(request.terms.precision),
             };
             let width = stage.pixels.map_or(size_of::<f32>(), |_| size_of::<u8>());
             let input = bytes(&model.input_shape, width);

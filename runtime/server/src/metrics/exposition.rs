@@ -78,7 +78,8 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for Now<F> {
             metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
         };
         let lanes = &present.lanes;
-        for (name, help, value) in gauges(&present) {
+        let of_device = device_gauges(lanes).into_iter().flatten();
+        for (name, help, value) in gauges(&present).into_iter().chain(of_device) {
             show(name, help, &ConstGauge::new(value))?;
         }
         let help =
@@ -156,6 +157,22 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for OfTenants<F> {
 
 /// A name, what it is, and how much.
 type Shown = (&'static str, &'static str, u64);
+
+/// Only of lanes whose device has memory of its own.
+fn device_gauges(lanes: &LaneStats) -> Option<[Shown; 2]> {
+    Some([
+        (
+            "device_memory_budget_bytes",
+            "Memory of the GPU that lanes may hold.",
+            lanes.device_budget?,
+        ),
+        (
+            "device_memory_held_bytes",
+            "Memory of the GPU that is reserved for lanes and their runs.",
+            lanes.memory_reserved,
+        ),
+    ])
+}
 
 fn gauges(present: &Present) -> [Shown; 5] {
     let lanes = &present.lanes;
@@ -254,6 +271,8 @@ mod tests {
             lanes: LaneStats {
                 samples_done: 5,
                 crashes: 3,
+                device_budget: Some(70),
+                memory_reserved: 60,
                 used: vec![("acme".to_owned(), Duration::from_millis(2500))],
                 waited: vec![("acme".to_owned(), Duration::from_millis(500))],
                 waiting: vec![("acme".to_owned(), 7)],
@@ -296,6 +315,8 @@ mod tests {
             "frostline_lane_crashes_total 3",
             "frostline_lane_busy_seconds_total 1.0",
             "frostline_memory_budget_bytes 100",
+            "frostline_device_memory_budget_bytes 70",
+            "frostline_device_memory_held_bytes 60",
             "frostline_memory_held_bytes{kind=\"grant\"} 30",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");

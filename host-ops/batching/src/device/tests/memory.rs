@@ -56,6 +56,45 @@ fn what_a_run_takes_is_narrowed_by_what_later_ones_show() {
 }
 
 #[test]
+fn what_sessions_keep_is_predicted_and_not_reserved_again() {
+    let truth = |per_row| Truth {
+        session: 50 * MIB,
+        fixed: 10 * MIB,
+        per_row: per_row * MIB,
+        time: MILLI * 20,
+        time_per_row: MILLI,
+        guess: Guess {
+            session: 50 * MIB,
+            fixed: 0,
+            per_row: per_row * MIB / 2,
+        },
+        ..Truth::default()
+    };
+    let rules = DeviceRules {
+        keeps: true,
+        ..DeviceRules::of(1)
+    };
+    let mut world = World::new(rules, 600 * MIB, vec![truth(20), truth(30)]);
+    for index in 0..60 {
+        world.send("a", 1, index / 20 % 2, 16, Terms::default());
+        world.step();
+    }
+    world.finish();
+    world.assert_all_done_once();
+    for (stage, per_row) in [(0, 20), (1, 30)] {
+        let figures = world.device.stage(&stage).unwrap();
+        assert_eq!((figures.fixed, figures.per_row), (10 * MIB, per_row * MIB));
+    }
+    // A run of 16 rows of the first takes 330 MiB, of the second 490: one session's arena goes for the other's, and only then.
+    let of_16 = world.runs.iter().filter(|run| run.rows == 16);
+    assert!(of_16.count() > 20, "{:?}", world.runs);
+    assert!(world.opened <= 8, "{} sessions", world.opened);
+    assert_eq!(world.device.predictions().misses, 0);
+    let last = world.runs.last().unwrap();
+    assert!(last.bytes < 330 * MIB / 4, "reserved again: {last:?}");
+}
+
+#[test]
 fn memory_that_grows_faster_than_rows_is_learnt_without_a_miss() {
     let truth = Truth {
         squared: MIB,
@@ -263,6 +302,7 @@ fn play(world: &mut World, sendings: Vec<Sending>, mut check: impl FnMut(&World)
             priority: 0,
             fixed_batch,
             shared_runs: shared && fixed_batch.is_none(),
+            ..Terms::default()
         };
         let stage = stage % world.truths.len();
         world.send(&format!("t{tenant}"), weight, stage, rows, terms);
@@ -312,8 +352,10 @@ proptest! {
         sendings in sendings(),
         lanes in 1..4_usize,
         budget in 200..2000_u64,
+        keeps in any::<bool>(),
     ) {
-        let mut world = World::new(DeviceRules::of(lanes), budget * MIB, truths);
+        let rules = DeviceRules { keeps, ..DeviceRules::of(lanes) };
+        let mut world = World::new(rules, budget * MIB, truths);
         play(&mut world, sendings, assert_not_idle);
         for work in world.works.values() {
             match work.over {

@@ -2,12 +2,13 @@
 
 use super::super::*;
 use super::world::{MILLI, Truth, World};
-use frostline_tensor::Terms;
+use frostline_tensor::{Precision, Terms};
 
 const SHARED: Terms = Terms {
     priority: 0,
     fixed_batch: None,
     shared_runs: true,
+    precision: Precision::Full,
 };
 
 /// One lane, without want of memory, and a network whose batches pay.

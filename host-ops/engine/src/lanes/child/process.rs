@@ -8,7 +8,7 @@ use super::super::{ChildLanes, LanesConfig};
 use super::bell::Bell;
 use super::channel::Channel;
 use super::command::command;
-use super::message::{Answer, Limits, Request, Start};
+use super::message::{Answer, Limits, Request, Seen, Start};
 use super::progress::Progress;
 use super::window::Window;
 use crate::interrupt::Target;
@@ -33,6 +33,8 @@ pub(super) struct LaneProcess {
     window: Window,
     bell: Bell,
     grace: Duration,
+    /// Bytes that it holds of the host's memory, where lanes go by a device's.
+    pub(super) host: Option<u64>,
 }
 
 /// The process is gone, or no longer makes sense.
@@ -89,6 +91,7 @@ impl LaneProcess {
             window,
             bell: Bell::new()?,
             grace: place.grace,
+            host: None,
         })
     }
 
@@ -103,6 +106,8 @@ impl LaneProcess {
             threads: config.threads_per_lane,
             sessions: config.sessions_per_lane,
             session_bytes: config.session_bytes_per_lane,
+            gauged: config.device_memory.is_some(),
+            arena_bytes: config.arena_bytes,
             address_space: place.address_space,
             limits,
         }))?;
@@ -151,7 +156,11 @@ impl LaneProcess {
             ..Progress::default()
         };
         match self.answer(&mut progress, &Interrupt::new())? {
-            Answer::Holds { bytes } => Ok(self.with_window(bytes)),
+            Answer::Holds { bytes, host: None } => Ok(self.with_window(bytes)),
+            Answer::Holds { bytes, host } => {
+                self.host = self.with_window(host);
+                Ok(bytes)
+            }
             _ => Err(out_of_turn()),
         }
     }
@@ -211,11 +220,17 @@ impl LaneProcess {
             }
         };
         let in_window = run.batch.pieces().map(<[u8]>::len).sum::<usize>() as u64;
-        let memory = memory.map(|memory| RunMemory {
-            taken: memory.taken.map(|taken| taken + in_window),
-            held: self.with_window(Some(memory.held)).unwrap_or(memory.held),
-            ..memory
-        });
+        let memory = match memory {
+            Seen { run, host: None } => run.map(|run| RunMemory {
+                taken: run.taken.map(|taken| taken + in_window),
+                held: self.with_window(Some(run.held)).unwrap_or(run.held),
+                ..run
+            }),
+            Seen { run, host } => {
+                self.host = self.with_window(host);
+                run
+            }
+        };
         self.window.done()?;
         Ok(progress.end(outcome, memory))
     }

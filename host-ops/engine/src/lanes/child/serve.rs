@@ -7,9 +7,11 @@ use super::super::run::describe;
 use super::super::source::StageModel;
 use super::super::threads::text_of;
 use super::channel::{Channel, MESSAGE_BYTES};
-use super::memory::{self, Bound, Floor, Meter};
-use super::message::{Answer, Request, Start};
+use super::memory::{self, Bound, Floor};
+use super::message::{Answer, Request, Seen, Start};
+use super::meter::RunMeter;
 use super::window::{KEPT_BYTES, TENSOR_BYTES, Window};
+use crate::gauge::{Driver, Gauge};
 use crate::prepared::WEIGHTS;
 use crate::{EngineError, Interrupt, InterruptCause, Session, library};
 use frostline_tensor::{OpError, OpErrorCode, Stage, Tensor};
@@ -39,7 +41,12 @@ const TEXT_CHARACTERS: usize = MESSAGE_BYTES / 8;
 /// # Errors
 /// [`EngineError::Lane`] when standard input is no lane's channel. What goes wrong with a run is told to the other end.
 pub fn serve_lane() -> std::result::Result<(), EngineError> {
-    let served = take_over().and_then(|(channel, window)| serve(channel, window));
+    serve_lane_on(Arc::new(Driver))
+}
+
+/// [`serve_lane`] on a device whose memory `gauge` tells.
+pub(crate) fn serve_lane_on(gauge: Arc<dyn Gauge>) -> std::result::Result<(), EngineError> {
+    let served = take_over().and_then(|(channel, window)| serve(channel, window, gauge));
     match served {
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(()),
         served => served.map_err(|error| EngineError::Lane { reason: error.into() }),
@@ -66,7 +73,7 @@ fn limit(resource: Resource, value: u64) -> Result<()> {
     Ok(setrlimit(resource, limit)?)
 }
 
-fn serve(mut requests: Channel, window: Window) -> Result<()> {
+fn serve(mut requests: Channel, window: Window, gauge: Arc<dyn Gauge>) -> Result<()> {
     let Request::Start(start) = requests.receive()? else {
         return Err(out_of_turn());
     };
@@ -77,7 +84,8 @@ fn serve(mut requests: Channel, window: Window) -> Result<()> {
     answers.send(&Answer::Ready {
         measures: memory::is_measured(),
     })?;
-    let (runs, networks) = spawn_worker(start, answers, Arc::new(window))?;
+    let gauge = Some(gauge).filter(|_| start.gauged);
+    let (runs, networks) = spawn_worker(start, answers, Arc::new(window), gauge)?;
     let mut current = Interrupt::new();
     loop {
         match requests.receive()? {
@@ -186,6 +194,7 @@ fn spawn_worker(
     start: Start,
     answers: Answers,
     window: Arc<Window>,
+    gauge: Option<Arc<dyn Gauge>>,
 ) -> Result<(Sender<Work>, Sender<Option<Given>>)> {
     let (runs, incoming) = channel();
     let (networks, given) = channel();
@@ -195,7 +204,7 @@ fn spawn_worker(
         given: Mutex::new(given),
     };
     let body = move || {
-        let mut worker = Worker::new(start, source);
+        let mut worker = Worker::new(start, source, gauge);
         while let Ok(work) = incoming.recv() {
             let answer = match work {
                 Work::Run(asked) => worker.work(asked),
@@ -217,6 +226,7 @@ fn sessions(start: &Start) -> Sessions {
         threads_per_lane: start.threads,
         sessions_per_lane: start.sessions,
         session_bytes_per_lane: start.session_bytes,
+        arena_bytes: start.arena_bytes,
         ..LanesConfig::for_device(start.device)
     };
     Sessions::new(&config, false)
@@ -230,29 +240,46 @@ struct Worker {
     /// The memory of the last batch, for the next one.
     spare: Option<Tensor>,
     floor: Floor,
+    /// What lanes go by, where it is not the process's own memory.
+    gauge: Option<Arc<dyn Gauge>>,
 }
 
 impl Worker {
-    fn new(start: Start, source: Remote) -> Self {
+    fn new(start: Start, source: Remote, gauge: Option<Arc<dyn Gauge>>) -> Self {
         Self {
             sessions: sessions(&start),
             start,
             source,
             spare: None,
             floor: Floor::default(),
+            gauge,
         }
     }
 
     fn rest(&mut self) -> Answer {
         self.spare = None;
         self.sessions.rest();
-        holds()
+        self.holds()
     }
 
     fn close(&mut self, stage: &Stage) -> Answer {
         self.sessions.close(stage);
         self.floor.forget();
-        holds()
+        self.holds()
+    }
+
+    fn holds(&self) -> Answer {
+        let own = memory::usage().map(|usage| usage.anonymous);
+        match &self.gauge {
+            None => Answer::Holds {
+                bytes: own,
+                host: None,
+            },
+            Some(gauge) => Answer::Holds {
+                bytes: gauge.used(),
+                host: own,
+            },
+        }
     }
 
     fn prepare(&self, wanted: &Wanted) -> Answer {
@@ -268,14 +295,14 @@ impl Worker {
             Ok(()) => Answer::Prepared,
             Err(reason) => Answer::Failed {
                 error: shortened(OpError::runtime(reason)),
-                memory: None,
+                memory: Seen::default(),
             },
         }
     }
 
     fn work(&mut self, asked: Asked) -> Answer {
         let mut meter = None;
-        let bound = memory::bound(asked.reservation);
+        let (bound, stage) = (memory::bound(asked.reservation), asked.stage.clone());
         let done = catch_unwind(AssertUnwindSafe(|| {
             self.execute(asked, bound.as_ref(), &mut meter)
         }))
@@ -286,7 +313,11 @@ impl Worker {
             Err(OpError::runtime(text).into())
         });
         drop(bound);
-        let memory = meter.and_then(Meter::end);
+        if self.gauge.is_some() && matches!(done, Err(RunError::OutOfMemory(_))) {
+            // What its arena has may be in pieces that no other run can use either.
+            self.sessions.close(&stage);
+        }
+        let memory = meter.map_or_else(Seen::default, RunMeter::end);
         match done {
             Ok(output) => Answer::Done { output, memory },
             Err(RunError::Failed(error)) => Answer::Failed {
@@ -305,18 +336,19 @@ impl Worker {
         &mut self,
         asked: Asked,
         bound: Option<&Bound>,
-        meter: &mut Option<Meter>,
+        meter: &mut Option<RunMeter>,
     ) -> std::result::Result<TensorSpec, RunError> {
         let Asked { stage, .. } = &asked;
         let Self {
             source,
             sessions,
             floor,
+            gauge,
             ..
         } = self;
         let batch = source.window.read_tensor(&asked.batch, self.spare.take());
         let batch = batch.map_err(|error| failed(stage, "take the batch", &error))?;
-        let meter = meter.insert(Meter::new(batch.byte_len()));
+        let meter = meter.insert(RunMeter::new(gauge.as_ref(), batch.byte_len()));
         let is_mapped = Cell::new(false);
         let find = || {
             let model = source.find(stage)?;
@@ -339,12 +371,6 @@ impl Worker {
         });
         self.spare = Some(batch).filter(|batch| batch.byte_len() <= KEPT_BYTES);
         output
-    }
-}
-
-fn holds() -> Answer {
-    Answer::Holds {
-        bytes: memory::usage().map(|usage| usage.anonymous),
     }
 }
 

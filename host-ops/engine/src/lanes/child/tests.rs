@@ -10,7 +10,7 @@ use crate::Interrupt;
 use crate::tests::lane_process::program;
 use crate::tests::networks::{hungry, relu, slow, wide};
 use bytes::Bytes;
-use frostline_tensor::{OpError, Stage, Tensor};
+use frostline_tensor::{OpError, Precision, Stage, Tensor};
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
@@ -111,6 +111,7 @@ fn stage(model: &str) -> Stage {
         from: "x".to_owned(),
         to: "y".to_owned(),
         pixels: None,
+        precision: Precision::Full,
     }
 }
 

@@ -91,6 +91,7 @@ fn activity(service: &Service) -> Activity {
         lane_queue: stats.queued as u64,
         memory_bytes: resident_bytes(),
         memory: Some(of_memory(&memory)),
+        device_memory: service.machine.device_memory(),
         tenants: names.into_iter().map(tenant).collect(),
     }
 }
