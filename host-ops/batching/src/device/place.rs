@@ -92,7 +92,11 @@ impl<S> Candidate<'_, S> {
             true => self.known.needs.cold_run(rows),
             false => self.known.needs.run(rows),
         };
-        let bytes = if rows > self.least() { bytes } else { bytes.min(self.most) };
+        let bytes = if rows > self.least() {
+            bytes
+        } else {
+            bytes.min(self.most)
+        };
         bytes.saturating_sub(self.kept)
     }
 }
