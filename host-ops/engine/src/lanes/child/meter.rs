@@ -1,7 +1,7 @@
 //! What one run takes: of the system's memory, or of a device's where that is what lanes go by.
 
 use super::super::batch::RunMemory;
-use super::memory::{self, Floor, Meter};
+use super::memory::{self, Floor, Meter, Usage};
 use super::message::Seen;
 use crate::gauge::Gauge;
 use std::sync::Arc;
@@ -34,13 +34,21 @@ impl RunMeter {
         }
     }
 
-    /// As [`Meter::opened`].
-    pub(super) fn opened(&mut self, floor: &mut Floor, kept: usize, is_mapped: bool) -> Option<u64> {
+    /// As [`Meter::opening`].
+    pub(super) fn opening(&self, is_mapped: bool) -> Option<u64> {
         match self {
-            Self::Process(meter) => meter.opened(floor, kept, is_mapped),
+            Self::Process(meter) => meter.opening(is_mapped),
+            Self::Device(meter) => Some(meter.gauge.used()?.saturating_sub(meter.begun)),
+        }
+    }
+
+    /// As [`Meter::opened`]; on a device nothing is bound by what is told.
+    pub(super) fn opened(&mut self, floor: &mut Floor, kept: usize) -> Option<Usage> {
+        match self {
+            Self::Process(meter) => meter.opened(floor, kept),
             Self::Device(meter) => {
                 meter.opened = meter.gauge.used();
-                Some(meter.opened?.saturating_sub(meter.begun))
+                None
             }
         }
     }
@@ -86,10 +94,11 @@ mod tests {
     }
 
     /// What opening took, and what the run did.
-    fn measured(told: [Option<u64>; 3]) -> (Option<u64>, Option<RunMemory>) {
+    fn measured(told: [Option<u64>; 4]) -> (Option<u64>, Option<RunMemory>) {
         let gauge: Arc<dyn Gauge> = Arc::new(Told(Mutex::new(told.to_vec())));
         let mut meter = RunMeter::new(Some(&gauge), 7);
-        let opened = meter.opened(&mut Floor::default(), 0, false);
+        let opened = meter.opening(false);
+        meter.opened(&mut Floor::default(), 0);
         (opened, meter.end().run)
     }
 
@@ -103,15 +112,15 @@ mod tests {
             })
         };
         assert_eq!(
-            measured([Some(100), Some(150), Some(190)]),
+            measured([Some(100), Some(150), Some(150), Some(190)]),
             (Some(50), run(Some(40), 190))
         );
         assert_eq!(
-            measured([None, Some(150), Some(150)]),
+            measured([None, Some(150), Some(150), Some(150)]),
             (Some(150), run(Some(0), 150)),
             "the first session of a process"
         );
-        assert_eq!(measured([None, None, None]), (None, None), "nobody tells");
-        assert_eq!(measured([None, None, Some(9)]), (None, run(None, 9)));
+        assert_eq!(measured([None, None, None, None]), (None, None), "nobody tells");
+        assert_eq!(measured([None, None, None, Some(9)]), (None, run(None, 9)));
     }
 }
