@@ -38,7 +38,6 @@ pub enum Precision {
 
 impl Precision {
     /// Whether nothing less is allowed.
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
     pub fn is_full(&self) -> bool {
         *self == Self::Full
     }

@@ -191,16 +191,22 @@ async fn what_takes_too_long_is_ended(place: LanesPlace) {
 
 async fn a_session_that_takes_too_long_to_open_is_given_up(place: LanesPlace) {
     let (_, lanes) = start(LanesConfig {
-        open_deadline: Duration::from_millis(200),
+        open_deadline: Duration::from_millis(50),
         ..one_lane(place)
     });
     let error = lanes.submit(&stage("deep"), batch(1, 1.0)).await.unwrap_err();
     assert_eq!(error.code, OpErrorCode::Timeout);
-    let expected = "model deep, `x` to `y`: opening a session was ended after 200ms";
+    let expected = "model deep, `x` to `y`: opening a session was ended after 50ms";
     assert!(error.message.starts_with(expected), "{error}");
     let stats = wait_for(&lanes, |stats| stats.running == 0);
     assert_eq!((stats.jobs_done, stats.jobs_failed), (0, 1));
-    assert!(lanes.submit(&stage("relu"), batch(2, 3.0)).await.is_ok());
+    // The lane goes on: however slow the machine is, one of many small networks opens in time.
+    for name in 0.. {
+        match lanes.submit(&stage(&format!("relu-{name}")), batch(2, 3.0)).await {
+            Ok(rows) => return assert_eq!(rows, batch(2, 3.0)),
+            Err(error) => assert_eq!(error.code, OpErrorCode::Timeout, "{error}"),
+        }
+    }
 }
 
 async fn what_waits_too_long_is_given_up(place: LanesPlace) {
