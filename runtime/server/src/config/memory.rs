@@ -13,6 +13,12 @@ const LEAST: u64 = 384 * MIB;
 /// Of the budget: what connections may have sent before it is let in, all together.
 const WINDOWS: u64 = 32;
 
+/// Of the budget: what the host itself may take between two looks at it, beside its connections' windows.
+const SPARE: u64 = 64;
+
+/// Of the budget: what is for small requests alone. A tenant's part of it takes some 2,000 samples at 512 MiB, 15,000 at 4 GiB.
+const SMALL: u64 = 128;
+
 /// What a machine is taken to have that does not tell (no `/proc`): the least on which the usual networks run.
 const UNTOLD: u64 = 4096 * MIB;
 
@@ -113,6 +119,8 @@ impl Limits {
     pub(crate) fn budget(&self, bytes: u64) -> Budget {
         Budget {
             bytes,
+            spare: bytes / SPARE + self.windows(),
+            small: bytes / SMALL,
             // An object that is sent as it is, or one sample of a grant.
             grant: self.object_bytes,
             read: self.object_bytes,

@@ -107,7 +107,7 @@ fn base(service: &Service) -> Result<Option<Base>, StartError> {
         return Ok(None);
     }
     let memory = &service.scheduling.memory;
-    let base = Base::new(memory.clone(), service.config.limits.windows());
+    let base = Base::new(memory.clone());
     let (room, base_bytes) = memory.read(|ledger| (ledger.room(Kind::Grant), ledger.base()));
     if room < LEAST_GRANT {
         return Err(StartError::Memory {
