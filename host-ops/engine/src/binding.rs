@@ -5,10 +5,11 @@
 //! output of ONNX Runtime's own is such memory.
 
 use crate::interrupt::Target;
+use crate::normaliser::Normaliser;
 use crate::session::find_output;
 use crate::values::{self, View};
 use crate::{Device, EngineError, Interrupt, Session};
-use frostline_tensor::{DType, Shape, Tensor};
+use frostline_tensor::{DType, Normalisation, Shape, Tensor};
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::{IoBinding, RunOptions, SessionOutputs};
 use ort::value::DynTensor;
@@ -23,6 +24,7 @@ const KEPT_BYTES: usize = 256 << 20;
 pub(crate) struct Staging {
     input: Option<DynTensor>,
     output: Option<DynTensor>,
+    normaliser: Option<Normaliser>,
 }
 
 /// One batch on its way through a network: what takes it, and what is asked for.
@@ -31,10 +33,12 @@ pub(crate) struct Passage<'a> {
     pub(crate) from: &'a str,
     pub(crate) to: &'a str,
     pub(crate) batch: &'a Tensor,
+    /// What the batch stands for, when it is pixels.
+    pub(crate) pixels: Option<Normalisation>,
 }
 
 impl Session {
-    /// Runs the network on the batch in `staging` and shows `take` the output where it lies.
+    /// Runs the network on the batch, or on what its pixels stand for, and shows `take` the output where it lies.
     ///
     /// # Errors
     /// As [`Session::run_until`]; [`EngineError::UnknownOutput`] before anything is run. An output of another shape than the model
@@ -46,11 +50,13 @@ impl Session {
         interrupt: &Interrupt,
         take: impl FnOnce(View<'_>) -> T,
     ) -> Result<T, EngineError> {
-        let Passage { from, to, batch } = passage;
+        let Passage { to, batch, .. } = passage;
         let made = self.output(to)?.batch_of(batch.rows().unwrap_or_default());
-        self.check_inputs(&[(from, batch)], &[])?;
-        let binding = self.bind(staging, passage, made);
-        let binding = binding.map_err(EngineError::internal("keep memory for a run"))?;
+        self.check_batch(passage)?;
+        let keeping = |error: ort::Error| EngineError::internal("keep memory for a run")(error);
+        let mut binding = self.inner.create_binding().map_err(keeping)?;
+        self.bind_batch(&mut binding, staging, passage, interrupt)?;
+        self.bind_made(&mut binding, staging, to, made).map_err(keeping)?;
         let ran = self.run_binding(&binding, interrupt, |outputs| {
             values::view(to, find_output(outputs, to)?, take)
         });
@@ -58,31 +64,75 @@ impl Session {
         ran
     }
 
-    /// Copies the batch to where ONNX Runtime takes it from.
-    fn bind(
+    /// Refuses a batch that is not what the network takes, or stands for that.
+    fn check_batch(&self, passage: Passage<'_>) -> Result<(), EngineError> {
+        let Passage {
+            from, batch, pixels, ..
+        } = passage;
+        let slot = self.input(from)?;
+        match pixels {
+            None => slot.check(batch.dtype(), batch.shape()),
+            Some(_) if batch.dtype() == DType::U8 && matches!(batch.shape().dims(), [_, 3, _, _]) => {
+                slot.check(DType::F32, batch.shape())
+            }
+            Some(_) => Err(EngineError::InputMismatch {
+                name: from.to_owned(),
+                expected: "pixels, u8[n, 3, h, w]".to_owned(),
+                actual: batch.describe(),
+            }),
+        }
+    }
+
+    /// Brings the batch to where ONNX Runtime takes it from. Of pixels a device makes its input itself.
+    fn bind_batch(
         &self,
+        binding: &mut IoBinding,
         staging: &mut Staging,
         passage: Passage<'_>,
+        interrupt: &Interrupt,
+    ) -> Result<(), EngineError> {
+        let taking = |error: ort::Error| EngineError::internal("take a batch")(error);
+        let Passage { from, batch, .. } = passage;
+        let on_cpu = passage.pixels.filter(|_| self.device == Device::Cpu);
+        let dtype = on_cpu.map_or(batch.dtype(), |_| DType::F32);
+        let memory = self.memory(MemoryType::CPUInput).map_err(taking)?;
+        let input = reserve(&mut staging.input, &memory, dtype, batch.shape()).map_err(taking)?;
+        match on_cpu {
+            Some(pixels) => values::write_pixels(batch, pixels, input),
+            None => values::write(batch, input),
+        }
+        .map_err(taking)?;
+        match passage.pixels {
+            Some(pixels) if on_cpu.is_none() => {
+                let normaliser = match staging.normaliser.take() {
+                    Some(normaliser) => normaliser,
+                    None => Normaliser::open(self.device)?,
+                };
+                let floats = staging
+                    .normaliser
+                    .insert(normaliser)
+                    .run(input, pixels, interrupt)?;
+                binding.bind_input(from, &floats).map_err(taking)
+            }
+            _ => binding.bind_input(from, input).map_err(taking),
+        }
+    }
+
+    /// Has the output made where it stays, if what it will be is known and not too large to stay.
+    fn bind_made(
+        &self,
+        binding: &mut IoBinding,
+        staging: &mut Staging,
+        to: &str,
         made: Option<(DType, Shape)>,
-    ) -> ort::Result<IoBinding> {
-        let Passage { from, to, batch } = passage;
-        let mut binding = self.inner.create_binding()?;
-        let input = reserve(
-            &mut staging.input,
-            &self.memory(MemoryType::CPUInput)?,
-            batch.dtype(),
-            batch.shape(),
-        )?;
-        values::bytes_mut(input)?.copy_from_slice(batch.as_bytes());
-        binding.bind_input(from, input)?;
+    ) -> ort::Result<()> {
         match made.filter(|(dtype, shape)| is_kept(shape.bytes(dtype.size()).ok())) {
             Some((dtype, shape)) => {
                 let memory = self.memory(MemoryType::CPUOutput)?;
-                binding.bind_output(to, reserve(&mut staging.output, &memory, dtype, &shape)?)?;
+                binding.bind_output(to, reserve(&mut staging.output, &memory, dtype, &shape)?)
             }
-            None => binding.bind_output_to_device(to, &device_memory(Device::Cpu)?)?,
+            None => binding.bind_output_to_device(to, &device_memory(Device::Cpu)?),
         }
-        Ok(binding)
     }
 
     /// Memory of the host, in the form from which the session's device takes it best.

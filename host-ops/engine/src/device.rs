@@ -1,3 +1,4 @@
+use frostline_tensor::Precision;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
@@ -9,6 +10,16 @@ pub enum Device {
     Cpu,
     /// The NVIDIA GPU of this index.
     Cuda(u32),
+}
+
+impl Device {
+    /// How exactly it computes what may be computed as `allowed`.
+    pub fn precision(self, allowed: Precision) -> Precision {
+        match self {
+            Self::Cpu => Precision::Full,
+            Self::Cuda(_) => allowed,
+        }
+    }
 }
 
 impl std::fmt::Display for Device {
@@ -63,6 +74,19 @@ mod tests {
             assert_eq!(text.parse::<Device>().unwrap().to_string(), text);
         }
         assert_eq!("cuda".parse(), Ok(Device::Cuda(0)));
+    }
+
+    #[test]
+    fn only_a_gpu_computes_less_exactly_and_only_what_may_be() {
+        use Precision::{Full, Tf32};
+        assert_eq!(
+            [Full, Tf32].map(|allowed| Device::Cpu.precision(allowed)),
+            [Full, Full]
+        );
+        assert_eq!(
+            [Full, Tf32].map(|allowed| Device::Cuda(0).precision(allowed)),
+            [Full, Tf32]
+        );
     }
 
     #[test]

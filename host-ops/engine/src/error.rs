@@ -245,6 +245,9 @@ fn lacks_memory(reason: &str) -> bool {
         "Failed to allocate memory",
         "bad allocation",
         "out of memory",
+        // CUDA's arena at its limit; cuDNN, cuBLAS and cuFFT by the names of their codes.
+        "is smaller than requested bytes",
+        "_ALLOC_FAILED",
     ];
     words.iter().any(|word| reason.contains(word))
 }

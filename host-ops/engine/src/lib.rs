@@ -5,14 +5,17 @@
 //! - [`Session`]: one network, run on owned tensors; [`Session::step`] trains on a [`ResidentState`]
 //! - [`Lanes`]: threads that own sessions and run stages of models for many callers at once, bounded
 //! - [`LanesPlace`], [`serve_lane`]: the same in child processes, which a network may crash alone
+//! - [`free_device_memory`]: what a GPU's driver says that there is
 //! - [`Interrupt`]: ends an operation of a session from another thread
 
 mod binding;
 mod device;
 mod error;
+mod gauge;
 mod interrupt;
 mod lanes;
 mod library;
+mod normaliser;
 mod prepared;
 mod resident;
 mod session;
@@ -24,6 +27,7 @@ mod tests;
 
 pub use device::{Device, ParseDeviceError};
 pub use error::EngineError;
+pub use gauge::free_device_memory;
 pub use interrupt::{Interrupt, InterruptCause};
 pub use lanes::{
     ChildLanes, LaneStats, Lanes, LanesConfig, LanesPlace, PreparedStages, StageSource, TenantLanes,

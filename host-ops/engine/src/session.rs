@@ -1,7 +1,7 @@
 use crate::interrupt::Target;
 use crate::prepared::{NETWORK, WEIGHTS};
 use crate::{Device, EngineError, Interrupt, TensorSlot, library, slot, values};
-use frostline_tensor::Tensor;
+use frostline_tensor::{Precision, Tensor};
 use ort::ep::cuda::ConvAlgorithmSearch;
 use ort::ep::{ArenaExtendStrategy, CPU, CUDA, ExecutionProvider};
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
@@ -23,6 +23,11 @@ pub struct SessionOptions {
     /// Whether ONNX Runtime keeps the CPU's memory of one run for the next, laid out for shapes that stay the same. Without, what a run
     /// takes grows evenly with its rows and goes back when it ends.
     pub arena: bool,
+    /// How exactly a GPU has to compute.
+    pub precision: Precision,
+    /// Bytes of a GPU that ONNX Runtime's arena may have. It bounds nothing else: CUDA's context, the kernels' code and the work space of
+    /// cuDNN and cuBLAS lie beside it.
+    pub arena_bytes: Option<u64>,
 }
 
 impl Default for SessionOptions {
@@ -32,6 +37,8 @@ impl Default for SessionOptions {
             device: Device::Cpu,
             threads: 1,
             arena: true,
+            precision: Precision::Full,
+            arena_bytes: None,
         }
     }
 }
@@ -163,14 +170,18 @@ impl Session {
                 });
             }
         };
+        Ok(Self::new(inner, options.device))
+    }
+
+    pub(crate) fn new(inner: ort::session::Session, device: Device) -> Self {
         let inputs = inner.inputs().iter().map(TensorSlot::new).collect();
         let outputs = inner.outputs().iter().map(TensorSlot::new).collect();
-        Ok(Self {
+        Self {
             inner,
-            device: options.device,
+            device,
             inputs,
             outputs,
-        })
+        }
     }
 
     /// The inputs, in the model's order.
@@ -257,10 +268,10 @@ impl Session {
         }
         inputs
             .iter()
-            .try_for_each(|(name, tensor)| self.input(name)?.check(tensor))
+            .try_for_each(|(name, tensor)| self.input(name)?.check(tensor.dtype(), tensor.shape()))
     }
 
-    fn input(&self, name: &str) -> Result<&TensorSlot, EngineError> {
+    pub(crate) fn input(&self, name: &str) -> Result<&TensorSlot, EngineError> {
         slot::find(&self.inputs, name).map_err(|known| EngineError::UnknownInput {
             name: name.to_owned(),
             known,
@@ -309,7 +320,7 @@ pub(crate) fn check_device(device: Device) -> Result<(), EngineError> {
     builder(&options).map(drop)
 }
 
-fn builder(options: &SessionOptions) -> Result<SessionBuilder, EngineError> {
+pub(crate) fn builder(options: &SessionOptions) -> Result<SessionBuilder, EngineError> {
     let environment = library::environment()?;
     let configured = SessionBuilder::new(&environment).and_then(|builder| {
         Ok(builder
@@ -326,12 +337,16 @@ fn builder(options: &SessionOptions) -> Result<SessionBuilder, EngineError> {
     let builder = configured.map_err(EngineError::internal("prepare a session"))?;
     match options.device {
         Device::Cpu => Ok(builder),
-        Device::Cuda(index) => on_cuda(builder, index),
+        Device::Cuda(index) => on_cuda(builder, index, options),
     }
 }
 
 /// Puts the session on a GPU, or says why that cannot be.
-fn on_cuda(builder: SessionBuilder, index: u32) -> Result<SessionBuilder, EngineError> {
+fn on_cuda(
+    builder: SessionBuilder,
+    index: u32,
+    options: &SessionOptions,
+) -> Result<SessionBuilder, EngineError> {
     let absent = |reason: String| EngineError::Device {
         device: Device::Cuda(index),
         reason,
@@ -344,17 +359,19 @@ fn on_cuda(builder: SessionBuilder, index: u32) -> Result<SessionBuilder, Engine
         )));
     }
     let device_id = i32::try_from(index).map_err(|_| absent("CUDA has no device of that index".into()))?;
-    // TF32 keeps 10 bits of each product's fraction: losses would depend on where the split lies. An arena that doubles takes memory
+    // TF32 keeps 10 bits of each product's fraction: losses depend on where the split lies, so it is only for who allows that. An arena that doubles takes memory
     // that no run asked for. And a search for the fastest convolution would begin again at each new number of rows, with all memory
     // that is left for its work space.
-    let provider = CUDA::default()
+    let mut provider = CUDA::default()
         .with_device_id(device_id)
-        .with_tf32(false)
+        .with_tf32(options.precision == Precision::Tf32)
         .with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested)
         .with_conv_algorithm_search(ConvAlgorithmSearch::Heuristic)
-        .with_conv_max_workspace(false)
-        .build()
-        .error_on_failure();
+        .with_conv_max_workspace(false);
+    if let Some(bytes) = options.arena_bytes {
+        provider = provider.with_memory_limit(usize::try_from(bytes).unwrap_or(usize::MAX));
+    }
+    let provider = provider.build().error_on_failure();
     builder.with_execution_providers([provider]).map_err(|error| {
         absent(format!(
             "{}; check the driver, CUDA and cuDNN of this machine, or use `cpu`",

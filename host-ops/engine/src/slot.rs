@@ -1,5 +1,5 @@
 use crate::{EngineError, values};
-use frostline_tensor::{DType, Shape, Tensor};
+use frostline_tensor::{DType, Shape};
 use ort::value::{Outlet, ValueType};
 
 /// An input or output of a session, as the model declares it.
@@ -54,8 +54,8 @@ impl TensorSlot {
     }
 
     /// Refuses a tensor of another type or shape.
-    pub(crate) fn check(&self, tensor: &Tensor) -> Result<(), EngineError> {
-        let dims = tensor.shape().dims();
+    pub(crate) fn check(&self, dtype: DType, shape: &Shape) -> Result<(), EngineError> {
+        let dims = shape.dims();
         let same_rank = dims.len() == self.shape.len();
         let same_dims = self
             .shape
@@ -63,13 +63,13 @@ impl TensorSlot {
             .zip(dims)
             .all(|(want, have)| want.is_none_or(|want| want == *have));
         let shape_fits = self.shape.is_empty() || (same_rank && same_dims);
-        if shape_fits && self.dtype == Some(tensor.dtype()) {
+        if shape_fits && self.dtype == Some(dtype) {
             return Ok(());
         }
         Err(EngineError::InputMismatch {
             name: self.name.clone(),
             expected: self.describe(),
-            actual: tensor.describe(),
+            actual: format!("{dtype}{shape}"),
         })
     }
 }

@@ -1,8 +1,8 @@
 //! Tensors of this project to values of ONNX Runtime and back.
 
 use crate::EngineError;
-use bytemuck::{NoUninit, Pod};
-use frostline_tensor::{DType, Data, OpError, Shape, Tensor};
+use bytemuck::NoUninit;
+use frostline_tensor::{DType, Data, Normalisation, OpError, Shape, Tensor};
 use half::{bf16, f16};
 use ort::memory::AllocationDevice;
 use ort::session::SessionInputValue;
@@ -151,23 +151,31 @@ fn view_on_cpu<'a>(name: &str, value: &'a DynValue) -> Result<View<'a>, EngineEr
     Ok(View { dtype, shape, bytes })
 }
 
-/// The elements of a tensor that the CPU can write, little-endian.
-pub(crate) fn bytes_mut(tensor: &mut DynTensor) -> ort::Result<&mut [u8]> {
-    fn cast<T: PrimitiveTensorElementType + Pod>(tensor: &mut DynTensor) -> ort::Result<&mut [u8]> {
-        Ok(bytemuck::cast_slice_mut(tensor.try_extract_tensor_mut::<T>()?.1))
+/// Copies the elements of `tensor` to `value`, which is of its type and shape.
+pub(crate) fn write(tensor: &Tensor, value: &mut DynTensor) -> ort::Result<()> {
+    fn copy<T: PrimitiveTensorElementType + Copy>(from: &[T], to: &mut DynTensor) -> ort::Result<()> {
+        to.try_extract_tensor_mut::<T>()?.1.copy_from_slice(from);
+        Ok(())
     }
-    match dtype(*tensor.data_type()) {
-        Some(DType::U8) => cast::<u8>(tensor),
-        Some(DType::F16) => cast::<f16>(tensor),
-        Some(DType::Bf16) => cast::<bf16>(tensor),
-        Some(DType::F32) => cast::<f32>(tensor),
-        Some(DType::F64) => cast::<f64>(tensor),
-        Some(DType::I32) => cast::<i32>(tensor),
-        Some(DType::I64) => cast::<i64>(tensor),
-        None => Err(ort::Error::new(
-            "its elements are of no type that tensors here have",
-        )),
+    match tensor.data() {
+        Data::U8(values) => copy(values, value),
+        Data::F16(values) => copy(values, value),
+        Data::Bf16(values) => copy(values, value),
+        Data::F32(values) => copy(values, value),
+        Data::F64(values) => copy(values, value),
+        Data::I32(values) => copy(values, value),
+        Data::I64(values) => copy(values, value),
     }
+}
+
+/// Writes what `pixels` stand for to `value`, which is of their shape.
+pub(crate) fn write_pixels(
+    pixels: &Tensor,
+    normalisation: Normalisation,
+    value: &mut DynTensor,
+) -> ort::Result<()> {
+    let floats = value.try_extract_tensor_mut::<f32>()?.1;
+    normalisation.write(pixels, floats).map_err(ort::Error::wrap)
 }
 
 fn bytes<T: PrimitiveTensorElementType + NoUninit>(value: &DynValue) -> ort::Result<&[u8]> {

@@ -1,6 +1,8 @@
-use crate::normalise::NormalisationTable;
 use crate::{BatchLimits, ImageError};
-use frostline_tensor::{Data, LoadedPixels, OpError, PixelFormat, PixelSpec, SampleFailure, Shape, Tensor};
+use frostline_tensor::{
+    Data, LoadedPixels, Normalisation, NormalisationTable, OpError, PixelFormat, PixelSpec, SampleFailure,
+    Shape, Tensor,
+};
 
 /// A batch tensor while its rows arrive, in any order.
 pub(crate) struct Batch {
@@ -43,7 +45,7 @@ impl Batch {
         let pixels = match format {
             PixelFormat::U8 => PixelBuffer::U8(vec![0; elements]),
             PixelFormat::F32 => {
-                PixelBuffer::F32(vec![0.0; elements], Box::new(NormalisationTable::new(spec)))
+                PixelBuffer::F32(vec![0.0; elements], Box::new(Normalisation::of(spec).table()))
             }
         };
         Ok(Self {

@@ -1,4 +1,4 @@
-use crate::{OpError, PixelFormat, PixelSpec, SampleRef, Tensor};
+use crate::{Normalisation, OpError, PixelFormat, PixelSpec, Precision, SampleRef, Tensor};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -14,6 +14,23 @@ pub struct Stage {
     pub from: String,
     /// The cut the stage produces.
     pub to: String,
+    /// The batch is pixels `u8[n, 3, h, w]`, and this what they stand for: the network's input is made of them where it runs, so that a
+    /// quarter of the bytes travels. `None` for a batch that is the input itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pixels: Option<Normalisation>,
+    /// How exactly it is computed: what may be less exact is never shared with what may not.
+    #[serde(default, skip_serializing_if = "Precision::is_full")]
+    pub precision: Precision,
+}
+
+impl Stage {
+    /// The network it runs, however its input travels.
+    pub fn network(&self) -> Self {
+        Self {
+            pixels: None,
+            ..self.clone()
+        }
+    }
 }
 
 /// Executes stages of models on whole batches.

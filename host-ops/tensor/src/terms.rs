@@ -19,6 +19,28 @@ pub struct Terms {
     /// Its rows may share a run with rows of other tenants that allow it too.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub shared_runs: bool,
+    /// How exactly a GPU has to compute. A CPU computes in full whatever is allowed.
+    #[serde(skip_serializing_if = "Precision::is_full")]
+    pub precision: Precision,
+}
+
+/// How exactly a GPU computes with `f32`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// As a CPU does: 24 bits of fraction everywhere.
+    #[default]
+    Full,
+    /// Products of matrices and convolutions may take 11 bits of what they multiply (NVIDIA's TF32): faster, and activations differ in the
+    /// third digit, so losses depend on where the split lies.
+    Tf32,
+}
+
+impl Precision {
+    /// Whether nothing less is allowed.
+    pub fn is_full(&self) -> bool {
+        *self == Self::Full
+    }
 }
 
 /// On what terms the lanes run what an extraction submits.
@@ -71,6 +93,7 @@ impl Terms {
             priority,
             fixed_batch,
             shared_runs,
+            precision: _,
         } = self;
         if !Self::PRIORITY.contains(&priority) {
             return Err(TermsError::Priority { priority });

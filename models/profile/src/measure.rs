@@ -1,7 +1,7 @@
 use crate::ProfileError;
 use crate::encoded::encoded_activations;
 use crate::fit::{least, line, prefixes};
-use frostline_tensor::{GraphExecutor, Stage, Tensor};
+use frostline_tensor::{GraphExecutor, Precision, Stage, Tensor};
 use frostline_wire::{CutProfile, Encoded, Linear};
 use futures::future::try_join_all;
 use std::collections::BTreeMap;
@@ -148,6 +148,8 @@ impl Run<'_> {
             model: self.subject.model.clone(),
             from: from.to_owned(),
             to: to.to_owned(),
+            pixels: None,
+            precision: Precision::Full,
         }
     }
 

@@ -3,6 +3,7 @@
 //! Another allocator would need no second start, but keeps more: over 4,000 hostile runs (`isolation` of the benchmarks) a host grows by
 //! 5 MiB with glibc's two arenas, by 58 MiB with jemalloc and by 516 MiB with mimalloc.
 
+use crate::program::this_program;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -28,7 +29,7 @@ pub(crate) fn keep_few() {
     if std::env::var_os(ARENAS).is_some() {
         return;
     }
-    let Ok(program) = std::env::current_exe() else {
+    let Ok(program) = this_program() else {
         return;
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);

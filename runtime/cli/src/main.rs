@@ -15,6 +15,7 @@ mod output;
 mod plan;
 mod plot;
 mod profile;
+mod program;
 mod reporter;
 mod serve;
 mod train;

@@ -4,6 +4,7 @@ use crate::admin::ADMIN_SOCKET;
 use crate::arguments::{COMPILE_GUEST, Serve};
 use crate::host::data_url;
 use crate::output::print_json;
+use crate::program::this_program;
 use anyhow::{Context, Result};
 use frostline_server::{ChildLanes, Compiler, Host, HostSettings, LanesPlace, TlsFiles};
 use tokio_util::sync::CancellationToken;
@@ -12,8 +13,7 @@ pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> R
     let settings = settings(flags)?;
     let lanes_in_child = settings.engine.lanes_in_child;
     let mut config = settings.check()?;
-    let program = std::env::current_exe()
-        .context("cannot tell which program this is, to run lanes and compile guests with it")?;
+    let program = this_program()?;
     if lanes_in_child {
         config.lanes_place = LanesPlace::Child(ChildLanes::new(program.clone(), ["lanes"]));
     }
@@ -81,6 +81,8 @@ fn settings(flags: Serve) -> Result<HostSettings> {
     settings.memory_budget = flags.memory_budget.or(settings.memory_budget);
     settings.drain = flags.drain.unwrap_or(settings.drain);
     settings.engine.device = flags.device.unwrap_or(settings.engine.device);
+    let device_memory = flags.device_memory_budget;
+    settings.engine.device_memory_budget = device_memory.or(settings.engine.device_memory_budget);
     settings.engine.lanes = flags.lanes.unwrap_or(settings.engine.lanes);
     Ok(settings)
 }

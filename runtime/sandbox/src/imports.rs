@@ -5,7 +5,7 @@ use crate::breach::{ImportError, Resource, within};
 use crate::nn::code_for_guest;
 use crate::state::CallState;
 use crate::text::{MESSAGE, check_name, one_line};
-use frostline_tensor::{DType, OpError, PixelFormat, PixelSpec, SampleFailure, SampleRef, Shape};
+use frostline_tensor::{Normalisation, OpError, PixelFormat, PixelSpec, SampleFailure, SampleRef, Shape};
 
 /// The longest line that is logged, in bytes: longer ones are cut off.
 const LOG_LINE: usize = 1024;
@@ -71,12 +71,13 @@ impl images::Host for CallState {
             check_name(sample.etag.as_deref().unwrap_or_default())?;
         }
         allowance.count_reads(samples.len())?;
-        let (format, dtype) = match format {
-            images::PixelFormat::Raw => (PixelFormat::U8, DType::U8),
-            images::PixelFormat::Normalised => (PixelFormat::F32, DType::F32),
+        // Floats of them are made where they are needed: by the lane that runs a network on them, as a rule.
+        let pixels = match format {
+            images::PixelFormat::Raw => None,
+            images::PixelFormat::Normalised => Some(Normalisation::of(&spec)),
         };
         let batch = Shape::new(spec.sample_shape()).batched(samples.len());
-        let charge = allowance.charge_tensor(batch.bytes(dtype.size()).map_err(OpError::from)?)?;
+        let charge = allowance.charge_tensor(batch.elements().map_err(OpError::from)?)?;
         let samples = samples
             .into_iter()
             .map(|s| SampleRef {
@@ -85,12 +86,12 @@ impl images::Host for CallState {
             })
             .collect();
         let loaded = extraction
-            .on_host(extraction.context.loader.load(samples, spec, format))
+            .on_host(extraction.context.loader.load(samples, spec, PixelFormat::U8))
             .await?;
         loaded.failed.iter().for_each(|failure| self.note(&failure.error));
         let failed = loaded.failed.iter().map(failed_sample).collect();
         Ok(images::Loaded {
-            pixels: self.hold(loaded.pixels, charge)?,
+            pixels: self.hold(loaded.pixels, pixels, charge)?,
             failed,
         })
     }

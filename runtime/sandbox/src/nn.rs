@@ -54,8 +54,13 @@ impl CallState {
         } else {
             let HeldTensor {
                 tensor,
+                pixels,
                 charge: _charge,
             } = input;
+            let stage = Stage {
+                pixels,
+                ..stage.clone()
+            };
             extraction
                 .context
                 .executor
@@ -63,7 +68,7 @@ impl CallState {
                 .await
                 .map_err(as_the_reference_does)?
         };
-        Ok(vec![(stage.to, self.hold(tensor, charge)?)])
+        Ok(vec![(stage.to, self.hold(tensor, None, charge)?)])
     }
 }
 
@@ -119,7 +124,7 @@ impl tensor::HostTensor for CallState {
                 Ok((tensor_of(&dimensions, ty, &data)?, charge))
             });
         // The interface has no failure for the constructor.
-        let held = made.and_then(|(tensor, charge)| self.hold(tensor, charge));
+        let held = made.and_then(|(tensor, charge)| self.hold(tensor, None, charge));
         held.map_err(|error| match error {
             ImportError::Told(error) => {
                 self.note(&error);
@@ -138,17 +143,14 @@ impl tensor::HostTensor for CallState {
     }
 
     fn ty(&mut self, tensor: Resource<HeldTensor>) -> wasmtime::Result<tensor::TensorType> {
-        Ok(type_of(self.table.get(&tensor)?.tensor.dtype()))
+        Ok(type_of(self.table.get(&tensor)?.dtype()))
     }
 
     fn data(&mut self, tensor: Resource<HeldTensor>) -> wasmtime::Result<Vec<u8>> {
-        let bytes = self.table.get(&tensor)?.tensor.as_bytes();
-        within(
-            breach::Resource::Memory,
-            bytes.len() as u64,
-            self.memory_cap as u64,
-        )?;
-        Ok(bytes.to_vec())
+        let held = self.table.get(&tensor)?;
+        let bytes = held.tensor.shape().bytes(held.dtype().size())?;
+        within(breach::Resource::Memory, bytes as u64, self.memory_cap as u64)?;
+        Ok(held.seen()?.as_bytes().to_vec())
     }
 
     fn drop(&mut self, tensor: Resource<HeldTensor>) -> wasmtime::Result<()> {

@@ -101,7 +101,11 @@ impl Instance {
     /// Takes the tensor a guest returned, and with the store gives up everything else it held.
     pub(crate) fn take_tensor(mut self, tensor: Resource<HeldTensor>) -> Result<Tensor, SandboxError> {
         let held = self.store.data_mut().table.delete(tensor);
-        held.map(|held| held.tensor)
-            .map_err(|error| SandboxError::bad_answer(Cause::explained("its tensor is gone", error)))
+        let held =
+            held.map_err(|error| SandboxError::bad_answer(Cause::explained("its tensor is gone", error)))?;
+        match held.pixels {
+            Some(pixels) => pixels.apply(&held.tensor).map_err(SandboxError::bad_answer),
+            None => Ok(held.tensor),
+        }
     }
 }

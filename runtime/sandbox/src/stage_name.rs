@@ -1,5 +1,5 @@
 use crate::call::ModelView;
-use frostline_tensor::{OpError, Stage};
+use frostline_tensor::{OpError, Precision, Stage};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 /// What stays as it is in a stage's name. A dot is escaped, because `..` divides.
@@ -39,6 +39,8 @@ pub(crate) fn resolve(name: &str, model: &ModelView) -> Result<Stage, OpError> {
         model: model.sha256.clone(),
         from,
         to,
+        pixels: None,
+        precision: Precision::Full,
     })
 }
 

@@ -4,8 +4,9 @@ use crate::call::{CallContext, ModelView};
 use crate::config::SandboxConfig;
 use crate::lender::Loan;
 use crate::meter::Meter;
-use frostline_tensor::{BoxFuture, OpError, OpErrorCode, Stage, Tensor};
+use frostline_tensor::{BoxFuture, DType, Normalisation, OpError, OpErrorCode, Stage, Tensor};
 use futures::FutureExt;
+use std::borrow::Cow;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use tracing::Instrument;
@@ -16,6 +17,8 @@ use wasmtime::component::ResourceTable;
 #[allow(unreachable_pub, reason = "the generated bindings re-export it")]
 pub struct HeldTensor {
     pub(crate) tensor: Tensor,
+    /// The tensor is pixels, and this what they stand for: the guest sees `f32`, and whoever needs them makes them.
+    pub(crate) pixels: Option<Normalisation>,
     pub(crate) charge: Charge,
 }
 
@@ -99,10 +102,31 @@ impl CallState {
     pub(crate) fn hold(
         &mut self,
         tensor: Tensor,
+        pixels: Option<Normalisation>,
         mut charge: Charge,
     ) -> Result<wasmtime::component::Resource<HeldTensor>, ImportError> {
         charge.shrink_to(tensor.byte_len());
-        Ok(self.table.push(HeldTensor { tensor, charge })?)
+        let held = HeldTensor {
+            tensor,
+            pixels,
+            charge,
+        };
+        Ok(self.table.push(held)?)
+    }
+}
+
+impl HeldTensor {
+    /// The tensor as the guest sees it.
+    pub(crate) fn seen(&self) -> Result<Cow<'_, Tensor>, OpError> {
+        match self.pixels {
+            Some(pixels) => Ok(Cow::Owned(pixels.apply(&self.tensor)?)),
+            None => Ok(Cow::Borrowed(&self.tensor)),
+        }
+    }
+
+    /// Its type as the guest sees it.
+    pub(crate) fn dtype(&self) -> DType {
+        self.pixels.map_or(self.tensor.dtype(), |_| DType::F32)
     }
 }
 
@@ -140,5 +164,29 @@ impl ResourceLimiter for CallState {
     fn table_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
         within(Resource::TableElements, desired as u64, self.table_cap as u64)?;
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Allowance, Limits};
+    use frostline_tensor::{Data, PixelSpec};
+
+    #[test]
+    fn a_guest_sees_floats_where_pixels_are_held() {
+        let allowance = Allowance::new(Limits::default());
+        let normalisation = Normalisation::of(&PixelSpec::imagenet(1, 2));
+        let held = |pixels| HeldTensor {
+            tensor: Tensor::new([1, 3, 1, 2], Data::U8(vec![0, 50, 100, 150, 200, 255])).unwrap(),
+            pixels,
+            charge: allowance.charge_tensor(6).unwrap(),
+        };
+        let (raw, normalised) = (held(None), held(Some(normalisation)));
+        assert_eq!((raw.dtype(), normalised.dtype()), (DType::U8, DType::F32));
+        assert_eq!(*raw.seen().unwrap(), raw.tensor);
+        let floats = normalised.seen().unwrap();
+        assert_eq!(*floats, normalisation.apply(&raw.tensor).unwrap());
+        assert_eq!(floats.dtype(), normalised.dtype());
     }
 }

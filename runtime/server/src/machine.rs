@@ -3,7 +3,7 @@
 use frostline_engine::Lanes;
 use frostline_images::DecodePool;
 use frostline_profile::Folder;
-use frostline_wire::Platform;
+use frostline_wire::{MemoryLoad, Platform};
 use std::sync::Arc;
 
 /// See the module.
@@ -21,6 +21,15 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
+    /// What lanes may hold of a GPU's memory, and have reserved; `None` where they do not run on one that tells.
+    pub(crate) fn device_memory(&self) -> Option<MemoryLoad> {
+        let lanes = self.lanes.stats();
+        lanes.device_budget.map(|budget| MemoryLoad {
+            budget,
+            held: lanes.memory_reserved,
+        })
+    }
+
     /// What profiles measured on this host depend on.
     pub(crate) fn platform(&self) -> Platform {
         let lanes = self.lanes.config();

@@ -1,8 +1,10 @@
 //! The networks the lanes run: models of this host, cut to the stage asked for.
 
+use crate::scheduling::Room;
 use crate::state::{ModelFacts, Shelf, StateError};
 use bytes::Bytes;
 use frostline_batching::device::Guess;
+use frostline_batching::{Kind, Memory};
 use frostline_engine::StageSource;
 use frostline_graph::Model;
 use frostline_tensor::{OpError, OpErrorCode, Stage};
@@ -16,17 +18,25 @@ const SESSION: u64 = 2;
 pub(crate) struct ModelStages {
     models: Arc<Shelf<ModelFacts>>,
     runtime: Handle,
+    room: Room,
 }
 
 impl ModelStages {
-    /// Stages of `models`.
-    pub(crate) fn new(models: Arc<Shelf<ModelFacts>>, runtime: Handle) -> Self {
-        Self { models, runtime }
+    /// Stages of `models`, cut in what lanes may have of `memory`.
+    pub(crate) fn new(models: Arc<Shelf<ModelFacts>>, runtime: Handle, memory: &Memory) -> Self {
+        Self {
+            models,
+            runtime,
+            room: Room::new(memory, "", Kind::Lane),
+        }
     }
 }
 
 impl StageSource for ModelStages {
     fn stage_model(&self, stage: &Stage) -> Result<Bytes, OpError> {
+        let whole = self.models.known(&stage.model).map_or(0, |model| model.bytes);
+        // What is cut out of it is in what the lane reserved for the session, whose process has nothing of it yet.
+        let _memory = self.room.wait_blocking(whole)?;
         let blob = self.runtime.block_on(self.models.bytes_of(&stage.model));
         let bytes = blob.map_err(|error| match &error {
             StateError::Gone { .. } => OpError::new(OpErrorCode::NotFound, error.to_string()),

@@ -1,5 +1,6 @@
 //! What `frostline admin` and a host say to each other.
 
+use crate::MemoryLoad;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -118,6 +119,9 @@ pub struct Activity {
     /// What it may hold, and holds; `None` from older hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryActivity>,
+    /// What its lanes may hold of a GPU's memory, where they run on one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_memory: Option<MemoryLoad>,
     /// Who did something since the host started.
     pub tenants: Vec<TenantActivity>,
 }
@@ -155,6 +159,9 @@ pub struct TenantActivity {
     /// Bytes of memory it holds.
     #[serde(default)]
     pub memory_bytes: u64,
+    /// Seconds that its work waited for a lane lately, at most.
+    #[serde(default)]
+    pub waited_seconds: f64,
 }
 
 /// Who did what when.

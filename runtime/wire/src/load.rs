@@ -17,6 +17,9 @@ pub struct Load {
     /// The tenant's part of device time, 0 to 1: its weight over those of all that are at work, it among them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
+    /// Seconds that the tenant's work waited for a lane lately, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waited_seconds: Option<f64>,
     /// Samples of one guest call, while memory allows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grant: Option<u64>,
@@ -26,6 +29,9 @@ pub struct Load {
     /// What the host and its lanes may hold.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryLoad>,
+    /// What lanes may hold of a GPU's memory, where they run on one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_memory: Option<MemoryLoad>,
 }
 
 /// What is known of a stage on a host.

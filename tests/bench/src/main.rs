@@ -150,6 +150,9 @@ pub(crate) struct Arguments {
     /// Be the trainer of the benchmark dataset, on the listing at this address
     #[arg(long, value_name = "URL", hide = true)]
     pub(crate) listing: Option<String>,
+    /// Be a loop of the benchmark tenants that runs one batch through this network
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub(crate) extract: Option<PathBuf>,
 }
 
 fn folder(text: &str) -> Result<PathBuf, String> {

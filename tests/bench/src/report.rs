@@ -4,7 +4,7 @@ use crate::Arguments;
 use crate::photos::Photos;
 use anyhow::{Context, Result};
 use serde_json::{Map, Value};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Gathers figures by name.
@@ -31,6 +31,11 @@ impl Report {
     /// The listing to be a trainer on, in a process of the benchmark dataset.
     pub(crate) fn listing(&self) -> Option<&str> {
         self.arguments.listing.as_deref()
+    }
+
+    /// The network to run a batch through, in a process of the benchmark tenants.
+    pub(crate) fn extract(&self) -> Option<&Path> {
+        self.arguments.extract.as_deref()
     }
 
     /// The networks, and the links in Mbit/s, that were named to be measured.

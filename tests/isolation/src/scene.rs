@@ -41,7 +41,7 @@ impl Scene {
     /// # Errors
     /// When the host does not start, or its admin is not heard.
     pub async fn start(binary: &Path, arguments: &[&str]) -> Result<Self> {
-        let scene = Self::unlimited(binary, arguments).await?;
+        let scene = Self::unlimited(binary, Command::new(binary), arguments).await?;
         scene.admin(&[&["quota", "set", HOSTILE], QUOTA.as_slice()].concat())?;
         Ok(scene)
     }
@@ -51,19 +51,42 @@ impl Scene {
     /// # Errors
     /// As for [`Scene::start`].
     pub async fn start_within(binary: &Path, memory: u64) -> Result<Self> {
-        let scene = Self::unlimited(binary, &["--memory-budget", &memory.to_string()]).await?;
+        let budget = memory.to_string();
+        let scene = Self::unlimited(binary, Command::new(binary), &["--memory-budget", &budget]).await?;
         crate::memory::write(Path::new(&scene.root()?))?;
         Ok(scene)
     }
 
-    async fn unlimited(binary: &Path, arguments: &[&str]) -> Result<Self> {
+    /// The same where the host finds no `/proc`, in a mount namespace of its own. `None` where this system allows none.
+    ///
+    /// # Errors
+    /// As for [`Scene::start`].
+    pub async fn start_without_proc(binary: &Path) -> Result<Option<Self>> {
+        let within = |flags: &[&str], then: &str| {
+            let mut command = Command::new("unshare");
+            command.args(flags).args(["sh", "-c"]);
+            command
+                .arg(format!("mount -t tmpfs none /proc && {then}"))
+                .arg(binary);
+            command
+        };
+        let ways = [&["--mount"][..], &["--map-root-user", "--mount"]];
+        let allowed = |flags: &&&[&str]| within(flags, "true").status().is_ok_and(|tried| tried.success());
+        let Some(flags) = ways.iter().find(allowed) else {
+            return Ok(None);
+        };
+        let command = within(flags, r#"exec "$0" "$@""#);
+        Self::unlimited(binary, command, &[]).await.map(Some)
+    }
+
+    /// A host that `command` becomes, of the same `binary` as its admin.
+    async fn unlimited(binary: &Path, mut command: Command, arguments: &[&str]) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let root = folder.path().join("data");
         fs::create_dir_all(&root)?;
         fs::write(folder.path().join("secret"), "nobody may read this")?;
         crate::images::write(&root)?;
         copy_photos(&root)?;
-        let mut command = Command::new(binary);
         command.stderr(File::create(folder.path().join("log"))?);
         let data = text(&root)?.to_owned();
         let host = HostProcess::start_as(command, folder.path(), &data, arguments)?;

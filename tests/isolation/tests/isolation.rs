@@ -37,6 +37,26 @@ async fn no_row_takes_a_host_over_its_budget() {
     within_budget(&row_cases()).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_serves_where_there_is_no_proc() {
+    let binary = frostline_binary().expect("frostline is not built: run `cargo xtask test`");
+    let Some(scene) = Scene::start_without_proc(&binary).await.unwrap() else {
+        println!("skipped: this system allows no mount namespace (unshare --mount) without /proc");
+        return;
+    };
+    let neighbour = Neighbour::start(&scene).await.unwrap();
+    let (_, stop) = watch::channel(true);
+    neighbour.work(stop).await.unwrap();
+    let top = scene.admin(&["top", "--once"]).unwrap();
+    // 80 % of what a machine is taken to have that does not tell.
+    assert_eq!(top["memory"]["budget"], (4_u64 << 30) / 5 * 4, "{top}");
+    let log = scene.log().unwrap();
+    assert!(
+        log.contains("there is no /proc") && log.contains("mount /proc"),
+        "{log}"
+    );
+}
+
 async fn within_budget(cases: &[Case]) {
     let binary = frostline_binary().expect("frostline is not built: run `cargo xtask test`");
     let scene = Scene::start_within(&binary, BUDGET).await.unwrap();

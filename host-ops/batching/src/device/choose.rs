@@ -227,33 +227,16 @@ impl<S: Clone + Eq + Hash> Device<S> {
     }
 
     fn run(&mut self, now: Duration, place: Place, close: Vec<S>) -> Decision<S> {
-        let Some(first) = place.parts.first().and_then(|(id, _)| self.queue.get(*id)) else {
-            return Decision::Wait {
-                until: None,
-                lacking: 0,
-            };
+        let nothing = Decision::Wait {
+            until: None,
+            lacking: 0,
         };
-        let stage = first.stage;
-        let mut left = place.rows;
-        let mut parts: Vec<Part> = Vec::new();
-        let mut payers: Vec<Payer> = Vec::new();
-        for (id, rows) in &place.parts {
-            let Some(part) = self.queue.take(*id, left.min(*rows)).filter(|_| left > 0) else {
-                break;
-            };
-            left -= part.rows.len();
-            payers.extend(self.queue.get(*id).map(|entry| Payer {
-                tenant: entry.tenant.clone(),
-                extraction: entry.extraction.clone(),
-                rows: part.rows.len(),
-            }));
-            parts.push(part);
-            if left == 0 {
-                break;
-            }
-        }
-        let taken = parts.iter().map(|part| part.rows.len()).sum();
-        self.unwait(stage, taken);
+        let first = place.parts.first().and_then(|(id, _)| self.queue.get(*id));
+        let Some(stage) = first.map(|entry| entry.stage) else {
+            return nothing;
+        };
+        let (parts, payers) = self.take(&place);
+        self.unwait(stage, parts.iter().map(|part| part.rows.len()).sum());
         let lane = self.lanes.get(place.lane);
         let running = Running {
             stage,
@@ -278,8 +261,8 @@ impl<S: Clone + Eq + Hash> Device<S> {
         }
         self.occupy(place.lane, running, now);
         let stage = self.stages.get(stage).map(|known| known.stage.clone());
-        match stage {
-            Some(stage) => Decision::Run(Run {
+        stage.map_or(nothing, |stage| {
+            Decision::Run(Run {
                 lane: place.lane,
                 stage,
                 cold: place.cold,
@@ -287,12 +270,30 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 parts,
                 rows: place.rows,
                 bytes: place.bytes,
-            }),
-            None => Decision::Wait {
-                until: None,
-                lacking: 0,
-            },
+            })
+        })
+    }
+
+    /// Takes the rows of a run out of the queue; they, and who pays for them.
+    fn take(&mut self, place: &Place) -> (Vec<Part>, Vec<Payer>) {
+        let mut left = place.rows;
+        let (mut parts, mut payers): (Vec<Part>, Vec<Payer>) = Default::default();
+        for (id, rows) in &place.parts {
+            if left == 0 {
+                break;
+            }
+            let Some(part) = self.queue.take(*id, left.min(*rows)) else {
+                break;
+            };
+            left -= part.rows.len();
+            payers.extend(self.queue.get(*id).map(|entry| Payer {
+                tenant: entry.tenant.clone(),
+                extraction: entry.extraction.clone(),
+                rows: part.rows.len(),
+            }));
+            parts.push(part);
         }
+        (parts, payers)
     }
 
     fn occupy(&mut self, index: usize, running: Running, now: Duration) {
@@ -308,6 +309,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 lane.sessions.push(Open {
                     stage: running.stage,
                     bytes: known.needs.session(),
+                    kept: 0,
                     used: now,
                 });
                 known.lanes.push(index);

@@ -78,6 +78,14 @@ impl<S: Clone + Eq + Hash> Device<S> {
         self.used.iter().map(|(tenant, time)| (&**tenant, *time))
     }
 
+    /// Rows that wait of each tenant, none of those that have none.
+    pub fn waiting(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.queue
+            .rows()
+            .into_iter()
+            .map(|(tenant, rows)| (&**tenant, rows))
+    }
+
     /// How good predictions of memory were.
     pub fn predictions(&self) -> &Predictions {
         &self.predictions

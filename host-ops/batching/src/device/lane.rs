@@ -21,6 +21,8 @@ pub(super) struct Lane {
 pub(super) struct Open {
     pub(super) stage: StageId,
     pub(super) bytes: u64,
+    /// Of these what its runs left there, for the next one.
+    pub(super) kept: u64,
     /// When it was used last.
     pub(super) used: Duration,
 }
@@ -74,6 +76,12 @@ impl Running {
 }
 
 impl Lane {
+    /// What the session of a stage keeps for its next run.
+    pub(super) fn kept(&self, stage: StageId) -> u64 {
+        let open = self.sessions.iter().find(|open| open.stage == stage);
+        open.map_or(0, |open| open.kept)
+    }
+
     /// Whether it has a process.
     pub(super) fn is_there(&self) -> bool {
         !matches!(self.doing, Doing::Absent)

@@ -93,6 +93,8 @@ impl<S: Clone + Eq + Hash> Device<S> {
             running: 0,
             apart: false,
             lost: 0,
+            killed: 0,
+            aborted: false,
             passed: None,
         };
         self.queue.push(work.id, entry);

@@ -1,6 +1,6 @@
 //! What a stage takes of a lane's memory, as its runs showed.
 
-use super::recent::Recent;
+use super::lane::Running;
 use super::work::Guess;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,13 +23,16 @@ const NARROWER: f64 = 0.99;
 /// Memory is counted in pages, and in arenas of the allocator.
 const SLACK: u64 = 1 << 20;
 
+/// Aborts of a stage's runs that are put down to memory: each is followed by figures that are twice as large.
+const ABORTS: u32 = 8;
+
 /// Bytes of sessions and runs: measured per row count, a line in between and beyond, and a margin that misses widen.
 #[derive(Debug, Clone)]
 pub(super) struct Needs {
     guess: Guess,
     opening: Option<u64>,
     session: Option<u64>,
-    runs: BTreeMap<usize, Recent>,
+    runs: BTreeMap<usize, u64>,
     margin: f64,
     /// Bytes that did not suffice for so many rows, until a run of as many is done.
     lacked: BTreeMap<usize, u64>,
@@ -37,6 +40,14 @@ pub(super) struct Needs {
     cap: Option<(usize, u32)>,
     /// Rows of a run that all the memory there was, how much that was, and until when this counts.
     refused: Option<(usize, u64, Duration)>,
+    aborts: u32,
+}
+
+/// Bytes that a run took, as closely as can be told.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Took {
+    pub(super) least: u64,
+    pub(super) most: u64,
 }
 
 /// How good a prediction was.
@@ -59,6 +70,7 @@ impl Needs {
             lacked: BTreeMap::new(),
             cap: None,
             refused: None,
+            aborts: 0,
         }
     }
 
@@ -74,10 +86,9 @@ impl Needs {
     /// Bytes of a run without its rows, and of each row.
     pub(super) fn line(&self) -> (u64, u64) {
         let ends = self.runs.first_key_value().zip(self.runs.last_key_value());
-        let Some(((least, low), (most, high))) = ends else {
+        let Some(((least, &low), (most, &high))) = ends else {
             return (self.guess.fixed, self.guess.per_row);
         };
-        let (low, high) = (middle(low), middle(high));
         if least == most {
             let fixed = self.guess.fixed.min(low);
             return (fixed, (low - fixed) / *least as u64);
@@ -88,8 +99,8 @@ impl Needs {
 
     /// What a run of `rows` is expected to take: nothing on top.
     pub(super) fn expected(&self, rows: usize) -> u64 {
-        if let Some(recent) = self.runs.get(&rows) {
-            return middle(recent);
+        if let Some(bytes) = self.runs.get(&rows) {
+            return *bytes;
         }
         let mut below = self.runs.range(..rows).rev();
         let mut above = self.runs.range(rows..);
@@ -101,7 +112,7 @@ impl Needs {
             },
             (None, _) => return self.on_the_line(rows),
         };
-        let (low, high) = (middle(one.1), middle(two.1));
+        let (low, high) = (*one.1, *two.1);
         let slope = high.saturating_sub(low) as f64 / (two.0 - one.0) as f64;
         low.saturating_add((slope * (rows - one.0) as f64) as u64)
     }
@@ -118,9 +129,9 @@ impl Needs {
                 let rows = self.guess.per_row.saturating_mul(rows as u64);
                 self.guess.fixed.saturating_add(rows.saturating_mul(FIRST))
             }
-            Some((most, recent)) if rows > *most => {
+            Some((most, bytes)) if rows > *most => {
                 let doublings = (rows as f64 / *most as f64).log2().max(0.0);
-                let grown = middle(recent) as f64 * self.growth().powf(doublings);
+                let grown = *bytes as f64 * self.growth().powf(doublings);
                 widened(self.expected(rows).max(grown as u64), self.margin)
             }
             Some(_) => widened(self.expected(rows), self.margin),
@@ -165,7 +176,7 @@ impl Needs {
             .iter()
             .rev()
             .take(3)
-            .map(|(rows, recent)| (*rows as f64, middle(recent).max(1) as f64))
+            .map(|(rows, bytes)| (*rows as f64, (*bytes).max(1) as f64))
             .collect();
         let pairs = points.iter().zip(points.iter().skip(1));
         let growths = pairs.map(|((more, high), (less, low))| {
@@ -189,18 +200,25 @@ impl Needs {
         self.session = session.or(self.session);
     }
 
-    /// Opening a session failed with so many bytes.
-    pub(super) fn note_opening_lacked(&mut self, bytes: u64) {
-        self.opening = Some(bytes.saturating_mul(2));
+    /// Memory did not suffice for this run, which had `kept` bytes of earlier ones as well, or for opening its session.
+    pub(super) fn note_no_memory(&mut self, running: &Running, kept: u64) {
+        match running.open {
+            true => self.note_lacked(running.rows, running.for_run.saturating_add(kept)),
+            false => self.opening = Some(running.bytes.saturating_mul(2)),
+        }
     }
 
-    /// A run of `rows` took `bytes` of the `reserved` ones. What the first run of a session takes (`cold`) is not what later ones do.
-    pub(super) fn note_run(&mut self, rows: usize, bytes: u64, reserved: u64, cold: bool) -> Missed {
+    /// A run of `rows` took `took` of the `reserved` bytes. What the first run of a session takes (`cold`) is not what later ones do.
+    pub(super) fn note_run(&mut self, rows: usize, took: Took, reserved: u64, cold: bool) -> Missed {
         let known = self.runs.len() > 1 || self.runs.contains_key(&rows);
         let expected = self.expected(rows);
+        let bytes = match known {
+            true => expected.clamp(took.least.min(took.most), took.most),
+            false => took.most,
+        };
         let whole = self.session().saturating_add(bytes).max(1) as f64;
         let error = known.then(|| expected.abs_diff(bytes) as f64 / whole);
-        let miss = bytes > reserved;
+        let miss = took.least > reserved;
         if miss {
             let excess = bytes as f64 / expected.max(1) as f64 - 1.0;
             self.widen(excess * 1.25);
@@ -222,7 +240,7 @@ impl Needs {
     }
 
     /// A run of `rows` that had `reserved` bytes was not done for want of memory.
-    pub(super) fn note_lacked(&mut self, rows: usize, reserved: u64) {
+    fn note_lacked(&mut self, rows: usize, reserved: u64) {
         self.widen(0.0);
         self.lacked.insert(rows, reserved);
         if self.lacked.len() > POINTS {
@@ -231,6 +249,16 @@ impl Needs {
         if rows > 1 {
             self.cap = Some((rows / 2, 0));
         }
+    }
+
+    /// Whether another abort may be for want of memory.
+    pub(super) fn may_abort(&self) -> bool {
+        self.aborts < ABORTS
+    }
+
+    /// A run ended the process, as if memory did not suffice.
+    pub(super) fn note_abort(&mut self) {
+        self.aborts += 1;
     }
 
     /// A run of `rows` was not done with all the memory there was.
@@ -248,7 +276,7 @@ impl Needs {
             let middle = self.runs.keys().nth(POINTS / 2).copied();
             middle.and_then(|rows| self.runs.remove(&rows));
         }
-        self.runs.entry(rows).or_default().push(bytes as f64);
+        self.runs.insert(rows, bytes);
     }
 }
 
@@ -260,10 +288,6 @@ fn raised((cap, runs): (usize, u32), rows: usize) -> Option<(usize, u32)> {
         KEPT_TO.. => Some((cap * 2, 0)),
         runs => Some((cap, runs)),
     }
-}
-
-fn middle(recent: &Recent) -> u64 {
-    recent.median().unwrap_or(0.0) as u64
 }
 
 fn widened(bytes: u64, margin: f64) -> u64 {

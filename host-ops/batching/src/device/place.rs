@@ -62,6 +62,45 @@ pub(super) struct Closable {
     pub(super) wanted: bool,
 }
 
+/// A work, and the lane that it would run on.
+struct Candidate<'a, S> {
+    id: u64,
+    entry: &'a Entry,
+    known: &'a Known<S>,
+    lane: usize,
+    cold: bool,
+    /// What its session there keeps for it.
+    kept: u64,
+    /// What its run could have sooner or later.
+    most: u64,
+}
+
+impl<S> Candidate<'_, S> {
+    /// Rows of the least run.
+    fn least(&self) -> usize {
+        self.entry.fixed.unwrap_or(1)
+    }
+
+    /// Bytes of the session that is opened for it.
+    fn session(&self) -> u64 {
+        if self.cold { self.known.needs.session() } else { 0 }
+    }
+
+    /// What a run of `rows` is given beyond what is kept for it. With all there is the least one is tried at least.
+    fn bytes(&self, rows: usize) -> u64 {
+        let bytes = match self.cold {
+            true => self.known.needs.cold_run(rows),
+            false => self.known.needs.run(rows),
+        };
+        let bytes = if rows > self.least() {
+            bytes
+        } else {
+            bytes.min(self.most)
+        };
+        bytes.saturating_sub(self.kept)
+    }
+}
+
 impl<S: Clone + Eq + Hash> Device<S> {
     pub(super) fn fit(&self, id: u64, entry: &Entry, view: View, price: Price) -> Fit {
         let Some(known) = self.stages.get(entry.stage) else {
@@ -76,7 +115,8 @@ impl<S: Clone + Eq + Hash> Device<S> {
         let Some(lane) = warm.or_else(|| self.emptiest()) else {
             return Fit::Lacks(0);
         };
-        let soon_free = warm.is_none() && !known.lanes.is_empty() && !self.is_saturated(known);
+        let keeps = !self.is_saturated(known) && self.queue.owed(&entry.tenant) <= self.rules.quantum;
+        let soon_free = warm.is_none() && !known.lanes.is_empty() && keeps;
         if soon_free && price == Price::Little {
             return Fit::Lacks(0);
         }
@@ -86,76 +126,67 @@ impl<S: Clone + Eq + Hash> Device<S> {
             Price::Sessions if soon_free => closable.clear(),
             _ => {}
         }
-        self.fit_on(id, entry, known, lane, warm.is_none(), view, &closable)
+        let cold = warm.is_none();
+        let session = if cold { 0 } else { known.needs.session() };
+        let candidate = Candidate {
+            id,
+            entry,
+            known,
+            lane,
+            cold,
+            kept: self.lanes.get(lane).map_or(0, |lane| lane.kept(entry.stage)),
+            most: self.reach(view.room, lane, entry.stage).saturating_sub(session),
+        };
+        self.fit_on(&candidate, view, &closable)
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "what was found out of one work, used once"
-    )]
-    fn fit_on(
-        &self,
-        id: u64,
-        entry: &Entry,
-        known: &Known<S>,
-        lane: usize,
-        cold: bool,
-        view: View,
-        closable: &[Closable],
-    ) -> Fit {
-        let session = if cold { known.needs.session() } else { 0 };
-        let most = self
-            .reach(view.room, lane, entry.stage)
-            .saturating_sub(known.needs.session() - session);
-        let least = entry.fixed.unwrap_or(1);
-        let bytes = |rows| {
-            let bytes = if cold {
-                known.needs.cold_run(rows)
-            } else {
-                known.needs.run(rows)
-            };
-            // With all there is the least run is tried at least.
-            if rows > least { bytes } else { bytes.min(most) }
-        };
-        let needed = bytes(least);
+    fn fit_on(&self, candidate: &Candidate<'_, S>, view: View, closable: &[Closable]) -> Fit {
+        let needed = candidate.bytes(candidate.least());
         if needed > view.limit {
-            return Fit::Lacks(needed.saturating_sub(view.limit));
+            return Fit::Lacks(needed - view.limit);
         }
-        let (free, coming) = (view.room.now, self.coming());
+        let free = view.room.now;
+        let soon = free.saturating_add(self.coming());
         let all: u64 = closable.iter().map(|open| open.bytes).sum();
-        let in_all = free.saturating_add(coming).saturating_add(all);
+        let in_all = soon.saturating_add(all);
         if needed > in_all {
             return Fit::Lacks(needed - in_all);
         }
-        let close = self.to_close(
-            lane,
-            cold,
-            needed.saturating_sub(free.saturating_add(coming)),
-            closable,
-        );
+        let Candidate { lane, cold, .. } = *candidate;
+        let close = self.to_close(lane, cold, needed.saturating_sub(soon), closable);
         if close.is_empty() && needed > free {
             return Fit::Soon(needed);
         }
-        let (parts, rows) = match entry.fixed {
-            Some(fixed) => (vec![(id, fixed)], fixed),
-            None => {
-                let spread = (free / self.spread()).min(view.limit).max(needed);
-                let (parts, target) = self.gather(id, entry, known);
-                let rows = most_within(target, |rows| bytes(rows) <= spread);
-                (parts, rows)
-            }
+        let within = (free / self.spread()).min(view.limit).max(needed);
+        let (parts, rows) = self.batch(candidate, within);
+        let bytes = match candidate.entry.aborted {
+            true => free.min(view.limit).max(needed),
+            false => candidate.bytes(rows),
         };
-        let bytes = bytes(rows);
         Fit::Place(Place {
             lane,
             cold,
             parts,
             rows,
             bytes,
-            for_run: bytes - session.min(bytes),
-            all: bytes >= most,
+            for_run: bytes - candidate.session().min(bytes),
+            all: bytes.saturating_add(candidate.kept) >= candidate.most,
             close,
         })
+    }
+
+    /// The works that run together, and how many rows they have within so many bytes.
+    fn batch(&self, candidate: &Candidate<'_, S>, within: u64) -> (Vec<(u64, usize)>, usize) {
+        let Candidate { id, entry, known, .. } = *candidate;
+        if let Some(fixed) = entry.fixed {
+            return (vec![(id, fixed)], fixed);
+        }
+        if entry.aborted {
+            return (vec![(id, 1)], 1);
+        }
+        let (parts, target) = self.gather(id, entry, known);
+        let rows = most_within(target, |rows| candidate.bytes(rows) <= within);
+        (parts, rows)
     }
 
     /// What lanes could have for one run, were all sessions closed.

@@ -4,7 +4,7 @@ use super::decision::Part;
 use super::shares::Shares;
 use super::stages::StageId;
 use super::work::{DeviceRules, QueueFull};
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +28,10 @@ pub(super) struct Entry {
     pub(super) apart: bool,
     /// How often a process was lost that ran nothing else.
     pub(super) lost: u32,
+    /// How often somebody killed it, one time after the other.
+    pub(super) killed: u32,
+    /// Its last run ended as if it lacked memory: the next one is the least there is, with all that is free.
+    pub(super) aborted: bool,
     /// Since when it is passed over though it is first.
     pub(super) passed: Option<Duration>,
 }
@@ -44,7 +48,7 @@ impl Entry {
 
     /// Whether its rows may run with those of other works of its tenant.
     pub(super) fn joins(&self) -> bool {
-        self.fixed.is_none() && !self.apart
+        self.fixed.is_none() && !self.apart && !self.aborted
     }
 
     /// Takes the next rows, `most` at most.
@@ -258,6 +262,20 @@ impl Queue {
     /// Works that are passed over since `until` at the latest, the longest first.
     pub(super) fn passed(&self, until: Duration) -> impl Iterator<Item = (Duration, u64)> {
         self.passed.range(..=(until, u64::MAX)).copied()
+    }
+
+    /// Rows that wait of each tenant, none of those that have none.
+    pub(super) fn rows(&self) -> BTreeMap<&Arc<str>, usize> {
+        let mut rows = BTreeMap::new();
+        for entry in self.works.values().filter(|entry| !entry.left.is_empty()) {
+            *rows.entry(&entry.tenant).or_default() += entry.rows_left();
+        }
+        rows
+    }
+
+    /// How far a tenant is behind the next of those that have work here.
+    pub(super) fn owed(&self, tenant: &Arc<str>) -> Duration {
+        self.turns.owed(tenant)
     }
 
     /// Tenants with something that waits or runs.

@@ -127,6 +127,42 @@ mod tests {
         assert!(rows >= 4, "{rows}");
     }
 
+    /// Numbers from 0 to 1 without an order.
+    struct Random(u64);
+
+    impl Random {
+        fn next(&mut self) -> f64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (self.0 >> 11) as f64 / 2_f64.powi(53)
+        }
+    }
+
+    #[test]
+    fn what_else_the_machine_does_decides_no_batch() {
+        let mut rows_of = [0; 2];
+        for host in 0..20 {
+            let (mut rate, mut random) = (Rate::default(), Random(host));
+            for _ in 0..1000 {
+                let rows = rate.aim(QUANTUM, 0.02, 32);
+                let pays = rows <= 2;
+                rows_of[usize::from(pays)] += rows;
+                let alone = rows as f64 * if pays { 0.0153 } else { 0.017 } * (0.95 + random.next() / 10.0);
+                // The core does something else for some milliseconds now and then.
+                let others = (0..(alone * 1e3) as usize)
+                    .filter(|_| random.next() < 0.03)
+                    .count();
+                let time = alone + others as f64 * 0.0045;
+                rate.note(rows, Duration::from_secs_f64(time));
+            }
+        }
+        let [bad, good] = rows_of;
+        assert!(
+            bad * 10 < good,
+            "{bad} of {} rows ran in batches that do not pay",
+            good + bad
+        );
+    }
+
     #[test]
     fn what_was_disturbed_is_tried_again() {
         let (mut rate, _) = settled(&[10.0]);

@@ -4,6 +4,7 @@ use super::Device;
 use super::decision::{Fate, Part, Verdict};
 use super::figures::TENANTS;
 use super::lane::{Doing, Running};
+use super::needs::Took;
 use super::work::{End, Taken};
 use std::hash::Hash;
 use std::sync::Arc;
@@ -11,6 +12,9 @@ use std::time::Duration;
 
 /// Runs that a process was lost in before the work is at fault: the first may be chance.
 const LOST: u32 = 2;
+
+/// Kills of the process, one after the other, after which the host gives the work up: whoever kills it will do so again.
+const KILLS: u32 = 5;
 
 impl<S: Clone + Eq + Hash> Device<S> {
     /// The session that a lane's cold run needs is there. `taken` since the run began.
@@ -37,6 +41,19 @@ impl<S: Clone + Eq + Hash> Device<S> {
         running.for_run = running.bytes.saturating_sub(bytes);
         running.before = running.before.saturating_add(bytes);
         lane.held = running.before;
+    }
+
+    /// Whether the run of a lane that ended its own process may have done so for want of memory: it was bounded, and was not yet tried with
+    /// all that is free.
+    pub fn may_lack(&self, lane: usize) -> bool {
+        let running = self.lanes.get(lane).and_then(super::Lane::running);
+        running.is_some_and(|running| {
+            let mut works = running.parts.iter().filter_map(|part| self.queue.get(part.work));
+            let known = self.stages.get(running.stage);
+            !running.all
+                && known.is_some_and(|known| known.needs.may_abort())
+                && works.all(|work| !work.aborted)
+        })
     }
 
     /// A lane's run is over at the time `now`: what became of its rows, part by part.
@@ -103,6 +120,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
     }
 
     fn learn(&mut self, lane: usize, running: &Running, end: End, now: Duration) {
+        let kept = self.lanes.get(lane).map_or(0, |lane| lane.kept(running.stage));
         let Some(known) = self.stages.get_mut(running.stage) else {
             return;
         };
@@ -113,30 +131,52 @@ impl<S: Clone + Eq + Hash> Device<S> {
                 }
                 match taken.peak {
                     Some(peak) => {
-                        let took = peak.saturating_sub(running.before);
-                        let missed = known
-                            .needs
-                            .note_run(running.rows, took, running.for_run, running.cold);
+                        let grown = peak.saturating_sub(running.before);
+                        // Within what was kept nobody sees how much of it a run took.
+                        let took = Took {
+                            least: if grown > 0 { kept + grown } else { 0 },
+                            most: kept.saturating_add(grown).saturating_add(taken.spare),
+                        };
+                        let (reserved, cold) = (kept + running.for_run, running.cold && !self.rules.keeps);
+                        let missed = known.needs.note_run(running.rows, took, reserved, cold);
                         self.predictions.note(missed);
                     }
                     None => known.needs.note_unseen(running.rows),
                 }
-                taken.held.into_iter().for_each(|held| self.holds(lane, held));
+                self.keep(lane, running, taken.held);
             }
             End::OutOfMemory { held } => {
                 self.predictions.misses += 1;
-                match running.open {
-                    true => known.needs.note_lacked(running.rows, running.for_run),
-                    false => known.needs.note_opening_lacked(running.bytes),
-                }
+                known.needs.note_no_memory(running, kept);
                 if running.all {
                     let forget = now + self.rules.quantum * 120;
                     known.needs.note_refused(running.rows, running.bytes, forget);
                 }
+                if self.rules.keeps {
+                    self.close_session(lane, running.stage);
+                }
                 held.into_iter().for_each(|held| self.holds(lane, held));
+            }
+            End::Aborted => {
+                self.predictions.misses += 1;
+                known.needs.note_no_memory(running, kept);
+                known.needs.note_abort();
             }
             _ => {}
         }
+    }
+
+    /// A lane holds so many bytes after a run, if that can be seen.
+    fn keep(&mut self, index: usize, running: &Running, held: Option<u64>) {
+        let Some(held) = held else { return };
+        if let Some(lane) = self.lanes.get_mut(index).filter(|_| self.rules.keeps)
+            && let Some(open) = lane.sessions.iter_mut().find(|open| open.stage == running.stage)
+        {
+            let left = held.saturating_sub(running.before);
+            open.kept = open.kept.saturating_add(left);
+            open.bytes = open.bytes.saturating_add(left);
+        }
+        self.holds(index, held);
     }
 
     fn fate(&mut self, part: &Part, running: &Running, alone: bool, end: End) -> Fate {
@@ -146,6 +186,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
         entry.running = entry.running.saturating_sub(1);
         match end {
             End::Done { .. } => {
+                (entry.killed, entry.aborted) = (0, false);
                 let last = entry.running == 0 && entry.left.is_empty();
                 if last {
                     self.forget(part.work);
@@ -162,10 +203,12 @@ impl<S: Clone + Eq + Hash> Device<S> {
                     };
                 }
             }
-            End::Failed | End::Lost | End::Killed => {
+            End::Failed | End::Lost | End::Killed | End::Aborted => {
                 entry.apart |= !alone;
+                entry.aborted = end == End::Aborted;
                 entry.lost += u32::from(alone && end == End::Lost);
-                if alone && (end == End::Failed || entry.lost >= LOST) {
+                entry.killed += u32::from(alone && end == End::Killed);
+                if alone && (end == End::Failed || entry.lost >= LOST || entry.killed >= KILLS) {
                     self.forget(part.work);
                     return Fate::Failed;
                 }

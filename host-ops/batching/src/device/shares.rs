@@ -1,5 +1,6 @@
 //! Time divided between those that want it, by their weights.
 
+use super::QUANTUM;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -13,8 +14,9 @@ const SCALE: u128 = 1_000_000;
 /// Who has used the least time over its weight, as in Linux's completely fair scheduler, of those first that rank highest; among equals
 /// the one whose last turn is longest ago.
 ///
-/// Who comes anew, or back, starts where the least of the active ones stands: it is next, and owes and is owed nothing for the time before.
-/// Somebody is known here only while it is ready, has something running, or has used more than others.
+/// Who comes anew, or back, is next, owes nothing, and is owed a quantum at most for the time before: no more than a little, as it wanted nothing
+/// then, and no less, as one whose runs are short has nothing for a moment after each of them. Somebody is known here only while it is ready,
+/// has something running, or has used more than that.
 #[derive(Debug)]
 pub(super) struct Shares<K> {
     known: HashMap<K, Account>,
@@ -68,11 +70,13 @@ impl<K: Clone + Eq + Hash + Ord> Shares<K> {
     pub(super) fn ready(&mut self, who: &K, rank: i32, weight: u32) {
         let floor = self.floor;
         self.change(who, |account| {
-            if !account.is_active() {
-                account.used = account.used.max(floor);
-            }
             account.rank = rank;
             account.weight = weight.max(1);
+            if !account.is_active() {
+                account.used = account
+                    .used
+                    .max(floor.saturating_sub(over(QUANTUM, account.weight)));
+            }
             account.ready = true;
         });
     }
@@ -107,6 +111,16 @@ impl<K: Clone + Eq + Hash + Ord> Shares<K> {
         self.ready.iter().map(|(_, who)| who)
     }
 
+    /// What `who` lacks to stand where the active one does that is furthest ahead.
+    pub(super) fn owed(&self, who: &K) -> Duration {
+        let Some(account) = self.known.get(who) else {
+            return Duration::ZERO;
+        };
+        let ahead = self.active.last().map_or(0, |(used, _)| *used);
+        let lacks = ahead.saturating_sub(account.used) * u128::from(account.weight) / SCALE;
+        Duration::from_nanos(u64::try_from(lacks).unwrap_or(u64::MAX))
+    }
+
     /// How many are ready or have something running.
     pub(super) fn active(&self) -> usize {
         self.active.len()
@@ -116,7 +130,7 @@ impl<K: Clone + Eq + Hash + Ord> Shares<K> {
         let mut account = self.known.remove(who).unwrap_or(Account {
             rank: 0,
             weight: 1,
-            used: self.floor,
+            used: 0,
             last: 0,
             ready: false,
             running: 0,
@@ -145,7 +159,7 @@ impl<K: Clone + Eq + Hash + Ord> Shares<K> {
             None => *self = Self::default(),
         }
         while let Some((used, who)) = self.idle.first()
-            && *used <= self.floor
+            && *used <= self.floor.saturating_sub(over(QUANTUM, 1))
         {
             self.known.remove(who);
             self.idle.pop_first();

@@ -25,6 +25,9 @@ pub struct DeviceRules {
     pub works: usize,
     /// Bytes of their batches.
     pub bytes: usize,
+    /// Whether a session keeps what its runs took until it is closed, for its next ones, as a GPU's arena does. One that lacked memory is
+    /// closed then: its arena may be in pieces that are of no use.
+    pub keeps: bool,
 }
 
 impl DeviceRules {
@@ -38,6 +41,7 @@ impl DeviceRules {
             sessions_per_lane: 64,
             works: 1024,
             bytes: 1 << 30,
+            keeps: false,
         }
     }
 }
@@ -90,6 +94,8 @@ pub struct Taken {
     pub peak: Option<u64>,
     /// Bytes that it holds now.
     pub held: Option<u64>,
+    /// Bytes that it held before and that no session needs: a run may have taken so many more than the peak shows.
+    pub spare: u64,
 }
 
 /// How a run ended.
@@ -115,6 +121,9 @@ pub enum End {
     Lost,
     /// Likewise, and somebody killed it who was not the host: nobody in it is at fault.
     Killed,
+    /// Likewise, and it ended itself as native code does that is refused memory: it may have wanted more than it had
+    /// ([`Device::may_lack`](super::Device::may_lack)).
+    Aborted,
     /// It was ended since nobody waits for it any more.
     Cancelled,
 }
@@ -122,7 +131,7 @@ pub enum End {
 impl End {
     /// Whether the lane has no process any more.
     pub(super) fn is_lost(self) -> bool {
-        matches!(self, Self::Lost | Self::Killed)
+        matches!(self, Self::Lost | Self::Killed | Self::Aborted)
     }
 }
 

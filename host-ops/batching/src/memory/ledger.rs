@@ -1,113 +1,26 @@
 //! Who holds how much of the host's memory, and who gets more: without a clock, a lock or a wait inside.
 
+use super::ask::{Ask, Budget, NoRoom, Reservation, SMALL};
 use super::kind::Kind;
 use crate::waiters::Policy;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What there is to reserve.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Budget {
-    /// Bytes that the host may hold in all, its lanes included.
-    pub bytes: u64,
-    /// The largest grant of one sample, that requests do not take all; what earlier kinds leave untouched.
-    pub grant: u64,
-    /// See `grant`: the largest object read, the image whose decoding takes most, and the least a lane needs.
-    pub read: u64,
-    /// See `grant`.
-    pub decode: u64,
-    /// See `grant`.
-    pub lane: u64,
-}
-
-impl Budget {
-    fn floor(&self, kind: Kind) -> u64 {
-        match kind {
-            Kind::Read => self.read,
-            Kind::Decode => self.decode,
-            Kind::Lane => self.lane,
-            Kind::Grant => self.grant,
-            Kind::Kept | Kind::Request => 0,
-        }
-    }
-}
-
-/// What is asked for: a fixed part, and so many units of which a smaller number will do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ask {
-    /// What for.
-    pub kind: Kind,
-    /// Bytes that come with the first unit.
-    pub fixed: u64,
-    /// Bytes of a unit.
-    pub each: u64,
-    /// Units; at least 1 is used. Fewer are granted only where so many can never fit, or are beyond the tenant's share.
-    pub units: usize,
-}
-
-impl Ask {
-    /// So many bytes, all or none.
-    pub fn of(kind: Kind, bytes: u64) -> Self {
-        Self {
-            kind,
-            fixed: bytes,
-            each: 0,
-            units: 1,
-        }
-    }
-
-    /// Bytes of so many units.
-    pub(crate) fn bytes(&self, units: usize) -> u64 {
-        self.fixed.saturating_add(self.each.saturating_mul(units as u64))
-    }
-
-    /// The most units that take no more than `bytes`, of which at least 1.
-    fn units_within(&self, bytes: u64) -> usize {
-        let room = bytes.saturating_sub(self.fixed);
-        let fit = room.checked_div(self.each).unwrap_or(u64::MAX);
-        usize::try_from(fit)
-            .unwrap_or(usize::MAX)
-            .clamp(1, self.units.max(1))
-    }
-}
-
-/// What somebody holds.
-#[derive(Debug)]
-pub struct Reservation {
-    pub(super) tenant: Arc<str>,
-    pub(super) kind: Kind,
-    pub(super) bytes: u64,
-    /// Units of what was asked for.
-    pub(super) units: usize,
-}
-
-/// More than there can ever be, or now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{needed} bytes of memory are needed, of which this host has at most {most} for it within its memory_budget of {budget}"
-)]
-pub struct NoRoom {
-    /// Bytes that were asked for.
-    pub needed: u64,
-    /// The most that could be had.
-    pub most: u64,
-    /// The whole budget.
-    pub budget: u64,
-}
-
 /// Who holds how much, and who waits for more.
 ///
 /// Of those that wait for a kind, the tenant that holds least comes first; within a tenant, and between equals, who waits longest.
 /// Later kinds come before earlier ones, and while one waits nothing is given to earlier ones. A tenant alone may hold all; beside others
 /// it gets no more than its max-min fair share of what requests and grants may hold together, and keeps nobody waiting where it waits for
-/// more than that.
+/// more than that, nor by reads and decoding beyond what is left untouched for these. Small requests wait for nobody.
 #[derive(Debug)]
 pub struct Ledger {
     budget: Budget,
     /// What the host's process holds that nobody reserved.
     base: u64,
     held: [u64; Kind::COUNT],
+    /// Of requests, what is in the part for small ones.
+    small: u64,
     tenants: BTreeMap<Arc<str>, Holding>,
     waiting: BTreeMap<u64, (Arc<str>, Ask)>,
 }
@@ -118,6 +31,8 @@ struct Holding {
     shared: u64,
     /// Of grants alone.
     grants: u64,
+    /// Of small requests.
+    small: u64,
     /// Of all kinds.
     all: u64,
     /// The most of `shared` since it last held none: what it makes use of, and may ask for again.
@@ -136,6 +51,7 @@ impl Ledger {
             budget,
             base: 0,
             held: [0; Kind::COUNT],
+            small: 0,
             tenants: BTreeMap::new(),
             waiting: BTreeMap::new(),
         }
@@ -183,24 +99,53 @@ impl Ledger {
         self.waiting.len()
     }
 
-    /// Bytes that could be reserved for `kind` now.
+    /// Whether others than `tenant` wait for memory.
+    pub fn is_wanted_beside(&self, tenant: &str) -> bool {
+        self.waiting.values().any(|(waiting, _)| **waiting != *tenant)
+    }
+
+    /// Bytes that could be reserved for `kind` now. Small requests have [`Budget::small`] besides.
     pub fn room(&self, kind: Kind) -> u64 {
+        self.budget.bytes.saturating_sub(self.taken(kind))
+    }
+
+    /// What is held, and what is not for `kind`.
+    fn taken(&self, kind: Kind) -> u64 {
         let untouched = later(kind).map(|later| self.budget.floor(later).saturating_sub(self.held(later)));
-        let taken = untouched.fold(self.held_in_all(), u64::saturating_add);
-        self.budget.bytes.saturating_sub(taken)
+        let small = self.budget.small.saturating_sub(self.small);
+        let others = untouched.chain([self.budget.spare, small]);
+        others.fold(self.held_in_all(), u64::saturating_add)
     }
 
     /// Bytes that could be reserved for `kind` were nothing else held.
     pub fn most(&self, kind: Kind) -> u64 {
         let untouched = later(kind).map(|later| self.budget.floor(later));
-        let taken = untouched.fold(self.base, u64::saturating_add);
+        let others = untouched.chain([self.budget.spare, self.budget.small]);
+        let taken = others.fold(self.base, u64::saturating_add);
         self.budget.bytes.saturating_sub(taken)
     }
 
-    /// Bytes that whoever is next lacks: what caches and idle sessions should give back.
+    /// Bytes that caches and idle sessions should give back: what whoever is next lacks, or what the base took of the spare ones.
     pub fn lacking(&self) -> u64 {
-        self.first_waiting()
-            .map_or(0, |(_, _, ask)| ask.bytes(1).saturating_sub(self.room(ask.kind)))
+        let next = self.first_waiting();
+        let (kind, bytes) = next.map_or((Kind::Lane, 0), |(_, _, ask)| (ask.kind, ask.bytes(1)));
+        bytes
+            .saturating_add(self.taken(kind))
+            .saturating_sub(self.budget.bytes)
+    }
+
+    /// Whether so much fits into the part for small requests.
+    fn is_small(&self, tenant: &str, kind: Kind, bytes: u64) -> bool {
+        let own = || self.tenants.get(tenant).map_or(0, |holding| holding.small);
+        let after = |held: u64| held.saturating_add(bytes);
+        kind == Kind::Request
+            && after(own()) <= self.budget.small / SMALL
+            && after(self.small) <= self.budget.small
+            && after(self.held_in_all()) <= self.budget.bytes
+    }
+
+    fn fits(&self, tenant: &str, kind: Kind, bytes: u64) -> bool {
+        bytes <= self.room(kind) || self.is_small(tenant, kind, bytes)
     }
 
     /// Reserves at once, before anybody that waits.
@@ -208,7 +153,7 @@ impl Ledger {
     /// # Errors
     /// [`NoRoom`] where there is less now.
     pub fn take(&mut self, tenant: &str, kind: Kind, bytes: u64) -> Result<Reservation, NoRoom> {
-        if bytes > self.room(kind) {
+        if !self.fits(tenant, kind, bytes) {
             return Err(self.no_room(bytes, self.room(kind)));
         }
         Ok(self.book(Arc::from(tenant), kind, bytes, 1))
@@ -220,18 +165,19 @@ impl Ledger {
     /// [`NoRoom`] where there is less now; it stays as it was.
     pub fn resize(&mut self, reservation: &mut Reservation, bytes: u64) -> Result<(), NoRoom> {
         let more = bytes.saturating_sub(reservation.bytes);
-        let room = self.room(reservation.kind);
-        if more > room {
-            return Err(self.no_room(bytes, reservation.bytes.saturating_add(room)));
+        if !self.fits(&reservation.tenant, reservation.kind, more) {
+            let most = reservation.bytes.saturating_add(self.room(reservation.kind));
+            return Err(self.no_room(bytes, most));
         }
-        let changed = self.book(Arc::clone(&reservation.tenant), reservation.kind, more, 0);
-        drop(changed);
-        self.unbook(
-            &reservation.tenant,
-            reservation.kind,
-            reservation.bytes.saturating_sub(bytes),
-        );
-        reservation.bytes = bytes;
+        let more = self.book(Arc::clone(&reservation.tenant), reservation.kind, more, 0);
+        let small = reservation.small.saturating_add(more.small);
+        let less = Reservation {
+            bytes: reservation.bytes.saturating_sub(bytes),
+            small: small.saturating_sub(bytes),
+            ..more
+        };
+        self.unbook(&less);
+        (reservation.bytes, reservation.small) = (bytes, small.min(bytes));
         Ok(())
     }
 
@@ -243,18 +189,41 @@ impl Ledger {
         }
     }
 
-    /// The latest kind comes first; in it who holds least, then who waits longest. Who would go beyond its share is passed
-    /// over, but for its first grant: else those that hold nothing but requests could wait for each other.
+    /// The latest kind comes first; in it who holds least, then who waits longest. Passed over is who would go beyond its share, and who
+    /// reads or decodes beyond what is left untouched for that while others wait for what they may have: else somebody who reads on and on
+    /// would keep them waiting for ever.
     fn first_waiting(&self) -> Option<(u64, &Arc<str>, Ask)> {
         let share = self.share();
+        let waiting = || self.waiting.values().filter(|(_, ask)| is_shared(ask.kind));
+        let mut wanting = waiting().filter(|(tenant, ask)| self.within_share(share, tenant, ask));
+        let one = wanting.next().map(|(tenant, _)| tenant);
+        let other = wanting
+            .map(|(tenant, _)| tenant)
+            .find(|tenant| Some(*tenant) != one);
         let ranked = self.waiting.iter().filter_map(|(id, (tenant, ask))| {
-            let (shared, grants) = self.shared(tenant);
-            let first = shared == 0 || (ask.kind == Kind::Grant && grants == 0);
-            let may = !is_shared(ask.kind) || first || shared.saturating_add(ask.bytes(1)) <= share;
+            let wanted = other.is_some() || one.is_some_and(|one| one != tenant);
+            let may = match ask.kind {
+                Kind::Request | Kind::Grant => self.within_share(share, tenant, ask),
+                Kind::Read | Kind::Decode => !wanted || self.within_floor(ask),
+                Kind::Kept | Kind::Lane => true,
+            };
+            let (shared, _) = self.shared(tenant);
             may.then_some(((std::cmp::Reverse(ask.kind), shared, *id), tenant, *ask))
         });
         let ((.., id), tenant, ask) = ranked.min_by_key(|(rank, ..)| *rank)?;
         Some((id, tenant, ask))
+    }
+
+    /// A first grant is always within: else those that hold nothing but requests could wait for each other.
+    fn within_share(&self, share: u64, tenant: &str, ask: &Ask) -> bool {
+        let (shared, grants) = self.shared(tenant);
+        let first = shared == 0 || (ask.kind == Kind::Grant && grants == 0);
+        first || shared.saturating_add(ask.bytes(1)) <= share
+    }
+
+    fn within_floor(&self, ask: &Ask) -> bool {
+        let held = self.held(ask.kind);
+        held == 0 || held.saturating_add(ask.bytes(1)) <= self.budget.floor(ask.kind)
     }
 
     /// What a tenant holds of requests and grants, and of grants alone.
@@ -265,6 +234,11 @@ impl Ledger {
 
     /// Who is next, and how many units of what was asked for.
     fn choose(&self) -> Option<(u64, usize)> {
+        let mut waiting = self.waiting.iter();
+        let small = waiting.find(|(_, (tenant, ask))| self.is_small(tenant, ask.kind, ask.bytes(ask.units)));
+        if let Some((id, (_, ask))) = small {
+            return Some((*id, ask.units));
+        }
         let (id, tenant, ask) = self.first_waiting()?;
         let mut units = ask.units_within(self.most(ask.kind));
         if is_shared(ask.kind) {
@@ -309,11 +283,18 @@ impl Ledger {
     }
 
     fn book(&mut self, tenant: Arc<str>, kind: Kind, bytes: u64, units: usize) -> Reservation {
+        let small = if self.is_small(&tenant, kind, bytes) {
+            bytes
+        } else {
+            0
+        };
+        self.small = self.small.saturating_add(small);
         if let Some(held) = self.held.get_mut(kind.index()) {
             *held = held.saturating_add(bytes);
         }
         let holding = self.tenants.entry(Arc::clone(&tenant)).or_default();
         holding.all = holding.all.saturating_add(bytes);
+        holding.small = holding.small.saturating_add(small);
         if is_shared(kind) {
             holding.shared = holding.shared.saturating_add(bytes);
             holding.most = holding.most.max(holding.shared);
@@ -325,11 +306,15 @@ impl Ledger {
             tenant,
             kind,
             bytes,
+            small,
             units,
         }
     }
 
-    fn unbook(&mut self, tenant: &Arc<str>, kind: Kind, bytes: u64) {
+    fn unbook(&mut self, reservation: &Reservation) {
+        let (tenant, kind) = (&reservation.tenant, reservation.kind);
+        let (bytes, small) = (reservation.bytes, reservation.small);
+        self.small = self.small.saturating_sub(small);
         if let Some(held) = self.held.get_mut(kind.index()) {
             *held = held.saturating_sub(bytes);
         }
@@ -337,6 +322,7 @@ impl Ledger {
             return;
         };
         holding.all = holding.all.saturating_sub(bytes);
+        holding.small = holding.small.saturating_sub(small);
         if is_shared(kind) {
             holding.shared = holding.shared.saturating_sub(bytes);
         }
@@ -363,7 +349,7 @@ impl Policy for Ledger {
 
     fn ask(&mut self, id: u64, tenant: &str, ask: Ask) -> Result<(), NoRoom> {
         let (needed, most) = (ask.bytes(1), self.most(ask.kind));
-        if needed > most {
+        if needed > most && !self.is_small(tenant, ask.kind, needed) {
             return Err(self.no_room(needed, most));
         }
         self.waiting.insert(id, (Arc::from(tenant), ask));
@@ -381,6 +367,6 @@ impl Policy for Ledger {
     }
 
     fn give_back(&mut self, reservation: &Reservation, _time: Duration) {
-        self.unbook(&reservation.tenant, reservation.kind, reservation.bytes);
+        self.unbook(reservation);
     }
 }

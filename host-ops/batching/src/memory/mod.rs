@@ -1,5 +1,6 @@
 //! The host's memory: one [`Ledger`], and the waiting for it.
 
+mod ask;
 mod kind;
 mod ledger;
 mod reserved;
@@ -9,6 +10,7 @@ mod properties;
 #[cfg(test)]
 mod tests;
 
+pub use ask::{Ask, Budget, NoRoom, Reservation};
 pub use kind::Kind;
-pub use ledger::{Ask, Budget, Ledger, NoRoom, Reservation};
+pub use ledger::Ledger;
 pub use reserved::{Grant, Memory, Reserved};

@@ -1,11 +1,14 @@
 use super::*;
 use crate::waiters::Policy;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::iter;
 use std::time::{Duration, Instant};
 
 const BUDGET: Budget = Budget {
     bytes: 1000,
+    spare: 30,
+    small: 32,
     grant: 60,
     read: 40,
     decode: 80,
@@ -144,4 +147,122 @@ fn who_has_its_share_keeps_nobody_waiting() {
     assert_eq!((id, modest.bytes), (2, 10));
     ledger.give_back(&all, Duration::ZERO);
     assert_eq!(ledger.next(Instant::now()).map(|(id, _)| id), Some(1));
+}
+
+/// The hog's reads, of which it asks for another whenever it gives one back, until `id` is served: how many it gave back meanwhile.
+fn reads_until(ledger: &mut Ledger, mut reads: VecDeque<Reservation>, wanted: u64) -> usize {
+    let mut given_back = 0;
+    for id in 10_000.. {
+        while let Some((id, got)) = ledger.next(Instant::now()) {
+            check(ledger);
+            if id == wanted {
+                return given_back;
+            }
+            assert_eq!(got.kind, Kind::Read);
+            reads.push_back(got);
+        }
+        ledger.give_back(&reads.pop_front().unwrap(), Duration::ZERO);
+        given_back += 1;
+        ledger.ask(id, "hog", Ask::of(Kind::Read, 20)).unwrap();
+        assert!(given_back < 1000, "it waits for ever: {ledger:?}");
+    }
+    given_back
+}
+
+#[test]
+fn who_reads_on_and_on_keeps_nobody_waiting_for_longer_than_its_reads_take() {
+    for (kind, bytes) in [(Kind::Request, 100), (Kind::Grant, 60)] {
+        let mut ledger = Ledger::new(BUDGET);
+        for id in 1..100 {
+            ledger.ask(id, "hog", Ask::of(Kind::Read, 20)).unwrap();
+        }
+        let reads: VecDeque<_> = iter::from_fn(|| ledger.next(Instant::now()))
+            .map(|(_, read)| read)
+            .collect();
+        assert!(
+            ledger.room(kind) < 20 && reads.len() > 30,
+            "alone it may have all: {ledger:?}"
+        );
+        ledger.ask(1000, "modest", Ask::of(kind, bytes)).unwrap();
+        let most = reads.len();
+        assert!(reads_until(&mut ledger, reads, 1000) <= most);
+    }
+}
+
+/// A part of those that [`BUDGET`] has for the small requests of a tenant each.
+const SMALL: u64 = BUDGET.small / 16;
+
+proptest! {
+    /// Whatever others hold and wait for: a tenant's small requests are let in at once.
+    #[test]
+    fn small_requests_wait_for_nobody(
+        asks in prop::collection::vec((prop::sample::select(vec!["a", "b", "c"]), 0_usize..4, 1_u64..100), 1..100),
+        lane in 0_u64..1000,
+    ) {
+        let mut ledger = Ledger::new(BUDGET);
+        let mut held = Vec::new();
+        for (id, (tenant, step, bytes)) in (1..).zip(asks) {
+            let (kind, most) = STEPS[step];
+            ledger.ask(id, tenant, Ask::of(kind, bytes.min(most))).unwrap();
+            held.extend(iter::from_fn(|| ledger.next(Instant::now())));
+        }
+        held.extend(ledger.take("", Kind::Lane, lane.min(ledger.room(Kind::Lane))).map(|lane| (0, lane)));
+        ledger.set_base(BUDGET.spare);
+        for (id, tenant) in (1000..).zip(["d", "e", "f"]) {
+            ledger.ask(id, tenant, Ask::of(Kind::Request, SMALL)).unwrap();
+            let (next, small) = ledger.next(Instant::now()).unwrap();
+            prop_assert_eq!((next, small.bytes), (id, SMALL));
+            check(&ledger);
+            held.push((id, small));
+        }
+        held.iter().for_each(|(_, reservation)| ledger.give_back(reservation, Duration::ZERO));
+        prop_assert_eq!(ledger.held_in_all(), BUDGET.spare);
+        // All of the part for small requests is there again, and untouched.
+        prop_assert_eq!(ledger.room(Kind::Lane), BUDGET.bytes - 2 * BUDGET.spare - BUDGET.small);
+    }
+}
+
+#[test]
+fn a_tenant_has_its_part_for_small_requests_and_no_more() {
+    let mut ledger = Ledger::new(BUDGET);
+    let all = ledger.take("hog", Kind::Lane, ledger.room(Kind::Lane)).unwrap();
+    let mut first = ledger.take("hog", Kind::Request, SMALL).unwrap();
+    assert!(ledger.take("hog", Kind::Request, 1).is_err());
+    assert!(ledger.resize(&mut first, SMALL + 1).is_err());
+    ledger.resize(&mut first, SMALL - 1).unwrap();
+    let second = ledger.take("hog", Kind::Request, 1).unwrap();
+    assert!(ledger.take("hog", Kind::Request, 1).is_err());
+    assert!(
+        ledger.take("modest", Kind::Request, SMALL + 1).is_err(),
+        "it is not small"
+    );
+    ledger.give_back(&all, Duration::ZERO);
+    ledger.resize(&mut first, 10 * SMALL).unwrap();
+    ledger.resize(&mut first, SMALL).unwrap();
+    ledger.give_back(&second, Duration::ZERO);
+    ledger.give_back(&first, Duration::ZERO);
+    assert_eq!(ledger.held_in_all(), 0);
+    assert_eq!(
+        ledger.room(Kind::Lane),
+        BUDGET.bytes - BUDGET.spare - BUDGET.small
+    );
+}
+
+/// A base that grows while all is reserved takes what was kept free for it; nothing new is let in until that is free again.
+#[test]
+fn a_growing_base_takes_what_is_spare_and_nothing_new_comes_until_that_is_free() {
+    let mut ledger = Ledger::new(BUDGET);
+    let mut lane = ledger.take("", Kind::Lane, ledger.room(Kind::Lane)).unwrap();
+    ledger.set_base(BUDGET.spare);
+    check(&ledger);
+    assert_eq!(
+        (ledger.room(Kind::Lane), ledger.lacking()),
+        (0, BUDGET.spare),
+        "caches give it back"
+    );
+    let less = lane.bytes - BUDGET.spare;
+    ledger.resize(&mut lane, less).unwrap();
+    assert_eq!((ledger.room(Kind::Lane), ledger.lacking()), (0, 0));
+    ledger.resize(&mut lane, less - 1).unwrap();
+    assert_eq!(ledger.room(Kind::Lane), 1);
 }

@@ -1,5 +1,6 @@
+use super::ask::{Ask, Budget, NoRoom};
 use super::kind::Kind;
-use super::ledger::{Ask, Budget, Ledger, NoRoom};
+use super::ledger::Ledger;
 use crate::waiters::{Held, Waiters};
 use parking_lot::RwLock;
 use std::fmt;

@@ -120,7 +120,14 @@ impl<'a> Lanes<'a> {
         let time = job.map_or(Duration::ZERO, |job| job.time(run.rows));
         if run.cold && session <= run.bytes {
             let held = Some(held.saturating_add(session));
-            self.device.opened(run.lane, Taken { peak: held, held });
+            self.device.opened(
+                run.lane,
+                Taken {
+                    peak: held,
+                    held,
+                    spare: 0,
+                },
+            );
         }
         if let Some(lane) = self.lanes.get_mut(run.lane) {
             lane.run = Some((now + time, run));
@@ -167,6 +174,7 @@ impl<'a> Lanes<'a> {
             taken: Taken {
                 peak: Some(held.saturating_add(took)),
                 held: Some(held),
+                spare: 0,
             },
         }
     }

@@ -40,6 +40,8 @@ pub(super) struct RunMemory {
     pub(super) taken: Option<u64>,
     /// What the process holds since.
     pub(super) held: u64,
+    /// What malloc had kept of earlier runs: nobody sees how much of that the run used, so it may have taken so much more.
+    pub(super) spare: u64,
 }
 
 /// A session that was opened for a run.

@@ -19,6 +19,11 @@ pub struct LanesConfig {
     pub lanes: usize,
     /// Where the memory of lanes in child processes is reserved. Of lanes in this process nothing is known, and nothing promised.
     pub memory: Memory,
+    /// Where the memory of a device is reserved, which lanes in child processes then go by; what their processes take of the host's is
+    /// only booked in `memory`, when a run is over. `None` where the device has none of its own.
+    pub device_memory: Option<Memory>,
+    /// Bytes of a device that ONNX Runtime's arena of a session may have, all else of CUDA's not counted; `None` for no bound.
+    pub arena_bytes: Option<u64>,
     /// Threads one operator may use within a lane; 0 counts as 1.
     pub threads_per_lane: usize,
     /// Submissions that may wait or run; tenants share them, and each may have one.
@@ -62,6 +67,8 @@ impl LanesConfig {
             place: LanesPlace::InProcess,
             lanes,
             memory: Memory::unbounded(),
+            device_memory: None,
+            arena_bytes: None,
             threads_per_lane: 1,
             queue_jobs: 256,
             queue_bytes: 1 << 30,
@@ -73,10 +80,29 @@ impl LanesConfig {
         }
     }
 
-    /// The memory that the lanes keep to, if they can.
+    /// The memory that the lanes keep to, if they can: a device's own, or else the host's.
     pub(super) fn bounded(&self) -> Option<&Memory> {
-        let bounded = self.memory.read(|ledger| ledger.budget().bytes) < u64::MAX;
-        Some(&self.memory).filter(|_| bounded && self.place != LanesPlace::InProcess)
+        let memory = self.device_memory.as_ref().unwrap_or(&self.memory);
+        Some(memory).filter(|memory| self.bounds(memory))
+    }
+
+    /// The host's memory, where the lanes keep to a device's.
+    pub(super) fn beside(&self) -> Option<&Memory> {
+        let beside = self.device_memory.is_some() && self.bounds(&self.memory);
+        Some(&self.memory).filter(|_| beside)
+    }
+
+    fn bounds(&self, memory: &Memory) -> bool {
+        let bounded = memory.read(|ledger| ledger.budget().bytes) < u64::MAX;
+        bounded && self.place != LanesPlace::InProcess
+    }
+
+    /// The setting of a host that says how much memory there is for its lanes.
+    pub(super) fn budget_key(&self) -> &'static str {
+        match self.device_memory {
+            Some(_) => "device_memory_budget",
+            None => "memory_budget",
+        }
     }
 
     /// The same with nothing at 0 that has to be at least 1.

@@ -6,7 +6,7 @@ use super::run::describe;
 use super::source::{Networks, StageModel};
 use crate::binding::{Passage, Staging};
 use crate::{Interrupt, Session, SessionOptions};
-use frostline_tensor::{OpError, Stage, Tensor};
+use frostline_tensor::{OpError, Precision, Stage, Tensor};
 use std::time::Instant;
 
 /// The sessions of one lane, the one used last at the end.
@@ -35,6 +35,8 @@ impl Sessions {
                 device: config.device,
                 threads: config.threads_per_lane,
                 arena,
+                arena_bytes: config.arena_bytes,
+                precision: Precision::Full,
             },
             count_limit: config.sessions_per_lane,
             bytes_limit: config.session_bytes_per_lane,
@@ -86,7 +88,7 @@ impl Sessions {
         take: impl FnOnce(&Output<'_>) -> Result<T, OpError>,
     ) -> Result<T, RunError> {
         let mut staging = std::mem::take(&mut self.staging);
-        let (session, fresh) = self.session(find, stage, interrupt)?;
+        let (session, fresh) = self.session(find, &stage.network(), interrupt)?;
         opened(fresh, staging.bytes());
         if session.output(&stage.to).is_err() {
             return Err(lacks_output(stage).into());
@@ -95,6 +97,7 @@ impl Sessions {
             from: &stage.from,
             to: &stage.to,
             batch,
+            pixels: stage.pixels,
         };
         let taken = session.run_bound(&mut staging, passage, interrupt, |view| {
             let output = Output::here(&view);
@@ -112,7 +115,8 @@ impl Sessions {
 
     /// Closes the session of `stage`, if there is one.
     pub(super) fn close(&mut self, stage: &Stage) {
-        self.entries.retain(|entry| entry.stage != *stage);
+        let network = stage.network();
+        self.entries.retain(|entry| entry.stage != network);
     }
 
     /// Gives back the memory that is kept for the next run.
@@ -149,9 +153,13 @@ impl Sessions {
         while !self.entries.is_empty() && !self.has_room(bytes) {
             self.entries.remove(0);
         }
+        let options = SessionOptions {
+            precision: stage.precision,
+            ..self.options.clone()
+        };
         let session = match &model {
-            StageModel::Bytes(bytes) => Session::open_until(bytes, &self.options, interrupt),
-            StageModel::Prepared(folder) => Session::open_prepared(folder, &self.options, interrupt),
+            StageModel::Bytes(bytes) => Session::open_until(bytes, &options, interrupt),
+            StageModel::Prepared(folder) => Session::open_prepared(folder, &options, interrupt),
         };
         let session = session.map_err(|error| RunError::about(stage, &error))?;
         Ok(Entry {

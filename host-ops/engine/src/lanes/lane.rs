@@ -17,6 +17,8 @@ pub(super) struct Lane {
     pub(super) held: u64,
     /// What is reserved for it: that, and what its run may take.
     pub(super) memory: Option<Reserved>,
+    /// What its process holds of the host's memory, where `memory` is of a device's.
+    pub(super) beside: Option<Reserved>,
 }
 
 pub(super) struct Running {

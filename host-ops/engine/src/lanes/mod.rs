@@ -17,8 +17,11 @@ mod source;
 mod state;
 mod stats;
 mod threads;
+mod waits;
 
 pub use child::serve_lane;
+#[cfg(test)]
+pub(crate) use child::serve_lane_on;
 pub use config::{ChildLanes, LanesConfig, LanesPlace, PreparedStages};
 pub use source::StageSource;
 pub use stats::LaneStats;

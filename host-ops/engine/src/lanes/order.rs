@@ -4,8 +4,11 @@ use super::batch::{Batch, BatchRun, Output, RunEnd};
 use super::job::Job;
 use crate::Interrupt;
 use frostline_tensor::{OpError, Stage};
+use rustix::process::Signal;
 use std::iter;
 use std::ops::Range;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,12 +51,22 @@ pub(super) enum Ended {
     Lost(Loss),
 }
 
+/// Who ended a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LossBy {
+    /// What it ran, or the host that waited in vain.
+    Run,
+    /// It itself (`SIGABRT`), as native code does that is refused memory, and that checks what it believes.
+    Itself,
+    /// Somebody who was not the host, such as a system without memory.
+    Other,
+}
+
 /// How a process was lost.
 pub(super) struct Loss {
     /// As the system tells.
     pub(super) how: String,
-    /// Somebody killed it who was not the host, such as a system without memory.
-    pub(super) killed: bool,
+    pub(super) by: LossBy,
 }
 
 impl Order {
@@ -118,11 +131,22 @@ impl Ended {
 }
 
 impl Loss {
+    /// Of a process that ended with this status, by nothing that the host did.
+    pub(super) fn of(status: ExitStatus) -> Self {
+        let by = match status.signal() {
+            Some(signal) if signal == Signal::KILL.as_raw() => LossBy::Other,
+            Some(signal) if signal == Signal::ABORT.as_raw() => LossBy::Itself,
+            _ => LossBy::Run,
+        };
+        let how = status.to_string();
+        Self { how, by }
+    }
+
     /// Nothing ran in it.
     pub(super) fn idle() -> Self {
         Self {
             how: "it ended between two runs".to_owned(),
-            killed: true,
+            by: LossBy::Other,
         }
     }
 }

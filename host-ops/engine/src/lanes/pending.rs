@@ -16,7 +16,11 @@ pub(super) fn submit(
     batch: Tensor,
 ) -> BoxFuture<Outcome> {
     let (reply, outcome) = oneshot::channel();
-    let pushed = Job::new(customer.clone(), stage.clone(), batch).and_then(|job| shared.push(job, reply));
+    let stage = Stage {
+        precision: shared.config().device.precision(customer.terms.terms.precision),
+        ..stage.clone()
+    };
+    let pushed = Job::new(customer.clone(), stage, batch).and_then(|job| shared.push(job, reply));
     match pushed {
         Ok(id) => Box::pin(Pending {
             shared: Arc::clone(shared),

@@ -2,7 +2,7 @@
 
 use super::batch::{RunEnd, RunError};
 use super::job::Outcome;
-use super::order::{Ended, Loss, Order};
+use super::order::{Ended, Loss, LossBy, Order};
 use super::run::describe;
 use super::state::{Phase, State, Told, never_fits, refusal, shutting_down};
 use crate::InterruptCause;
@@ -79,20 +79,23 @@ impl State {
         }
         let mut base = before;
         if let Some(opened) = run.opened {
+            let peak = opened.taken.map(|taken| before.saturating_add(taken));
+            // On a device the run left something as well; the session alone is what it took to open it.
+            let held = if self.on_device { peak } else { held };
             base = held.unwrap_or(before);
             self.counts.sessions_opened += 1;
-            let peak = opened.taken.map(|taken| before.saturating_add(taken));
-            self.device.opened(index, Taken { peak, held });
+            self.device.opened(index, Taken { peak, held, spare: 0 });
         }
         let peak = run
             .memory
             .and_then(|memory| Some(base.saturating_add(memory.taken?)));
+        let spare = run.memory.map_or(0, |memory| memory.spare);
         match run.outcome {
             Ok(of_parts) => {
                 self.counts.runs += 1;
                 self.counts.rows += order.parts.iter().map(|part| part.rows.len() as u64).sum::<u64>();
                 self.counts.runs_joined += u64::from(order.is_joined());
-                let (time, taken) = (run.time, Taken { peak, held });
+                let (time, taken) = (run.time, Taken { peak, held, spare });
                 Account {
                     end: End::Done { time, taken },
                     error: None,
@@ -117,10 +120,16 @@ impl State {
         }
     }
 
-    /// The lane's process is gone. Who is alone with it is to blame, unless it was to end or somebody killed it.
+    /// The lane's process is gone. Who is alone with it is to blame, unless it was to end, somebody killed it, or it may have lacked memory.
     fn lost(&mut self, index: usize, order: &Order, loss: &Loss, now: Instant) -> Account {
         let cause = order.interrupt.cause();
         let (how, stage) = (&loss.how, describe(&order.stage));
+        let end = match loss.by {
+            LossBy::Other => End::Killed,
+            LossBy::Itself if self.memory.is_some() && self.device.may_lack(index) => End::Aborted,
+            _ => End::Lost,
+        };
+        self.counts.out_of_memory += u64::from(end == End::Aborted);
         let mut put_away = None;
         // A client that leaves, or a host that ends, says nothing about the model.
         if !matches!(cause, Some(InterruptCause::Cancelled | InterruptCause::Shutdown)) {
@@ -128,7 +137,7 @@ impl State {
             let tenants = order.parts.iter().map(|part| &*part.job.customer.tenant);
             let tenant = tenants.collect::<Vec<_>>().join(", ");
             tracing::error!(lane = index, tenant, stage, how, "a lane's process was lost");
-            if let (false, false, Some(part)) = (loss.killed, order.is_joined(), order.parts.first()) {
+            if let (End::Lost, false, Some(part)) = (end, order.is_joined(), order.parts.first()) {
                 let tenant = &part.job.customer.tenant;
                 self.quarantine.note(now, tenant, &order.stage.model, how);
                 put_away = self.quarantine.check(now, tenant, &order.stage.model);
@@ -142,7 +151,6 @@ impl State {
             )
         };
         let error = put_away.map_or_else(again, |case| refusal(&order.stage, &case));
-        let end = if loss.killed { End::Killed } else { End::Lost };
         Account::of(end, Some(error))
     }
 
@@ -173,7 +181,10 @@ impl State {
                 let error = error.cloned();
                 self.fail(id, |_| error.unwrap_or_else(shutting_down))
             }
-            Fate::Refused { needs, most } => self.fail(id, |stage| never_fits(stage, needs, most)),
+            Fate::Refused { needs, most } => {
+                let key = self.budget_key;
+                self.fail(id, |stage| never_fits(stage, needs, most, key))
+            }
             Fate::Dropped => None,
         }
     }

@@ -8,7 +8,7 @@ use super::state::{Deadline, Phase, State, Told};
 use super::{LaneStats, LanesConfig, StageSource};
 use crate::InterruptCause;
 use frostline_batching::device::StageFigures;
-use frostline_batching::{Kind, NoRoom};
+use frostline_batching::{Kind, Memory, NoRoom, Reserved};
 use frostline_tensor::{OpError, Stage};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
@@ -214,8 +214,27 @@ impl Shared {
         let Some(memory) = self.config.bounded() else {
             return Ok(());
         };
+        self.book_in(memory, index, |lane| &mut lane.memory, bytes)
+    }
+
+    /// The process of lane `index` holds so many bytes of the host's memory, where lanes keep to a device's.
+    pub(super) fn book_beside(&self, index: usize, bytes: Option<u64>) {
+        if let Some((memory, bytes)) = self.config.beside().zip(bytes)
+            && let Err(error) = self.book_in(memory, index, |lane| &mut lane.beside, bytes)
+        {
+            tracing::warn!(lane = index, %error, "a lane's process holds more of the host's memory than there is");
+        }
+    }
+
+    fn book_in(
+        &self,
+        memory: &Memory,
+        index: usize,
+        of: fn(&mut Lane) -> &mut Option<Reserved>,
+        bytes: u64,
+    ) -> Result<(), NoRoom> {
         // Others are told of the room, for which this must not hold the lock.
-        let reserved = self.with_lane(index, |lane| lane.memory.take()).flatten();
+        let reserved = self.with_lane(index, |lane| of(lane).take()).flatten();
         let (reserved, booked) = match reserved {
             Some(mut reserved) => {
                 let booked = reserved.resize(bytes);
@@ -226,7 +245,7 @@ impl Shared {
                 Err(error) => (None, Err(error)),
             },
         };
-        self.with_lane(index, |lane| lane.memory = reserved);
+        self.with_lane(index, |lane| *of(lane) = reserved);
         booked
     }
 

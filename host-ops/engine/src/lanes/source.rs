@@ -3,10 +3,15 @@ use super::{LanesConfig, LanesPlace};
 use crate::prepared::{Lent, Prepared};
 use crate::{Device, Interrupt, SessionOptions};
 use bytes::Bytes;
+use frostline_batching::Kind;
 use frostline_batching::device::Guess;
 use frostline_tensor::{OpError, Stage};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a lane waits for memory to prepare a stage in; with none it runs from its bytes, and is prepared when it is opened again.
+const WAIT: Duration = Duration::from_secs(1);
 
 /// Where lanes get the networks they run.
 pub trait StageSource: Send + Sync + 'static {
@@ -44,6 +49,19 @@ pub(super) enum Given {
     Prepared(Lent),
 }
 
+/// Why a stage was not prepared, where that says nothing of it.
+enum NotNow {
+    Refused(OpError),
+    /// There is none to prepare it in.
+    Memory,
+}
+
+impl From<OpError> for NotNow {
+    fn from(error: OpError) -> Self {
+        Self::Refused(error)
+    }
+}
+
 impl Networks {
     pub(super) fn new(config: &LanesConfig, source: Arc<dyn StageSource>) -> Self {
         let stages = match &config.place {
@@ -55,6 +73,7 @@ impl Networks {
             threads: config.threads_per_lane,
             arena: false,
             device: config.device,
+            ..SessionOptions::default()
         };
         let open =
             |stages: &super::PreparedStages| Prepared::open(&stages.folder, stages.most_bytes, &options);
@@ -72,7 +91,7 @@ impl Networks {
 
     /// The bytes of `stage`.
     pub(super) fn bytes(&self, stage: &Stage) -> Result<Bytes, OpError> {
-        self.source.stage_model(stage)
+        self.source.stage_model(&stage.network())
     }
 
     /// `stage` for a lane in a process of its own: prepared, if that can be had before `interrupt` ends it.
@@ -80,21 +99,29 @@ impl Networks {
         let (Some(prepared), LanesPlace::Child(place)) = (&self.prepared, &self.config.place) else {
             return self.bytes(stage).map(Given::Bytes);
         };
-        let mut bytes = None;
+        let (stage, mut bytes) = (&stage.network(), None);
         let lent = prepared.get(stage, |folder| {
-            let network = self.bytes(stage)?;
-            let made = prepare::prepare(&self.config, place, &network, folder, interrupt);
-            bytes = Some(network);
+            let network = bytes.insert(self.bytes(stage)?);
+            let takes = prepare::takes(network.len());
+            let memory = &self.config.memory;
+            let Ok(_memory) = memory.reserve_blocking("", Kind::Lane, takes, WAIT) else {
+                tracing::debug!(
+                    takes,
+                    "there is no memory to prepare a stage in; it runs from its bytes"
+                );
+                return Err(NotNow::Memory);
+            };
+            let made = prepare::prepare(&self.config, place, network, folder, interrupt);
             match interrupt.cause() {
-                // This says nothing of the stage.
-                Some(cause) => Err(super::run::about(stage, &cause.into())),
+                Some(cause) => Err(super::run::about(stage, &cause.into()).into()),
                 None => Ok(made),
             }
-        })?;
+        });
         match (lent, bytes) {
-            (Some(lent), _) => Ok(Given::Prepared(lent)),
-            (None, Some(bytes)) => Ok(Given::Bytes(bytes)),
-            (None, None) => self.bytes(stage).map(Given::Bytes),
+            (Ok(Some(lent)), _) => Ok(Given::Prepared(lent)),
+            (Err(NotNow::Refused(error)), _) => Err(error),
+            (_, Some(bytes)) => Ok(Given::Bytes(bytes)),
+            (_, None) => self.bytes(stage).map(Given::Bytes),
         }
     }
 }

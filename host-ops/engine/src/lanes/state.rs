@@ -6,6 +6,7 @@ use super::lane::{Lane, Running};
 use super::order::{Order, Part, Task};
 use super::quarantine::{Quarantine, Quarantined};
 use super::run::{about, describe};
+use super::waits::Waits;
 use super::{LaneStats, LanesConfig, LanesPlace};
 use crate::{EngineError, Interrupt, InterruptCause};
 use frostline_batching::device::{Decision, Device, DeviceRules, Guess, Room, Run, Work};
@@ -27,8 +28,12 @@ pub(super) struct State {
     pub(super) device: Device<Stage>,
     pub(super) entries: HashMap<u64, Entry>,
     pub(super) quarantine: Quarantine,
+    pub(super) waits: Waits,
     /// Where it is kept to.
     pub(super) memory: Option<Memory>,
+    /// Whether that is a device's, whose sessions keep what their runs took; and the host's setting that says how much there is.
+    pub(super) on_device: bool,
+    pub(super) budget_key: &'static str,
     /// How long a submission waits for a lane.
     pub(super) patience: Duration,
     origin: Instant,
@@ -77,6 +82,7 @@ impl State {
             sessions_per_lane: config.sessions_per_lane,
             works: config.queue_jobs,
             bytes: config.queue_bytes,
+            keeps: config.device_memory.is_some(),
             ..DeviceRules::of(config.lanes)
         };
         let quarantine = match &config.place {
@@ -90,7 +96,10 @@ impl State {
             device: Device::new(rules),
             entries: HashMap::new(),
             quarantine: Quarantine::new(quarantine),
+            waits: Waits::default(),
             memory: config.bounded().cloned(),
+            on_device: config.device_memory.is_some(),
+            budget_key: config.budget_key(),
             patience: config.queue_deadline,
             origin: now,
             next_id: 0,
@@ -160,7 +169,8 @@ impl State {
                     self.close(lane, stages);
                 }
                 Decision::Refuse { work, needs, most } => {
-                    let refused = self.fail(work, |stage| never_fits(stage, needs, most));
+                    let key = self.budget_key;
+                    let refused = self.fail(work, |stage| never_fits(stage, needs, most, key));
                     decided.told.extend(refused);
                 }
                 Decision::Wait { until, lacking } => {
@@ -180,6 +190,7 @@ impl State {
     }
 
     fn begin(&mut self, run: Run<Stage>, now: Instant, deadline: &Deadline) {
+        self.note_waits(&run, now);
         let parts = run.parts.into_iter().filter_map(|part| {
             let job = Arc::clone(&self.entries.get(&part.work)?.job);
             let rows = part.rows.start.min(job.rows())..part.rows.end.min(job.rows());
@@ -205,6 +216,22 @@ impl State {
             since: now,
             deadline: deadline.clone(),
         });
+    }
+
+    fn note_waits(&mut self, run: &Run<Stage>, now: Instant) {
+        for part in &run.parts {
+            if let Some(entry) = self.entries.get(&part.work) {
+                let (time, waited) = (self.time(now), self.waited(entry, now));
+                self.waits.note(time, &entry.job.customer.tenant, waited);
+            }
+        }
+    }
+
+    /// How long a submission has waited, or its rows since others of them ran.
+    pub(super) fn waited(&self, entry: &Entry, now: Instant) -> Duration {
+        let left = entry.until.saturating_duration_since(now);
+        let late = now.saturating_duration_since(entry.until);
+        self.patience.saturating_sub(left).saturating_add(late)
     }
 
     /// What lane `index` is to do.
@@ -339,10 +366,10 @@ impl State {
     }
 }
 
-pub(super) fn never_fits(stage: &Stage, needs: u64, most: u64) -> OpError {
+pub(super) fn never_fits(stage: &Stage, needs: u64, most: u64, key: &str) -> OpError {
     OpError::too_large(format!(
         "{}: a single row needs {needs} bytes of memory, of which this host has at most {most} for its lanes; take an earlier cut, or ask \
-         whoever runs the host for a larger memory_budget",
+         whoever runs the host for a larger {key}",
         describe(stage)
     ))
 }

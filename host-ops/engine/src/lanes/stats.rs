@@ -1,5 +1,6 @@
-use super::state::State;
+use super::state::{Entry, State};
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What lanes do now and have done since they started.
@@ -30,6 +31,9 @@ pub struct LaneStats {
     pub memory_misses: u64,
     /// What 95 % of the latest predictions of a run's memory were off by at most, as a part of what was measured; `None` without any.
     pub memory_error: Option<f64>,
+    /// Bytes of a device that lanes may have, where they go by its memory and that is bounded: the two figures below are of it then, and
+    /// of the host's memory otherwise.
+    pub device_budget: Option<u64>,
     /// Bytes that the lanes' processes hold between runs, as far as the system tells.
     pub memory_held: u64,
     /// Bytes that are reserved for lanes: that, and what runs may take.
@@ -48,20 +52,34 @@ pub struct LaneStats {
     pub busy: Vec<Duration>,
     /// Device time of tenants that used it lately, by their names.
     pub used: Vec<(String, Duration)>,
+    /// The longest that tenants waited for a lane in the last minute or two, by their names, with what waits still.
+    pub waited: Vec<(String, Duration)>,
+    /// Rows that wait of each tenant, none of those that have none.
+    pub waiting: Vec<(String, usize)>,
 }
 
 impl State {
     pub(super) fn stats(&self, now: Instant) -> LaneStats {
         let running: HashSet<u64> = self.running_ids();
         let waiting = self.entries.iter().filter(|(id, _)| !running.contains(id));
-        let waiting: Vec<usize> = waiting.map(|(_, entry)| entry.job.batch.byte_len()).collect();
+        let waiting: Vec<&Entry> = waiting.map(|(_, entry)| entry).collect();
+        let wait = waiting.iter().map(|entry| {
+            let tenant = Arc::clone(&entry.job.customer.tenant);
+            (tenant, self.waited(entry, now))
+        });
+        let waited = self.waits.longest(self.time(now), wait);
         let (lanes, predictions) = (|| self.lanes.iter(), self.device.predictions());
         LaneStats {
             queued: waiting.len(),
-            queued_bytes: waiting.iter().sum(),
+            queued_bytes: waiting.iter().map(|entry| entry.job.batch.byte_len()).sum(),
             running: running.iter().filter(|id| self.entries.contains_key(id)).count(),
             memory_misses: predictions.misses,
             memory_error: predictions.error_95(),
+            device_budget: self
+                .memory
+                .as_ref()
+                .filter(|_| self.on_device)
+                .map(|memory| memory.read(|ledger| ledger.budget().bytes)),
             memory_held: lanes().map(|lane| lane.held).sum(),
             memory_reserved: lanes()
                 .filter_map(|lane| Some(lane.memory.as_ref()?.bytes()))
@@ -72,6 +90,15 @@ impl State {
                 .device
                 .used()
                 .map(|(tenant, time)| (tenant.to_owned(), time))
+                .collect(),
+            waited: waited
+                .into_iter()
+                .map(|(tenant, longest)| (tenant.to_string(), longest))
+                .collect(),
+            waiting: self
+                .device
+                .waiting()
+                .map(|(tenant, rows)| (tenant.to_owned(), rows))
                 .collect(),
             ..self.counts.clone()
         }

@@ -26,6 +26,9 @@ use frostline_tensor::Stage;
 /// After it failed, a stage is not prepared for so long: a full disk may not be full any more.
 const RETRY: Duration = Duration::from_secs(600);
 
+/// What ONNX Runtime 1.31 refuses to read weights beside a network without.
+const OPENED_FILES: &str = "/proc/self/fd";
+
 /// Stages of which it is remembered that they could not be prepared.
 const REMEMBERED: usize = 1024;
 
@@ -49,6 +52,11 @@ impl Prepared {
     /// cannot be kept.
     pub(crate) fn open(folder: &Path, most_bytes: u64, options: &SessionOptions) -> Option<Self> {
         let opened = || -> Result<Self, String> {
+            if cfg!(target_os = "linux") && !Path::new(OPENED_FILES).exists() {
+                return Err(format!(
+                    "ONNX Runtime finds files of weights by {OPENED_FILES}, which is not there; mount /proc"
+                ));
+            }
             let naming = Naming::new(options).map_err(|error: EngineError| error.to_string())?;
             Ok(Self {
                 naming,
@@ -114,7 +122,7 @@ impl Prepared {
     }
 
     fn give_up(&self, stage: &Stage, name: String, reason: &str) {
-        let Stage { model, from, to } = stage;
+        let Stage { model, from, to, .. } = stage;
         tracing::warn!(
             model,
             from,

@@ -36,7 +36,8 @@ impl Naming {
 
     pub(super) fn name(&self, stage: &Stage) -> String {
         let mut hash = self.0.clone();
-        for part in [&stage.model, &stage.from, &stage.to] {
+        let precision = format!("{:?}", stage.precision);
+        for part in [&stage.model, &stage.from, &stage.to, &precision] {
             take(&mut hash, part);
         }
         hex::encode(hash.finalize())

@@ -4,7 +4,7 @@ use super::Prepared;
 use super::name::Naming;
 use super::store::{Lent, NETWORK, Store, WEIGHTS};
 use crate::SessionOptions;
-use frostline_tensor::Stage;
+use frostline_tensor::{Precision, Stage};
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,6 +14,8 @@ fn stage(model: &str) -> Stage {
         model: model.to_owned(),
         from: "x".to_owned(),
         to: "y".to_owned(),
+        pixels: None,
+        precision: Precision::Full,
     }
 }
 

@@ -2,10 +2,13 @@
 
 use super::networks::{floats, network, node, relu, slow, value, whole};
 use crate::binding::{Passage, Staging};
-use crate::{EngineError, Interrupt, InterruptCause, Session, SessionOptions};
+use crate::normaliser::Normaliser;
+use crate::{Device, EngineError, Interrupt, InterruptCause, Session, SessionOptions, values};
 use frostline_graph::onnx::data_type;
-use frostline_tensor::{Data, Tensor};
+use frostline_tensor::{Data, Normalisation, PixelSpec, Tensor};
 use half::{bf16, f16};
+use ort::memory::Allocator;
+use ort::value::{DynTensor, TensorElementType};
 
 fn open(model: &[u8]) -> Session {
     Session::open(model, &SessionOptions::default()).unwrap()
@@ -22,6 +25,7 @@ fn run(
         from: "x",
         to: "y",
         batch,
+        pixels: None,
     };
     session.run_bound(staging, passage, interrupt, |view| {
         (view.tensor().unwrap(), view.bytes.as_ptr() as usize)
@@ -141,4 +145,40 @@ fn an_interrupt_ends_a_bound_run_and_what_is_kept_serves_on() {
     assert!(matches!(ended, Err(EngineError::Interrupted { .. })), "{ended:?}");
     let whole = run(&mut session, &mut staging, &batch, &Interrupt::new()).unwrap();
     assert_eq!(whole.0, batch, "the identity, 400 times");
+}
+
+#[test]
+fn a_device_makes_the_same_floats_of_pixels_as_the_host() {
+    let bytes: Vec<u8> = (0..6).flat_map(|_| 0..=u8::MAX).collect();
+    let pixels = Tensor::new([2, 3, 16, 16], Data::U8(bytes)).unwrap();
+    let mut staged = DynTensor::new(
+        &Allocator::default(),
+        TensorElementType::Uint8,
+        [2_usize, 3, 16, 16],
+    )
+    .unwrap();
+    values::write(&pixels, &mut staged).unwrap();
+    let mut normaliser = Normaliser::open(Device::Cpu).unwrap();
+    let usual = PixelSpec::imagenet(16, 16);
+    let other = |mean, std| PixelSpec { mean, std, ..usual };
+    let specs = [
+        usual,
+        other([0.0; 3], [1.0; 3]),
+        other([0.5; 3], [0.5; 3]),
+        other(
+            [0.481_454_66, 0.457_827_5, 0.408_210_73],
+            [0.268_629_54, 0.261_302_6, 0.275_777_1],
+        ),
+        other([1.0, -3.0, 1e-9], [1e-3, 255.0, 7.0]),
+    ];
+    for spec in specs {
+        let normalisation = Normalisation::of(&spec);
+        let made = normaliser.run(&staged, normalisation, &Interrupt::new()).unwrap();
+        let made = values::extract("floats", &made).unwrap();
+        assert_eq!(
+            made.as_bytes(),
+            normalisation.apply(&pixels).unwrap().as_bytes(),
+            "{spec:?}"
+        );
+    }
 }

@@ -1,8 +1,8 @@
 //! Lanes within a budget, by what their processes are measured to take.
 
-use super::lane_process::place;
+use super::lane_process::{place, place_on_device, program};
 use super::setup::{Source, batch, in_runs_of, one_lane, stage, start, wait_for};
-use crate::{EngineError, Lanes, LanesConfig};
+use crate::{ChildLanes, EngineError, Lanes, LanesConfig, LanesPlace, PreparedStages};
 use frostline_batching::{Budget, Kind, Memory};
 use frostline_tensor::{GraphExecutor, OpErrorCode};
 use std::sync::Arc;
@@ -52,6 +52,48 @@ async fn a_run_of_many_times_the_guess_is_tried_again_and_nobody_is_blamed() {
     let mut known = lanes.stage_figures().into_iter();
     let (_, figures) = known.find(|(known, _)| *known == stage("swollen")).unwrap();
     assert!(figures.fixed + figures.per_row >= 16 * MIB, "{figures:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_that_grows_faster_than_rows_is_kept_to_the_budget() {
+    let memory = budget(768 * MIB);
+    let (_, lanes) = start(within(&memory));
+    if lanes.stats().memory_held == 0 {
+        eprintln!("skipped: there is no /proc to measure memory by");
+        return;
+    }
+    // In one run they would take 1.6 GB.
+    let rows = 20_000;
+    assert_eq!(
+        lanes.submit(&stage("squared"), batch(rows, 2.0)).await,
+        Ok(batch(rows, 2.0))
+    );
+    let stats = wait_for(&lanes, |stats| stats.running == 0);
+    assert!(stats.runs > 1, "{stats:?}");
+    assert_eq!((stats.crashes, stats.quarantines, stats.jobs_failed), (0, 0, 0));
+    assert!(memory.read(|ledger| ledger.held_in_all()) <= 768 * MIB);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asks_for_everything_and_leaves_takes_nothing_along() {
+    let memory = budget(1024 * MIB);
+    let (_, lanes) = start(within(&memory));
+    let greedy = lanes.for_tenant("greedy");
+    // 32 GiB of rows.
+    let asked: Vec<_> = (0..64)
+        .map(|_| greedy.submit(&stage("swollen"), batch(16, 1.0)))
+        .collect();
+    wait_for(&lanes, |stats| stats.running > 0);
+    let neighbour = lanes
+        .for_tenant("neighbour")
+        .submit(&stage("relu"), batch(2, 1.0));
+    drop(asked);
+    assert_eq!(neighbour.await, Ok(batch(2, 1.0)));
+    let stats = wait_for(&lanes, |stats| {
+        stats.queued + stats.running == 0 && stats.memory_reserved == stats.memory_held
+    });
+    assert_eq!(held(&memory), stats.memory_held);
+    assert_eq!((stats.crashes, stats.quarantines), (0, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -111,6 +153,81 @@ async fn idle_sessions_go_when_others_lack_memory() {
     let stats = wait_for(&lanes, |stats| stats.sessions_closed == 1);
     assert_eq!(stats.jobs_failed, 0);
     assert!(lanes.submit(&stage("swollen"), batch(1, 1.0)).await.is_ok());
+}
+
+/// Lanes on a device with so many bytes, in a host with these.
+fn on_device(bytes: u64, host: &Memory) -> (Memory, LanesConfig) {
+    let memory = budget(bytes);
+    let config = LanesConfig {
+        device_memory: Some(memory.clone()),
+        memory: host.clone(),
+        ..one_lane(place_on_device())
+    };
+    (memory, config)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lanes_on_a_device_go_by_its_memory_and_book_what_they_hold_of_the_hosts() {
+    let host = budget(4096 * MIB);
+    let (device, config) = on_device(512 * MIB, &host);
+    let (_, lanes) = start(config);
+    if held(&host) == 0 {
+        eprintln!("skipped: there is no /proc to measure memory by");
+        return;
+    }
+    for _ in 0..2 {
+        let rows = lanes.submit(&stage("swollen"), batch(3, 2.0)).await;
+        assert_eq!(rows, Ok(batch(3, 2.0)));
+    }
+    // Nothing bounds the first run, after which it is known that the device has no room for the 1 GiB of another.
+    assert!(lanes.submit(&stage("bloated"), batch(1, 1.0)).await.is_ok());
+    let error = lanes.submit(&stage("bloated"), batch(1, 1.0)).await.unwrap_err();
+    assert_eq!(error.code, OpErrorCode::TooLarge, "{error}");
+    assert!(
+        !error.host_caused && error.message.contains("larger device_memory_budget"),
+        "{error}"
+    );
+    let stats = wait_for(&lanes, |stats| stats.running == 0);
+    assert_eq!(stats.device_budget, Some(512 * MIB));
+    assert_eq!(
+        (stats.memory_reserved, stats.crashes),
+        (held(&device), 0),
+        "{stats:?}"
+    );
+    assert!(held(&device) > 0 && held(&host) > 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stage_is_prepared_where_there_is_memory_for_that_and_else_runs_from_its_bytes() {
+    let (memory, folder) = (budget(1024 * MIB), tempfile::tempdir().unwrap());
+    let prepared = PreparedStages {
+        folder: folder.path().to_owned(),
+        most_bytes: 1 << 30,
+    };
+    let (_, lanes) = start(LanesConfig {
+        place: LanesPlace::Child(ChildLanes {
+            prepared: Some(prepared),
+            ..program()
+        }),
+        ..within(&memory)
+    });
+    let free = memory.read(|ledger| ledger.room(Kind::Lane));
+    // Enough for a small run, and not for the process that would prepare it.
+    let others = memory.try_reserve("", Kind::Request, free - 100 * MIB).unwrap();
+    for (others, model, folders) in [(Some(others), "first", 0), (None, "second", 1)] {
+        let made = lanes.submit(&stage(model), batch(2, 1.0)).await;
+        assert_eq!(made, Ok(batch(2, 1.0)));
+        drop(others);
+        let entries = std::fs::read_dir(folder.path()).unwrap();
+        let prepared = entries.filter(|entry| entry.as_ref().unwrap().path().is_dir());
+        assert_eq!(prepared.count(), folders, "{model}");
+    }
+    let stats = wait_for(&lanes, |stats| stats.running == 0);
+    assert_eq!(
+        held(&memory),
+        stats.memory_held,
+        "what preparing took is given back"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

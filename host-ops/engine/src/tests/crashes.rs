@@ -2,7 +2,8 @@
 
 use super::lane_process::{place, program};
 use super::setup::{Source, batch, large, one_lane, stage, start};
-use crate::{ChildLanes, EngineError, Lanes, LanesConfig, LanesPlace};
+use crate::{ChildLanes, EngineError, Lanes, LanesConfig, LanesPlace, PreparedStages};
+use frostline_batching::{Budget, Memory};
 use frostline_tensor::{GraphExecutor, OpErrorCode, Tensor};
 use rustix::process::{Pid, Signal, kill_process};
 use std::sync::Arc;
@@ -13,6 +14,10 @@ fn wholes(value: i64) -> Tensor {
     Tensor::i64([1, 4], vec![value; 4]).unwrap()
 }
 
+fn pid(process: u32) -> Pid {
+    Pid::from_raw(i32::try_from(process).unwrap()).unwrap()
+}
+
 fn wait_until_asked(source: &Source, times: usize) {
     while source.asked.load(Ordering::Relaxed) < times {
         std::thread::yield_now();
@@ -21,17 +26,74 @@ fn wait_until_asked(source: &Source, times: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn work_whose_process_was_killed_is_done_by_the_next() {
-    let (source, lanes) = start(one_lane(place()));
-    let before = lanes.stats().processes;
+    let folder = tempfile::tempdir().unwrap();
+    let prepared = LanesPlace::Child(ChildLanes {
+        prepared: Some(PreparedStages {
+            folder: folder.path().to_owned(),
+            most_bytes: 1 << 30,
+        }),
+        ..program()
+    });
+    for place in [place(), prepared] {
+        let (source, lanes) = start(one_lane(place));
+        let before = lanes.stats().processes;
+        let running = lanes.submit(&stage("slow"), large());
+        wait_until_asked(&source, 1);
+        kill_process(pid(before[0]), Signal::KILL).unwrap();
+        assert_eq!(running.await, Ok(large()), "the identity, 400 times");
+        let stats = lanes.stats();
+        assert_eq!((stats.crashes, stats.jobs_done, stats.jobs_failed), (1, 1, 0));
+        assert_eq!((stats.quarantines, stats.processes.len()), (0, 1));
+        assert_ne!(stats.processes, before);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_whose_process_is_killed_again_and_again_fails_as_the_hosts() {
+    let (_, lanes) = start(one_lane(place()));
+    let work = lanes.submit(&stage("endless"), large());
+    let killing = async {
+        let mut killed = 0;
+        loop {
+            let stats = lanes.stats();
+            if let Some(process) = stats.processes.first().filter(|_| stats.running == 1)
+                && *process != killed
+            {
+                killed = *process;
+                kill_process(pid(killed), Signal::KILL).unwrap();
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let error = tokio::select! {
+        ended = work => ended.unwrap_err(),
+        () = killing => unreachable!(),
+    };
+    assert!(
+        error.host_caused && error.message.contains("again and again"),
+        "{error}"
+    );
+    assert_eq!(lanes.stats().quarantines, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_abort_of_a_bounded_run_is_taken_for_want_of_memory() {
+    let (source, lanes) = start(LanesConfig {
+        memory: Memory::new(Budget {
+            bytes: 1 << 30,
+            ..Budget::default()
+        }),
+        ..one_lane(place())
+    });
     let running = lanes.submit(&stage("slow"), large());
     wait_until_asked(&source, 1);
-    let process = Pid::from_raw(i32::try_from(before[0]).unwrap()).unwrap();
-    kill_process(process, Signal::KILL).unwrap();
-    assert_eq!(running.await, Ok(large()), "the identity, 400 times");
+    kill_process(pid(lanes.stats().processes[0]), Signal::ABORT).unwrap();
+    assert_eq!(running.await, Ok(large()));
     let stats = lanes.stats();
-    assert_eq!((stats.crashes, stats.jobs_done, stats.jobs_failed), (1, 1, 0));
-    assert_eq!(stats.processes.len(), 1);
-    assert_ne!(stats.processes, before);
+    assert_eq!(
+        (stats.out_of_memory, stats.quarantines, stats.jobs_failed),
+        (1, 0, 0)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -99,8 +161,7 @@ async fn ended_lanes_leave_no_process() {
     let processes = lanes.stats().processes;
     assert_eq!(processes.len(), 1);
     drop(lanes);
-    let process = Pid::from_raw(i32::try_from(processes[0]).unwrap()).unwrap();
-    assert!(rustix::process::test_kill_process(process).is_err());
+    assert!(rustix::process::test_kill_process(pid(processes[0])).is_err());
 }
 
 #[test]

@@ -1,11 +1,20 @@
 //! The program of lanes in child processes: this one, asked for a single test.
 
+use crate::gauge::Gauge;
 use crate::{ChildLanes, LanesPlace};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 #[test]
 #[ignore = "the process of a lane, which other tests start"]
 fn serves_a_lane() {
     crate::serve_lane().unwrap();
+}
+
+/// This program, also where there is no `/proc` to ask.
+pub(super) fn this_program() -> PathBuf {
+    let named = || std::env::args_os().next().unwrap().into();
+    std::env::current_exe().unwrap_or_else(|_| named())
 }
 
 pub(crate) fn program() -> ChildLanes {
@@ -15,9 +24,34 @@ pub(crate) fn program() -> ChildLanes {
         "--ignored",
         "--nocapture",
     ];
-    ChildLanes::new(std::env::current_exe().unwrap(), arguments)
+    ChildLanes::new(this_program(), arguments)
 }
 
 pub(super) fn place() -> LanesPlace {
     LanesPlace::Child(program())
+}
+
+/// A lane on a device that has taken as much as this process ever did: what a run took stays with its session, as in an arena.
+#[test]
+#[ignore = "the process of a lane on a device, which other tests start"]
+fn serves_a_lane_on_a_device() {
+    crate::lanes::serve_lane_on(Arc::new(OfThisProcess)).unwrap();
+}
+
+struct OfThisProcess;
+
+impl Gauge for OfThisProcess {
+    fn used(&self) -> Option<u64> {
+        let text = std::fs::read_to_string("/proc/self/status").ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        let kilobytes: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+        Some(kilobytes << 10)
+    }
+}
+
+/// Lanes on such a device.
+pub(super) fn place_on_device() -> LanesPlace {
+    let mut program = program();
+    program.arguments[1] = "tests::lane_process::serves_a_lane_on_a_device".into();
+    LanesPlace::Child(program)
 }

@@ -8,8 +8,11 @@ mod lanes;
 #[cfg(target_os = "linux")]
 mod memory;
 pub(crate) mod networks;
+mod poison;
 mod resident;
 mod session;
 mod setup;
 
 mod squeezenet;
+#[cfg(target_os = "linux")]
+mod surroundings;

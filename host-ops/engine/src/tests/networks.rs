@@ -102,6 +102,16 @@ pub(crate) fn relu(width: i64) -> Vec<u8> {
     )
 }
 
+/// `y = x` on pixels of any size.
+pub(crate) fn pixels() -> Vec<u8> {
+    network(
+        vec![node("Identity", &["x"], "y")],
+        vec![floats("x", &[-1, 3, -1, -1])],
+        vec![floats("y", &[-1, 3, -1, -1])],
+        vec![],
+    )
+}
+
 /// `y = x · w^length` on rows of `width`: as slow as `length` says, and it can be interrupted between two products.
 pub(crate) fn slow(width: usize, length: usize) -> Vec<u8> {
     let dim = i64::try_from(width).unwrap();
@@ -196,6 +206,24 @@ pub(crate) fn swollen(size: i64) -> Vec<u8> {
             numbers("end", vec![4]),
             numbers("axis", vec![1]),
         ],
+    )
+}
+
+/// `y = x` on rows of 4, by way of every row times every other: what a run takes grows with the square of its rows.
+pub(crate) fn squared() -> Vec<u8> {
+    let axes = whole("axes", 1);
+    let nothing = weight("nothing", &[1], vec![0.0]);
+    network(
+        vec![
+            node("Transpose", &["x"], "t"),
+            node("MatMul", &["x", "t"], "h"),
+            node("ReduceSum", &["h", "axes"], "s"),
+            node("Mul", &["s", "nothing"], "z"),
+            node("Add", &["x", "z"], "y"),
+        ],
+        vec![floats("x", &[-1, 4])],
+        vec![floats("y", &[-1, 4])],
+        vec![axes, nothing],
     )
 }
 

@@ -1,9 +1,9 @@
 //! Lanes over tiny networks.
 
-use super::networks::{deep, divided, folded, hungry, relu, slow, stubborn, swollen};
+use super::networks::{deep, divided, folded, hungry, pixels, relu, slow, squared, stubborn, swollen, wide};
 use crate::{LaneStats, Lanes, LanesConfig, LanesPlace, StageSource, TenantLanes};
 use bytes::Bytes;
-use frostline_tensor::{OpError, RunTerms, Stage, Tensor, Terms};
+use frostline_tensor::{OpError, Precision, RunTerms, Stage, Tensor, Terms};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -19,14 +19,17 @@ impl StageSource for Source {
         self.asked.fetch_add(1, Ordering::Relaxed);
         match stage.model.as_str() {
             "panics" => panic!("no good"),
-            "gated" => drop(self.gate.lock()),
+            gated if gated.starts_with("gated") => drop(self.gate.lock()),
             "slow" => return Ok(slow(256, 400).into()),
             "endless" => return Ok(slow(256, 4000).into()),
+            "pixels" => return Ok(pixels().into()),
             "deep" => return Ok(deep(20_000).into()),
             "divided" => return Ok(divided().into()),
             "folded" => return Ok(folded().into()),
             "stubborn" => return Ok(stubborn().into()),
             "hungry" => return Ok(hungry().into()),
+            "wide" => return Ok(wide().into()),
+            "squared" => return Ok(squared().into()),
             // 32 MiB a row, and 1 GiB.
             "swollen" => return Ok(swollen(1 << 20).into()),
             "bloated" => return Ok(swollen(32 << 20).into()),
@@ -67,6 +70,8 @@ pub(super) fn stage(model: &str) -> Stage {
         model: model.to_owned(),
         from: "x".to_owned(),
         to: "y".to_owned(),
+        pixels: None,
+        precision: Precision::Full,
     }
 }
 

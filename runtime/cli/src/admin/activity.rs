@@ -4,7 +4,7 @@ use super::console::confirm;
 use crate::output::{bytes, print_each, print_json, print_table, time};
 use anyhow::Result;
 use frostline_client::AdminClient;
-use frostline_wire::{Activity, AuditEntry, MemoryActivity, TenantActivity};
+use frostline_wire::{Activity, AuditEntry, MemoryActivity, MemoryLoad, TenantActivity};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
@@ -113,6 +113,9 @@ fn show(before: &Activity, now: &Activity, seconds: f64, again: bool) -> Result<
     if let Some(memory) = &now.memory {
         writeln!(stdout, "{}", held(memory))?;
     }
+    if let Some(MemoryLoad { budget, held }) = now.device_memory {
+        writeln!(stdout, "GPU memory: {} of {} held", bytes(held), bytes(budget))?;
+    }
     let rows: Vec<Vec<String>> = now
         .tenants
         .iter()
@@ -128,10 +131,11 @@ fn show(before: &Activity, now: &Activity, seconds: f64, again: bool) -> Result<
         "SENT",
         "GUEST CPU",
         "MEMORY",
+        "WAITED",
     ];
     print_table(
         &header,
-        &[false, true, true, true, true, true, true, true, true],
+        &[false, true, true, true, true, true, true, true, true, true],
         &rows,
     )?;
     Ok(())
@@ -151,6 +155,7 @@ fn row(before: &Activity, now: &TenantActivity, seconds: f64) -> Vec<String> {
         bytes(now.answer_bytes),
         format!("{:.1} s", now.cpu_seconds),
         bytes(now.memory_bytes),
+        format!("{:.1} s", now.waited_seconds),
     ]
 }
 

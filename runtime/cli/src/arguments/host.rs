@@ -59,6 +59,9 @@ pub(crate) struct Serve {
     /// Where networks run: cpu or cuda:0
     #[arg(long, value_name = "DEVICE")]
     pub(crate) device: Option<String>,
+    /// Memory of a GPU that lanes may hold, such as 8GiB [default: nine tenths of what is free]
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    pub(crate) device_memory_budget: Option<u64>,
     /// Engine worker threads
     #[arg(long)]
     pub(crate) lanes: Option<usize>,

@@ -3,9 +3,9 @@
 use super::host::{HostFlags, HostsFlags};
 use super::recipe::RecipeFlags;
 use super::value::{BadSample, EncodingChoice, LayoutName, above_zero, encoding, positive};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use frostline_trainer::Policy;
-use frostline_wire::Terms;
+use frostline_wire::{Precision, Terms};
 use std::path::PathBuf;
 
 /// Fine-tune a model on a folder or bucket of labelled images
@@ -60,7 +60,7 @@ pub(crate) struct Train {
 }
 
 /// Flags of `plan` that say what is measured and how, which a file of measurements says itself.
-const MEASURED: [&str; 14] = [
+const MEASURED: [&str; 15] = [
     "model",
     "data",
     "layout",
@@ -71,6 +71,7 @@ const MEASURED: [&str; 14] = [
     "fixed_batch",
     "shared_runs",
     "priority",
+    "precision",
     "device",
     "threads",
     "host",
@@ -222,6 +223,17 @@ pub(crate) struct Runs {
     /// Orders your own jobs on a host: what has more goes first (-100 to 100); it changes nothing for other tenants
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) priority: i32,
+    /// How exactly hosts with a GPU have to compute: tf32 is faster on recent NVIDIA GPUs and keeps 11 bits of what it multiplies, so losses
+    /// depend on where the network is divided. Hosts without a GPU compute in full
+    #[arg(long, value_enum, default_value_t = PrecisionName::Full)]
+    pub(crate) precision: PrecisionName,
+}
+
+/// The values of `--precision`.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum PrecisionName {
+    Full,
+    Tf32,
 }
 
 impl Runs {
@@ -230,6 +242,10 @@ impl Runs {
             priority: self.priority,
             fixed_batch: self.fixed_batch,
             shared_runs: self.shared_runs,
+            precision: match self.precision {
+                PrecisionName::Full => Precision::Full,
+                PrecisionName::Tf32 => Precision::Tf32,
+            },
         }
     }
 }

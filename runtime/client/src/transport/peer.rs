@@ -25,6 +25,11 @@ impl Peer {
                 reason: one_line(error),
             };
         }
+        if reset_by(error, h2::Reason::ENHANCE_YOUR_CALM) {
+            return self.interrupted(
+                "it was read more slowly than the host holds memory for it; ask for fewer samples at once, or read faster",
+            );
+        }
         self.interrupted(one_line(error))
     }
 
@@ -51,14 +56,63 @@ impl Peer {
     }
 }
 
+/// Whether the other side ended a request for this reason.
+fn reset_by(error: &(dyn Error + 'static), reason: h2::Reason) -> bool {
+    of_http2(error).any(|error| error.is_reset() && error.is_remote() && error.reason() == Some(reason))
+}
+
 /// Whether a connection ended because the other side said good-bye (HTTP/2's GOAWAY without an error, RFC 9113, section 6.8), not
 /// because it broke.
 fn said_goodbye(error: &(dyn Error + 'static)) -> bool {
-    let causes = std::iter::successors(Some(error), |&error| error.source());
     let goodbye = |error: &h2::Error| {
         error.is_go_away() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR)
     };
-    causes
-        .filter_map(|error| error.downcast_ref::<h2::Error>())
-        .any(goodbye)
+    of_http2(error).any(goodbye)
+}
+
+/// What HTTP/2 says in `error` and its causes.
+fn of_http2<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a h2::Error> {
+    let causes = std::iter::successors(Some(error), |&error| error.source());
+    causes.filter_map(|error| error.downcast_ref::<h2::Error>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Request, Response};
+
+    /// What a client is told of a stream that the host reset for this reason.
+    async fn told_of(reason: h2::Reason) -> String {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        let host = tokio::spawn(async move {
+            let mut connection = h2::server::handshake(theirs).await.unwrap();
+            let (_request, mut answering) = connection.accept().await.unwrap().unwrap();
+            let mut body = answering.send_response(Response::new(()), false).unwrap();
+            body.send_reset(reason);
+            while connection.accept().await.is_some() {}
+        });
+        let (mut client, connection) = h2::client::handshake(ours).await.unwrap();
+        let connection = tokio::spawn(connection);
+        let request = Request::get("http://host/").body(()).unwrap();
+        let (answer, _) = client.send_request(request, true).unwrap();
+        let error = match answer.await {
+            Ok(answer) => answer.into_body().data().await.unwrap().unwrap_err(),
+            Err(error) => error,
+        };
+        host.abort();
+        connection.abort();
+        let peer = Peer {
+            name: "host".to_owned(),
+            deadlines: Deadlines::default(),
+        };
+        peer.lost(&error).to_string()
+    }
+
+    #[tokio::test]
+    async fn who_read_too_slowly_is_told_what_to_do() {
+        let told = told_of(h2::Reason::ENHANCE_YOUR_CALM).await;
+        assert!(told.contains("ask for fewer samples at once"), "{told}");
+        let told = told_of(h2::Reason::INTERNAL_ERROR).await;
+        assert!(!told.contains("fewer samples"), "{told}");
+    }
 }

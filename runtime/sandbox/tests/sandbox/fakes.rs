@@ -1,6 +1,6 @@
 use frostline_sandbox::{Allowance, CallContext, CutView, Labels, Limits, ModelView, Sandbox, SandboxConfig};
 use frostline_tensor::{
-    BoxFuture, GraphExecutor, LoadedPixels, ObjectReader, OpError, OpErrorCode, PixelFormat, PixelSpec,
+    BoxFuture, Data, GraphExecutor, LoadedPixels, ObjectReader, OpError, OpErrorCode, PixelFormat, PixelSpec,
     SampleFailure, SampleLoader, SampleRef, Stage, Tensor,
 };
 use std::ops::Range;
@@ -58,7 +58,7 @@ pub(crate) fn context(executor: Arc<dyn GraphExecutor>, limits: Limits) -> CallC
     }
 }
 
-/// Turns each row of its input into `width` times the row's sum, and remembers the stages it ran.
+/// Turns each row of its input into `width` times the row's sum, of pixels that of the bytes, and remembers the stages it ran.
 #[derive(Default)]
 pub(crate) struct Summing {
     pub(crate) stages: Mutex<Vec<(String, String)>>,
@@ -72,8 +72,10 @@ impl GraphExecutor for Summing {
             .push((stage.from.clone(), stage.to.clone()));
         let width = if stage.to == "last" { 4 } else { 2 };
         let rows = batch.rows().unwrap();
-        let Some(elements) = batch.as_f32() else {
-            return Box::pin(async { Err(OpError::runtime("the network takes f32")) });
+        let elements = match (stage.pixels, batch.as_f32(), batch.as_u8()) {
+            (None, Some(floats), _) => floats.to_vec(),
+            (Some(_), _, Some(pixels)) => pixels.iter().copied().map(f32::from).collect(),
+            _ => return Box::pin(async { Err(OpError::runtime("the network takes f32")) }),
         };
         let per_row = elements.len() / rows;
         let sums = elements.chunks(per_row).map(|row| row.iter().sum::<f32>());
@@ -161,12 +163,12 @@ impl SampleLoader for Loader {
         Box::pin(async move {
             // Input and output need the caller's runtime; guests' threads are no place for it.
             assert_ne!(std::thread::current().name(), Some("guest"));
-            assert_eq!(format, PixelFormat::F32);
+            assert_eq!(format, PixelFormat::U8);
             let width: usize = spec.sample_shape().iter().product();
             let mut values = Vec::new();
             let mut failed = Vec::new();
             for (index, sample) in samples.iter().enumerate() {
-                match sample.key.parse::<f32>() {
+                match sample.key.parse::<u8>() {
                     Ok(value) => values.extend(std::iter::repeat_n(value, width)),
                     Err(_) => failed.push(SampleFailure {
                         index,
@@ -177,7 +179,7 @@ impl SampleLoader for Loader {
             let [channels, height, columns] = spec.sample_shape();
             let rows = samples.len() - failed.len();
             Ok(LoadedPixels {
-                pixels: Tensor::f32([rows, channels, height, columns], values)?,
+                pixels: Tensor::new([rows, channels, height, columns], Data::U8(values))?,
                 failed,
             })
         })

@@ -37,7 +37,7 @@ async fn limit_passed(bytes: Vec<u8>, limits: Limits) -> Resource {
 #[tokio::test]
 async fn pixels_beyond_the_budget_are_not_even_loaded() {
     let limits = Limits {
-        tensor_bytes: 2 * 3 * 2 * 2 * 4 - 1,
+        tensor_bytes: 2 * 3 * 2 * 2 - 1,
         ..Limits::default()
     };
     assert_eq!(

@@ -66,6 +66,7 @@ impl HostSettings {
             device,
             compiler: Compiler::InProcess,
             lanes,
+            device_memory_budget: checked_device_budget(self.engine.device_memory_budget, device)?,
             threads_per_lane: or(threads, cores / lanes),
             lanes_place: LanesPlace::InProcess,
             decode_threads: or(decoders, cores),
@@ -170,6 +171,23 @@ fn checked_device(text: &str) -> Result<Device, ConfigError> {
     })
 }
 
+/// The least is what CUDA itself takes, and a small network.
+fn checked_device_budget(written: Option<u64>, device: Device) -> Result<Option<u64>, ConfigError> {
+    const KEY: &str = "engine.device_memory_budget";
+    const LEAST: u64 = 1 << 30;
+    match (written, device) {
+        (Some(bytes), Device::Cpu) => Err(ConfigError::Value {
+            key: KEY,
+            value: bytes.to_string(),
+            rule: "and engine.device is cpu, whose memory is memory_budget; leave it out, or write the GPU"
+                .to_owned(),
+        }),
+        (written, _) => written
+            .map(|bytes| within(KEY, bytes, LEAST, u64::MAX / 4))
+            .transpose(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,6 +199,23 @@ mod tests {
         assert!(config.listen.ip().is_loopback());
         assert_eq!((config.grant, config.drain), (7, Duration::from_secs(5)));
         assert_eq!(config.token_file, PathBuf::from("frostline-state/token"));
+    }
+
+    #[test]
+    fn the_memory_of_a_device_is_one_of_a_gpu() {
+        let budget = |engine: &str| HostConfig::from_toml(&format!("[engine]\n{engine}"));
+        let gpu = |bytes: u64| budget(&format!("device = \"cuda:0\"\ndevice_memory_budget = {bytes}"));
+        assert_eq!(gpu(8 << 30).unwrap().device_memory_budget, Some(8 << 30));
+        assert_eq!(budget("device = \"cuda:0\"").unwrap().device_memory_budget, None);
+        let refused = gpu(1 << 20).unwrap_err().to_string();
+        assert!(
+            refused.contains("engine.device_memory_budget") && refused.contains("1073741824"),
+            "{refused}"
+        );
+        let refused = budget("device_memory_budget = 4294967296")
+            .unwrap_err()
+            .to_string();
+        assert!(refused.contains("leave it out"), "{refused}");
     }
 
     #[test]

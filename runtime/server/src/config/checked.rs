@@ -72,6 +72,8 @@ pub struct HostConfig {
     pub compiler: Compiler,
     /// Engine lanes.
     pub lanes: usize,
+    /// Bytes of a GPU's memory that lanes may hold; `None` for what is free.
+    pub device_memory_budget: Option<u64>,
     /// Threads of one lane.
     pub threads_per_lane: usize,
     /// Where the lanes' sessions live: in this process, unless the program that starts the host can serve lanes too.

@@ -10,6 +10,15 @@ const MIB: u64 = 1 << 20;
 /// The least budget: a host itself takes some 100 MiB, one lane with a small network 160, one photo being decoded 64, one grant 32.
 const LEAST: u64 = 384 * MIB;
 
+/// Of the budget: what connections may have sent before it is let in, all together.
+const WINDOWS: u64 = 32;
+
+/// Of the budget: what the host itself may take between two looks at it, beside its connections' windows.
+const SPARE: u64 = 64;
+
+/// Of the budget: what is for small requests alone. A tenant's part of it takes some 2,000 samples at 512 MiB, 15,000 at 4 GiB.
+const SMALL: u64 = 128;
+
 /// What a machine is taken to have that does not tell (no `/proc`): the least on which the usual networks run.
 const UNTOLD: u64 = 4096 * MIB;
 
@@ -100,8 +109,9 @@ impl Limits {
             &mut self.decode.max_bytes,
             budget / 6,
         );
-        lower("bytes of a model", &mut self.model_bytes, budget / 4);
+        lower("bytes of a model", &mut self.model_bytes, budget / 5);
         lower("bytes of a guest", &mut self.guest_bytes, budget / 16);
+        self.window = self.window_of(budget / WINDOWS);
         (self, lowered)
     }
 
@@ -109,6 +119,8 @@ impl Limits {
     pub(crate) fn budget(&self, bytes: u64) -> Budget {
         Budget {
             bytes,
+            spare: bytes / SPARE + self.windows(),
+            small: bytes / SMALL,
             // An object that is sent as it is, or one sample of a grant.
             grant: self.object_bytes,
             read: self.object_bytes,
@@ -183,6 +195,7 @@ mod tests {
             assert_eq!(lowered.is_empty(), budget > 4 << 30, "{lowered:?}");
         }
         let (limits, _) = Limits::default().within(4 << 30);
+        assert_eq!((limits.window, limits.windows()), (512 << 10, 128 << 20));
         assert!(limits.decode.max_bytes > 61_000_000 * 11, "full-frame cameras");
     }
 }

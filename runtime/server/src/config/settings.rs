@@ -98,6 +98,8 @@ pub struct EngineSettings {
     pub lanes: usize,
     /// Threads of one lane; 0 divides the cores among the lanes.
     pub threads_per_lane: usize,
+    /// Bytes of a GPU's memory that lanes may hold. Default: nine tenths of what its driver says is free when the host starts.
+    pub device_memory_budget: Option<u64>,
     /// Threads that decode images; 0 takes one per core.
     pub decode_threads: usize,
     /// `frostline serve` runs each lane in a child process, so that a network that crashes ONNX Runtime ends no other
@@ -113,6 +115,7 @@ impl Default for EngineSettings {
             device: "cpu".to_owned(),
             lanes: 0,
             threads_per_lane: 0,
+            device_memory_budget: None,
             decode_threads: 0,
             lanes_in_child: true,
         }

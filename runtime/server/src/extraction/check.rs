@@ -10,7 +10,7 @@ use frostline_batching::Kind;
 use frostline_images::{BatchLoader, LoaderOptions};
 use frostline_objects::Store;
 use frostline_sandbox::{Allowance, Call, CallContext, Guest, Labels, ModelView};
-use frostline_tensor::{PixelFormat, SampleLoader, Stage};
+use frostline_tensor::{Normalisation, PixelFormat, SampleLoader, Stage};
 use frostline_wire::{
     Description, Encoding, ExtractionRequest, Pin, Pixels, RequestedSample, RowFormat, Split, TermsError,
     Values,
@@ -92,8 +92,14 @@ pub(super) async fn check(
                 model: model.sha256.clone(),
                 from: model.input.clone(),
                 to: cut.clone(),
+                pixels: match &description.pixels {
+                    Pixels::Spec(spec) => Some(Normalisation::of(spec)),
+                    Pixels::Own => None,
+                },
+                precision: caller.config().device.precision(request.terms.precision),
             };
-            let input = bytes(&model.input_shape, size_of::<f32>());
+            let width = stage.pixels.map_or(size_of::<f32>(), |_| size_of::<u8>());
+            let input = bytes(&model.input_shape, width);
             let call = Call::new(model, &description, cut, &request.parameters)?;
             let row = call.row().dims().to_vec();
             let (size, rows) = (sized(Some(stage), input, &row), request.encoding.values.rows(row));

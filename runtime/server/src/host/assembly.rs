@@ -13,8 +13,10 @@ use crate::stages::ModelStages;
 use crate::state::{ModelFacts, PartialLimits, Partials, SharedState, Shelf};
 use crate::tenants::{Bouncer, Tenants};
 use crate::token::TokenHash;
-use frostline_batching::Memory;
-use frostline_engine::{Device, Lanes, LanesConfig, LanesPlace, PreparedStages, library_version};
+use frostline_batching::{Budget, Memory};
+use frostline_engine::{
+    Device, Lanes, LanesConfig, LanesPlace, PreparedStages, free_device_memory, library_version,
+};
 use frostline_images::DecodePool;
 use frostline_objects::Store;
 use frostline_profile::Folder;
@@ -105,20 +107,44 @@ fn place(config: &HostConfig) -> LanesPlace {
     place
 }
 
+/// What lanes may hold of a GPU: what was written, or nine tenths of what is free, as the driver's own needs grow.
+fn device_memory(config: &HostConfig) -> Option<Memory> {
+    if config.device == Device::Cpu {
+        return None;
+    }
+    let free = || free_device_memory(config.device).map(|free| free / 10 * 9);
+    let bytes = config.device_memory_budget.or_else(free).unwrap_or_else(|| {
+        let device = config.device;
+        tracing::warn!(%device, "nobody tells how much memory there is, so nothing is promised of it; write engine.device_memory_budget");
+        u64::MAX
+    });
+    Some(Memory::new(Budget {
+        bytes,
+        ..Budget::default()
+    }))
+}
+
 /// Starts what computes.
 fn machine(
     config: &HostConfig,
     memory: Memory,
     models: Arc<Shelf<ModelFacts>>,
 ) -> Result<Machine, StartError> {
+    let device_memory = device_memory(config);
+    let of_device = device_memory.as_ref();
+    let budget = of_device.map(|memory| memory.read(|ledger| ledger.budget().bytes));
     let lanes = LanesConfig {
+        arena_bytes: budget
+            .filter(|bytes| *bytes < u64::MAX)
+            .map(|bytes| bytes / config.lanes.max(1) as u64),
+        device_memory,
         lanes: config.lanes,
         threads_per_lane: config.threads_per_lane,
         place: place(config),
         memory,
         ..LanesConfig::for_device(config.device)
     };
-    let stages = ModelStages::new(models, Handle::current());
+    let stages = ModelStages::new(models, Handle::current(), &lanes.memory);
     let gpu = match config.device {
         Device::Cpu => None,
         Device::Cuda(index) => Some(index),

@@ -163,7 +163,7 @@ impl RunningHost {
         if let Some(listener) = listeners.admin_socket {
             let (stop, connections) = (self.stop.clone(), self.connections.clone());
             let routes = http::admin_routes(service());
-            let serving = http::serve_admin(listener, routes, limits.header_time, stop, connections);
+            let serving = http::serve_admin(listener, routes, *limits, stop, connections);
             self.connections.spawn(serving);
         }
     }

@@ -1,7 +1,9 @@
 //! The body of an answer: pieces as they come, and a clean end only after all of them.
 
+use super::reading::Reading;
 use crate::extraction::Piece;
 use bytes::{Bytes, BytesMut};
+use h2::Reason;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame};
 use prometheus_client::metrics::counter::Counter;
@@ -19,16 +21,23 @@ const FRAME: usize = 256 << 10;
 
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
-/// The request failed after its answer had begun; the body ends with this instead of an end.
+/// What a body ends with instead of an end.
 #[derive(Debug, thiserror::Error)]
-#[error("the extraction failed after its answer had begun")]
-pub(super) struct Aborted;
+pub(super) enum Aborted {
+    /// The request failed after its answer had begun.
+    #[error("the extraction failed after its answer had begun")]
+    Failed,
+    /// Over HTTP/2 the stream is reset with `ENHANCE_YOUR_CALM`, by which clients know.
+    #[error("the client reads too slowly")]
+    TooSlow(#[source] h2::Error),
+}
 
 /// See the module.
 pub(super) struct AnswerBody {
     pieces: VecDeque<Bytes>,
     coming: mpsc::Receiver<Piece>,
     state: State,
+    reading: Reading,
     /// What is sent is counted in each.
     sent: [Counter; 2],
 }
@@ -43,13 +52,32 @@ enum State {
 }
 
 impl AnswerBody {
-    pub(super) fn new(coming: mpsc::Receiver<Piece>, sent: [Counter; 2]) -> Self {
+    pub(super) fn new(coming: mpsc::Receiver<Piece>, reading: Reading, sent: [Counter; 2]) -> Self {
         Self {
             pieces: VecDeque::new(),
             coming,
             state: State::Open,
+            reading,
             sent,
         }
+    }
+
+    fn take_in(&mut self, pieces: Vec<Bytes>) {
+        self.reading
+            .begin(pieces.iter().map(|piece| piece.len() as u64).sum());
+        self.pieces = joined(pieces);
+    }
+
+    /// Gives up what is there, for a client that does not read it in time.
+    fn give_up(&mut self) -> Aborted {
+        tracing::info!(
+            left = self.pieces.iter().map(Bytes::len).sum::<usize>(),
+            "an answer was ended: its client read too slowly to hold memory for it any longer"
+        );
+        self.pieces.clear();
+        self.coming.close();
+        self.state = State::Aborted;
+        Aborted::TooSlow(Reason::ENHANCE_YOUR_CALM.into())
     }
 
     fn piece(&mut self) -> Option<Bytes> {
@@ -72,6 +100,9 @@ impl Body for AnswerBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
         loop {
+            if !self.pieces.is_empty() && self.reading.is_late() {
+                return Poll::Ready(Some(Err(self.give_up())));
+            }
             if let Some(piece) = self.piece() {
                 for counter in &self.sent {
                     counter.inc_by(piece.len() as u64);
@@ -87,14 +118,14 @@ impl Body for AnswerBody {
                 State::Ended | State::Aborted => return Poll::Ready(None),
             }
             match futures::ready!(self.coming.poll_recv(cx)) {
-                Some(Piece::Rows(pieces)) => self.pieces = joined(pieces),
+                Some(Piece::Rows(pieces)) => self.take_in(pieces),
                 Some(Piece::End(pieces, work)) => {
-                    self.pieces = joined(pieces);
+                    self.take_in(pieces);
                     self.state = State::Closing(work);
                 }
                 None => {
                     self.state = State::Aborted;
-                    return Poll::Ready(Some(Err(Aborted)));
+                    return Poll::Ready(Some(Err(Aborted::Failed)));
                 }
             }
         }
@@ -134,11 +165,57 @@ fn joined(pieces: Vec<Bytes>) -> VecDeque<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use frostline_batching::{Budget, Kind, Memory};
+    use futures::poll;
     use http_body_util::BodyExt;
+    use std::pin::pin;
+    use tokio::time::{Instant, advance};
+
+    const STALL: Duration = Duration::from_secs(60);
+
+    fn body_within(memory: &Memory) -> (mpsc::Sender<Piece>, AnswerBody) {
+        let (sender, coming) = mpsc::channel(4);
+        let reading = Reading::new(memory, "slow", STALL, Instant::now() + 10 * STALL);
+        (sender, AnswerBody::new(coming, reading, Default::default()))
+    }
 
     fn body() -> (mpsc::Sender<Piece>, AnswerBody) {
-        let (sender, coming) = mpsc::channel(4);
-        (sender, AnswerBody::new(coming, Default::default()))
+        body_within(&Memory::unbounded())
+    }
+
+    /// Minutes that rows of 60 MiB stay for a client that takes a frame each.
+    async fn minutes(memory: &Memory) -> u32 {
+        let (sender, mut body) = body_within(memory);
+        let rows = vec![Bytes::from(vec![7; 60 << 20])];
+        sender.send(Piece::Rows(rows)).await.unwrap();
+        for minutes in 0.. {
+            if let Err(aborted) = body.frame().await.unwrap() {
+                assert!(matches!(aborted, Aborted::TooSlow(_)), "{aborted}");
+                assert!(
+                    sender.is_closed() && body.pieces.is_empty(),
+                    "nothing is held for it"
+                );
+                return minutes;
+            }
+            advance(STALL).await;
+        }
+        0
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_reads_slowly_keeps_its_rows_while_nobody_wants_the_memory_and_not_for_ever() {
+        let memory = Memory::new(Budget {
+            bytes: 100,
+            ..Budget::default()
+        });
+        assert_eq!(minutes(&memory).await, 13, "the extraction's ten, and two");
+        let _held = memory.try_reserve("slow", Kind::Grant, 60).unwrap();
+        let mut own = pin!(memory.reserve("slow", Kind::Grant, 50));
+        assert!(poll!(&mut own).is_pending());
+        assert_eq!(minutes(&memory).await, 13, "its own work is its own matter");
+        let mut others = pin!(memory.reserve("other", Kind::Grant, 50));
+        assert!(poll!(&mut others).is_pending());
+        assert_eq!(minutes(&memory).await, 3, "one to stall, one at the least rate");
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@ use super::admin::Admin;
 use super::peer::Peer;
 use super::permits::Permits;
 use super::traffic::{Traffic, Waits};
+use crate::config::Limits;
 use crate::service::Service;
 use axum::{Extension, Router};
 use hyper::body::Incoming;
@@ -26,10 +27,8 @@ use tower::ServiceExt;
 /// Streams of one HTTP/2 connection at once: a trainer opens a handful; the rest is for listings beside them.
 const STREAMS: u32 = 128;
 
-/// Receive windows of HTTP/2, in bytes, for uploads: 1 GiB over a link of 100 ms still runs at 80 Mbit/s with 1 MiB.
-/// What waits there for a request to be let in is in no ledger, so a connection has no more of it than two streams.
-const STREAM_WINDOW: u32 = 1 << 20;
-const CONNECTION_WINDOW: u32 = 2 << 20;
+/// Bytes that a connection of HTTP/1.1 reads ahead, of a head or of a body nobody has asked for yet.
+const READ_AHEAD: usize = 64 << 10;
 
 /// Bytes of HTTP/2 answers a stream may buffer: enough to keep a link busy while the next frame is fetched.
 const SEND_BUFFER: usize = 1 << 20;
@@ -93,7 +92,7 @@ pub(crate) async fn serve(
 pub(crate) async fn serve_admin(
     listener: UnixListener,
     router: Router,
-    header_time: Duration,
+    limits: Limits,
     stop: CancellationToken,
     connections: TaskTracker,
 ) {
@@ -116,7 +115,7 @@ pub(crate) async fn serve_admin(
         let (router, stop) = (router.clone().layer(Extension(admin)), stop.clone());
         connections.spawn(async move {
             let handler = service_fn(move |request: http::Request<Incoming>| router.clone().oneshot(request));
-            let protocol = protocol(header_time);
+            let protocol = protocol(&limits);
             let serving = protocol.serve_connection(TokioIo::new(stream), handler);
             tokio::select! {
                 outcome = serving => {
@@ -191,7 +190,7 @@ impl Visit {
             let (open, answer) = (seen.open(), router.clone().oneshot(request));
             async move { Ok::<_, Infallible>(answer.await?.map(|body| open.answer(body))) }
         });
-        let protocol = protocol(self.service.config.limits.header_time);
+        let protocol = protocol(&self.service.config.limits);
         let serving = protocol.serve_connection(TokioIo::new(stream), handler);
         tokio::pin!(serving);
         let limits = &self.service.config.limits;
@@ -256,18 +255,21 @@ struct Closing {
     stopping: bool,
 }
 
-fn protocol(header_time: Duration) -> Builder<TokioExecutor> {
+/// What waits in a connection's window for a request to be let in is in no ledger, but kept free for all of them; a stream has half of it, so
+/// that one that waits does not stop another.
+fn protocol(limits: &Limits) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(header_time);
+        .header_read_timeout(limits.header_time)
+        .max_buf_size(READ_AHEAD);
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_stream_window_size(limits.window / 2)
+        .initial_connection_window_size(limits.window)
         .max_send_buf_size(SEND_BUFFER)
         .keep_alive_interval(PING)
         .keep_alive_timeout(PING);

@@ -1,6 +1,7 @@
 //! `POST /v1/extractions`.
 
 use super::answer_body::AnswerBody;
+use super::reading::Reading;
 use super::receive::json;
 use crate::caller::Caller;
 use crate::extraction::Extraction;
@@ -21,7 +22,10 @@ pub(super) async fn extract(caller: Caller, request: Request) -> Result<Response
     let extraction = Extraction::begin(caller.clone(), request, memory, deadline).await?;
     let (sender, pieces) = mpsc::channel(1);
     extraction.send(sender);
-    let sent = caller.metrics().answer_bytes_of(&caller.tenant().name);
-    let body = Body::new(AnswerBody::new(pieces, sent));
+    let (service, tenant) = (caller.service(), &caller.tenant().name);
+    let (memory, stall) = (&service.scheduling.memory, service.config.limits.stall);
+    let reading = Reading::new(memory, tenant, stall, deadline);
+    let sent = caller.metrics().answer_bytes_of(tenant);
+    let body = Body::new(AnswerBody::new(pieces, reading, sent));
     Ok(([(CONTENT_TYPE, ARROW_STREAM)], body).into_response())
 }

@@ -12,6 +12,7 @@ mod peer;
 mod permits;
 mod probe;
 mod profiles;
+mod reading;
 mod receive;
 mod references;
 mod status;

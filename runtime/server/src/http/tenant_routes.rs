@@ -147,15 +147,22 @@ pub(super) async fn load(caller: Caller) -> Json<Load> {
         budget: ledger.budget().bytes,
         held: ledger.held_in_all(),
     });
+    let lanes = &caller.machine().lanes;
+    let waited = lanes.stats().waited.into_iter();
+    let waited = waited
+        .filter(|(name, _)| *name == caller.tenant().name)
+        .map(|(_, longest)| longest.as_secs_f64());
     Json(Load {
         queued: queued as u64,
         running: running as u64,
-        lanes: caller.machine().lanes.lanes() as u64,
+        lanes: lanes.lanes() as u64,
         samples_per_second: caller.metrics().meter.per_second(),
         share: Some(share(&caller)),
+        waited_seconds: waited.max_by(f64::total_cmp),
         grant: Some(caller.config().grant.min(GRANT) as u64),
         stages: stages(&caller),
         memory: Some(memory),
+        device_memory: caller.machine().device_memory(),
     })
 }
 
@@ -167,16 +174,20 @@ fn stages(caller: &Caller) -> Vec<StageLoad> {
         .flatten()
         .map(|(_, version)| version.sha256.clone())
         .collect();
-    let known = caller.machine().lanes.stage_figures().into_iter();
-    let told = known.filter_map(|(Stage { model, from, to }, figures)| {
-        Some(StageLoad {
-            knee: figures.knee as u64,
-            seconds_per_row: figures.seconds_per_row?,
-            model,
-            from,
-            to,
-        })
-    });
+    let mut known = caller.machine().lanes.stage_figures();
+    // Of a network that runs in several forms, what extractions of the stock guest run.
+    known.sort_by_key(|(stage, _)| (!stage.precision.is_full(), stage.pixels.is_none()));
+    let told = known
+        .into_iter()
+        .filter_map(|(Stage { model, from, to, .. }, figures)| {
+            Some(StageLoad {
+                knee: figures.knee as u64,
+                seconds_per_row: figures.seconds_per_row?,
+                model,
+                from,
+                to,
+            })
+        });
     told.filter(|stage| usable.contains(&stage.model)).collect()
 }
 

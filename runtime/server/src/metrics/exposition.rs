@@ -11,6 +11,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What is so now, and counted elsewhere.
 pub(crate) struct Present {
@@ -77,30 +78,8 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for Now<F> {
             metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
         };
         let lanes = &present.lanes;
-        let gauges = [
-            (
-                "extractions_queued",
-                "Extractions waiting.",
-                present.queued as u64,
-            ),
-            (
-                "extractions_running",
-                "Extractions running.",
-                present.running as u64,
-            ),
-            ("lane_queue", "Batches waiting for a lane.", lanes.queued as u64),
-            (
-                "lane_memory_held_bytes",
-                "Memory that lanes hold between runs.",
-                lanes.memory_held,
-            ),
-            (
-                "lane_memory_reserved_bytes",
-                "Memory reserved for lanes and their runs.",
-                lanes.memory_reserved,
-            ),
-        ];
-        for (name, help, value) in gauges {
+        let of_device = device_gauges(lanes).into_iter().flatten();
+        for (name, help, value) in gauges(&present).into_iter().chain(of_device) {
             show(name, help, &ConstGauge::new(value))?;
         }
         let help =
@@ -108,47 +87,7 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for Now<F> {
         if let Some(error) = lanes.memory_error {
             show("lane_memory_error_p95", help, &ConstGauge::new(error))?;
         }
-        let counters = [
-            (
-                "lane_samples",
-                "Samples computed by the lanes.",
-                lanes.samples_done,
-            ),
-            ("lane_runs", "Runs of the lanes that ended well.", lanes.runs),
-            ("lane_rows", "Rows in those runs.", lanes.rows),
-            (
-                "lane_runs_joined",
-                "Runs with rows of several batches.",
-                lanes.runs_joined,
-            ),
-            (
-                "lane_out_of_memory",
-                "Runs tried again with fewer rows.",
-                lanes.out_of_memory,
-            ),
-            (
-                "lane_memory_misses",
-                "Runs that took more memory than predicted.",
-                lanes.memory_misses,
-            ),
-            ("lane_sessions_opened", "Sessions opened.", lanes.sessions_opened),
-            (
-                "lane_sessions_closed",
-                "Sessions closed for others.",
-                lanes.sessions_closed,
-            ),
-            (
-                "lane_crashes",
-                "Processes of lanes lost during a run.",
-                lanes.crashes,
-            ),
-            (
-                "lane_quarantines",
-                "Models not run any more as they crashed processes.",
-                lanes.quarantines,
-            ),
-        ];
-        for (name, help, value) in counters {
+        for (name, help, value) in counters(lanes) {
             show(name, help, &ConstCounter::new(value))?;
         }
         show(
@@ -156,6 +95,11 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for Now<F> {
             "Who waits for memory.",
             &ConstGauge::new(present.memory.waiting),
         )?;
+        let busy: f64 = lanes.busy.iter().map(Duration::as_secs_f64).sum();
+        let help = "Time that lanes have worked, all together, with what they run now";
+        let seconds = Some(&Unit::Seconds);
+        let whole = encoder.encode_descriptor("lane_busy", help, seconds, MetricType::Counter)?;
+        ConstCounter::new(busy).encode(whole)?;
         let MemoryNow { budget, held, .. } = &present.memory;
         let help = "Memory that host and lanes may hold";
         let whole =
@@ -187,6 +131,19 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for OfTenants<F> {
             let label = [("tenant", name.as_str())];
             ConstCounter::new(time.as_secs_f64()).encode(family.encode_family(&label)?)?;
         }
+        let help = "The longest that work waited for a lane in the last minute or two, by tenant";
+        let mut family =
+            encoder.encode_descriptor("tenant_longest_wait", help, seconds, MetricType::Gauge)?;
+        for (name, waited) in &lanes.waited {
+            let label = [("tenant", name.as_str())];
+            ConstGauge::new(waited.as_secs_f64()).encode(family.encode_family(&label)?)?;
+        }
+        let help = "Rows of tenants that wait for a lane, of those that have any";
+        let mut family = encoder.encode_descriptor("tenant_lane_rows", help, None, MetricType::Gauge)?;
+        for (name, rows) in &lanes.waiting {
+            let label = [("tenant", name.as_str())];
+            ConstGauge::new(*rows as u64).encode(family.encode_family(&label)?)?;
+        }
         let tenants = memory.tenants.iter();
         let tenants = tenants.map(|(name, bytes)| ([("tenant", name.as_str())], *bytes));
         bytes_by(
@@ -196,6 +153,95 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for OfTenants<F> {
             tenants,
         )
     }
+}
+
+/// A name, what it is, and how much.
+type Shown = (&'static str, &'static str, u64);
+
+/// Only of lanes whose device has memory of its own.
+fn device_gauges(lanes: &LaneStats) -> Option<[Shown; 2]> {
+    Some([
+        (
+            "device_memory_budget_bytes",
+            "Memory of the GPU that lanes may hold.",
+            lanes.device_budget?,
+        ),
+        (
+            "device_memory_held_bytes",
+            "Memory of the GPU that is reserved for lanes and their runs.",
+            lanes.memory_reserved,
+        ),
+    ])
+}
+
+fn gauges(present: &Present) -> [Shown; 5] {
+    let lanes = &present.lanes;
+    [
+        (
+            "extractions_queued",
+            "Extractions waiting.",
+            present.queued as u64,
+        ),
+        (
+            "extractions_running",
+            "Extractions running.",
+            present.running as u64,
+        ),
+        ("lane_queue", "Batches waiting for a lane.", lanes.queued as u64),
+        (
+            "lane_memory_held_bytes",
+            "Memory that lanes hold between runs.",
+            lanes.memory_held,
+        ),
+        (
+            "lane_memory_reserved_bytes",
+            "Memory reserved for lanes and their runs.",
+            lanes.memory_reserved,
+        ),
+    ]
+}
+
+fn counters(lanes: &LaneStats) -> [Shown; 10] {
+    [
+        (
+            "lane_samples",
+            "Samples computed by the lanes.",
+            lanes.samples_done,
+        ),
+        ("lane_runs", "Runs of the lanes that ended well.", lanes.runs),
+        ("lane_rows", "Rows in those runs.", lanes.rows),
+        (
+            "lane_runs_joined",
+            "Runs with rows of several batches.",
+            lanes.runs_joined,
+        ),
+        (
+            "lane_out_of_memory",
+            "Runs tried again with fewer rows.",
+            lanes.out_of_memory,
+        ),
+        (
+            "lane_memory_misses",
+            "Runs that took more memory than predicted.",
+            lanes.memory_misses,
+        ),
+        ("lane_sessions_opened", "Sessions opened.", lanes.sessions_opened),
+        (
+            "lane_sessions_closed",
+            "Sessions closed for others.",
+            lanes.sessions_closed,
+        ),
+        (
+            "lane_crashes",
+            "Processes of lanes lost during a run.",
+            lanes.crashes,
+        ),
+        (
+            "lane_quarantines",
+            "Models not run any more as they crashed processes.",
+            lanes.quarantines,
+        ),
+    ]
 }
 
 /// Shows bytes by one label.
@@ -217,7 +263,6 @@ mod tests {
     use super::*;
     use crate::metrics::{Outcome, SplitKind};
     use frostline_sandbox::Usage;
-    use std::time::Duration;
 
     fn present() -> Present {
         Present {
@@ -226,7 +271,12 @@ mod tests {
             lanes: LaneStats {
                 samples_done: 5,
                 crashes: 3,
+                device_budget: Some(70),
+                memory_reserved: 60,
                 used: vec![("acme".to_owned(), Duration::from_millis(2500))],
+                waited: vec![("acme".to_owned(), Duration::from_millis(500))],
+                waiting: vec![("acme".to_owned(), 7)],
+                busy: vec![Duration::from_millis(500); 2],
                 ..LaneStats::default()
             },
             memory: MemoryNow {
@@ -263,7 +313,10 @@ mod tests {
             "frostline_answer_bytes_total 0",
             "frostline_extractions_queued 2",
             "frostline_lane_crashes_total 3",
+            "frostline_lane_busy_seconds_total 1.0",
             "frostline_memory_budget_bytes 100",
+            "frostline_device_memory_budget_bytes 70",
+            "frostline_device_memory_held_bytes 60",
             "frostline_memory_held_bytes{kind=\"grant\"} 30",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
@@ -282,6 +335,8 @@ mod tests {
             "frostline_tenant_guest_cpu_seconds_total{tenant=\"acme\"} 1.5",
             "frostline_tenant_compile_seconds_total{tenant=\"acme\"} 0.25",
             "frostline_tenant_device_seconds_total{tenant=\"acme\"} 2.5",
+            "frostline_tenant_longest_wait_seconds{tenant=\"acme\"} 0.5",
+            "frostline_tenant_lane_rows{tenant=\"acme\"} 7",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

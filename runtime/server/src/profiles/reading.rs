@@ -128,7 +128,7 @@ fn per_read(turns: &[Turn]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use frostline_tensor::{BoxFuture, SampleRef};
+    use frostline_tensor::{BoxFuture, Precision, SampleRef};
     use futures::FutureExt;
 
     /// Counts batches; each takes a few turns of the scheduler, that reads come in between, and those after so many never end.
@@ -167,6 +167,8 @@ mod tests {
             model: String::new(),
             from: String::new(),
             to: String::new(),
+            pixels: None,
+            precision: Precision::Full,
         };
         let beside = Beside {
             executor: &executor,

@@ -13,7 +13,7 @@ use frostline_graph::Model;
 use frostline_objects::Store;
 use frostline_profile::{Rules, Subject, encoded_pixels, measure, memory, now};
 use frostline_sandbox::ModelView;
-use frostline_tensor::{DType, GraphExecutor, PixelSpec, Stage};
+use frostline_tensor::{DType, GraphExecutor, PixelSpec, Precision, Stage};
 use frostline_wire::{
     Activation, CutProfile, Description, Linear, Pin, Pixels, Platform, Profile, ProfileRequest,
 };
@@ -187,6 +187,8 @@ impl Task {
                 model: self.view.sha256.clone(),
                 from: self.view.input.clone(),
                 to: self.request.cuts.last().cloned().unwrap_or_default(),
+                pixels: None,
+                precision: Precision::Full,
             },
             rows: &samples.pixels,
             lanes: config.lanes,

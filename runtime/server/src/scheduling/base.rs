@@ -4,7 +4,7 @@ use frostline_batching::{Kind, Memory};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
-/// How often the process is looked at: between two looks a network of 1 Gbit/s brings 30 MB, which the slack covers.
+/// How often the process is looked at: between two looks a network of 1 Gbit/s brings 30 MB, which what the budget spares covers.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// Of what the base was beyond what is measured, so much is kept from one look to the next: what is reserved and not used yet hides some of
@@ -18,23 +18,20 @@ const CROWDED: u64 = 4;
 /// How long after that they are left alone.
 const FILLS: Duration = Duration::from_secs(10);
 
-/// The base, and what is not measured: what comes between two looks.
+/// See the module.
 pub(crate) struct Base {
     memory: Memory,
-    slack: u64,
     /// When nothing was reserved yet.
     idle: u64,
     base: u64,
 }
 
 impl Base {
-    /// Looks for the first time, before anything is reserved; 1/64 of the budget is kept free for what comes between two looks.
+    /// Looks for the first time, before anything is reserved.
     pub(crate) fn new(memory: Memory) -> Self {
-        let slack = memory.read(|ledger| ledger.budget().bytes) / 64;
         let idle = anonymous_bytes().unwrap_or(0);
         let base = Self {
             memory,
-            slack,
             idle,
             base: idle,
         };
@@ -76,7 +73,7 @@ impl Base {
     }
 
     fn tell(&self) {
-        self.memory.set_base(self.base.saturating_add(self.slack));
+        self.memory.set_base(self.base);
     }
 }
 
@@ -103,7 +100,6 @@ mod tests {
         });
         let mut base = Base {
             memory: memory.clone(),
-            slack: 100,
             idle: 500,
             base: 500,
         };
@@ -111,11 +107,11 @@ mod tests {
             base.look(measured);
             memory.read(frostline_batching::Ledger::base)
         };
-        assert_eq!(told(&mut base, 2500), 2600);
+        assert_eq!(told(&mut base, 2500), 2500);
         let reserved = memory.try_reserve("a", Kind::Grant, 2000).unwrap();
-        assert_eq!(told(&mut base, 4500), 2600, "all of the grant is in use");
+        assert_eq!(told(&mut base, 4500), 2500, "all of the grant is in use");
         let hidden = told(&mut base, 2500);
-        assert!(hidden < 2600 && hidden > 2000, "{hidden}");
+        assert!(hidden < 2500 && hidden > 2000, "{hidden}");
         for _ in 0..100 {
             base.look(500);
         }

@@ -67,6 +67,15 @@ impl Room {
         }
     }
 
+    /// [`Self::wait`] for threads, with the error of an operation.
+    ///
+    /// # Errors
+    /// [`OpError`], of the host unless there can never be so many.
+    pub(crate) fn wait_blocking(&self, bytes: u64) -> Result<Reserved, OpError> {
+        let reserved = self.memory.reserve_blocking(&self.tenant, self.kind, bytes, WAIT);
+        reserved.map_err(|_| self.lack(bytes))
+    }
+
     /// Takes `bytes` at once.
     ///
     /// # Errors
@@ -129,9 +138,7 @@ impl ReadRoom for Room {
 
 impl DecodeRoom for Room {
     fn enter(&self, bytes: u64) -> Result<Guard, OpError> {
-        let reserved = self.memory.reserve_blocking(&self.tenant, self.kind, bytes, WAIT);
-        reserved
+        self.wait_blocking(bytes)
             .map(|reserved| Box::new(reserved) as Guard)
-            .map_err(|_| self.lack(bytes))
     }
 }

@@ -112,6 +112,7 @@ async fn every_split_gives_what_computing_at_home_gives_over_both_protocols() {
     let active = load.stage(&model.sha256, "active").unwrap();
     assert!(active.knee > 0 && active.seconds_per_row > 0.0);
     assert!(load.grant.is_some_and(|samples| samples > 0));
+    assert!(load.waited_seconds.is_some(), "its work waited, if for no time");
     assert!(load.memory.is_some_and(|memory| memory.held <= memory.budget));
 }
 

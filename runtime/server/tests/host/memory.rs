@@ -37,7 +37,7 @@ async fn until(test: &TestHost, wanted: impl Fn(u64) -> bool) {
         loop {
             let memory = memory(test).await;
             let of = |kind: &str| memory.kinds[kind];
-            if wanted(of("request") + of("grant") + of("read") + of("decode")) {
+            if wanted(of("request") + of("grant") + of("read") + of("decode") + of("lane")) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -5,7 +5,7 @@ use crate::fixtures::{photo, sample};
 use bytes::Bytes;
 use frostline_server::{Host, HostConfig, HostSettings, RunningHost};
 use frostline_wire::{Encoding, ExtractionRequest, Load, Pin, Split, Terms};
-use http::{Method, Request};
+use http::{Method, Request, StatusCode};
 use http_body_util::Full;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -87,6 +87,18 @@ impl TestHost {
 
     /// Asks as an admin.
     pub(crate) async fn admin(&self, method: Method, path: &str, body: &impl Serialize) -> Value {
+        let (status, bytes) = self.ask_admin(method, path, body).await;
+        assert!(status.is_success(), "{path}: {status} {bytes:?}");
+        serde_json::from_slice(&bytes).unwrap_or_default()
+    }
+
+    /// The same, however it is answered.
+    pub(crate) async fn ask_admin(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> (StatusCode, Bytes) {
         let socket = self.folder.path().join("admin.sock");
         let stream = UnixStream::connect(socket).await.unwrap();
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
@@ -97,10 +109,9 @@ impl TestHost {
             .header("host", "admin")
             .body(Full::new(Bytes::from(serde_json::to_vec(body).unwrap())));
         let answer = sender.send_request(request.unwrap()).await.unwrap();
-        let (status, bytes) = (answer.status(), self::body(answer).await);
-        assert!(status.is_success(), "{path}: {status} {bytes:?}");
+        let answered = (answer.status(), self::body(answer).await);
         connection.abort();
-        serde_json::from_slice(&bytes).unwrap_or_default()
+        answered
     }
 
     /// Adds a tenant that may read the data; its token, and the token's id.

@@ -87,6 +87,7 @@ fn settle(device: &mut Device<u64>, now: Duration, run: Run<u64>, held: &mut [u6
     let taken = |held: u64| Taken {
         peak: Some(held + run.rows as u64 * MIB),
         held: Some(held),
+        spare: 0,
     };
     let Some(held) = held.get_mut(run.lane) else {
         return 0;

@@ -2,7 +2,7 @@
 //! those in the program.
 
 use crate::networks::Grid;
-use crate::overhead::{Rig, Way};
+use crate::overhead::{Bare, Rig, Way};
 use crate::report::{Report, geometric_mean, median};
 use anyhow::Result;
 use frostline_engine::Device;
@@ -16,15 +16,20 @@ const BATCHES: [usize; 4] = [1, 4, 16, 32];
 /// Photos of a round: seconds of a middling network on two cores.
 const PHOTOS: usize = 192;
 
+/// Rounds before those that count: sessions are opened and sizes of batches tried.
+const WARM: usize = 2;
+
+/// Rounds that count: on a shared machine the same turn comes out up to a tenth slower or faster, the median of so many pairs within some 2 %.
+const ROUNDS: usize = 9;
+
+/// What has a turn in each round, those that are compared side by side; `None` is the bare loop.
+const TURNS: [Option<Way>; 4] = [None, Some(Way::Serve), Some(Way::Child), Some(Way::Direct)];
+
 pub(super) async fn run(report: &mut Report) -> Result<()> {
-    let (count, rounds) = if report.quick() {
-        (1, 3)
-    } else {
-        (NETWORKS.len(), 5)
-    };
+    let count = if report.quick() { 1 } else { NETWORKS.len() };
     let mut ratios = [Vec::new(), Vec::new()];
     for name in NETWORKS.iter().take(count) {
-        let [full, child] = measure(report, name, Device::Cpu, rounds).await?;
+        let [full, child] = measure(report, name, Device::Cpu, ROUNDS).await?;
         report.set(&format!("{name}_ratio_vs_bare_loop"), full);
         for (ratios, ratio) in ratios.iter_mut().zip([full, child]) {
             ratios.push(ratio);
@@ -48,18 +53,12 @@ pub(super) async fn measure(report: &Report, name: &str, device: Device, rounds:
     println!("{}", rig.describe());
     let best = best(&mut bare, &BATCHES)?;
     let (mut full, mut child) = (Vec::new(), Vec::new());
-    for round in 0..=rounds {
-        let alone = tokio::task::block_in_place(|| bare.rate(best))?;
-        let (serve, lanes, here) = (
-            rig.rate(Way::Serve).await?,
-            rig.rate(Way::Child).await?,
-            rig.rate(Way::Direct).await?,
-        );
+    for round in 0..WARM + rounds {
+        let [alone, serve, lanes, here] = turns(&rig, &mut bare, best, round % 2 == 1).await?;
         println!(
             "    bare loop at {best}: {alone:.1} images/s; host {serve:.1}; lanes in children {lanes:.1}, here {here:.1}"
         );
-        // The first opens sessions.
-        if round > 0 {
+        if round >= WARM {
             full.push(serve / alone);
             child.push(lanes / here);
         }
@@ -68,8 +67,24 @@ pub(super) async fn measure(report: &Report, name: &str, device: Device, rounds:
     Ok([median(&full), median(&child)])
 }
 
+/// Images a second in each turn of a round; every other round goes backwards, so that none gains by its place.
+async fn turns(rig: &Rig, bare: &mut Bare, best: usize, backwards: bool) -> Result<[f64; TURNS.len()]> {
+    let mut rates = [f64::NAN; TURNS.len()];
+    let mut turns: Vec<_> = TURNS.iter().zip(&mut rates).collect();
+    if backwards {
+        turns.reverse();
+    }
+    for (way, rate) in turns {
+        *rate = match way {
+            Some(way) => rig.rate(*way).await?,
+            None => tokio::task::block_in_place(|| bare.rate(best))?,
+        };
+    }
+    Ok(rates)
+}
+
 /// The batch with the best rate, of two turns the second.
-fn best(bare: &mut crate::overhead::Bare, batches: &[usize]) -> Result<usize> {
+fn best(bare: &mut Bare, batches: &[usize]) -> Result<usize> {
     let mut best = (0.0, 1);
     for batch in batches.iter().chain(batches) {
         let rate = tokio::task::block_in_place(|| bare.rate(*batch))?;

@@ -114,12 +114,14 @@ impl Fleet {
         try_join_all(works).await
     }
 
-    /// Asks for request after request until `end`; what is on its way then is given up, unless it is the first.
+    /// Asks for request after request until `end`; what is on its way then is given up, unless it is the first. First requests are of all sizes:
+    /// as the host serves those of a tenant alike, they would else all end at once, and nothing of it would wait for the lanes for a moment.
     async fn stream(&self, job: &Job<'_>, number: usize, end: Instant) -> Result<Ends> {
         let fetcher = Tenant::fetcher(1)?;
         let (mut ends, mut first) = (Vec::new(), number * job.request);
+        let mut count = (job.request * (number + 1)).div_ceil(job.open);
         loop {
-            let rows = self.rows(&fetcher, job, first, job.request);
+            let rows = self.rows(&fetcher, job, first, count);
             if ends.is_empty() {
                 drop(rows.await?);
             } else if let Ok(rows) = tokio::time::timeout_at(end.into(), rows).await {
@@ -127,8 +129,9 @@ impl Fleet {
             } else {
                 return Ok(ends);
             }
-            ends.push((Instant::now(), job.request));
+            ends.push((Instant::now(), count));
             first += job.request * job.open;
+            count = job.request;
         }
     }
 }

@@ -38,6 +38,13 @@ impl Metrics {
         self.0.get(name).copied()
     }
 
+    /// The values of all tenants together.
+    pub(crate) fn sum(&self, name: &str) -> f64 {
+        let of_tenants = |key: &str| key.strip_prefix(name).is_some_and(|rest| rest.starts_with('{'));
+        let values = self.0.iter().filter(|(key, _)| of_tenants(key));
+        values.map(|(_, value)| value).sum()
+    }
+
     /// A tenant's value.
     pub(crate) fn of(&self, name: &str, tenant: &str) -> Option<f64> {
         self.value(&format!("{name}{{tenant=\"{tenant}\"}}"))
@@ -56,5 +63,7 @@ mod tests {
         assert_eq!(metrics.value("lane_samples_total"), Some(5.0));
         assert_eq!(metrics.of("tenant_device_seconds_total", "a"), Some(1.5));
         assert_eq!(metrics.of("tenant_device_seconds_total", "b"), None);
+        assert_eq!(metrics.sum("tenant_device_seconds_total"), 1.5);
+        assert_eq!(metrics.sum("tenant_device"), 0.0);
     }
 }

@@ -2,10 +2,11 @@
 //! all, and as many tenants as are wanted.
 
 pub(crate) mod load;
+pub(crate) mod looks;
 mod memory;
 mod metrics;
 
-pub(crate) use memory::{Watch, children, proportional};
+pub(crate) use memory::{MemoryGroup, Watch, children, proportional};
 pub(crate) use metrics::Metrics;
 
 use crate::networks::{Grid, exported};
@@ -19,7 +20,6 @@ use frostline_graph::Model;
 use frostline_images::DecodePool;
 use frostline_trainer::Guest;
 use frostline_wire::{Layout, ObjectInfo, Pin};
-use memory::MemoryGroup;
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener};
@@ -64,6 +64,8 @@ pub(crate) struct Fleet {
 pub(crate) struct Subject {
     pub(crate) name: String,
     pub(crate) cut: String,
+    /// The network up to there.
+    pub(crate) file: PathBuf,
     pub(crate) model: Pin,
     /// Of a row at the cut.
     pub(crate) shape: Vec<usize>,
@@ -141,6 +143,7 @@ impl Fleet {
         Ok(Subject {
             name: name.to_owned(),
             cut,
+            file,
             model: Pin {
                 name: word,
                 sha256: sha256.context("no SHA-256 of what was published")?.to_owned(),

@@ -18,7 +18,7 @@ use frostline_sandbox::{
 };
 use frostline_server::{EngineSettings, Host, HostSettings, RunningHost};
 use frostline_tensor::{
-    BoxFuture, GraphExecutor, OpError, PixelFormat, PixelSpec, SampleLoader, SampleRef, Stage,
+    BoxFuture, GraphExecutor, OpError, PixelFormat, PixelSpec, Precision, SampleLoader, SampleRef, Stage,
 };
 use frostline_trainer::Guest as GuestFile;
 use frostline_wire::{Encoding, ExtractionRequest, Layout, Pin, RequestedSample, RowFormat, Split, Terms};
@@ -224,6 +224,8 @@ impl Rig {
                 model: view.sha256.clone(),
                 from: view.input.clone(),
                 to: cut.to_owned(),
+                pixels: None,
+                precision: Precision::Full,
             },
             here: Engine::start(LanesPlace::InProcess, device, &prefix)?,
             child: Engine::start(in_child()?, device, &prefix)?,

@@ -2,6 +2,7 @@
 
 use super::{TENANTS, span};
 use crate::fleet::load::{Job, Served};
+use crate::fleet::looks::Had;
 use crate::fleet::{Fleet, Metrics, Subject, Tenant};
 use crate::report::Report;
 use anyhow::{Context, Result};
@@ -10,13 +11,18 @@ use std::time::Duration;
 
 const WEIGHTS: [u32; 3] = [1, 2, 4];
 
-/// Requests that a tenant always has open.
+/// Requests that a tenant always has open where waits are measured: of one sample each, so that rows come as runs end, and a gap between them
+/// is a wait.
 const BACKLOG: usize = 6;
 
-/// Samples of a request. Of one each, rows come as runs end, so that a gap between them is a wait; where shares are counted there must always
-/// be work for the lanes, however long samples take to get there.
-const ONE: usize = 1;
-const MANY: usize = 16;
+/// Where shares are counted work must wait for the lanes at any time, however long samples take to get there: requests, and samples of each.
+const DEEP: (usize, usize) = (8, 32);
+
+/// Seconds of the device that each tenant has, shared at 1:2:4: at half a second a run, a run more or less is 2.5 % of the least share.
+const LEAST: u64 = 20;
+
+/// The longest that is waited for them.
+const LONGEST: Duration = Duration::from_secs(240);
 
 pub(super) async fn run(report: &mut Report, fleet: &Fleet, subjects: &[Subject]) -> Result<()> {
     let equal = fleet.tenants("equal", TENANTS).await?;
@@ -26,16 +32,19 @@ pub(super) async fn run(report: &mut Report, fleet: &Fleet, subjects: &[Subject]
     }
     let lanes = fleet.lanes().len().max(1);
     let one = subjects.last().map(std::slice::from_ref).unwrap_or_default();
-    let (mut jain, mut error, mut wait) = (1.0_f64, 0.0_f64, 0.0_f64);
+    let (mut jain, mut error, mut wait, mut without) = (1.0_f64, 0.0_f64, 0.0_f64, 0.0_f64);
     for subjects in [subjects, one] {
         println!("{} networks:", subjects.len());
-        let round = round(fleet, &equal, subjects, ONE, span(report, 40)).await?;
-        jain = jain.min(index(&round.seconds));
-        wait = wait.max(over_bound(&round.served, &[1; TENANTS], lanes));
-        round.show(&equal);
-        let round = self::round(fleet, &weighted, subjects, MANY, span(report, 40)).await?;
-        error = error.max(weight_error(&round.seconds, &WEIGHTS));
-        round.show(&weighted);
+        let equally = round(fleet, &equal, subjects, span(report, 40)).await?;
+        jain = jain.min(index(&equally.seconds));
+        wait = wait.max(over_bound(&equally.served, &[1; TENANTS], lanes));
+        equally.show(&equal);
+        let waits = round(fleet, &weighted, subjects, span(report, 20)).await?;
+        wait = wait.max(over_bound(&waits.served, &WEIGHTS, lanes));
+        waits.show(&weighted);
+        let had = shares(fleet, &weighted, subjects, span(report, LEAST)).await?;
+        error = error.max(weight_error(&had.seconds, &WEIGHTS));
+        without = had.without.iter().copied().fold(without, f64::max);
     }
     println!(
         "Jain's index {jain:.4} at least; shares by weight {:.1} % off at most; longest wait {wait:.2} of the bound\n",
@@ -43,8 +52,40 @@ pub(super) async fn run(report: &mut Report, fleet: &Fleet, subjects: &[Subject]
     );
     report.set("jain_min", jain);
     report.set("weight_error_max", error);
+    report.set("weight_idle_looks", without);
     report.set("wait_over_bound_max", wait);
     Ok(())
+}
+
+/// What tenants have of the device that always have work for it, until each had so much.
+async fn shares(fleet: &Fleet, tenants: &[Tenant], subjects: &[Subject], least: Duration) -> Result<Had> {
+    let (open, request) = DEEP;
+    let had = fleet
+        .shares(
+            &jobs(tenants, subjects, open, request),
+            least.as_secs_f64(),
+            LONGEST,
+        )
+        .await?;
+    for ((tenant, seconds), without) in tenants.iter().zip(&had.seconds).zip(&had.without) {
+        println!(
+            "{:<10} {seconds:>7.2} s of the device, without work for it {:.1} % of the time",
+            tenant.name,
+            100.0 * without
+        );
+    }
+    Ok(had)
+}
+
+fn jobs<'a>(tenants: &'a [Tenant], subjects: &'a [Subject], open: usize, request: usize) -> Vec<Job<'a>> {
+    let pairs = tenants.iter().zip(subjects.iter().cycle());
+    pairs
+        .map(|(tenant, subject)| Job {
+            request,
+            open,
+            ..Job::usual(tenant, subject)
+        })
+        .collect()
 }
 
 /// What each tenant had.
@@ -65,21 +106,8 @@ impl Round {
     }
 }
 
-async fn round(
-    fleet: &Fleet,
-    tenants: &[Tenant],
-    subjects: &[Subject],
-    request: usize,
-    span: Duration,
-) -> Result<Round> {
-    let pairs = tenants.iter().zip(subjects.iter().cycle());
-    let jobs: Vec<Job<'_>> = pairs
-        .map(|(tenant, subject)| Job {
-            request,
-            open: BACKLOG,
-            ..Job::usual(tenant, subject)
-        })
-        .collect();
+async fn round(fleet: &Fleet, tenants: &[Tenant], subjects: &[Subject], span: Duration) -> Result<Round> {
+    let jobs = jobs(tenants, subjects, BACKLOG, 1);
     // Sessions are opened before anything counts.
     fleet.serve(&jobs, Duration::from_secs(2)).await?;
     let before = fleet.metrics()?;

@@ -1,6 +1,7 @@
 //! Many tenants on one host with child lanes, in a memory cgroup at its budget: is the budget ever exceeded, does anybody fail, does
 //! everybody get its share, and what do batches of the host's choice cost or bring against fixed ones.
 
+mod baseline;
 mod crowd;
 mod fairness;
 mod rates;
@@ -20,6 +21,10 @@ const BUDGET: u64 = 4 << 30;
 const TENANTS: usize = 8;
 
 pub(crate) fn run(report: &mut Report) -> Result<()> {
+    if let Some(file) = report.extract() {
+        baseline::extract(file)?;
+        std::process::exit(0);
+    }
     simulated::run(report)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {

@@ -12,8 +12,13 @@ use std::time::Duration;
 /// Fixed batches that the host's choice is held against.
 const FIXED: [usize; 3] = [1, 4, 16];
 
-/// Turns of what is compared.
-const ROUNDS: usize = 3;
+/// Rounds of what is compared, seconds of a turn, and runs that end in it at least.
+const ROUNDS: usize = 5;
+const TURN: u64 = 3;
+const RUNS: usize = 4;
+
+/// Runs until the host knows a network: three of each size up to 64, and some.
+const LEARNING: usize = 32;
 
 /// Tenants with small requests, their samples and how many each has open.
 const SMALL: usize = 4;
@@ -62,25 +67,25 @@ async fn together(
     Ok(())
 }
 
-/// The host's batches against fixed ones, in turns, one tenant.
+/// The host's batches against fixed ones, one tenant.
 async fn fixed(report: &mut Report, fleet: &Fleet, subjects: &[Subject], tenant: &Tenant) -> Result<()> {
     let choices: Vec<Option<usize>> = std::iter::once(None).chain(FIXED.map(Some)).collect();
-    println!("images/s by batch: {choices:?}");
+    println!("images/s by batch: {choices:?}, and the host's over the best fixed");
     let mut ratios = Vec::new();
     for subject in subjects {
-        let mut rates = vec![Vec::new(); choices.len()];
-        for _ in 0..ROUNDS {
-            for (choice, rates) in choices.iter().zip(&mut rates) {
+        let jobs: Vec<[Job<'_>; 1]> = choices
+            .iter()
+            .map(|choice| {
                 let mut job = Job::usual(tenant, subject);
                 job.terms.fixed_batch = *choice;
-                rates.push(rate(&fleet.serve(&[job], span(report, 6)).await?));
-            }
-        }
-        let rates: Vec<f64> = rates.iter().map(|rates| median(rates)).collect();
-        let (own, fixed) = rates.split_first().context("no rates")?;
-        let best = fixed.iter().copied().fold(0.0, f64::max);
-        println!("{:<12} {rates:>8.1?} {:.3}", subject.name, own / best);
-        ratios.push(own / best);
+                [job]
+            })
+            .collect();
+        let turns = turns(fleet, &jobs, span(report, TURN)).await?;
+        let best = (1..choices.len()).max_by(|one, other| turns.rate(*one).total_cmp(&turns.rate(*other)));
+        let ratio = turns.ratio(0, best.context("nothing is fixed")?);
+        println!("{:<12} {:>8.1?} {ratio:.3}", subject.name, turns.rates());
+        ratios.push(ratio);
     }
     let mean = geometric_mean(&ratios);
     println!("against the best of them: {mean:.3} in the geometric mean\n");
@@ -89,26 +94,18 @@ async fn fixed(report: &mut Report, fleet: &Fleet, subjects: &[Subject], tenant:
     Ok(())
 }
 
-/// Small requests of several tenants, in turns with and without runs that they share.
+/// Small requests of several tenants, with and without runs that they share.
 async fn merged(report: &mut Report, fleet: &Fleet, subjects: &[Subject], tenants: &[Tenant]) -> Result<()> {
     println!(
-        "{SMALL} tenants with {SMALL_OPEN} requests of {SMALL_REQUEST} samples: images/s apart, in shared runs"
+        "{SMALL} tenants with {SMALL_OPEN} requests of {SMALL_REQUEST} samples: images/s in shared runs, apart"
     );
     let mut gains = Vec::new();
     for subject in subjects {
-        let mut rates = [Vec::new(), Vec::new()];
-        for _ in 0..ROUNDS {
-            for (shared, rates) in [false, true].into_iter().zip(&mut rates) {
-                rates.push(small(fleet, subject, tenants, shared, span(report, 6)).await?);
-            }
-        }
-        let [apart, shared] = rates.map(|rates| median(&rates));
-        println!(
-            "{:<12} {apart:>8.1} {shared:>8.1} {:.3}",
-            subject.name,
-            shared / apart
-        );
-        gains.push(shared / apart);
+        let jobs = [true, false].map(|shared| small(subject, tenants, shared));
+        let turns = turns(fleet, &jobs, span(report, TURN)).await?;
+        let gain = turns.ratio(0, 1);
+        println!("{:<12} {:>8.1?} {gain:.3}", subject.name, turns.rates());
+        gains.push(gain);
     }
     let mean = geometric_mean(&gains);
     println!("sharing runs brings {mean:.3} in the geometric mean\n");
@@ -117,30 +114,73 @@ async fn merged(report: &mut Report, fleet: &Fleet, subjects: &[Subject], tenant
     Ok(())
 }
 
-async fn small(
-    fleet: &Fleet,
-    subject: &Subject,
-    tenants: &[Tenant],
-    shared_runs: bool,
-    span: Duration,
-) -> Result<f64> {
+fn small<'a>(subject: &'a Subject, tenants: &'a [Tenant], shared_runs: bool) -> Vec<Job<'a>> {
     let terms = Terms {
         shared_runs,
         ..Terms::default()
     };
-    let jobs: Vec<Job<'_>> = tenants
-        .iter()
-        .map(|tenant| Job {
-            tenant,
-            subject,
-            terms,
-            request: SMALL_REQUEST,
-            open: SMALL_OPEN,
-        })
-        .collect();
-    Ok(rate(&fleet.serve(&jobs, span).await?))
+    let jobs = tenants.iter().map(|tenant| Job {
+        tenant,
+        subject,
+        terms,
+        request: SMALL_REQUEST,
+        open: SMALL_OPEN,
+    });
+    jobs.collect()
+}
+
+/// Rates of what was measured in turns, round after round.
+struct Turns(Vec<Vec<f64>>);
+
+/// Short turns one after another, so that what disturbs the machine meets all of them; each round begins with another one. Before
+/// they count the host gets to know the network by the first one, whose batches it chooses.
+async fn turns<'a>(fleet: &Fleet, ways: &[impl AsRef<[Job<'a>]>], span: Duration) -> Result<Turns> {
+    let mut rates = vec![Vec::new(); ways.len()];
+    if let Some(chosen) = ways.first() {
+        fleet.rate(chosen.as_ref(), span, LEARNING).await?;
+    }
+    for round in 0..ROUNDS {
+        for turn in 0..ways.len() {
+            let number = (round + turn) % ways.len();
+            if let Some((way, rates)) = ways.get(number).zip(rates.get_mut(number)) {
+                rates.push(fleet.rate(way.as_ref(), span, RUNS).await?);
+            }
+        }
+    }
+    Ok(Turns(rates))
+}
+
+impl Turns {
+    fn of(&self, way: usize) -> &[f64] {
+        self.0.get(way).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    fn rate(&self, way: usize) -> f64 {
+        median(self.of(way))
+    }
+
+    fn rates(&self) -> Vec<f64> {
+        (0..self.0.len()).map(|way| self.rate(way)).collect()
+    }
+
+    /// The median of what one way was of the other in the same round.
+    fn ratio(&self, one: usize, other: usize) -> f64 {
+        let pairs = self.of(one).iter().zip(self.of(other));
+        median(&pairs.map(|(one, other)| one / other).collect::<Vec<_>>())
+    }
 }
 
 fn least(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::INFINITY, f64::min)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Turns;
+
+    #[test]
+    fn ratios_are_of_turns_in_the_same_round() {
+        let turns = Turns(vec![vec![1.0, 20.0, 3.0], vec![2.0, 10.0, 6.0]]);
+        assert_eq!((turns.rate(0), turns.ratio(0, 1)), (3.0, 0.5));
+    }
 }

@@ -3,6 +3,7 @@
 mod bodies;
 mod models;
 mod objects;
+mod streams;
 mod watch;
 
 use crate::case::{Act, Case, Class, Expected};
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 pub use watch::{Seen as MemorySeen, Watch};
 
 /// What the host of these cases may hold, in bytes: little more than the largest row of a case that is served takes.
-pub const BUDGET: u64 = 640 << 20;
+pub const BUDGET: u64 = 656 << 20;
 
 /// How long the host may take to be rid of what it held for somebody who left: a batch that is being computed comes to its end.
 const GONE: Duration = Duration::from_secs(60);
@@ -43,6 +44,12 @@ pub fn memory_cases() -> Vec<Case> {
             "sends bodies a byte short of their length on many connections, and leaves",
             Expected::new("left", &[]),
             Act::Memory(|scene| Box::pin(bodies::run(scene))),
+        ),
+        case(
+            "streams",
+            "sends bodies a byte short of their length on 128 streams of few connections, and leaves",
+            Expected::new("left", &[]),
+            Act::Memory(|scene| Box::pin(streams::run(scene))),
         ),
         case(
             "large-objects",

@@ -5,6 +5,9 @@ use super::world::{MILLI, Truth, World};
 use frostline_tensor::Terms;
 use proptest::prelude::*;
 
+/// Rows that wait of each tenant at least.
+const BACKLOG: usize = 64;
+
 /// Every tenant has always something waiting, of its own stage, until the time is over.
 fn share(lanes: usize, tenants: &[(u32, Truth)], until: Duration) -> (World, Vec<Duration>) {
     let truths: Vec<Truth> = tenants.iter().map(|(_, truth)| *truth).collect();
@@ -13,7 +16,7 @@ fn share(lanes: usize, tenants: &[(u32, Truth)], until: Duration) -> (World, Vec
         for (index, (weight, _)) in tenants.iter().enumerate() {
             let name = format!("t{index}");
             let stage = world.device.stage(&index);
-            if stage.is_none_or(|stage| stage.waiting < 64) {
+            if stage.is_none_or(|stage| stage.waiting < BACKLOG) {
                 world.send(&name, *weight, index, 16, Terms::default());
             }
         }
@@ -35,6 +38,36 @@ fn millis(each: u32) -> Truth {
 fn weights_divide_the_time_within_5_percent() {
     let tenants = [(1, millis(10)), (2, millis(70)), (4, millis(33))];
     let (_, used) = share(1, &tenants, Duration::from_secs(600));
+    let all: Duration = used.iter().sum();
+    for ((weight, _), used) in tenants.iter().zip(&used) {
+        let share = used.as_secs_f64() / all.as_secs_f64() * 7.0 / f64::from(*weight);
+        assert!((share - 1.0).abs() < 0.05, "{weight}: {share}");
+    }
+}
+
+/// Who for a moment after each run has nothing at all is not taken for a newcomer then.
+#[test]
+fn moments_without_work_lose_no_share() {
+    let mut shares = shares::Shares::default();
+    shares.ready(&"a", 0, 4);
+    shares.ready(&"b", 0, 1);
+    let mut runs = 0;
+    for _ in 0..500 {
+        let who = *shares.iter().next().unwrap();
+        shares.begin(&who, MILLI * 10);
+        shares.unready(&who);
+        shares.end(&who, MILLI * 10, MILLI * 10);
+        shares.ready(&who, 0, if who == "a" { 4 } else { 1 });
+        runs += usize::from(who == "a");
+    }
+    assert!(runs.abs_diff(400) <= 2, "{runs}");
+}
+
+/// A stage keeps to its lane, but not so that those who share that lane fall behind the others.
+#[test]
+fn lanes_that_differ_in_load_lose_no_share() {
+    let tenants = [(1, millis(1)), (2, millis(3)), (4, millis(2))];
+    let (_, used) = share(2, &tenants, Duration::from_secs(60));
     let all: Duration = used.iter().sum();
     for ((weight, _), used) in tenants.iter().zip(&used) {
         let share = used.as_secs_f64() / all.as_secs_f64() * 7.0 / f64::from(*weight);
@@ -82,6 +115,22 @@ fn ranks_come_first_and_who_wants_nothing_is_forgotten() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+
+    /// However many lanes there are, and however little waits: but for two quanta until all lanes have all sessions.
+    #[test]
+    fn weights_divide_the_time_of_all_lanes(
+        tenants in prop::collection::vec((1..8_u32, 5..200_u32), 2..6),
+        lanes in 1..4_usize,
+    ) {
+        let tenants: Vec<(u32, Truth)> = tenants.into_iter().map(|(weight, each)| (weight, millis(each))).collect();
+        let (world, used) = share(lanes, &tenants, Duration::from_secs(60));
+        let (all, weights): (Duration, u32) = (used.iter().sum(), tenants.iter().map(|(weight, _)| weight).sum());
+        let slack = world.device.rules.quantum * 2;
+        for ((weight, _), used) in tenants.iter().zip(used) {
+            let due = all.mul_f64(f64::from(*weight) / f64::from(weights));
+            prop_assert!(used.abs_diff(due) <= due.mul_f64(0.05) + slack, "{weight}: {used:?} of {due:?}");
+        }
+    }
 
     /// A tenant with work that waits begins again after its own run, one that was on its way, and of each other (w_j / w_i + 1) quanta over the
     /// lanes: it is passed while others have used less for their weight, and by what each uses beyond that in its last run.

@@ -1,5 +1,6 @@
 //! Memory that is never exceeded.
 
+use super::super::needs::{Needs, Took};
 use super::super::*;
 use super::world::{MILLI, Truth, World};
 use frostline_tensor::Terms;
@@ -34,6 +35,63 @@ fn memory_is_learnt_from_runs_and_predicted_well() {
     assert!(world.device.predictions().error_95().unwrap() < 0.1);
     let most = world.runs.iter().map(|run| run.rows).max().unwrap();
     assert!((32..=38).contains(&most), "{most} rows of 38 at most");
+}
+
+#[test]
+fn what_a_run_takes_is_narrowed_by_what_later_ones_show() {
+    let mut needs = Needs::new(Guess::default());
+    let mut after = |least: u64, most: u64| {
+        let took = Took {
+            least: least * MIB,
+            most: most * MIB,
+        };
+        let missed = needs.note_run(1, took, 100 * MIB, false);
+        (missed.error, needs.expected(1) / MIB)
+    };
+    assert_eq!(after(0, 60), (None, 60), "the first counts as the most");
+    assert_eq!(after(0, 70), (Some(0.0), 60));
+    assert_eq!(after(0, 20), (Some(2.0), 20));
+    assert_eq!(after(10, 50), (Some(0.0), 20));
+    assert_eq!(after(25, 30), (Some(0.2), 25));
+}
+
+#[test]
+fn what_sessions_keep_is_predicted_and_not_reserved_again() {
+    let truth = |per_row| Truth {
+        session: 50 * MIB,
+        fixed: 10 * MIB,
+        per_row: per_row * MIB,
+        time: MILLI * 20,
+        time_per_row: MILLI,
+        guess: Guess {
+            session: 50 * MIB,
+            fixed: 0,
+            per_row: per_row * MIB / 2,
+        },
+        ..Truth::default()
+    };
+    let rules = DeviceRules {
+        keeps: true,
+        ..DeviceRules::of(1)
+    };
+    let mut world = World::new(rules, 600 * MIB, vec![truth(20), truth(30)]);
+    for index in 0..60 {
+        world.send("a", 1, index / 20 % 2, 16, Terms::default());
+        world.step();
+    }
+    world.finish();
+    world.assert_all_done_once();
+    for (stage, per_row) in [(0, 20), (1, 30)] {
+        let figures = world.device.stage(&stage).unwrap();
+        assert_eq!((figures.fixed, figures.per_row), (10 * MIB, per_row * MIB));
+    }
+    assert!(world.opened <= 8, "{} sessions", world.opened);
+    assert_eq!(world.device.predictions().misses, 0);
+    for (before, run) in world.runs.iter().zip(world.runs.iter().skip(1)) {
+        if !run.cold && (before.stage, before.rows) == (run.stage, run.rows) {
+            assert!(run.bytes <= 64 * MIB, "reserved again: {run:?}");
+        }
+    }
 }
 
 #[test]
@@ -244,6 +302,7 @@ fn play(world: &mut World, sendings: Vec<Sending>, mut check: impl FnMut(&World)
             priority: 0,
             fixed_batch,
             shared_runs: shared && fixed_batch.is_none(),
+            ..Terms::default()
         };
         let stage = stage % world.truths.len();
         world.send(&format!("t{tenant}"), weight, stage, rows, terms);
@@ -293,8 +352,10 @@ proptest! {
         sendings in sendings(),
         lanes in 1..4_usize,
         budget in 200..2000_u64,
+        keeps in any::<bool>(),
     ) {
-        let mut world = World::new(DeviceRules::of(lanes), budget * MIB, truths);
+        let rules = DeviceRules { keeps, ..DeviceRules::of(lanes) };
+        let mut world = World::new(rules, budget * MIB, truths);
         play(&mut world, sendings, assert_not_idle);
         for work in world.works.values() {
             match work.over {

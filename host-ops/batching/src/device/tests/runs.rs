@@ -2,12 +2,13 @@
 
 use super::super::*;
 use super::world::{MILLI, Truth, World};
-use frostline_tensor::Terms;
+use frostline_tensor::{Precision, Terms};
 
 const SHARED: Terms = Terms {
     priority: 0,
     fixed_batch: None,
     shared_runs: true,
+    precision: Precision::Full,
 };
 
 /// One lane, without want of memory, and a network whose batches pay.
@@ -101,6 +102,36 @@ fn a_joined_run_that_fails_is_repeated_apart() {
         let alone = parts(&world).iter().filter(|parts| **parts == [works[1]]).count();
         assert_eq!(alone, times, "{end:?}");
     }
+}
+
+#[test]
+fn work_whose_process_is_killed_again_and_again_fails_in_the_end() {
+    let mut world = warm();
+    let killed = world.send("a", 1, 0, 2, Terms::default());
+    let other = world.send("b", 1, 1, 2, Terms::default());
+    world.poison.insert(killed, End::Killed);
+    world.finish();
+    assert_eq!(world.works[&killed].over, Some(Fate::Failed));
+    assert_eq!(world.works[&other].over, Some(Fate::Done { last: true }));
+    let times = parts(&world).iter().filter(|parts| **parts == [killed]).count();
+    assert_eq!(times, 5);
+}
+
+#[test]
+fn an_abort_is_put_down_to_memory_until_it_had_all_that_is_free() {
+    let mut world = warm();
+    let aborts = world.send("a", 1, 0, 8, Terms::default());
+    world.decide();
+    assert!(world.device.may_lack(0), "it had what was expected of it");
+    let bounded = world.runs[0].bytes;
+    world.device.ended(world.now, 0, End::Aborted);
+    world.device.started(0, 0);
+    let Decision::Run(run) = world.device.next(world.now, world.room()) else {
+        panic!("it is tried again");
+    };
+    assert_eq!((run.parts[0].work, run.rows), (aborts, 1));
+    assert!(run.bytes > bounded && run.bytes == world.room().now);
+    assert!(!world.device.may_lack(0), "now it is to blame");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::super::*;
 use frostline_tensor::{RunTerms, Terms};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
 pub(super) const MILLI: Duration = Duration::from_millis(1);
@@ -81,7 +81,10 @@ pub(super) struct World {
     endings: BTreeMap<usize, Ending>,
     /// Bytes that each lane holds, and has reserved beyond.
     held: Vec<(u64, u64)>,
-    sessions: Vec<BTreeSet<usize>>,
+    /// Of each lane the open ones, and what they keep of runs.
+    sessions: Vec<BTreeMap<usize, u64>>,
+    /// Whether sessions keep what their runs took.
+    keeps: bool,
     seen: BTreeMap<usize, (Duration, Run<usize>)>,
 }
 
@@ -104,7 +107,8 @@ impl World {
             others: 0,
             endings: BTreeMap::new(),
             held: vec![(0, 0); rules.lanes],
-            sessions: vec![BTreeSet::new(); rules.lanes],
+            sessions: vec![BTreeMap::new(); rules.lanes],
+            keeps: rules.keeps,
             seen: BTreeMap::new(),
         }
     }
@@ -179,10 +183,14 @@ impl World {
 
     fn close(&mut self, lane: usize, stages: &[usize]) {
         assert!(!self.endings.contains_key(&lane), "closed at a lane that works");
-        for stage in stages {
-            assert!(self.sessions[lane].remove(stage), "closed what is not open");
-            self.held[lane].0 -= self.truths[*stage].session;
-        }
+        stages.iter().for_each(|stage| self.close_in(lane, *stage));
+    }
+
+    fn close_in(&mut self, lane: usize, stage: usize) {
+        let kept = self.sessions[lane]
+            .remove(&stage)
+            .expect("closed what is not open");
+        self.held[lane].0 -= self.truths[stage].session + kept;
     }
 
     fn begin(&mut self, run: Run<usize>) {
@@ -191,7 +199,7 @@ impl World {
             "a lane runs one batch at a time"
         );
         self.close(run.lane, &run.close);
-        assert_eq!(run.cold, !self.sessions[run.lane].contains(&run.stage));
+        assert_eq!(run.cold, !self.sessions[run.lane].contains_key(&run.stage));
         self.held[run.lane].1 = run.bytes;
         self.room();
         for part in &run.parts {
@@ -204,7 +212,8 @@ impl World {
         let truth = self.truths[run.stage];
         let opening = if run.cold { truth.opening } else { Duration::ZERO };
         let session = if run.cold { truth.session } else { 0 };
-        let took = session + truth.run(run.rows);
+        let kept = self.sessions[run.lane].get(&run.stage).copied().unwrap_or(0);
+        let took = session + truth.run(run.rows).saturating_sub(kept);
         let time = truth.time + truth.time_per_row * u32::try_from(run.rows).unwrap();
         let poison = run.parts.iter().find_map(|part| self.poison.get(&part.work));
         let end = match poison {
@@ -222,12 +231,19 @@ impl World {
         };
         if run.cold && session <= run.bytes {
             self.opened += 1;
-            self.sessions[run.lane].insert(run.stage);
+            self.sessions[run.lane].insert(run.stage, 0);
             self.held[run.lane].0 += session;
             self.held[run.lane].1 -= session;
             let held = Some(self.held[run.lane].0);
             let held = held.filter(|_| self.sees);
-            self.device.opened(run.lane, Taken { peak: held, held });
+            self.device.opened(
+                run.lane,
+                Taken {
+                    peak: held,
+                    held,
+                    spare: 0,
+                },
+            );
         }
         self.endings.insert(run.lane, ending);
         self.seen.insert(run.lane, (self.now, run.clone()));
@@ -259,12 +275,24 @@ impl World {
         let ending = self.endings.remove(&lane).unwrap();
         let (since, run) = self.seen.remove(&lane).unwrap();
         self.held[lane].1 = 0;
+        if let (true, End::OutOfMemory { .. }, true) = (
+            self.keeps,
+            ending.end,
+            self.sessions[lane].contains_key(&run.stage),
+        ) {
+            self.close_in(lane, run.stage);
+        }
+        if let (true, End::Done { .. }) = (self.keeps, ending.end) {
+            let left = ending.peak.saturating_sub(self.held[lane].0);
+            self.held[lane].0 += left;
+            *self.sessions[lane].get_mut(&run.stage).unwrap() += left;
+        }
         let (held, peak) = (Some(self.held[lane].0), Some(ending.peak));
         let (held, peak) = (held.filter(|_| self.sees), peak.filter(|_| self.sees));
         let end = match ending.end {
             End::Done { time, .. } => End::Done {
                 time,
-                taken: Taken { peak, held },
+                taken: Taken { peak, held, spare: 0 },
             },
             End::OutOfMemory { .. } => End::OutOfMemory { held },
             end => end,
@@ -278,7 +306,7 @@ impl World {
         for verdict in self.device.ended(self.now, lane, end) {
             self.note(verdict);
         }
-        if end == End::Lost {
+        if end.is_lost() {
             self.sessions[lane].clear();
             self.held[lane] = (0, 0);
             self.device.started(lane, 0);

@@ -14,12 +14,14 @@ const KEPT_VARIABLES: [&str; 4] = [
 ];
 
 /// How malloc works there: the same from the first run on, where its thresholds would grow with use. What is large is mapped apart and goes
-/// back when it is freed; what a layer of a few rows takes stays for the next layer, as the system clears fresh memory: with all of it mapped
-/// apart (128 KiB) ResNet18 and ResNet50 take a tenth longer a row. Threads share one heap.
-const MALLOC: [(&str, &str); 3] = [
+/// back when it is freed; what a layer of a few rows takes stays for the next layer, as the system clears fresh memory page by page: with all
+/// of it mapped apart (128 KiB) a row of DenseNet121 takes twice as long. Where the system lends huge pages to who asks (`madvise`), large
+/// blocks come in few of them. Threads share one heap. The figures are in docs/lanes.md.
+const MALLOC: [(&str, &str); 4] = [
     ("MALLOC_MMAP_THRESHOLD_", "8388608"),
-    ("MALLOC_TRIM_THRESHOLD_", "67108864"),
+    ("MALLOC_TRIM_THRESHOLD_", "16777216"),
     ("MALLOC_ARENA_MAX", "1"),
+    ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1"),
 ];
 
 /// The program of `place` with ONNX Runtime's `library`, without what else is in the host's environment.

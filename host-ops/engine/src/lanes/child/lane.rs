@@ -47,6 +47,7 @@ impl ChildLane {
         // Without figures nothing is promised.
         self.empty = held.unwrap_or(0);
         self.book(shared, self.empty)?;
+        shared.book_beside(self.index, process.host);
         let id = process.id();
         self.process = Some(process);
         shared.started(self.index, Some(id), self.empty);
@@ -95,14 +96,20 @@ impl ChildLane {
         if !shared.reserve(self.index, order.bytes) {
             return Ended::NoRoom;
         }
-        let reservation = shared.config().bounded().map(|_| order.bytes);
+        // The system bounds what a process takes of its own memory alone.
+        let config = shared.config();
+        let reservation = config.bounded().filter(|_| config.device_memory.is_none());
+        let reservation = reservation.map(|_| order.bytes);
         let Some(process) = &mut self.process else {
             return Ended::Lost(Loss::idle());
         };
         let opened = || shared.opened(self.index);
         let take = |output: &Output<'_>| Ok(order.hand_out(output));
         match process.run(shared.source(), &order.run(batch, reservation), &opened, take) {
-            Ok(end) => Ended::Ran(end),
+            Ok(end) => {
+                shared.book_beside(self.index, process.host);
+                Ended::Ran(end)
+            }
             Err(lost) => Ended::Lost(self.lose(&lost)),
         }
     }

@@ -64,11 +64,12 @@ pub(super) struct Bound {
 
 /// From now on the process may take `reservation` bytes beyond what it has. What it cannot have, malloc refuses.
 pub(super) fn bound(reservation: Option<u64>) -> Option<Bound> {
+    let (reservation, now) = (reservation?, usage()?);
     let bound = Bound {
-        reservation: reservation?,
-        anonymous: usage()?.anonymous,
+        reservation,
+        anonymous: now.anonymous,
     };
-    bound.renew().then_some(bound)
+    bound.renew(&now).then_some(bound)
 }
 
 /// So many bytes of files are about to be mapped: they count while they are, as ONNX Runtime maps them writable.
@@ -79,9 +80,8 @@ pub(super) fn widen(bytes: u64) {
 }
 
 impl Bound {
-    /// Counts what is mapped now, and what was taken so far; whether it holds.
-    pub(super) fn renew(&self) -> bool {
-        let Some(now) = usage() else { return false };
+    /// Counts what is mapped `now`, and what was taken so far; whether it holds.
+    pub(super) fn renew(&self, now: &Usage) -> bool {
         let taken = now.anonymous.saturating_sub(self.anonymous);
         let left = self.reservation.saturating_sub(taken);
         limit_data(Some(now.data.saturating_add(left).saturating_add(SLACK)))
@@ -104,8 +104,8 @@ fn limit_data(bytes: Option<u64>) -> bool {
     setrlimit(Resource::Data, Rlimit { current, maximum }).is_ok()
 }
 
-/// What the process has when nothing runs. malloc keeps some of what a run took for the next: that is held, but what the next run takes
-/// of it is no less taken.
+/// What the process has when nothing runs and malloc keeps nothing of earlier runs for the next. What it keeps is held, and how much of it
+/// a run uses cannot be seen.
 #[derive(Default)]
 pub(super) struct Floor(Option<u64>);
 
@@ -115,12 +115,12 @@ impl Floor {
         self.0 = None;
     }
 
-    /// The session is there, which took `grown` bytes, and the run has yet to begin.
+    /// The session is there, which took `grown` bytes, and the run has yet to begin: what is kept beyond the floor, of `bytes` in all.
     fn sink(&mut self, grown: u64, bytes: u64) -> u64 {
         let floor = self
             .0
             .map_or(bytes, |floor| bytes.min(floor.saturating_add(grown)));
-        *self.0.insert(floor)
+        bytes - *self.0.insert(floor)
     }
 }
 
@@ -130,8 +130,8 @@ pub(super) struct Meter {
     used: u64,
     /// When the batch had been taken in.
     begun: Option<Usage>,
-    /// When the session was there, and what the process had then without the run.
-    opened: Option<(Usage, u64)>,
+    /// When the session was there: what the process had then without the run, and how much of that was kept for it.
+    opened: Option<(Usage, u64, u64)>,
 }
 
 impl Meter {
@@ -144,35 +144,41 @@ impl Meter {
         }
     }
 
-    /// The session is there, with `kept` bytes of memory for inputs and outputs; the most that opening it took. Of one `is_mapped` it is
-    /// what is left of that: files that were mapped for a while hide the rest.
-    pub(super) fn opened(&mut self, floor: &mut Floor, kept: usize, is_mapped: bool) -> Option<u64> {
-        self.used += kept as u64;
-        let now = usage();
-        let begun = self.begun?.anonymous;
-        self.opened = fresh_usage().map(|now| {
-            let without = now.anonymous.saturating_sub(self.used);
-            (now, floor.sink(now.anonymous.saturating_sub(begun), without))
-        });
+    /// A session was opened: the most that this took. Of one `is_mapped` it is what is left of that: files that were mapped for a while
+    /// hide the rest.
+    pub(super) fn opening(&self, is_mapped: bool) -> Option<u64> {
+        let (begun, now) = (self.begun?, usage()?);
         let most = match is_mapped {
-            true => now?.anonymous,
-            false => now?.own_peak(),
+            true => now.anonymous,
+            false => now.own_peak(),
         };
-        Some(most.saturating_sub(begun))
+        Some(most.saturating_sub(begun.anonymous))
+    }
+
+    /// The session is there, with `kept` bytes of memory for inputs and outputs; what the process takes now.
+    pub(super) fn opened(&mut self, floor: &mut Floor, kept: usize) -> Option<Usage> {
+        self.used += kept as u64;
+        let (begun, now) = (self.begun?, fresh_usage()?);
+        let without = now.anonymous.saturating_sub(self.used);
+        let grown = now.anonymous.saturating_sub(begun.anonymous);
+        self.opened = Some((now, without, floor.sink(grown, without)));
+        Some(now)
     }
 
     /// The run has ended.
     pub(super) fn end(self) -> Option<RunMemory> {
         let now = usage()?;
-        let taken = self.opened.and_then(|(before, floor)| {
-            let taken = now.own_peak().saturating_sub(floor);
+        let spare = self.opened.map_or(0, |(_, _, spare)| spare);
+        let taken = self.opened.and_then(|(before, without, _)| {
+            let taken = now.own_peak().saturating_sub(without);
             // Pages of files that came after the peak are no part of it, and nobody knows when they came.
             let unsure = now.shared.saturating_sub(before.shared);
-            (unsure <= taken / UNSURE).then_some(taken)
+            (unsure <= (taken + spare) / UNSURE).then_some(taken)
         });
         Some(RunMemory {
             taken,
             held: now.anonymous,
+            spare,
         })
     }
 }

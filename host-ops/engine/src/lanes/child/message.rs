@@ -23,8 +23,12 @@ pub(super) enum Request {
     Prepared { folder: PathBuf },
     /// There is no such network.
     NoNetwork,
-    /// Leave the network that lies in the window prepared in this folder.
-    Prepare { bytes: usize, folder: PathBuf },
+    /// Leave the network that lies in the window prepared in this folder, holding no more memory than so many bytes.
+    Prepare {
+        bytes: usize,
+        folder: PathBuf,
+        most: u64,
+    },
     /// No run follows for now: keep no memory for it.
     Rest,
     /// Close the session of `stage`, if there is one.
@@ -46,24 +50,24 @@ pub(super) enum Answer {
     /// There is a session for the stage, the run begins; how that one was opened, if it was for this run.
     Opened { opened: Option<Opened> },
     /// The run ended well, its output lies in the window.
-    Done {
-        output: TensorSpec,
-        memory: Option<RunMemory>,
-    },
+    Done { output: TensorSpec, memory: Seen },
     /// The run ended with an error.
-    Failed {
-        error: OpError,
-        memory: Option<RunMemory>,
-    },
+    Failed { error: OpError, memory: Seen },
     /// The run ended as there was no memory for it within its reservation.
-    OutOfMemory {
-        error: OpError,
-        memory: Option<RunMemory>,
-    },
+    OutOfMemory { error: OpError, memory: Seen },
     /// To [`Request::Prepare`]: it is done.
     Prepared,
-    /// To [`Request::Close`] and [`Request::Rest`]: the bytes that it still holds.
-    Holds { bytes: Option<u64> },
+    /// To [`Request::Close`] and [`Request::Rest`]: the bytes that it still holds, and of the host's memory where those are a device's.
+    Holds { bytes: Option<u64>, host: Option<u64> },
+}
+
+/// What was seen of memory.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Seen {
+    /// What the run took of what lanes go by: a device's memory, or else the system's.
+    pub(super) run: Option<RunMemory>,
+    /// Bytes that the process holds of the system's, where `run` is of a device's.
+    pub(super) host: Option<u64>,
 }
 
 /// How the process works.
@@ -73,6 +77,9 @@ pub(super) struct Start {
     pub(super) threads: usize,
     pub(super) sessions: usize,
     pub(super) session_bytes: usize,
+    /// Whether lanes go by the device's memory, and how much of it an arena may have.
+    pub(super) gauged: bool,
+    pub(super) arena_bytes: Option<u64>,
     pub(super) address_space: Option<u64>,
     pub(super) limits: Option<Limits>,
 }

@@ -7,6 +7,7 @@ mod command;
 mod lane;
 mod memory;
 mod message;
+mod meter;
 pub(super) mod prepare;
 mod process;
 mod progress;
@@ -17,3 +18,5 @@ pub(super) mod window;
 
 pub(super) use lane::ChildLane;
 pub use serve::serve_lane;
+#[cfg(test)]
+pub(crate) use serve::serve_lane_on;

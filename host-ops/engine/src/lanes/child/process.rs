@@ -1,26 +1,24 @@
 //! The process of one lane, as the lane sees it.
 
 use super::super::batch::{BatchRun, Opened, Output, RunEnd, RunError, RunMemory};
-use super::super::order::Loss;
+use super::super::order::{Loss, LossBy};
 use super::super::run::{about, describe};
 use super::super::source::{Given, Networks};
 use super::super::{ChildLanes, LanesConfig};
 use super::bell::Bell;
 use super::channel::Channel;
 use super::command::command;
-use super::message::{Answer, Limits, Request, Start};
+use super::message::{Answer, Limits, Request, Seen, Start};
 use super::progress::Progress;
 use super::window::Window;
 use crate::interrupt::Target;
 use crate::{EngineError, Interrupt, InterruptCause};
 use frostline_tensor::{Cause, OpError, OpErrorCode, Stage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::Signal;
 use std::ffi::OsString;
 use std::io::{Error, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
@@ -35,6 +33,8 @@ pub(super) struct LaneProcess {
     window: Window,
     bell: Bell,
     grace: Duration,
+    /// Bytes that it holds of the host's memory, where lanes go by a device's.
+    pub(super) host: Option<u64>,
 }
 
 /// The process is gone, or no longer makes sense.
@@ -91,6 +91,7 @@ impl LaneProcess {
             window,
             bell: Bell::new()?,
             grace: place.grace,
+            host: None,
         })
     }
 
@@ -105,6 +106,8 @@ impl LaneProcess {
             threads: config.threads_per_lane,
             sessions: config.sessions_per_lane,
             session_bytes: config.session_bytes_per_lane,
+            gauged: config.device_memory.is_some(),
+            arena_bytes: config.arena_bytes,
             address_space: place.address_space,
             limits,
         }))?;
@@ -153,7 +156,11 @@ impl LaneProcess {
             ..Progress::default()
         };
         match self.answer(&mut progress, &Interrupt::new())? {
-            Answer::Holds { bytes } => Ok(self.with_window(bytes)),
+            Answer::Holds { bytes, host: None } => Ok(self.with_window(bytes)),
+            Answer::Holds { bytes, host } => {
+                self.host = self.with_window(host);
+                Ok(bytes)
+            }
             _ => Err(out_of_turn()),
         }
     }
@@ -213,10 +220,17 @@ impl LaneProcess {
             }
         };
         let in_window = run.batch.pieces().map(<[u8]>::len).sum::<usize>() as u64;
-        let memory = memory.map(|memory| RunMemory {
-            taken: memory.taken.map(|taken| taken + in_window),
-            held: self.with_window(Some(memory.held)).unwrap_or(memory.held),
-        });
+        let memory = match memory {
+            Seen { run, host: None } => run.map(|run| RunMemory {
+                taken: run.taken.map(|taken| taken + in_window),
+                held: self.with_window(Some(run.held)).unwrap_or(run.held),
+                ..run
+            }),
+            Seen { run, host } => {
+                self.host = self.with_window(host);
+                run
+            }
+        };
         self.window.done()?;
         Ok(progress.end(outcome, memory))
     }
@@ -232,7 +246,8 @@ impl LaneProcess {
         if !measures {
             SAID.call_once(|| {
                 tracing::warn!(
-                    "the memory of lanes cannot be measured or bounded, as there is no /proc; the host works, but promises nothing of it"
+                    "the memory of lanes cannot be measured or bounded, as there is no /proc; the host works, but promises nothing of it: mount \
+                     /proc where memory_budget is to hold"
                 );
             });
         }
@@ -287,12 +302,12 @@ impl LaneProcess {
         }
     }
 
-    /// Has the process leave `network` prepared in `folder`, within `limit`; its answer.
+    /// Has the process leave `network` prepared in `folder`, within `limit` and `most` bytes of memory; its answer.
     pub(super) fn prepare(
         &mut self,
         network: &[u8],
         folder: &str,
-        limit: Duration,
+        (limit, most): (Duration, u64),
         interrupt: &Interrupt,
     ) -> Result<Answer, Lost> {
         let rope = Target::Bell(Arc::clone(&self.bell.rope));
@@ -303,6 +318,7 @@ impl LaneProcess {
         self.channel.send(&Request::Prepare {
             bytes: network.len(),
             folder: folder.into(),
+            most,
         })?;
         let mut progress = Progress {
             killed_at: Some(Instant::now() + limit),
@@ -366,13 +382,10 @@ impl LaneProcess {
         // Of one that is ending already this changes nothing.
         drop(self.child.kill());
         match self.child.wait() {
-            Ok(status) if gone => Loss {
-                how: status.to_string(),
-                killed: status.signal() == Some(Signal::KILL.as_raw()),
-            },
+            Ok(status) if gone => Loss::of(status),
             _ => Loss {
                 how: lost.why.to_string(),
-                killed: false,
+                by: LossBy::Run,
             },
         }
     }

@@ -7,9 +7,11 @@ use super::super::run::describe;
 use super::super::source::StageModel;
 use super::super::threads::text_of;
 use super::channel::{Channel, MESSAGE_BYTES};
-use super::memory::{self, Bound, Floor, Meter};
-use super::message::{Answer, Request, Start};
+use super::memory::{self, Bound, Floor};
+use super::message::{Answer, Request, Seen, Start};
+use super::meter::RunMeter;
 use super::window::{KEPT_BYTES, TENSOR_BYTES, Window};
+use crate::gauge::{Driver, Gauge};
 use crate::prepared::WEIGHTS;
 use crate::{EngineError, Interrupt, InterruptCause, Session, library};
 use frostline_tensor::{OpError, OpErrorCode, Stage, Tensor};
@@ -21,7 +23,7 @@ use std::io::{Error, ErrorKind, Result};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -39,7 +41,12 @@ const TEXT_CHARACTERS: usize = MESSAGE_BYTES / 8;
 /// # Errors
 /// [`EngineError::Lane`] when standard input is no lane's channel. What goes wrong with a run is told to the other end.
 pub fn serve_lane() -> std::result::Result<(), EngineError> {
-    let served = take_over().and_then(|(channel, window)| serve(channel, window));
+    serve_lane_on(Arc::new(Driver))
+}
+
+/// [`serve_lane`] on a device whose memory `gauge` tells.
+pub(crate) fn serve_lane_on(gauge: Arc<dyn Gauge>) -> std::result::Result<(), EngineError> {
+    let served = take_over().and_then(|(channel, window)| serve(channel, window, gauge));
     match served {
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(()),
         served => served.map_err(|error| EngineError::Lane { reason: error.into() }),
@@ -66,7 +73,7 @@ fn limit(resource: Resource, value: u64) -> Result<()> {
     Ok(setrlimit(resource, limit)?)
 }
 
-fn serve(mut requests: Channel, window: Window) -> Result<()> {
+fn serve(mut requests: Channel, window: Window, gauge: Arc<dyn Gauge>) -> Result<()> {
     let Request::Start(start) = requests.receive()? else {
         return Err(out_of_turn());
     };
@@ -77,7 +84,8 @@ fn serve(mut requests: Channel, window: Window) -> Result<()> {
     answers.send(&Answer::Ready {
         measures: memory::is_measured(),
     })?;
-    let (runs, networks) = spawn_worker(start, answers, Arc::new(window))?;
+    let gauge = Some(gauge).filter(|_| start.gauged);
+    let (runs, networks) = spawn_worker(start, answers, Arc::new(window), gauge)?;
     let mut current = Interrupt::new();
     loop {
         match requests.receive()? {
@@ -98,11 +106,16 @@ fn serve(mut requests: Channel, window: Window) -> Result<()> {
             }
             Request::Rest => runs.send(Work::Rest).map_err(|_| out_of_turn())?,
             Request::Close { stage } => runs.send(Work::Close(stage)).map_err(|_| out_of_turn())?,
-            Request::Prepare { bytes, folder } => {
+            Request::Prepare { bytes, folder, most } => {
                 current = Interrupt::new();
                 let interrupt = current.clone();
-                let work = Work::Prepare(bytes, folder, interrupt);
-                runs.send(work).map_err(|_| out_of_turn())?;
+                let wanted = Wanted {
+                    bytes,
+                    folder,
+                    most,
+                    interrupt,
+                };
+                runs.send(Work::Prepare(wanted)).map_err(|_| out_of_turn())?;
             }
             Request::Network { bytes } => {
                 let given = Some(Given::InWindow(bytes));
@@ -156,8 +169,16 @@ enum Work {
     Rest,
     /// Close the session of this stage.
     Close(Stage),
-    /// Leave the network of so many bytes prepared in this folder.
-    Prepare(usize, PathBuf, Interrupt),
+    Prepare(Wanted),
+}
+
+/// A network that is to be prepared; it lies in the window.
+struct Wanted {
+    bytes: usize,
+    folder: PathBuf,
+    /// Bytes that the process may hold for it.
+    most: u64,
+    interrupt: Interrupt,
 }
 
 /// A network that was wanted.
@@ -173,6 +194,7 @@ fn spawn_worker(
     start: Start,
     answers: Answers,
     window: Arc<Window>,
+    gauge: Option<Arc<dyn Gauge>>,
 ) -> Result<(Sender<Work>, Sender<Option<Given>>)> {
     let (runs, incoming) = channel();
     let (networks, given) = channel();
@@ -182,13 +204,13 @@ fn spawn_worker(
         given: Mutex::new(given),
     };
     let body = move || {
-        let mut worker = Worker::new(start, source);
+        let mut worker = Worker::new(start, source, gauge);
         while let Ok(work) = incoming.recv() {
             let answer = match work {
                 Work::Run(asked) => worker.work(asked),
                 Work::Rest => worker.rest(),
                 Work::Close(stage) => worker.close(&stage),
-                Work::Prepare(bytes, folder, interrupt) => worker.prepare(bytes, &folder, &interrupt),
+                Work::Prepare(wanted) => worker.prepare(&wanted),
             };
             if let Err(error) = answers.send(&answer) {
                 tracing::debug!(%error, "the lane went away during a run");
@@ -204,6 +226,7 @@ fn sessions(start: &Start) -> Sessions {
         threads_per_lane: start.threads,
         sessions_per_lane: start.sessions,
         session_bytes_per_lane: start.session_bytes,
+        arena_bytes: start.arena_bytes,
         ..LanesConfig::for_device(start.device)
     };
     Sessions::new(&config, false)
@@ -217,49 +240,69 @@ struct Worker {
     /// The memory of the last batch, for the next one.
     spare: Option<Tensor>,
     floor: Floor,
+    /// What lanes go by, where it is not the process's own memory.
+    gauge: Option<Arc<dyn Gauge>>,
 }
 
 impl Worker {
-    fn new(start: Start, source: Remote) -> Self {
+    fn new(start: Start, source: Remote, gauge: Option<Arc<dyn Gauge>>) -> Self {
         Self {
             sessions: sessions(&start),
             start,
             source,
             spare: None,
             floor: Floor::default(),
+            gauge,
         }
     }
 
     fn rest(&mut self) -> Answer {
         self.spare = None;
         self.sessions.rest();
-        holds()
+        self.holds()
     }
 
     fn close(&mut self, stage: &Stage) -> Answer {
         self.sessions.close(stage);
         self.floor.forget();
-        holds()
+        self.holds()
     }
 
-    fn prepare(&self, bytes: usize, folder: &Path, interrupt: &Interrupt) -> Answer {
-        let prepared = self.source.window.read(bytes).map_err(|error| error.to_string());
-        let prepared = prepared.and_then(|network| {
-            let prepared = Session::prepare(&network, folder, self.sessions.options(), interrupt);
+    fn holds(&self) -> Answer {
+        let own = memory::usage().map(|usage| usage.anonymous);
+        match &self.gauge {
+            None => Answer::Holds {
+                bytes: own,
+                host: None,
+            },
+            Some(gauge) => Answer::Holds {
+                bytes: gauge.used(),
+                host: own,
+            },
+        }
+    }
+
+    fn prepare(&self, wanted: &Wanted) -> Answer {
+        let held = memory::usage().map_or(0, |usage| usage.anonymous);
+        let _bound = memory::bound(Some(wanted.most.saturating_sub(held)));
+        let network = self.source.window.read(wanted.bytes);
+        let prepared = network.map_err(|error| error.to_string()).and_then(|network| {
+            let options = self.sessions.options();
+            let prepared = Session::prepare(&network, &wanted.folder, options, &wanted.interrupt);
             prepared.map_err(|error| error.to_string())
         });
         match prepared {
             Ok(()) => Answer::Prepared,
             Err(reason) => Answer::Failed {
                 error: shortened(OpError::runtime(reason)),
-                memory: None,
+                memory: Seen::default(),
             },
         }
     }
 
     fn work(&mut self, asked: Asked) -> Answer {
         let mut meter = None;
-        let bound = memory::bound(asked.reservation);
+        let (bound, stage) = (memory::bound(asked.reservation), asked.stage.clone());
         let done = catch_unwind(AssertUnwindSafe(|| {
             self.execute(asked, bound.as_ref(), &mut meter)
         }))
@@ -270,7 +313,11 @@ impl Worker {
             Err(OpError::runtime(text).into())
         });
         drop(bound);
-        let memory = meter.and_then(Meter::end);
+        if self.gauge.is_some() && matches!(done, Err(RunError::OutOfMemory(_))) {
+            // What its arena has may be in pieces that no other run can use either.
+            self.sessions.close(&stage);
+        }
+        let memory = meter.map_or_else(Seen::default, RunMeter::end);
         match done {
             Ok(output) => Answer::Done { output, memory },
             Err(RunError::Failed(error)) => Answer::Failed {
@@ -289,18 +336,19 @@ impl Worker {
         &mut self,
         asked: Asked,
         bound: Option<&Bound>,
-        meter: &mut Option<Meter>,
+        meter: &mut Option<RunMeter>,
     ) -> std::result::Result<TensorSpec, RunError> {
         let Asked { stage, .. } = &asked;
         let Self {
             source,
             sessions,
             floor,
+            gauge,
             ..
         } = self;
         let batch = source.window.read_tensor(&asked.batch, self.spare.take());
         let batch = batch.map_err(|error| failed(stage, "take the batch", &error))?;
-        let meter = meter.insert(Meter::new(batch.byte_len()));
+        let meter = meter.insert(RunMeter::new(gauge.as_ref(), batch.byte_len()));
         let is_mapped = Cell::new(false);
         let find = || {
             let model = source.find(stage)?;
@@ -309,14 +357,13 @@ impl Worker {
         };
         // When it cannot be said, the lane is gone and the run has no reader.
         let opened = |fresh: bool, kept: usize| {
-            let taken = meter.opened(floor, kept, is_mapped.get());
-            if let Some(bound) = bound {
-                bound.renew();
-            }
-            let opened = fresh.then_some(Opened {
+            let opened = fresh.then(|| Opened {
                 time: Duration::ZERO,
-                taken,
+                taken: meter.opening(is_mapped.get()),
             });
+            if let Some((bound, now)) = bound.zip(meter.opened(floor, kept)) {
+                bound.renew(&now);
+            }
             drop(source.answers.send(&Answer::Opened { opened }));
         };
         let output = sessions.execute(find, stage, &batch, &asked.interrupt, opened, |output| {
@@ -324,12 +371,6 @@ impl Worker {
         });
         self.spare = Some(batch).filter(|batch| batch.byte_len() <= KEPT_BYTES);
         output
-    }
-}
-
-fn holds() -> Answer {
-    Answer::Holds {
-        bytes: memory::usage().map(|usage| usage.anonymous),
     }
 }
 

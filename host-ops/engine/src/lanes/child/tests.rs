@@ -1,15 +1,18 @@
 //! A lane's process, alone: what it says of memory, what it is bound by, and what it opens.
 
 use super::super::batch::{Batch, BatchRun, Output, RunEnd, RunError};
+use super::super::order::LossBy;
 use super::super::source::Networks;
 use super::super::{ChildLanes, LanesConfig, LanesPlace, PreparedStages, StageSource};
 use super::memory;
-use super::process::LaneProcess;
+use super::process::{LaneProcess, Lost};
 use crate::Interrupt;
 use crate::tests::lane_process::program;
-use crate::tests::networks::{hungry, relu, wide};
+use crate::tests::networks::{hungry, relu, slow, wide};
 use bytes::Bytes;
-use frostline_tensor::{OpError, Stage, Tensor};
+use frostline_tensor::{OpError, Precision, Stage, Tensor};
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,17 +20,32 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const MIB: u64 = 1 << 20;
 
 #[derive(Default)]
-struct Source(AtomicUsize);
+struct Source {
+    asked: AtomicUsize,
+    /// A process that is stopped when a network is asked for.
+    stopped: Mutex<Option<u32>>,
+}
 
 impl StageSource for Source {
     fn stage_model(&self, stage: &Stage) -> Result<Bytes, OpError> {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.stopped
+            .lock()
+            .take()
+            .into_iter()
+            .for_each(|process| signal(process, Signal::STOP));
         Ok(match stage.model.as_str() {
             "wide" => wide().into(),
             "hungry" => hungry().into(),
+            "slow" => slow(4, 1000).into(),
             _ => relu(4).into(),
         })
     }
+}
+
+fn signal(process: u32, signal: Signal) {
+    let process = Pid::from_raw(i32::try_from(process).unwrap()).unwrap();
+    kill_process(process, signal).unwrap();
 }
 
 /// A process and what it gets networks from.
@@ -63,7 +81,7 @@ impl Rig {
     }
 
     fn asked(&self) -> usize {
-        self.source.0.load(Ordering::Relaxed)
+        self.source.asked.load(Ordering::Relaxed)
     }
 
     fn run(&mut self, model: &str, batch: &Batch<'_>, reservation: Option<u64>) -> RunEnd<Tensor> {
@@ -92,6 +110,8 @@ fn stage(model: &str) -> Stage {
         model: model.to_owned(),
         from: "x".to_owned(),
         to: "y".to_owned(),
+        pixels: None,
+        precision: Precision::Full,
     }
 }
 
@@ -208,6 +228,91 @@ fn lanes_share_the_weights_of_a_prepared_stage_and_its_outputs_are_the_same() {
             "{shared} bytes held, {bare} with the weights"
         );
     }
+}
+
+/// Runs `count` rows of `model`, and has `begun` and `done` called while the run is on its way and while its output is taken.
+fn interfered(
+    rig: &mut Rig,
+    (model, count): (&str, usize),
+    begun: impl Fn(),
+    done: impl Fn(),
+) -> Result<RunEnd<Tensor>, Lost> {
+    let (stage, rows) = (stage(model), tensor(count));
+    let batch = Batch::new(vec![(&rows, 0..count)]).unwrap();
+    let run = BatchRun {
+        stage: &stage,
+        batch: &batch,
+        interrupt: &Interrupt::new(),
+        reservation: None,
+    };
+    rig.process.run(&rig.networks, &run, &begun, |output| {
+        done();
+        output.whole()
+    })
+}
+
+/// The next process does what the killed one did not, by what was prepared before.
+fn assert_goes_on(rig: &mut Rig, model: &str, asked: usize) {
+    rig.process = LaneProcess::start(&rig.config, &rig.place).unwrap();
+    let rows = rig.rows(model, 3, None).outcome.unwrap();
+    assert_eq!(rows.rows(), Ok(3));
+    assert_eq!(rig.asked(), asked, "what was prepared is as it was");
+}
+
+#[test]
+fn a_lane_killed_while_it_opens_what_was_prepared_leaves_it_to_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rig = Rig::new(Some(folder.path()));
+    let process = rig.process.id();
+    // It takes nothing that it is given from then on.
+    *rig.source.stopped.lock() = Some(process);
+    let lost = std::thread::scope(|scope| {
+        let running = scope.spawn(|| interfered(&mut rig, ("wide", 3), || (), || ()).map(drop));
+        let is_prepared = || {
+            let mut entries = std::fs::read_dir(folder.path()).unwrap();
+            entries.any(|entry| {
+                let entry = entry.unwrap();
+                let name = entry.file_name().to_string_lossy().into_owned();
+                !name.starts_with('.') && entry.path().is_dir()
+            })
+        };
+        while !is_prepared() {
+            std::thread::yield_now();
+        }
+        signal(process, Signal::KILL);
+        running.join().unwrap().unwrap_err()
+    });
+    assert_eq!(rig.process.bury(&lost).by, LossBy::Other, "{lost:?}");
+    assert_goes_on(&mut rig, "wide", 1);
+}
+
+#[test]
+fn a_lane_killed_during_a_run_is_lost_and_the_next_one_runs_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rig = Rig::new(Some(folder.path()));
+    let process = rig.process.id();
+    let kill = || signal(process, Signal::KILL);
+    // A thousand layers of 8 MB, of which the first has hardly begun.
+    let ended = interfered(&mut rig, ("slow", 1 << 18), kill, || {
+        panic!("it was killed before")
+    });
+    let lost = ended.map(drop).unwrap_err();
+    assert_eq!(rig.process.bury(&lost).by, LossBy::Other, "{lost:?}");
+    assert_goes_on(&mut rig, "slow", 1);
+}
+
+#[test]
+fn a_lane_killed_while_its_answer_is_taken_has_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rig = Rig::new(Some(folder.path()));
+    let process = rig.process.id();
+    let expected = rig.rows("wide", 3, None).outcome.unwrap();
+    let kill = || signal(process, Signal::KILL);
+    let ended = interfered(&mut rig, ("wide", 3), || (), kill).unwrap();
+    assert_eq!(ended.outcome.unwrap(), expected, "it lies in the host's memory");
+    let lost = rig.process.rest().unwrap_err();
+    assert_eq!(rig.process.bury(&lost).by, LossBy::Other, "{lost:?}");
+    assert_goes_on(&mut rig, "wide", 1);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use http::Uri;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::spawn_blocking;
 
 /// Entries of the audit at once.
@@ -60,6 +61,8 @@ fn activity(service: &Service) -> Activity {
         extractions.standing(),
         extractions.standings(),
     );
+    let stats = lanes.stats();
+    let waited: BTreeMap<String, Duration> = stats.waited.iter().cloned().collect();
     let memory = MemoryNow::of(&service.scheduling.memory);
     let holders: BTreeMap<String, u64> = memory.tenants.iter().cloned().collect();
     let known = tally.names().chain(standings.keys().cloned());
@@ -72,6 +75,7 @@ fn activity(service: &Service) -> Activity {
             queued: standing.queued as u64,
             cpu_seconds: tally.cpu_seconds_of(&name),
             memory_bytes: holders.get(&name).copied().unwrap_or(0),
+            waited_seconds: waited.get(&name).map_or(0.0, Duration::as_secs_f64),
             name,
             extractions,
             samples,
@@ -84,19 +88,21 @@ fn activity(service: &Service) -> Activity {
         running: all.running as u64,
         queued: all.queued as u64,
         lanes: lanes.lanes() as u64,
-        lane_queue: lanes.stats().queued as u64,
+        lane_queue: stats.queued as u64,
         memory_bytes: resident_bytes(),
-        memory: Some(MemoryActivity {
-            budget: memory.budget,
-            held: memory.held_in_all(),
-            waiting: memory.waiting as u64,
-            kinds: memory
-                .held
-                .iter()
-                .map(|(kind, bytes)| ((*kind).to_owned(), *bytes))
-                .collect(),
-        }),
+        memory: Some(of_memory(&memory)),
+        device_memory: service.machine.device_memory(),
         tenants: names.into_iter().map(tenant).collect(),
+    }
+}
+
+fn of_memory(memory: &MemoryNow) -> MemoryActivity {
+    let kinds = memory.held.iter();
+    MemoryActivity {
+        budget: memory.budget,
+        held: memory.held_in_all(),
+        waiting: memory.waiting as u64,
+        kinds: kinds.map(|(kind, bytes)| ((*kind).to_owned(), *bytes)).collect(),
     }
 }
 

@@ -1,0 +1,126 @@
+//! What one run takes: of the system's memory, or of a device's where that is what lanes go by.
+
+use super::super::batch::RunMemory;
+use super::memory::{self, Floor, Meter, Usage};
+use super::message::Seen;
+use crate::gauge::Gauge;
+use std::sync::Arc;
+
+/// Measures one run.
+pub(super) enum RunMeter {
+    Process(Meter),
+    Device(DeviceMeter),
+}
+
+/// Measures one run by what the driver says before and after. What ONNX Runtime's arena took for it is kept there for the next one, so it
+/// is still to be seen when the run is over.
+pub(super) struct DeviceMeter {
+    gauge: Arc<dyn Gauge>,
+    begun: u64,
+    opened: Option<u64>,
+}
+
+impl RunMeter {
+    /// Begins, with a batch of so many bytes in memory.
+    pub(super) fn new(gauge: Option<&Arc<dyn Gauge>>, batch: usize) -> Self {
+        match gauge {
+            None => Self::Process(Meter::new(batch)),
+            Some(gauge) => Self::Device(DeviceMeter {
+                gauge: Arc::clone(gauge),
+                // Before its first session a process takes nothing, and the driver does not know it.
+                begun: gauge.used().unwrap_or(0),
+                opened: None,
+            }),
+        }
+    }
+
+    /// As [`Meter::opening`].
+    pub(super) fn opening(&self, is_mapped: bool) -> Option<u64> {
+        match self {
+            Self::Process(meter) => meter.opening(is_mapped),
+            Self::Device(meter) => Some(meter.gauge.used()?.saturating_sub(meter.begun)),
+        }
+    }
+
+    /// As [`Meter::opened`]; on a device nothing is bound by what is told.
+    pub(super) fn opened(&mut self, floor: &mut Floor, kept: usize) -> Option<Usage> {
+        match self {
+            Self::Process(meter) => meter.opened(floor, kept),
+            Self::Device(meter) => {
+                meter.opened = meter.gauge.used();
+                None
+            }
+        }
+    }
+
+    /// The run has ended.
+    pub(super) fn end(self) -> Seen {
+        match self {
+            Self::Process(meter) => Seen {
+                run: meter.end(),
+                host: None,
+            },
+            Self::Device(meter) => Seen {
+                run: meter.end(),
+                host: memory::usage().map(|usage| usage.anonymous),
+            },
+        }
+    }
+}
+
+impl DeviceMeter {
+    fn end(self) -> Option<RunMemory> {
+        let held = self.gauge.used()?;
+        Some(RunMemory {
+            taken: self.opened.map(|opened| held.saturating_sub(opened)),
+            spare: 0,
+            held,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::Mutex;
+
+    /// A device that tells these figures, one after the other.
+    struct Told(Mutex<Vec<Option<u64>>>);
+
+    impl Gauge for Told {
+        fn used(&self) -> Option<u64> {
+            self.0.lock().remove(0)
+        }
+    }
+
+    /// What opening took, and what the run did.
+    fn measured(told: [Option<u64>; 4]) -> (Option<u64>, Option<RunMemory>) {
+        let gauge: Arc<dyn Gauge> = Arc::new(Told(Mutex::new(told.to_vec())));
+        let mut meter = RunMeter::new(Some(&gauge), 7);
+        let opened = meter.opening(false);
+        meter.opened(&mut Floor::default(), 0);
+        (opened, meter.end().run)
+    }
+
+    #[test]
+    fn a_device_tells_what_a_session_and_a_run_take_by_what_is_left_of_them() {
+        let run = |taken, held| {
+            Some(RunMemory {
+                taken,
+                spare: 0,
+                held,
+            })
+        };
+        assert_eq!(
+            measured([Some(100), Some(150), Some(150), Some(190)]),
+            (Some(50), run(Some(40), 190))
+        );
+        assert_eq!(
+            measured([None, Some(150), Some(150), Some(150)]),
+            (Some(150), run(Some(0), 150)),
+            "the first session of a process"
+        );
+        assert_eq!(measured([None, None, None, None]), (None, None), "nobody tells");
+        assert_eq!(measured([None, None, None, Some(9)]), (None, run(None, 9)));
+    }
+}

@@ -1,0 +1,127 @@
+//! Lanes where the system lacks something: room on the disk, or `/proc`. Each is tried in a mount namespace of its own, in a process that
+//! runs one of the ignored tests here.
+
+use super::lane_process::{program, this_program};
+use super::setup::{batch, one_lane, stage, start, wait_for};
+use crate::{ChildLanes, LanesConfig, LanesPlace, PreparedStages};
+use frostline_batching::{Budget, Memory};
+use frostline_tensor::GraphExecutor;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The folder that stands for a disk.
+const DISK: &str = "FROSTLINE_TEST_DISK";
+
+/// Runs the ignored test `name` after the shell did `first`, in a namespace. Says so where the system allows none.
+fn tried_after(first: &str, name: &str, folder: &Path) {
+    let within = |flags: &[&str], then: &str| -> Option<Output> {
+        let mut command = Command::new("unshare");
+        command.args(flags).args(["sh", "-c"]);
+        command.arg(format!("{first} && {then}")).arg(this_program());
+        let test = format!("tests::surroundings::{name}");
+        command.args([&test, "--exact", "--ignored", "--nocapture"]);
+        command.env(DISK, folder).output().ok()
+    };
+    let ways = [&["--mount"][..], &["--map-root-user", "--mount"]];
+    let allowed = |flags: &&&[&str]| within(flags, "true").is_some_and(|tried| tried.status.success());
+    let Some(flags) = ways.iter().find(allowed) else {
+        eprintln!("skipped: this system allows no mount namespace (unshare --mount) to try `{first}` in");
+        return;
+    };
+    let tried = within(flags, r#"exec "$0" "$@""#).unwrap();
+    let told = String::from_utf8_lossy(&tried.stdout) + String::from_utf8_lossy(&tried.stderr);
+    assert!(tried.status.success() && told.contains("1 passed"), "{told}");
+}
+
+fn child(prepared: &Path) -> LanesPlace {
+    LanesPlace::Child(ChildLanes {
+        prepared: Some(PreparedStages {
+            folder: prepared.to_owned(),
+            most_bytes: 1 << 30,
+        }),
+        ..program()
+    })
+}
+
+#[test]
+fn stages_on_a_full_disk_run_from_their_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let mount = format!("mount -t tmpfs -o size=64m none \"${DISK}\"");
+    tried_after(&mount, "on_a_full_disk", folder.path());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "on a small disk, which `stages_on_a_full_disk_run_from_their_bytes` sees to"]
+async fn on_a_full_disk() {
+    let disk = PathBuf::from(std::env::var_os(DISK).unwrap());
+    let (_, lanes) = start(one_lane(LanesPlace::InProcess));
+    let expected = lanes.submit(&stage("wide"), batch(2, 1.0)).await.unwrap();
+    // The key of the folder, the network, its weights, and these laid out for kernels fit in turn; with the last all is there.
+    let (stages, mut prepared) = (disk.join("stages"), 0);
+    for free in [0, 8 << 10, 8 << 20, 20 << 20, 63 << 20] {
+        let ballast = fill(&disk, free);
+        let (source, lanes) = start(one_lane(child(&stages)));
+        for _ in 0..2 {
+            let made = lanes.submit(&stage("wide"), batch(2, 1.0)).await;
+            assert_eq!(made.as_ref(), Ok(&expected), "{free} bytes free");
+        }
+        drop((lanes, source));
+        prepared = folders(&stages);
+        fs::remove_file(ballast).unwrap();
+        fs::remove_dir_all(&stages).ok();
+        if free < 20 << 20 {
+            assert_eq!(prepared, 0, "nothing is left of what did not fit in {free} bytes");
+        }
+    }
+    assert_eq!(prepared, 1, "there was room for it");
+}
+
+/// Leaves so many bytes free.
+fn fill(disk: &Path, free: u64) -> PathBuf {
+    let path = disk.join("ballast");
+    let mut ballast = File::create(&path).unwrap();
+    while ballast.write_all(&[1; 64 << 10]).is_ok() {}
+    let full = ballast.metadata().unwrap().len();
+    ballast.set_len(full.saturating_sub(free)).unwrap();
+    path
+}
+
+fn folders(path: &Path) -> usize {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.path().is_dir()).count()
+}
+
+#[test]
+fn lanes_work_where_there_is_no_proc() {
+    let folder = tempfile::tempdir().unwrap();
+    tried_after("mount -t tmpfs none /proc", "without_proc", folder.path());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "where /proc is empty, which `lanes_work_where_there_is_no_proc` sees to"]
+async fn without_proc() {
+    assert!(!Path::new("/proc/self").exists());
+    let disk = PathBuf::from(std::env::var_os(DISK).unwrap());
+    let budget = Budget {
+        bytes: 1 << 30,
+        ..Budget::default()
+    };
+    let (_, lanes) = start(LanesConfig {
+        memory: Memory::new(budget),
+        ..one_lane(child(&disk.join("stages")))
+    });
+    // Its weights would be in a file of their own.
+    let wide = lanes.submit(&stage("wide"), batch(2, 1.0)).await.unwrap();
+    assert_eq!(wide.rows(), Ok(2));
+    for model in ["swollen", "relu", "swollen"] {
+        assert_eq!(
+            lanes.submit(&stage(model), batch(5, 2.0)).await,
+            Ok(batch(5, 2.0))
+        );
+    }
+    let stats = wait_for(&lanes, |stats| stats.running == 0);
+    assert_eq!((stats.memory_held, stats.crashes, stats.jobs_failed), (0, 0, 0));
+    assert_eq!(folders(&disk.join("stages")), 0, "none could be opened");
+}

@@ -1,0 +1,57 @@
+//! Where this program lies, to start it again: for lanes, and to compile guests.
+
+use anyhow::{Context, Result};
+use std::env;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+/// This program, as the system tells, or else, where there is no `/proc`, as it was called.
+///
+/// # Errors
+/// Where neither leads to a file.
+pub(crate) fn this_program() -> Result<PathBuf> {
+    let called = || {
+        let name = env::args_os().next()?;
+        found(&name, env::var_os("PATH").as_deref())
+    };
+    env::current_exe().or_else(|error| {
+        called().ok_or(error).context(
+            "cannot tell which program this is, to run lanes and compile guests with it: mount /proc, or call it by its full path",
+        )
+    })
+}
+
+/// The file that a program called `name` is: in one of the folders of `path` unless the name has a folder.
+fn found(name: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
+    let name = Path::new(name);
+    let in_folders = || {
+        env::split_paths(path?)
+            .map(|folder| folder.join(name))
+            .find(|file| file.is_file())
+    };
+    match name.components().count() {
+        0 => None,
+        1 => in_folders(),
+        _ => std::path::absolute(name).ok().filter(|file| file.is_file()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_program_is_found_as_a_shell_finds_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("frostline");
+        fs::write(&program, "").unwrap();
+        let path = env::join_paths([Path::new("/nowhere"), folder.path()]).unwrap();
+        let found = |name: &OsStr| found(name, Some(&path));
+        assert_eq!(found(OsStr::new("frostline")), Some(program.clone()));
+        assert_eq!(found(program.as_os_str()), Some(program));
+        assert_eq!(found(OsStr::new("absent")), None);
+        assert_eq!(found(OsStr::new("/nowhere/frostline")), None);
+        assert_eq!(found(OsStr::new("")), None);
+    }
+}

@@ -1,0 +1,89 @@
+//! The same jobs without a host: for each a loop around ONNX Runtime in a process of its own, as a store without a ledger runs them.
+
+use super::BUDGET;
+use super::crowd::{LARGE, MOST, PATIENCE};
+use crate::fleet::{MIB, MemoryGroup, Subject};
+use crate::report::Report;
+use crate::run::text;
+use anyhow::{Context, Result, bail};
+use frostline_engine::{Session, SessionOptions};
+use frostline_tensor::{DType, Tensor};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+/// Between two looks whether a process has ended.
+const EVERY: Duration = Duration::from_millis(50);
+
+/// As many as there are tenants in the crowd, all at once, each with one batch of the fixed size, in a memory cgroup at the budget.
+pub(super) fn run(report: &mut Report, subjects: &[Subject]) -> Result<()> {
+    let group = MemoryGroup::open(BUDGET);
+    if let Some(reason) = group.missing() {
+        println!("loops without a host: skipped ({reason})\n");
+        report.set("failures_fixed_large", None::<usize>);
+        return Ok(());
+    }
+    let (program, started) = (std::env::current_exe()?, Instant::now());
+    let begun = subjects.iter().cycle().take(MOST).map(|subject| {
+        let mut command = group.command(&program);
+        command.args(["tenants", "--extract", text(&subject.file)?]);
+        anyhow::Ok(
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()?,
+        )
+    });
+    let loops = begun.collect::<Result<Vec<_>>>()?;
+    let watch = group.watch(std::process::id());
+    let mut failed = 0;
+    for process in loops {
+        failed += usize::from(!delivers(process, started + PATIENCE)?);
+    }
+    println!(
+        "{MOST} loops without a host on {} networks, batches of {LARGE}: {:.1} s, {:.0} MiB, {failed} failed, {} killed for memory\n",
+        subjects.len(),
+        started.elapsed().as_secs_f64(),
+        watch.peak() as f64 / MIB,
+        group.oom_kills().unwrap_or(0)
+    );
+    report.set("failures_fixed_large", failed);
+    Ok(())
+}
+
+/// Whether a process ends well before `end`; it is ended then.
+fn delivers(mut process: Child, end: Instant) -> Result<bool> {
+    loop {
+        if let Some(status) = process.try_wait()? {
+            return Ok(status.success());
+        }
+        if Instant::now() >= end {
+            process.kill()?;
+            process.wait()?;
+            return Ok(false);
+        }
+        std::thread::sleep(EVERY);
+    }
+}
+
+/// One of them: a network with ONNX Runtime's arena as it comes, and one batch of images.
+pub(super) fn extract(file: &Path) -> Result<()> {
+    let mut session = Session::open(&std::fs::read(file)?, &SessionOptions::default())?;
+    let input = session.inputs().first().context("a network without input")?;
+    let row = input
+        .shape
+        .iter()
+        .skip(1)
+        .map(|size| size.context("a row of any size"));
+    let shape: Vec<usize> = std::iter::once(Ok(LARGE)).chain(row).collect::<Result<_>>()?;
+    let name = input.name.clone();
+    let mut images = Tensor::zeros(DType::F32, shape)?;
+    // Pages of zeros take no memory.
+    images.as_bytes_mut().fill(0x3c);
+    let rows = session.run(&[(name.as_str(), &images)])?;
+    if rows.first().context("a network without output")?.1.rows()? != LARGE {
+        bail!("{} makes other rows", file.display());
+    }
+    Ok(())
+}

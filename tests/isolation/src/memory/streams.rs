@@ -1,0 +1,79 @@
+//! Bodies that never end, on many streams of few connections.
+
+use super::gone;
+use crate::case::Seen;
+use crate::scene::{HOSTILE, Scene};
+use anyhow::Result;
+use bytes::Bytes;
+use h2::SendStream;
+use h2::client::{ResponseFuture, SendRequest, handshake};
+use http::{Method, Request, header};
+use std::future::poll_fn;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// Connections and the streams of each: 128 bodies of one token.
+const CONNECTIONS: usize = 8;
+const STREAMS: usize = 16;
+
+/// What each announces: the longest that a host reads.
+const ANNOUNCED: usize = 16 << 20;
+
+/// What is sent at once.
+const PIECE: usize = 64 << 10;
+
+/// A host that takes nothing of a stream for so long lets it wait, or has answered.
+const STALLED: Duration = Duration::from_secs(3);
+
+/// A body on its way, which lasts as long as this.
+type Open = (SendStream<Bytes>, ResponseFuture);
+
+/// Sends all but a byte of each body, as far as the host takes it, and leaves once it takes no more.
+pub(super) async fn run(scene: &Scene) -> Result<Seen> {
+    let (mut connections, mut sending) = (JoinSet::new(), JoinSet::new());
+    for _ in 0..CONNECTIONS {
+        let stream = TcpStream::connect(scene.address()).await?;
+        let (mut client, connection) = handshake(stream).await?;
+        connections.spawn(connection);
+        for _ in 0..STREAMS {
+            client = client.ready().await?;
+            sending.spawn(send(begin(scene, &mut client)?));
+        }
+    }
+    let bodies = sending.join_all().await;
+    drop((bodies, connections));
+    gone(scene).await?;
+    Ok(Seen::new("left", ""))
+}
+
+fn begin(scene: &Scene, client: &mut SendRequest<Bytes>) -> Result<Open> {
+    let request = Request::builder()
+        .method(Method::POST)
+        .uri(format!("http://{}/v1/extractions", scene.address()))
+        .header(header::AUTHORIZATION, format!("Bearer {}", scene.token(HOSTILE)))
+        .header(header::CONTENT_LENGTH, ANNOUNCED)
+        .body(())?;
+    let (answer, body) = client.send_request(request, false)?;
+    Ok((body, answer))
+}
+
+/// The body, when it is all but there, or the host takes no more of it.
+async fn send((mut body, answer): Open) -> Open {
+    let mut left = ANNOUNCED - 1;
+    while left > 0 {
+        body.reserve_capacity(left.min(PIECE));
+        let capacity = timeout(STALLED, poll_fn(|context| body.poll_capacity(context))).await;
+        // It has answered, or waits.
+        let Ok(Some(Ok(bytes @ 1..))) = capacity else {
+            break;
+        };
+        let piece = vec![b' '; bytes.min(left)];
+        left -= piece.len();
+        if body.send_data(piece.into(), false).is_err() {
+            break;
+        }
+    }
+    (body, answer)
+}
