@@ -39,6 +39,7 @@ mod loss;
 mod mode;
 mod operands;
 mod optimizer;
+mod range;
 mod rules;
 mod settings;
 mod source;

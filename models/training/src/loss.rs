@@ -1,6 +1,6 @@
 use crate::TrainingError;
 use crate::emitter::Emitter;
-use crate::settings::{above_zero, fraction, not_negative};
+use crate::range::{above_zero, fraction, not_negative};
 use crate::source::Source;
 use frostline_graph::build;
 use frostline_tensor::DType;

@@ -1,5 +1,5 @@
 use crate::TrainingError;
-use crate::settings::fraction;
+use crate::range::fraction;
 use frostline_graph::Model;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;

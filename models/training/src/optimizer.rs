@@ -1,6 +1,6 @@
 use crate::TrainingError;
 use crate::emitter::Emitter;
-use crate::settings::{above_zero, fraction, held, not_negative};
+use crate::range::{above_zero, fraction, held, not_negative};
 use crate::state::{SlotKind, StateBuilder};
 use frostline_graph::build;
 use frostline_graph::onnx::data_type;

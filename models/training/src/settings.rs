@@ -1,3 +1,4 @@
+use crate::range::{above_zero, not_negative};
 use crate::{BatchNorm, Dropout, Loss, Optimizer, TrainingError};
 use std::collections::BTreeMap;
 
@@ -67,37 +68,4 @@ impl StepSettings {
             above_zero("the norm that gradients are cut down to", norm)
         })
     }
-}
-
-pub(crate) fn fraction(setting: &'static str, value: f64) -> Result<(), TrainingError> {
-    held(
-        setting,
-        value,
-        (0.0..1.0).contains(&value),
-        "at least 0 and below 1",
-    )
-}
-
-pub(crate) fn not_negative(setting: &'static str, value: f64) -> Result<(), TrainingError> {
-    held(setting, value, value >= 0.0 && value.is_finite(), "at least 0")
-}
-
-pub(crate) fn above_zero(setting: &'static str, value: f64) -> Result<(), TrainingError> {
-    held(setting, value, value > 0.0 && value.is_finite(), "above 0")
-}
-
-pub(crate) fn held(
-    setting: &'static str,
-    value: f64,
-    holds: bool,
-    expected: &'static str,
-) -> Result<(), TrainingError> {
-    if holds {
-        return Ok(());
-    }
-    Err(TrainingError::Setting {
-        setting,
-        value,
-        expected,
-    })
 }

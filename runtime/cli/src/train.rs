@@ -78,7 +78,7 @@ fn job(flags: &Train) -> Result<Job> {
         name,
         freeze,
         data_url(&flags.inputs.data)?,
-        flags.out.clone().unwrap_or_default(),
+        flags.out.clone().unwrap_or_else(|| "tuned.onnx".into()),
     );
     job.guest = guest(flags.guest.as_deref(), flags.parameters.as_deref())?;
     job.split = flags.split.clone();

@@ -49,7 +49,7 @@ impl Job {
             source,
         };
         let suffix = self.model.slice(Some(&self.freeze), None)?;
-        self.batch_norm.check(&suffix).map_err(untrained)?;
+        self.recipe.batch_norm.check(&suffix).map_err(untrained)?;
         let trainability = Trainability::of(&self.model).map_err(untrained)?;
         let Some(obstacle) = trainability.against(&self.freeze) else {
             return Ok(());

@@ -38,7 +38,7 @@ pub(crate) struct Trainer<'a> {
 /// That the layers after `freeze` can be trained, before anything is sent or measured.
 fn check_suffix(model: &Model, freeze: &str, batch: usize) -> Result<(), TrainerError> {
     let suffix = model.slice(Some(freeze), None)?;
-    let built = TrainingGraph::build(&suffix, batch, &OPTIMIZER);
+    let built = TrainingGraph::build(&suffix, batch, OPTIMIZER);
     built.map(drop).map_err(|source| TrainerError::Training {
         freeze: freeze.to_owned(),
         source,

@@ -67,7 +67,7 @@ struct Ours {
 
 impl Ours {
     fn open(batch: usize) -> Result<Self> {
-        let graph = TrainingGraph::build(&last_block()?, batch, &OPTIMIZER)?;
+        let graph = TrainingGraph::build(&last_block()?, batch, OPTIMIZER)?;
         let options = SessionOptions {
             threads: THREADS,
             ..SessionOptions::default()

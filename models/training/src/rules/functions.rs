@@ -66,9 +66,9 @@ pub(super) fn erf(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingErr
 
 pub(super) fn gelu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     if call.node.text("approximate") == Some("tanh") {
-        function(tape, call, |emit, at| gelu_by_tanh(emit, at))
+        function(tape, call, gelu_by_tanh)
     } else {
-        function(tape, call, |emit, at| gelu_by_erf(emit, at))
+        function(tape, call, gelu_by_erf)
     }
 }
 

@@ -123,7 +123,7 @@ pub(super) fn gather(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Training
             kept,
         });
         let dx = match places.filter(Places::are_distinct) {
-            Some(places) => places.put_back(&mut tape.emit, &dy, &mut vec![outer, count, inner]),
+            Some(places) => places.put_back(&mut tape.emit, &dy, &mut [outer, count, inner]),
             None => {
                 let column = tape.emit.reshape(&indices, &[1, count, 1]);
                 let everywhere = tape.emit.expand(&column, &[outer, count, inner]);

@@ -46,5 +46,5 @@ for name, (words, loss) in CASES.items():
     logits = LOGITS.clone().requires_grad_()
     value = loss(logits)
     value.backward()
-    gradient = ", ".join(f"{number:.17e}" for number in logits.grad.flatten().tolist())
-    print(f"#[test]\nfn {name}() {{\n    expect({words}, {value.item():.17e}, [{gradient}]);\n}}\n")
+    gradient = ", ".join(repr(number) for number in logits.grad.flatten().tolist())
+    print(f"#[test]\nfn {name}() {{\n    expect({words}, {value.item()!r}, [{gradient}]);\n}}\n")

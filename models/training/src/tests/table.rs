@@ -60,7 +60,7 @@ fn example(operator: &str) -> Net {
         "RMSNormalization" => net(&["scale"], vec![], 60).weight("scale", &[5]).opset(23),
         _ if operator.starts_with("Reduce") => net(&["axes"], vec![], 2).ints("axes", &[2, 3]),
         "Reshape" => net(&["to"], vec![], 60).ints("to", &[0, 4, -1]),
-        "Slice" => net(&["starts", "ends", "axes"], vec![], 24)
+        "Slice" => net(&["starts", "ends", "axes"], vec![], 36)
             .ints("starts", &[1])
             .ints("ends", &[4])
             .ints("axes", &[3]),

@@ -62,7 +62,7 @@ async fn statistics_that_no_longer_exist_are_not_updated() {
     let (host, storage) = photos().start().await;
     let out = TempDir::new().unwrap();
     let mut job = job("features", out.path());
-    job.batch_norm = BatchNorm::Updated;
+    job.recipe.batch_norm = BatchNorm::Updated;
     job.split = Policy::Auto;
     let refused = run(&host, job).await.outcome.unwrap_err().to_string();
     assert!(refused.contains("no BatchNormalization is left"), "{refused}");

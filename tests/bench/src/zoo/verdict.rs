@@ -118,7 +118,7 @@ fn beginning(headed: &Model, part: &str) -> Result<Option<String>> {
     let network = headed.network()?;
     let cuts = || network.cuts.iter().filter(|cut| cut.before_head);
     let found = match part {
-        "head" => cuts().last(),
+        "head" => cuts().next_back(),
         "last_block" => {
             let head = cuts().count().saturating_sub(1);
             let before = |share| move |cut: &&frostline_graph::Cut| cut.compute_share <= share;
@@ -152,7 +152,7 @@ struct Step {
 
 impl Step {
     fn open(suffix: &Model) -> Result<Self> {
-        let graph = TrainingGraph::build(suffix, BATCH, &OPTIMIZER)?;
+        let graph = TrainingGraph::build(suffix, BATCH, OPTIMIZER)?;
         let session = Session::open(&graph.model.to_bytes()?, &SessionOptions::default())?;
         let row = suffix.network()?.input.shape.dims().to_vec();
         let dims = [&[BATCH], row.as_slice()].concat();
