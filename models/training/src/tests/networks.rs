@@ -22,7 +22,7 @@ fn check_directions(model: &Model, rows: usize) {
     // So many weights move at once that a larger step would push some ReLU over its kink.
     const STEP: f64 = 1e-8;
     let model = in_f64(model);
-    let mut trained = Trained::new(&model, rows, &PLAIN);
+    let mut trained = Trained::new(&model, rows, PLAIN);
     let state = trained.initial();
     let batch = Batch::random(&model, rows, 3);
     let gradients = trained.gradients(&state, &batch);
@@ -59,7 +59,7 @@ fn check_directions(model: &Model, rows: usize) {
 fn check_cuts(model: &Model, cuts: &[&str]) {
     for cut in cuts {
         let suffix = suffix(model, cut);
-        let graph = TrainingGraph::build(&suffix, 2, &PLAIN).unwrap();
+        let graph = TrainingGraph::build(&suffix, 2, PLAIN).unwrap();
         let stored = suffix
             .graph()
             .initializer
@@ -159,7 +159,7 @@ mod needs_shared {
             let cuts = model.network().unwrap().cuts;
             for cut in cuts.iter().rev().filter(|cut| cut.before_head).take(last) {
                 let suffix = model.slice(Some(&cut.name), None).unwrap();
-                TrainingGraph::build(&suffix, 64, &PLAIN).unwrap();
+                TrainingGraph::build(&suffix, 64, PLAIN).unwrap();
             }
         }
     }

@@ -46,7 +46,7 @@ fn group_normalization_as_exporters_write_it() {
         .op("Add", &["m", "b"], "y")
         .classified("y", 60);
     let model = net.model();
-    let graph = TrainingGraph::build(&model, 3, &PLAIN).unwrap();
+    let graph = TrainingGraph::build(&model, 3, PLAIN).unwrap();
     assert_eq!(weights(&graph.state), ["probe", "s", "b", "head"]);
     super::harness::check_elements(&model, 3, 40);
 }

@@ -19,8 +19,8 @@ fn net() -> Model {
 /// Runs `steps` steps and hands `reference` each step's number, rate, weights before, gradient and weights after.
 fn compare(optimizer: Optimizer, mut reference: impl FnMut(usize, f64, usize, &[f64], &[f64]) -> Vec<f64>) {
     let model = net();
-    let mut plain = Trained::new(&model, 4, &PLAIN);
-    let mut trained = Trained::new(&model, 4, &optimizer);
+    let mut plain = Trained::new(&model, 4, PLAIN);
+    let mut trained = Trained::new(&model, 4, optimizer);
     let mut state = trained.initial();
     let slots: Vec<usize> = (0..state.len())
         .filter(|slot| trained.graph.state[*slot].parameter.is_some())
@@ -122,7 +122,7 @@ fn the_step_counter_is_state() {
         weight_decay: 0.01,
     };
     let model = net();
-    let mut trained = Trained::new(&model, 2, &optimizer);
+    let mut trained = Trained::new(&model, 2, optimizer);
     let slot = trained
         .graph
         .state

@@ -35,7 +35,7 @@ fn compare(network: &str, exports: &[&str]) {
             weight_decay: 0.0,
             nesterov: false,
         };
-        let mut trained = Trained::new(&model, ROWS, &optimizer);
+        let mut trained = Trained::new(&model, ROWS, optimizer);
         let (mut state, batch) = (trained.initial(), batch(&model));
         for (step, loss) in losses.lines().enumerate() {
             let expected: f64 = loss.parse().unwrap();

@@ -6,7 +6,7 @@ use frostline_graph::Model;
 use frostline_graph::build::node;
 
 fn refusal(model: &Model) -> String {
-    TrainingGraph::build(model, 2, &PLAIN).unwrap_err().to_string()
+    TrainingGraph::build(model, 2, PLAIN).unwrap_err().to_string()
 }
 
 #[test]
@@ -50,5 +50,5 @@ fn an_empty_batch() {
     let net = Net::new(&[4])
         .weight("w", &[4, 3])
         .op("MatMul", &["x", "w"], "logits");
-    assert!(TrainingGraph::build(&net.model(), 0, &PLAIN).is_err());
+    assert!(TrainingGraph::build(&net.model(), 0, PLAIN).is_err());
 }

@@ -44,7 +44,7 @@ fn slot(graph: &TrainingGraph, input: &str) -> usize {
 fn clipped_gradients_have_the_norm_and_small_ones_stay() {
     let model = net();
     let batch = Batch::random(&model, 4, 1);
-    let mut plain = Trained::new(&model, 4, &PLAIN);
+    let mut plain = Trained::new(&model, 4, PLAIN);
     let state = plain.initial();
     let gradients = plain.gradients(&state, &batch);
     let norm = gradients
@@ -126,7 +126,7 @@ fn weights_have_the_learning_rates_they_are_given() {
         let state = own.initial();
         let stepped = own.step(&state, &batch, 0.1).state;
         for (name, rate) in [("w", 0.1), ("head", 0.025), ("b", 0.0)] {
-            let expected = Trained::new(&model, 4, &optimizer)
+            let expected = Trained::new(&model, 4, optimizer)
                 .step(&state, &batch, rate)
                 .state;
             let weight = slot(&own.graph, &format!("{name}/weight"));

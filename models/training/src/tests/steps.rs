@@ -24,8 +24,8 @@ fn net(dtype: DType) -> Model {
 fn a_short_batch_is_the_mean_over_its_own_rows() {
     let model = net(DType::F64);
     let batch = Batch::random(&model, 3, 5);
-    let mut short = Trained::new(&model, 3, &PLAIN);
-    let mut single = Trained::new(&model, 1, &PLAIN);
+    let mut short = Trained::new(&model, 3, PLAIN);
+    let mut single = Trained::new(&model, 1, PLAIN);
     let state = short.initial();
     assert_eq!(short.graph.state, single.graph.state);
     let together = short.gradients(&state, &batch);
@@ -52,7 +52,7 @@ fn a_short_batch_is_the_mean_over_its_own_rows() {
 fn logits_and_loss_are_those_before_the_update() {
     let model = net(DType::F32);
     let batch = Batch::random(&model, 4, 3);
-    let mut trained = Trained::new(&model, 4, &PLAIN);
+    let mut trained = Trained::new(&model, 4, PLAIN);
     let state = trained.initial();
     let (still, moved) = (
         trained.step(&state, &batch, 0.0),
@@ -83,7 +83,7 @@ fn huge_logits_give_a_finite_loss_and_gradient() {
         .op("MatMul", &["x", "w"], "logits")
         .model();
     let batch = Batch::random(&model, 2, 1);
-    let mut trained = Trained::new(&model, 2, &PLAIN);
+    let mut trained = Trained::new(&model, 2, PLAIN);
     let state = trained.initial();
     let step = trained.step(&state, &batch, 0.1);
     assert!(step.loss.is_finite());
@@ -96,7 +96,7 @@ fn weights_come_back_in_the_layout_of_the_suffix() {
     let trained = Trained::new(
         &model,
         1,
-        &Optimizer::Sgd {
+        Optimizer::Sgd {
             momentum: 0.9,
             nesterov: false,
             weight_decay: 1e-4,
@@ -118,7 +118,7 @@ fn weights_come_back_in_the_layout_of_the_suffix() {
 fn the_same_suffix_gives_the_same_bytes() {
     use prost::Message;
     let bytes = || {
-        Trained::new(&net(DType::F32), 2, &PLAIN)
+        Trained::new(&net(DType::F32), 2, PLAIN)
             .graph
             .model
             .into_proto()
@@ -166,7 +166,7 @@ fn a_separable_task_is_learnt() {
         labels: Tensor::i64([12], (0..12).map(|row| row % 3).collect()).unwrap(),
     };
     for (optimizer, rate) in optimizers {
-        let mut trained = Trained::new(&model, 12, &optimizer);
+        let mut trained = Trained::new(&model, 12, optimizer);
         let mut state = trained.initial();
         let mut losses = Vec::new();
         for _ in 0..60 {

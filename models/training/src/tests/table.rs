@@ -125,7 +125,7 @@ fn what_has_a_gradient_is_admitted_cut_weighed_and_trained() {
             (Ok(before), Ok(after)) => assert!(before < after, "{operator} has no work"),
             other => panic!("{operator} mixes rows, or its shape is not known: {other:?}"),
         }
-        TrainingGraph::build(&model, 3, &PLAIN)
+        TrainingGraph::build(&model, 3, PLAIN)
             .unwrap_or_else(|error| panic!("{operator} is not trained: {error}"));
     }
 }
@@ -139,11 +139,11 @@ fn the_graphs_table_says_what_is_a_weight() {
         .op("MatMul", &["x", "w"], "product")
         .op("Add", &["product", "bias"], "shifted")
         .op("Mul", &["shifted", "factor"], "logits");
-    let graph = TrainingGraph::build(&net.model(), 3, &PLAIN).unwrap();
+    let graph = TrainingGraph::build(&net.model(), 3, PLAIN).unwrap();
     assert_eq!(weights(&graph.state), ["w", "bias"]);
     let token = Net::new(&[2, 5])
         .weight("token", &[3, 1, 5])
         .node(node("Concat", &["x", "token"], &["y"]).with([int("axis", 1)]));
-    let graph = TrainingGraph::build(&token.classified("y", 15).model(), 3, &PLAIN).unwrap();
+    let graph = TrainingGraph::build(&token.classified("y", 15).model(), 3, PLAIN).unwrap();
     assert_eq!(weights(&graph.state), ["token", "head"]);
 }

@@ -29,7 +29,7 @@ fn every_cut_is_judged_as_building_judges_it() {
     let network = model.network().unwrap();
     for cut in network.cuts.iter().filter(|cut| cut.before_head) {
         let suffix = model.slice(Some(&cut.name), None).unwrap();
-        let built = TrainingGraph::build(&suffix, 2, &PLAIN);
+        let built = TrainingGraph::build(&suffix, 2, PLAIN);
         let judged = trainability.against(&cut.name);
         assert!(judged.is_some() || built.is_ok(), "{}: {judged:?}", cut.name);
     }
