@@ -79,6 +79,10 @@ pub(crate) struct RecipeFlags {
     #[arg(long, value_name = "DECAY")]
     #[serde(skip_serializing_if = "Option::is_none")]
     model_ema_decay: Option<f64>,
+    /// Share of the classifier's inputs that is dropped at random in a step [default: 0]
+    #[arg(long, value_name = "SHARE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dropout: Option<f64>,
     /// Part of the target that is spread over all classes [default: 0]
     #[arg(long, value_name = "SHARE")]
     #[serde(skip_serializing_if = "Option::is_none")]

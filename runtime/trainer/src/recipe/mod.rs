@@ -51,6 +51,8 @@ pub struct Recipe {
     /// What the average of weights keeps of itself at an update, 0 up to, but not including, 1 (timm's name); `None` keeps no average. Where there is
     /// one, it is validated and written.
     pub model_ema_decay: Option<f64>,
+    /// Share of the classifier's inputs that is dropped at random in a step (`drop_rate` of timm's models), 0 up to, but not including, 1.
+    pub dropout: f64,
     /// Part of the target that is spread over all classes, 0 up to, but not including, 1.
     pub label_smoothing: f64,
     /// What each class counts in the loss.
@@ -129,6 +131,7 @@ impl Default for Recipe {
             batch_norm: BatchNorm::Stored,
             clip_grad_norm: None,
             model_ema_decay: None,
+            dropout: 0.0,
             label_smoothing: 0.0,
             class_weights: ClassWeights::None,
             sampling: Sampling::Shuffle,
@@ -221,6 +224,12 @@ impl Recipe {
             fraction.0.contains(&self.warmup_ratio),
             fraction.1,
         )?;
+        held(
+            "dropout",
+            self.dropout,
+            fraction.0.contains(&self.dropout),
+            fraction.1,
+        )?;
         if let Some(decay) = self.model_ema_decay {
             held("model_ema_decay", decay, fraction.0.contains(&decay), fraction.1)?;
         }
@@ -291,7 +300,8 @@ mod tests {
 
     #[test]
     fn what_no_recipe_can_be_is_refused() {
-        let bad: [fn(&mut Recipe); 9] = [
+        let bad: [fn(&mut Recipe); 10] = [
+            |recipe| recipe.dropout = 1.0,
             |recipe| recipe.epochs = 0,
             |recipe| recipe.gradient_accumulation_steps = 0,
             |recipe| recipe.lr = Some(LearningRates::One(f64::NAN)),

@@ -4,7 +4,7 @@ use crate::{ClassWeights, Job, TrainerError, notes};
 use frostline_client::SampleFiles;
 use frostline_graph::{Model, Network};
 use frostline_tensor::PixelSpec;
-use frostline_training::{Loss, StepSettings};
+use frostline_training::{Dropout, Loss, StepSettings};
 
 /// A job's network, divided at the freeze cut.
 pub(super) struct DividedNetwork {
@@ -85,6 +85,13 @@ fn settings(
         (&mut settings.loss, job.recipe.class_weights)
     {
         *class_weights = Some(balanced(counts));
+    }
+    if let Some(head) = headed.network()?.head.filter(|_| job.recipe.dropout > 0.0) {
+        settings.dropout.push(Dropout {
+            tensor: head.input,
+            ratio: job.recipe.dropout,
+            seed: job.recipe.seed,
+        });
     }
     let trained = suffix.parameters();
     let names = trained.iter().map(|weight| weight.name.as_str());

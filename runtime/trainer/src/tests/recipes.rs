@@ -35,6 +35,7 @@ async fn a_recipe_with_everything_trains_and_repeats() {
         clip_grad_norm: Some(1.0),
         model_ema_decay: Some(0.9),
         label_smoothing: 0.1,
+        dropout: 0.2,
         class_weights: ClassWeights::Balanced,
         sampling: Sampling::Balanced,
         mixup_alpha: 0.2,
@@ -81,4 +82,16 @@ async fn a_group_that_has_no_weights_is_refused_before_anything_is_sent() {
     let error = run(&host, wanted).await.outcome.unwrap_err().to_string();
     assert!(error.contains("'layer9'") && error.contains("w3"), "{error}");
     assert!(storage.uploads.lock().unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dropout_changes_steps_and_repeats() {
+    let (host, _) = photos().start().await;
+    let dropped = || Recipe {
+        dropout: 0.5,
+        ..recipe()
+    };
+    let first = losses(&host, dropped(), "features").await;
+    assert_eq!(first, losses(&host, dropped(), "features").await);
+    assert_ne!(first, losses(&host, recipe(), "features").await);
 }
