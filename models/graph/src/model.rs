@@ -137,9 +137,14 @@ impl Model {
         entry.map(|entry| entry.value.as_str())
     }
 
+    /// Takes away the metadata entry `key`, if there is one.
+    pub fn remove_metadata(&mut self, key: &str) {
+        self.proto.metadata_props.retain(|entry| entry.key != key);
+    }
+
     /// Sets the metadata entry `key`, replacing an older one.
     pub fn set_metadata(&mut self, key: &str, value: &str) {
-        self.proto.metadata_props.retain(|entry| entry.key != key);
+        self.remove_metadata(key);
         self.proto.metadata_props.push(StringStringEntry {
             key: key.into(),
             value: value.into(),

@@ -21,6 +21,7 @@ pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Re
             .transpose()?,
         root: data_url(&flags.inputs.data)?,
         layout: flags.inputs.layout.into(),
+        labels: flags.labels,
         batch: flags.batch,
         on_bad_sample: on_bad_sample(flags.on_bad_sample),
         pixels: None,
@@ -41,11 +42,7 @@ pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Re
     if json {
         print_json(&evaluation)?;
     } else {
-        println!(
-            "accuracy {:.1} % on {} images",
-            evaluation.accuracy * 100.0,
-            evaluation.samples
-        );
+        println!("{} on {} images", evaluation.quality, evaluation.samples);
     }
     Ok(())
 }

@@ -1,27 +1,32 @@
 //! Events in words.
 
 use crate::output::bytes;
-use frostline_client::{HostState, LeftOut, Notice};
+use frostline_client::{HostState, LeftOut, Notice, Task};
 use frostline_trainer::{Event, Received};
 
 /// An event as a line for people; steps and progress of uploads move the bar only.
 pub(crate) fn text(event: &Event) -> Option<String> {
-    let percent = |share: f64| format!("{:.1} %", share * 100.0);
     Some(match event {
         Event::Dataset {
+            task,
             classes,
             train,
             validation,
             ..
-        } => format!(
-            "data       {train} training and {validation} validation images in {} classes",
-            classes.len()
-        ),
+        } => {
+            let of = match task {
+                Task::Classes => "in {} classes",
+                Task::Labels => "with {} labels",
+                Task::Numbers => "with {} numbers each",
+            };
+            let of = of.replace("{}", &classes.len().to_string());
+            format!("data       {train} training and {validation} validation images {of}")
+        }
         Event::Notice(Notice::NoKeys { count, names }) => no_keys_line(*count, names),
         Event::LeftOut(LeftOut { objects, first }) => {
             let more = if *objects > first.len() { ", .." } else { "" };
             format!(
-                "left out   {objects} objects that are no images by their names, or in no class folder: {}{more}",
+                "left out   {objects} objects that are no images by their names, or in no class: {}{more}",
                 first.join(", ")
             )
         }
@@ -60,11 +65,7 @@ pub(crate) fn text(event: &Event) -> Option<String> {
             "split      {split} as {encoding}, {} an image: {reason}",
             bytes(*bytes_per_sample)
         ),
-        Event::Baseline {
-            validation_accuracy, ..
-        } => {
-            format!("before     validation accuracy {}", percent(*validation_accuracy))
-        }
+        Event::Baseline { validation, .. } => format!("before     validation {validation}"),
         Event::Step { .. } | Event::Notice(Notice::Uploading { .. }) | Event::Measuring { .. } => {
             return None;
         }
@@ -72,7 +73,7 @@ pub(crate) fn text(event: &Event) -> Option<String> {
         Event::Epoch {
             epoch,
             loss,
-            validation_accuracy,
+            validation,
             bytes_received,
             seconds,
             waited_seconds,
@@ -85,8 +86,7 @@ pub(crate) fn text(event: &Event) -> Option<String> {
                 String::new()
             };
             format!(
-                "epoch {epoch:<4} loss {loss:.4}, validation accuracy {}, {} received, {seconds:.1} s of which {waited_seconds:.1} s waiting for data{skipped}",
-                percent(*validation_accuracy),
+                "epoch {epoch:<4} loss {loss:.4}, validation {validation}, {} received, {seconds:.1} s of which {waited_seconds:.1} s waiting for data{skipped}",
                 bytes(*bytes_received)
             )
         }
@@ -112,15 +112,14 @@ pub(crate) fn text(event: &Event) -> Option<String> {
         Event::Notice(Notice::Host { host, state, reason }) => host_line(host, *state, reason),
         Event::Done {
             model,
-            validation_accuracy,
+            validation,
             bytes_received,
             received,
             seconds,
             ..
         } => format!(
-            "done       {}: validation accuracy {}, {} received, {seconds:.1} s\nreceived   {}",
+            "done       {}: validation {validation}, {} received, {seconds:.1} s\nreceived   {}",
             model.display(),
-            percent(*validation_accuracy),
             bytes(*bytes_received),
             by_use(received)
         ),

@@ -39,6 +39,7 @@ pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> R
 struct Resolved<'a> {
     model: &'a str,
     data: &'a str,
+    labels: String,
     freeze: &'a str,
     split: String,
     encoding: String,
@@ -51,9 +52,11 @@ struct Resolved<'a> {
 fn show(job: &Job, json: bool) -> Result<()> {
     job.recipe.check()?;
     let encoding = job.encoding.map(|encoding| encoding.to_string());
+    let labels = job.labels.as_ref();
     let resolved = Resolved {
         model: &job.model_name,
         data: &job.root,
+        labels: labels.map_or_else(|| "auto".to_owned(), |file| file.display().to_string()),
         freeze: &job.freeze,
         split: job.split.to_string(),
         encoding: encoding.unwrap_or_else(|| "auto".to_owned()),
@@ -84,6 +87,7 @@ fn job(flags: &Train) -> Result<Job> {
     job.split = flags.split.clone();
     job.encoding = flags.training.encoding.fixed();
     job.layout = flags.inputs.layout.into();
+    job.labels.clone_from(&flags.training.labels);
     job.validation_share = flags.training.validation;
     job.recipe = flags.training.recipe.resolve()?;
     job.terms = flags.runs.terms();

@@ -6,7 +6,7 @@
 //! * [`Hosts`]: several that serve the same data. One that fails is left out until it is back.
 //! * [`Fetcher`]: samples at a split become the rows of a tensor, from any of the hosts and whatever it takes: the central operation.
 //!   [`Source`] says what is asked for.
-//! * [`Listing`], [`Dataset`], [`Samples`]: which objects there are, and how they become a classification task.
+//! * [`Listing`], [`LabelTable`], [`Dataset`], [`Samples`]: which objects there are, and how they become a task.
 //! * [`Notice`]: what happens on the way; [`ClientError`]: why nothing came.
 //!
 //! `docs/fetching.md` says how samples travel.
@@ -34,7 +34,8 @@ mod upload;
 pub use admin::AdminClient;
 pub use client::HostClient;
 pub use data::{
-    Dataset, DatasetError, LeftOut, Listed, Listing, Purpose, SampleFiles, Samples, balanced_order, order,
+    Dataset, DatasetError, LabelTable, LabelsError, LeftOut, Listed, Listing, Purpose, SampleFiles, Samples,
+    Task, balanced_order, order,
 };
 pub use deadlines::Deadlines;
 pub use error::ClientError;

@@ -15,9 +15,25 @@ pub enum TrainerError {
     /// The host refused, failed or was not there.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// The data are not laid out as a classification task.
+    /// The data are not laid out as a task.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
+    /// The labels table cannot be read.
+    #[error("cannot read the labels table '{name}': {source}")]
+    Labels {
+        /// The file or the object.
+        name: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Nothing gives samples their numbers or several labels.
+    #[error(
+        "'{root}' has no labels.csv, and several labels a sample or numbers come from such a table alone: put one beside the data, or name a file with --labels"
+    )]
+    Unlabelled {
+        /// The data root.
+        root: String,
+    },
     /// The model cannot be read, divided or given a new head.
     #[error(transparent)]
     Graph(#[from] GraphError),

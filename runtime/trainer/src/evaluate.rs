@@ -1,4 +1,4 @@
-use crate::compute::{Dedicated, Forward, blocking, correct, session_options};
+use crate::compute::{Dedicated, Forward, blocking, session_options};
 use crate::event::notices;
 use crate::guest::stock_description;
 use crate::notes::Input;
@@ -7,8 +7,8 @@ use crate::pipeline::{BadSamples, Feed, FeedPlan, Steering};
 use crate::run::fetcher;
 use crate::upload::{OnHosts, Upload};
 use crate::validation::Validation;
-use crate::{Evaluation, EvaluationJob, Event, Events, Flow, Guest, TrainerError, notes};
-use frostline_client::{Dataset, DatasetError, Hosts, LeftOut, Listing, SampleFiles, Samples};
+use crate::{Evaluation, EvaluationJob, Event, Events, Flow, Guest, TrainerError, labels, notes};
+use frostline_client::{Dataset, DatasetError, Hosts, LabelTable, LeftOut, Listing, SampleFiles, Task};
 use frostline_engine::Interrupt;
 use frostline_graph::Network;
 use frostline_wire::{Description, Encoding, Split, Terms};
@@ -52,8 +52,16 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
     };
     let source = offer.at(&split, Encoding::F32, FLOW.request_samples)?;
     let listing = hosts.listing(&job.root, job.layout).await?;
+    let task = notes::outputs(&job.model).map_or(Task::Classes, |(task, _)| task);
+    let table = labels::table(job.labels.as_deref(), &job.root, &listing, hosts, task).await?;
+    if table.is_none() && task == Task::Labels {
+        return Err(TrainerError::Unlabelled {
+            root: job.root.clone(),
+        });
+    }
+    let outputs = outputs(job, &offer.network, &listing, table.as_ref())?;
     let for_samples = job.clone();
-    let (plan, left_out) = blocking(move || arrange(&for_samples, &offer.network, listing)).await?;
+    let (plan, left_out) = blocking(move || arrange(&for_samples, outputs, listing, table)).await?;
     if left_out.objects > 0 {
         events(Event::LeftOut(left_out));
     }
@@ -62,11 +70,10 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
     let steering = Arc::new(Steering::towards(source));
     let fetcher = fetcher(FLOW.window, job.threads)?;
     let mut feed = Feed::start(plan.clone(), fetcher, steering, hosts.clone(), Arc::clone(&bad))?;
-    let right =
-        |forward: &mut Forward, _: &Split, rows: &_, labels: &_| Ok(correct(&forward.run(rows)?, labels));
-    let validation = Validation::of(&plan, &mut feed, &bad, &forward, right).await?;
+    let predict = |forward: &mut Forward, _: &Split, rows: &_| forward.run(rows);
+    let validation = Validation::of(&plan, &mut feed, &bad, &forward, predict).await?;
     Ok(Evaluation {
-        accuracy: validation.accuracy,
+        quality: validation.quality,
         samples: validation.samples,
     })
 }
@@ -87,11 +94,25 @@ async fn open(job: &EvaluationJob, split: &Split) -> Result<Dedicated<Forward>, 
 
 fn arrange(
     job: &EvaluationJob,
-    network: &Network,
+    outputs: Outputs,
     listing: Listing,
+    table: Option<LabelTable>,
 ) -> Result<(FeedPlan, LeftOut), TrainerError> {
-    let (samples, left_out) = samples(job, network, listing)?;
+    let files = files(job);
+    let names = &outputs.names;
+    let found = match table {
+        Some(table) => Dataset::to_evaluate_by(&job.root, listing, table, names, files),
+        None => Dataset::to_evaluate(&job.root, listing, names, files),
+    };
+    let (samples, left_out) = found.map_err(|error| match &error {
+        DatasetError::UnknownClass { class, .. } => TrainerError::UnknownClass {
+            known: knows(names, class),
+            source: error,
+        },
+        _ => error.into(),
+    })?;
     let plan = FeedPlan {
+        task: outputs.task,
         ahead: FLOW.ahead,
         memory_bytes: MEMORY_BYTES,
         ..FeedPlan::new(Arc::default(), Arc::new(samples), job.batch)
@@ -99,31 +120,38 @@ fn arrange(
     Ok((plan, left_out))
 }
 
-/// Samples labelled by the classes the model carries, else by the sorted class folders, if they are as many as its outputs.
-fn samples(
+fn files(job: &EvaluationJob) -> SampleFiles {
+    job.guest.as_ref().map_or(SampleFiles::Images, Guest::takes)
+}
+
+/// What a model's outputs are.
+struct Outputs {
+    task: Task,
+    names: Vec<String>,
+}
+
+/// What the model says of its outputs, else the classes of the data, if they are as many.
+fn outputs(
     job: &EvaluationJob,
     network: &Network,
-    listing: Listing,
-) -> Result<(Samples, LeftOut), TrainerError> {
-    let files = job.guest.as_ref().map_or(SampleFiles::Images, Guest::takes);
-    let classes = match notes::classes(&job.model) {
-        Some(classes) => classes,
-        None => Dataset::class_folders(&listing, files),
-    };
+    listing: &Listing,
+    table: Option<&LabelTable>,
+) -> Result<Outputs, TrainerError> {
+    let (task, names) = notes::outputs(&job.model).unwrap_or_else(|| {
+        let folders = || Dataset::class_folders(listing, files(job));
+        (
+            Task::Classes,
+            table.map_or_else(folders, |table| table.names().to_vec()),
+        )
+    });
     let outputs = network.output.shape.dims().iter().product::<usize>();
-    if classes.len() != outputs {
+    if names.len() != outputs {
         return Err(TrainerError::Classes {
-            classes: classes.len(),
+            classes: names.len(),
             outputs,
         });
     }
-    Dataset::to_evaluate(&job.root, listing, &classes, files).map_err(|error| match &error {
-        DatasetError::UnknownClass { class, .. } => TrainerError::UnknownClass {
-            known: knows(&classes, class),
-            source: error,
-        },
-        _ => error.into(),
-    })
+    Ok(Outputs { task, names })
 }
 
 /// What a model knows, for somebody who has `class`.

@@ -1,4 +1,5 @@
-use frostline_client::{LeftOut, Notice, Notices, UploadKind};
+use crate::{Quality, quality};
+use frostline_client::{LeftOut, Notice, Notices, Task, UploadKind};
 use frostline_wire::{Encoding, Split};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -13,7 +14,9 @@ pub type Events = Arc<dyn Fn(Event) + Send + Sync>;
 pub enum Event {
     /// The data were listed and divided.
     Dataset {
-        /// Class names, sorted; a label is an index into them.
+        /// What is said of each sample.
+        task: Task,
+        /// Class names, sorted; else the names of labels or numbers, in the order of the model's outputs.
         classes: Vec<String>,
         /// Training samples.
         train: usize,
@@ -68,10 +71,11 @@ pub enum Event {
         /// For people: why, and what follows.
         reason: String,
     },
-    /// Accuracy of the frozen network under the fresh head, before the first step.
+    /// The frozen network under the fresh head, before the first step.
     Baseline {
-        /// Share of validation samples classified right, 0 to 1.
-        validation_accuracy: f64,
+        /// On the validation samples, `validation_accuracy` for classes.
+        #[serde(flatten, serialize_with = "quality::validation")]
+        validation: Quality,
         /// Body bytes received for it.
         bytes_received: u64,
         /// Wall time it took.
@@ -83,7 +87,7 @@ pub enum Event {
         epoch: u32,
         /// From 1, over the whole job.
         step: u64,
-        /// Mean cross-entropy of the batch, before its update.
+        /// Mean loss of the batch, before its update.
         loss: f32,
         /// Where this batch was divided.
         split: Split,
@@ -113,8 +117,9 @@ pub enum Event {
         epoch: u32,
         /// Mean loss over the epoch's samples.
         loss: f64,
-        /// Share of validation samples classified right, 0 to 1.
-        validation_accuracy: f64,
+        /// On the validation samples.
+        #[serde(flatten, serialize_with = "quality::validation")]
+        validation: Quality,
         /// Body bytes received for this epoch's batches and its validation, retries included.
         bytes_received: u64,
         /// Of these, those for its validation.
@@ -142,8 +147,9 @@ pub enum Event {
         model: PathBuf,
         /// The split that was used.
         split: Split,
-        /// Validation accuracy after the last epoch.
-        validation_accuracy: f64,
+        /// On the validation samples, after the last epoch.
+        #[serde(flatten, serialize_with = "quality::validation")]
+        validation: Quality,
         /// Body bytes received from the first listing on, in all.
         bytes_received: u64,
         /// The same by what they were for.
@@ -218,14 +224,14 @@ pub enum ProfileState {
 pub struct Outcome {
     /// Where the tuned model was written.
     pub model: PathBuf,
-    /// Class names in the order of the model's outputs.
+    /// Names of classes, labels or targets, in the order of the model's outputs.
     pub classes: Vec<String>,
     /// The split that was used.
     pub split: Split,
-    /// Validation accuracy before the first step.
-    pub baseline_accuracy: f64,
-    /// Validation accuracy after the last epoch.
-    pub validation_accuracy: f64,
+    /// On the validation samples, before the first step.
+    pub baseline: Quality,
+    /// The same after the last epoch.
+    pub validation: Quality,
     /// Loss of the last epoch.
     pub loss: f64,
     /// Body bytes received in all.
@@ -241,9 +247,10 @@ pub struct Outcome {
 /// What an evaluation found.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Evaluation {
-    /// Share of samples classified right, 0 to 1.
-    pub accuracy: f64,
-    /// Samples that were classified.
+    /// How well the model does.
+    #[serde(flatten)]
+    pub quality: Quality,
+    /// Samples that were used.
     pub samples: usize,
 }
 
@@ -270,7 +277,7 @@ mod tests {
         let done = Event::Done {
             model: PathBuf::from("tuned.onnx"),
             split: Split::Cut("features".to_owned()),
-            validation_accuracy: 0.75,
+            validation: Quality::Classes { accuracy: 0.75 },
             bytes_received: 10,
             received: Received {
                 listing: 4,

@@ -23,6 +23,8 @@ pub struct Job {
     pub root: String,
     /// How samples lie there.
     pub layout: Layout,
+    /// A local file with the labels; without, `labels.csv` beside the data has them, if there is one, and else folders or shards.
+    pub labels: Option<PathBuf>,
     /// The share of samples of each class to validate with, for data that are not divided into `train/` and `validation/`.
     pub validation_share: Option<f64>,
     /// How it is trained.
@@ -81,6 +83,7 @@ impl Job {
             encoding: None,
             root,
             layout: Layout::Auto,
+            labels: None,
             validation_share: None,
             recipe: Recipe::default(),
             terms: Terms::default(),
@@ -131,7 +134,8 @@ pub(crate) fn at_least_one(what: &'static str, value: usize) -> Result<(), Train
 /// Measures a whole model on data: what `frostline eval` is told.
 #[derive(Debug, Clone)]
 pub struct EvaluationJob {
-    /// The network, usually a tuned one that carries its classes (`frostline.classes` in its metadata) and preprocessing.
+    /// The network, usually a tuned one that carries its classes (`frostline.classes` in its metadata; or `frostline.labels`, or
+    /// `frostline.targets`) and preprocessing.
     pub model: Model,
     /// What to call it on the host, as for [`Job::model_name`].
     pub model_name: String,
@@ -141,6 +145,8 @@ pub struct EvaluationJob {
     pub root: String,
     /// How samples lie there.
     pub layout: Layout,
+    /// A local file with the labels, as for [`Job::labels`].
+    pub labels: Option<PathBuf>,
     /// Samples per forward pass.
     pub batch: usize,
     /// What to do about a sample that cannot be decoded.

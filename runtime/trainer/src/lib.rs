@@ -1,7 +1,7 @@
 //! The compute side: decides where to divide the network, fetches batches ahead while one trains, and writes the tuned model.
 //!
 //! * [`train`]: a [`Job`] to a tuned model and an [`Outcome`]; what happens on the way is told as [`Event`]s.
-//! * [`evaluate`]: an [`EvaluationJob`] to an accuracy.
+//! * [`evaluate`]: an [`EvaluationJob`] to a [`Quality`].
 //! * [`study`]: what a network takes on a host.
 //! * [`plan`], [`Policy`], [`Simulation`]: where a network is divided, and why.
 //! * [`rehearsal`]: training steps at given splits, for benchmarks.
@@ -17,11 +17,13 @@ mod event;
 mod export;
 mod guest;
 mod job;
+mod labels;
 mod measure;
 mod notes;
 mod offer;
 mod pipeline;
 mod plan;
+mod quality;
 mod recipe;
 pub mod rehearsal;
 mod replan;
@@ -29,6 +31,7 @@ mod run;
 mod setup;
 mod share;
 mod study;
+mod targets;
 #[cfg(test)]
 mod tests;
 mod train;
@@ -46,6 +49,7 @@ pub use plan::{
     Bottleneck, Explanation, LinkPoint, ParsePolicyError, Policy, Rival, Simulation, SimulationError, Stages,
     Summary, SummaryRow,
 };
-pub use recipe::{ClassWeights, LearningRates, OptimizerName, Recipe, Sampling, Scheduler};
+pub use quality::Quality;
+pub use recipe::{ClassWeights, LearningRates, LossName, OptimizerName, Recipe, Sampling, Scheduler};
 pub use study::{HostStudy, StudyJob, study};
 pub use train::train;

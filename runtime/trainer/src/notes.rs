@@ -1,6 +1,7 @@
 //! What a tuned model says about itself, in its ONNX metadata.
 
 use crate::TrainerError;
+use frostline_client::Task;
 use frostline_graph::{Model, Network};
 use frostline_tensor::{DType, PixelSpec};
 use frostline_wire::Split;
@@ -11,6 +12,10 @@ use serde::{Deserialize, Serialize};
 pub(crate) const PIXELS_KEY: &str = "frostline.pixels";
 /// The metadata entry with the class names in the order of the model's outputs: a JSON list.
 pub(crate) const CLASSES_KEY: &str = "frostline.classes";
+/// The same of labels, of which a sample may have several.
+pub(crate) const LABELS_KEY: &str = "frostline.labels";
+/// The same of numbers.
+pub(crate) const TARGETS_KEY: &str = "frostline.targets";
 
 /// How a model's input was made for training.
 #[derive(Debug, Clone, PartialEq)]
@@ -134,13 +139,27 @@ pub(crate) fn input(model: &Model) -> Result<Option<Input>, TrainerError> {
     })
 }
 
-/// The class names the model carries.
-pub(crate) fn classes(model: &Model) -> Option<Vec<String>> {
-    serde_json::from_str(model.metadata(CLASSES_KEY)?).ok()
+/// What the model's outputs are, and their names, where it carries them.
+pub(crate) fn outputs(model: &Model) -> Option<(Task, Vec<String>)> {
+    let carried = |task| Some((task, serde_json::from_str(model.metadata(key(task))?).ok()?));
+    [Task::Classes, Task::Labels, Task::Numbers]
+        .into_iter()
+        .find_map(carried)
 }
 
-/// Writes both notes into the model.
-pub(crate) fn write(model: &mut Model, input: &Input, classes: &[String]) {
+fn key(task: Task) -> &'static str {
+    match task {
+        Task::Classes => CLASSES_KEY,
+        Task::Labels => LABELS_KEY,
+        Task::Numbers => TARGETS_KEY,
+    }
+}
+
+/// Writes both notes into the model, and what it may have carried of other outputs goes.
+pub(crate) fn write(model: &mut Model, input: &Input, task: Task, names: &[String]) {
+    for stale in [CLASSES_KEY, LABELS_KEY, TARGETS_KEY] {
+        model.remove_metadata(stale);
+    }
     let input = match input {
         Input::Pixels(spec) => serde_json::to_string(spec),
         Input::Guest(guest) => serde_json::to_string(guest),
@@ -148,7 +167,7 @@ pub(crate) fn write(model: &mut Model, input: &Input, classes: &[String]) {
     if let Ok(text) = input {
         model.set_metadata(PIXELS_KEY, &text);
     }
-    if let Ok(text) = serde_json::to_string(classes) {
-        model.set_metadata(CLASSES_KEY, &text);
+    if let Ok(text) = serde_json::to_string(names) {
+        model.set_metadata(key(task), &text);
     }
 }

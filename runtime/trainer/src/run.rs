@@ -7,7 +7,7 @@ use crate::recipe::Steps;
 use crate::replan::{Iteration, Watch};
 use crate::share::Following;
 use crate::validation::Validation;
-use crate::{Event, Events, Flow, Job, Received, TrainerError};
+use crate::{Event, Events, Flow, Job, LossName, Quality, Received, TrainerError};
 use frostline_client::{Fetcher, Hosts, Source};
 use frostline_engine::Device;
 use frostline_images::DecodePool;
@@ -50,6 +50,8 @@ pub(crate) struct Run {
     /// Bytes of the batches so far.
     received: Received,
     step: u64,
+    /// Whether the loss is of probabilities, so that one beyond [`IMPOSSIBLE`] is a sign.
+    bounded: bool,
     /// The step from which on the loss has been beyond [`IMPOSSIBLE`].
     beyond: Option<u64>,
     best: Option<Best>,
@@ -57,10 +59,10 @@ pub(crate) struct Run {
     waited: f64,
 }
 
-/// The weights after the epoch with the best accuracy so far.
+/// The weights after the best epoch so far.
 pub(crate) struct Best {
     pub(crate) epoch: u32,
-    pub(crate) accuracy: f64,
+    pub(crate) quality: Quality,
     pub(crate) weights: Vec<(String, Tensor)>,
 }
 
@@ -71,8 +73,8 @@ const IMPOSSIBLE: f32 = 104.0;
 pub(crate) struct EpochResult {
     /// Mean over its samples.
     pub(crate) loss: f64,
-    /// Of the validation samples, 0 to 1.
-    pub(crate) accuracy: f64,
+    /// On the validation samples.
+    pub(crate) quality: Quality,
 }
 
 impl Run {
@@ -114,25 +116,26 @@ impl Run {
             steering,
             received: Received::default(),
             step: 0,
+            bounded: job.recipe.loss != LossName::Mse,
             beyond: None,
             best: None,
             waited: 0.0,
         })
     }
 
-    pub(crate) async fn baseline(&mut self) -> Result<f64, TrainerError> {
+    pub(crate) async fn baseline(&mut self) -> Result<Quality, TrainerError> {
         let started = Instant::now();
         let Validation {
-            accuracy, received, ..
+            quality, received, ..
         } = self.validate().await?;
         let (bytes_received, seconds) = (received.validation, started.elapsed().as_secs_f64());
         self.received.baseline += bytes_received;
         (self.events)(Event::Baseline {
-            validation_accuracy: accuracy,
+            validation: quality,
             bytes_received,
             seconds,
         });
-        Ok(accuracy)
+        Ok(quality)
     }
 
     pub(crate) async fn epoch(&mut self, epoch: u32) -> Result<EpochResult, TrainerError> {
@@ -145,21 +148,25 @@ impl Run {
             return Err(self.diverged(self.step, "weights are no numbers any more".to_owned()));
         }
         let Validation {
-            accuracy, received, ..
+            quality, received, ..
         } = self.validate().await?;
         self.received.training += received.training;
         self.received.validation += received.validation;
-        if self.best.as_ref().is_none_or(|best| best.accuracy <= accuracy) {
+        if self
+            .best
+            .as_ref()
+            .is_none_or(|best| best.quality.score() <= quality.score())
+        {
             self.best = Some(Best {
                 epoch,
-                accuracy,
+                quality,
                 weights,
             });
         }
         (self.events)(Event::Epoch {
             epoch,
             loss,
-            validation_accuracy: accuracy,
+            validation: quality,
             bytes_received: received.training + received.validation,
             validation_bytes_received: received.validation,
             seconds: started.elapsed().as_secs_f64(),
@@ -167,7 +174,7 @@ impl Run {
             split: self.steering.now().split.clone(),
             skipped: self.bad.count(),
         });
-        Ok(EpochResult { loss, accuracy })
+        Ok(EpochResult { loss, quality })
     }
 
     /// Trains every batch of an epoch and returns the mean loss of its samples.
@@ -192,11 +199,11 @@ impl Run {
             return Ok((0.0, 0));
         };
         let waited = asked.elapsed();
-        let (labels, count) = (std::mem::take(&mut batch.labels), rows.rows()?);
+        let (targets, count) = (batch.targets.clone(), rows.rows()?);
         let source = Arc::clone(&batch.source);
         let split = source.split.clone();
         let terms = self.steps.terms(epoch, index, count);
-        let work = move |suffix: &mut Suffix| suffix.train(&split, &rows, labels, &terms);
+        let work = move |suffix: &mut Suffix| suffix.train(&split, &rows, targets, &terms);
         let loss = self.suffix.run(work).await?;
         self.step += 1;
         let iteration = Iteration {
@@ -219,7 +226,7 @@ impl Run {
         if !loss.is_finite() {
             return Err(self.diverged(self.step, format!("the loss became {loss}")));
         }
-        self.beyond = (loss > IMPOSSIBLE).then(|| self.beyond.unwrap_or(self.step));
+        self.beyond = (self.bounded && loss > IMPOSSIBLE).then(|| self.beyond.unwrap_or(self.step));
         self.reconsider(&source, &iteration).await?;
         Ok((loss, count))
     }
@@ -257,7 +264,7 @@ impl Run {
 
     /// Refuses an epoch whose loss is out of this world and stays there, or was the last.
     fn check(&self, loss: f64, last: bool) -> Result<(), TrainerError> {
-        if loss <= f64::from(IMPOSSIBLE) || (self.beyond.is_none() && !last) {
+        if !self.bounded || loss <= f64::from(IMPOSSIBLE) || (self.beyond.is_none() && !last) {
             return Ok(());
         }
         let step = self.beyond.unwrap_or(self.step);
@@ -289,8 +296,14 @@ impl Run {
     }
 
     async fn validate(&mut self) -> Result<Validation, TrainerError> {
-        let count_correct = Suffix::count_correct;
-        Validation::of(&self.plan, &mut self.feed, &self.bad, &self.suffix, count_correct).await
+        Validation::of(
+            &self.plan,
+            &mut self.feed,
+            &self.bad,
+            &self.suffix,
+            Suffix::predict,
+        )
+        .await
     }
 }
 

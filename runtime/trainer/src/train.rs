@@ -4,8 +4,8 @@ use crate::notes::Input;
 use crate::pipeline::Steering;
 use crate::run::{Best, EpochResult, Run, RunParts};
 use crate::setup::prepare;
-use crate::{Event, Events, Job, Outcome, Received, TrainerError, export, notes};
-use frostline_client::Hosts;
+use crate::{Event, Events, Job, Outcome, Quality, Received, TrainerError, export, notes};
+use frostline_client::{Hosts, Task};
 use frostline_graph::Model;
 use frostline_tensor::Tensor;
 use std::path::PathBuf;
@@ -36,12 +36,13 @@ pub async fn train(
         out,
         mut headed,
         input,
+        task,
         trained,
         mut outcome,
     } = tuned;
     let classes = outcome.classes.clone();
     blocking(move || {
-        notes::write(&mut headed, &input, &classes);
+        notes::write(&mut headed, &input, task, &classes);
         export::write(&headed.merge(&trained.weights)?, &out, &cancel)
     })
     .await?;
@@ -59,7 +60,7 @@ fn done(outcome: &Outcome) -> Event {
     Event::Done {
         model: outcome.model.clone(),
         split: outcome.split.clone(),
-        validation_accuracy: outcome.validation_accuracy,
+        validation: outcome.validation,
         bytes_received: outcome.bytes_received,
         received: outcome.received,
         seconds: outcome.seconds,
@@ -71,6 +72,7 @@ struct Tuned {
     out: PathBuf,
     headed: Model,
     input: Input,
+    task: Task,
     trained: Trained,
     /// Without what is known only in the end.
     outcome: Outcome,
@@ -105,12 +107,13 @@ async fn tune(job: Job, hosts: &Hosts, events: &Events) -> Result<Tuned, Trainer
         out: job.out.clone(),
         headed: prepared.headed,
         input: offer.input(&job.guest.name, &split),
+        task: prepared.task,
         outcome: Outcome {
             model: job.out.clone(),
             classes: prepared.classes,
             split,
-            baseline_accuracy: baseline,
-            validation_accuracy: trained.last.accuracy,
+            baseline,
+            validation: trained.last.quality,
             loss: trained.last.loss,
             bytes_received: 0,
             received: Received {
@@ -126,10 +129,10 @@ async fn tune(job: Job, hosts: &Hosts, events: &Events) -> Result<Tuned, Trainer
 }
 
 /// Trains all epochs, or those before it diverges.
-async fn epochs(job: &Job, run: &mut Run, baseline: f64) -> Result<Trained, TrainerError> {
+async fn epochs(job: &Job, run: &mut Run, baseline: Quality) -> Result<Trained, TrainerError> {
     let mut last = EpochResult {
         loss: f64::NAN,
-        accuracy: baseline,
+        quality: baseline,
     };
     for epoch in 1..=job.recipe.epochs {
         match run.epoch(epoch).await {
@@ -163,10 +166,9 @@ fn keep(
     let (TrainerError::Diverged { kept, .. }, Some(best)) = (&mut error, best) else {
         return Err(error);
     };
-    let (out, percent) = (job.out.display(), best.accuracy * 100.0);
-    let Best { epoch, .. } = best;
+    let (out, Best { epoch, quality, .. }) = (job.out.display(), &best);
     *kept = Some(format!(
-        "the model after epoch {epoch}, the best so far (validation accuracy {percent:.1} %), was written to {out}"
+        "the model after epoch {epoch}, the best so far (validation {quality}), was written to {out}"
     ));
     Ok((error, best))
 }

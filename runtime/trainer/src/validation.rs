@@ -1,24 +1,24 @@
-use crate::compute::Dedicated;
+use crate::compute::{Dedicated, blocking};
 use crate::pipeline::{BadSamples, Feed, FeedPlan, Part};
-use crate::{Received, TrainerError};
+use crate::quality::Scores;
+use crate::{Quality, Received, TrainerError};
 use frostline_tensor::Tensor;
 use frostline_wire::Split;
 
 /// What became of one pass over the validation samples.
 pub(crate) struct Validation {
-    /// Share of the samples classified right, 0 to 1.
-    pub(crate) accuracy: f64,
-    /// Samples that were classified.
+    pub(crate) quality: Quality,
+    /// Samples that were used.
     pub(crate) samples: usize,
     /// Bytes received for the epoch until its end.
     pub(crate) received: Received,
 }
 
-/// Counts how many rows of a split have the right one of these labels as their class.
-type CountCorrect<T> = fn(&mut T, &Split, &Tensor, &[i64]) -> Result<usize, TrainerError>;
+/// What a model makes of the rows of a split, `[rows, outputs]`.
+type Predict<T> = fn(&mut T, &Split, &Tensor) -> Result<Tensor, TrainerError>;
 
 impl Validation {
-    /// Takes the validation batches of `plan`, which `feed` brings next, and has `model` classify them.
+    /// Takes the validation batches of `plan`, which `feed` brings next, and holds what `model` makes of them against what is so.
     ///
     /// # Errors
     /// [`TrainerError::AllBad`], and whatever the feed or the engine ends with.
@@ -27,24 +27,23 @@ impl Validation {
         feed: &mut Feed,
         bad: &BadSamples,
         model: &Dedicated<T>,
-        count_correct: CountCorrect<T>,
+        predict: Predict<T>,
     ) -> Result<Self, TrainerError> {
-        let (mut right, mut samples, mut received) = (0, 0, Received::default());
+        let (mut scores, mut received) = (Scores::new(plan.task), Received::default());
         for _ in 0..plan.batches(Part::Validation) {
             let batch = &mut feed.next().await?;
             received = batch.epoch.received();
             let Some(rows) = batch.rows.take() else { continue };
-            let (split, labels) = (batch.source.split.clone(), std::mem::take(&mut batch.labels));
-            samples += labels.len();
-            right += model
-                .run(move |model| count_correct(model, &split, &rows, &labels))
-                .await?;
+            let split = batch.source.split.clone();
+            let outputs = model.run(move |model| predict(model, &split, &rows)).await?;
+            scores.add(&outputs, &batch.targets);
         }
+        let samples = scores.samples();
         if samples == 0 {
             return Err(bad.nothing_left(Part::Validation, plan.validation.len()));
         }
         Ok(Self {
-            accuracy: right as f64 / samples as f64,
+            quality: blocking(move || Ok(scores.quality())).await?,
             samples,
             received,
         })

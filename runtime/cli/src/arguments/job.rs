@@ -11,7 +11,8 @@ use std::path::PathBuf;
 /// Fine-tune a model on a folder or bucket of labelled images
 ///
 /// The data are laid out as train/<class>/*.jpg and validation/<class>/*.jpg, or as <class>/*.jpg together with --validation, or
-/// in tar shards (train-*.tar and val-*.tar) with a .cls file beside each image.
+/// in tar shards (train-*.tar and val-*.tar) with a .cls file beside each image. A table labels.csv says classes, several labels
+/// or numbers instead.
 /// Without --host, a storage host is started inside this process on a loopback port.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -19,6 +20,7 @@ Examples:
   frostline train --model squeezenet1_1.onnx --data ./photos --freeze 52 --out tuned.onnx
   frostline train --model resnet18.onnx --data s3://photos/clothing --host http://store:8080 --token-file token \\
       --freeze layer4.0 --epochs 20 --batch 64 --out tuned.onnx
+  frostline train --model resnet18.onnx --data ./xrays --labels findings.csv --loss bce --validation 0.2 --out tuned.onnx
   frostline train --model resnet18.onnx --data s3://photos/clothing --host http://store-1:8080 --host http://store-2:8080 \\
       --token-file token --freeze layer4.0 --out tuned.onnx")]
 pub(crate) struct Train {
@@ -60,13 +62,14 @@ pub(crate) struct Train {
 }
 
 /// Flags of `plan` that say what is measured and how, which a file of measurements says itself.
-const MEASURED: [&str; 15] = [
+const MEASURED: [&str; 16] = [
     "model",
     "data",
     "layout",
     "freeze",
     "RecipeFlags",
     "encoding",
+    "labels",
     "validation",
     "fixed_batch",
     "shared_runs",
@@ -123,7 +126,7 @@ pub(crate) struct Plan {
     pub(crate) host: HostsFlags,
 }
 
-/// Measure a model's accuracy on labelled images
+/// Measure how well a model does on labelled images
 ///
 /// Measures the validation/ part of the data if there is one, else all of it.
 #[derive(Debug, Args)]
@@ -134,6 +137,9 @@ Examples:
 pub(crate) struct Eval {
     #[command(flatten)]
     pub(crate) inputs: Inputs,
+    /// Take the labels from this CSV file, as train does
+    #[arg(long, value_name = "FILE")]
+    pub(crate) labels: Option<PathBuf>,
     /// Images per forward pass
     #[arg(long, default_value_t = 64, value_parser = positive)]
     pub(crate) batch: usize,
@@ -203,6 +209,10 @@ pub(crate) struct Training {
     /// to compress them. auto never takes int8, which loses the most
     #[arg(long, default_value = "auto", value_parser = encoding)]
     pub(crate) encoding: EncodingChoice,
+    /// Take the labels from this CSV file: keys of images below --data, then a column with classes, or with --loss bce a column of 0 and 1 for each
+    /// label, or with --loss mse columns of numbers; by default from labels.csv beside the data, or from folders or shards where there is none
+    #[arg(long, value_name = "FILE")]
+    pub(crate) labels: Option<PathBuf>,
     /// Share of each class to validate with (0 to 1), for data without train/ and validation/
     #[arg(long, value_name = "SHARE")]
     pub(crate) validation: Option<f64>,

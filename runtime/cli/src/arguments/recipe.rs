@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use frostline_trainer::{ClassWeights, LearningRates, OptimizerName, Recipe, Sampling, Scheduler};
+use frostline_trainer::{ClassWeights, LearningRates, LossName, OptimizerName, Recipe, Sampling, Scheduler};
 use frostline_training::BatchNorm;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -34,6 +34,10 @@ pub(crate) struct RecipeFlags {
     #[arg(long, value_parser = named::<OptimizerName>())]
     #[serde(skip_serializing_if = "Option::is_none")]
     optimizer: Option<OptimizerName>,
+    /// What is minimised: cross-entropy for one class an image, bce for several labels, mse for numbers [default: cross-entropy]
+    #[arg(long, value_parser = named::<LossName>())]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    loss: Option<LossName>,
     /// Learning rate, or one by group, as in head=0.1,rest=0.01 (also how weights' names begin); by default 0.003 for sgd and 0.001 for adamw
     #[arg(long, value_name = "RATE")]
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,15 +1,17 @@
 use super::folders::{Class, Classes, Folders, SampleFiles, is_hidden};
-use super::samples::{Row, Samples};
+use super::samples::{Row, Samples, Values};
 use super::shards::{TRAIN, VALIDATION};
-use super::{DatasetError, Listing, shuffle};
+use super::{DatasetError, LabelTable, Listing, Task, shuffle};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Samples of a classification task, divided into those to train and those to validate with.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Samples of a task, divided into those to train and those to validate with.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Dataset {
-    /// Class names, sorted; a label is an index into them.
+    /// What is said of each sample.
+    pub task: Task,
+    /// Class names, sorted, a label being an index into them; else the names of labels or numbers, in the order of a sample's values.
     pub classes: Vec<String>,
     /// Samples to train with, by class and ascending key.
     pub train: Arc<Samples>,
@@ -50,21 +52,51 @@ impl Dataset {
     ) -> Result<Self, DatasetError> {
         let listing = Arc::new(listing);
         let folders = Folders::sort(&listing, files);
-        if folders.parts.is_empty() && folders.classes.is_empty() {
-            return Err(DatasetError::Empty {
-                root: root.to_owned(),
-                objects: listing.len(),
-            });
-        }
-        let (train, validation) = parts(root, folders, validation_share, seed)?;
+        let (train, validation) = parts(root, listing.len(), folders, validation_share, seed)?;
         check_classes(root, &train, &validation)?;
         let classes = train.keys().map(|class| (*class).to_owned()).collect();
         let (train, validation) = (label(train), label(validation));
         Ok(Self {
+            task: Task::Classes,
             classes,
             left_out: LeftOut::below("", &listing, [&train, &validation]),
             train: Arc::new(Samples::new(Arc::clone(&listing), train)),
             validation: Arc::new(Samples::new(Arc::clone(&listing), validation)),
+        })
+    }
+
+    /// The same where a table says the labels: the parts are `train/` and `validation/` or by the share, and folders say nothing else.
+    ///
+    /// # Errors
+    /// [`DatasetError`]; [`DatasetError::Labels`] with the table's line.
+    pub fn from_table(
+        root: &str,
+        listing: Listing,
+        table: LabelTable,
+        validation_share: Option<f64>,
+        seed: u64,
+        files: SampleFiles,
+    ) -> Result<Self, DatasetError> {
+        let listing = Arc::new(listing);
+        let folders = Folders::of_table(&listing, &table, files)?;
+        let (train, validation) = parts(root, listing.len(), folders, validation_share, seed)?;
+        if table.task() == Task::Classes {
+            check_classes(root, &train, &validation)?;
+        }
+        let [train, validation] = [train, validation].map(|part| {
+            let objects = part.into_values().flat_map(|class| class.samples);
+            labelled(&listing, objects, &table)
+        });
+        let left_out = LeftOut::below("", &listing, [&train, &validation]);
+        let [train, validation] = [train, validation].map(|rows| Samples::new(Arc::clone(&listing), rows));
+        let (task, classes) = (table.task(), table.names().to_vec());
+        let [train, validation] = valued(table, [train, validation]).map(Arc::new);
+        Ok(Self {
+            task,
+            classes,
+            train,
+            validation,
+            left_out,
         })
     }
 
@@ -88,34 +120,100 @@ impl Dataset {
     ) -> Result<(Samples, LeftOut), DatasetError> {
         let listing = Arc::new(listing);
         let (folder, part) = Folders::sort(&listing, files).into_evaluation();
-        if part.is_empty() {
-            return Err(DatasetError::Empty {
-                root: root.to_owned(),
-                objects: listing.len(),
-            });
-        }
+        check_any(root, &listing, &part)?;
         check_images(root, folder, &part)?;
-        let mut rows = Vec::new();
-        for (class, objects) in part {
-            let label =
-                classes
-                    .iter()
-                    .position(|known| known == class)
-                    .ok_or_else(|| DatasetError::UnknownClass {
-                        root: root.to_owned(),
-                        class: class.to_owned(),
-                    })? as u32;
-            rows.extend(objects.samples.into_iter().map(|object| Row { object, label }));
-        }
-        rows.sort_by_key(|row| listing.get(row.object).map(|object| object.key));
+        let rows = rows_of_classes(root, &listing, part, classes)?;
         // Those in other folders were not asked for.
         let left_out = LeftOut::below(folder, &listing, [&rows]);
         Ok((Samples::new(listing, rows), left_out))
     }
+
+    /// The same where a table says the labels, in the order of `names`, which are the model's classes, labels or targets.
+    ///
+    /// # Errors
+    /// As [`Dataset::to_evaluate`], and [`DatasetError::Labels`].
+    pub fn to_evaluate_by(
+        root: &str,
+        listing: Listing,
+        table: LabelTable,
+        names: &[String],
+        files: SampleFiles,
+    ) -> Result<(Samples, LeftOut), DatasetError> {
+        let (listing, table) = (Arc::new(listing), table.ordered(names)?);
+        let (folder, part) = Folders::of_table(&listing, &table, files)?.into_evaluation();
+        check_any(root, &listing, &part)?;
+        let rows = match table.task() {
+            Task::Classes => rows_of_classes(root, &listing, part, names)?,
+            Task::Labels | Task::Numbers => labelled(
+                &listing,
+                part.into_values().flat_map(|class| class.samples),
+                &table,
+            ),
+        };
+        let left_out = LeftOut::below(folder, &listing, [&rows]);
+        let [samples] = valued(table, [Samples::new(listing, rows)]);
+        Ok((samples, left_out))
+    }
+}
+
+/// Refuses a listing without samples.
+fn check_any(root: &str, listing: &Listing, part: &Classes<'_>) -> Result<(), DatasetError> {
+    if part.is_empty() {
+        return Err(DatasetError::Empty {
+            root: root.to_owned(),
+            objects: listing.len(),
+        });
+    }
+    Ok(())
+}
+
+/// Samples labelled by `classes`, by ascending key.
+fn rows_of_classes(
+    root: &str,
+    listing: &Listing,
+    part: Classes<'_>,
+    classes: &[String],
+) -> Result<Vec<Row>, DatasetError> {
+    let mut rows = Vec::new();
+    for (class, objects) in part {
+        let label =
+            classes
+                .iter()
+                .position(|known| known == class)
+                .ok_or_else(|| DatasetError::UnknownClass {
+                    root: root.to_owned(),
+                    class: class.to_owned(),
+                })? as u32;
+        rows.extend(objects.samples.into_iter().map(|object| Row { object, label }));
+    }
+    rows.sort_by_key(|row| listing.get(row.object).map(|object| object.key));
+    Ok(rows)
+}
+
+/// Samples labelled by the table: by their class, else by their row in it.
+fn labelled(listing: &Listing, objects: impl Iterator<Item = u32>, table: &LabelTable) -> Vec<Row> {
+    let row = |object: u32| {
+        let row = table.row(listing.get(object)?.key)?;
+        let label = table.class_number(row).unwrap_or(row);
+        Some(Row { object, label })
+    };
+    objects.filter_map(row).collect()
+}
+
+/// Samples with the table's values, where it has any.
+fn valued<const PARTS: usize>(table: LabelTable, parts: [Samples; PARTS]) -> [Samples; PARTS] {
+    if table.task() == Task::Classes {
+        return parts;
+    }
+    let values = Arc::new(Values {
+        width: table.names().len(),
+        all: table.into_values(),
+    });
+    parts.map(|samples| samples.with_values(&values))
 }
 
 impl LeftOut {
-    /// The visible objects in `folder` that are in none of `parts`.
+    /// The visible objects in `folder`, but for a labels table, that are in none of `parts`.
     fn below<const PARTS: usize>(folder: &str, listing: &Listing, parts: [&Vec<Row>; PARTS]) -> Self {
         let mut used = vec![false; listing.len()];
         for row in parts.into_iter().flatten() {
@@ -125,7 +223,8 @@ impl LeftOut {
         }
         let mut left_out = Self::default();
         for ((_, object), used) in listing.iter().zip(used) {
-            if used || is_hidden(object.key) || !object.key.starts_with(folder) {
+            let table = object.key == LabelTable::KEY;
+            if used || table || is_hidden(object.key) || !object.key.starts_with(folder) {
                 continue;
             }
             left_out.objects += 1;
@@ -140,10 +239,17 @@ impl LeftOut {
 /// What to train and what to validate with.
 fn parts<'a>(
     root: &str,
+    objects: usize,
     mut folders: Folders<'a>,
     validation_share: Option<f64>,
     seed: u64,
 ) -> Result<(Classes<'a>, Classes<'a>), DatasetError> {
+    if folders.parts.is_empty() && folders.classes.is_empty() {
+        return Err(DatasetError::Empty {
+            root: root.to_owned(),
+            objects,
+        });
+    }
     match (folders.parts.remove(TRAIN), folders.parts.remove(VALIDATION)) {
         (Some(_), Some(_)) if validation_share.is_some() => Err(DatasetError::DividedTwice {
             root: root.to_owned(),

@@ -1,10 +1,36 @@
-/// Why a listing is no classification task.
+/// What is wrong with a labels table.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the labels table '{table}'{}: {why}", .line.map_or_else(String::new, |line| format!(", line {line}")))]
+pub struct LabelsError {
+    /// The table.
+    pub table: String,
+    /// The line in it, from 1.
+    pub line: Option<u64>,
+    /// What, and what to do.
+    pub why: String,
+}
+
+impl LabelsError {
+    /// Something that lies in no line.
+    pub(crate) fn of_table(table: &str, why: String) -> Self {
+        Self {
+            table: table.to_owned(),
+            line: None,
+            why,
+        }
+    }
+}
+
+/// Why a listing is no task.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DatasetError {
+    /// The labels table is wrong, or does not fit the listing.
+    #[error(transparent)]
+    Labels(#[from] LabelsError),
     /// There is nothing in class folders.
     #[error(
         "no samples under '{root}': the data must be laid out as train/<class>/* and validation/<class>/*, or as <class>/* \
-         with --validation, or in tar shards with a .cls file beside each image ({objects} objects lie there, none of them so)"
+         with --validation, or in tar shards with a .cls file beside each image, or labelled by a table labels.csv ({objects} objects lie there, none of them so)"
     )]
     Empty {
         /// The data root.
@@ -39,7 +65,7 @@ pub enum DatasetError {
     },
     /// A class is in one part only.
     #[error(
-        "'{root}': the class '{class}' has a folder in {present}/ but none in {missing}/; add {missing}/{class}/ or remove {present}/{class}/"
+        "'{root}': the class '{class}' is in {present}/ but not in {missing}/; add {missing}/{class}/ or, where a table says the classes, samples of it; or remove it"
     )]
     MissingClass {
         /// The data root.

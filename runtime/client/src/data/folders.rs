@@ -1,7 +1,7 @@
-//! Objects sorted into parts and classes by the folders, or shards, they lie in.
+//! Objects sorted into parts and classes: by the folders or shards they lie in, or by a table.
 
-use super::Listing;
-use super::shards::{ShardSample, TEST, TRAIN, VALIDATION};
+use super::shards::{self, ShardSample, TEST, TRAIN, VALIDATION};
+use super::{LabelTable, LabelsError, Listing};
 use frostline_images::{extension, is_image_name};
 use frostline_wire::listing_order;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +38,7 @@ pub(crate) fn is_hidden(key: &str) -> bool {
 }
 
 /// Objects by the folders they lie in.
+#[derive(Default)]
 pub(crate) struct Folders<'a> {
     /// `train`, `validation` and, of shards, `test`, where they hold samples of classes.
     pub(crate) parts: BTreeMap<&'static str, Classes<'a>>,
@@ -47,21 +48,9 @@ pub(crate) struct Folders<'a> {
 
 impl<'a> Folders<'a> {
     pub(crate) fn sort(listing: &'a Listing, files: SampleFiles) -> Self {
-        let mut objects: Vec<(u32, &str)> = listing
-            .iter()
-            .map(|(number, object)| (number, object.key))
-            .collect();
-        objects.sort_by_key(|(_, key)| *key);
-        let named = files == SampleFiles::Images && objects.iter().any(|(_, key)| is_image_name(key));
-        let is_sample = |key: &str| match files {
-            SampleFiles::All => true,
-            SampleFiles::Images if named => is_image_name(key),
-            SampleFiles::Images => extension(key).is_none(),
-        };
-        let mut folders = Self {
-            parts: BTreeMap::new(),
-            classes: Classes::new(),
-        };
+        let objects = by_key(listing);
+        let is_sample = samples(&objects, files);
+        let mut folders = Self::default();
         let mut of_shards = BTreeSet::new();
         for (number, key) in objects {
             if let Some(sample) = listing.get(number).and_then(ShardSample::of) {
@@ -81,6 +70,62 @@ impl<'a> Folders<'a> {
         }
         folders.settle_shards(&of_shards);
         folders
+    }
+
+    /// Sorted by `table`, which has a line for each image; those outside of `train/` and `validation/` do without where there are parts.
+    ///
+    /// # Errors
+    /// [`LabelsError`] where the table and the listing do not fit.
+    pub(crate) fn of_table(
+        listing: &'a Listing,
+        table: &'a LabelTable,
+        files: SampleFiles,
+    ) -> Result<Self, LabelsError> {
+        let objects = by_key(listing);
+        let is_sample = samples(&objects, files);
+        let is_key = |key: &str| objects.binary_search_by_key(&key, |(_, key)| key).is_ok();
+        table.check_header(is_key)?;
+        let (mut folders, mut of_shards) = (Self::default(), BTreeSet::new());
+        let (mut seen, mut unlabelled) = (vec![false; table.len()], Vec::new());
+        for (number, key) in &objects {
+            let part = part(key);
+            let Some(row) = table.row(key) else {
+                if is_sample(key) && !is_hidden(key) {
+                    unlabelled.push((part, *key));
+                }
+                continue;
+            };
+            if !is_sample(key) {
+                let images = frostline_images::EXTENSIONS.join(", .");
+                return Err(table.at(
+                    row,
+                    format!("'{key}' is no image by its name (.{images}); leave the line out"),
+                ));
+            }
+            if let Some(seen) = seen.get_mut(row as usize) {
+                *seen = true;
+            }
+            if !listing_order(key).1.is_empty() {
+                of_shards.insert(part);
+            }
+            folders.class(part, table.class(row)).samples.push(*number);
+        }
+        if let Some((line, key)) = table.first_without(&seen) {
+            return Err(unknown_key(table, line, key, &objects));
+        }
+        let divided = !folders.parts.is_empty();
+        unlabelled.retain(|(part, _)| part.is_some() || !divided);
+        if let Some((_, first)) = unlabelled.first() {
+            return Err(LabelsError::of_table(
+                table.name(),
+                format!(
+                    "{} images have no line, the first is '{first}'; add lines, or keep in --data only what is labelled",
+                    unlabelled.len()
+                ),
+            ));
+        }
+        folders.settle_shards(&of_shards);
+        Ok(folders)
     }
 
     fn class(&mut self, part: Option<&'static str>, name: &'a str) -> &mut Class<'a> {
@@ -114,6 +159,48 @@ impl<'a> Folders<'a> {
         let validation = self.parts.remove(VALIDATION).map(|part| ("validation/", part));
         let train = self.parts.remove(TRAIN).map(|part| ("train/", part));
         validation.or(train).unwrap_or(("", self.classes))
+    }
+}
+
+/// The objects by ascending key.
+fn by_key(listing: &Listing) -> Vec<(u32, &str)> {
+    let objects = listing.iter().map(|(number, object)| (number, object.key));
+    let mut objects: Vec<(u32, &str)> = objects.collect();
+    objects.sort_by_key(|(_, key)| *key);
+    objects
+}
+
+/// Which of the objects are samples by their names.
+fn samples(objects: &[(u32, &str)], files: SampleFiles) -> impl Fn(&str) -> bool + use<> {
+    let named = files == SampleFiles::Images && objects.iter().any(|(_, key)| is_image_name(key));
+    move |key| match files {
+        SampleFiles::All => key != LabelTable::KEY,
+        SampleFiles::Images if named => is_image_name(key),
+        SampleFiles::Images => extension(key).is_none(),
+    }
+}
+
+/// The part whose folder, or shard, the object lies in.
+fn part(key: &str) -> Option<&'static str> {
+    match listing_order(key) {
+        (shard, name) if !name.is_empty() => shards::part(shard),
+        _ if key.starts_with("train/") => Some(TRAIN),
+        _ if key.starts_with("validation/") => Some(VALIDATION),
+        _ => None,
+    }
+}
+
+fn unknown_key(table: &LabelTable, line: u64, key: &str, objects: &[(u32, &str)]) -> LabelsError {
+    let mut visible = objects
+        .iter()
+        .filter(|(_, key)| !is_hidden(key) && *key != LabelTable::KEY);
+    let like = visible
+        .next()
+        .map_or_else(String::new, |(_, key)| format!(", such as '{key}'"));
+    LabelsError {
+        table: table.name().to_owned(),
+        line: Some(line),
+        why: format!("there is no object '{key}'; write keys as they are below --data{like}"),
     }
 }
 

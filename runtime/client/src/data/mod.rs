@@ -1,4 +1,4 @@
-//! Which objects there are, and how they become samples of a classification task.
+//! Which objects there are, and how they become samples of a task.
 
 mod dataset;
 mod error;
@@ -7,10 +7,12 @@ mod listing;
 mod samples;
 mod shards;
 mod shuffle;
+mod table;
 
 pub use dataset::{Dataset, LeftOut};
-pub use error::DatasetError;
+pub use error::{DatasetError, LabelsError};
 pub use folders::SampleFiles;
 pub use listing::{Listed, Listing};
 pub use samples::Samples;
 pub use shuffle::{Purpose, balanced_order, order};
+pub use table::{LabelTable, Task};

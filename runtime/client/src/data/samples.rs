@@ -2,14 +2,24 @@ use super::Listing;
 use frostline_wire::ObjectInfo;
 use std::sync::Arc;
 
-/// Samples of a data set: which objects of its listing, and of which class. Clones and parts share the listing.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// Samples of a data set: which objects of its listing, and of which class or with which values. Clones and parts share listing and values.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Samples {
     listing: Arc<Listing>,
     rows: Vec<Row>,
+    values: Option<Arc<Values>>,
 }
 
-/// A sample: the number of its object and that of its class.
+/// What samples have instead of a class.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Values {
+    /// Of a sample.
+    pub(crate) width: usize,
+    /// Those of one sample after those of another.
+    pub(crate) all: Vec<f32>,
+}
+
+/// A sample: the number of its object, and that of its class or, where there are values, of its place among them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) object: u32,
@@ -18,7 +28,19 @@ pub(crate) struct Row {
 
 impl Samples {
     pub(crate) fn new(listing: Arc<Listing>, rows: Vec<Row>) -> Self {
-        Self { listing, rows }
+        Self {
+            listing,
+            rows,
+            values: None,
+        }
+    }
+
+    /// Samples whose labels are places among `values`.
+    pub(crate) fn with_values(self, values: &Arc<Values>) -> Self {
+        Self {
+            values: Some(Arc::clone(values)),
+            ..self
+        }
     }
 
     /// How many there are.
@@ -36,9 +58,17 @@ impl Samples {
         self.sample(self.rows.get(index)?)
     }
 
-    /// The index of the class of the sample at `index`.
+    /// The index of the class of the sample at `index`; none where samples have values.
     pub fn label(&self, index: usize) -> Option<u32> {
-        Some(self.rows.get(index)?.label)
+        let row = self.rows.get(index).filter(|_| self.values.is_none())?;
+        Some(row.label)
+    }
+
+    /// The values of the sample at `index`; none where samples have classes.
+    pub fn values(&self, index: usize) -> Option<&[f32]> {
+        let (row, values) = (self.rows.get(index)?, self.values.as_ref()?);
+        let start = row.label as usize * values.width;
+        values.all.get(start..start + values.width)
     }
 
     /// All of them with their classes, in their order.

@@ -30,7 +30,7 @@ impl<'a> ShardSample<'a> {
 }
 
 /// The part that the first telling word of a shard's key names: `imagenet-train-000.tar`, `val/000.tar`.
-fn part(shard: &str) -> Option<&'static str> {
+pub(super) fn part(shard: &str) -> Option<&'static str> {
     let words = shard.split(|letter: char| !letter.is_alphanumeric());
     words
         .map(|word| word.trim_end_matches(|letter: char| letter.is_ascii_digit()))

@@ -1,6 +1,6 @@
 //! How a listing becomes a task.
 
-use crate::{Dataset, DatasetError, Listing, SampleFiles};
+use crate::{Dataset, DatasetError, LabelTable, Listing, SampleFiles, Samples, Task};
 use frostline_wire::{ObjectInfo, SampleRef};
 
 fn listing(keys: &[&str]) -> Vec<ObjectInfo> {
@@ -301,4 +301,127 @@ fn a_class_folder_without_an_image_is_named() {
     ];
     let text = divided(&parts, None).unwrap_err().to_string();
     assert!(text.contains("validation/b/ holds no image"), "{text}");
+}
+
+fn table(text: &str, task: Task) -> LabelTable {
+    LabelTable::parse("labels.csv", text.as_bytes(), task).unwrap()
+}
+
+fn by_table(keys: &[&str], text: &str, task: Task, share: Option<f64>) -> Result<Dataset, DatasetError> {
+    let listing = Listing::from_iter(listing(keys));
+    Dataset::from_table("data", listing, table(text, task), share, 0, SampleFiles::Images)
+}
+
+#[test]
+fn a_table_says_classes_whatever_folders_are_called() {
+    let keys = [
+        "labels.csv",
+        "a/1.jpg",
+        "a/2.jpg",
+        "b/3.jpg",
+        "b/4.jpg",
+        "notes.txt",
+    ];
+    let text = "file,label\na/1.jpg,dog\nb/3.jpg,dog\na/2.jpg,cat\nb/4.jpg,cat\n";
+    let data = by_table(&keys, text, Task::Classes, Some(0.5)).unwrap();
+    assert_eq!(
+        (data.task, data.classes.as_slice()),
+        (Task::Classes, ["cat", "dog"].map(str::to_owned).as_slice())
+    );
+    let mut all = [rows(&data.train), rows(&data.validation)].concat();
+    all.sort();
+    let expected = [("a/1.jpg", 1), ("a/2.jpg", 0), ("b/3.jpg", 1), ("b/4.jpg", 0)];
+    assert_eq!(all, expected.map(|(key, label)| (key.to_owned(), label)));
+    assert_eq!((data.train.len(), data.validation.len()), (2, 2));
+    assert_eq!(data.left_out.first, ["notes.txt"]);
+}
+
+#[test]
+fn a_table_says_values_and_parts_are_folders() {
+    let keys = [
+        "train/1.jpg",
+        "train/2.jpg",
+        "validation/3.jpg",
+        "other/4.jpg",
+        "labels.csv",
+    ];
+    let text = "file,x,y\nvalidation/3.jpg,5,6\ntrain/2.jpg,3,4\ntrain/1.jpg,1,2\n";
+    let data = by_table(&keys, text, Task::Numbers, None).unwrap();
+    assert_eq!(data.classes, ["x", "y"]);
+    let values = |samples: &Samples| {
+        (0..samples.len())
+            .map(|index| samples.values(index).unwrap().to_vec())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(values(&data.train), [[1.0, 2.0], [3.0, 4.0]]);
+    assert_eq!(values(&data.validation), [[5.0, 6.0]]);
+    assert_eq!((data.train.label(0), data.train.values(2)), (None, None));
+    assert_eq!(data.left_out.first, ["other/4.jpg"]);
+    // To evaluate: the validation part, in the model's order.
+    let names = ["y", "x"].map(str::to_owned);
+    let listing = Listing::from_iter(listing(&keys));
+    let found = Dataset::to_evaluate_by(
+        "data",
+        listing,
+        table(text, Task::Numbers),
+        &names,
+        SampleFiles::Images,
+    );
+    assert_eq!(values(&found.unwrap().0), [[6.0, 5.0]]);
+}
+
+#[test]
+fn a_table_that_does_not_fit_the_data_is_refused_with_line_and_key() {
+    let keys = ["a/1.jpg", "a/2.jpg", "a/notes.txt"];
+    let fails = |text: &str| {
+        by_table(&keys, text, Task::Classes, Some(0.5))
+            .unwrap_err()
+            .to_string()
+    };
+    for (text, words) in [
+        (
+            "file,label\na/1.jpg,x\n1.jpg,x\na/2.jpg,y\n",
+            ["line 3", "'1.jpg'", "'a/1.jpg'"],
+        ),
+        (
+            "file,label\na/1.jpg,x\na/1.png,y\n",
+            ["line 3", "'a/1.png'", "below --data"],
+        ),
+        (
+            "file,label\na/notes.txt,x\na/1.jpg,x\na/2.jpg,y\n",
+            ["line 2", "no image", "leave the line out"],
+        ),
+        (
+            "a/1.jpg,x\na/2.jpg,y\na/notes.txt,y\n",
+            ["line 1", "'a/1.jpg'", "name the columns"],
+        ),
+        (
+            "file,label\na/1.jpg,x\na/1.JPG,y\n",
+            ["line 3", "'a/1.JPG'", "no object"],
+        ),
+    ] {
+        let error = fails(text);
+        assert!(words.iter().all(|word| error.contains(word)), "{text:?}: {error}");
+    }
+    let keys = ["1.jpg", "2.jpg", "3.jpg"];
+    let error = by_table(&keys, "file,label\n1.jpg,x\n2.jpg,y\n", Task::Classes, Some(0.5))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("1 images have no line") && error.contains("'3.jpg'"),
+        "{error}"
+    );
+    let error = by_table(
+        &keys,
+        "file,label\n1.jpg,x\n2.jpg,y\n3.jpg,y\n",
+        Task::Classes,
+        Some(0.5),
+    )
+    .unwrap_err();
+    assert!(
+        matches!(error, DatasetError::TooFew { ref class, .. } if class == "x"),
+        "{error}"
+    );
+    let error = by_table(&keys, "file,a\n1.jpg,1\n2.jpg,0\n3.jpg,0\n", Task::Labels, None).unwrap_err();
+    assert!(matches!(error, DatasetError::NotDivided { .. }), "{error}");
 }

@@ -100,22 +100,6 @@ fn zeros(like: &Tensor, count: usize) -> Result<Tensor, TrainerError> {
     Ok(Tensor::new(shape, data)?)
 }
 
-/// How many rows of `logits` have their largest value at the row's label. A row of NaN counts as wrong.
-pub(crate) fn correct(logits: &Tensor, labels: &[i64]) -> usize {
-    let values = logits.as_f32().unwrap_or_default();
-    let width = values.len() / labels.len().max(1);
-    let right = |(row, label): &(&[f32], &i64)| {
-        let best = row.iter().enumerate().filter(|(_, value)| !value.is_nan());
-        let best = best.max_by(|left, right| left.1.total_cmp(right.1).then(right.0.cmp(&left.0)));
-        best.is_some_and(|(index, _)| index as i64 == **label)
-    };
-    values
-        .chunks_exact(width.max(1))
-        .zip(labels)
-        .filter(right)
-        .count()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,12 +124,5 @@ mod tests {
     fn runs_of_a_batch_are_equal_and_never_large() {
         let rows: Vec<usize> = [0, 1, 8, 16, 17, 20, 64, 100].map(rows_of_a_run).to_vec();
         assert_eq!(rows, [1, 1, 8, 16, 9, 10, 16, 15]);
-    }
-
-    #[test]
-    fn the_largest_logit_decides_and_the_first_of_equals() {
-        let logits = Tensor::f32([4, 2], vec![1.0, 2.0, 3.0, -1.0, 5.0, 5.0, f32::NAN, f32::NAN]).unwrap();
-        assert_eq!(correct(&logits, &[1, 0, 0, 0]), 3);
-        assert_eq!(correct(&logits, &[0, 1, 1, 1]), 0);
     }
 }

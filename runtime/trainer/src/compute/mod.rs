@@ -5,6 +5,6 @@ mod forward;
 mod suffix;
 mod thread;
 
-pub(crate) use forward::{Forward, MOST_ROWS, correct};
+pub(crate) use forward::{Forward, MOST_ROWS};
 pub(crate) use suffix::{KEPT_MIDDLES, Suffix, SuffixParts};
 pub(crate) use thread::{Dedicated, blocking, session_options};

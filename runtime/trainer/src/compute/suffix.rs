@@ -1,6 +1,7 @@
-use super::{Dedicated, Forward, correct};
+use super::{Dedicated, Forward};
 use crate::TrainerError;
 use crate::recipe::StepTerms;
+use crate::targets::Targets;
 use frostline_engine::{EngineError, Interrupt, ResidentSlot, ResidentState, Session, SessionOptions};
 use frostline_graph::Model;
 use frostline_tensor::Tensor;
@@ -21,7 +22,7 @@ pub(crate) struct Suffix {
     model: Model,
     freeze: String,
     settings: StepSettings,
-    classes: usize,
+    outputs: usize,
     options: SessionOptions,
     interrupt: Interrupt,
     batch: usize,
@@ -58,8 +59,8 @@ pub(crate) struct SuffixParts {
     /// Name of the freeze cut, for messages.
     pub(crate) freeze: String,
     pub(crate) settings: StepSettings,
-    /// Outputs.
-    pub(crate) classes: usize,
+    /// Of the network, a row.
+    pub(crate) outputs: usize,
     /// The size of a full batch.
     pub(crate) batch: usize,
     /// Middles kept at once, at least 1.
@@ -74,7 +75,7 @@ impl Suffix {
             suffix: model,
             freeze,
             settings,
-            classes,
+            outputs,
             batch,
             middles,
             options,
@@ -93,7 +94,7 @@ impl Suffix {
             model,
             freeze,
             settings,
-            classes,
+            outputs,
             options,
             interrupt: interrupt.clone(),
             batch,
@@ -127,14 +128,14 @@ impl Suffix {
         &mut self,
         split: &Split,
         rows: &Tensor,
-        labels: Vec<i64>,
+        targets: Targets,
         terms: &StepTerms,
     ) -> Result<f32, TrainerError> {
         self.present = None;
         let made = self.freeze_activations(split, rows)?;
         let activations = made.as_ref().unwrap_or(rows);
-        let batch = labels.len();
-        let targets = self.targets(labels)?;
+        let batch = targets.rows();
+        let targets = targets.tensor(&self.settings.loss, self.outputs)?;
         let mixed = terms
             .mix
             .as_ref()
@@ -166,27 +167,8 @@ impl Suffix {
         loss.ok_or(TrainerError::Ended { part: "engine" })
     }
 
-    /// Labels as the loss takes them.
-    fn targets(&self, labels: Vec<i64>) -> Result<Tensor, TrainerError> {
-        if self.settings.loss.takes_classes() {
-            return Ok(Tensor::i64([labels.len()], labels)?);
-        }
-        let mut hot = vec![0.0; labels.len() * self.classes];
-        for (row, label) in hot.chunks_mut(self.classes.max(1)).zip(&labels) {
-            if let Some(place) = usize::try_from(*label).ok().and_then(|label| row.get_mut(label)) {
-                *place = 1.0;
-            }
-        }
-        Ok(Tensor::f32([labels.len(), self.classes], hot)?)
-    }
-
-    /// How many of these rows the present weights classify right.
-    pub(crate) fn count_correct(
-        &mut self,
-        split: &Split,
-        rows: &Tensor,
-        labels: &[i64],
-    ) -> Result<usize, TrainerError> {
+    /// What the present weights make of these rows, `[rows, outputs]`.
+    pub(crate) fn predict(&mut self, split: &Split, rows: &Tensor) -> Result<Tensor, TrainerError> {
         let activations = self.freeze_activations(split, rows)?;
         if self.present.is_none() {
             let model = self.model.merge(&self.weights()?)?;
@@ -202,10 +184,7 @@ impl Suffix {
             .present
             .as_mut()
             .ok_or(TrainerError::Ended { part: "engine" })?;
-        Ok(correct(
-            &present.run(activations.as_ref().unwrap_or(rows))?,
-            labels,
-        ))
+        present.run(activations.as_ref().unwrap_or(rows))
     }
 
     /// The present weights, by their names in the model: their averages, where there are any.

@@ -5,6 +5,7 @@ use crate::TrainerError;
 use crate::compute::{Dedicated, MOST_ROWS, Suffix, SuffixParts, blocking};
 use crate::plan::TrainerProfile;
 use crate::recipe::StepTerms;
+use crate::targets::Targets;
 use bytes::Bytes;
 use frostline_engine::{Device, Interrupt, Lanes, LanesConfig, SessionOptions, StageSource, library_version};
 use frostline_graph::Model;
@@ -251,13 +252,13 @@ async fn step(task: TrainerTask) -> Result<f64, TrainerError> {
     let open = move |interrupt: &Interrupt| {
         let shape = task.model.network()?.frozen_row(&task.freeze)?.batched(batch);
         let zeros = Tensor::f32(shape.clone(), vec![0.0; shape.elements()?])?;
-        let classes = task.model.network()?.head.map_or(1, |head| head.classes);
+        let outputs = task.model.network()?.head.map_or(1, |head| head.classes);
         let parts = SuffixParts {
             suffix: task.model.slice(Some(&task.freeze), None)?,
             whole: task.model,
             freeze: task.freeze,
             settings: task.settings,
-            classes,
+            outputs,
             batch,
             middles: 1,
             options: task.options,
@@ -268,7 +269,7 @@ async fn step(task: TrainerTask) -> Result<f64, TrainerError> {
     let steps = move |(suffix, zeros): &mut (Suffix, Tensor)| {
         let mut step = || {
             let started = Instant::now();
-            suffix.train(&at, zeros, vec![0; batch], &terms)?;
+            suffix.train(&at, zeros, Targets::Classes(vec![0; batch]), &terms)?;
             Ok::<f64, TrainerError>(started.elapsed().as_secs_f64())
         };
         step()?;

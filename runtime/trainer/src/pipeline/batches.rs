@@ -1,6 +1,6 @@
 use crate::compute::blocking;
 use crate::{Sampling, TrainerError};
-use frostline_client::{Purpose, Samples, Source, Weight, balanced_order, order};
+use frostline_client::{Purpose, Samples, Source, Task, Weight, balanced_order, order};
 use std::sync::Arc;
 
 /// Which of the two halves of the data.
@@ -23,6 +23,7 @@ impl Part {
 /// shuffled, and its validation.
 #[derive(Debug, Clone)]
 pub(crate) struct FeedPlan {
+    pub(crate) task: Task,
     pub(crate) train: Arc<Samples>,
     pub(crate) validation: Arc<Samples>,
     /// What the largest batch of each of them can weigh.
@@ -39,13 +40,14 @@ pub(crate) struct FeedPlan {
 }
 
 impl FeedPlan {
-    /// Batches of these samples: no epochs yet, one batch ahead, and memory without a limit. Looks at every sample.
+    /// Batches of these samples: of classes, no epochs yet, one batch ahead, and memory without a limit. Looks at every sample.
     pub(crate) fn new(train: Arc<Samples>, validation: Arc<Samples>, batch: usize) -> Self {
         let largest = |samples: &Samples| Weight {
             samples: samples.len().min(batch) as u64,
             objects: samples.largest(batch),
         };
         Self {
+            task: Task::Classes,
             largest: [largest(&train), largest(&validation)],
             train,
             validation,

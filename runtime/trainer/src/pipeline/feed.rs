@@ -1,7 +1,8 @@
 use super::batches::{FeedPlan, Part};
 use super::{BadSamples, Steering};
+use crate::targets::Targets;
 use crate::{Received, TrainerError};
-use frostline_client::{Fetcher, Hosts, Source, Transfer, Weight};
+use frostline_client::{Fetcher, Hosts, Samples, Source, Transfer, Weight};
 use frostline_tensor::Tensor;
 use frostline_wire::ObjectInfo;
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 pub(crate) struct Batch {
     /// The rows; none when every sample of the batch is bad.
     pub(crate) rows: Option<Tensor>,
-    /// Their classes.
-    pub(crate) labels: Vec<i64>,
+    /// What they are to come out as.
+    pub(crate) targets: Targets,
     /// Where they come from.
     pub(crate) source: Arc<Source>,
     /// What bringing them here took.
@@ -158,7 +159,6 @@ impl Driver {
             let good: Vec<usize> = good.collect();
             let all = self.plan.samples(part);
             let samples: Arc<[ObjectInfo]> = good.iter().filter_map(|index| all.get(*index)).collect();
-            let labels = good.iter().filter_map(|index| all.label(*index)).map(i64::from);
             let source = self.steering.next(part);
             let pieces = source.batch_bytes(Weight::of(samples.iter())).div_ceil(PIECE);
             let pieces = u32::try_from(pieces).unwrap_or(u32::MAX);
@@ -169,8 +169,8 @@ impl Driver {
             let fetch = Fetch {
                 part,
                 source,
-                labels: labels.collect(),
                 indices: good,
+                part_samples: Arc::clone(all),
                 samples,
                 memory,
             };
@@ -187,7 +187,8 @@ struct Fetch {
     source: Arc<Source>,
     indices: Vec<usize>,
     samples: Arc<[ObjectInfo]>,
-    labels: Vec<i64>,
+    /// All of the part.
+    part_samples: Arc<Samples>,
     memory: OwnedSemaphorePermit,
 }
 
@@ -201,7 +202,7 @@ impl Fetch {
         if self.samples.is_empty() {
             return Ok(Batch {
                 rows: None,
-                labels: Vec::new(),
+                targets: Targets::Classes(Vec::new()),
                 source: self.source,
                 transfer: Transfer::default(),
                 epoch: hosts,
@@ -216,13 +217,12 @@ impl Fetch {
             }
         }
         let kept = fetched.kept.iter();
-        let labels: Vec<i64> = kept
-            .filter_map(|position| self.labels.get(*position).copied())
-            .collect();
-        let rows = (!labels.is_empty()).then_some(fetched.rows);
+        let kept = kept.filter_map(|position| self.indices.get(*position).copied());
+        let targets = Targets::of(&self.part_samples, kept);
+        let rows = (targets.rows() > 0).then_some(fetched.rows);
         Ok(Batch {
             rows,
-            labels,
+            targets,
             source: self.source,
             transfer: fetched.transfer,
             epoch: hosts,

@@ -28,6 +28,8 @@ pub struct Recipe {
     pub gradient_accumulation_steps: usize,
     /// The optimiser.
     pub optimizer: OptimizerName,
+    /// What is minimised, which says as well what the labels are.
+    pub loss: LossName,
     /// Learning rates; `None` is 0.003 for SGD and 0.001 for AdamW.
     pub lr: Option<LearningRates>,
     /// Of SGD, 0 up to, but not including, 1.
@@ -82,6 +84,22 @@ pub enum OptimizerName {
     Adamw,
 }
 
+/// The name of a loss.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum LossName {
+    /// Softmax cross-entropy, for one class a sample (`torch.nn.CrossEntropyLoss`).
+    #[default]
+    CrossEntropy,
+    /// Binary cross-entropy of each output, for several labels a sample (`torch.nn.BCEWithLogitsLoss`); of classes, each against all others.
+    Bce,
+    /// Mean squared error, for numbers (`torch.nn.MSELoss`).
+    Mse,
+}
+
 /// What each class counts in the loss.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,
@@ -92,7 +110,8 @@ pub enum ClassWeights {
     /// All alike.
     #[default]
     None,
-    /// Samples over classes times the samples of the class (scikit-learn's `balanced`).
+    /// Samples over classes times the samples of the class (scikit-learn's `balanced`). With binary cross-entropy a yes counts as much as there
+    /// are a no for each (PyTorch's advice for `pos_weight`).
     Balanced,
 }
 
@@ -120,6 +139,7 @@ impl Default for Recipe {
             batch: 64,
             gradient_accumulation_steps: 1,
             optimizer: OptimizerName::Sgd,
+            loss: LossName::CrossEntropy,
             lr: None,
             momentum: 0.9,
             nesterov: false,
@@ -194,17 +214,58 @@ impl Recipe {
     /// A step's settings but for what depends on the network and the data.
     pub(crate) fn settings(&self) -> StepSettings {
         StepSettings {
-            loss: Loss::CrossEntropy {
-                label_smoothing: self.label_smoothing,
-                class_weights: None,
-                mixed: self.mixes(),
-            },
+            loss: self.loss(),
             batch_norm: self.batch_norm,
             clip_norm: self.clip_grad_norm,
             accumulates: self.gradient_accumulation_steps > 1,
             averages: self.model_ema_decay.is_some(),
             ..self.optimizer().into()
         }
+    }
+
+    fn loss(&self) -> Loss {
+        match self.loss {
+            LossName::CrossEntropy => Loss::CrossEntropy {
+                label_smoothing: self.label_smoothing,
+                class_weights: None,
+                mixed: self.mixes(),
+            },
+            LossName::Bce => Loss::BinaryCrossEntropy {
+                positive_weights: None,
+            },
+            LossName::Mse => Loss::MeanSquared,
+        }
+    }
+
+    /// Refuses what has no sense with the loss.
+    fn check_loss(&self) -> Result<(), TrainerError> {
+        let numbers = self.loss == LossName::Mse;
+        let of_classes = "numbers have no classes; leave it out, or take another loss";
+        held(
+            "label_smoothing",
+            self.label_smoothing,
+            self.loss == LossName::CrossEntropy || self.label_smoothing == 0.0,
+            "only cross-entropy smooths labels; leave it out",
+        )?;
+        held(
+            "cutmix_alpha",
+            self.cutmix_alpha,
+            !numbers || self.cutmix_alpha == 0.0,
+            "a part of a picture has no part of its number; take mixup_alpha",
+        )?;
+        for (what, balanced) in [
+            ("class_weights", self.class_weights == ClassWeights::Balanced),
+            ("sampling", self.sampling == Sampling::Balanced),
+        ] {
+            if numbers && balanced {
+                return Err(TrainerError::Setting {
+                    what,
+                    value: "balanced".to_owned(),
+                    must: of_classes,
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Refuses what no recipe can be.
@@ -251,6 +312,7 @@ impl Recipe {
                 "it must be at least 0",
             )?;
         }
+        self.check_loss()?;
         self.settings()
             .check()
             .map_err(|source| TrainerError::Unfollowable { source })
@@ -262,6 +324,12 @@ pub(crate) fn balanced(counts: &[usize]) -> Vec<f64> {
     let total: usize = counts.iter().sum();
     let even = total as f64 / counts.len().max(1) as f64;
     counts.iter().map(|count| even / (*count).max(1) as f64).collect()
+}
+
+/// What a yes to each output counts where it is to count as much as there are a no for each: from how many of `all` samples say yes.
+pub(crate) fn positive(yes: &[usize], all: usize) -> Vec<f64> {
+    let weight = |yes: &usize| all.saturating_sub(*yes).max(1) as f64 / (*yes).max(1) as f64;
+    yes.iter().map(weight).collect()
 }
 
 pub(super) fn held(
@@ -299,8 +367,13 @@ mod tests {
     }
 
     #[test]
+    fn a_yes_counts_as_much_as_there_are_a_no_for_each() {
+        assert_eq!(positive(&[25, 50, 0, 100], 100), [3.0, 1.0, 100.0, 0.01]);
+    }
+
+    #[test]
     fn what_no_recipe_can_be_is_refused() {
-        let bad: [fn(&mut Recipe); 10] = [
+        let bad: [fn(&mut Recipe); 15] = [
             |recipe| recipe.dropout = 1.0,
             |recipe| recipe.epochs = 0,
             |recipe| recipe.gradient_accumulation_steps = 0,
@@ -311,6 +384,11 @@ mod tests {
             |recipe| recipe.mixup_alpha = -1.0,
             |recipe| recipe.label_smoothing = 1.0,
             |recipe| (recipe.momentum, recipe.nesterov) = (0.0, true),
+            |recipe| (recipe.loss, recipe.class_weights) = (LossName::Mse, ClassWeights::Balanced),
+            |recipe| (recipe.loss, recipe.sampling) = (LossName::Mse, Sampling::Balanced),
+            |recipe| (recipe.loss, recipe.label_smoothing) = (LossName::Mse, 0.1),
+            |recipe| (recipe.loss, recipe.cutmix_alpha) = (LossName::Mse, 1.0),
+            |recipe| (recipe.loss, recipe.label_smoothing) = (LossName::Bce, 0.1),
         ];
         for change in bad {
             let mut recipe = Recipe::default();

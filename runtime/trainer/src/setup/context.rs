@@ -46,7 +46,7 @@ impl<'a> Setup<'a> {
         events: &'a Events,
     ) -> Result<Self, TrainerError> {
         let data = Data::list(job, hosts, events).await?;
-        let network = DividedNetwork::of(job, &data.counts).await?;
+        let network = DividedNetwork::of(job, &data.outputs).await?;
         let grant = Share::ask(hosts).await.grant();
         Ok(Self {
             job,

@@ -1,15 +1,15 @@
 use crate::compute::blocking;
 use crate::measure::mean_size;
 use crate::pipeline::{FeedPlan, Part};
-use crate::{Event, Events, Job, TrainerError};
-use frostline_client::{Dataset, Hosts, Listing};
+use crate::{Event, Events, Job, Sampling, TrainerError, labels};
+use frostline_client::{Dataset, Hosts, LabelTable, Listing, Task};
 use std::sync::Arc;
 
 /// A job's data: listed, and divided into classes, parts and batches.
 pub(super) struct Data {
+    /// Names of the outputs.
     pub(super) classes: Vec<String>,
-    /// Training samples of each class.
-    pub(super) counts: Vec<usize>,
+    pub(super) outputs: Outputs,
     pub(super) feed: FeedPlan,
     /// Mean size of the objects, in bytes.
     pub(super) object_bytes: u64,
@@ -17,24 +17,36 @@ pub(super) struct Data {
     pub(super) listed: u64,
 }
 
+/// What the network is to give.
+#[derive(Debug, Clone)]
+pub(super) struct Outputs {
+    /// Training samples of each class or label; 0 of a number.
+    pub(super) samples: Vec<usize>,
+    /// Training samples.
+    pub(super) of: usize,
+}
+
 impl Data {
     /// Lists the data, and tells what they are.
     pub(super) async fn list(job: &Job, hosts: &Hosts, events: &Events) -> Result<Self, TrainerError> {
         let hosts = hosts.metered();
         let listing = hosts.listing(&job.root, job.layout).await?;
+        let task = labels::task(job.recipe.loss);
+        let table = labels::table(job.labels.as_deref(), &job.root, &listing, &hosts, task).await?;
         let for_dataset = job.clone();
-        let (dataset, feed, object_bytes) = blocking(move || divide(&for_dataset, listing)).await?;
+        let (dataset, feed, object_bytes) = blocking(move || divide(&for_dataset, listing, table)).await?;
         if dataset.left_out.objects > 0 {
             events(Event::LeftOut(dataset.left_out.clone()));
         }
         events(Event::Dataset {
+            task: dataset.task,
             classes: dataset.classes.clone(),
             train: dataset.train.len(),
             validation: dataset.validation.len(),
             steps_per_epoch: feed.batches(Part::Train),
         });
         Ok(Self {
-            counts: counts(&dataset),
+            outputs: outputs(&dataset),
             classes: dataset.classes,
             feed,
             object_bytes,
@@ -43,26 +55,55 @@ impl Data {
     }
 }
 
-/// Training samples of each class.
-fn counts(dataset: &Dataset) -> Vec<usize> {
-    let mut counts = vec![0; dataset.classes.len()];
+/// How many training samples say yes to each output; of numbers, 0.
+fn outputs(dataset: &Dataset) -> Outputs {
+    let mut samples = vec![0; dataset.classes.len()];
     for index in 0..dataset.train.len() {
-        let class = dataset
+        let class = dataset.train.label(index).map(|class| class as usize);
+        let flags = dataset
             .train
-            .label(index)
-            .and_then(|class| counts.get_mut(class as usize));
-        class.into_iter().for_each(|count: &mut usize| *count += 1);
+            .values(index)
+            .filter(|_| dataset.task == Task::Labels);
+        let yes = flags
+            .into_iter()
+            .flatten()
+            .enumerate()
+            .filter(|(_, flag)| **flag > 0.5);
+        for output in yes.map(|(output, _)| output).chain(class) {
+            samples
+                .get_mut(output)
+                .into_iter()
+                .for_each(|count: &mut usize| *count += 1);
+        }
     }
-    counts
+    Outputs {
+        samples,
+        of: dataset.train.len(),
+    }
 }
 
-fn divide(job: &Job, listing: Listing) -> Result<(Dataset, FeedPlan, u64), TrainerError> {
-    let files = job.guest.takes();
-    let dataset = Dataset::from_listing(&job.root, listing, job.validation_share, job.recipe.seed, files)?;
+fn divide(
+    job: &Job,
+    listing: Listing,
+    table: Option<LabelTable>,
+) -> Result<(Dataset, FeedPlan, u64), TrainerError> {
+    let (files, share, seed) = (job.guest.takes(), job.validation_share, job.recipe.seed);
+    let dataset = match table {
+        Some(table) => Dataset::from_table(&job.root, listing, table, share, seed, files)?,
+        None => Dataset::from_listing(&job.root, listing, share, seed, files)?,
+    };
+    if dataset.task != Task::Classes && job.recipe.sampling == Sampling::Balanced {
+        return Err(TrainerError::Setting {
+            what: "sampling",
+            value: "balanced".to_owned(),
+            must: "samples with several labels have no class to draw by; leave it out, or take class_weights",
+        });
+    }
     let (train, validation) = (Arc::clone(&dataset.train), Arc::clone(&dataset.validation));
     let feed = FeedPlan {
+        task: dataset.task,
         epochs: job.recipe.epochs,
-        seed: job.recipe.seed,
+        seed,
         sampling: job.recipe.sampling,
         ahead: job.flow.ahead,
         memory_bytes: job.memory_bytes,

@@ -1,5 +1,6 @@
+use super::data::Outputs;
 use crate::compute::{KEPT_MIDDLES, SuffixParts, blocking, session_options};
-use crate::recipe::balanced;
+use crate::recipe::{balanced, positive};
 use crate::{ClassWeights, Job, TrainerError, notes};
 use frostline_client::SampleFiles;
 use frostline_graph::{Model, Network};
@@ -14,31 +15,30 @@ pub(super) struct DividedNetwork {
     suffix: Model,
     /// How a step of the suffix is made.
     settings: StepSettings,
-    classes: usize,
+    outputs: usize,
     pub(super) pixels: PixelSpec,
     /// What the guest is told.
     pub(super) parameters: String,
 }
 
 impl DividedNetwork {
-    /// Gives the network a head for the classes, of which each has so many training samples, and divides it.
-    pub(super) async fn of(job: &Job, classes: &[usize]) -> Result<Self, TrainerError> {
-        let (job, classes) = (job.clone(), classes.to_vec());
-        blocking(move || Self::divide(&job, &classes)).await
+    /// Gives the network a head with these outputs, and divides it.
+    pub(super) async fn of(job: &Job, outputs: &Outputs) -> Result<Self, TrainerError> {
+        let (job, outputs) = (job.clone(), outputs.clone());
+        blocking(move || Self::divide(&job, &outputs)).await
     }
 
-    fn divide(job: &Job, counts: &[usize]) -> Result<Self, TrainerError> {
-        let classes = counts.len();
+    fn divide(job: &Job, outputs: &Outputs) -> Result<Self, TrainerError> {
         let before = job.model.network()?;
         let own = job.guest.takes() == SampleFiles::All;
         let pixels = notes::pixels(&job.model, &before, job.pixels, own)?;
-        let headed = job.model.replace_head(classes, job.recipe.seed)?;
+        let headed = job.model.replace_head(outputs.samples.len(), job.recipe.seed)?;
         let suffix = headed.slice(Some(&job.freeze), None)?;
         Ok(Self {
             network: headed.network()?,
-            settings: settings(job, &headed, &suffix, counts)?,
+            settings: settings(job, &headed, &suffix, outputs)?,
             suffix,
-            classes,
+            outputs: outputs.samples.len(),
             headed,
             pixels,
             parameters: match &job.guest.parameters {
@@ -65,7 +65,7 @@ impl DividedNetwork {
             suffix: self.suffix.clone(),
             freeze: job.freeze.clone(),
             settings: self.settings.clone(),
-            classes: self.classes,
+            outputs: self.outputs,
             batch,
             middles: KEPT_MIDDLES,
             options: session_options(job.device, job.threads),
@@ -78,13 +78,17 @@ fn settings(
     job: &Job,
     headed: &Model,
     suffix: &Model,
-    counts: &[usize],
+    outputs: &Outputs,
 ) -> Result<StepSettings, TrainerError> {
     let mut settings = job.recipe.settings();
-    if let (Loss::CrossEntropy { class_weights, .. }, ClassWeights::Balanced) =
-        (&mut settings.loss, job.recipe.class_weights)
-    {
-        *class_weights = Some(balanced(counts));
+    if job.recipe.class_weights == ClassWeights::Balanced {
+        match &mut settings.loss {
+            Loss::CrossEntropy { class_weights, .. } => *class_weights = Some(balanced(&outputs.samples)),
+            Loss::BinaryCrossEntropy { positive_weights } => {
+                *positive_weights = Some(positive(&outputs.samples, outputs.of));
+            }
+            Loss::MeanSquared => {}
+        }
     }
     if let Some(head) = headed.network()?.head.filter(|_| job.recipe.dropout > 0.0) {
         settings.dropout.push(Dropout {

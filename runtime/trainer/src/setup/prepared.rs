@@ -5,12 +5,14 @@ use crate::pipeline::FeedPlan;
 use crate::plan::Chosen;
 use crate::replan::Watch;
 use crate::{Event, Events};
-use frostline_client::Hosts;
+use frostline_client::{Hosts, Task};
 use frostline_graph::Model;
 use std::sync::Arc;
 
 /// A job that is ready to begin: the data are listed, the network is divided, the host has what it needs.
 pub(crate) struct Prepared {
+    pub(crate) task: Task,
+    /// Names of the outputs.
     pub(crate) classes: Vec<String>,
     /// The whole network under its fresh head; trained weights are merged into it.
     pub(crate) headed: Model,
@@ -30,6 +32,7 @@ impl Prepared {
     pub(super) fn new(setup: Setup<'_>, offer: Offer, chosen: Chosen, watch: Option<Watch>) -> Self {
         Self {
             suffix: setup.network.suffix_parts(setup.job, setup.batch()),
+            task: setup.data.feed.task,
             classes: setup.data.classes,
             headed: setup.network.headed,
             feed: setup.data.feed,

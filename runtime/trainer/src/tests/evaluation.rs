@@ -12,6 +12,7 @@ use frostline_fake_host::FakeHost;
 use frostline_graph::Model;
 use frostline_tensor::PixelSpec;
 use frostline_wire::Layout;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -25,7 +26,7 @@ async fn the_exported_model_scores_as_the_last_epoch_did_and_says_what_it_is() {
     wanted.recipe.lr = Some(LearningRates::One(0.1));
     let ran = run(&host, wanted).await;
     let outcome = ran.outcome.unwrap();
-    assert!(outcome.validation_accuracy > 0.9, "{outcome:?}");
+    assert!(outcome.validation.score() > 0.9, "{outcome:?}");
     let tuned = Model::read(&outcome.model).unwrap();
     assert_eq!(tuned.metadata(CLASSES_KEY), Some(r#"["blue","green","red"]"#));
     assert!(tuned.metadata(PIXELS_KEY).unwrap().contains("\"crop_height\":8"));
@@ -38,30 +39,35 @@ async fn the_exported_model_scores_as_the_last_epoch_did_and_says_what_it_is() {
     assert_eq!(tuned.weight("w1").unwrap(), network().weight("w1").unwrap());
     let (evaluation, _) = measure(&host, tuned, None).await;
     let evaluation = evaluation.unwrap();
-    assert_eq!(
-        (evaluation.accuracy, evaluation.samples),
-        (outcome.validation_accuracy, 6)
-    );
+    assert_eq!((evaluation.quality, evaluation.samples), (outcome.validation, 6));
     assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 1);
 }
 
-/// Evaluates `model` with `guest`, and what was told meanwhile.
-async fn measure(
-    host: &FakeHost,
-    model: Model,
-    guest: Option<Guest>,
-) -> (Result<Evaluation, TrainerError>, Vec<Event>) {
-    let job = EvaluationJob {
+fn evaluation(model: Model) -> EvaluationJob {
+    EvaluationJob {
         model,
         model_name: "tuned".to_owned(),
-        guest,
+        guest: None,
         root: "photos".to_owned(),
         layout: Layout::Auto,
+        labels: None,
         batch: 4,
         on_bad_sample: OnBadSample::Fail,
         pixels: None,
         device: Device::Cpu,
         threads: 1,
+    }
+}
+
+/// Evaluates `model` with `guest`, and what was told meanwhile.
+pub(super) async fn measure(
+    host: &FakeHost,
+    model: Model,
+    guest: Option<Guest>,
+) -> (Result<Evaluation, TrainerError>, Vec<Event>) {
+    let job = EvaluationJob {
+        guest,
+        ..evaluation(model)
     };
     let events: Arc<Mutex<Vec<Event>>> = Arc::default();
     let log = Arc::clone(&events);
@@ -70,6 +76,20 @@ async fn measure(
     let evaluation = evaluate(job, client, told, CancellationToken::new()).await;
     let events = events.lock().unwrap().clone();
     (evaluation, events)
+}
+
+/// Evaluates `model` by a table.
+pub(super) async fn measure_by(
+    host: &FakeHost,
+    model: Model,
+    labels: PathBuf,
+) -> Result<Evaluation, TrainerError> {
+    let job = EvaluationJob {
+        labels: Some(labels),
+        ..evaluation(model)
+    };
+    let client = HostClient::new(&host.url, None).unwrap();
+    evaluate(job, client, Arc::new(|_| ()), CancellationToken::new()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,7 +118,7 @@ async fn a_model_trained_on_a_guests_own_input_is_measured_on_that_input_or_not_
     let text = refused.unwrap_err().to_string();
     assert!(text.contains("'own'") && text.contains("--guest"), "{text}");
     let (same, events) = measure(&host, tuned.clone(), Some(guest(b"own"))).await;
-    assert_eq!(same.unwrap().accuracy, outcome.validation_accuracy);
+    assert_eq!(same.unwrap().quality, outcome.validation);
     assert!(!events.iter().any(|event| matches!(event, Event::Warning { .. })));
     let (_, events) = measure(&host, tuned.clone(), Some(guest(b"another"))).await;
     assert!(

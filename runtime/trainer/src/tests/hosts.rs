@@ -65,10 +65,7 @@ async fn a_job_loses_nothing_when_one_of_its_three_hosts_dies() {
     .await;
     let outcome = ran.outcome.as_ref().unwrap();
     assert_eq!(ran.losses(), expected.losses());
-    assert_eq!(
-        outcome.validation_accuracy,
-        expected.outcome.unwrap().validation_accuracy
-    );
+    assert_eq!(outcome.validation, expected.outcome.unwrap().validation);
     // What it answered just before it died may be read after it was found dead, and is a sign of life.
     let told = states(&ran.events, &url);
     assert!(

@@ -4,6 +4,7 @@ mod computing_host;
 mod evaluation;
 mod failed_job;
 mod hosts;
+mod labels;
 mod pipeline;
 mod profile;
 mod profile_missing;

@@ -1,5 +1,6 @@
 use crate::event::notices;
 use crate::pipeline::{BadSamples, Feed, FeedPlan, Steering};
+use crate::targets::Targets;
 use crate::{Event, Events, OnBadSample, TrainerError};
 use bytes::Bytes;
 use frostline_client::{Deadlines, Fetcher, HostClient, Hosts, RowKind, Samples, Source, Trust, Weight};
@@ -97,8 +98,11 @@ pub(super) async fn take(setting: &mut Setting, batches: usize) -> Result<Vec<(f
             assert_eq!(row, values(&format!("s{}", row[0])));
             row[0]
         });
-        taken.extend(numbers.zip(batch.labels.iter().copied()));
-        assert_eq!(rows.rows().unwrap(), batch.labels.len());
+        let Targets::Classes(classes) = &batch.targets else {
+            panic!("{:?}", batch.targets)
+        };
+        taken.extend(numbers.zip(classes.iter().copied()));
+        assert_eq!(rows.rows().unwrap(), classes.len());
     }
     Ok(taken)
 }

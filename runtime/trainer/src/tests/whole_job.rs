@@ -146,8 +146,8 @@ async fn the_loss_of_every_step_is_the_same_wherever_the_network_is_divided() {
             ran.outcome
         );
         assert_eq!(
-            ran.outcome.unwrap().validation_accuracy,
-            reference.outcome.as_ref().unwrap().validation_accuracy
+            ran.outcome.unwrap().validation,
+            reference.outcome.as_ref().unwrap().validation
         );
     }
     let uploaded = storage.uploaded();

@@ -1,10 +1,10 @@
 //! The main job on the bundled demo.
 
-use crate::harness::{Scratch, demo, events, frostline, series};
+use crate::harness::{Scratch, demo, events, frostline, series, sorted};
 use frostline_e2e::{finish, repository};
 use frostline_graph::Model;
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 #[test]
@@ -210,4 +210,87 @@ fn pushing_down_sends_fewer_bytes() {
         )[0]
     };
     assert!(bytes("features") * 4.0 < bytes("none"));
+}
+
+/// Says of every photo what `row` makes of its class, in a table.
+fn label(scratch: &Scratch, file: &Path, columns: &str, row: fn(usize) -> &'static str) {
+    let photos = scratch.path("photos");
+    let mut table = format!("\u{feff}file,{columns}\r\n");
+    for part in ["train", "validation"] {
+        for (class, folder) in sorted(&photos.join(part)).iter().enumerate() {
+            for photo in sorted(folder) {
+                let key = photo.strip_prefix(&photos).unwrap().to_str().unwrap();
+                table += &format!("\"{key}\",{}\r\n", row(class));
+            }
+        }
+    }
+    std::fs::write(file, table).unwrap();
+}
+
+fn evaluate(scratch: &Scratch, flags: &[&str]) -> Value {
+    let mut command = frostline();
+    command
+        .args(["eval", "--json", "--model"])
+        .arg(scratch.path("tuned.onnx"));
+    let run = finish(command.arg("--data").arg(scratch.path("photos")).args(flags)).unwrap();
+    serde_json::from_str(&run.stdout).expect(&run.stderr)
+}
+
+#[test]
+fn several_labels_come_from_a_table_beside_the_photos() {
+    let scratch = Scratch::with_photos(12, 6);
+    let table = scratch.path("photos/labels.csv");
+    label(&scratch, &table, "first,not second", |class| {
+        ["1,1", "0,0", "0,1"][class % 3]
+    });
+    let refused = scratch.train(&[]);
+    scratch.assert_failed(&refused, &["labels.csv", "line 1", "--loss bce"]);
+    let events = events(&scratch.train(&[
+        "--loss",
+        "bce",
+        "--epochs",
+        "6",
+        "--optimizer",
+        "adamw",
+        "--lr",
+        "0.005",
+    ]));
+    assert_eq!(events[0]["task"], "labels");
+    assert_eq!(events[0]["classes"], serde_json::json!(["first", "not second"]));
+    let precision = series(&events, "epoch", "validation_mean_average_precision");
+    let before = series(&events, "baseline", "validation_mean_average_precision")[0];
+    assert!(precision[5] > before.max(0.6), "{before}, then {precision:?}");
+    let evaluated = evaluate(&scratch, &[]);
+    assert_eq!(evaluated["mean_average_precision"].as_f64(), Some(precision[5]));
+    assert_eq!(evaluated["samples"].as_u64(), Some(18));
+}
+
+#[test]
+fn numbers_come_from_a_local_table() {
+    let scratch = Scratch::with_photos(12, 6);
+    let table = scratch.path("lengths.csv");
+    label(&scratch, &table, "length", |class| {
+        ["-0.5", "0.25", "1"][class % 3]
+    });
+    let table = table.to_str().unwrap();
+    let flags = [
+        "--loss",
+        "mse",
+        "--labels",
+        table,
+        "--epochs",
+        "6",
+        "--optimizer",
+        "adamw",
+        "--lr",
+        "0.005",
+    ];
+    let events = events(&scratch.train(&flags));
+    let (before, errors) = (
+        series(&events, "baseline", "validation_rmse")[0],
+        series(&events, "epoch", "validation_rmse"),
+    );
+    assert!(errors[5] < before, "{before}, then {errors:?}");
+    let evaluated = evaluate(&scratch, &["--labels", table]);
+    assert_eq!(evaluated["rmse"].as_f64(), Some(errors[5]));
 }

@@ -1,0 +1,90 @@
+//! The table with a job's labels, where there is one.
+
+use crate::compute::blocking;
+use crate::measure::read_objects;
+use crate::{LossName, TrainerError};
+use bytes::Bytes;
+use frostline_client::{Hosts, LabelTable, Listing, Task};
+use frostline_wire::ObjectInfo;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// What a table has to say for a loss.
+pub(crate) fn task(loss: LossName) -> Task {
+    match loss {
+        LossName::CrossEntropy => Task::Classes,
+        LossName::Bce => Task::Labels,
+        LossName::Mse => Task::Numbers,
+    }
+}
+
+/// The table in `file`, else the one beside the data, if there is any.
+///
+/// # Errors
+/// [`TrainerError::Labels`] for one that cannot be read, [`TrainerError::Dataset`] for one that is wrong, [`TrainerError::Unlabelled`] where numbers
+/// are wanted and there is none.
+pub(crate) async fn table(
+    file: Option<&Path>,
+    root: &str,
+    listing: &Listing,
+    hosts: &Hosts,
+    task: Task,
+) -> Result<Option<LabelTable>, TrainerError> {
+    let mut objects = listing.iter().map(|(_, object)| object);
+    let mut beside = || {
+        objects
+            .find(|object| object.key == LabelTable::KEY)
+            .map(ObjectInfo::from)
+    };
+    let (name, bytes) = match file {
+        Some(file) => (file.display().to_string(), read(file.to_owned()).await?),
+        None => match beside() {
+            Some(object) => (object.sample.key.clone(), fetch(root, object, hosts).await?),
+            None if task == Task::Numbers => {
+                return Err(TrainerError::Unlabelled {
+                    root: root.to_owned(),
+                });
+            }
+            None => return Ok(None),
+        },
+    };
+    let parse =
+        move || LabelTable::parse(&name, &bytes, task).map_err(|error| TrainerError::Dataset(error.into()));
+    blocking(parse).await.map(Some)
+}
+
+/// A local file; of one that is too large, just more than it may have.
+async fn read(file: PathBuf) -> Result<Bytes, TrainerError> {
+    let read = move || {
+        let failed = |source| TrainerError::Labels {
+            name: file.display().to_string(),
+            source,
+        };
+        let mut bytes = Vec::new();
+        let opened = std::fs::File::open(&file).map_err(failed)?;
+        let most = LabelTable::MOST_BYTES + 1;
+        opened.take(most).read_to_end(&mut bytes).map_err(failed)?;
+        Ok(bytes.into())
+    };
+    blocking(read).await
+}
+
+/// The object beside the data, in the version that was listed.
+async fn fetch(root: &str, object: ObjectInfo, hosts: &Hosts) -> Result<Bytes, TrainerError> {
+    let failed = |why: String| TrainerError::Labels {
+        name: object.sample.key.clone(),
+        source: std::io::Error::other(why),
+    };
+    if object.size > LabelTable::MOST_BYTES {
+        return Err(failed(format!(
+            "it has {} bytes, {} at most",
+            object.size,
+            LabelTable::MOST_BYTES
+        )));
+    }
+    let wanted = std::slice::from_ref(&object);
+    let read = |client| async move { read_objects(&client, root, wanted).await };
+    let bytes = hosts.first(read).await?.pop();
+    bytes
+        .ok_or_else(|| failed("the host could not read it, or it has changed since it was listed".to_owned()))
+}
