@@ -30,7 +30,8 @@ impl objects::Host for CallState {
         let extraction = self.extraction()?.clone();
         check_name(&key)?;
         extraction.context.allowance.count_reads(1)?;
-        Ok(extraction.on_host(extraction.context.objects.size(key)).await?)
+        let size = extraction.on_host(extraction.context.objects.size(key));
+        Ok(self.awaiting("looking at an object", size).await?)
     }
 
     async fn read(&mut self, key: String, offset: u64, length: u32) -> Result<Vec<u8>, ImportError> {
@@ -46,9 +47,8 @@ impl objects::Host for CallState {
             .saturating_add(1)
             .min(length.into());
         let range = offset..offset.saturating_add(most);
-        let bytes = extraction
-            .on_host(extraction.context.objects.read(key, range))
-            .await?;
+        let bytes = extraction.on_host(extraction.context.objects.read(key, range));
+        let bytes = self.awaiting("reading an object", bytes).await?;
         allowance.count_object_bytes(bytes.len())?;
         within(Resource::Memory, bytes.len() as u64, memory)?;
         Ok(bytes)
@@ -85,9 +85,8 @@ impl images::Host for CallState {
                 etag: s.etag,
             })
             .collect();
-        let loaded = extraction
-            .on_host(extraction.context.loader.load(samples, spec, PixelFormat::U8))
-            .await?;
+        let loaded = extraction.on_host(extraction.context.loader.load(samples, spec, PixelFormat::U8));
+        let loaded = self.awaiting("loading images", loaded).await?;
         loaded.failed.iter().for_each(|failure| self.note(&failure.error));
         let failed = loaded.failed.iter().map(failed_sample).collect();
         Ok(images::Loaded {

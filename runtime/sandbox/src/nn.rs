@@ -61,10 +61,8 @@ impl CallState {
                 pixels,
                 ..stage.clone()
             };
-            extraction
-                .context
-                .executor
-                .submit(&stage, tensor)
+            let run = extraction.context.executor.submit(&stage, tensor);
+            self.awaiting("a run of the network", run)
                 .await
                 .map_err(as_the_reference_does)?
         };

@@ -69,7 +69,7 @@ impl Runner {
                 let last_words = instance.store.data_mut().last_words.take();
                 SandboxError::from_trap(&error, self.config.handles, last_words)
             }
-            Err(_) => SandboxError::Deadline { after: deadline },
+            Err(_) => instance.store.data().overdue(deadline),
         };
         Err(error.unless(instance.take_lacked()))
     }

@@ -2,12 +2,14 @@ use crate::allowance::{Allowance, Charge};
 use crate::breach::{Breach, ImportError, Resource, within};
 use crate::call::{CallContext, ModelView};
 use crate::config::SandboxConfig;
+use crate::error::SandboxError;
 use crate::lender::Loan;
 use crate::meter::Meter;
 use frostline_tensor::{BoxFuture, DType, Normalisation, OpError, OpErrorCode, Stage, Tensor};
 use futures::FutureExt;
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::runtime::Handle;
 use tracing::Instrument;
 use wasmtime::ResourceLimiter;
@@ -39,6 +41,8 @@ pub(crate) struct CallState {
     pub(crate) last_words: Option<String>,
     /// The first error of an operation that the host caused: whatever the guest makes of it, it is not the guest's.
     lacked: Option<OpError>,
+    /// What of the host's the call waits for at the moment.
+    awaited: Option<&'static str>,
     pub(crate) memory_cap: usize,
     /// For its linear memory.
     memory: Loan,
@@ -71,6 +75,7 @@ impl CallState {
             allowance,
             last_words: None,
             lacked: None,
+            awaited: None,
             memory_cap: config.memory_bytes,
             meter: Arc::default(),
             table_cap: config.table_elements,
@@ -96,6 +101,27 @@ impl CallState {
     /// What the host failed this call by, if it did.
     pub(crate) fn take_lacked(&mut self) -> Option<OpError> {
         self.lacked.take()
+    }
+
+    /// Waits for something of the host's, `what` in words.
+    pub(crate) async fn awaiting<T>(&mut self, what: &'static str, operation: impl Future<Output = T>) -> T {
+        self.awaited = Some(what);
+        let done = operation.await;
+        self.awaited = None;
+        done
+    }
+
+    /// What a call ends with that took longer than `after`: the host's fault while the guest waits for it.
+    pub(crate) fn overdue(&self, after: Duration) -> SandboxError {
+        match self.awaited {
+            Some(what) => SandboxError::HostLacked {
+                error: OpError::of_host(
+                    OpErrorCode::Timeout,
+                    format!("{what} had not ended when the guest's {after:?} were over"),
+                ),
+            },
+            None => SandboxError::Deadline { after },
+        }
     }
 
     /// Hands a tensor to the guest.

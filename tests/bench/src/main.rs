@@ -127,6 +127,7 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
 /// Those whose networks can be named, and whose links.
 const TAKE_NETWORKS: &[&str] = &["grid", "peers", "splits"];
 const TAKE_LINKS: &[&str] = &["grid"];
+const TAKE_PARTS: &[&str] = &["tenants"];
 
 /// Benchmarks of Frostline; without a name, those there are get listed
 #[derive(Debug, Parser)]
@@ -147,6 +148,9 @@ pub(crate) struct Arguments {
     /// Links that grid measures instead of the usual ones, in Mbit/s
     #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = rate)]
     pub(crate) links: Vec<f64>,
+    /// Parts of tenants to run alone, into a file of their own
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PossibleValuesParser::new(tenants::PARTS))]
+    pub(crate) parts: Vec<String>,
     /// Be the trainer of the benchmark dataset, on the listing at this address
     #[arg(long, value_name = "URL", hide = true)]
     pub(crate) listing: Option<String>,
@@ -176,6 +180,7 @@ fn check(name: &str, arguments: &Arguments) -> Result<()> {
     for (flag, given, takers) in [
         ("--networks", !arguments.networks.is_empty(), TAKE_NETWORKS),
         ("--links", !arguments.links.is_empty(), TAKE_LINKS),
+        ("--parts", !arguments.parts.is_empty(), TAKE_PARTS),
     ] {
         if given && !takers.contains(&name) {
             bail!("{name} takes no {flag}; {} does", takers.join(", "));

@@ -43,6 +43,12 @@ impl Report {
         (&self.arguments.networks, &self.arguments.links)
     }
 
+    /// Whether this part of the benchmark is to be run.
+    pub(crate) fn has(&self, part: &str) -> bool {
+        let parts = &self.arguments.parts;
+        parts.is_empty() || parts.iter().any(|named| named == part)
+    }
+
     /// The photos to measure with.
     pub(crate) fn photos(&self) -> Photos {
         Photos::of(self.arguments.photos.as_deref())
@@ -58,13 +64,15 @@ impl Report {
         &self.figures
     }
 
-    /// Writes `<name>.json` into the folder named by `FROSTLINE_BENCH_OUT`.
+    /// Writes `<name>.json`, of some parts `<name>-<parts>.json`, into the folder named by `FROSTLINE_BENCH_OUT`.
     pub(crate) fn write(mut self) -> Result<()> {
         let folder = folder()?;
         self.set("commit", commit());
         self.set("date", SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs());
         self.set("quick", self.quick());
-        let file = folder.join(format!("{}.json", self.name));
+        let parts = self.arguments.parts.iter();
+        let name = std::iter::once(&self.name).chain(parts).cloned();
+        let file = folder.join(format!("{}.json", name.collect::<Vec<_>>().join("-")));
         std::fs::write(&file, serde_json::to_string_pretty(&self.figures)? + "\n")
             .with_context(|| format!("cannot write {}", file.display()))?;
         println!("\nwritten to {}", file.display());

@@ -105,6 +105,7 @@ impl<S: Clone + Eq + Hash> Device<S> {
                     );
                 }
                 Fit::Soon(bytes) => limit = limit.min(self.beside(view, bytes)),
+                Fit::Lacks(0) => {}
                 Fit::Lacks(bytes) => {
                     lacking = lacking.max(bytes);
                     kept = kept.max(self.least(entry.stage, entry.fixed));

@@ -115,6 +115,9 @@ impl<S: Clone + Eq + Hash> Device<S> {
         let Some(lane) = warm.or_else(|| self.emptiest()) else {
             return Fit::Lacks(0);
         };
+        if warm.is_none() && self.opens(entry.stage) {
+            return Fit::Lacks(0);
+        }
         let keeps = !self.is_saturated(known) && self.queue.owed(&entry.tenant) <= self.rules.quantum;
         let soon_free = warm.is_none() && !known.lanes.is_empty() && keeps;
         if soon_free && price == Price::Little {
@@ -211,6 +214,13 @@ impl<S: Clone + Eq + Hash> Device<S> {
 
     fn is_idle(&self, lane: usize) -> bool {
         self.lanes.get(lane).is_some_and(super::Lane::is_idle)
+    }
+
+    /// Whether a lane is opening a session for a stage. One at a time does: what the first took is known to the next, and a stage is prepared once,
+    /// with no memory kept for others that could only wait for that.
+    fn opens(&self, stage: StageId) -> bool {
+        let mut running = self.lanes.iter().filter_map(super::Lane::running);
+        running.any(|running| running.stage == stage && !running.open)
     }
 
     pub(super) fn idle(&self) -> usize {

@@ -1,7 +1,8 @@
+use super::batch::BatchRun;
 use super::child::prepare;
 use super::{LanesConfig, LanesPlace};
 use crate::prepared::{Lent, Prepared};
-use crate::{Device, Interrupt, SessionOptions};
+use crate::{Device, SessionOptions};
 use bytes::Bytes;
 use frostline_batching::Kind;
 use frostline_batching::device::Guess;
@@ -94,15 +95,17 @@ impl Networks {
         self.source.stage_model(&stage.network())
     }
 
-    /// `stage` for a lane in a process of its own: prepared, if that can be had before `interrupt` ends it.
-    pub(super) fn given(&self, stage: &Stage, interrupt: &Interrupt) -> Result<Given, OpError> {
+    /// The stage of `run` for a lane in a process of its own: prepared, if that can be had before the run's interrupt ends it.
+    pub(super) fn given(&self, run: &BatchRun<'_>) -> Result<Given, OpError> {
+        let (stage, interrupt) = (run.stage, run.interrupt);
         let (Some(prepared), LanesPlace::Child(place)) = (&self.prepared, &self.config.place) else {
             return self.bytes(stage).map(Given::Bytes);
         };
         let (stage, mut bytes) = (&stage.network(), None);
         let lent = prepared.get(stage, |folder| {
             let network = bytes.insert(self.bytes(stage)?);
-            let takes = prepare::takes(network.len());
+            // What the run may take it takes later.
+            let takes = prepare::takes(network.len()).saturating_sub(run.reservation.unwrap_or(0));
             let memory = &self.config.memory;
             let Ok(_memory) = memory.reserve_blocking("", Kind::Lane, takes, WAIT) else {
                 tracing::debug!(

@@ -17,6 +17,9 @@ use std::time::Duration;
 /// What HAPI's GPU had for jobs is not known; a storage host with this much is a small one.
 const BUDGET: u64 = 4 << 30;
 
+/// What can be run alone.
+pub(crate) const PARTS: [&str; 5] = ["simulated", "crowd", "rates", "fairness", "weights"];
+
 /// Tenants at once for rates and shares.
 const TENANTS: usize = 8;
 
@@ -25,18 +28,36 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         baseline::extract(file)?;
         std::process::exit(0);
     }
-    simulated::run(report)?;
+    if report.has("simulated") {
+        simulated::run(report)?;
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         report.set("budget_mib", BUDGET >> 20);
-        crowd::run(report).await?;
-        let fleet = Fleet::start(&Setting::of(BUDGET), &report.photos()).await?;
-        let subjects = offer(&fleet, report)?;
-        rates::run(report, &fleet, &subjects).await?;
-        fairness::run(report, &fleet, &subjects).await?;
-        drop(fleet);
-        weights::run(report).await
+        if report.has("crowd") {
+            crowd::run(report).await?;
+        }
+        if report.has("rates") || report.has("fairness") {
+            shared(report).await?;
+        }
+        if report.has("weights") {
+            weights::run(report).await?;
+        }
+        Ok(())
     })
+}
+
+/// What is measured on one host.
+async fn shared(report: &mut Report) -> Result<()> {
+    let fleet = Fleet::start(&Setting::of(BUDGET), &report.photos()).await?;
+    let subjects = offer(&fleet, report)?;
+    if report.has("rates") {
+        rates::run(report, &fleet, &subjects).await?;
+    }
+    if report.has("fairness") {
+        fairness::run(report, &fleet, &subjects).await?;
+    }
+    Ok(())
 }
 
 /// The networks that are measured: the paper's seven, or the first three.

@@ -67,6 +67,36 @@ fn works_that_wait_are_joined_of_one_tenant_always_of_several_where_all_allow_it
 }
 
 #[test]
+fn one_lane_at_a_time_opens_a_stage() {
+    let truth = Truth {
+        opening: MILLI * 3000,
+        time: MILLI * 400,
+        ..Truth::default()
+    };
+    let mut world = World::new(DeviceRules::of(2), 1 << 30, vec![truth; 2]);
+    for _ in 0..3 {
+        world.send("a", 1, 0, 4, Terms::default());
+    }
+    world.decide();
+    assert_eq!(
+        world.runs.len(),
+        1,
+        "the second lane could only wait for the first"
+    );
+    world.send("b", 1, 1, 1, Terms::default());
+    world.decide();
+    assert_eq!(world.runs.iter().map(|run| run.stage).collect::<Vec<_>>(), [0, 1]);
+    world.finish();
+    world.assert_all_done_once();
+    assert!(
+        world
+            .runs
+            .iter()
+            .any(|run| run.stage == 0 && run.lane != world.runs[0].lane)
+    );
+}
+
+#[test]
 fn a_fixed_batch_is_padded_and_alone() {
     let mut world = warm();
     let fixed = Terms {

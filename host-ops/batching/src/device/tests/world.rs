@@ -56,9 +56,17 @@ pub(super) struct Sent {
 }
 
 struct Ending {
+    /// When its session is there, as long as it is not.
+    opens: Option<Duration>,
     at: Duration,
     end: End,
     peak: u64,
+}
+
+impl Ending {
+    fn next(&self) -> Duration {
+        self.opens.unwrap_or(self.at)
+    }
 }
 
 pub(super) struct World {
@@ -225,50 +233,58 @@ impl World {
             },
         };
         let ending = Ending {
+            opens: (run.cold && session <= run.bytes).then_some(self.now + opening),
             at: self.now + opening + time,
             end,
             peak: self.held[run.lane].0 + took,
         };
-        if run.cold && session <= run.bytes {
-            self.opened += 1;
-            self.sessions[run.lane].insert(run.stage, 0);
-            self.held[run.lane].0 += session;
-            self.held[run.lane].1 -= session;
-            let held = Some(self.held[run.lane].0);
-            let held = held.filter(|_| self.sees);
-            self.device.opened(
-                run.lane,
-                Taken {
-                    peak: held,
-                    held,
-                    spare: 0,
-                },
-            );
-        }
         self.endings.insert(run.lane, ending);
         self.seen.insert(run.lane, (self.now, run.clone()));
+        if opening.is_zero() {
+            self.open(run.lane);
+        }
         self.runs.push(run);
     }
 
-    /// Goes on to when the next run ends; whether there is one.
+    /// The session that a run on `lane` waits for is there, if there is one.
+    fn open(&mut self, lane: usize) {
+        let opens = self.endings.get_mut(&lane).and_then(|ending| ending.opens.take());
+        if opens.is_none() {
+            return;
+        }
+        let stage = self.seen[&lane].1.stage;
+        let session = self.truths[stage].session;
+        self.opened += 1;
+        self.sessions[lane].insert(stage, 0);
+        self.held[lane].0 += session;
+        self.held[lane].1 -= session;
+        let held = Some(self.held[lane].0).filter(|_| self.sees);
+        let taken = Taken {
+            peak: held,
+            held,
+            spare: 0,
+        };
+        self.device.opened(lane, taken);
+    }
+
+    /// Goes on to when the next run ends, or has its session; whether there is one.
     pub(super) fn step(&mut self) -> bool {
         self.decide();
-        let Some((lane, at)) = self
-            .endings
-            .iter()
-            .map(|(lane, ending)| (*lane, ending.at))
-            .min_by_key(|(_, at)| *at)
-        else {
+        let next = |(lane, ending): (&usize, &Ending)| (*lane, ending.opens.is_some(), ending.next());
+        let Some((lane, opens, at)) = self.endings.iter().map(next).min_by_key(|(_, _, at)| *at) else {
             return false;
         };
         self.now = self.now.max(at);
-        self.end(lane);
+        match opens {
+            true => self.open(lane),
+            false => self.end(lane),
+        }
         true
     }
 
-    /// When the next run ends.
+    /// When the next run ends, or has its session.
     pub(super) fn next_end(&self) -> Option<Duration> {
-        self.endings.values().map(|ending| ending.at).min()
+        self.endings.values().map(Ending::next).min()
     }
 
     fn end(&mut self, lane: usize) {

@@ -13,16 +13,22 @@ const KEPT_VARIABLES: [&str; 4] = [
     "NVIDIA_VISIBLE_DEVICES",
 ];
 
+/// From so many bytes on a block is mapped apart, and beyond so many free ones at its end the heap is cut back.
+pub(super) const MAPPED_FROM: usize = 8 << 20;
+pub(super) const TRIMMED_BEYOND: usize = 16 << 20;
+
 /// How malloc works there: the same from the first run on, where its thresholds would grow with use. What is large is mapped apart and goes
 /// back when it is freed; what a layer of a few rows takes stays for the next layer, as the system clears fresh memory page by page: with all
 /// of it mapped apart (128 KiB) a row of DenseNet121 takes twice as long. Where the system lends huge pages to who asks (`madvise`), large
 /// blocks come in few of them. Threads share one heap. The figures are in docs/lanes.md.
-const MALLOC: [(&str, &str); 4] = [
-    ("MALLOC_MMAP_THRESHOLD_", "8388608"),
-    ("MALLOC_TRIM_THRESHOLD_", "16777216"),
-    ("MALLOC_ARENA_MAX", "1"),
-    ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1"),
-];
+fn malloc() -> [(&'static str, String); 4] {
+    [
+        ("MALLOC_MMAP_THRESHOLD_", MAPPED_FROM.to_string()),
+        ("MALLOC_TRIM_THRESHOLD_", TRIMMED_BEYOND.to_string()),
+        ("MALLOC_ARENA_MAX", "1".to_owned()),
+        ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1".to_owned()),
+    ]
+}
 
 /// The program of `place` with ONNX Runtime's `library`, without what else is in the host's environment.
 pub(super) fn command(place: &ChildLanes, library: OsString) -> Command {
@@ -33,7 +39,7 @@ pub(super) fn command(place: &ChildLanes, library: OsString) -> Command {
         .args(&place.arguments)
         .env_clear()
         .envs(kept)
-        .envs(MALLOC)
+        .envs(malloc())
         .env(crate::library::PATH_VARIABLE, library)
         // Ctrl-C on the host's terminal is for the host, which lets running work finish.
         .process_group(0);

@@ -2,6 +2,7 @@
 //! counts for it is the run's.
 
 use super::super::batch::RunMemory;
+use super::command::{MAPPED_FROM, TRIMMED_BEYOND};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;
 
@@ -92,6 +93,18 @@ impl Drop for Bound {
     fn drop(&mut self) {
         limit_data(None);
     }
+}
+
+/// Gives back what malloc keeps for the next run at the end of its heap: it does when so much is freed there that it is over its threshold.
+pub(super) fn give_back() {
+    const BLOCK: usize = MAPPED_FROM - (64 << 10);
+    let blocks: Vec<Vec<u8>> = (0..=2 * (TRIMMED_BEYOND / MAPPED_FROM))
+        .map_while(|_| {
+            let mut block = Vec::new();
+            block.try_reserve_exact(BLOCK).ok().map(|()| block)
+        })
+        .collect();
+    drop(std::hint::black_box(blocks));
 }
 
 /// Only the soft limit: the process may lift it again.

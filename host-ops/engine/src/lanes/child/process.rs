@@ -276,7 +276,7 @@ impl LaneProcess {
         run: &BatchRun<'_>,
         progress: &mut Progress,
     ) -> Result<(), Lost> {
-        let answer = match source.given(run.stage, run.interrupt) {
+        let answer = match source.given(run) {
             Ok(Given::Prepared(lent)) => {
                 let folder = lent.path().to_owned();
                 progress.lent = Some(lent);

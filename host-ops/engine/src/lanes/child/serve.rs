@@ -259,12 +259,14 @@ impl Worker {
     fn rest(&mut self) -> Answer {
         self.spare = None;
         self.sessions.rest();
+        memory::give_back();
         self.holds()
     }
 
     fn close(&mut self, stage: &Stage) -> Answer {
         self.sessions.close(stage);
         self.floor.forget();
+        memory::give_back();
         self.holds()
     }
 
