@@ -18,7 +18,7 @@ use frostline_sandbox::{
 };
 use frostline_server::{EngineSettings, Host, HostSettings, RunningHost};
 use frostline_tensor::{
-    BoxFuture, GraphExecutor, OpError, PixelFormat, PixelSpec, Precision, SampleLoader, SampleRef, Stage,
+    BoxFuture, GraphExecutor, Normalisation, OpError, PixelFormat, PixelSpec, Precision, SampleLoader, SampleRef, Stage,
 };
 use frostline_trainer::Guest as GuestFile;
 use frostline_wire::{Encoding, ExtractionRequest, Layout, Pin, RequestedSample, RowFormat, Split, Terms};
@@ -214,17 +214,19 @@ impl Rig {
         let sandbox = Sandbox::new(SandboxConfig::default())?;
         let guest = sandbox.prepare(GuestFile::stock().bytes).await?;
         let description = guest.describe(&view, "").await?;
+        let spec = PixelSpec::imagenet(u32::try_from(height)?, u32::try_from(width)?);
         Ok(Self {
             network: network.to_owned(),
             device,
             prefix: bytes,
             samples: samples.collect(),
-            spec: PixelSpec::imagenet(u32::try_from(height)?, u32::try_from(width)?),
+            spec,
             stage: Stage {
                 model: view.sha256.clone(),
                 from: view.input.clone(),
                 to: cut.to_owned(),
-                pixels: None,
+                // As they come from images that guests load.
+                pixels: Some(Normalisation::of(&spec)),
                 precision: Precision::Full,
             },
             here: Engine::start(LanesPlace::InProcess, device, &prefix)?,
@@ -313,7 +315,7 @@ impl Rig {
         let calls = self.samples.chunks(GRANT).map(|samples| async move {
             let loaded = self
                 .loader
-                .load(samples.to_vec(), self.spec, PixelFormat::F32)
+                .load(samples.to_vec(), self.spec, PixelFormat::U8)
                 .await?;
             anyhow::Ok(engine.executor.submit(&self.stage, loaded.pixels).await?.rows()?)
         });
