@@ -12,6 +12,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
+/// ONNX Runtime's name for what makes a Gemm of Transpose and Gemm.
+const TRANSPOSE_FUSION: &str = "GemmTransposeFusion";
+
 /// How a session runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionOptions {
@@ -28,6 +31,9 @@ pub struct SessionOptions {
     /// Bytes of a GPU that ONNX Runtime's arena may have. It bounds nothing else: CUDA's context, the kernels' code and the work space of
     /// cuDNN and cuBLAS lie beside it.
     pub arena_bytes: Option<u64>,
+    /// Whether a transposed operand is read by the matrix product itself, instead of being written in order first. That is less memory, and slower
+    /// where a training step transposes the smaller operand on purpose.
+    pub fused_transposes: bool,
 }
 
 impl Default for SessionOptions {
@@ -39,6 +45,7 @@ impl Default for SessionOptions {
             arena: true,
             precision: Precision::Full,
             arena_bytes: None,
+            fused_transposes: true,
         }
     }
 }
@@ -333,6 +340,12 @@ pub(crate) fn builder(options: &SessionOptions) -> Result<SessionBuilder, Engine
             .with_memory_pattern(options.arena)?
             .with_deterministic_compute(true)?
             .with_execution_providers([CPU::default().with_arena_allocator(options.arena).build()])?)
+    });
+    let configured = configured.and_then(|builder| match options.fused_transposes {
+        true => Ok(builder),
+        false => {
+            Ok(builder.with_config_entry("optimization.disable_specified_optimizers", TRANSPOSE_FUSION)?)
+        }
     });
     let builder = configured.map_err(EngineError::internal("prepare a session"))?;
     match options.device {

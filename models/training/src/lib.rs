@@ -29,8 +29,14 @@
 //! output's gradient is the weight's gradient, and the mirror image is the input's. Measured on two cores, that Gemm
 //! reaches 100-200 GFLOP/s where ORT's Conv reaches 60-95 and ConvTranspose 40-105 (512 channels, 7 x 7). Convolution
 //! weights lie as `[m, taps·c]` in their slots, so no step rearranges them, and SGD's momentum joins the weight's gradient
-//! as the `C` of its Gemm. A large batch is unrolled in parts of at most 64 MiB. Convolutions in groups are ONNX Runtime's own
+//! as the `C` of its Gemm. A large batch is unrolled in parts of at most 64 MiB, which stay for the backward pass as long as all of them
+//! fit into 1 GiB. Convolutions in groups are ONNX Runtime's own
 //! (`rules/grouped.rs`).
+//!
+//! That Gemm is near the machine's peak, so what is left is to multiply less: 3 x 3 convolutions of stride 1 take 16 multiplications
+//! instead of 36 in Winograd's way (`rules/winograd.rs`), forward and backward, at the price of passes over memory. Which of the two is
+//! faster depends on channels, positions, batch and machine: [`faster_by_winograd`] has both measured, and [`StepSettings::winograd`] names
+//! the weights. Those lie as `[taps, m·c]` in their slots.
 
 mod call;
 mod emitter;
@@ -45,10 +51,12 @@ mod settings;
 mod source;
 mod state;
 mod tape;
+mod tiles;
 mod trainability;
 mod training_graph;
 mod update;
 mod windows;
+mod winograd;
 
 pub use error::TrainingError;
 pub use loss::Loss;
@@ -59,6 +67,7 @@ pub use state::StateSlot;
 pub use trainability::Trainability;
 pub use training_graph::TrainingGraph;
 pub use update::Scalars;
+pub use winograd::faster_by_winograd;
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 use crate::range::{above_zero, not_negative};
 use crate::{BatchNorm, Dropout, Loss, Optimizer, TrainingError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How a step goes from activations and targets to new weights.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,6 +22,9 @@ pub struct StepSettings {
     pub batch_norm: BatchNorm,
     /// Where elements are dropped at random while training.
     pub dropout: Vec<Dropout>,
+    /// Weights of 3 x 3 convolutions that take fewer operations in Winograd's way, where [that is faster](crate::faster_by_winograd). Steps
+    /// of one state must agree in it: slots of these weights lie otherwise.
+    pub winograd: BTreeSet<String>,
 }
 
 impl From<Optimizer> for StepSettings {
@@ -36,6 +39,7 @@ impl From<Optimizer> for StepSettings {
             averages: false,
             batch_norm: BatchNorm::default(),
             dropout: Vec::new(),
+            winograd: BTreeSet::new(),
         }
     }
 }

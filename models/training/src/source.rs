@@ -5,7 +5,7 @@ use frostline_graph::onnx::TensorProto;
 use frostline_graph::tensors::from_proto;
 use frostline_graph::{Model, Shapes};
 use frostline_tensor::{DType, Data};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// A suffix and what is known of it before it is differentiated.
 pub(crate) struct Source<'a> {
@@ -20,6 +20,8 @@ pub(crate) struct Source<'a> {
     pub(crate) classes: usize,
     pub(crate) float: Float,
     pub(crate) batch_norm: BatchNorm,
+    /// Kernels that convolve by Winograd's way, where they can.
+    pub(crate) winograd: BTreeSet<String>,
 }
 
 impl<'a> Source<'a> {
@@ -62,6 +64,7 @@ impl<'a> Source<'a> {
             classes,
             float,
             batch_norm,
+            winograd: BTreeSet::new(),
         })
     }
 

@@ -21,9 +21,9 @@ pub struct StateSlot {
     pub parameter: Option<String>,
     /// The weight's name in the suffix, when the slot holds the moving average of a weight.
     pub average_of: Option<String>,
-    /// The shape in the suffix of a convolution's weight `[m, c, ..]`, which the slot holds as `[m, taps·c]`, so that no step has
-    /// to rearrange it; `None` for what lies as in the suffix.
-    channels_first: Option<Shape>,
+    /// The shape in the suffix of a convolution's weight `[m, c, ..]`, which the slot holds as `[m, taps·c]` or, of Winograd's, as
+    /// `[taps, m·c]`, so that no step has to rearrange it; `None` for what lies as in the suffix.
+    kernel: Option<(Form, Shape)>,
 }
 
 impl StateSlot {
@@ -34,7 +34,7 @@ impl StateSlot {
             initial,
             parameter: None,
             average_of: None,
-            channels_first: None,
+            kernel: None,
         }
     }
 
@@ -47,9 +47,9 @@ impl StateSlot {
         if !fits {
             return Err(self.mismatch(tensor));
         }
-        match &self.channels_first {
+        match &self.kernel {
             None => Ok(tensor.clone()),
-            Some(shape) => channels_first(tensor, shape).map_err(|_| self.mismatch(tensor)),
+            Some((form, shape)) => channels_first(tensor, *form, shape).map_err(|_| self.mismatch(tensor)),
         }
     }
 
@@ -62,16 +62,26 @@ impl StateSlot {
     }
 }
 
-/// `[m, c, ..]` as `[m, taps·c]`.
-fn channels_last(tensor: &Tensor) -> Result<Tensor, ShapeError> {
+/// `[m, c, ..]` as `[m, taps·c]`, or as `[taps, m·c]`.
+fn channels_last(tensor: &Tensor, form: Form) -> Result<Tensor, ShapeError> {
     let (outer, channels, taps) = filters(tensor.shape())?;
-    Tensor::new([outer, taps * channels], rearrange(tensor.data(), channels, taps))
+    match form {
+        Form::Taps => Tensor::new(
+            [taps, outer * channels],
+            rearrange(tensor.data(), outer * channels, taps),
+        ),
+        _ => Tensor::new([outer, taps * channels], rearrange(tensor.data(), channels, taps)),
+    }
 }
 
-/// `[m, taps·c]` as `[m, c, ..]`, the given shape.
-fn channels_first(tensor: &Tensor, shape: &Shape) -> Result<Tensor, ShapeError> {
-    let (_, channels, taps) = filters(shape)?;
-    Tensor::new(shape.clone(), rearrange(tensor.data(), taps, channels))
+/// What [`channels_last`] made, as `[m, c, ..]`, the given shape.
+fn channels_first(tensor: &Tensor, form: Form, shape: &Shape) -> Result<Tensor, ShapeError> {
+    let (outer, channels, taps) = filters(shape)?;
+    let columns = match form {
+        Form::Taps => outer * channels,
+        _ => channels,
+    };
+    Tensor::new(shape.clone(), rearrange(tensor.data(), taps, columns))
 }
 
 fn filters(shape: &Shape) -> Result<(usize, usize, usize), ShapeError> {
@@ -152,14 +162,17 @@ impl StateBuilder {
         initial: Tensor,
         form: Form,
     ) -> Result<(String, Vec<usize>), ShapeError> {
-        let (initial, channels_first) = match form {
+        let (initial, kernel) = match form {
             Form::Standard => (initial, None),
-            Form::Rows => (channels_last(&initial)?, Some(initial.shape().clone())),
+            _ => (
+                channels_last(&initial, form)?,
+                Some((form, initial.shape().clone())),
+            ),
         };
         let dims = initial.shape().dims().to_vec();
         let input = self.add(StateSlot {
             parameter: Some(name.to_owned()),
-            channels_first,
+            kernel,
             ..StateSlot::new(SlotKind::Weight, name, initial)
         });
         Ok((input, dims))
@@ -176,7 +189,7 @@ impl StateBuilder {
     /// Adds a slot of zeros, shaped as that of the weight `name`, and returns its input.
     pub(crate) fn zeros_like(&mut self, name: &str, kind: SlotKind) -> String {
         self.like(name, |slot| StateSlot {
-            channels_first: slot.channels_first.clone(),
+            kernel: slot.kernel.clone(),
             ..StateSlot::new(kind, name, zeroed(&slot.initial))
         })
     }
@@ -185,7 +198,7 @@ impl StateBuilder {
     pub(crate) fn average_of(&mut self, name: &str) -> String {
         self.like(name, |slot| StateSlot {
             average_of: Some(name.to_owned()),
-            channels_first: slot.channels_first.clone(),
+            kernel: slot.kernel.clone(),
             ..StateSlot::new(SlotKind::Average, name, slot.initial.clone())
         })
     }

@@ -13,6 +13,8 @@ pub(crate) enum Form {
     Standard,
     /// A matrix `[n·positions, channels]`.
     Rows,
+    /// A matrix `[positions, n·channels]`: kernels, tap by tap.
+    Taps,
 }
 
 /// A tensor of the suffix, or the gradient of one: its ONNX shape and the emitted tensors that hold it.
@@ -25,21 +27,20 @@ struct Inner {
     differentiable: bool,
     standard: RefCell<Option<String>>,
     rows: RefCell<Option<String>>,
+    taps: RefCell<Option<String>>,
     gradients: RefCell<Vec<Value>>,
 }
 
 impl Value {
     /// A value of ONNX shape `shape` that `tensor` holds in `form`.
     pub(crate) fn new(shape: &[usize], form: Form, tensor: String, differentiable: bool) -> Self {
-        let (standard, rows) = match form {
-            Form::Standard => (Some(tensor), None),
-            Form::Rows => (None, Some(tensor)),
-        };
+        let held = |held: Form| RefCell::new((form == held).then(|| tensor.clone()));
         Self(Rc::new(Inner {
             shape: shape.to_vec(),
             differentiable,
-            standard: RefCell::new(standard),
-            rows: RefCell::new(rows),
+            standard: held(Form::Standard),
+            rows: held(Form::Rows),
+            taps: held(Form::Taps),
             gradients: RefCell::default(),
         }))
     }
@@ -91,6 +92,10 @@ impl Value {
         self.0.rows.borrow().is_some()
     }
 
+    fn has_taps(&self) -> bool {
+        self.0.taps.borrow().is_some()
+    }
+
     /// Moving channels last does not move any element.
     fn forms_coincide(&self) -> bool {
         self.positions() == 1 || self.channels() == 1
@@ -111,7 +116,12 @@ pub(crate) struct Tape {
     /// Statistics of BatchNormalization that move with each step: the name in the suffix, and the tensor after the step.
     pub(crate) statistics: Vec<(String, String)>,
     steps: Vec<Step>,
+    /// Bytes of unrolled inputs that live until the backward pass.
+    kept: usize,
 }
+
+/// What unrolled inputs may take from the forward to the backward pass; others are unrolled again.
+const KEPT_BYTES: usize = 1 << 30;
 
 impl Tape {
     pub(crate) fn new(float: Float) -> Self {
@@ -119,7 +129,17 @@ impl Tape {
             emit: Emitter::new(float),
             statistics: Vec::new(),
             steps: Vec::new(),
+            kept: 0,
         }
+    }
+
+    /// Whether an unrolled input of so many bytes may live until the backward pass.
+    pub(crate) fn keeps(&mut self, bytes: usize) -> bool {
+        let fits = self.kept + bytes <= KEPT_BYTES;
+        if fits {
+            self.kept += bytes;
+        }
+        fits
     }
 
     /// The form that spares conversions for an operator that does not mind: rows where any operand has them.
@@ -136,6 +156,7 @@ impl Tape {
         match form {
             Form::Standard => self.standard(value),
             Form::Rows => self.rows(value),
+            Form::Taps => self.taps(value),
         }
     }
 
@@ -144,7 +165,11 @@ impl Tape {
         if let Some(tensor) = &*value.0.standard.borrow() {
             return tensor.clone();
         }
-        let rows = value.0.rows.borrow().clone().unwrap_or_default();
+        let rows = if value.has_rows() || value.has_taps() {
+            self.rows(value)
+        } else {
+            String::new()
+        };
         let tensor = if value.forms_coincide() {
             self.emit.reshape(&rows, value.shape())
         } else {
@@ -165,6 +190,13 @@ impl Tape {
         if let Some(tensor) = &*value.0.rows.borrow() {
             return tensor.clone();
         }
+        let (outer, positions, channels) = (value.batch(), value.positions(), value.channels());
+        let taps = value.0.taps.borrow().clone();
+        if let Some(taps) = taps {
+            let tensor = self.swap(&taps, [positions, outer, channels], [outer * positions, channels]);
+            *value.0.rows.borrow_mut() = Some(tensor.clone());
+            return tensor;
+        }
         let standard = self.standard(value);
         let last = if value.forms_coincide() {
             standard
@@ -172,11 +204,28 @@ impl Tape {
             self.emit
                 .transpose(&standard, std::iter::once(0).chain(2..value.rank()).chain([1]))
         };
-        let tensor = self
-            .emit
-            .reshape(&last, &[value.batch() * value.positions(), value.channels()]);
+        let tensor = self.emit.reshape(&last, &[outer * positions, channels]);
         *value.0.rows.borrow_mut() = Some(tensor.clone());
         tensor
+    }
+
+    /// The tensor that holds `value` as `[positions, n·channels]`.
+    pub(crate) fn taps(&mut self, value: &Value) -> String {
+        if let Some(tensor) = &*value.0.taps.borrow() {
+            return tensor.clone();
+        }
+        let rows = self.rows(value);
+        let (outer, positions, channels) = (value.batch(), value.positions(), value.channels());
+        let tensor = self.swap(&rows, [outer, positions, channels], [positions, outer * channels]);
+        *value.0.taps.borrow_mut() = Some(tensor.clone());
+        tensor
+    }
+
+    /// Swaps the first two of the axes `dims` of `tensor`, and reads the result as `matrix`.
+    pub(crate) fn swap(&mut self, tensor: &str, dims: [usize; 3], matrix: [usize; 2]) -> String {
+        let apart = self.emit.reshape(tensor, &dims);
+        let swapped = self.emit.transpose(&apart, [1, 0, 2]);
+        self.emit.reshape(&swapped, &matrix)
     }
 
     /// A per-channel vector `[c]` in a shape that broadcasts against a value of `rank` in `form`.
@@ -195,7 +244,7 @@ impl Tape {
     pub(crate) fn sum_per_channel(&mut self, tensor: &str, rank: usize, form: Form) -> String {
         match form {
             Form::Rows => self.emit.sum(tensor, [0], false),
-            Form::Standard => self.emit.sum(tensor, std::iter::once(0).chain(2..rank), false),
+            Form::Standard | Form::Taps => self.emit.sum(tensor, std::iter::once(0).chain(2..rank), false),
         }
     }
 
@@ -255,7 +304,11 @@ impl Tape {
         let mut parts = parts.into_iter();
         let mut total = parts.next()?;
         for part in parts {
-            let form = self.preferred_form(&[&total, &part]);
+            let form = if total.has_taps() && part.has_taps() {
+                Form::Taps
+            } else {
+                self.preferred_form(&[&total, &part])
+            };
             let (left, right) = (self.tensor(&total, form), self.tensor(&part, form));
             let sum = self.emit.add(&left, &right);
             total = Value::new(value.shape(), form, sum, false);

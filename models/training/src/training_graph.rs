@@ -73,7 +73,8 @@ impl TrainingGraph {
         if batch == 0 {
             return Err(TrainingError::suffix("a batch needs at least one row"));
         }
-        let source = Source::of(suffix, batch, settings.batch_norm)?;
+        let mut source = Source::of(suffix, batch, settings.batch_norm)?;
+        source.winograd.clone_from(&settings.winograd);
         settings.loss.fits(source.classes)?;
         let mut writer = Writer::new(&source, &settings.dropout)?;
         let logits = writer.forward()?;
@@ -172,7 +173,11 @@ impl<'a> Writer<'a> {
         }
         let dims = initial.shape().dims().to_vec();
         let convolved = dims.len() > 2 && self.source.is_kernel(name);
-        let form = if convolved { Form::Rows } else { Form::Standard };
+        let form = match convolved {
+            true if self.source.winograd.contains(name) => Form::Taps,
+            true => Form::Rows,
+            false => Form::Standard,
+        };
         let misshapen = |source| TrainingError::Weight {
             weight: name.into(),
             source,

@@ -1,5 +1,6 @@
 use crate::TrainingError;
 use crate::call::Call;
+use crate::tiles::{TileAxis, Tiles};
 use frostline_graph::build;
 use frostline_graph::onnx::AttributeProto;
 use std::collections::BTreeMap;
@@ -116,6 +117,22 @@ impl Windows {
                 .axes
                 .iter()
                 .all(|axis| axis.stride == 1 && axis.begin == 0 && axis.end == 0)
+    }
+
+    /// What Winograd's tiles see, where a kernel of 3 x 3 moves by single steps.
+    pub(crate) fn tiles(&self) -> Option<Tiles> {
+        let tile = |axis: &Axis| {
+            let plain = (axis.kernel, axis.stride, axis.dilation) == (3, 1, 1);
+            plain.then_some(TileAxis {
+                input: axis.input,
+                output: axis.output,
+                begin: axis.begin,
+            })
+        };
+        match self.axes.as_slice() {
+            [rows, columns] => Some(Tiles::new(tile(rows)?, tile(columns)?)),
+            _ => None,
+        }
     }
 
     /// For each output position and tap: the input position, or [`Self::inputs`] for padding.

@@ -37,6 +37,7 @@ impl Sessions {
                 arena,
                 arena_bytes: config.arena_bytes,
                 precision: Precision::Full,
+                fused_transposes: true,
             },
             count_limit: config.sessions_per_lane,
             bytes_limit: config.session_bytes_per_lane,

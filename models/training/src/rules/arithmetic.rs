@@ -100,8 +100,8 @@ pub(super) fn accumulate(tape: &mut Tape, value: &Value, tensor: String, full: &
     let reduced = match (form, fit(value.shape(), full)) {
         (_, Fit::Same) => return tape.accumulate_tensor(value, form, tensor),
         (Form::Standard, _) | (_, Fit::Other) => reduce_to(tape, &tensor, full, value.shape()),
-        (Form::Rows, Fit::Channels) => tape.emit.sum(&tensor, [0], false),
-        (Form::Rows, Fit::Scalar) => tape.emit.sum(&tensor, [0, 1], false),
+        (_, Fit::Channels) => tape.emit.sum(&tensor, [0], false),
+        (_, Fit::Scalar) => tape.emit.sum(&tensor, [0, 1], false),
     };
     let reduced = tape.emit.reshape(&reduced, value.shape());
     tape.accumulate_tensor(value, Form::Standard, reduced);

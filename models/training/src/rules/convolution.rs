@@ -32,16 +32,20 @@ pub(super) fn conv(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
     if groups > 1 {
         return super::grouped::conv(tape, call, windows, groups.unsigned_abs() as usize);
     }
-    let parts = parts(
-        input.batch(),
-        windows.outputs() * windows.taps() * input.channels() * size_of::<f32>(),
-    );
-    let conv = Convolution {
+    let chosen = call
+        .node
+        .input_name(1)
+        .is_some_and(|name| call.source.winograd.contains(name));
+    if let Some(tiles) = windows.tiles().filter(|_| chosen) {
+        return super::winograd::conv(tape, call, tiles);
+    }
+    let mut conv = Convolution {
         input,
         weight,
         windows,
-        parts,
+        parts: Vec::new(),
     };
+    conv.parts = parts(conv.input.batch(), conv.unrolled_bytes());
     let (rows, unrolled) = conv.forward(tape, bias.as_ref());
     let output = call.output(Form::Rows, rows);
     tape.on_backward(&output, move |tape, gradient| {
@@ -83,21 +87,27 @@ impl Convolution {
         [self.filters(), self.taps() * self.channels()]
     }
 
-    /// The output as `[n·outputs, m]`, and the unrolled input when it is one part and so worth keeping.
-    fn forward(&self, tape: &mut Tape, bias: Option<&Value>) -> (String, Option<String>) {
+    /// The output as `[n·outputs, m]`, and the parts of the unrolled input, where there is room to keep them.
+    fn forward(&self, tape: &mut Tape, bias: Option<&Value>) -> (String, Option<Vec<String>>) {
         let matrix = self.matrix(tape);
         let bias = bias.map(|bias| tape.standard(bias));
         let mut products = Vec::new();
-        let mut kept = None;
-        for unrolled in self.unroll(tape) {
+        let unrolled = self.unroll(tape);
+        for unrolled in &unrolled {
             let inputs: Vec<&str> = [unrolled.as_str(), &matrix]
                 .into_iter()
                 .chain(bias.as_deref())
                 .collect();
             products.push(tape.emit.node("Gemm", &inputs, vec![build::int("transB", 1)]));
-            kept = Some(unrolled);
         }
-        (join(tape, products), kept.filter(|_| self.parts.len() == 1))
+        let bytes = self.parts.iter().sum::<usize>() * self.unrolled_bytes();
+        let kept = self.windows.is_identity() || tape.keeps(bytes);
+        (join(tape, products), kept.then_some(unrolled))
+    }
+
+    /// Of an image.
+    fn unrolled_bytes(&self) -> usize {
+        self.windows.outputs() * self.taps() * self.channels() * size_of::<f32>()
     }
 
     /// What each tap sees at each output position, `[n·outputs, taps·c]`, for each part of the batch.
@@ -119,8 +129,8 @@ impl Convolution {
         parts.into_iter().zip(&self.parts).map(unroll).collect()
     }
 
-    fn weight_gradient(&self, tape: &mut Tape, rows: &str, unrolled: Option<String>) {
-        let unrolled = unrolled.map_or_else(|| self.unroll(tape), |kept| vec![kept]);
+    fn weight_gradient(&self, tape: &mut Tape, rows: &str, unrolled: Option<Vec<String>>) {
+        let unrolled = unrolled.unwrap_or_else(|| self.unroll(tape));
         let parts = split(tape, rows, &self.parts, self.windows.outputs(), self.filters());
         let mut total: Option<String> = None;
         for ((part, unrolled), images) in parts.iter().zip(&unrolled).zip(&self.parts) {
@@ -151,9 +161,8 @@ impl Convolution {
             return tape.accumulate_tensor(&self.input, Form::Rows, gradient);
         }
         let (taps, filters, channels) = (self.taps(), self.filters(), self.channels());
-        let weight = tape.rows(&self.weight);
-        let by_filter = tape.emit.reshape(&weight, &[filters, taps, channels]);
-        let by_tap = tape.emit.transpose(&by_filter, [1, 0, 2]);
+        let by_tap = tape.taps(&self.weight);
+        let by_tap = tape.emit.reshape(&by_tap, &[taps, filters, channels]);
         let parts = split(tape, rows, &self.parts, self.windows.outputs(), filters);
         let mut gradients = Vec::new();
         for (part, images) in parts.iter().zip(&self.parts) {

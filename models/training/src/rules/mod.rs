@@ -25,6 +25,7 @@ mod resampling;
 mod selection;
 mod softmax;
 mod standard;
+mod winograd;
 
 pub(crate) use dropout::dropout;
 

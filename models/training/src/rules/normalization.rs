@@ -82,7 +82,7 @@ fn by_batch_statistics(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Traini
     let form = tape.preferred_form(&[&input]);
     let axes: Vec<usize> = match form {
         Form::Rows => vec![0],
-        Form::Standard => std::iter::once(0).chain(2..rank).collect(),
+        _ => std::iter::once(0).chain(2..rank).collect(),
     };
     let x = tape.tensor(&input, form);
     let standard = Standardised::new(&mut tape.emit, &x, &axes, call.float("epsilon", 1e-5));

@@ -17,3 +17,4 @@ mod settings;
 mod steps;
 mod table;
 mod trainability;
+mod winograd;

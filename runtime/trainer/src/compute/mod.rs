@@ -4,6 +4,7 @@
 mod forward;
 mod suffix;
 mod thread;
+mod ways;
 
 pub(crate) use forward::{Forward, MOST_ROWS};
 pub(crate) use suffix::{KEPT_MIDDLES, Suffix, SuffixParts};

@@ -1,11 +1,12 @@
-use super::{Dedicated, Forward};
+use super::{Dedicated, Forward, ways};
 use crate::TrainerError;
 use crate::recipe::StepTerms;
 use crate::targets::Targets;
 use frostline_engine::{EngineError, Interrupt, ResidentSlot, ResidentState, Session, SessionOptions};
 use frostline_graph::Model;
+use frostline_profile::Folder;
 use frostline_tensor::Tensor;
-use frostline_training::{Scalars, StateSlot, StepSettings, TrainingGraph};
+use frostline_training::{Scalars, StateSlot, StepSettings, TrainingError, TrainingGraph};
 use frostline_wire::Split;
 use std::collections::HashSet;
 
@@ -66,6 +67,8 @@ pub(crate) struct SuffixParts {
     /// Middles kept at once, at least 1.
     pub(crate) middles: usize,
     pub(crate) options: SessionOptions,
+    /// Where it is known which convolutions Winograd's way is faster for; that is measured, unless `settings` name some.
+    pub(crate) known: Option<Folder>,
 }
 
 impl Suffix {
@@ -74,19 +77,19 @@ impl Suffix {
             whole,
             suffix: model,
             freeze,
-            settings,
+            mut settings,
             outputs,
             batch,
             middles,
             options,
+            known,
         } = parts;
+        if settings.winograd.is_empty() {
+            let chosen = ways::winograd(&model, batch, &options, known.as_ref(), interrupt);
+            settings.winograd = chosen.map_err(|source| not_trained(&freeze, source))?;
+        }
         let graph = build(&model, batch, &settings, true, &freeze)?;
-        let initial = |slot: &StateSlot| ResidentSlot {
-            input: slot.input.clone(),
-            output: slot.output.clone(),
-            initial: slot.initial.clone(),
-        };
-        let state = ResidentState::new(graph.state.iter().map(initial)).map_err(training)?;
+        let state = ResidentState::new(resident(&graph.state)).map_err(training)?;
         let slots = graph.state.clone();
         let sessions = vec![Step::open(batch, true, graph, &options, interrupt)?];
         Ok(Self {
@@ -203,13 +206,7 @@ impl Suffix {
         let read = |(slot, name): (&StateSlot, String)| {
             let tensor = self.state.tensor(&slot.input).map_err(training)?;
             let weight = slot.to_weight(&tensor);
-            Ok((
-                name,
-                weight.map_err(|source| TrainerError::Training {
-                    freeze: self.freeze.clone(),
-                    source,
-                })?,
-            ))
+            Ok((name, weight.map_err(|source| not_trained(&self.freeze, source))?))
         };
         weights.map(read).collect()
     }
@@ -282,7 +279,7 @@ impl Step {
         options: &SessionOptions,
         interrupt: &Interrupt,
     ) -> Result<Self, TrainerError> {
-        let session = Session::open_until(&graph.model.to_bytes()?, options, interrupt).map_err(training)?;
+        let session = open(&graph, options, interrupt)?;
         let TrainingGraph {
             input,
             targets,
@@ -329,13 +326,39 @@ fn build(
     } else {
         TrainingGraph::gather(model, batch, settings)
     };
-    built.map_err(|source| TrainerError::Training {
-        freeze: freeze.to_owned(),
-        source,
+    built.map_err(|source| not_trained(freeze, source))
+}
+
+/// A session that leaves the transposes of `graph` as they are: each is of the smaller operand of a matrix product.
+pub(super) fn open(
+    graph: &TrainingGraph,
+    options: &SessionOptions,
+    interrupt: &Interrupt,
+) -> Result<Session, TrainerError> {
+    let options = SessionOptions {
+        fused_transposes: false,
+        ..options.clone()
+    };
+    Session::open_until(&graph.model.to_bytes()?, &options, interrupt).map_err(training)
+}
+
+/// The slots as they are before the first step.
+pub(super) fn resident(slots: &[StateSlot]) -> impl Iterator<Item = ResidentSlot> {
+    slots.iter().map(|slot| ResidentSlot {
+        input: slot.input.clone(),
+        output: slot.output.clone(),
+        initial: slot.initial.clone(),
     })
 }
 
-fn training(source: EngineError) -> TrainerError {
+fn not_trained(freeze: &str, source: TrainingError) -> TrainerError {
+    TrainerError::Training {
+        freeze: freeze.to_owned(),
+        source,
+    }
+}
+
+pub(super) fn training(source: EngineError) -> TrainerError {
     TrainerError::Engine {
         doing: "training",
         source,

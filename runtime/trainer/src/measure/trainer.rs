@@ -10,7 +10,9 @@ use bytes::Bytes;
 use frostline_engine::{Device, Interrupt, Lanes, LanesConfig, SessionOptions, StageSource, library_version};
 use frostline_graph::Model;
 use frostline_images::{DecodeLimits, load, normalise};
-use frostline_profile::{ProfileError, Rules, Subject, encoded_pixels, machine, measure, memory, now, timed};
+use frostline_profile::{
+    Folder, ProfileError, Rules, Subject, encoded_pixels, machine, measure, memory, now, timed,
+};
 use frostline_tensor::{Data, GraphExecutor, OpError, PixelSpec, Shape, Stage, Tensor};
 use frostline_training::StepSettings;
 use frostline_wire::{CutProfile, Encoded, Platform, Split};
@@ -77,7 +79,8 @@ pub(crate) async fn trainer_profile(
         return Ok(stored);
     }
     let model = task.frozen_sha256.clone();
-    let profile = measured(task, platform, samples.await?).await?;
+    let known = cache.map(|cache| cache.folder().clone());
+    let profile = measured(task, platform, samples.await?, known).await?;
     if let Some(cache) = cache {
         let (cache, profile) = (cache.clone(), profile.clone());
         // Without it, the next job measures again.
@@ -131,6 +134,7 @@ async fn measured(
     task: TrainerTask,
     platform: Platform,
     objects: Vec<Bytes>,
+    known: Option<Folder>,
 ) -> Result<TrainerProfile, TrainerError> {
     let started = Instant::now();
     let spec = task.pixels;
@@ -141,7 +145,7 @@ async fn measured(
         cuts(&task, pixels.normalised).await?
     };
     let batch = task.batch;
-    let step_seconds = step(task).await?;
+    let step_seconds = step(task, known).await?;
     Ok(TrainerProfile {
         platform,
         decode_seconds_per_sample: pixels.decode_seconds,
@@ -247,7 +251,7 @@ impl StageSource for Stages {
 }
 
 /// Seconds of a training step, on a state of its own.
-async fn step(task: TrainerTask) -> Result<f64, TrainerError> {
+async fn step(task: TrainerTask, known: Option<Folder>) -> Result<f64, TrainerError> {
     let (at, batch) = (Split::Cut(task.freeze.clone()), task.batch);
     let open = move |interrupt: &Interrupt| {
         let shape = task.model.network()?.frozen_row(&task.freeze)?.batched(batch);
@@ -262,6 +266,7 @@ async fn step(task: TrainerTask) -> Result<f64, TrainerError> {
             batch,
             middles: 1,
             options: task.options,
+            known,
         };
         Ok((Suffix::open(parts, interrupt)?, zeros))
     };

@@ -69,6 +69,7 @@ impl DividedNetwork {
             batch,
             middles: KEPT_MIDDLES,
             options: session_options(job.device, job.threads),
+            known: job.cache.as_ref().map(|cache| cache.folder().clone()),
         }
     }
 }

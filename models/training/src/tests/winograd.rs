@@ -1,0 +1,133 @@
+//! Winograd's way against central differences, and against the other way of convolving.
+
+use super::harness::{Batch, Net, PLAIN, Trained, check_with, values};
+use crate::{Optimizer, StepSettings, faster_by_winograd};
+use frostline_graph::Model;
+use frostline_graph::build::{ints, node};
+use frostline_tensor::DType;
+use std::collections::BTreeSet;
+
+const MOMENTUM: Optimizer = Optimizer::Sgd {
+    momentum: 0.9,
+    nesterov: false,
+    weight_decay: 0.01,
+};
+
+fn by_winograd(optimizer: Optimizer, weights: &[&str]) -> StepSettings {
+    StepSettings {
+        winograd: weights.iter().map(|name| (*name).to_owned()).collect(),
+        ..optimizer.into()
+    }
+}
+
+/// Two convolutions of 3 x 3 by the weights `w` and `v`, the second without a bias.
+fn net(dtype: DType, [height, width]: [usize; 2], pads: [i64; 4]) -> Net {
+    let row = [2, height, width];
+    Net::of(&row, dtype)
+        .probed(&row)
+        .weight("w", &[4, 2, 3, 3])
+        .weight("b", &[4])
+        .weight("v", &[3, 4, 3, 3])
+        .node(node("Conv", &["h", "w", "b"], &["c"]).with([ints("pads", &pads)]))
+        .op("Tanh", &["c"], "t")
+        .node(node("Conv", &["t", "v"], &["d"]).with([ints("pads", &[1, 1, 1, 1])]))
+        .op("GlobalAveragePool", &["d"], "p")
+        .classified("p", 3)
+}
+
+fn both(dtype: DType, size: [usize; 2]) -> Model {
+    net(dtype, size, [1, 1, 1, 1]).model()
+}
+
+#[test]
+fn gradients_are_those_of_differences() {
+    for (size, pads) in [
+        ([6, 4], [1, 1, 1, 1]),
+        ([5, 7], [1, 1, 1, 1]),
+        ([4, 5], [0, 2, 1, 0]),
+        ([3, 6], [0, 0, 0, 0]),
+    ] {
+        check_with(net(DType::F64, size, pads), &by_winograd(PLAIN, &["w", "v"]));
+    }
+}
+
+#[test]
+fn one_way_and_the_other_train_alike() {
+    let model = both(DType::F32, [7, 7]);
+    let batch = Batch::random(&model, 5, 3);
+    let weights_after = |winograd: &[&str]| {
+        let mut trained = Trained::new(&model, 5, by_winograd(MOMENTUM, winograd));
+        let mut state = trained.initial();
+        for _ in 0..10 {
+            state = trained.step(&state, &batch, 0.1).state;
+        }
+        let slots = trained.graph.state.iter().zip(&state);
+        let weights = slots.filter(|(slot, _)| slot.parameter.is_some());
+        let weights = weights.map(|(slot, tensor)| values(&slot.to_weight(tensor).unwrap()));
+        weights.flatten().collect::<Vec<f64>>()
+    };
+    let expected = weights_after(&[]);
+    for winograd in [&["w"][..], &["v"], &["w", "v"]] {
+        for (actual, expected) in weights_after(winograd).iter().zip(&expected) {
+            assert!((actual - expected).abs() < 1e-5, "{actual} instead of {expected}");
+        }
+    }
+}
+
+#[test]
+fn a_kernel_that_is_used_twice_gets_both_gradients() {
+    let row = [3, 5, 6];
+    let twice = Net::new(&row)
+        .probed(&row)
+        .weight("w", &[3, 3, 3, 3])
+        .node(node("Conv", &["h", "w"], &["c"]).with([ints("pads", &[1, 1, 1, 1])]))
+        .op("Tanh", &["c"], "t")
+        .node(node("Conv", &["t", "w"], &["d"]).with([ints("strides", &[2, 2])]))
+        .node(node("Conv", &["t", "w"], &["e"]).with([ints("pads", &[0, 0, 0, 0])]))
+        .op("GlobalAveragePool", &["d"], "p")
+        .op("GlobalAveragePool", &["e"], "q")
+        .op("Add", &["p", "q"], "s")
+        .classified("s", 3);
+    check_with(twice, &by_winograd(PLAIN, &["w"]));
+}
+
+#[test]
+fn weights_that_it_is_not_for_are_left_as_they_are() {
+    let model = both(DType::F32, [6, 6]);
+    let plain = Trained::new(&model, 2, PLAIN).graph;
+    let named = Trained::new(&model, 2, by_winograd(PLAIN, &["b", "head", "nothing"])).graph;
+    assert_eq!(plain.model, named.model);
+}
+
+/// Which weights are chosen where a step by Winograd's way takes `part` of the other's time.
+fn chosen(model: &Model, part: f64) -> (usize, BTreeSet<String>) {
+    let mut asked = 0;
+    let chosen = faster_by_winograd(model, 2, |_, _| {
+        asked += 1;
+        if asked % 2 == 0 { part } else { 1.0 }
+    });
+    (asked, chosen.unwrap())
+}
+
+#[test]
+fn each_shape_is_measured_once_and_the_faster_way_chosen() {
+    let row = [64, 6, 6];
+    let conv = |weight: &str, input: &str, output: &str, pads: [i64; 4]| {
+        node("Conv", &[input, weight], &[output]).with([ints("pads", &pads)])
+    };
+    let model = Net::of(&row, DType::F32)
+        .weight("w", &[64, 64, 3, 3])
+        .weight("v", &[64, 64, 3, 3])
+        .weight("u", &[64, 64, 3, 3])
+        .weight("t", &[8, 64, 3, 3])
+        .node(conv("w", "x", "c", [1, 1, 1, 1]))
+        .node(conv("v", "c", "d", [1, 1, 1, 1]))
+        .node(conv("u", "d", "e", [0, 0, 0, 0]))
+        .node(conv("t", "e", "f", [0, 0, 0, 0]))
+        .op("GlobalAveragePool", &["f"], "p")
+        .classified("p", 8)
+        .model();
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    assert_eq!(chosen(&model, 0.9), (4, names(&["u", "v", "w"])));
+    assert_eq!(chosen(&model, 0.99), (4, names(&[])));
+}

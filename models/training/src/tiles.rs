@@ -1,0 +1,175 @@
+/// How the input and the output of a 3 x 3 convolution of stride 1 fall into tiles: each makes 2 x 2 positions of the output from the 4 x 4 of the
+/// input that they see. Within a tile, and among tiles, positions are in row-major order.
+#[derive(Debug, Clone)]
+pub(crate) struct Tiles {
+    rows: TileAxis,
+    columns: TileAxis,
+}
+
+/// One spatial axis.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TileAxis {
+    pub(crate) input: usize,
+    pub(crate) output: usize,
+    /// Padding before the first element.
+    pub(crate) begin: usize,
+}
+
+impl Tiles {
+    pub(crate) fn new(rows: TileAxis, columns: TileAxis) -> Self {
+        Self { rows, columns }
+    }
+
+    /// How many tiles there are.
+    pub(crate) fn count(&self) -> usize {
+        self.rows.tiles() * self.columns.tiles()
+    }
+
+    pub(crate) fn inputs(&self) -> usize {
+        self.rows.input * self.columns.input
+    }
+
+    pub(crate) fn outputs(&self) -> usize {
+        self.rows.output * self.columns.output
+    }
+
+    /// For each place in a tile, and each tile: the input position there, or [`Self::inputs`] for padding.
+    pub(crate) fn seen(&self) -> Vec<usize> {
+        let seen = |axis: &TileAxis, place: usize, tile: usize| {
+            let position = (2 * tile + place).checked_sub(axis.begin);
+            position.filter(|position| *position < axis.input)
+        };
+        let width = self.columns.input;
+        self.each(
+            4,
+            |axis, place, tile| seen(axis, place, tile),
+            width,
+            self.inputs(),
+        )
+    }
+
+    /// For each place that a tile makes, and each tile: the output position there, or [`Self::outputs`] beyond the last.
+    pub(crate) fn made(&self) -> Vec<usize> {
+        let made = |axis: &TileAxis, place: usize, tile: usize| {
+            Some(2 * tile + place).filter(|position| *position < axis.output)
+        };
+        self.each(2, made, self.columns.output, self.outputs())
+    }
+
+    /// `position` of both axes for each place and each tile; `none` where it gives none.
+    fn each(
+        &self,
+        places: usize,
+        position: impl Fn(&TileAxis, usize, usize) -> Option<usize>,
+        width: usize,
+        none: usize,
+    ) -> Vec<usize> {
+        let (rows, columns) = (self.rows.tiles(), self.columns.tiles());
+        let mut all = Vec::with_capacity(places * places * rows * columns);
+        for place in 0..places * places {
+            for tile in 0..rows * columns {
+                let row = position(&self.rows, place / places, tile / columns);
+                let column = position(&self.columns, place % places, tile % columns);
+                all.push(row.zip(column).map_or(none, |(row, column)| row * width + column));
+            }
+        }
+        all
+    }
+
+    /// For each output position: where [`Self::made`] has it.
+    pub(crate) fn placed(&self) -> Vec<usize> {
+        let (width, columns) = (self.columns.output, self.columns.tiles());
+        let placed = |position: usize| {
+            let (row, column) = (position / width, position % width);
+            (2 * (row % 2) + column % 2) * self.count() + row / 2 * columns + column / 2
+        };
+        (0..self.outputs()).map(placed).collect()
+    }
+
+    /// Four times, for each input position: where [`Self::seen`] has it. Those that fewer than four tiles see are repeated.
+    pub(crate) fn seers(&self) -> Vec<usize> {
+        let (width, columns) = (self.columns.input, self.columns.tiles());
+        let seer = |turn: usize, position: usize| {
+            let (row, row_tile) = self.rows.seer(turn / 2, position / width);
+            let (column, column_tile) = self.columns.seer(turn % 2, position % width);
+            (4 * row + column) * self.count() + row_tile * columns + column_tile
+        };
+        let turns = 0..4;
+        turns
+            .flat_map(|turn| (0..self.inputs()).map(move |position| seer(turn, position)))
+            .collect()
+    }
+
+    /// For each input position: what part of [`Self::seers`] is not repeated, 1/4, 1/2 or 1.
+    pub(crate) fn shares(&self) -> Vec<f64> {
+        let width = self.columns.input;
+        let share = |position: usize| {
+            let seers =
+                self.rows.seers(position / width).count() * self.columns.seers(position % width).count();
+            seers as f64 / 4.0
+        };
+        (0..self.inputs()).map(share).collect()
+    }
+}
+
+impl TileAxis {
+    fn tiles(&self) -> usize {
+        self.output.div_ceil(2)
+    }
+
+    /// The tiles that see `position`, one or two: the place in the tile, and the tile.
+    fn seers(&self, position: usize) -> impl Iterator<Item = (usize, usize)> + Clone {
+        let padded = position + self.begin;
+        let (place, last) = (padded % 2, padded / 2);
+        let tiles = self.tiles();
+        let both = [
+            Some((place, last)),
+            last.checked_sub(1).map(|tile| (place + 2, tile)),
+        ];
+        both.into_iter().flatten().filter(move |(_, tile)| *tile < tiles)
+    }
+
+    fn seer(&self, turn: usize, position: usize) -> (usize, usize) {
+        let mut seers = self.seers(position).cycle();
+        seers.nth(turn).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tiles(input: [usize; 2], begin: [usize; 2], end: [usize; 2]) -> Tiles {
+        let axis = |input, begin, end| TileAxis {
+            input,
+            output: input + begin + end - 2,
+            begin,
+        };
+        Tiles::new(axis(input[0], begin[0], end[0]), axis(input[1], begin[1], end[1]))
+    }
+
+    #[test]
+    fn every_position_is_found_where_tiles_see_or_make_it() {
+        for (input, begin, end) in [
+            ([7, 7], [1, 1], [1, 1]),
+            ([6, 4], [1, 1], [1, 1]),
+            ([5, 3], [0, 2], [1, 0]),
+            ([3, 9], [0, 0], [0, 0]),
+        ] {
+            let tiles = tiles(input, begin, end);
+            let (seen, made) = (tiles.seen(), tiles.made());
+            let placed: Vec<usize> = tiles.placed().iter().map(|place| made[*place]).collect();
+            assert_eq!(placed, (0..tiles.outputs()).collect::<Vec<usize>>());
+            let mut counted = vec![0.0; tiles.inputs()];
+            for (index, place) in tiles.seers().iter().enumerate() {
+                let position = index % tiles.inputs();
+                assert_eq!(seen[*place], position);
+                counted[position] += tiles.shares()[position];
+            }
+            for (position, counted) in counted.iter().enumerate() {
+                let times = seen.iter().filter(|seen| **seen == position).count();
+                assert_eq!(*counted, times as f64, "{input:?} {position}");
+            }
+        }
+    }
+}
