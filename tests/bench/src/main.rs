@@ -109,7 +109,7 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
     ),
     (
         "training",
-        "a training step of ResNet18's last block against PyTorch",
+        "training steps of the ends of eight networks against PyTorch",
         training::run,
     ),
     (
@@ -128,6 +128,7 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
 const TAKE_NETWORKS: &[&str] = &["grid", "peers", "splits"];
 const TAKE_LINKS: &[&str] = &["grid"];
 const TAKE_PARTS: &[&str] = &["tenants"];
+const TAKE_SUFFIXES: &[&str] = &["training"];
 
 /// Benchmarks of Frostline; without a name, those there are get listed
 #[derive(Debug, Parser)]
@@ -145,6 +146,9 @@ pub(crate) struct Arguments {
     /// Networks that grid, splits and peers measure instead of the usual ones
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PossibleValuesParser::new(networks::NETWORKS))]
     pub(crate) networks: Vec<String>,
+    /// Ends of networks that training measures instead of the usual ones
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PossibleValuesParser::new(training::SUFFIXES))]
+    pub(crate) suffixes: Vec<String>,
     /// Links that grid measures instead of the usual ones, in Mbit/s
     #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = rate)]
     pub(crate) links: Vec<f64>,
@@ -181,6 +185,7 @@ fn check(name: &str, arguments: &Arguments) -> Result<()> {
         ("--networks", !arguments.networks.is_empty(), TAKE_NETWORKS),
         ("--links", !arguments.links.is_empty(), TAKE_LINKS),
         ("--parts", !arguments.parts.is_empty(), TAKE_PARTS),
+        ("--suffixes", !arguments.suffixes.is_empty(), TAKE_SUFFIXES),
     ] {
         if given && !takers.contains(&name) {
             bail!("{name} takes no {flag}; {} does", takers.join(", "));

@@ -49,6 +49,11 @@ impl Report {
         parts.is_empty() || parts.iter().any(|named| named == part)
     }
 
+    /// The ends of networks that were named to be measured.
+    pub(crate) fn suffixes(&self) -> &[String] {
+        &self.arguments.suffixes
+    }
+
     /// The photos to measure with.
     pub(crate) fn photos(&self) -> Photos {
         Photos::of(self.arguments.photos.as_deref())

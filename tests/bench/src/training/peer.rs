@@ -1,0 +1,106 @@
+//! PyTorch's step, in a process that lives as long as its suffix is measured.
+
+use super::THREADS;
+use crate::run::text;
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+pub(super) struct Peer {
+    process: Child,
+    questions: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    ready: Ready,
+}
+
+#[derive(Deserialize)]
+struct Ready {
+    dims: Vec<usize>,
+    layout: String,
+}
+
+impl Peer {
+    /// PyTorch with the suffix called `suffix`, which it writes to `file` first.
+    pub(super) fn start(python: &Path, suffix: &str, batch: usize, file: &Path) -> Result<Self> {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/training_step.py");
+        let mut process = Command::new(python)
+            .arg(text(&script)?)
+            .args(["--suffix", suffix, "--batch", &batch.to_string()])
+            .args(["--threads", &THREADS.to_string(), "--onnx", text(file)?])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start PyTorch's interpreter")?;
+        let questions = process.stdin.take().context("the peer has no input")?;
+        let mut answers = BufReader::new(process.stdout.take().context("the peer has no output")?);
+        let ready = next(&mut answers)?;
+        Ok(Self {
+            process,
+            questions,
+            answers,
+            ready,
+        })
+    }
+
+    /// The dimensions of a batch.
+    pub(super) fn dims(&self) -> &[usize] {
+        &self.ready.dims
+    }
+
+    /// How PyTorch's convolutions lie in memory.
+    pub(super) fn layout(&self) -> &str {
+        self.ready.layout.trim_start_matches("torch.")
+    }
+
+    pub(super) fn times(&mut self, steps: usize) -> Result<Vec<f64>> {
+        self.ask("times", steps)
+    }
+
+    /// From the weights in the file.
+    pub(super) fn losses(&mut self, steps: usize) -> Result<Vec<f64>> {
+        self.ask("losses", steps)
+    }
+
+    fn ask(&mut self, what: &str, steps: usize) -> Result<Vec<f64>> {
+        writeln!(self.questions, "{what} {steps}")?;
+        next(&mut self.answers)
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn next<T: DeserializeOwned>(answers: &mut impl BufRead) -> Result<T> {
+    let mut line = String::new();
+    if answers.read_line(&mut line)? == 0 {
+        bail!("the PyTorch peer ended; its own words are above");
+    }
+    serde_json::from_str(&line).with_context(|| format!("not what was asked for: {line}"))
+}
+
+/// The interpreter of an environment with PyTorch, made on the first call.
+pub(crate) fn torch(extras: &[&str]) -> Result<PathBuf> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/setup_torch.py");
+    let output = Command::new("python3")
+        .arg(script)
+        .args(extras)
+        .stderr(Stdio::inherit())
+        .output()?;
+    if !output.status.success() {
+        bail!("PyTorch could not be set up; its own words are above");
+    }
+    let printed = String::from_utf8(output.stdout)?;
+    printed
+        .lines()
+        .last()
+        .map(PathBuf::from)
+        .context("setup_torch.py printed no path")
+}
