@@ -3,6 +3,7 @@
 use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
+use std::ops::RangeInclusive;
 
 /// `y = x · b^-beta`, where `b = bias + alpha/size · (the squares of the channels around, summed)`. The sum is a product with
 /// a band of ones, channels by channels.
@@ -11,28 +12,10 @@ pub(super) fn lrn(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingErr
     let (size, channels) = (call.int("size", 1).max(1), input.channels());
     let (alpha, beta) = (call.float("alpha", 1e-4), call.float("beta", 0.75));
     let bias = tape.emit.scalar(call.float("bias", 1.0));
-    let share = alpha / size as f64;
-    let band = |transposed: bool| {
-        let (before, after) = ((size - 1) / 2, size / 2);
-        let near = move |from: usize, to: usize| {
-            let step = from as i64 - to as i64;
-            f64::from(-before <= step && step <= after) * share
-        };
-        let all = (0..channels).flat_map(move |row| (0..channels).map(move |column| (row, column)));
-        all.map(|(row, column)| {
-            if transposed {
-                near(column, row)
-            } else {
-                near(row, column)
-            }
-        })
-        .collect::<Vec<f64>>()
-    };
+    let (before, after, share) = ((size - 1) / 2, size / 2, alpha / size as f64);
     let dims = [channels, channels];
-    let (forth, back) = (
-        tape.emit.floats(&dims, &band(false)),
-        tape.emit.floats(&dims, &band(true)),
-    );
+    let forth = tape.emit.floats(&dims, &band(channels, -before..=after, share));
+    let back = tape.emit.floats(&dims, &band(channels, -after..=before, share));
 
     let x = tape.rows(&input);
     let squares = tape.emit.mul(&x, &x);
@@ -52,4 +35,11 @@ pub(super) fn lrn(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingErr
         tape.emit.add(&direct, &through)
     });
     Ok(output)
+}
+
+/// A matrix with `share` where the row lies so many places behind the column, 0 elsewhere.
+fn band(channels: usize, places: RangeInclusive<i64>, share: f64) -> Vec<f64> {
+    let all = (0..channels).flat_map(|row| (0..channels).map(move |column| (row, column)));
+    all.map(|(row, column)| f64::from(places.contains(&(row as i64 - column as i64))) * share)
+        .collect()
 }

@@ -14,14 +14,16 @@ mod grouped;
 mod groups;
 mod layer_norm;
 mod linear;
+mod linear_map;
 mod local;
 mod movement;
 mod normalization;
+mod pad;
 mod placing;
 mod pooling;
 mod reduction;
 mod repetition;
-mod resampling;
+mod resize;
 mod selection;
 mod softmax;
 mod standard;
@@ -85,7 +87,7 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("Mul", arithmetic::mul),
     ("Neg", functions::neg),
     ("PRelu", activations::prelu),
-    ("Pad", resampling::pad),
+    ("Pad", pad::pad),
     ("Pow", functions::pow),
     ("RMSNormalization", layer_norm::rms_normalization),
     ("Reciprocal", functions::reciprocal),
@@ -99,7 +101,7 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("ReduceSumSquare", reduction::reduce_sum_square),
     ("Relu", elementwise::relu),
     ("Reshape", movement::reshape),
-    ("Resize", resampling::resize),
+    ("Resize", resize::resize),
     ("Selu", activations::selu),
     ("Sigmoid", elementwise::sigmoid),
     ("Slice", selection::slice),

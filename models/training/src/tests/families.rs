@@ -135,6 +135,26 @@ fn regnet() {
 }
 
 #[test]
+fn shufflenet() {
+    check("shufflenet");
+}
+
+#[test]
+fn alexnet_with_local_response_normalization() {
+    check("alexnet");
+}
+
+#[test]
+fn activations() {
+    check("activations");
+}
+
+#[test]
+fn padded_and_resampled() {
+    check("resampled");
+}
+
+#[test]
 fn group_and_instance_norms_with_trained_slopes() {
     check("group_norm");
 }

@@ -132,6 +132,25 @@ fn statistics_move_towards_the_batchs() {
 }
 
 #[test]
+fn statistics_move_with_batches_that_make_no_update_alone() {
+    let net = batch_norm(Net::new(&[4]), "x")
+        .op("Identity", &["y"], "logits")
+        .model();
+    let settings = StepSettings {
+        accumulates: true,
+        ..by(BatchNorm::Updated)
+    };
+    let batch = Batch::random(&net, 3, 1);
+    let mut gathering = Trained::open(TrainingGraph::gather(&net, 3, &settings).unwrap());
+    let state = gathering.initial();
+    let next = gathering.step(&state, &batch, 0.1).state;
+    for (slot, (before, after)) in gathering.graph.state.iter().zip(state.iter().zip(&next)) {
+        let moves = slot.input.ends_with("/statistic") || slot.input.ends_with("/gathered");
+        assert_eq!(moves, before != after, "{}", slot.input);
+    }
+}
+
+#[test]
 fn a_single_row_is_normalised_by_the_stored_statistics_and_leaves_them() {
     let net = batch_norm(Net::new(&[4]), "x")
         .op("Identity", &["y"], "logits")

@@ -1,0 +1,122 @@
+//! Resize, a linear map along each axis.
+
+use super::linear_map::{Map, mapped};
+use crate::TrainingError;
+use crate::call::Call;
+use crate::tape::{Tape, Value};
+
+pub(super) fn resize(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
+    let input = call.value(0)?;
+    let scales = scales(call, &input)?;
+    let mut maps = Vec::new();
+    let lengths = input.shape().iter().zip(call.output_shape()).zip(scales);
+    for (axis, ((inputs, outputs), scale)) in lengths.enumerate() {
+        if inputs == outputs && scale == 1.0 {
+            continue;
+        }
+        let parts = (0..*outputs)
+            .map(|place| sources(call, place, *inputs, *outputs, scale))
+            .collect::<Result<Vec<_>, _>>()?;
+        maps.push(Map::new(axis, *inputs, parts));
+    }
+    Ok(mapped(tape, call, input, maps))
+}
+
+/// By how much each axis grows: as the node says where it does, else the ratio of the lengths.
+fn scales(call: &Call<'_>, input: &Value) -> Result<Vec<f64>, TrainingError> {
+    let slot = if call.opset() < 11 { 1 } else { 2 };
+    let stated = match call.node.input_name(slot) {
+        Some(_) => call.constant_floats(slot)?.unwrap_or_default(),
+        None => Vec::new(),
+    };
+    let ratios = input.shape().iter().zip(call.output_shape());
+    let mut scales: Vec<f64> = ratios
+        .map(|(from, to)| *to as f64 / (*from).max(1) as f64)
+        .collect();
+    let axes = call.node.ints("axes").unwrap_or_default();
+    for (place, scale) in stated.into_iter().enumerate() {
+        let axis = match axes.get(place) {
+            Some(axis) => call.axis(*axis, input.rank())?,
+            None => place,
+        };
+        if let Some(known) = scales.get_mut(axis) {
+            *known = scale;
+        }
+    }
+    Ok(scales)
+}
+
+/// The inputs that the output at `place` is made of, and their shares (ONNX's definition of Resize).
+fn sources(
+    call: &Call<'_>,
+    place: usize,
+    inputs: usize,
+    outputs: usize,
+    scale: f64,
+) -> Result<Vec<(usize, f64)>, TrainingError> {
+    let mode = call.node.text("mode").unwrap_or("nearest");
+    if call.int("antialias", 0) != 0 || call.int("exclude_outside", 0) != 0 {
+        return Err(call.unsupported("it smooths, or leaves out what lies outside"));
+    }
+    let position = position(call, place as f64, inputs as f64, outputs as f64, scale)?;
+    let inside = |place: f64| place.clamp(0.0, inputs.saturating_sub(1) as f64) as usize;
+    let floor = position.floor();
+    let t = position - floor;
+    let around = |shares: &[f64], first: f64| {
+        let places = shares.iter().enumerate();
+        places
+            .map(|(step, share)| (inside(first + step as f64), *share))
+            .collect()
+    };
+    match mode {
+        "nearest" => Ok(vec![(inside(nearest(call, position)), 1.0)]),
+        "linear" => Ok(around(&[1.0 - t, t], floor)),
+        "cubic" => {
+            let a = call.float("cubic_coeff_a", -0.75);
+            let near = |x: f64| ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0;
+            let far = |x: f64| ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a;
+            Ok(around(
+                &[far(1.0 + t), near(t), near(1.0 - t), far(2.0 - t)],
+                floor - 1.0,
+            ))
+        }
+        other => Err(call.unsupported(format!("its mode is '{other}'"))),
+    }
+}
+
+fn nearest(call: &Call<'_>, position: f64) -> f64 {
+    let rounding = if call.opset() < 11 {
+        "floor"
+    } else {
+        "round_prefer_floor"
+    };
+    match call.node.text("nearest_mode").unwrap_or(rounding) {
+        "floor" => position.floor(),
+        "ceil" => position.ceil(),
+        "round_prefer_ceil" => (position + 0.5).floor(),
+        _ => (position - 0.5).ceil(),
+    }
+}
+
+fn position(
+    call: &Call<'_>,
+    place: f64,
+    inputs: f64,
+    outputs: f64,
+    scale: f64,
+) -> Result<f64, TrainingError> {
+    let plain = if call.opset() < 11 {
+        "asymmetric"
+    } else {
+        "half_pixel"
+    };
+    let half = (place + 0.5) / scale - 0.5;
+    match call.node.text("coordinate_transformation_mode").unwrap_or(plain) {
+        "half_pixel" => Ok(half),
+        "pytorch_half_pixel" => Ok(if outputs > 1.0 { half } else { 0.0 }),
+        "asymmetric" => Ok(place / scale),
+        "align_corners" if outputs > 1.0 => Ok(place * (inputs - 1.0) / (outputs - 1.0)),
+        "align_corners" => Ok(0.0),
+        other => Err(call.unsupported(format!("its coordinates are '{other}'"))),
+    }
+}
