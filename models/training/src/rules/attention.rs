@@ -8,41 +8,63 @@ use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
 
-/// Queries, keys and values as `[batch, heads, tokens, width]`, or as `[batch, tokens, heads * width]` with the number of heads.
+/// Queries, keys and values as `[batch, heads, tokens, width]`, or as `[batch, tokens, heads * width]` with the number of heads. Queries that
+/// share a key lie one behind the other, so they are rows of one product.
 pub(super) fn attention(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    for (setting, plain) in [("is_causal", 0), ("qk_matmul_output_mode", 0)] {
-        if call.int(setting, plain) != plain {
-            return Err(call.unsupported(format!("its {setting} is {}", call.int(setting, plain))));
-        }
-    }
-    let others = (4..call.node.input.len()).any(|slot| call.node.input_name(slot).is_some());
-    if others || call.float("softcap", 0.0) != 0.0 {
-        return Err(call.unsupported("it keeps earlier keys, pads them or caps its scores"));
-    }
+    check(call)?;
     let flat = call.value(0)?.rank() == 3;
     let query = heads(tape, call, 0, "q_num_heads")?;
     let key = heads(tape, call, 1, "kv_num_heads")?;
     let value = heads(tape, call, 2, "kv_num_heads")?;
-    let (&[batch, count, queries, width], &[_, keyed, keys, _]) = (query.shape(), key.shape()) else {
+    let (&[batch, count, queries, width], &[_, groups, keys, _]) = (query.shape(), key.shape()) else {
         return Err(call.unsupported("its operands have neither three nor four axes"));
     };
-    if count != keyed {
-        return Err(call.unsupported("several queries share a key"));
-    }
+    let rows = count / groups.max(1) * queries;
     let factor = call.float("scale", (1.0 / (width as f64).sqrt()) as f32);
     let query = scaled(tape, &query, factor);
+    let query = reshaped(tape, &query, &[batch, groups, rows, width]);
     let turned = transposed(tape, &key, vec![0, 1, 3, 2]);
-    let full = [batch, count, queries, keys];
-    let scores = multiplied(tape, query, turned, &full);
+    let scores = multiplied(tape, query, turned, &[batch, groups, rows, keys]);
+    let scores = reshaped(tape, &scores, &[batch, count, queries, keys]);
     let scores = masked(tape, call, scores)?;
+    let scores = if call.int("is_causal", 0) == 0 {
+        scores
+    } else {
+        looking_back(tape, &scores, queries, keys)
+    };
     let shares = shares(tape, scores, 3);
+    let shares = reshaped(tape, &shares, &[batch, groups, rows, keys]);
     let width = value.shape().last().copied().unwrap_or(1);
-    let mixed = multiplied(tape, shares, value, &[batch, count, queries, width]);
+    let mixed = multiplied(tape, shares, value, &[batch, groups, rows, width]);
+    let mixed = reshaped(tape, &mixed, &[batch, count, queries, width]);
     if !flat {
         return Ok(mixed);
     }
     let joined = transposed(tape, &mixed, vec![0, 2, 1, 3]);
     Ok(reshaped(tape, &joined, call.output_shape()))
+}
+
+/// Refuses what no classifier has.
+fn check(call: &Call<'_>) -> Result<(), TrainingError> {
+    if call.int("qk_matmul_output_mode", 0) != 0 {
+        return Err(call.unsupported("it gives its scores as well"));
+    }
+    let others = (4..call.node.input.len()).any(|slot| call.node.input_name(slot).is_some());
+    if others || call.float("softcap", 0.0) != 0.0 {
+        return Err(call.unsupported("it keeps earlier keys, pads them or caps its scores"));
+    }
+    Ok(())
+}
+
+/// The scores, where a query looks at no key behind its own place.
+fn looking_back(tape: &mut Tape, scores: &Value, queries: usize, keys: usize) -> Value {
+    let places = (0..queries).flat_map(|query| (0..keys).map(move |key| key > query));
+    let mask: Vec<f64> = places
+        .map(|behind| if behind { f64::NEG_INFINITY } else { 0.0 })
+        .collect();
+    let dims = [queries, keys];
+    let mask = tape.emit.floats(&dims, &mask);
+    arithmetic::sum(tape, scores, &Value::new(&dims, Form::Standard, mask, false))
 }
 
 /// The operand in `slot` with an axis of heads.

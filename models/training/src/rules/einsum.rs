@@ -1,60 +1,104 @@
-//! Einsum of two operands as one product of matrices between transposes.
+//! Einsum, operand after operand: sums over what stands nowhere else, and products of matrices between transposes.
 
 use super::linear::multiplied;
 use super::movement::{reshaped, transposed};
+use super::reduction::total;
 use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Tape, Value};
 use frostline_graph::equation::Equation;
 
+/// A value with a letter for each of its axes.
+struct Term {
+    letters: Vec<char>,
+    value: Value,
+}
+
 pub(super) fn einsum(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let (left, right) = (call.value(0)?, call.value(1)?);
+    let slots = 0..call.node.input.len();
+    let values = slots
+        .map(|slot| call.value(slot))
+        .collect::<Result<Vec<_>, _>>()?;
+    let ranks: Vec<usize> = values.iter().map(Value::rank).collect();
     let equation = call.node.text("equation").unwrap_or_default();
-    let parsed = Equation::parse(equation, &[left.rank(), right.rank()]);
-    let odd = || call.unsupported(format!("its equation '{equation}' is no product of two operands"));
-    let parsed = parsed.filter(|_| call.node.input.len() == 2).ok_or_else(odd)?;
-    let ([a, b], output) = (parsed.operands.as_slice(), &parsed.output) else {
-        return Err(odd());
+    let parsed = Equation::parse(equation, &ranks);
+    let odd = || {
+        call.unsupported(format!(
+            "its equation '{equation}' names an axis twice in one place"
+        ))
     };
-    let letters = |of: &[char], test: &dyn Fn(&char) -> bool| -> Vec<char> {
-        of.iter().copied().filter(|letter| test(letter)).collect()
-    };
-    let shared = letters(output, &|letter| a.contains(letter) && b.contains(letter));
-    let summed = letters(a, &|letter| b.contains(letter) && !output.contains(letter));
-    let rows = letters(output, &|letter| a.contains(letter) && !b.contains(letter));
-    let columns = letters(output, &|letter| b.contains(letter) && !a.contains(letter));
-    if shared.len() + rows.len() + summed.len() != a.len()
-        || shared.len() + summed.len() + columns.len() != b.len()
-    {
-        return Err(odd());
+    let Equation { operands, output } = parsed.ok_or_else(odd)?;
+    let letters = operands.into_iter().zip(values);
+    let mut terms = letters.map(|(letters, value)| Term { letters, value });
+    let mut result = terms.next().ok_or_else(odd)?;
+    let mut terms: Vec<Term> = terms.rev().collect();
+    while let Some(next) = terms.pop() {
+        let wanted =
+            |letter: &char| output.contains(letter) || terms.iter().any(|term| term.letters.contains(letter));
+        result = product(tape, result, next, &wanted);
     }
-    let sizes = |of: &[char]| -> Vec<usize> {
-        let size = |letter: &char| {
-            let place = |letters: &[char], value: &Value| {
-                let axis = letters.iter().position(|other| other == letter)?;
-                value.shape().get(axis).copied()
-            };
-            place(a, &left).or_else(|| place(b, &right)).unwrap_or(1)
-        };
-        of.iter().map(size).collect()
+    Ok(summed(tape, result, &|letter| output.contains(letter)).arranged(tape, &output))
+}
+
+impl Term {
+    /// With its axes in the order of `letters`.
+    fn arranged(&self, tape: &mut Tape, letters: &[char]) -> Value {
+        let places = letters.iter();
+        let axes = places.filter_map(|letter| self.letters.iter().position(|other| other == letter));
+        transposed(tape, &self.value, axes.collect())
+    }
+
+    fn length(&self, letter: char) -> Option<usize> {
+        let axis = self.letters.iter().position(|other| *other == letter)?;
+        self.value.shape().get(axis).copied()
+    }
+}
+
+/// Without the axes that nobody wants.
+fn summed(tape: &mut Tape, term: Term, wanted: &dyn Fn(&char) -> bool) -> Term {
+    let places = term.letters.iter().enumerate();
+    let gone: Vec<usize> = places
+        .filter(|(_, letter)| !wanted(letter))
+        .map(|(axis, _)| axis)
+        .collect();
+    Term {
+        value: total(tape, term.value, gone),
+        letters: term.letters.into_iter().filter(wanted).collect(),
+    }
+}
+
+/// Of two, with the axes that are `wanted` later.
+fn product(tape: &mut Tape, left: Term, right: Term, wanted: &dyn Fn(&char) -> bool) -> Term {
+    let others = right.letters.clone();
+    let left = summed(tape, left, &|letter| wanted(letter) || others.contains(letter));
+    let right = summed(tape, right, &|letter| {
+        wanted(letter) || left.letters.contains(letter)
+    });
+    let letters = |of: &Term, test: &dyn Fn(&char) -> bool| -> Vec<char> {
+        of.letters.iter().copied().filter(|letter| test(letter)).collect()
     };
-    let count = |of: &[char]| sizes(of).iter().product::<usize>();
+    let shared = letters(&left, &|letter| right.letters.contains(letter) && wanted(letter));
+    let summed = letters(&left, &|letter| right.letters.contains(letter) && !wanted(letter));
+    let rows = letters(&left, &|letter| !right.letters.contains(letter));
+    let columns = letters(&right, &|letter| !left.letters.contains(letter));
+    let lengths = |of: &[char]| -> Vec<usize> {
+        let length = |letter: &char| left.length(*letter).or_else(|| right.length(*letter));
+        of.iter().map(|letter| length(letter).unwrap_or(1)).collect()
+    };
+    let count = |of: &[char]| lengths(of).iter().product::<usize>();
     let (batch, m, k, n) = (count(&shared), count(&rows), count(&summed), count(&columns));
-    let mut arranged = |value: &Value, from: &[char], order: [&[char]; 3], dims: [usize; 3]| {
-        let axes = order.concat();
-        let axes = axes
-            .iter()
-            .filter_map(|letter| from.iter().position(|other| other == letter));
-        let turned = transposed(tape, value, axes.collect());
-        reshaped(tape, &turned, &dims)
+    let matrices = left.arranged(tape, &[shared.as_slice(), &rows, &summed].concat());
+    let matrices = reshaped(tape, &matrices, &[batch, m, k]);
+    let others = right.arranged(tape, &[shared.as_slice(), &summed, &columns].concat());
+    let others = if shared.is_empty() {
+        reshaped(tape, &others, &[k, n])
+    } else {
+        reshaped(tape, &others, &[batch, k, n])
     };
-    let matrices = arranged(&left, a, [&shared, &rows, &summed], [batch, m, k]);
-    let others = arranged(&right, b, [&shared, &summed, &columns], [batch, k, n]);
-    let product = multiplied(tape, matrices, others, &[batch, m, n]);
-    let order = [shared.as_slice(), &rows, &columns].concat();
-    let apart = reshaped(tape, &product, &sizes(&order));
-    let axes = output
-        .iter()
-        .filter_map(|letter| order.iter().position(|other| other == letter));
-    Ok(transposed(tape, &apart, axes.collect()))
+    let result = multiplied(tape, matrices, others, &[batch, m, n]);
+    let letters = [shared, rows, columns].concat();
+    Term {
+        value: reshaped(tape, &result, &lengths(&letters)),
+        letters,
+    }
 }

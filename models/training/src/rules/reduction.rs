@@ -84,6 +84,27 @@ pub(super) fn reduce_sum(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Trai
     reduce(tape, call, |_, at| at.dy.to_owned())
 }
 
+/// `input` summed over `axes`, which go.
+pub(super) fn total(tape: &mut Tape, input: Value, axes: Vec<usize>) -> Value {
+    if axes.is_empty() {
+        return input;
+    }
+    let dims = input.shape().to_vec();
+    let lengths = dims.iter().enumerate();
+    let left: Vec<usize> = lengths
+        .filter(|(axis, _)| !axes.contains(axis))
+        .map(|(_, length)| *length)
+        .collect();
+    let x = tape.standard(&input);
+    let sum = tape.emit.sum(&x, axes.iter().copied(), false);
+    let output = Value::computed(&left, sum, &[&input]);
+    tape.on_backward_to(input, &output, Form::Standard, move |tape, dy| {
+        let dy = tape.emit.reshape(dy, &kept(&dims, &axes));
+        tape.emit.expand(&dy, &dims)
+    });
+    output
+}
+
 /// The largest or the smallest; equal ones share the gradient, as in PyTorch's `amax`.
 pub(super) fn reduce_extreme(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     reduce(tape, call, |emit, at| {

@@ -46,7 +46,8 @@ fn scales(call: &Call<'_>, input: &Value) -> Result<Vec<f64>, TrainingError> {
     Ok(scales)
 }
 
-/// The inputs that the output at `place` is made of, and their shares (ONNX's definition of Resize).
+/// The inputs that the output at `place` is made of, and their shares (ONNX's definition of Resize): a kernel around the place it comes
+/// from, wider by as much as it shrinks where it smooths.
 fn sources(
     call: &Call<'_>,
     place: usize,
@@ -54,34 +55,39 @@ fn sources(
     outputs: usize,
     scale: f64,
 ) -> Result<Vec<(usize, f64)>, TrainingError> {
-    let mode = call.node.text("mode").unwrap_or("nearest");
-    if call.int("antialias", 0) != 0 || call.int("exclude_outside", 0) != 0 {
-        return Err(call.unsupported("it smooths, or leaves out what lies outside"));
-    }
     let position = position(call, place as f64, inputs as f64, outputs as f64, scale)?;
-    let inside = |place: f64| place.clamp(0.0, inputs.saturating_sub(1) as f64) as usize;
-    let floor = position.floor();
-    let t = position - floor;
-    let around = |shares: &[f64], first: f64| {
-        let places = shares.iter().enumerate();
-        places
-            .map(|(step, share)| (inside(first + step as f64), *share))
+    let smooths = call.int("antialias", 0) != 0;
+    let stretch = if smooths { scale.min(1.0) } else { 1.0 };
+    let around = |radius: f64, kernel: &dyn Fn(f64) -> f64| {
+        let reach = radius / stretch;
+        let places = (position - reach).ceil() as i64..=(position + reach).floor() as i64;
+        let within = |place: &i64| call.int("exclude_outside", 0) == 0 || (0..inputs as i64).contains(place);
+        let shares = places.filter(within).map(|place| {
+            let share = kernel((place as f64 - position).abs() * stretch);
+            (inside(place as f64, inputs), share)
+        });
+        let shares: Vec<(usize, f64)> = shares.collect();
+        let total: f64 = shares.iter().map(|(_, share)| share).sum();
+        shares
+            .into_iter()
+            .map(|(place, share)| (place, share / total))
             .collect()
     };
-    match mode {
-        "nearest" => Ok(vec![(inside(nearest(call, position)), 1.0)]),
-        "linear" => Ok(around(&[1.0 - t, t], floor)),
+    match call.node.text("mode").unwrap_or("nearest") {
+        "nearest" if !smooths => Ok(vec![(inside(nearest(call, position), inputs), 1.0)]),
+        "linear" => Ok(around(1.0, &|x| 1.0 - x)),
         "cubic" => {
             let a = call.float("cubic_coeff_a", -0.75);
-            let near = |x: f64| ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0;
-            let far = |x: f64| ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a;
-            Ok(around(
-                &[far(1.0 + t), near(t), near(1.0 - t), far(2.0 - t)],
-                floor - 1.0,
-            ))
+            let near = move |x: f64| ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0;
+            let far = move |x: f64| ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a;
+            Ok(around(2.0, &|x| if x <= 1.0 { near(x) } else { far(x) }))
         }
         other => Err(call.unsupported(format!("its mode is '{other}'"))),
     }
+}
+
+fn inside(place: f64, length: usize) -> usize {
+    place.clamp(0.0, length.saturating_sub(1) as f64) as usize
 }
 
 fn nearest(call: &Call<'_>, position: f64) -> f64 {

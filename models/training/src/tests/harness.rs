@@ -335,9 +335,29 @@ fn compare(model: &Model, settings: &StepSettings, rows: usize, most: usize, exa
     }
 }
 
-/// [`check_elements`] at 40 elements a weight, batches of 3.
+/// [`check_elements`] at 40 elements a weight, batches of 3; and the scores against those of the network itself.
 pub(super) fn check(net: Net) {
-    check_elements(&net.model(), 3, 40);
+    let model = net.model();
+    check_elements(&model, 3, 40);
+    check_scores(&of_type(&model, DType::F32));
+}
+
+/// Compares the scores of a step with what the engine makes of the network's own operators.
+fn check_scores(model: &Model) {
+    let batch = Batch::random(model, 3, 7);
+    let mut trained = Trained::new(model, 3, PLAIN);
+    let state = trained.initial();
+    let step = trained.step(&state, &batch, 0.0);
+    let mut session = Session::open(&model.to_bytes().unwrap(), &SessionOptions::default()).unwrap();
+    let input = model.inputs().next().unwrap().name.clone();
+    let outputs = session.run(&[(&input, &batch.activations)]).unwrap();
+    for (place, (actual, expected)) in values(&step.logits).iter().zip(values(&outputs[0].1)).enumerate() {
+        let error = (actual - expected).abs();
+        assert!(
+            error < 1e-4 + 1e-4 * expected.abs(),
+            "score {place}: {actual} instead of {expected}"
+        );
+    }
 }
 
 /// [`check`] with other settings.
@@ -360,24 +380,33 @@ pub(super) fn weights(slots: &[StateSlot]) -> Vec<&str> {
 
 /// `model` with everything that is f32 made f64.
 pub(super) fn in_f64(model: &Model) -> Model {
+    of_type(model, DType::F64)
+}
+
+/// `model` with everything of floating point made `dtype`.
+fn of_type(model: &Model, dtype: DType) -> Model {
+    let floats = [data_type::FLOAT, data_type::DOUBLE];
+    let code = frostline_graph::tensors::code_of(dtype);
+    let convert = |stored: &mut TensorProto| {
+        if floats.contains(&stored.data_type) {
+            let plain = frostline_graph::tensors::from_proto(stored).unwrap();
+            let converted = tensor(plain.shape().dims(), dtype, values(&plain));
+            *stored = build::initializer(&stored.name, &converted);
+        }
+    };
     let mut proto = model.clone().into_proto();
     let graph = proto.graph.as_mut().unwrap();
-    let widen = |stored: &TensorProto| {
-        let plain = frostline_graph::tensors::from_proto(stored).unwrap();
-        let wide = tensor(plain.shape().dims(), DType::F64, values(&plain));
-        build::initializer(&stored.name, &wide)
-    };
-    for stored in graph
-        .initializer
-        .iter_mut()
-        .filter(|stored| stored.data_type == data_type::FLOAT)
-    {
-        *stored = widen(stored);
+    graph.initializer.iter_mut().for_each(convert);
+    for attribute in graph.node.iter_mut().flat_map(|node| &mut node.attribute) {
+        attribute.t.iter_mut().for_each(convert);
+        if attribute.name == "to" && floats.iter().any(|float| i64::from(*float) == attribute.i) {
+            attribute.i = code.into();
+        }
     }
     graph.value_info.clear();
     for value in graph.input.iter_mut().chain(&mut graph.output) {
         if let Some(tensor) = value.r#type.as_mut().and_then(|kind| kind.tensor_type.as_mut()) {
-            tensor.elem_type = data_type::DOUBLE;
+            tensor.elem_type = code;
         }
     }
     Model::from_proto(proto).unwrap()

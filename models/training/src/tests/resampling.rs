@@ -52,6 +52,16 @@ fn resize() {
         let net = Net::new(&IMAGE).probed(&IMAGE).ints("sizes", &[3, 4, 4, 7]);
         check(net.node(resize).classified("y", 4 * 4 * 7));
     }
+    for (mode, outside) in [("linear", 0), ("cubic", 0), ("cubic", 1)] {
+        let settings = [
+            text("mode", mode),
+            int("antialias", 1),
+            int("exclude_outside", outside),
+        ];
+        let resize = node("Resize", &["h", "", "", "sizes"], &["y"]).with(settings);
+        let net = Net::new(&IMAGE).probed(&IMAGE).ints("sizes", &[3, 4, 3, 4]);
+        check(net.node(resize).classified("y", 4 * 3 * 4));
+    }
 }
 
 #[test]

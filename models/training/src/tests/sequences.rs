@@ -162,6 +162,13 @@ fn einsum() {
     }
     let scores = node("Einsum", &["h", "x"], &["y"]).with([text("equation", "bnd,bmd->bnm")]);
     check(tokens(scores, 25));
+    for (equation, features) in [("nij->nji", 20), ("nij->nj", 4), ("...j->...", 5)] {
+        let alone = node("Einsum", &["h"], &["y"]).with([text("equation", equation)]);
+        check(tokens(alone, features));
+    }
+    let chain = node("Einsum", &["h", "w", "v"], &["y"]).with([text("equation", "nij,jk,ikl->nl")]);
+    let net = tokens(chain, 3).weight("w", &[4, 2]).weight("v", &[5, 2, 3]);
+    check(net);
 }
 
 #[test]
@@ -181,6 +188,23 @@ fn attention() {
     let flat =
         node("Attention", &["h", "x", "h"], &["y"]).with([int("q_num_heads", 2), int("kv_num_heads", 2)]);
     check(tokens(flat, 20).opset(23));
+}
+
+#[test]
+fn attention_that_looks_back_or_shares_keys() {
+    let heads = [4, 5, 4];
+    for (causal, shared) in [(1, 4), (0, 2), (1, 1)] {
+        let net = Net::new(&heads)
+            .probed(&heads)
+            .ints("first", &[0])
+            .ints("shared", &[shared])
+            .ints("heads", &[1])
+            .op("Slice", &["h", "first", "shared", "heads"], "key")
+            .weight("v", &[shared as usize, 5, 4])
+            .op("Mul", &["key", "v"], "value")
+            .node(node("Attention", &["h", "key", "value"], &["y"]).with([int("is_causal", causal)]));
+        check(net.classified("y", 80).opset(23));
+    }
 }
 
 #[test]
