@@ -1,6 +1,6 @@
 use crate::analysis::Analysis;
 use crate::cost::work;
-use crate::head::Head;
+use crate::head::{Found, Head};
 use crate::onnx::DimensionValue;
 use crate::tensors::dtype_of;
 use crate::{GraphError, Model, modules, sweep};
@@ -219,6 +219,7 @@ impl Model {
     pub(crate) fn network_of(&self, analysis: &Analysis<'_>) -> Result<Network, GraphError> {
         let (input, output) = (self.input_name()?, self.output_name()?);
         let head = crate::head::find(analysis, output);
+        let first = head.as_ref().and_then(Found::first);
         let shares = self.shares(analysis, output);
         let crossings = sweep::crossings(analysis, input, output);
         let names: Vec<&str> = crossings.iter().map(|(_, name)| *name).collect();
@@ -234,7 +235,7 @@ impl Model {
                     dtype: info.dtype,
                     shape: info.shape,
                     compute_share: shares.get(index).copied().unwrap_or(1.0),
-                    before_head: head.as_ref().is_some_and(|head| index < head.index),
+                    before_head: first.is_some_and(|layer| index < layer.index),
                     modules,
                 })
             });
@@ -252,7 +253,7 @@ impl Model {
             input: end(input)?,
             output: end(output)?,
             cuts,
-            head: head.map(|head| head.head),
+            head: first.map(|layer| layer.head.clone()),
         })
     }
 

@@ -1,7 +1,7 @@
 //! Replacing the classifier head by a fresh one.
 
 use crate::analysis::Analysis;
-use crate::head::{EXPECTED, Found, find};
+use crate::head::{EXPECTED, Found, Layer, find, inputs};
 use crate::initialise::Normal;
 use crate::onnx::{GraphProto, NodeProto, TensorProto, data_type};
 use crate::{GraphError, Model, build};
@@ -24,13 +24,12 @@ impl Model {
         let analysis = Analysis::of(self)?;
         let output = self.output_name()?;
         let found = find(&analysis, output).ok_or_else(|| cannot(EXPECTED))?;
-        let weight = self
-            .nodes()
-            .get(found.index)
-            .and_then(|node| node.input_name(1))
-            .unwrap_or_default();
-        if analysis.probes.data_type(weight) != data_type::FLOAT {
-            return Err(cannot(&format!("its weights `{weight}` are not f32")));
+        for layer in &found.layers {
+            let node = self.nodes().get(layer.index);
+            let weight = node.and_then(|node| node.input_name(1)).unwrap_or_default();
+            if analysis.probes.data_type(weight) != data_type::FLOAT {
+                return Err(cannot(&format!("its weights `{weight}` are not f32")));
+            }
         }
         let mut edit = Edit {
             graph: self.graph().clone(),
@@ -56,10 +55,23 @@ impl Model {
         let found =
             find(&analysis, self.output_name()?).ok_or_else(|| GraphError::Head { why: EXPECTED.into() })?;
         let name = |index: usize, slot| self.nodes().get(index)?.input_name(slot).map(str::to_owned);
-        let bias = found
-            .add
-            .map_or_else(|| name(found.index, 2), |(index, slot)| name(index, slot));
-        Ok(name(found.index, 1).into_iter().chain(bias).collect())
+        let weights = found.layers.iter().flat_map(|layer| {
+            let bias = layer.add.unwrap_or((layer.index, 2));
+            [name(layer.index, 1), name(bias.0, bias.1)]
+        });
+        Ok(weights.flatten().collect())
+    }
+
+    /// The values that its classifier's layers read: what the head reads, and what a linear layer reads that stands between it and another
+    /// one, with activations alone in between. There torchvision's and timm's networks drop elements in training.
+    ///
+    /// # Errors
+    /// [`GraphError::Head`] when no head is recognised.
+    pub fn classifier_inputs(&self) -> Result<Vec<String>, GraphError> {
+        let analysis = Analysis::of(self)?;
+        let found =
+            find(&analysis, self.output_name()?).ok_or_else(|| GraphError::Head { why: EXPECTED.into() })?;
+        Ok(inputs(&analysis, &found))
     }
 }
 
@@ -95,7 +107,7 @@ impl Edit {
     }
 
     /// The name a new weight gets: the old one's when no one else reads that, else a fresh one. The old one is removed.
-    fn name_for(&mut self, old: Option<&str>, role: &str) -> String {
+    fn name_for(&mut self, layer: &Layer, old: Option<&str>, role: &str) -> String {
         if let Some(old) = old {
             let readers = self
                 .graph
@@ -115,19 +127,27 @@ impl Edit {
                 return old.to_owned();
             }
         }
-        let node = self.found.head.node.clone();
-        self.fresh(&format!("{node}.{role}"))
+        self.fresh(&format!("{}.{role}", layer.head.node))
     }
 
     fn replace_weights(&mut self, seed: u64) -> Result<(), GraphError> {
-        let (classes, features) = (self.classes, self.found.head.features);
+        for place in 0..self.found.layers.len() {
+            if let Some(layer) = self.found.layers.get(place).cloned() {
+                self.replace_layer(&layer, seed.wrapping_add(place as u64))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn replace_layer(&mut self, layer: &Layer, seed: u64) -> Result<(), GraphError> {
+        let (classes, features) = (self.classes, layer.head.features);
         let count = classes.checked_mul(features);
         let count = count.ok_or_else(|| GraphError::Head {
             why: format!("{classes} classes are too many").into(),
         })?;
         let weight = Normal::new(seed, Normal::HEAD).draw(count);
         let bias = vec![0.0; classes];
-        let Some(node) = self.graph.node.get(self.found.index).cloned() else {
+        let Some(node) = self.graph.node.get(layer.index).cloned() else {
             return Ok(());
         };
         let by_feature =
@@ -135,28 +155,25 @@ impl Edit {
         let weight = if by_feature {
             tensor(vec![features, classes], transposed(&weight, classes, features))?
         } else {
-            tensor(
-                [vec![classes, features], vec![1; self.found.kernel]].concat(),
-                weight,
-            )?
+            tensor([vec![classes, features], vec![1; layer.kernel]].concat(), weight)?
         };
-        let weight_name = self.name_for(node.input_name(1), "weight");
+        let weight_name = self.name_for(layer, node.input_name(1), "weight");
         self.graph
             .initializer
             .push(build::initializer(&weight_name, &weight));
-        self.set_input(self.found.index, 1, weight_name);
-        self.replace_bias(&node, tensor(vec![classes], bias)?);
+        self.set_input(layer.index, 1, weight_name);
+        self.replace_bias(layer, &node, tensor(vec![classes], bias)?);
         Ok(())
     }
 
-    fn replace_bias(&mut self, node: &NodeProto, bias: Tensor) {
-        let (index, slot) = match (node.op_type.as_str(), self.found.add) {
+    fn replace_bias(&mut self, layer: &Layer, node: &NodeProto, bias: Tensor) {
+        let (index, slot) = match (node.op_type.as_str(), layer.add) {
             ("MatMul", Some(add)) => add,
             ("MatMul", None) => {
-                self.insert_bias(node, &bias);
+                self.insert_bias(layer, node, &bias);
                 return;
             }
-            _ => (self.found.index, 2),
+            _ => (layer.index, 2),
         };
         let old = self
             .graph
@@ -164,31 +181,40 @@ impl Edit {
             .get(index)
             .and_then(|node| node.input_name(slot))
             .map(str::to_owned);
-        let name = self.name_for(old.as_deref(), "bias");
+        let name = self.name_for(layer, old.as_deref(), "bias");
         self.graph.initializer.push(build::initializer(&name, &bias));
         self.set_input(index, slot, name);
     }
 
     /// Exporters drop a bias of zeros, and the `Add` with it: it comes back here.
-    fn insert_bias(&mut self, node: &NodeProto, bias: &Tensor) {
+    fn insert_bias(&mut self, layer: &Layer, node: &NodeProto, bias: &Tensor) {
         let scores = node.output_name(0).unwrap_or_default().to_owned();
         let product = self.fresh(&format!("{scores}/product"));
-        let name = self.name_for(None, "bias");
+        let name = self.name_for(layer, None, "bias");
         self.graph.initializer.push(build::initializer(&name, bias));
         if let Some(output) = self
             .graph
             .node
-            .get_mut(self.found.index)
+            .get_mut(layer.index)
             .and_then(|node| node.output.first_mut())
         {
             output.clone_from(&product);
         }
-        let place = self.found.index + 1;
+        let place = layer.index + 1;
         self.graph.node.insert(
             place,
             build::node("Add", &[&product, &name], &[&scores]).named(&name),
         );
-        self.found.tail.iter_mut().for_each(|index| *index += 1);
+        let later = self
+            .found
+            .layers
+            .iter_mut()
+            .filter(|other| other.index > layer.index);
+        let later = later.flat_map(|other| {
+            let add = other.add.as_mut().map(|(index, _)| index);
+            std::iter::once(&mut other.index).chain(add)
+        });
+        later.chain(&mut self.found.tail).for_each(|index| *index += 1);
     }
 
     fn set_input(&mut self, index: usize, slot: usize, name: String) {
@@ -206,7 +232,10 @@ impl Edit {
     /// Reshapes behind the head that name the number of classes name the new one.
     fn replace_targets(&mut self) {
         let count = |classes| i64::try_from(classes).unwrap_or(i64::MAX);
-        let (old, new) = (count(self.found.head.classes), count(self.classes));
+        let (old, new) = (
+            count(self.found.first().map_or(0, |layer| layer.head.classes)),
+            count(self.classes),
+        );
         for index in self.found.tail.clone() {
             let Some((label, mut sizes)) = self.target(index) else {
                 continue;

@@ -69,6 +69,14 @@ pub(crate) fn find(node: &NodeProto) -> Option<&'static Operator> {
     BY_NAME.get(node.standard_operator()?).copied()
 }
 
+/// Whether each element of a node's result is made of those at the same place.
+pub(crate) fn is_elementwise(node: &NodeProto) -> bool {
+    let mut families = [pointwise::OPERATORS, broadcasting::OPERATORS]
+        .into_iter()
+        .flatten();
+    families.any(|operator| Some(operator.name) == node.standard_operator())
+}
+
 /// Whether a node branches or loops.
 pub(crate) fn is_control_flow(node: &NodeProto) -> bool {
     node.standard_operator()

@@ -4,7 +4,7 @@ use super::operator::Effort::Passing;
 use super::operator::HeadPart::Tail;
 use super::operator::Operator;
 use crate::onnx::data_type;
-use crate::values::{Context, Literal, RowView, Ruled, Samples, Value, as_integer};
+use crate::values::{Context, Literal, RowView, Ruled, Samples, Value, as_integer, as_number};
 
 pub(super) const OPERATORS: &[Operator] = &[
     pointwise("Abs", 1).literal(|context, _| either(context, i64::wrapping_abs, f64::abs)),
@@ -18,7 +18,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     pointwise("CastLike", 15).shape(|context| of_type(context, context.data_type(1))),
     pointwise("Ceil", 1).literal(|context, _| numbers(context, f64::ceil)),
     pointwise("Celu", 12),
-    pointwise("Clip", 1).effort(Passing),
+    pointwise("Clip", 1).literal(clipped).effort(Passing),
     pointwise("Cos", 7),
     pointwise("Dropout", 1)
         .shape(dropout)
@@ -97,6 +97,27 @@ fn either(context: &Context<'_>, on_integers: fn(i64) -> i64, on_numbers: fn(f64
         )),
         None => numbers(context, on_numbers),
     }
+}
+
+/// Between bounds that are known as well.
+fn clipped(context: &Context<'_>, _: &[usize]) -> Option<Literal> {
+    let bound = |slot, name, open| match context.node.input_name(slot) {
+        Some(_) => context.literal(slot)?.numbers().first().copied(),
+        None => Some(context.node.float(name).map_or(open, f64::from)),
+    };
+    let low = bound(1, "min", f64::NEG_INFINITY)?;
+    let high = bound(2, "max", f64::INFINITY)?;
+    let within = |value: f64| value.max(low).min(high);
+    Some(match context.literal(0)? {
+        Literal::Numbers(values) => Literal::Numbers(values.iter().map(|&value| within(value)).collect()),
+        Literal::Integers(values) => {
+            let clip = |&value: &i64| match within(as_number(value)) {
+                same if same == as_number(value) => value,
+                bound => as_integer(bound),
+            };
+            Literal::Integers(values.iter().map(clip).collect())
+        }
+    })
 }
 
 fn negated(context: &Context<'_>, _: &[usize]) -> Option<Literal> {

@@ -65,11 +65,18 @@ fn joined(context: &Context<'_>, dims: &[usize]) -> Option<Literal> {
     if dims.len() != 1 {
         return None;
     }
-    let mut all = Vec::new();
-    for slot in 0..context.node.input.len() {
-        all.extend_from_slice(context.literal(slot)?.integers()?);
+    let slots = 0..context.node.input.len();
+    let parts: Vec<&Literal> = slots.map(|slot| context.literal(slot)).collect::<Option<_>>()?;
+    let integers: Option<Vec<&[i64]>> = parts.iter().map(|part| part.integers()).collect();
+    if let Some(integers) = integers {
+        return Some(Literal::Integers(integers.concat()));
     }
-    Some(Literal::Integers(all))
+    if parts.iter().any(|part| part.integers().is_some()) {
+        return None;
+    }
+    Some(Literal::Numbers(
+        parts.into_iter().flat_map(Literal::numbers).collect(),
+    ))
 }
 
 fn concat_rows(view: &RowView<'_>) -> Option<Samples> {

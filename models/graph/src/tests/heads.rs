@@ -97,6 +97,73 @@ fn heads() -> Vec<(&'static str, Model)> {
     ]
 }
 
+/// The mean of two heads over the same features, as DeiT's distilled networks have it.
+fn distilled() -> Model {
+    classifier(
+        vec![
+            node("Gemm", &["h", "w", "b"], &["p"]),
+            node("MatMul", &["h", "v"], &["q"]),
+            node("Add", &["p", "q"], &["r"]),
+            node("Div", &["r", "two"], &["y"]),
+        ],
+        vec![
+            weight("w", &[6, 4]),
+            weight("b", &[4]),
+            weight("v", &[6, 4]),
+            initializer("two", &Tensor::f32([], vec![2.0]).unwrap()),
+        ],
+        &[4],
+    )
+}
+
+#[test]
+fn both_of_two_heads_are_replaced() {
+    let replaced = distilled().replace_head(7, 42).unwrap();
+    assert_eq!(run(&replaced, &noisy(5, &[3, 6])).shape().dims(), [3, 7]);
+    let network = replaced.network().unwrap();
+    assert!(network.cut("h").unwrap().before_head);
+    let weights = replaced.head_weights().unwrap();
+    let drawn: Vec<_> = weights
+        .iter()
+        .map(|name| replaced.weight(name).unwrap())
+        .collect();
+    let dims: Vec<_> = drawn
+        .iter()
+        .map(|weight| weight.shape().dims().to_vec())
+        .collect();
+    assert_eq!(dims, [vec![6, 7], vec![7], vec![6, 7], vec![7]]);
+    assert_ne!(drawn[0], drawn[2]);
+    assert_eq!(replaced.classifier_inputs().unwrap(), ["h", "h"]);
+}
+
+#[test]
+fn a_classifiers_hidden_values_are_its_inputs() {
+    // as torchvision's VGG has it, with a GELU in its parts for the second activation
+    let hidden = |features: usize| {
+        let nodes = vec![
+            node("Gemm", &["h", "w1", "b1"], &["l1"]),
+            node("Relu", &["l1"], &["a1"]),
+            node("MatMul", &["a1", "w2"], &["p2"]),
+            node("Add", &["p2", "b2"], &["l2"]),
+            node("Erf", &["l2"], &["e2"]),
+            node("Mul", &["e2", "l2"], &["a2"]),
+            node("Gemm", &["a2", "w3"], &["y"]),
+        ];
+        let weights = vec![
+            weight("w1", &[6, features]),
+            weight("b1", &[features]),
+            weight("w2", &[features, 5]),
+            weight("b2", &[5]),
+            weight("w3", &[5, 4]),
+        ];
+        classifier(nodes, weights, &[4])
+    };
+    assert_eq!(hidden(8).classifier_inputs().unwrap(), ["a2", "a1"]);
+    for (what, model) in heads() {
+        assert_eq!(model.classifier_inputs().unwrap(), ["h"], "{what}");
+    }
+}
+
 #[test]
 fn every_kind_of_head_gets_the_same_weights_from_the_same_seed() {
     let input = noisy(5, &[3, 6]);
