@@ -83,7 +83,8 @@ pub(crate) struct RecipeFlags {
     #[arg(long, value_name = "DECAY")]
     #[serde(skip_serializing_if = "Option::is_none")]
     model_ema_decay: Option<f64>,
-    /// Share of the classifier's inputs that is dropped at random in a step [default: 0]
+    /// Share of what is dropped at random in a step in front of the head, and between the classifier's linear layers where it has several
+    /// [default: 0]
     #[arg(long, value_name = "SHARE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     dropout: Option<f64>,

@@ -53,7 +53,9 @@ pub struct Recipe {
     /// What the average of weights keeps of itself at an update, 0 up to, but not including, 1 (timm's name); `None` keeps no average. Where there is
     /// one, it is validated and written.
     pub model_ema_decay: Option<f64>,
-    /// Share of the classifier's inputs that is dropped at random in a step (`drop_rate` of timm's models), 0 up to, but not including, 1.
+    /// Share of what the classifier's layers read that is dropped at random in a step, 0 up to, but not including, 1: of the features in front of
+    /// the head (`drop_rate` of timm's models), and between the linear layers of a classifier that has several, as torchvision's VGG and
+    /// MobileNetV3 have it. Of those only what is trained.
     pub dropout: f64,
     /// Part of the target that is spread over all classes, 0 up to, but not including, 1.
     pub label_smoothing: f64,

@@ -6,6 +6,7 @@ use frostline_client::SampleFiles;
 use frostline_graph::{Model, Network};
 use frostline_tensor::PixelSpec;
 use frostline_training::{Dropout, Loss, StepSettings};
+use std::collections::HashSet;
 
 /// A job's network, divided at the freeze cut.
 pub(super) struct DividedNetwork {
@@ -91,15 +92,27 @@ fn settings(
             Loss::MeanSquared => {}
         }
     }
-    if let Some(head) = headed.network()?.head.filter(|_| job.recipe.dropout > 0.0) {
-        settings.dropout.push(Dropout {
-            tensor: head.input,
-            ratio: job.recipe.dropout,
-            seed: job.recipe.seed,
-        });
+    if job.recipe.dropout > 0.0 {
+        settings.dropout = dropouts(job, headed, suffix)?;
     }
     let trained = suffix.parameters();
     let names = trained.iter().map(|weight| weight.name.as_str());
     settings.rates = job.recipe.rates().factors(names, &headed.head_weights()?)?;
     Ok(settings)
+}
+
+/// Dropout in front of each of the classifier's layers that is trained.
+fn dropouts(job: &Job, headed: &Model, suffix: &Model) -> Result<Vec<Dropout>, TrainerError> {
+    let made = suffix.nodes().iter().flat_map(|node| &node.output);
+    let there: HashSet<&String> = made.chain(suffix.inputs().map(|input| &input.name)).collect();
+    let mut tensors = headed.classifier_inputs()?;
+    tensors.dedup();
+    tensors.retain(|tensor| there.contains(tensor));
+    let seeds = job.recipe.seed..;
+    let drawn = tensors.into_iter().zip(seeds).map(|(tensor, seed)| Dropout {
+        tensor,
+        ratio: job.recipe.dropout,
+        seed,
+    });
+    Ok(drawn.collect())
 }
