@@ -58,13 +58,18 @@ pub(crate) fn text(event: &Event) -> Option<String> {
         ),
         Event::Split {
             split,
+            module,
             encoding,
             bytes_per_sample,
             reason,
-        } => format!(
-            "split      {split} as {encoding}, {} an image: {reason}",
-            bytes(*bytes_per_sample)
-        ),
+        } => {
+            let module = module.as_ref().map(|module| format!(" ({module})"));
+            format!(
+                "split      {split}{} as {encoding}, {} an image: {reason}",
+                module.unwrap_or_default(),
+                bytes(*bytes_per_sample)
+            )
+        }
         Event::Baseline { validation, .. } => format!("before     validation {validation}"),
         Event::Step { .. } | Event::Notice(Notice::Uploading { .. }) | Event::Measuring { .. } => {
             return None;

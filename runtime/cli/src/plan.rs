@@ -8,11 +8,9 @@ use crate::reporter::Reporter;
 use crate::train::{freeze, read_model};
 use anyhow::{Context, Result, bail};
 use frostline_client::Link;
-use frostline_graph::Model;
-use frostline_trainer::{Explanation, Job, LinkPoint, Planned, Simulation, Summary, SummaryRow};
+use frostline_trainer::{Explanation, Job, LinkPoint, Modules, Planned, Simulation, Summary, SummaryRow};
 use frostline_wire::Split;
 use serde::Serialize;
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -23,7 +21,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     }
     let mut job = job(&flags)?.checked().await?;
     let name = job.model_name.clone();
-    let modules = modules(&job.model)?;
+    let modules = Modules::of(&job.model.network()?);
     let connection = Connection::open(flags.host.access(), &job.root, &flags.compute.device).await?;
     job.shared_cores = connection.is_embedded();
     let reporter = Arc::new(Reporter::beside(json));
@@ -121,7 +119,7 @@ fn simulate(file: &Path, flags: &Flags, json: bool) -> Result<()> {
     if json {
         print_json(&summary)?;
     } else {
-        print_plan(&summary, &explanation, &HashMap::new())?;
+        print_plan(&summary, &explanation, &Modules::default())?;
         println!();
     }
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
@@ -159,7 +157,7 @@ fn job(flags: &Flags) -> Result<Job> {
     Ok(job)
 }
 
-fn show(planned: &Planned, modules: &HashMap<String, String>, json: bool) -> Result<()> {
+fn show(planned: &Planned, modules: &Modules, json: bool) -> Result<()> {
     if json {
         return Ok(print_json(&Printed {
             summary: &planned.summary,
@@ -208,26 +206,7 @@ fn show(planned: &Planned, modules: &HashMap<String, String>, json: bool) -> Res
     Ok(())
 }
 
-/// A split, with the module whose output it is.
-fn shown(split: &Split, modules: &HashMap<String, String>) -> String {
-    let split = split.to_string();
-    match modules.get(&split) {
-        Some(module) => format!("{split} ({module})"),
-        None => split,
-    }
-}
-
-/// The modules of the network's source whose output its cuts are, by cut, where they have another name.
-fn modules(model: &Model) -> Result<HashMap<String, String>> {
-    let network = model.network()?;
-    let named = network
-        .cuts
-        .iter()
-        .map(|cut| (cut.name.clone(), network.title(cut).to_owned()));
-    Ok(named.filter(|(cut, module)| cut != module).collect())
-}
-
-fn print_plan(summary: &Summary, explanation: &Explanation, modules: &HashMap<String, String>) -> Result<()> {
+fn print_plan(summary: &Summary, explanation: &Explanation, modules: &Modules) -> Result<()> {
     println!("{}", explanation.headline);
     if let Some(layers) = &explanation.layers {
         println!("{layers}");
@@ -237,7 +216,7 @@ fn print_plan(summary: &Summary, explanation: &Explanation, modules: &HashMap<St
     let row = |row: &SummaryRow| {
         let rival = explanation.rivals.iter().find(|rival| rival.split == row.split);
         vec![
-            shown(&row.split, modules),
+            modules.shown(&row.split),
             row.encoding.to_string(),
             bytes(row.bytes_per_sample.round() as u64),
             milliseconds(row.stages.host_seconds),

@@ -51,7 +51,7 @@ pub async fn plan(job: Job, hosts: impl Into<Hosts>, events: Events) -> Result<P
             engine_batch: job.terms.fixed_batch.or_else(known),
             ..plan.summary(flow, &planner.layers)
         },
-        explanation: plan.explain(&planner.layers),
+        explanation: plan.explain(&planner.layers, &planner.modules),
         link: planner.link,
         over_links: planner.over_links(),
         seconds: took.as_secs_f64(),

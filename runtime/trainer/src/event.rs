@@ -57,6 +57,9 @@ pub enum Event {
     Split {
         /// The split.
         split: Split,
+        /// The module of the network's source whose output that is, where the file carries it and it has another name.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        module: Option<String>,
         /// How its activations travel.
         encoding: Encoding,
         /// Expected payload of one sample; for `none` the mean size of the objects.

@@ -46,8 +46,8 @@ pub use guest::Guest;
 pub use job::{EvaluationJob, Flow, Job, OnBadSample};
 pub use measure::ProfileCache;
 pub use plan::{
-    Bottleneck, Explanation, LinkPoint, ParsePolicyError, Policy, Rival, Simulation, SimulationError, Stages,
-    Summary, SummaryRow,
+    Bottleneck, Explanation, LinkPoint, Modules, ParsePolicyError, Policy, Rival, Simulation,
+    SimulationError, Stages, Summary, SummaryRow,
 };
 pub use quality::Quality;
 pub use recipe::{ClassWeights, LearningRates, LossName, OptimizerName, Recipe, Sampling, Scheduler};

@@ -1,7 +1,7 @@
 //! Why a plan is as it is, for people: the bottleneck, what the others cost, and what would have to change for one of them to win.
 
 use super::text::{amount, rate, seconds};
-use super::{Bottleneck, Candidate, Layers, Plan, Ranked, Stages, Workload};
+use super::{Bottleneck, Candidate, Layers, Modules, Plan, Ranked, Stages, Workload};
 use frostline_wire::Split;
 
 /// A plan in words.
@@ -35,8 +35,8 @@ enum Knob {
 }
 
 impl Plan {
-    /// Explains the plan, and what became of the frozen layers for it.
-    pub(crate) fn explain(&self, layers: &Layers) -> Explanation {
+    /// Explains the plan, and what became of the frozen layers for it. Splits are shown with their `modules`.
+    pub(crate) fn explain(&self, layers: &Layers, modules: &Modules) -> Explanation {
         let chosen = &self.chosen;
         let is_other = |ranked: &&Ranked| ranked.candidate.split != chosen.candidate.split;
         let others = self.candidates.iter().filter(is_other);
@@ -49,14 +49,14 @@ impl Plan {
             .collect();
         rivals.sort_by(|left, right| left.ratio.total_cmp(&right.ratio));
         Explanation {
-            headline: headline(chosen, rivals.first()),
+            headline: headline(chosen, rivals.first(), modules),
             rivals,
             layers: layers.explain(self),
         }
     }
 }
 
-fn headline(chosen: &Ranked, next: Option<&Rival>) -> String {
+fn headline(chosen: &Ranked, next: Option<&Rival>, modules: &Modules) -> String {
     let prediction = &chosen.prediction;
     let bound = match prediction.bottleneck {
         Bottleneck::Host => "the host",
@@ -65,7 +65,7 @@ fn headline(chosen: &Ranked, next: Option<&Rival>) -> String {
     };
     let mut line = format!(
         "'{}' as {}: {} an iteration, bound by {bound}; {} a sample",
-        chosen.candidate.split,
+        modules.shown(&chosen.candidate.split),
         chosen.candidate.encoding,
         seconds(prediction.iteration_seconds),
         amount(chosen.candidate.bytes_per_sample)
@@ -73,7 +73,8 @@ fn headline(chosen: &Ranked, next: Option<&Rival>) -> String {
     if let Some(next) = next {
         line.push_str(&format!(
             "; next is '{}' at {:.2} times that",
-            next.split, next.ratio
+            modules.shown(&next.split),
+            next.ratio
         ));
     }
     line

@@ -1,5 +1,5 @@
 use super::{
-    Candidate, Chosen, Explanation, Layers, LinkPoint, Plan, Policy, Survey, UsableSplit, Workload,
+    Candidate, Chosen, Explanation, Layers, LinkPoint, Modules, Plan, Policy, Survey, UsableSplit, Workload,
     over_links, policy,
 };
 use crate::share::in_whole_grants;
@@ -24,6 +24,8 @@ pub(crate) struct Planner {
     pub(crate) grant: Option<usize>,
     /// Where the frozen layers are.
     pub(crate) layers: Layers,
+    /// What its cuts are called.
+    pub(crate) modules: Modules,
 }
 
 impl Planner {
@@ -50,7 +52,7 @@ impl Planner {
     /// As [`Planner::plan`].
     pub(crate) fn choose(&self) -> Result<(Candidate, Chosen), TrainerError> {
         let plan = self.plan()?;
-        let Explanation { headline, layers, .. } = plan.explain(&self.layers);
+        let Explanation { headline, layers, .. } = plan.explain(&self.layers, &self.modules);
         let reason = [Some(headline), layers].into_iter().flatten();
         let reason = reason.collect::<Vec<_>>().join("; ");
         let best = plan.chosen.candidate;

@@ -2,7 +2,9 @@
 
 use super::policy::unfit;
 use super::text::few;
-use super::{Candidate, Explanation, Layers, LinkPoint, Plan, Policy, Stages, Summary, Workload, over_links};
+use super::{
+    Candidate, Explanation, Layers, LinkPoint, Modules, Plan, Policy, Stages, Summary, Workload, over_links,
+};
 use crate::Flow;
 use frostline_wire::{Encoding, Split};
 use serde::Deserialize;
@@ -170,7 +172,10 @@ impl Simulation {
             ahead: 1,
         };
         let layers = Layers::default();
-        Ok((plan.summary(flow, &layers), plan.explain(&layers)))
+        Ok((
+            plan.summary(flow, &layers),
+            plan.explain(&layers, &Modules::default()),
+        ))
     }
 
     /// What the best split is worth over links of any speed.

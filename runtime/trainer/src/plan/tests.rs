@@ -221,7 +221,7 @@ fn of_equal_candidates_fewer_bytes_win() {
 fn an_explanation_names_the_change_that_turns_the_choice() {
     let workload = workload();
     let plan = Plan::choose(network(), &workload, &Policy::Auto).unwrap();
-    let explanation = plan.explain(&Layers::default());
+    let explanation = plan.explain(&Layers::default(), &Modules::default());
     assert!(
         explanation.headline.contains("'small'") && explanation.headline.contains("bound by the host"),
         "{}",

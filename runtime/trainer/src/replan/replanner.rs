@@ -145,13 +145,14 @@ impl Replanner {
     fn change(&self, best: &Ranked) -> Change {
         let (workload, slowdown) = (&self.planner.workload, self.planner.survey.slowdown);
         let now = workload.predict(&self.present.stages);
+        let shown = |split| self.planner.modules.shown(split);
         let reason = format!(
             "the {} bounds '{}' in {} at {:.2} s an iteration; '{}' in {} would take {:.2} s (link {}, host {:.1} times its profile, trainer {:.1} times)",
             now.bottleneck,
-            self.present.split,
+            shown(&self.present.split),
             self.present.encoding,
             now.steady_seconds,
-            best.candidate.split,
+            shown(&best.candidate.split),
             best.candidate.encoding,
             best.prediction.steady_seconds,
             rate(workload.link_bytes_per_second),

@@ -3,7 +3,7 @@ use super::network::DividedNetwork;
 use crate::guest::stock_description;
 use crate::offer::Offer;
 use crate::pipeline::Part;
-use crate::plan::{Layers, Planner, Survey, TrainerProfile, UsableSplit, Workload};
+use crate::plan::{Layers, Modules, Planner, Survey, TrainerProfile, UsableSplit, Workload};
 use crate::share::{Share, in_whole_grants};
 use crate::upload::{OnHosts, Upload};
 use crate::{Events, Flow, Job, Policy, TrainerError};
@@ -174,6 +174,7 @@ impl<'a> Setup<'a> {
             most: self.flow,
             grant: self.grant,
             layers: Layers::default(),
+            modules: Modules::of(&self.network.network),
         }
     }
 }

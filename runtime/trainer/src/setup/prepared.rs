@@ -2,7 +2,7 @@ use super::context::Setup;
 use crate::compute::SuffixParts;
 use crate::offer::Offer;
 use crate::pipeline::FeedPlan;
-use crate::plan::Chosen;
+use crate::plan::{Chosen, Modules};
 use crate::replan::Watch;
 use crate::{Event, Events};
 use frostline_client::{Hosts, Task};
@@ -20,6 +20,7 @@ pub(crate) struct Prepared {
     pub(crate) feed: FeedPlan,
     pub(crate) offer: Arc<Offer>,
     pub(crate) chosen: Chosen,
+    modules: Modules,
     /// Bytes received for the listing.
     pub(crate) listed: u64,
     /// Counts the bytes received for measurements.
@@ -33,6 +34,7 @@ impl Prepared {
         Self {
             suffix: setup.network.suffix_parts(setup.job, setup.batch()),
             task: setup.data.feed.task,
+            modules: Modules::of(&setup.network.network),
             classes: setup.data.classes,
             headed: setup.network.headed,
             feed: setup.data.feed,
@@ -48,6 +50,7 @@ impl Prepared {
     pub(super) fn announce(&self, events: &Events) {
         events(Event::Split {
             split: self.chosen.split.clone(),
+            module: self.modules.at(&self.chosen.split).map(str::to_owned),
             encoding: self.chosen.encoding,
             bytes_per_sample: self.chosen.bytes_per_sample.round() as u64,
             reason: self.chosen.reason.clone(),

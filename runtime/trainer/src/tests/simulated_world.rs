@@ -1,7 +1,9 @@
 //! A simulated world for the planner: a host and a link of a given speed, and jobs in which they change.
 
 use crate::Flow;
-use crate::plan::{Layers, Planner, Policy, Slowdown, Survey, TrainerProfile, UsableSplit, Workload};
+use crate::plan::{
+    Layers, Modules, Planner, Policy, Slowdown, Survey, TrainerProfile, UsableSplit, Workload,
+};
 use crate::replan::{Iteration, Replanner};
 use frostline_client::Link;
 use frostline_wire::{CutProfile, Encoded, Encoding, Linear, Platform, Profile, Split};
@@ -142,6 +144,7 @@ impl World {
             most: MOST,
             grant: None,
             layers: Layers::default(),
+            modules: Modules::default(),
         }
     }
 

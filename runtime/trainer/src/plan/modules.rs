@@ -1,0 +1,72 @@
+use frostline_graph::Network;
+use frostline_wire::Split;
+use std::collections::HashMap;
+
+/// The modules of a network's source whose output its cuts are, where those have other names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Modules(HashMap<String, String>);
+
+impl Modules {
+    /// Of all cuts.
+    pub fn of(network: &Network) -> Self {
+        let titles = network.cuts.iter().map(|cut| (&cut.name, network.title(cut)));
+        let other = titles.filter(|(cut, title)| cut != title);
+        Self(
+            other
+                .map(|(cut, title)| (cut.clone(), title.to_owned()))
+                .collect(),
+        )
+    }
+
+    /// The module whose output is where `split` divides.
+    pub fn at(&self, split: &Split) -> Option<&str> {
+        match split {
+            Split::Cut(name) => self.0.get(name).map(String::as_str),
+            Split::None | Split::Input => None,
+        }
+    }
+
+    /// `split` for people, with its module.
+    pub fn shown(&self, split: &Split) -> String {
+        match self.at(split) {
+            Some(module) => format!("{split} ({module})"),
+            None => split.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use frostline_graph::{Cut, TensorInfo};
+    use frostline_tensor::{DType, Shape};
+
+    #[test]
+    fn a_split_is_shown_with_the_module_whose_output_it_is() {
+        let end = |name: &str| TensorInfo {
+            name: name.into(),
+            dtype: DType::F32,
+            shape: Shape::new([4]),
+        };
+        let cut = |name: &str, modules: &[&str]| Cut {
+            name: name.into(),
+            dtype: DType::F32,
+            shape: Shape::new([4]),
+            bytes_per_sample: 16,
+            compute_share: 0.5,
+            before_head: true,
+            modules: modules.iter().map(|module| (*module).to_owned()).collect(),
+        };
+        let network = Network {
+            input: end("x"),
+            output: end("y"),
+            cuts: vec![cut("add_239", &["layer4.0"]), cut("pooled", &[])],
+            head: None,
+        };
+        let modules = Modules::of(&network);
+        let shown = |split: &str| modules.shown(&Split::from(split));
+        assert_eq!(shown("add_239"), "add_239 (layer4.0)");
+        assert_eq!(shown("pooled"), "pooled");
+        assert_eq!(shown("none"), "none");
+    }
+}
