@@ -18,7 +18,8 @@ use frostline_sandbox::{
 };
 use frostline_server::{EngineSettings, Host, HostSettings, RunningHost};
 use frostline_tensor::{
-    BoxFuture, GraphExecutor, Normalisation, OpError, PixelFormat, PixelSpec, Precision, SampleLoader, SampleRef, Stage,
+    BoxFuture, GraphExecutor, Normalisation, OpError, PixelFormat, PixelSpec, Precision, SampleLoader,
+    SampleRef, Stage,
 };
 use frostline_trainer::Guest as GuestFile;
 use frostline_wire::{Encoding, ExtractionRequest, Layout, Pin, RequestedSample, RowFormat, Split, Terms};
