@@ -3,9 +3,16 @@
 use crate::photos::Pretrained;
 use crate::report::Report;
 use crate::run::{frostline, json_lines, series, shared, text};
+use crate::training::torch;
 use anyhow::{Context, Result};
 use serde_json::Value;
+use std::path::Path;
 use std::process::Command;
+
+const SEEDS: usize = 3;
+
+/// torchvision's two transforms of training photos, as its references for classification have them.
+const AUGMENTED: [&str; 2] = ["--random-resized-crop", "--hflip"];
 
 pub(crate) fn run(report: &mut Report) -> Result<()> {
     let epochs = if report.quick() { "5" } else { "20" };
@@ -13,7 +20,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     let data = photos.root();
     // Beside a Gemm head on pooled features, the original with its Conv head.
     let original = shared("data/squeezenet1_1.onnx").map(|file| ("squeezenet1_1", file, "52"));
-    let jobs = [(pretrained.name, pretrained.file, pretrained.freeze)];
+    let jobs = [(pretrained.name, pretrained.file.clone(), pretrained.freeze)];
     println!(
         "{:<22} {:<10} {:>8} {:>8} {:>8} {:>14} {:>8}",
         "model", "freeze", "before", "after", "eval", "Python differs", "seconds"
@@ -55,7 +62,113 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         report.set(&format!("{model}_python_differs_photos"), differs);
         report.set(&format!("{model}_seconds"), seconds);
     }
+    let task = Task {
+        pretrained: &pretrained,
+        data,
+        epochs,
+    };
+    against_torch(report, &task)
+}
+
+/// What is trained, from which cut, and whether training photos are augmented.
+struct Way {
+    name: &'static str,
+    freeze: &'static str,
+    augmented: bool,
+}
+
+/// What both sides train on.
+struct Task<'a> {
+    pretrained: &'a Pretrained,
+    data: &'a Path,
+    epochs: &'a str,
+}
+
+/// The same recipe by PyTorch: means over seeds, of which a quick run has one.
+fn against_torch(report: &mut Report, task: &Task<'_>) -> Result<()> {
+    let way = |name, freeze, augmented| Way {
+        name,
+        freeze,
+        augmented,
+    };
+    let (head, block) = (task.pretrained.freeze, task.pretrained.last_block);
+    let ways = [
+        way("head", head, false),
+        way("last_block", block, false),
+        way("augmented", block, true),
+    ];
+    let seeds = if report.quick() { 1 } else { SEEDS };
+    let python = torch(&["--vision"])?;
+    println!(
+        "\n{:<12} {:>10} {:>10}   by seed",
+        "trained", "Frostline", "PyTorch"
+    );
+    for way in ways {
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        for seed in 0..seeds {
+            ours.push(task.ours(&way, &seed.to_string())?);
+            theirs.push(task.by_torch(&python, &way, &seed.to_string())?);
+        }
+        let (our, their) = (mean(&ours), mean(&theirs));
+        println!(
+            "{:<12} {our:>10.3} {their:>10.3}   {ours:.3?} {theirs:.3?}",
+            way.name
+        );
+        report.set(&format!("{}_accuracy", way.name), our);
+        report.set(&format!("{}_accuracy_pytorch", way.name), their);
+        report.set(&format!("{}_accuracy_difference", way.name), our - their);
+    }
     Ok(())
+}
+
+impl Task<'_> {
+    /// What both take.
+    fn arguments<'a>(&'a self, way: &Way, seed: &'a str) -> Result<Vec<&'a str>> {
+        Ok(vec![
+            "--model",
+            text(&self.pretrained.file)?,
+            "--data",
+            text(self.data)?,
+            "--freeze",
+            way.freeze,
+            "--epochs",
+            self.epochs,
+            "--seed",
+            seed,
+        ])
+    }
+
+    /// Validation accuracy after the last epoch.
+    fn ours(&self, way: &Way, seed: &str) -> Result<f64> {
+        let folder = tempfile::tempdir()?;
+        let out = folder.path().join("tuned.onnx");
+        let mut arguments = vec!["train", "--out", text(&out)?];
+        arguments.extend(self.arguments(way, seed)?);
+        if way.augmented {
+            arguments.extend(AUGMENTED);
+        }
+        let events = frostline(&arguments)?;
+        let last = series(&events, "done", "validation_accuracy").last().copied();
+        last.context("train printed no accuracy")
+    }
+
+    fn by_torch(&self, python: &Path, way: &Way, seed: &str) -> Result<f64> {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/fine_tune.py");
+        let mut command = Command::new(python);
+        command.arg(script).args(self.arguments(way, seed)?);
+        if way.augmented {
+            command.arg("--augment");
+        }
+        let printed = json_lines(&mut command)?;
+        number(
+            printed.last().context("the PyTorch peer printed nothing")?,
+            "accuracy",
+        )
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
 }
 
 /// The same model and photos by Python's onnxruntime and Pillow.

@@ -32,6 +32,8 @@ pub(crate) struct Pretrained {
     pub(crate) name: &'static str,
     pub(crate) file: PathBuf,
     pub(crate) freeze: &'static str,
+    /// Where its last block begins.
+    pub(crate) last_block: &'static str,
     /// Two cuts on the way to the freeze cut.
     pub(crate) inner: [&'static str; 2],
 }
@@ -45,12 +47,14 @@ impl Pretrained {
                 name: "squeezenet1_1_pooled",
                 file,
                 freeze: "features",
+                last_block: "46",
                 inner: ["34", "52"],
             },
             None => Self {
                 name: "backbone",
                 file: demo("backbone.onnx"),
                 freeze: "features",
+                last_block: "stage2.0",
                 inner: ["stage2.0", "stage3.0"],
             },
         }
