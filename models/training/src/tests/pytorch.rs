@@ -21,7 +21,9 @@ fn batch(model: &Model) -> Batch {
     }
 }
 
-const EXPORTS: &[&str] = &["legacy17", "dynamo18", "dynamo20", "dynamo23"];
+const EXPORTS: &[&str] = &[
+    "legacy17", "dynamo18", "dynamo20", "dynamo23", "dynamo24", "dynamo25",
+];
 
 fn compare(network: &str, exports: &[&str]) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tests/recorded");
@@ -36,7 +38,7 @@ fn compare(network: &str, exports: &[&str]) {
             nesterov: false,
         };
         let mut trained = Trained::new(&model, ROWS, optimizer);
-        let (mut state, batch) = (trained.initial(), batch(&model));
+        let (mut state, batch, mut furthest) = (trained.initial(), batch(&model), 0.0_f64);
         for (step, loss) in losses.lines().enumerate() {
             let expected: f64 = loss.parse().unwrap();
             let done = trained.step(&state, &batch, RATE);
@@ -46,8 +48,9 @@ fn compare(network: &str, exports: &[&str]) {
                 "{network} {export}, step {step}: {} instead of {expected}",
                 done.loss
             );
-            state = done.state;
+            (state, furthest) = (done.state, furthest.max(error));
         }
+        println!("agreement over 50 steps of {network} {export}: {furthest:.1e}");
     }
 }
 
@@ -75,4 +78,14 @@ fn channels_last() {
 #[test]
 fn an_mlp_on_features() {
     compare("features", EXPORTS);
+}
+
+#[test]
+fn attention_that_looks_back_with_shared_keys() {
+    compare("looking_back", &EXPORTS[1..]);
+}
+
+#[test]
+fn images_made_smaller() {
+    compare("smoothed", &EXPORTS[1..]);
 }

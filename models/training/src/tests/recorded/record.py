@@ -1,4 +1,4 @@
-"""Trains small networks in PyTorch and writes what `steps_of_pytorch.rs` compares: each network as ONNX, and 50 losses.
+"""Trains small networks in PyTorch and writes what `pytorch.rs` compares: each network as ONNX, and 50 losses.
 
     python3 models/training/src/tests/recorded/record.py
 
@@ -17,7 +17,7 @@ from torch.nn import functional
 FOLDER = pathlib.Path(__file__).parent
 ROWS, CLASSES, STEPS = 4, 3, 50
 RATE, MOMENTUM = 0.05, 0.9
-EXPORTS = [("legacy", 17), ("dynamo", 18), ("dynamo", 20), ("dynamo", 23)]
+EXPORTS = [("legacy", 17), ("dynamo", 18), ("dynamo", 20), ("dynamo", 23), ("dynamo", 24), ("dynamo", 25)]
 
 
 class Encoder(nn.Module):
@@ -159,7 +159,42 @@ class Features(nn.Module):
         return self.head(torch.einsum("ngi,gij->ngj", x, self.mix).amax(1))
 
 
+class LookingBack(nn.Module):
+    """As decoders: causal attention whose queries share keys."""
+
+    row = (6, 8)
+    exports = EXPORTS[1:]
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.keys, self.out, self.head = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, CLASSES)
+
+    def forward(self, x):
+        rows, tokens, _ = x.shape
+        q = self.query(x).reshape(rows, tokens, 4, 2).transpose(1, 2)
+        k, v = self.keys(x).reshape(rows, tokens, 2, 2, 2).permute(2, 0, 3, 1, 4).unbind(0)
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return self.head((x + self.out(y.transpose(1, 2).reshape(rows, tokens, 8)))[:, -1])
+
+
+class Smoothed(nn.Module):
+    """Images made smaller as torchvision makes them smaller."""
+
+    row = (3, 9, 8)
+    exports = EXPORTS[1:]
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.head = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1), nn.Linear(4 * 3 * 2, CLASSES)
+
+    def forward(self, x):
+        x = functional.interpolate(functional.relu(self.first(x)), size=(5, 4), mode="bilinear", antialias=True)
+        x = functional.interpolate(functional.relu(self.second(x)), size=(3, 2), mode="bicubic", antialias=True)
+        return self.head(x.flatten(1))
+
+
 NETWORKS = {"encoder": Encoder, "scaled": Scaled, "windows": Windows, "folded": Folded, "channels_last": ChannelsLast, "features": Features}
+NETWORKS |= {"looking_back": LookingBack, "smoothed": Smoothed}
 
 
 def batch(row):
