@@ -91,6 +91,8 @@ def make_suffix(name):
     torch.manual_seed(0)
     network, sample, make = SUFFIXES[name]
     module = make(torchvision.models.get_model(network, weights=None).eval()).eval()
+    # Folding leaves biases that are not trained.
+    module.requires_grad_(True)
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.add_(0.01 * torch.randn_like(parameter))
