@@ -41,22 +41,25 @@ extern void __wasm_import_wasi_nn_graph_load(uint8_t *, size_t, int32_t, int32_t
 __attribute__((__import_module__("wasi:nn/graph@0.2.0-rc-2024-10-28"), __import_name__("load-by-name")))
 extern void __wasm_import_wasi_nn_graph_load_by_name(uint8_t *, size_t, uint8_t *);
 
-// Imported Functions from `frostline:pushdown/objects@0.1.0`
+// Imported Functions from `frostline:pushdown/objects@0.1.1`
 
-__attribute__((__import_module__("frostline:pushdown/objects@0.1.0"), __import_name__("size")))
+__attribute__((__import_module__("frostline:pushdown/objects@0.1.1"), __import_name__("size")))
 extern void __wasm_import_frostline_pushdown_objects_size(uint8_t *, size_t, uint8_t *);
 
-__attribute__((__import_module__("frostline:pushdown/objects@0.1.0"), __import_name__("read")))
+__attribute__((__import_module__("frostline:pushdown/objects@0.1.1"), __import_name__("read")))
 extern void __wasm_import_frostline_pushdown_objects_read(uint8_t *, size_t, int64_t, int32_t, uint8_t *);
 
-// Imported Functions from `frostline:pushdown/images@0.1.0`
+// Imported Functions from `frostline:pushdown/images@0.1.1`
 
-__attribute__((__import_module__("frostline:pushdown/images@0.1.0"), __import_name__("load")))
+__attribute__((__import_module__("frostline:pushdown/images@0.1.1"), __import_name__("load")))
 extern void __wasm_import_frostline_pushdown_images_load(uint8_t *, size_t, int32_t, int32_t, int32_t, float, float, float, float, float, float, int32_t, uint8_t *);
 
-// Imported Functions from `frostline:pushdown/log@0.1.0`
+__attribute__((__import_module__("frostline:pushdown/images@0.1.1"), __import_name__("load-augmented")))
+extern void __wasm_import_frostline_pushdown_images_load_augmented(uint8_t *, size_t, int32_t, int32_t, int32_t, float, float, float, float, float, float, int32_t, uint8_t *);
 
-__attribute__((__import_module__("frostline:pushdown/log@0.1.0"), __import_name__("write")))
+// Imported Functions from `frostline:pushdown/log@0.1.1`
+
+__attribute__((__import_module__("frostline:pushdown/log@0.1.1"), __import_name__("write")))
 extern void __wasm_import_frostline_pushdown_log_write(int32_t, uint8_t *, size_t);
 
 // Exported Functions from `frozen-prefix`
@@ -756,6 +759,39 @@ bool frostline_pushdown_images_load(frostline_pushdown_images_list_sample_t *sam
   uint8_t ret_area[(4*sizeof(void*))];
   uint8_t *ptr = (uint8_t *) &ret_area;
   __wasm_import_frostline_pushdown_images_load((uint8_t *) (*samples).ptr, (*samples).len, (int32_t) ((*spec).resize), (int32_t) ((*spec).crop_height), (int32_t) ((*spec).crop_width), ((*spec).mean).f0, ((*spec).mean).f1, ((*spec).mean).f2, ((*spec).std).f0, ((*spec).std).f1, ((*spec).std).f2, (int32_t) format, ptr);
+  frostline_pushdown_images_result_loaded_failure_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      result.val.ok = (frostline_pushdown_images_loaded_t) {
+        (frostline_pushdown_images_own_tensor_t) (frostline_pushdown_images_own_tensor_t) { *((int32_t*) (ptr + sizeof(void*))) },
+        (frostline_pushdown_images_list_failed_sample_t) (frostline_pushdown_images_list_failed_sample_t) { (frostline_pushdown_images_failed_sample_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
+      };
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      result.val.err = (frostline_pushdown_types_failure_t) {
+        (frostline_pushdown_types_error_code_t) (int32_t) *((uint8_t*) (ptr + sizeof(void*))),
+        (frozen_prefix_string_t) (frozen_prefix_string_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) },
+      };
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool frostline_pushdown_images_load_augmented(frostline_pushdown_images_list_sample_t *samples, frostline_pushdown_images_pixel_spec_t *spec, frostline_pushdown_images_pixel_format_t format, frostline_pushdown_images_loaded_t *ret, frostline_pushdown_images_failure_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(4*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_frostline_pushdown_images_load_augmented((uint8_t *) (*samples).ptr, (*samples).len, (int32_t) ((*spec).resize), (int32_t) ((*spec).crop_height), (int32_t) ((*spec).crop_width), ((*spec).mean).f0, ((*spec).mean).f1, ((*spec).mean).f2, ((*spec).std).f0, ((*spec).std).f1, ((*spec).std).f2, (int32_t) format, ptr);
   frostline_pushdown_images_result_loaded_failure_t result;
   switch ((int32_t) *((uint8_t*) (ptr + 0))) {
     case 0: {

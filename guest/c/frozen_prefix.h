@@ -340,7 +340,8 @@ typedef struct frozen_prefix_pixels_t {
   } val;
 } frozen_prefix_pixels_t;
 
-// `images.load` with this recipe. The trainer can do the same, so the splits `none` and `input` exist.
+// `images.load-augmented` (or `load`, and then no job that augments runs on it) with this recipe. The trainer can
+// do the same, so the splits `none` and `input` exist.
 #define FROZEN_PREFIX_PIXELS_SPEC 0
 // The guest makes its own; only it can.
 #define FROZEN_PREFIX_PIXELS_OWN 1
@@ -456,17 +457,20 @@ extern bool wasi_nn_graph_load(wasi_nn_graph_list_graph_builder_t *builder, wasi
 // range from simple to complex (e.g., URLs?) and caching mechanisms of various kinds.
 extern bool wasi_nn_graph_load_by_name(frozen_prefix_string_t *name, wasi_nn_graph_own_graph_t *ret, wasi_nn_graph_own_error_t *err);
 
-// Imported Functions from `frostline:pushdown/objects@0.1.0`
+// Imported Functions from `frostline:pushdown/objects@0.1.1`
 // The object's size in bytes.
 extern bool frostline_pushdown_objects_size(frozen_prefix_string_t *key, uint64_t *ret, frostline_pushdown_objects_failure_t *err);
 // Up to `length` bytes from `offset` on; fewer where the object ends.
 extern bool frostline_pushdown_objects_read(frozen_prefix_string_t *key, uint64_t offset, uint32_t length, frozen_prefix_list_u8_t *ret, frostline_pushdown_objects_failure_t *err);
 
-// Imported Functions from `frostline:pushdown/images@0.1.0`
+// Imported Functions from `frostline:pushdown/images@0.1.1`
 // Loads samples into one batch. A broken sample is reported, it does not fail the batch.
 extern bool frostline_pushdown_images_load(frostline_pushdown_images_list_sample_t *samples, frostline_pushdown_images_pixel_spec_t *spec, frostline_pushdown_images_pixel_format_t format, frostline_pushdown_images_loaded_t *ret, frostline_pushdown_images_failure_t *err);
+// As `load`, varied at random as the extraction asks: a sample's pixels are then the same in every call, on every
+// host and wherever the network is divided. Where it asks for nothing, it is `load`. Since 0.1.1.
+extern bool frostline_pushdown_images_load_augmented(frostline_pushdown_images_list_sample_t *samples, frostline_pushdown_images_pixel_spec_t *spec, frostline_pushdown_images_pixel_format_t format, frostline_pushdown_images_loaded_t *ret, frostline_pushdown_images_failure_t *err);
 
-// Imported Functions from `frostline:pushdown/log@0.1.0`
+// Imported Functions from `frostline:pushdown/log@0.1.1`
 extern void frostline_pushdown_log_write(frostline_pushdown_log_level_t level, frozen_prefix_string_t *message);
 
 // Exported Functions from `frozen-prefix`

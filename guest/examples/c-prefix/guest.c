@@ -51,7 +51,7 @@ bool exports_frozen_prefix_extract(frozen_prefix_list_sample_t *samples, frozen_
     }
     frostline_pushdown_images_list_sample_t asked = {samples->ptr, samples->len};
     frostline_pushdown_images_loaded_t loaded;
-    if (!frostline_pushdown_images_load(&asked, &spec, FROSTLINE_PUSHDOWN_IMAGES_PIXEL_FORMAT_NORMALISED, &loaded, failure)) {
+    if (!frostline_pushdown_images_load_augmented(&asked, &spec, FROSTLINE_PUSHDOWN_IMAGES_PIXEL_FORMAT_NORMALISED, &loaded, failure)) {
         return false;
     }
     /* Samples that could not be loaded are passed on; the others go on. */

@@ -33,7 +33,7 @@ impl FrozenPrefix for Prefix {
 
     fn extract(samples: Vec<Sample>, job: Job) -> Result<Activations, Failure> {
         let spec = recipe::pixel_spec(&job.input_shape, &job.parameters)?;
-        let loaded = images::load(&samples, spec, PixelFormat::Normalised)?;
+        let loaded = images::load_augmented(&samples, spec, PixelFormat::Normalised)?;
         let tensor = stage::run(&job.stage, &job.input, loaded.pixels)?;
         Ok(Activations {
             tensor,

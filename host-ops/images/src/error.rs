@@ -1,4 +1,4 @@
-use frostline_tensor::{OpError, OpErrorCode, PixelSpecError, ShapeError};
+use frostline_tensor::{AugmentationError, OpError, OpErrorCode, PixelSpecError, ShapeError};
 
 /// The encodings that can be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
@@ -99,6 +99,9 @@ pub enum ImageError {
     /// The spec cannot be carried out.
     #[error(transparent)]
     Spec(#[from] PixelSpecError),
+    /// An augmentation that cannot be carried out.
+    #[error(transparent)]
+    Augmentation(#[from] AugmentationError),
     /// A tensor is not of the shape or type the operation takes.
     #[error("expected pixels as {expected}, got {actual}")]
     Mismatch {
@@ -134,7 +137,9 @@ impl ImageError {
                 OpErrorCode::TooLarge
             }
             Self::DecoderFailed { .. } | Self::PoolClosed => OpErrorCode::RuntimeError,
-            Self::Spec(_) | Self::Mismatch { .. } | Self::Shape(_) => OpErrorCode::InvalidArgument,
+            Self::Spec(_) | Self::Augmentation(_) | Self::Mismatch { .. } | Self::Shape(_) => {
+                OpErrorCode::InvalidArgument
+            }
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Photos to pixels: decode, resize, crop and normalise into a batch tensor, as torchvision does on Pillow images.
+//! Photos to pixels: decode, resize, crop, augment and normalise into a batch tensor, as torchvision does on Pillow images.
 //!
 //! * [`decode`]: a JPEG, PNG, WebP or GIF to 8-bit RGB, as Pillow's `open(..).convert("RGB")` gives it.
 //! * [`Undecoded`]: an image whose headers are read, and the most memory that decoding it takes.
 //! * [`load`]: an object's bytes to the crop a [`PixelSpec`](frostline_tensor::PixelSpec) describes, `u8[3, h, w]`.
+//! * [`load_augmented`]: the same, varied at random as a [`View`](frostline_tensor::View) has it for a sample; [`Draw`] is what chance said.
 //! * [`normalise`]: such crops to network input; the same values as loading to `f32` at once.
 //! * [`is_image_name`]: which objects are taken for images before they are read.
 //! * [`DecodePool`]: a bounded number of decoding threads that everything in a process shares.
@@ -12,6 +13,7 @@
 //!
 //! Whatever the bytes are, nothing here panics, and what an image may claim is bounded by [`DecodeLimits`].
 
+mod augment;
 mod batch;
 mod claim;
 mod decode;
@@ -31,6 +33,7 @@ mod room;
 mod webp;
 mod webp_lossless;
 
+pub use augment::{Area, Draw, Operation};
 pub use decode::{Undecoded, decode};
 pub use error::{ImageError, ImageFormat};
 pub use limits::{BatchLimits, DecodeLimits};
@@ -38,6 +41,6 @@ pub use loader::{BatchLoader, ByteSource, LoaderOptions};
 pub use names::{EXTENSIONS, extension, is_image_name};
 pub use normalise::normalise;
 pub use pool::DecodePool;
-pub use resize::{load, resize_and_crop};
+pub use resize::{load, load_augmented, resize_and_crop};
 pub use rgb::RgbImage;
 pub use room::{DecodeRoom, Guard, Held};

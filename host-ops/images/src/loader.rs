@@ -1,9 +1,9 @@
 use crate::batch::Batch;
-use crate::resize::resize_takes;
-use crate::{
-    BatchLimits, DecodeLimits, DecodePool, DecodeRoom, Held, ImageError, Undecoded, resize_and_crop,
+use crate::resize::{pixels_of, resize_takes};
+use crate::{BatchLimits, DecodeLimits, DecodePool, DecodeRoom, Held, ImageError, Undecoded};
+use frostline_tensor::{
+    BoxFuture, LoadedPixels, OpError, PixelFormat, PixelSpec, SampleLoader, SampleRef, View,
 };
-use frostline_tensor::{BoxFuture, LoadedPixels, OpError, PixelFormat, PixelSpec, SampleLoader, SampleRef};
 use futures::{FutureExt, StreamExt, stream};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -25,6 +25,8 @@ pub struct LoaderOptions {
     pub batch: BatchLimits,
     /// Who is asked before an image is decoded that takes [`LoaderOptions::ASKS_FROM`] or more; nobody without one.
     pub room: Option<Arc<dyn DecodeRoom>>,
+    /// How samples are augmented; not at all without one.
+    pub view: Option<View>,
 }
 
 impl LoaderOptions {
@@ -44,6 +46,7 @@ impl Default for LoaderOptions {
             decode: DecodeLimits::default(),
             batch: BatchLimits::default(),
             room: None,
+            view: None,
         }
     }
 }
@@ -136,15 +139,9 @@ struct Row<'a> {
 impl Row<'_> {
     /// Decodes one sample on the pool and writes its row there, so that neither the caller's thread nor a copy is needed.
     async fn decode(self, index: usize, key: String, object: Held) {
-        let (spec, limits, room) = (self.spec, self.options.decode, self.options.room.clone());
+        let (spec, options) = (self.spec, self.options.clone());
         let (name, batch) = (key.clone(), Arc::clone(self.batch));
-        let work = move || {
-            set_row(
-                &batch,
-                index,
-                crop(&name, &object, &spec, &limits, room.as_deref()),
-            )
-        };
+        let work = move || set_row(&batch, index, crop(&name, &object, &spec, &options));
         if let Err(error) = self.pool.run(work).await {
             set_row(self.batch, index, Err(naming(&key, &error)));
         }
@@ -152,21 +149,18 @@ impl Row<'_> {
 }
 
 /// The crop of one object, decoded in reserved memory if that is much.
-fn crop(
-    key: &str,
-    object: &Held,
-    spec: &PixelSpec,
-    limits: &DecodeLimits,
-    room: Option<&dyn DecodeRoom>,
-) -> Result<Vec<u8>, OpError> {
+fn crop(key: &str, object: &Held, spec: &PixelSpec, options: &LoaderOptions) -> Result<Vec<u8>, OpError> {
+    let LoaderOptions {
+        decode, room, view, ..
+    } = options;
     let named = |error: ImageError| naming(key, &error);
-    let image = Undecoded::read(&object.bytes, limits).map_err(named)?;
-    let takes = image.takes().max(resize_takes(&image, spec));
-    limits.check_bytes(image.format(), takes).map_err(named)?;
-    let room = room.filter(|_| takes >= LoaderOptions::ASKS_FROM);
+    let image = Undecoded::read(&object.bytes, decode).map_err(named)?;
+    let takes = image.takes().max(resize_takes(&image, spec, view.is_some()));
+    decode.check_bytes(image.format(), takes).map_err(named)?;
+    let room = room.as_ref().filter(|_| takes >= LoaderOptions::ASKS_FROM);
     let _reserved = room.map(|room| room.enter(takes)).transpose()?;
     let image = image.decode().map_err(named)?;
-    resize_and_crop(&image, spec).map_err(named)
+    pixels_of(&image, spec, view.as_ref(), key).map_err(named)
 }
 
 fn set_row(batch: &Mutex<Option<Batch>>, index: usize, crop: Result<Vec<u8>, OpError>) {

@@ -1,8 +1,9 @@
-use crate::{DecodeLimits, ImageError, RgbImage, Undecoded, decode};
-use fast_image_resize::images::{TypedImage, TypedImageRef};
+use crate::augment::Rgb;
+use crate::{Area, DecodeLimits, Draw, ImageError, RgbImage, Undecoded, decode};
+use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
 use fast_image_resize::pixels::U8x3;
 use fast_image_resize::{FilterType, ImageView, ResizeAlg, ResizeOptions, Resizer};
-use frostline_tensor::PixelSpec;
+use frostline_tensor::{PixelSpec, View};
 use std::ops::Range;
 
 /// Where a spec's crop lies in an image, along one axis.
@@ -68,15 +69,50 @@ pub fn load(bytes: &[u8], spec: &PixelSpec, limits: &DecodeLimits) -> Result<Vec
     resize_and_crop(&decode(bytes, limits)?, spec)
 }
 
-/// The most bytes that [`resize_and_crop`] holds: the image, rows of the crop's width, the crop twice, and for every pixel of a row and a column of
-/// the source its weights (`precompute_coefficients` of fast_image_resize).
-pub(crate) fn resize_takes(image: &Undecoded<'_>, spec: &PixelSpec) -> u64 {
+/// As [`load`]; with a view, augmented as that has it for the sample `key`.
+///
+/// # Errors
+/// As [`load`]; and [`ImageError::Augmentation`] for one that cannot be carried out.
+pub fn load_augmented(
+    bytes: &[u8],
+    spec: &PixelSpec,
+    limits: &DecodeLimits,
+    view: Option<&View>,
+    key: &str,
+) -> Result<Vec<u8>, ImageError> {
+    spec.check()?;
+    pixels_of(&decode(bytes, limits)?, spec, view, key)
+}
+
+/// The pixels of the sample `key`, as a view has it if there is one.
+pub(crate) fn pixels_of(
+    image: &RgbImage,
+    spec: &PixelSpec,
+    view: Option<&View>,
+    key: &str,
+) -> Result<Vec<u8>, ImageError> {
+    let Some(view) = view else {
+        return resize_and_crop(image, spec);
+    };
+    view.augmentation.check()?;
+    Draw::new(view, key, (image.width(), image.height()), spec).apply(image, spec)
+}
+
+/// The most bytes that [`pixels_of`] holds: the image, rows of the crop's width, the crop up to three times, and for every pixel of a row and a
+/// column of the source its weights (`precompute_coefficients` of fast_image_resize).
+pub(crate) fn resize_takes(image: &Undecoded<'_>, spec: &PixelSpec, augmented: bool) -> u64 {
     let (width, height) = (image.width(), image.height());
-    let rows = Axis::new(height, width, spec.resize, spec.crop_height).touched();
+    let rows = if augmented {
+        // Any part of it may be drawn.
+        height
+    } else {
+        let rows = Axis::new(height, width, spec.resize, spec.crop_height).touched();
+        rows.end - rows.start
+    };
     let (crop_width, crop_height) = (u64::from(spec.crop_width), u64::from(spec.crop_height));
     let weights = 32 * (u64::from(width) + u64::from(height) + 4 * (crop_width + crop_height));
     let pixels = u64::from(width) * u64::from(height);
-    3 * pixels + 3 * crop_width * (u64::from(rows.end - rows.start) + 2 * crop_height) + weights
+    3 * pixels + 3 * crop_width * (u64::from(rows) + 3 * crop_height) + weights
 }
 
 /// Resizes the short side to `spec.resize` (bilinear, antialiased) and crops the centre, as `u8[3, crop_height, crop_width]`.
@@ -87,6 +123,11 @@ pub(crate) fn resize_takes(image: &Undecoded<'_>, spec: &PixelSpec) -> u64 {
 /// # Errors
 /// [`ImageError::Spec`] for a spec that cannot be carried out.
 pub fn resize_and_crop(image: &RgbImage, spec: &PixelSpec) -> Result<Vec<u8>, ImageError> {
+    Ok(to_planes(&centre(image, spec)?))
+}
+
+/// [`resize_and_crop`], pixel by pixel.
+pub(crate) fn centre(image: &RgbImage, spec: &PixelSpec) -> Result<Vec<Rgb>, ImageError> {
     spec.check()?;
     let (width, height) = (image.width(), image.height());
     let (left, crop_width) = Axis::new(width, height, spec.resize, spec.crop_width).source_span();
@@ -100,7 +141,31 @@ pub fn resize_and_crop(image: &RgbImage, spec: &PixelSpec) -> Result<Vec<u8>, Im
     let mut crop = TypedImage::<U8x3>::new(spec.crop_width, spec.crop_height);
     let crop_box = (0.0, top - first, f64::from(spec.crop_width), crop_height);
     resize(&narrow, &mut crop, crop_box)?;
-    Ok(planes(crop.pixels()))
+    Ok(colours(&crop))
+}
+
+/// Cuts out `area` and resizes it to the network's input, as torchvision's `resized_crop` does: nothing around it is seen.
+pub(crate) fn resized(image: &RgbImage, area: Area, spec: &PixelSpec) -> Result<Vec<Rgb>, ImageError> {
+    spec.check()?;
+    let Area {
+        left,
+        top,
+        width,
+        height,
+    } = area;
+    let source = TypedImageRef::<U8x3>::from_buffer(image.width(), image.height(), image.pixels());
+    let source = source.map_err(failed)?;
+    let source = TypedCroppedImage::from_ref(&source, left, top, width, height).map_err(failed)?;
+    let mut narrow = TypedImage::<U8x3>::new(spec.crop_width, height);
+    resize(
+        &source,
+        &mut narrow,
+        (0.0, 0.0, f64::from(width), f64::from(height)),
+    )?;
+    let mut crop = TypedImage::<U8x3>::new(spec.crop_width, spec.crop_height);
+    let whole = (0.0, 0.0, f64::from(spec.crop_width), f64::from(height));
+    resize(&narrow, &mut crop, whole)?;
+    Ok(colours(&crop))
 }
 
 /// Resizes a box of `source` (left, top, width, height) to `target`; a side that is as long already keeps its values.
@@ -128,11 +193,15 @@ fn failed(reason: impl std::fmt::Display) -> ImageError {
     }
 }
 
+fn colours(image: &TypedImage<'_, U8x3>) -> Vec<Rgb> {
+    image.pixels().iter().map(|pixel| pixel.0).collect()
+}
+
 /// `[h, w, 3]` to `[3, h, w]`.
-fn planes(pixels: &[U8x3]) -> Vec<u8> {
+pub(crate) fn to_planes(pixels: &[Rgb]) -> Vec<u8> {
     let mut planes = Vec::with_capacity(pixels.len() * 3);
-    planes.extend(pixels.iter().map(|pixel| pixel.0[0]));
-    planes.extend(pixels.iter().map(|pixel| pixel.0[1]));
-    planes.extend(pixels.iter().map(|pixel| pixel.0[2]));
+    planes.extend(pixels.iter().map(|[red, _, _]| *red));
+    planes.extend(pixels.iter().map(|[_, green, _]| *green));
+    planes.extend(pixels.iter().map(|[_, _, blue]| *blue));
     planes
 }

@@ -81,6 +81,12 @@ impl From<crate::ShapeError> for OpError {
     }
 }
 
+impl From<crate::AugmentationError> for OpError {
+    fn from(error: crate::AugmentationError) -> Self {
+        Self::invalid(error.to_string())
+    }
+}
+
 impl From<crate::PixelSpecError> for OpError {
     fn from(error: crate::PixelSpecError) -> Self {
         Self::invalid(error.to_string())

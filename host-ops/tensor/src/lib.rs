@@ -4,6 +4,7 @@
 //! This crate knows neither ONNX Runtime nor Wasm nor HTTP. Nothing but owned tensors and names crosses
 //! [`GraphExecutor`], so what stands behind it may move to another thread, process or device.
 
+mod augmentation;
 mod cause;
 mod dtype;
 mod error;
@@ -17,6 +18,9 @@ mod shape;
 mod tensor;
 mod terms;
 
+pub use augmentation::{
+    Augmentation, AugmentationError, ColorJitter, RandAugment, RandomErasing, RandomResizedCrop, View,
+};
 pub use cause::{Cause, one_line};
 pub use dtype::DType;
 pub use error::{OpError, OpErrorCode};

@@ -39,6 +39,8 @@ pub(crate) fn description(
         version: one_line(&answer.version, NAME),
         pixels,
         cuts,
+        // Its imports say.
+        augments: false,
     })
 }
 

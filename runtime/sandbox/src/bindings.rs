@@ -9,6 +9,7 @@ wasmtime::component::bindgen!({
         "frostline:pushdown/objects.size": async | trappable,
         "frostline:pushdown/objects.read": async | trappable,
         "frostline:pushdown/images.load": async | trappable,
+        "frostline:pushdown/images.load-augmented": async | trappable,
         default: trappable,
     },
     exports: { default: async },

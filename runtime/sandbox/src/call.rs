@@ -112,6 +112,8 @@ pub struct CallContext {
     pub executor: Arc<dyn GraphExecutor>,
     /// Reads, decodes and preprocesses samples.
     pub loader: Arc<dyn SampleLoader>,
+    /// The same, augmented as the extraction asks; where there is none, it asks for nothing.
+    pub augmented: Option<Arc<dyn SampleLoader>>,
     /// Reads objects.
     pub objects: Arc<dyn ObjectReader>,
     /// Shared by all calls of one extraction.

@@ -43,7 +43,7 @@ pub enum SandboxError {
         allowed: u64,
     },
     /// A component that wants or gives something else than the world `frozen-prefix`.
-    #[error("the component is of another world than frostline:pushdown/frozen-prefix@0.1.0: {}", other_world(.imports, .exports, .detail))]
+    #[error("the component is of another world than frostline:pushdown/frozen-prefix@0.1.1: {}", other_world(.imports, .exports, .detail))]
     OtherWorld {
         /// What it imports that a guest does not get.
         imports: Vec<String>,

@@ -7,7 +7,7 @@ use crate::runner::Runner;
 use crate::state::{CallState, Extraction};
 use crate::{answer, question, world};
 use frostline_tensor::SampleRef;
-use frostline_wire::Description;
+use frostline_wire::{Description, Pixels};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use wasmtime::Store;
@@ -98,7 +98,10 @@ impl Guest {
             let (_, answered) = runner.call(pre, permit, state, deadline, call).await?;
             answer::description(answered.map_err(answer::failure)?, &model)
         });
-        described.await?
+        let mut description = described.await??;
+        let component = self.shared.pre.instance_pre().component();
+        description.augments = world::augments(component) && matches!(description.pixels, Pixels::Spec(_));
+        Ok(description)
     }
 
     /// Turns `samples` into activations: one call of the guest, on an instance of its own.

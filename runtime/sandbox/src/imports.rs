@@ -5,7 +5,10 @@ use crate::breach::{ImportError, Resource, within};
 use crate::nn::code_for_guest;
 use crate::state::CallState;
 use crate::text::{MESSAGE, check_name, one_line};
-use frostline_tensor::{Normalisation, OpError, PixelFormat, PixelSpec, SampleFailure, SampleRef, Shape};
+use frostline_tensor::{
+    Normalisation, OpError, PixelFormat, PixelSpec, SampleFailure, SampleLoader, SampleRef, Shape,
+};
+use std::sync::Arc;
 
 /// The longest line that is logged, in bytes: longer ones are cut off.
 const LOG_LINE: usize = 1024;
@@ -62,6 +65,30 @@ impl images::Host for CallState {
         spec: types::PixelSpec,
         format: images::PixelFormat,
     ) -> Result<images::Loaded, ImportError> {
+        let loader = Arc::clone(&self.extraction()?.context.loader);
+        self.load_by(loader, samples, spec, format).await
+    }
+
+    async fn load_augmented(
+        &mut self,
+        samples: Vec<types::Sample>,
+        spec: types::PixelSpec,
+        format: images::PixelFormat,
+    ) -> Result<images::Loaded, ImportError> {
+        let context = &self.extraction()?.context;
+        let loader = Arc::clone(context.augmented.as_ref().unwrap_or(&context.loader));
+        self.load_by(loader, samples, spec, format).await
+    }
+}
+
+impl CallState {
+    async fn load_by(
+        &mut self,
+        loader: Arc<dyn SampleLoader>,
+        samples: Vec<types::Sample>,
+        spec: types::PixelSpec,
+        format: images::PixelFormat,
+    ) -> Result<images::Loaded, ImportError> {
         let extraction = self.extraction()?.clone();
         let allowance = &extraction.context.allowance;
         let spec = pixel_spec(&spec);
@@ -85,7 +112,7 @@ impl images::Host for CallState {
                 etag: s.etag,
             })
             .collect();
-        let loaded = extraction.on_host(extraction.context.loader.load(samples, spec, PixelFormat::U8));
+        let loaded = extraction.on_host(loader.load(samples, spec, PixelFormat::U8));
         let loaded = self.awaiting("loading images", loaded).await?;
         loaded.failed.iter().for_each(|failure| self.note(&failure.error));
         let failed = loaded.failed.iter().map(failed_sample).collect();

@@ -11,15 +11,20 @@ use wasmtime::component::{Component, Linker};
 
 const NEAR: [&str; 2] = ["frostline:pushdown/", "wasi:nn/"];
 const IMPORTS: [&str; 8] = [
-    "frostline:pushdown/types@0.1.0",
-    "frostline:pushdown/objects@0.1.0",
-    "frostline:pushdown/images@0.1.0",
-    "frostline:pushdown/log@0.1.0",
+    "frostline:pushdown/types@0.1.1",
+    "frostline:pushdown/objects@0.1.1",
+    "frostline:pushdown/images@0.1.1",
+    "frostline:pushdown/log@0.1.1",
     "wasi:nn/tensor@0.2.0-rc-2024-10-28",
     "wasi:nn/graph@0.2.0-rc-2024-10-28",
     "wasi:nn/inference@0.2.0-rc-2024-10-28",
     "wasi:nn/errors@0.2.0-rc-2024-10-28",
 ];
+
+/// The end of our interfaces' names now, and the earlier ones, to which each later version only added: guests of them run as they are.
+const VERSION: &str = "@0.1.1";
+const EARLIER: [&str; 1] = ["@0.1.0"];
+
 const EXPORTS: [&str; 2] = ["describe", "extract"];
 
 /// How modules that wit-component itself provides are called: the world's own functions, what the guest exports, and a
@@ -67,16 +72,33 @@ pub(crate) fn imports(component: &Component) -> Vec<String> {
 
 /// Whether a component imports `load` of `wasi:nn`, which every call of is refused.
 pub(crate) fn loads(component: &Component) -> bool {
+    imports_one(component, is_load)
+}
+
+/// Whether a component can load augmented pixels.
+pub(crate) fn augments(component: &Component) -> bool {
+    imports_one(component, |interface, function| {
+        interface.starts_with("frostline:pushdown/images@") && function == "load-augmented"
+    })
+}
+
+/// Whether a component imports a function that is so, by the names of its interface and its own.
+fn imports_one(component: &Component, is: impl Fn(&str, &str) -> bool) -> bool {
     let engine = component.engine();
     let world = component.component_type();
     world.imports(engine).any(|(name, item)| {
         let ComponentItem::ComponentInstance(interface) = item.ty else {
             return false;
         };
-        interface
-            .exports(engine)
-            .any(|(function, _)| is_load(name, function))
+        interface.exports(engine).any(|(function, _)| is(name, function))
     })
+}
+
+/// Whether guests get an interface of this name.
+fn is_offered(name: &str) -> bool {
+    let of_now = |end| Some(format!("{}{VERSION}", name.strip_suffix(end)?));
+    let mut names = EARLIER.into_iter().filter_map(of_now);
+    IMPORTS.contains(&name) || names.any(|name| IMPORTS.contains(&name.as_str()))
 }
 
 /// Of any version of `wasi:nn`, also that of core modules.
@@ -107,7 +129,7 @@ pub(crate) struct Names {
 impl Names {
     /// An import of a component.
     pub(crate) fn import(&mut self, name: &str) {
-        if !IMPORTS.contains(&name) {
+        if !is_offered(name) {
             self.name_foreign(one_line(name, NAME));
         }
     }
@@ -115,7 +137,7 @@ impl Names {
     /// An import of a core module; its names are wit-bindgen's, and tell only where they come from.
     pub(crate) fn import_of_module(&mut self, module: &str, name: &str) {
         self.loads |= is_load(module, name);
-        let known = IMPORTS.contains(&module) || OWN_MODULES.iter().any(|own| module.starts_with(own));
+        let known = is_offered(module) || OWN_MODULES.iter().any(|own| module.starts_with(own));
         if !known {
             let (module, name) = (one_line(module, NAME), one_line(name, NAME));
             self.name_foreign(if name.is_empty() {

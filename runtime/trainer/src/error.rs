@@ -3,7 +3,7 @@ use frostline_client::{ClientError, DatasetError};
 use frostline_engine::EngineError;
 use frostline_graph::{Cut, GraphError, Network};
 use frostline_profile::ProfileError;
-use frostline_tensor::{OpError, PixelSpecError, ShapeError};
+use frostline_tensor::{AugmentationError, OpError, PixelSpecError, ShapeError};
 use frostline_training::TrainingError;
 use frostline_wire::{Encoding, Split, TermsError};
 use std::path::PathBuf;
@@ -116,6 +116,18 @@ pub enum TrainerError {
     Pixels {
         /// What is wrong, and what to do.
         reason: String,
+    },
+    /// Training samples cannot be varied so.
+    #[error(transparent)]
+    Augmentation(#[from] AugmentationError),
+    /// The guest does not load augmented pixels.
+    #[error(
+        "guest {guest} cannot augment: it makes its own pixels, or was built for frostline:pushdown before 0.1.1; have it call \
+         images.load-augmented, or leave augmentation out"
+    )]
+    CannotAugment {
+        /// Its name and version.
+        guest: String,
     },
     /// The preprocessing recipe is none.
     #[error("preprocessing does not fit: {0}")]

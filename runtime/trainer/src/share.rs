@@ -125,6 +125,7 @@ mod tests {
             model: Some(pin),
             parameters: String::new(),
             terms: Terms::default(),
+            view: None,
             rows: RowKind::Values,
             shape: vec![1],
             request_samples,

@@ -80,6 +80,7 @@ pub async fn study(job: StudyJob, client: &HostClient) -> Result<HostStudy, Trai
         },
         cuts: cuts.iter().map(|cut| cut.name.clone()).collect(),
         samples: requested(&spread(&objects, SAMPLES)),
+        view: None,
         wait_seconds: None,
     };
     let profile = client.profile(&request).await?;

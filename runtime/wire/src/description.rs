@@ -12,6 +12,9 @@ pub struct Description {
     pub pixels: Pixels,
     /// The cuts it serves for this model.
     pub cuts: Vec<ServedCut>,
+    /// Whether it loads augmented pixels where an extraction asks for them.
+    #[serde(default, skip_serializing_if = "crate::messages::is_false")]
+    pub augments: bool,
 }
 
 /// Where the network's input comes from.

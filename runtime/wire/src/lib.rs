@@ -35,7 +35,8 @@ pub use encoding::{Compression, Encoding, UnknownEncoding, Values};
 pub use error::{ErrorBody, ErrorClass};
 pub use frame_error::FrameError;
 pub use frostline_tensor::{
-    Layout, LeftOut, ObjectInfo, ObjectPage, Precision, SampleRef, Terms, TermsError, listing_order,
+    Augmentation, AugmentationError, Layout, LeftOut, ObjectInfo, ObjectPage, Precision, SampleRef, Terms,
+    TermsError, View, listing_order,
 };
 pub use load::{Load, MemoryLoad, StageLoad};
 pub use messages::{

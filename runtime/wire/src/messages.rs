@@ -1,5 +1,5 @@
 use crate::{Encoding, Split};
-use frostline_tensor::{SampleRef, Terms};
+use frostline_tensor::{SampleRef, Terms, View};
 use serde::{Deserialize, Serialize};
 
 /// A guest or model by name and exact content.
@@ -103,6 +103,9 @@ pub struct ExtractionRequest {
     /// How its runs stand to other work.
     #[serde(flatten)]
     pub terms: Terms,
+    /// How pixels are augmented; as they are without it. Where objects travel, whoever decodes them does it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub view: Option<View>,
     /// The samples; each position is answered exactly once, in any order.
     pub samples: Vec<RequestedSample>,
 }

@@ -1,6 +1,7 @@
 //! What running a network takes on one machine, as measured there.
 
 use crate::{Pin, RequestedSample};
+use frostline_tensor::View;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -21,6 +22,9 @@ pub struct ProfileRequest {
     pub cuts: Vec<String>,
     /// Real samples to measure sizes and decoding on; a handful is enough.
     pub samples: Vec<RequestedSample>,
+    /// How the job's pixels are augmented, which counts as decoding.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub view: Option<View>,
     /// How long the measurement may wait for its turn, in seconds, before it is refused; as long as an extraction may take where this is
     /// not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]

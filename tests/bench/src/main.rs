@@ -2,6 +2,7 @@
 //! beside `commit`, `date` and `quick`.
 
 mod accuracy;
+mod augment;
 mod codecs;
 mod dataset;
 mod engine;
@@ -41,6 +42,11 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         "accuracy",
         "a trained network on real photos: what fine-tuning reaches, and whether Python agrees",
         accuracy::run,
+    ),
+    (
+        "augment",
+        "what augmenting training images costs, decoded by the host and by the trainer",
+        augment::run,
     ),
     (
         "codecs",

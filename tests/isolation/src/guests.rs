@@ -92,6 +92,7 @@ async fn attempt(scene: &Scene, client: &HostClient, bytes: Bytes) -> Result<Res
         parameters: String::new(),
         encoding: Encoding::F32,
         terms: Terms::default(),
+        view: None,
         samples: photos(scene, 2),
     };
     Ok(count(client, &request, RowFormat::F32(vec![WIDTH])).await)

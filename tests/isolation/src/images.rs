@@ -128,6 +128,7 @@ pub(crate) async fn run(scene: &Scene, image: Image) -> Result<Seen> {
         parameters: String::new(),
         encoding: Encoding::F32,
         terms: Terms::default(),
+        view: None,
         samples: (0..)
             .zip(keys)
             .map(|(position, key)| sample(position, key))

@@ -55,6 +55,7 @@ impl Neighbour {
             parameters: String::new(),
             encoding: Encoding::F32,
             terms: Terms::default(),
+            view: None,
             samples: photos(scene, PHOTOS),
         };
         let format = RowFormat::F32(network.cut(CUT)?.shape.dims().to_vec());

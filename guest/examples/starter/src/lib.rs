@@ -46,8 +46,9 @@ impl FrozenPrefix for Guest {
 
     /// Is called again and again, each time with as many samples as the host sees fit, on an instance of its own.
     fn extract(samples: Vec<Sample>, job: Job) -> Result<Activations, Failure> {
-        // The host reads and decodes. `pixels` is a handle: the values never enter this guest's memory.
-        let loaded = images::load(&samples, spec(&job.input_shape)?, PixelFormat::Normalised)?;
+        // The host reads and decodes, and augments where the job asks for it. `pixels` is a handle: the values never enter this
+        // guest's memory.
+        let loaded = images::load_augmented(&samples, spec(&job.input_shape)?, PixelFormat::Normalised)?;
         let tensor = stage::run(&job.stage, &job.input, loaded.pixels)?;
         // A photo that could not be read is named; the others go on.
         Ok(Activations {

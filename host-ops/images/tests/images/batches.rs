@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The small images by name; a key that starts with `wait` is never answered.
 #[derive(Default)]
-struct Fixtures {
+pub(crate) struct Fixtures {
     reading: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
 }

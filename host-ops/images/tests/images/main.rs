@@ -3,6 +3,7 @@
 // Helpers outside `#[test]` functions count as production code to clippy.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
+mod augmenting;
 mod batches;
 mod broken;
 mod kinds;

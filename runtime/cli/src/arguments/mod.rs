@@ -1,6 +1,7 @@
 //! What can be typed: commands, flags, their help.
 
 mod admin;
+mod augment;
 mod compile;
 mod guest;
 mod host;

@@ -1,5 +1,6 @@
 //! How a network is trained: flags, and the file that may hold them.
 
+use super::augment::AugmentFlags;
 use anyhow::{Context, Result};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -108,7 +109,10 @@ pub(crate) struct RecipeFlags {
     #[arg(long, value_name = "ALPHA")]
     #[serde(skip_serializing_if = "Option::is_none")]
     cutmix_alpha: Option<f64>,
-    /// Seeds the shuffle, the new classifier's weights, the choice of validation images, and mixing [default: 0]
+    #[command(flatten)]
+    #[serde(flatten)]
+    augment: AugmentFlags,
+    /// Seeds the shuffle, the new classifier's weights, the choice of validation images, mixing and what varies them [default: 0]
     #[arg(long)]
     #[serde(skip_serializing_if = "Option::is_none")]
     seed: Option<u64>,
@@ -175,6 +179,49 @@ mod tests {
             resolve(&["--recipe", file, "--lr", "0.5"]).unwrap().lr,
             Some(LearningRates::One(0.5))
         );
+    }
+
+    #[test]
+    fn augmentation_is_said_as_torchvision_and_timm_say_it() {
+        let recipe = resolve(&[
+            "--random-resized-crop",
+            "--hflip",
+            "--rand-augment",
+            "3,7",
+            "--color-jitter",
+            "0.4",
+            "--random-erasing",
+            "0.25",
+            "--views",
+            "4",
+        ]);
+        let recipe = recipe.unwrap();
+        recipe.check().unwrap();
+        let augmentation = recipe.augmentation;
+        assert_eq!(augmentation.random_resized_crop.unwrap().scale, [0.08, 1.0]);
+        assert_eq!((augmentation.hflip, recipe.views), (0.5, Some(4)));
+        assert_eq!(augmentation.rand_augment.unwrap().num_ops, 3);
+        let jitter = augmentation.color_jitter.unwrap();
+        assert_eq!((jitter.saturation, jitter.hue), (0.4, 0.0));
+        assert_eq!(augmentation.random_erasing.unwrap().p, 0.25);
+        let text = toml::to_string(&recipe).unwrap();
+        assert_eq!(toml::from_str::<Recipe>(&text).unwrap(), recipe, "{text}");
+        assert!(resolve(&[]).unwrap().augmentation.is_none());
+        for bad in [
+            ["--color-jitter", "0.1,0.2"],
+            ["--rand-augment", "2"],
+            ["--random-resized-crop", "0.1"],
+            ["--views", "0"],
+        ] {
+            assert!(resolve(&bad).is_err(), "{bad:?}");
+        }
+        for unfit in [
+            ["--hflip", "7"],
+            ["--rand-augment", "2,31"],
+            ["--random-resized-crop", "0.9,0.1"],
+        ] {
+            assert!(resolve(&unfit).unwrap().check().is_err(), "{unfit:?}");
+        }
     }
 
     #[test]

@@ -118,6 +118,7 @@ impl Workbench {
                 self.decoders.clone(),
                 LoaderOptions::default(),
             )),
+            augmented: None,
             objects: Arc::clone(&self.store) as _,
             allowance: Allowance::new(Limits::default()),
             labels: Labels {

@@ -4,7 +4,7 @@ use super::{RowKind, Transfer, Weight};
 use crate::blocking::blocking;
 use crate::extraction::Step;
 use crate::{ClientError, HostClient};
-use frostline_images::{DecodeLimits, DecodePool, load};
+use frostline_images::{DecodeLimits, DecodePool, ImageError, load_augmented};
 use frostline_tensor::{OpError, PixelSpec};
 use frostline_wire::{ActivationBatch, RowValue};
 use std::collections::BTreeSet;
@@ -113,7 +113,10 @@ impl Exchange {
                 Arrival::Failure(position, error) => ask.pending.failed(position, error),
                 Arrival::Object(position, bytes, spec) => {
                     let (decoders, buffer) = (self.memory.decoders.clone(), Arc::clone(&self.buffer));
-                    decoding.spawn(decode(decoders, buffer, position, bytes, spec));
+                    let (view, key) = (self.source.view, ask.pending.key(position));
+                    let crop =
+                        move || load_augmented(&bytes, &spec, &DecodeLimits::default(), view.as_ref(), &key);
+                    decoding.spawn(decode(decoders, buffer, position, crop));
                 }
                 Arrival::Nothing(reason) => {
                     return Err(ClientError::Protocol {
@@ -222,12 +225,9 @@ async fn decode(
     decoders: DecodePool,
     buffer: Arc<BatchBuffer>,
     position: u32,
-    bytes: Vec<u8>,
-    spec: PixelSpec,
+    crop: impl FnOnce() -> Result<Vec<u8>, ImageError> + Send + 'static,
 ) -> Decoded {
-    let crop = decoders
-        .run(move || load(&bytes, &spec, &DecodeLimits::default()))
-        .await;
+    let crop = decoders.run(crop).await;
     let decoded = match crop.and_then(|crop| crop) {
         Ok(crop) if buffer.set(position as usize, RowValue::U8(&crop)) => Ok(()),
         Ok(_) => Err(OpError::runtime("its crop does not fit the recipe")),

@@ -30,6 +30,7 @@ use std::sync::atomic::Ordering;
 ///     model: None,
 ///     parameters: String::new(),
 ///     terms: Terms::default(),
+///     view: None,
 ///     rows: RowKind::Objects(spec),
 ///     shape: spec.sample_shape().to_vec(),
 ///     request_samples: 32,

@@ -54,6 +54,12 @@ impl Pending {
         self.missing.keys().filter_map(sample)
     }
 
+    /// The key of the sample at `position`, empty where there is none.
+    pub(super) fn key(&self, position: u32) -> String {
+        let sample = self.batch.get(position as usize);
+        sample.map(|sample| sample.sample.key.clone()).unwrap_or_default()
+    }
+
     /// The sample at `position` is there.
     pub(super) fn arrived(&mut self, position: u32) {
         self.missing.remove(&position);

@@ -1,6 +1,6 @@
 use frostline_tensor::PixelSpec;
 use frostline_wire::{
-    Compression, Encoding, ExtractionRequest, ObjectInfo, Pin, RequestedSample, RowFormat, Split, Terms,
+    Compression, Encoding, ExtractionRequest, ObjectInfo, Pin, RequestedSample, RowFormat, Split, Terms, View,
 };
 
 /// What is asked of the host, and what its rows become.
@@ -20,6 +20,8 @@ pub struct Source {
     pub parameters: String,
     /// How its runs stand to other work there.
     pub terms: Terms,
+    /// How pixels are augmented, on the host or here; not at all without one.
+    pub view: Option<View>,
     /// What they are made into here.
     pub rows: RowKind,
     /// Shape of one sample as it is then.
@@ -93,6 +95,8 @@ impl Source {
             parameters: self.parameters.clone(),
             encoding: self.encoding,
             terms: self.terms,
+            // Objects are augmented where they are decoded.
+            view: self.view.filter(|_| self.split != Split::None),
             samples: samples.collect(),
         }
     }
@@ -144,6 +148,7 @@ mod tests {
             model: None,
             parameters: String::new(),
             terms: Terms::default(),
+            view: None,
             rows,
             shape: vec![3, 4, 4],
             request_samples: 2,

@@ -228,6 +228,7 @@ fn small_answer() -> (ExtractionRequest, Reply) {
         parameters: String::new(),
         encoding: "f32+lz4".parse().unwrap(),
         terms: Terms::default(),
+        view: None,
         samples: vec![RequestedSample {
             position: 0,
             sample: SampleRef::new("a"),

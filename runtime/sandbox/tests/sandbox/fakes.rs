@@ -48,6 +48,7 @@ pub(crate) fn context(executor: Arc<dyn GraphExecutor>, limits: Limits) -> CallC
     CallContext {
         executor,
         loader: Arc::new(Loader),
+        augmented: None,
         objects: Arc::new(Objects),
         allowance: Allowance::new(limits),
         labels: Labels {

@@ -12,8 +12,8 @@ use frostline_objects::Store;
 use frostline_sandbox::{Allowance, Call, CallContext, Guest, Labels, ModelView};
 use frostline_tensor::{Normalisation, PixelFormat, SampleLoader, Stage};
 use frostline_wire::{
-    Description, Encoding, ExtractionRequest, Pin, Pixels, RequestedSample, RowFormat, Split, TermsError,
-    Values,
+    AugmentationError, Description, Encoding, ExtractionRequest, Pin, Pixels, RequestedSample, RowFormat,
+    Split, TermsError, Values, View,
 };
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -44,6 +44,7 @@ pub(super) fn precheck(caller: &Caller, request: &ExtractionRequest) -> Result<(
     check_encoding(request.encoding, &request.split)?;
     let unfit = |terms: TermsError| Refusal::request(terms.to_string());
     request.terms.check().map_err(unfit)?;
+    check_view(request.view.as_ref(), &request.split)?;
     if request.split != Split::None {
         caller.model(given(request.model.as_ref(), "model", &request.split)?)?;
         caller.may_use(given(request.guest.as_ref(), "guest", &request.split)?)?;
@@ -83,11 +84,15 @@ pub(super) async fn check(
         }
         Split::Input => {
             let (_, _, description) = described(caller, &request, &allowance, &tensors).await?;
-            let (work, rows, shape) = pixels(caller, store, &description, request.encoding)?;
+            let loader = loader(caller, store, request.view);
+            let (work, rows, shape) = pixels(loader, &description, request.encoding)?;
             (work, rows, sized(None, 0, &shape))
         }
         Split::Cut(cut) => {
             let (guest, model, description) = described(caller, &request, &allowance, &tensors).await?;
+            if request.view.is_some() && !description.augments {
+                return Err(cannot_augment(&description));
+            }
             let stage = Stage {
                 model: model.sha256.clone(),
                 from: model.input.clone(),
@@ -128,6 +133,30 @@ fn check_encoding(encoding: Encoding, split: &Split) -> Result<(), Refusal> {
         ))),
         _ => Ok(()),
     }
+}
+
+/// A recipe that is absurd is refused before anything runs; where objects travel as they are there is nothing to augment.
+pub(crate) fn check_view(view: Option<&View>, split: &Split) -> Result<(), Refusal> {
+    let Some(view) = view else {
+        return Ok(());
+    };
+    let unfit = |error: AugmentationError| Refusal::request(error.to_string());
+    view.augmentation.check().map_err(unfit)?;
+    match split {
+        Split::None => Err(Refusal::request(
+            "a view cannot be had for the split none, where objects travel as they are; leave it out, and augment what you decode",
+        )),
+        Split::Input | Split::Cut(_) => Ok(()),
+    }
+}
+
+/// A guest that makes its own pixels, or was built before there was anything to ask for.
+fn cannot_augment(description: &Description) -> Refusal {
+    Refusal::request(format!(
+        "guest {} {} cannot augment: it does not call images.load-augmented, which came with frostline:pushdown 0.1.1; build it with that, or leave \
+         augmentation out",
+        description.name, description.version
+    ))
 }
 
 pub(crate) fn check_samples(samples: &[RequestedSample], limits: &Limits) -> Result<(), Refusal> {
@@ -176,8 +205,7 @@ async fn described(
 }
 
 fn pixels(
-    caller: &Caller,
-    store: Arc<Store>,
+    loader: Arc<dyn SampleLoader>,
     description: &Description,
     encoding: Encoding,
 ) -> Result<(Work, RowFormat, Vec<usize>), Refusal> {
@@ -193,17 +221,13 @@ fn pixels(
         Values::F32 | Values::F16 | Values::Int8 => PixelFormat::F32,
     };
     Ok((
-        Work::Pixels {
-            loader: loader(caller, store),
-            spec,
-            format,
-        },
+        Work::Pixels { loader, spec, format },
         encoding.values.rows(shape.clone()),
         shape,
     ))
 }
 
-fn loader(caller: &Caller, store: Arc<Store>) -> Arc<dyn SampleLoader> {
+fn loader(caller: &Caller, store: Arc<Store>, view: Option<View>) -> Arc<dyn SampleLoader> {
     let source = LoaderSource {
         store,
         limit: caller.config().limits.object_bytes,
@@ -214,6 +238,7 @@ fn loader(caller: &Caller, store: Arc<Store>) -> Arc<dyn SampleLoader> {
         LoaderOptions {
             decode: caller.config().limits.decode,
             room: Some(Arc::new(caller.room(Kind::Decode))),
+            view,
             ..LoaderOptions::default()
         },
     ))
@@ -234,7 +259,10 @@ fn context(
         .unwrap_or_default();
     CallContext {
         executor: Arc::new(caller.lanes(&id, request.terms)),
-        loader: loader(caller, Arc::clone(&store)),
+        loader: loader(caller, Arc::clone(&store), None),
+        augmented: request
+            .view
+            .map(|view| loader(caller, Arc::clone(&store), Some(view))),
         objects: Arc::new(LoaderSource {
             store,
             limit: caller.config().limits.object_bytes,

@@ -7,7 +7,7 @@ mod encoder;
 mod size;
 mod work;
 
-pub(crate) use check::check_samples;
+pub(crate) use check::{check_samples, check_view};
 pub(crate) use drive::{Extraction, Piece};
 pub(crate) use size::UNKNOWN as GRANT;
 pub(crate) use work::READS_AT_ONCE;

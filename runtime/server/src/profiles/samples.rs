@@ -3,10 +3,10 @@
 use crate::config::Limits;
 use crate::refusal::Refusal;
 use crate::scheduling::Room;
-use frostline_images::{DecodePool, LoaderOptions, Undecoded, load, normalise};
+use frostline_images::{DecodePool, LoaderOptions, Undecoded, load_augmented, normalise};
 use frostline_objects::Store;
 use frostline_profile::timed;
-use frostline_tensor::{Data, PixelSpec, Shape, Tensor};
+use frostline_tensor::{Data, PixelSpec, Shape, Tensor, View};
 use frostline_wire::RequestedSample;
 use std::time::Instant;
 
@@ -24,7 +24,7 @@ pub(super) struct Samples {
 pub(super) async fn samples(
     store: &Store,
     decoders: &DecodePool,
-    spec: PixelSpec,
+    (spec, view): (PixelSpec, Option<View>),
     samples: &[RequestedSample],
     limits: &Limits,
     room: &Room,
@@ -47,7 +47,8 @@ pub(super) async fn samples(
         } else {
             None
         };
-        let decode = move || timed(|| load(&object, &spec, &limit));
+        let key = sample.key.clone();
+        let decode = move || timed(|| load_augmented(&object, &spec, &limit, view.as_ref(), &key));
         match decoders.run(decode).await.map_err(lost)? {
             Ok((crop, took)) => {
                 decodes.push(took);

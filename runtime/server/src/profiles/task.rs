@@ -4,7 +4,7 @@ use super::reading::Beside;
 use super::samples::{Samples, samples};
 use crate::caller::Caller;
 use crate::config::Limits;
-use crate::extraction::{GRANT, READS_AT_ONCE, check_samples};
+use crate::extraction::{GRANT, READS_AT_ONCE, check_samples, check_view};
 use crate::machine::Machine;
 use crate::refusal::Refusal;
 use crate::state::Found;
@@ -15,7 +15,8 @@ use frostline_profile::{Rules, Subject, encoded_pixels, measure, memory, now};
 use frostline_sandbox::ModelView;
 use frostline_tensor::{DType, GraphExecutor, PixelSpec, Precision, Stage};
 use frostline_wire::{
-    Activation, CutProfile, Description, Linear, Pin, Pixels, Platform, Profile, ProfileRequest,
+    Activation, Augmentation, CutProfile, Description, Linear, Pin, Pixels, Platform, Profile,
+    ProfileRequest, Split,
 };
 use serde::Serialize;
 use std::sync::Arc;
@@ -44,6 +45,8 @@ struct Key<'a> {
     guest: &'a Pin,
     parameters: &'a str,
     cuts: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    augmentation: Option<Augmentation>,
 }
 
 impl Task {
@@ -54,6 +57,7 @@ impl Task {
             ..caller.config().limits
         };
         check_samples(&request.samples, &limits)?;
+        check_view(request.view.as_ref(), &Split::Input)?;
         let store = caller.store(&request.root, Kind::Read)?;
         let view = caller.model(&request.model)?;
         caller.may_use(&request.guest)?;
@@ -115,6 +119,7 @@ impl Task {
             guest: &self.request.guest,
             parameters: &self.request.parameters,
             cuts: &self.request.cuts,
+            augmentation: self.request.view.map(|view| view.augmentation),
         };
         serde_json::to_value(key).map_err(Refusal::host)
     }
@@ -131,7 +136,7 @@ impl Task {
         let samples = samples(
             &self.store,
             &caller.machine().decoders.for_tenant(&caller.tenant().name),
-            self.spec,
+            (self.spec, self.request.view),
             &self.request.samples,
             &caller.config().limits,
             &caller.room(Kind::Decode),

@@ -14,6 +14,7 @@ async fn request(test: &TestHost) -> ProfileRequest {
         parameters: String::new(),
         cuts: ["active", "flat", "classes"].map(str::to_owned).to_vec(),
         samples: samples(3),
+        view: None,
         wait_seconds: None,
     }
 }

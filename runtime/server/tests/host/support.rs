@@ -197,6 +197,7 @@ impl TestHost {
             parameters: String::new(),
             encoding: Encoding::F32,
             terms: Terms::default(),
+            view: None,
             samples: (0..samples)
                 .map(|index| sample(index * 10, &format!("{index}.png")))
                 .collect(),

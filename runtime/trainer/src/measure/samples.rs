@@ -59,6 +59,7 @@ pub(crate) async fn read_objects(
         parameters: String::new(),
         encoding: Encoding::F32,
         terms: Terms::default(),
+        view: None,
         samples: requested(objects),
     };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);

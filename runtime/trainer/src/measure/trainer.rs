@@ -9,11 +9,11 @@ use crate::targets::Targets;
 use bytes::Bytes;
 use frostline_engine::{Device, Interrupt, Lanes, LanesConfig, SessionOptions, StageSource, library_version};
 use frostline_graph::Model;
-use frostline_images::{DecodeLimits, load, normalise};
+use frostline_images::{DecodeLimits, load_augmented, normalise};
 use frostline_profile::{
     Folder, ProfileError, Rules, Subject, encoded_pixels, machine, measure, memory, now, timed,
 };
-use frostline_tensor::{Data, GraphExecutor, OpError, PixelSpec, Shape, Stage, Tensor};
+use frostline_tensor::{Augmentation, Data, GraphExecutor, OpError, PixelSpec, Shape, Stage, Tensor, View};
 use frostline_training::StepSettings;
 use frostline_wire::{CutProfile, Encoded, Platform, Split};
 use serde::Serialize;
@@ -35,6 +35,8 @@ pub(crate) struct TrainerTask {
     pub(crate) cuts: Vec<String>,
     /// How objects become the network's input.
     pub(crate) pixels: PixelSpec,
+    /// How they are augmented, which counts as decoding.
+    pub(crate) view: Option<View>,
     /// Samples of a training step.
     pub(crate) batch: usize,
     /// How a step is made.
@@ -50,6 +52,8 @@ struct Key<'a> {
     freeze: &'a str,
     cuts: &'a [String],
     pixels: &'a PixelSpec,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    augmentation: Option<Augmentation>,
     batch: usize,
     settings: String,
     /// Of the operators and weights' shapes of the layers that are trained.
@@ -123,6 +127,7 @@ fn key(task: &TrainerTask, platform: &Platform) -> Result<serde_json::Value, Tra
         freeze: &task.freeze,
         cuts: &task.cuts,
         pixels: &task.pixels,
+        augmentation: task.view.map(|view| view.augmentation),
         batch: task.batch,
         settings: format!("{:?}", task.settings),
         suffix: hex::encode(hash.finalize()),
@@ -137,8 +142,8 @@ async fn measured(
     known: Option<Folder>,
 ) -> Result<TrainerProfile, TrainerError> {
     let started = Instant::now();
-    let spec = task.pixels;
-    let pixels = blocking(move || decode(&objects, &spec)).await?;
+    let (spec, view) = (task.pixels, task.view);
+    let pixels = blocking(move || decode(&objects, &spec, view.as_ref())).await?;
     let cuts = if task.cuts.is_empty() {
         Vec::new()
     } else {
@@ -168,10 +173,13 @@ struct Pixels {
 }
 
 /// Decodes what can be decoded, on this thread.
-fn decode(objects: &[Bytes], spec: &PixelSpec) -> Result<Pixels, TrainerError> {
+fn decode(objects: &[Bytes], spec: &PixelSpec, view: Option<&View>) -> Result<Pixels, TrainerError> {
     let (mut crops, mut seconds) = (Vec::new(), Vec::new());
-    for object in objects {
-        if let Ok((crop, took)) = timed(|| load(object, spec, &DecodeLimits::default())) {
+    let limits = DecodeLimits::default();
+    for (number, object) in objects.iter().enumerate() {
+        // Any keys will do: what is drawn for them takes as long as for others.
+        let key = number.to_string();
+        if let Ok((crop, took)) = timed(|| load_augmented(object, spec, &limits, view, &key)) {
             seconds.push(took);
             crops.extend(crop);
         }

@@ -68,6 +68,7 @@ impl Offer {
             model: on_hosts.map(|on_hosts| on_hosts.model.clone()),
             parameters: self.parameters.clone(),
             terms: self.terms,
+            view: None,
             rows,
             shape,
             request_samples: request_samples.max(1),

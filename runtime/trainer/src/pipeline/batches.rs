@@ -1,4 +1,5 @@
 use crate::compute::blocking;
+use crate::recipe::Views;
 use crate::{Sampling, TrainerError};
 use frostline_client::{Purpose, Samples, Source, Task, Weight, balanced_order, order};
 use std::sync::Arc;
@@ -33,6 +34,8 @@ pub(crate) struct FeedPlan {
     pub(crate) seed: u64,
     /// How an epoch's training samples are drawn.
     pub(crate) sampling: Sampling,
+    /// How they look in each epoch.
+    pub(crate) views: Views,
     /// Batches extracted while one is in use.
     pub(crate) ahead: usize,
     /// Bytes all batches may take together.
@@ -55,6 +58,7 @@ impl FeedPlan {
             batch,
             seed: 0,
             sampling: Sampling::Shuffle,
+            views: Views::default(),
             ahead: 1,
             memory_bytes: u64::MAX,
         }
@@ -87,6 +91,20 @@ impl FeedPlan {
                 .await
             }
             Part::Validation => Ok((0..count as u32).collect()),
+        }
+    }
+
+    /// `source`, as samples of `part` look in `epoch`: validated is what they are.
+    pub(super) fn viewed(&self, source: Arc<Source>, epoch: u32, part: Part) -> Arc<Source> {
+        match part {
+            Part::Train => match self.views.of(epoch) {
+                None => source,
+                view => Arc::new(Source {
+                    view,
+                    ..Source::clone(&source)
+                }),
+            },
+            Part::Validation => source,
         }
     }
 

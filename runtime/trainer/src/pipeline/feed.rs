@@ -159,7 +159,7 @@ impl Driver {
             let good: Vec<usize> = good.collect();
             let all = self.plan.samples(part);
             let samples: Arc<[ObjectInfo]> = good.iter().filter_map(|index| all.get(*index)).collect();
-            let source = self.steering.next(part);
+            let source = self.plan.viewed(self.steering.next(part), epoch, part);
             let pieces = source.batch_bytes(Weight::of(samples.iter())).div_ceil(PIECE);
             let pieces = u32::try_from(pieces).unwrap_or(u32::MAX);
             let memory = Arc::clone(&self.memory)

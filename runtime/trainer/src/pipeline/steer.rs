@@ -92,6 +92,7 @@ mod tests {
             model: None,
             parameters: String::new(),
             terms: Terms::default(),
+            view: None,
             rows: RowKind::Values,
             shape: vec![1],
             request_samples: 1,

@@ -5,14 +5,17 @@ mod mix;
 mod rates;
 mod schedule;
 mod steps;
+mod views;
 
 pub(crate) use mix::Mix;
 pub use rates::LearningRates;
 pub use schedule::Scheduler;
 pub(crate) use steps::{StepTerms, Steps};
+pub(crate) use views::Views;
 
 use crate::TrainerError;
 use crate::job::at_least_one;
+use frostline_tensor::Augmentation;
 use frostline_training::{BatchNorm, Loss, Optimizer, StepSettings};
 use serde::{Deserialize, Serialize};
 
@@ -68,7 +71,13 @@ pub struct Recipe {
     /// CutMix's alpha (torchvision's name); 0 is off. Maps are mixed at the freeze cut; where both are on, each batch has one of them, by a
     /// coin.
     pub cutmix_alpha: f64,
-    /// Seeds the shuffle, the head's weights, the choice of validation samples, and mixing.
+    /// How training samples are varied, where they are decoded.
+    #[serde(flatten)]
+    pub augmentation: Augmentation,
+    /// After how many epochs their variations come again; `None` draws anew in every epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub views: Option<u32>,
+    /// Seeds the shuffle, the head's weights, the choice of validation samples, mixing and augmentation.
     pub seed: u64,
 }
 
@@ -159,6 +168,8 @@ impl Default for Recipe {
             sampling: Sampling::Shuffle,
             mixup_alpha: 0.0,
             cutmix_alpha: 0.0,
+            augmentation: Augmentation::default(),
+            views: None,
             seed: 0,
         }
     }
@@ -205,6 +216,15 @@ impl Recipe {
                 epsilon: 1e-8,
                 weight_decay,
             },
+        }
+    }
+
+    /// How training samples look, epoch by epoch.
+    pub(crate) fn views(&self) -> Views {
+        Views {
+            augmentation: self.augmentation,
+            seed: self.seed,
+            different: self.views,
         }
     }
 
@@ -279,6 +299,8 @@ impl Recipe {
         at_least_one("the batch size", self.batch)?;
         at_least_one("gradient_accumulation_steps", self.gradient_accumulation_steps)?;
         at_least_one("lr_step_size", self.lr_step_size as usize)?;
+        at_least_one("views", self.views.unwrap_or(1) as usize)?;
+        self.augmentation.check()?;
         self.rates().check()?;
         let fraction = (0.0..1.0, "it must be at least 0 and below 1");
         held(
@@ -375,7 +397,9 @@ mod tests {
 
     #[test]
     fn what_no_recipe_can_be_is_refused() {
-        let bad: [fn(&mut Recipe); 15] = [
+        let bad: [fn(&mut Recipe); 17] = [
+            |recipe| recipe.views = Some(0),
+            |recipe| recipe.augmentation.hflip = 2.0,
             |recipe| recipe.dropout = 1.0,
             |recipe| recipe.epochs = 0,
             |recipe| recipe.gradient_accumulation_steps = 0,

@@ -105,6 +105,7 @@ fn divide(
         epochs: job.recipe.epochs,
         seed,
         sampling: job.recipe.sampling,
+        views: job.recipe.views(),
         ahead: job.flow.ahead,
         memory_bytes: job.memory_bytes,
         ..FeedPlan::new(train, validation, job.recipe.batch)

@@ -125,6 +125,7 @@ impl Setup<'_> {
             freeze: job.freeze.clone(),
             cuts: cuts(splits),
             pixels: self.network.pixels,
+            view: job.recipe.views().of(1),
             batch: self.batch(),
             settings: job.recipe.settings(),
             options: session_options(job.device, job.threads),
@@ -145,6 +146,7 @@ impl Setup<'_> {
             parameters: self.network.parameters.clone(),
             cuts: self.profiled_cuts(splits),
             samples: requested(&self.data.feed.train.spread(SAMPLES)),
+            view: self.job.recipe.views().of(1),
             wait_seconds: Some(WAIT_SECONDS),
         }
     }

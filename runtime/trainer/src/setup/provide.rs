@@ -9,7 +9,7 @@ use crate::upload::{OnHosts, Upload};
 use crate::{Policy, TrainerError, notes};
 use frostline_client::ClientError;
 use frostline_graph::ModelLimits;
-use frostline_wire::{ErrorClass, Split};
+use frostline_wire::{Description, ErrorClass, Split};
 
 /// A job of which the hosts have what it needs there.
 pub(super) struct Provided<'a> {
@@ -39,6 +39,11 @@ impl<'a> Setup<'a> {
             Err(error) if self.needs_no_host() && are_refused(&error) => self.refused(error.to_string()),
             sent => sent?,
         };
+        if !self.job.recipe.augmentation.is_none() && !offer.description.augments {
+            let Description { name, version, .. } = &offer.description;
+            let guest = format!("{name} {version}");
+            return Err(TrainerError::CannotAugment { guest });
+        }
         if let Some(spec) = offer.pixels() {
             notes::check(&spec, &offer.network)?;
         }

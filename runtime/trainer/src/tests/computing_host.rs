@@ -2,7 +2,7 @@ use bytes::Bytes;
 use frostline_engine::{Session, SessionOptions};
 use frostline_fake_host::{Answer, FakeHost, Reply, extraction};
 use frostline_graph::Model;
-use frostline_images::{DecodeLimits, load, normalise};
+use frostline_images::{DecodeLimits, load_augmented, normalise};
 use frostline_tensor::{Data, OpError, PixelSpec, Tensor};
 use frostline_wire::{
     Activation, Description, DescriptionRequest, ExtractionRequest, GuestInfo, ModelInfo, ObjectInfo,
@@ -123,6 +123,7 @@ impl Storage {
                 true => Pixels::Own,
                 false => Pixels::Spec(serde_json::from_str(&request.parameters).unwrap()),
             },
+            augments: !self.own_pixels,
             cuts: if self.serves.is_empty() {
                 faithful.collect()
             } else {
@@ -151,10 +152,13 @@ impl Storage {
         };
         let mut answer = Answer::compressed(format.clone(), request.encoding.compression);
         for sample in request.samples.iter().rev() {
-            let bytes = self.objects[&sample.sample.key].clone();
+            let key = &sample.sample.key;
+            let bytes = self.objects[key].clone();
+            let crop =
+                |spec| load_augmented(&bytes, spec, &DecodeLimits::default(), request.view.as_ref(), key);
             answer = match (&format, spec) {
-                (RowFormat::Object, _) => answer.object(sample.position, bytes),
-                (_, Some(spec)) => match load(&bytes, &spec, &DecodeLimits::default()) {
+                (RowFormat::Object, _) => answer.object(sample.position, bytes.clone()),
+                (_, Some(spec)) => match crop(&spec) {
                     Ok(crop) => answer.tensor(sample.position, finish(crop, &spec, &format, stage.as_mut())),
                     Err(error) => answer.failure(sample.position, OpError::from(error)),
                 },

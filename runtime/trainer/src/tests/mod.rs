@@ -1,5 +1,6 @@
 //! Tests of whole parts, most of them against a scripted host.
 
+mod augmented;
 mod computing_host;
 mod evaluation;
 mod failed_job;

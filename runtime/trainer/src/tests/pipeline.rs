@@ -37,6 +37,7 @@ pub(super) fn source(rows: RowKind) -> Source {
         model: None,
         parameters: String::new(),
         terms: Terms::default(),
+        view: None,
         rows,
         shape,
         request_samples: 3,

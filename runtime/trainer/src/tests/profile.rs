@@ -1,9 +1,10 @@
 use super::whole_job::{network, photos};
 use crate::measure::{TrainerTask, read_objects, spread, trainer_profile};
+use crate::recipe::Views;
 use crate::{ProfileCache, Recipe, TrainerError};
 use frostline_client::HostClient;
 use frostline_engine::SessionOptions;
-use frostline_tensor::PixelSpec;
+use frostline_tensor::{Augmentation, PixelSpec};
 use frostline_wire::Layout;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tempfile::TempDir;
@@ -15,6 +16,7 @@ fn task() -> TrainerTask {
         freeze: "features".to_owned(),
         cuts: ["r1", "r2", "features"].map(str::to_owned).to_vec(),
         pixels: PixelSpec::imagenet(8, 8),
+        view: None,
         batch: 6,
         settings: Recipe::default().settings(),
         options: SessionOptions::default(),
@@ -62,6 +64,17 @@ async fn a_trainer_measures_itself_once() {
     );
     let others = [
         TrainerTask { batch: 7, ..task() },
+        TrainerTask {
+            view: Views {
+                augmentation: Augmentation {
+                    hflip: 0.5,
+                    ..Augmentation::default()
+                },
+                ..Views::default()
+            }
+            .of(1),
+            ..task()
+        },
         TrainerTask {
             frozen_sha256: "other".to_owned(),
             ..task()

@@ -233,6 +233,7 @@ fn request() -> ProfileRequest {
         parameters: String::new(),
         cuts: vec!["freeze".to_owned()],
         samples: Vec::new(),
+        view: None,
         wait_seconds: None,
     }
 }

@@ -56,6 +56,7 @@ impl Fleet {
             model: Some(job.subject.model.clone()),
             parameters: String::new(),
             terms: job.terms,
+            view: None,
             rows: RowKind::Values,
             shape: job.subject.shape.clone(),
             request_samples: job.request,

@@ -123,6 +123,7 @@ fn context(tenant: usize) -> CallContext {
     CallContext {
         executor: Arc::new(Never),
         loader: Arc::new(Blank),
+        augmented: None,
         objects: Arc::new(Never),
         allowance: Allowance::new(Limits::default()),
         labels: Labels {

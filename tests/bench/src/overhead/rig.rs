@@ -100,11 +100,11 @@ struct Engine {
 }
 
 /// A host with guest and prefix on it, and its client.
-struct Served {
+pub(crate) struct Served {
     host: RunningHost,
-    client: HostClient,
-    guest: Pin,
-    model: Pin,
+    pub(crate) client: HostClient,
+    pub(crate) guest: Pin,
+    pub(crate) model: Pin,
     _state: TempDir,
 }
 
@@ -149,7 +149,7 @@ impl Engine {
 }
 
 impl Served {
-    async fn start(place: LanesPlace, device: Device, data: &str, prefix: Bytes) -> Result<Self> {
+    pub(crate) async fn start(place: LanesPlace, device: Device, data: &str, prefix: Bytes) -> Result<Self> {
         let state = tempfile::tempdir()?;
         let settings = HostSettings {
             engine: EngineSettings {
@@ -330,6 +330,7 @@ impl Rig {
         let context = CallContext {
             executor: Arc::clone(&self.here.executor) as Arc<dyn GraphExecutor>,
             loader: Arc::clone(&self.loader),
+            augmented: None,
             objects: Arc::clone(&self.store) as _,
             allowance: Allowance::new(Limits::default()),
             labels: Labels::default(),
@@ -357,6 +358,7 @@ impl Rig {
             parameters: String::new(),
             encoding: Encoding::F32,
             terms: Terms::default(),
+            view: None,
             samples: samples
                 .map(|(position, sample)| RequestedSample {
                     position,

@@ -73,7 +73,7 @@ fn use_it(scratch: &Scratch, built: &Value) {
             .as_array()
             .unwrap()
             .iter()
-            .any(|import| import == "frostline:pushdown/images@0.1.0")
+            .any(|import| import == "frostline:pushdown/images@0.1.1")
     );
     let cuts = checked["description"]["cuts"].as_array().unwrap();
     assert!(cuts.iter().any(|cut| cut["name"] == "features"), "{checked}");

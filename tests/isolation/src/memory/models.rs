@@ -54,6 +54,7 @@ async fn rows(scene: &Scene, network: Vec<u8>) -> Result<Result<Vec<f32>, Client
         parameters: String::new(),
         encoding: Encoding::F32,
         terms: Terms::default(),
+        view: None,
         samples: photos(scene, 6),
     };
     let mut answer = match client.extract(&request, RowFormat::F32(vec![1]), 64 << 20).await {

@@ -48,6 +48,7 @@ async fn activations(scene: &Scene, samples: Vec<RequestedSample>) -> Result<See
         parameters: String::new(),
         encoding: Encoding::F32,
         terms: Terms::default(),
+        view: None,
         samples,
     };
     let mut answer = match client.extract(&request, RowFormat::F32(cut), 64 << 20).await {

@@ -1,0 +1,207 @@
+use super::random::Random;
+use super::{Canvas, Operation, Rgb, geometry};
+use crate::resize::{centre, resized, to_planes};
+use crate::{ImageError, RgbImage};
+use frostline_tensor::{
+    Augmentation, ColorJitter, PixelSpec, RandAugment, RandomErasing, RandomResizedCrop, View,
+};
+
+/// What chance said about one sample.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Draw {
+    /// What is cut out of the image and resized to the network's input; without one the short side is resized and the centre cut out.
+    pub crop: Option<Area>,
+    /// Whether left and right are exchanged then.
+    pub flip: bool,
+    /// What is done to the colours and the shape, one after the other.
+    pub operations: Vec<Operation>,
+    /// What is painted over in the end, and with what.
+    pub erase: Option<(Area, [u8; 3])>,
+}
+
+/// A rectangle of pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Area {
+    /// Columns left of it.
+    pub left: u32,
+    /// Rows above it.
+    pub top: u32,
+    /// Its columns.
+    pub width: u32,
+    /// Its rows.
+    pub height: u32,
+}
+
+/// How often a rectangle that does not fit is drawn anew, as in torchvision.
+const ATTEMPTS: usize = 10;
+
+impl Draw {
+    /// The draw of `view` for the sample `key`, an image of `width` x `height`.
+    pub fn new(view: &View, key: &str, (width, height): (u32, u32), spec: &PixelSpec) -> Self {
+        let Augmentation {
+            random_resized_crop,
+            hflip,
+            rand_augment,
+            color_jitter,
+            random_erasing,
+        } = view.augmentation;
+        let random = |transform| Random::new(view, key, transform);
+        let mut operations = Vec::new();
+        if let Some(rand_augment) = rand_augment {
+            operations.extend(chosen(rand_augment, random("rand_augment"), spec));
+        }
+        if let Some(jitter) = color_jitter {
+            operations.extend(jittered(jitter, random("color_jitter")));
+        }
+        Self {
+            crop: random_resized_crop.map(|crop| cut_out(crop, random("random_resized_crop"), width, height)),
+            flip: random("hflip").happens(hflip),
+            operations,
+            erase: random_erasing.and_then(|erasing| painted(erasing, random("random_erasing"), spec)),
+        }
+    }
+
+    /// What becomes of `image`, as `u8[3, crop_height, crop_width]`.
+    ///
+    /// # Errors
+    /// [`ImageError::Spec`] for a spec that cannot be carried out; [`ImageError::Mismatch`] for a crop that lies outside the image.
+    pub fn apply(&self, image: &RgbImage, spec: &PixelSpec) -> Result<Vec<u8>, ImageError> {
+        let pixels = match self.crop {
+            Some(area) => resized(image, area, spec)?,
+            None => centre(image, spec)?,
+        };
+        let width = spec.crop_width as usize;
+        let mut canvas = Canvas { pixels, width };
+        if self.flip {
+            geometry::flip(&mut canvas);
+        }
+        for operation in &self.operations {
+            operation.apply(&mut canvas);
+        }
+        if let Some((area, colour)) = self.erase {
+            geometry::fill(&mut canvas, area, colour);
+        }
+        Ok(to_planes(&canvas.pixels))
+    }
+}
+
+/// `RandomResizedCrop.get_params`.
+fn cut_out(crop: RandomResizedCrop, mut random: Random, width: u32, height: u32) -> Area {
+    let whole = f64::from(width) * f64::from(height);
+    for _ in 0..ATTEMPTS {
+        let (w, h) = sides(whole, crop.scale, crop.ratio, &mut random);
+        if (1.0..=f64::from(width)).contains(&w) && (1.0..=f64::from(height)).contains(&h) {
+            let (w, h) = (w as u32, h as u32);
+            let top = random.below(height - h + 1);
+            let left = random.below(width - w + 1);
+            return Area {
+                left,
+                top,
+                width: w,
+                height: h,
+            };
+        }
+    }
+    // The most of the centre that has such a shape.
+    let [narrow, wide] = crop.ratio;
+    let ratio = f64::from(width) / f64::from(height);
+    let side = |length: f64, most: u32| (length.round_ties_even() as u32).clamp(1, most);
+    let (w, h) = if ratio < narrow {
+        (width, side(f64::from(width) / narrow, height))
+    } else if ratio > wide {
+        (side(f64::from(height) * wide, width), height)
+    } else {
+        (width, height)
+    };
+    Area {
+        left: (width - w) / 2,
+        top: (height - h) / 2,
+        width: w,
+        height: h,
+    }
+}
+
+/// Width and height of a rectangle whose share of an area `whole` is drawn evenly, and the logarithm of whose ratio of the two is. Logarithm and
+/// exponential are computed the same on every machine.
+fn sides(whole: f64, scale: [f64; 2], ratio: [f64; 2], random: &mut Random) -> (f64, f64) {
+    let area = whole * random.between(scale);
+    let ratio = libm::exp(random.between(ratio.map(libm::log)));
+    let side = |square: f64| square.sqrt().round_ties_even();
+    (side(area * ratio), side(area / ratio))
+}
+
+/// What `RandAugment` does, drawn as its `forward` does.
+fn chosen(
+    RandAugment { num_ops, magnitude }: RandAugment,
+    mut random: Random,
+    spec: &PixelSpec,
+) -> Vec<Operation> {
+    let sides = (spec.crop_width, spec.crop_height);
+    (0..num_ops.min(Augmentation::MOST_OPS))
+        .filter_map(|_| {
+            let which = random.below(Operation::CHOICES);
+            let negative = random.happens(0.5);
+            Operation::of_rand_augment(which, magnitude, negative, sides)
+        })
+        .collect()
+}
+
+/// `ColorJitter.get_params`, in the order of its permutation.
+fn jittered(jitter: ColorJitter, mut random: Random) -> Vec<Operation> {
+    let mut factor = |stray: f64| {
+        let factor = random.between([(1.0 - stray).max(0.0), 1.0 + stray]);
+        (stray > 0.0).then_some(factor as f32)
+    };
+    let (brightness, contrast) = (factor(jitter.brightness), factor(jitter.contrast));
+    let saturation = factor(jitter.saturation);
+    let turn = random.between([-jitter.hue, jitter.hue]);
+    let mut all = [
+        brightness.map(Operation::Brightness),
+        contrast.map(Operation::Contrast),
+        saturation.map(Operation::Color),
+        (jitter.hue > 0.0).then_some(Operation::Hue(turn)),
+    ];
+    // Fisher and Yates.
+    for left in (1..all.len()).rev() {
+        all.swap(left, random.below(left as u32 + 1) as usize);
+    }
+    all.into_iter().flatten().collect()
+}
+
+/// `RandomErasing`, whether and where, and its value before normalisation.
+fn painted(erasing: RandomErasing, mut random: Random, spec: &PixelSpec) -> Option<(Area, Rgb)> {
+    if !random.happens(erasing.p) {
+        return None;
+    }
+    let (width, height) = (spec.crop_width, spec.crop_height);
+    let whole = f64::from(width) * f64::from(height);
+    for _ in 0..ATTEMPTS {
+        // It has height to width where the crop has width to height.
+        let (h, w) = sides(whole, erasing.scale, erasing.ratio, &mut random);
+        if h < f64::from(height) && w < f64::from(width) {
+            let (w, h) = (w as u32, h as u32);
+            let top = random.below(height - h + 1);
+            let left = random.below(width - w + 1);
+            return Some((
+                Area {
+                    left,
+                    top,
+                    width: w,
+                    height: h,
+                },
+                colour(erasing.value, spec),
+            ));
+        }
+    }
+    None
+}
+
+/// The pixel that comes nearest to `value` once it is normalised.
+fn colour(value: f64, spec: &PixelSpec) -> Rgb {
+    let mut colour = [0; 3];
+    for ((colour, mean), std) in colour.iter_mut().zip(spec.mean).zip(spec.std) {
+        // What is out of range is the nearest end.
+        *colour = ((value * f64::from(std) + f64::from(mean)) * 255.0).round() as u8;
+    }
+    colour
+}

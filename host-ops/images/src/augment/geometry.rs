@@ -1,0 +1,52 @@
+use super::{Area, Canvas, Rgb};
+
+/// `(a, b, c, d, e, f)`, as Pillow's `Image.transform` takes it.
+pub(super) type Matrix = [f64; 6];
+
+/// Exchanges left and right.
+pub(super) fn flip(canvas: &mut Canvas) {
+    for row in canvas.pixels.chunks_mut(canvas.width.max(1)) {
+        row.reverse();
+    }
+}
+
+/// Paints an area over.
+pub(super) fn fill(canvas: &mut Canvas, area: Area, colour: Rgb) {
+    let (left, width) = (area.left as usize, area.width as usize);
+    let rows = canvas.pixels.chunks_mut(canvas.width.max(1));
+    for row in rows.skip(area.top as usize).take(area.height as usize) {
+        if let Some(part) = row.get_mut(left..left.saturating_add(width)) {
+            part.fill(colour);
+        }
+    }
+}
+
+/// `Image.rotate` by `degrees` against the clock around the centre.
+pub(super) fn rotation(degrees: f64, width: u32, height: u32) -> Matrix {
+    let angle = -degrees.to_radians();
+    let (sin, cos) = (libm::sin(angle), libm::cos(angle));
+    let (x, y) = (f64::from(width) / 2.0, f64::from(height) / 2.0);
+    [cos, sin, x - cos * x - sin * y, -sin, cos, y + sin * x - cos * y]
+}
+
+/// `Image.transform` by an affine matrix, the nearest pixel, in Pillow's fixed point of 16 bits (`affine_fixed`).
+pub(super) fn transform(canvas: &mut Canvas, [a, b, c, d, e, f]: Matrix) {
+    let fixed = |value: f64| (value * 65536.0 + 0.5).floor() as i64;
+    let (right, down) = ([fixed(a), fixed(d)], [fixed(b), fixed(e)]);
+    let mut start = [fixed(c + a * 0.5 + b * 0.5), fixed(f + d * 0.5 + e * 0.5)];
+    let width = canvas.width.max(1);
+    let height = canvas.pixels.len() / width;
+    let mut turned = Vec::with_capacity(canvas.pixels.len());
+    for _ in 0..height {
+        let mut at = start;
+        for _ in 0..width {
+            let [x, y] = at.map(|place| usize::try_from(place >> 16).unwrap_or(usize::MAX));
+            let inside = x < width && y < height;
+            let from = inside.then(|| canvas.pixels.get(y * width + x)).flatten();
+            turned.push(from.copied().unwrap_or_default());
+            at = [at[0] + right[0], at[1] + right[1]];
+        }
+        start = [start[0] + down[0], start[1] + down[1]];
+    }
+    canvas.pixels = turned;
+}

@@ -1,0 +1,48 @@
+use frostline_tensor::{Augmentation, View};
+
+/// How a job's training samples look, epoch by epoch.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Views {
+    pub(crate) augmentation: Augmentation,
+    pub(crate) seed: u64,
+    /// How many there are before they come again; without it every epoch has its own.
+    pub(crate) different: Option<u32>,
+}
+
+impl Views {
+    /// The view of an epoch, from 1 on; `None` where samples are as they are.
+    pub(crate) fn of(&self, epoch: u32) -> Option<View> {
+        if self.augmentation.is_none() {
+            return None;
+        }
+        let different = self.different.unwrap_or(u32::MAX).max(1);
+        Some(View {
+            augmentation: self.augmentation,
+            seed: self.seed,
+            number: epoch % different,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn views_come_again_where_that_is_asked_for() {
+        let views = |different| Views {
+            augmentation: Augmentation {
+                hflip: 0.5,
+                ..Augmentation::default()
+            },
+            seed: 7,
+            different,
+        };
+        let numbers = |different| (1..=5).map(move |epoch| views(different).of(epoch).unwrap().number);
+        assert!(numbers(None).eq(1..=5));
+        assert!(numbers(Some(2)).eq([1, 0, 1, 0, 1]));
+        assert!(numbers(Some(1)).eq([0; 5]));
+        assert_eq!(views(None).of(1).unwrap().seed, 7);
+        assert_eq!(Views::default().of(1), None);
+    }
+}

@@ -1,0 +1,74 @@
+use super::whole_job::{job, photos, run};
+use crate::{Recipe, TrainerError};
+use frostline_tensor::{Augmentation, ColorJitter, RandAugment, RandomErasing, RandomResizedCrop};
+use tempfile::TempDir;
+
+fn everything() -> Augmentation {
+    Augmentation {
+        random_resized_crop: Some(RandomResizedCrop::default()),
+        hflip: 0.5,
+        rand_augment: Some(RandAugment::default()),
+        color_jitter: Some(ColorJitter {
+            brightness: 0.4,
+            contrast: 0.4,
+            saturation: 0.4,
+            hue: 0.1,
+        }),
+        random_erasing: Some(RandomErasing::default()),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_augmented_job_is_the_same_wherever_it_is_divided_and_when_it_runs_again() {
+    let (host, _) = photos().start().await;
+    let out = TempDir::new().unwrap();
+    let losses = async |split: &str, change: fn(&mut Recipe)| {
+        let mut job = job(split, out.path());
+        job.recipe.augmentation = everything();
+        change(&mut job.recipe);
+        let ran = run(&host, job).await;
+        assert!(ran.outcome.is_ok(), "{split}: {:?}", ran.outcome);
+        (ran.losses(), ran.outcome.unwrap().validation_accuracy)
+    };
+    let as_it_is = |_: &mut Recipe| ();
+    let (expected, accuracy) = losses("none", as_it_is).await;
+    assert_eq!(losses("none", as_it_is).await, (expected.clone(), accuracy));
+    for split in ["input", "r2", "features", "auto"] {
+        let (found, measured) = losses(split, as_it_is).await;
+        let close = found.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-5);
+        assert!(
+            close && found.len() == expected.len(),
+            "{split}: {found:?} {expected:?}"
+        );
+        assert_eq!(measured, accuracy, "{split}: validated is what samples are");
+    }
+    let (plain, _) = losses("none", |recipe| recipe.augmentation = Augmentation::default()).await;
+    let (once, _) = losses("none", |recipe| recipe.views = Some(1)).await;
+    let (other, _) = losses("none", |recipe| recipe.seed += 1).await;
+    assert!(plain != expected && once != expected && other != expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_that_cannot_augment_is_named_before_anything_runs() {
+    let mut storage = photos();
+    storage.own_pixels = true;
+    let (host, _) = storage.start().await;
+    let out = TempDir::new().unwrap();
+    let mut job = job("features", out.path());
+    job.recipe.augmentation = everything();
+    job.guest.parameters = Some(String::new());
+    let error = run(&host, job).await.outcome.unwrap_err();
+    assert!(matches!(error, TrainerError::CannotAugment { .. }), "{error}");
+    assert!(error.to_string().contains("test guest 1"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recipe_that_cannot_be_is_refused_before_the_host_is_asked() {
+    let (host, storage) = photos().start().await;
+    let out = TempDir::new().unwrap();
+    let mut job = job("input", out.path());
+    job.recipe.augmentation.hflip = f64::NAN;
+    let error = run(&host, job).await.outcome.unwrap_err();
+    assert!(matches!(error, TrainerError::Augmentation(_)), "{error}");
+    assert!(storage.uploaded().is_empty());
+}
