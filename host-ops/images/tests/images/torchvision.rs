@@ -38,8 +38,17 @@ struct Case {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Recipe {
-    Jitter(String, f64),
+    Jitter(Word, f64),
     RandAugment(u32, u32, bool),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Word {
+    Brightness,
+    Contrast,
+    Saturation,
+    Hue,
 }
 
 #[derive(Deserialize)]
@@ -92,13 +101,10 @@ fn operation(recipe: &Recipe, spec: &PixelSpec) -> Option<Operation> {
         Recipe::RandAugment(which, magnitude, negative) => {
             Operation::of_rand_augment(*which, *magnitude, *negative, (spec.crop_width, spec.crop_height))
         }
-        Recipe::Jitter(word, factor) => Some(match word.as_str() {
-            "brightness" => Operation::Brightness(*factor as f32),
-            "contrast" => Operation::Contrast(*factor as f32),
-            "saturation" => Operation::Color(*factor as f32),
-            "hue" => Operation::Hue(*factor),
-            other => panic!("no operation {other}"),
-        }),
+        Recipe::Jitter(Word::Brightness, factor) => Some(Operation::Brightness(*factor as f32)),
+        Recipe::Jitter(Word::Contrast, factor) => Some(Operation::Contrast(*factor as f32)),
+        Recipe::Jitter(Word::Saturation, factor) => Some(Operation::Color(*factor as f32)),
+        Recipe::Jitter(Word::Hue, factor) => Some(Operation::Hue(*factor)),
     }
 }
 

@@ -54,10 +54,10 @@ fn rand_augment(words: &str) -> Result<RandAugment, String> {
 }
 
 fn color_jitter(words: &str) -> Result<ColorJitter, String> {
-    let (brightness, contrast, saturation, hue) = match numbers(words)?.as_slice() {
-        &[all] => (all, all, all, 0.0),
-        &[brightness, contrast, saturation] => (brightness, contrast, saturation, 0.0),
-        &[brightness, contrast, saturation, hue] => (brightness, contrast, saturation, hue),
+    let (brightness, contrast, saturation, hue) = match *numbers(words)?.as_slice() {
+        [all] => (all, all, all, 0.0),
+        [brightness, contrast, saturation] => (brightness, contrast, saturation, 0.0),
+        [brightness, contrast, saturation, hue] => (brightness, contrast, saturation, hue),
         _ => return Err("one, three or four numbers are expected, as in 0.4 or 0.4,0.4,0.4,0.1".to_owned()),
     };
     Ok(ColorJitter {

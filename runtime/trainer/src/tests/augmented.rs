@@ -28,7 +28,7 @@ async fn an_augmented_job_is_the_same_wherever_it_is_divided_and_when_it_runs_ag
         change(&mut job.recipe);
         let ran = run(&host, job).await;
         assert!(ran.outcome.is_ok(), "{split}: {:?}", ran.outcome);
-        (ran.losses(), ran.outcome.unwrap().validation_accuracy)
+        (ran.losses(), ran.outcome.unwrap().validation)
     };
     let as_it_is = |_: &mut Recipe| ();
     let (expected, accuracy) = losses("none", as_it_is).await;
