@@ -134,7 +134,11 @@ async fn a_samples_pixels_depend_on_its_key_alone() {
     };
     let together = load(&names).await;
     for (name, row) in names.iter().zip(&together) {
-        assert_eq!(load(std::slice::from_ref(name)).await, std::slice::from_ref(row), "{name}");
+        assert_eq!(
+            load(std::slice::from_ref(name)).await,
+            std::slice::from_ref(row),
+            "{name}"
+        );
         let alone = load_augmented(
             &fixture(name),
             &spec,
