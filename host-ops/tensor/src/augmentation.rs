@@ -127,7 +127,8 @@ pub struct AugmentationError {
 }
 
 impl Augmentation {
-    /// The most operations of [`RandAugment`]: torchvision's is 2 and its paper's most 3; each costs about as much as decoding a tenth of a photo.
+    /// The most operations of [`RandAugment`]: torchvision's is 2 and its paper's most 3, and a request must not
+    /// buy any amount of time for one decoded image.
     pub const MOST_OPS: u32 = 8;
     /// The strengths of [`RandAugment`], torchvision's 31.
     pub const MAGNITUDES: RangeInclusive<u32> = 0..=30;
