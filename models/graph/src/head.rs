@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 /// What a head looks like, for messages.
 pub(crate) const EXPECTED: &str = "expected the network to end in a Gemm, a MatMul with Add, or a 1x1 Conv with a pool, possibly \
-                                   followed by reshapes and a Softmax";
+                                   followed by reshapes and a Softmax, or in the sum or mean of two such layers";
 
 /// The classifier head of a network.
 #[derive(Debug, Clone, PartialEq, Eq)]

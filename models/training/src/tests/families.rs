@@ -91,7 +91,10 @@ fn check(network: &str) {
             let (settings, rate) = recipe(run[1], run[2]);
             let expected: Vec<f64> = run[3..].iter().map(|loss| loss.parse().unwrap()).collect();
             let (step, error) = furthest(&model, &settings, rate, &expected);
-            println!("agreement over 50 steps of {network} {exporter}, {} {}: {error:.1e}", run[1], run[2]);
+            println!(
+                "agreement over 50 steps of {network} {exporter}, {} {}: {error:.1e}",
+                run[1], run[2]
+            );
             assert!(
                 error < WITHIN,
                 "{network}, {exporter}, {} {}: {error:e} at step {step}",
