@@ -53,6 +53,20 @@ impl StateSlot {
         }
     }
 
+    /// What [`Self::to_weight`] gave, of this slot or of one that lies otherwise, as this slot holds it.
+    ///
+    /// # Errors
+    /// [`TrainingError::State`] when `weight` is not of the slot's type and shape.
+    pub fn hold(&self, weight: &Tensor) -> Result<Tensor, TrainingError> {
+        let held = match &self.kernel {
+            None => Ok(weight.clone()),
+            Some((form, _)) => channels_last(weight, *form),
+        };
+        let fits =
+            |held: &Tensor| held.dtype() == self.initial.dtype() && held.shape() == self.initial.shape();
+        held.ok().filter(fits).ok_or_else(|| self.mismatch(weight))
+    }
+
     fn mismatch(&self, tensor: &Tensor) -> TrainingError {
         TrainingError::State {
             slot: self.input.clone(),

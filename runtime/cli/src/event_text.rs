@@ -95,6 +95,9 @@ pub(crate) fn text(event: &Event) -> Option<String> {
                 bytes(*bytes_received)
             )
         }
+        Event::Unfreeze { epoch, freeze } => {
+            format!("unfreeze   from epoch {epoch} on what follows {freeze} is trained")
+        }
         Event::Replan {
             to, encoding, reason, ..
         } => format!("replan     split {to} in {encoding}: {reason}"),

@@ -145,6 +145,7 @@ fn job(flags: &Flags) -> Result<Job> {
     let mut job = Job::new(model, name, freeze, data_url(data)?, out);
     job.encoding = flags.training.encoding.fixed();
     job.layout = flags.layout.into();
+    job.unfreeze = flags.training.unfreeze.clone().unwrap_or_default();
     job.labels.clone_from(&flags.training.labels);
     job.validation_share = flags.training.validation;
     job.terms = flags.runs.terms();

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use frostline_graph::Model;
 use frostline_trainer::{Guest, Job, OnBadSample, Recipe, train};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -46,6 +47,8 @@ struct Resolved<'a> {
     guest: &'a str,
     device: String,
     threads: usize,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    unfreeze: BTreeMap<String, &'a String>,
     recipe: &'a Recipe,
 }
 
@@ -63,6 +66,12 @@ fn show(job: &Job, json: bool) -> Result<()> {
         guest: &job.guest.name,
         device: job.device.to_string(),
         threads: job.threads,
+        unfreeze: job
+            .unfreeze
+            .0
+            .iter()
+            .map(|(epoch, cut)| (epoch.to_string(), cut))
+            .collect(),
         recipe: &job.recipe,
     };
     if json {
@@ -87,6 +96,7 @@ fn job(flags: &Train) -> Result<Job> {
     job.split = flags.split.clone();
     job.encoding = flags.training.encoding.fixed();
     job.layout = flags.inputs.layout.into();
+    job.unfreeze = flags.training.unfreeze.clone().unwrap_or_default();
     job.labels.clone_from(&flags.training.labels);
     job.validation_share = flags.training.validation;
     job.recipe = flags.training.recipe.resolve()?;

@@ -1,6 +1,7 @@
 //! What can be said of a job before anything is sent, measured or connected to.
 
 use crate::compute::blocking;
+use crate::standard::LinearHead;
 use crate::{Job, Policy, TrainerError, export, notes};
 use frostline_client::SampleFiles;
 use frostline_graph::{Cut, Network};
@@ -33,32 +34,47 @@ impl Job {
                 name.clone_from(&network.named(name)?.name);
             }
         }
+        self.unfreeze = self.unfreeze.within(&network, &self.freeze, self.recipe.epochs)?;
         if let Policy::Fixed(Split::Cut(split)) = &self.split {
-            check_order(&network, split, &self.freeze)?;
+            check_order(&network, split, self.earliest_freeze())?;
         }
         let own = self.guest.takes() == SampleFiles::All;
         notes::pixels(&self.model, &network, self.pixels, own)?;
-        self.check_trainable(&network)?;
+        for phase in self.phases() {
+            self.check_trainable(&network, &phase.freeze)?;
+        }
+        if self.recipe.standardize {
+            self.check_linear(&network)?;
+        }
         Ok(self)
     }
 
+    /// Refuses a suffix that is more than a linear classifier.
+    fn check_linear(&self, network: &Network) -> Result<(), TrainerError> {
+        if !self.unfreeze.0.is_empty() {
+            let why = "--unfreeze trains more than that; leave one of the two out".to_owned();
+            return Err(TrainerError::Standardize { why });
+        }
+        let row = network.frozen_row(&self.freeze)?.dims();
+        let suffix = self.model.slice(Some(&self.freeze), None)?;
+        LinearHead::of(&suffix.replace_head(2, 0)?, row).map(drop)
+    }
+
     /// Refuses a freeze cut behind which something has no gradient.
-    fn check_trainable(&self, network: &Network) -> Result<(), TrainerError> {
+    fn check_trainable(&self, network: &Network, freeze: &str) -> Result<(), TrainerError> {
         let untrained = |source| TrainerError::Training {
-            freeze: self.freeze.clone(),
+            freeze: freeze.to_owned(),
             source,
         };
-        let suffix = self.model.slice(Some(&self.freeze), None)?;
+        let suffix = self.model.slice(Some(freeze), None)?;
         self.recipe.batch_norm.check(&suffix).map_err(untrained)?;
         let trainability = Trainability::of(&self.model).map_err(untrained)?;
-        let Some(obstacle) = trainability.against(&self.freeze) else {
+        let Some(obstacle) = trainability.against(freeze) else {
             return Ok(());
         };
         let title = |cut: &Cut| network.title(cut).to_owned();
         Err(TrainerError::Untrainable {
-            freeze: network
-                .cut(&self.freeze)
-                .map_or_else(|_| self.freeze.clone(), title),
+            freeze: network.cut(freeze).map_or_else(|_| freeze.to_owned(), title),
             why: obstacle.to_string(),
             earliest: trainability.earliest(network).map(title),
         })

@@ -45,6 +45,22 @@ pub enum TrainerError {
         /// What stands in the way.
         source: TrainingError,
     },
+    /// Features cannot be standardised.
+    #[error("--standardize is for a linear classifier alone: {why}")]
+    Standardize {
+        /// What there is instead, and what to do.
+        why: String,
+    },
+    /// A later freeze cut that cannot be.
+    #[error("--unfreeze {epoch}={cut}: {why}")]
+    Unfreezing {
+        /// Its first epoch.
+        epoch: u32,
+        /// The cut.
+        cut: String,
+        /// What it has to be.
+        why: String,
+    },
     /// Something after the freeze cut has no gradient.
     #[error("cannot train the layers after `{freeze}`: {why}; {}", advice(.earliest.as_deref()))]
     Untrainable {

@@ -79,7 +79,7 @@ pub enum Event {
         /// On the validation samples, `validation_accuracy` for classes.
         #[serde(flatten, serialize_with = "quality::validation")]
         validation: Quality,
-        /// Body bytes received for it.
+        /// Body bytes received for it, and for a look at the training samples where features are standardised.
         bytes_received: u64,
         /// Wall time it took.
         seconds: f64,
@@ -100,6 +100,13 @@ pub enum Event {
         computed_seconds: f64,
         /// Body bytes of the batch.
         bytes_received: u64,
+    },
+    /// More of the network is trained from now on; the split follows as an event of its own.
+    Unfreeze {
+        /// The first epoch of which this holds.
+        epoch: u32,
+        /// The network is frozen up to this cut, or its input.
+        freeze: String,
     },
     /// The split changes, because the present one takes longer than another would.
     Replan {
@@ -193,7 +200,7 @@ pub struct Received {
     pub listing: u64,
     /// Measurements: of the link, of the host, and objects to measure this machine with.
     pub measuring: u64,
-    /// Validation before the first step.
+    /// Validation before the first step, and what features are standardised by.
     pub baseline: u64,
     /// Training batches of all epochs.
     pub training: u64,

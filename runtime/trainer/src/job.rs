@@ -1,4 +1,4 @@
-use crate::{Guest, Policy, ProfileCache, Recipe, TrainerError};
+use crate::{Guest, Policy, ProfileCache, Recipe, TrainerError, Unfreezing};
 use frostline_engine::Device;
 use frostline_graph::Model;
 use frostline_tensor::PixelSpec;
@@ -14,6 +14,8 @@ pub struct Job {
     pub model_name: String,
     /// The freeze cut: the network is frozen up to this tensor and trained after it. The network's input freezes nothing.
     pub freeze: String,
+    /// Earlier freeze cuts of later epochs.
+    pub unfreeze: Unfreezing,
     /// Where to divide the network between host and trainer: a rule, or a split.
     pub split: Policy,
     /// How activations travel; `None` takes u8 for the split `input`, f32 for a split that is given, and what suits the link where the
@@ -79,6 +81,7 @@ impl Job {
             model,
             model_name,
             freeze,
+            unfreeze: Unfreezing::default(),
             split: Policy::Auto,
             encoding: None,
             root,

@@ -30,11 +30,13 @@ mod replan;
 mod run;
 mod setup;
 mod share;
+mod standard;
 mod study;
 mod targets;
 #[cfg(test)]
 mod tests;
 mod train;
+mod unfreeze;
 mod upload;
 mod validation;
 
@@ -53,3 +55,4 @@ pub use quality::Quality;
 pub use recipe::{ClassWeights, LearningRates, LossName, OptimizerName, Recipe, Sampling, Scheduler};
 pub use study::{HostStudy, StudyJob, study};
 pub use train::train;
+pub use unfreeze::Unfreezing;

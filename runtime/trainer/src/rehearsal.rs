@@ -48,17 +48,18 @@ impl Rehearsal {
         let for_job = hosts.for_job(notices(events));
         job.split = Policy::Fixed(Split::Cut(job.freeze.clone()));
         let mut prepared = prepare(&job, false, &for_job, events).await?;
-        prepared.feed = FeedPlan {
+        let feed = FeedPlan {
             validation: Arc::default(),
-            largest: [prepared.feed.largest[0], Weight::default()],
-            ..prepared.feed
+            looks: false,
+            largest: [prepared.data.feed.largest[0], Weight::default()],
+            ..prepared.data.feed
         };
         // Middles of all its splits are kept, so that no leg waits for one.
         prepared.suffix.middles = usize::MAX;
         Ok(Self {
             job,
             hosts,
-            feed: prepared.feed,
+            feed,
             offer: prepared.offer,
             parts: prepared.suffix,
             suffix: None,

@@ -1,6 +1,6 @@
 //! A job's loop: batches in, steps out, and the split reconsidered after each.
 
-use crate::compute::{Dedicated, Suffix, session_options};
+use crate::compute::{Dedicated, Suffix, SuffixParts, session_options};
 use crate::offer::Offer;
 use crate::pipeline::{BadSamples, Feed, FeedPlan, Part, Steering};
 use crate::recipe::Steps;
@@ -36,6 +36,7 @@ pub(crate) fn fetcher(open_requests: usize, threads: usize) -> Result<Fetcher, T
 pub(crate) struct Run {
     plan: FeedPlan,
     feed: Feed,
+    hosts: Hosts,
     pub(crate) suffix: Dedicated<Suffix>,
     pub(crate) bad: Arc<BadSamples>,
     events: Events,
@@ -104,6 +105,7 @@ impl Run {
         Ok(Self {
             plan,
             feed,
+            hosts: hosts.clone(),
             suffix,
             bad,
             events: Arc::clone(events),
@@ -123,12 +125,60 @@ impl Run {
         })
     }
 
+    /// Goes on with a phase that trains more: its `parts` and its layers, of which those trained before stay what they are.
+    pub(crate) async fn unfreeze(
+        &mut self,
+        parts: RunParts,
+        layers: SuffixParts,
+    ) -> Result<(), TrainerError> {
+        let source = parts.steering.now();
+        let split = source.split.clone();
+        self.steering.turn(source);
+        let widen = move |suffix: &mut Suffix| {
+            suffix.widen(layers)?;
+            suffix.expect(&split)
+        };
+        self.suffix.run(widen).await?;
+        self.plan = FeedPlan {
+            ahead: parts.flow.ahead,
+            ..parts.feed
+        };
+        self.feed = Feed::start(
+            self.plan.clone(),
+            self.fetcher.clone(),
+            Arc::clone(&self.steering),
+            self.hosts.clone(),
+            Arc::clone(&self.bad),
+        )?;
+        (self.offer, self.watch) = (parts.offer, parts.watch);
+        Ok(())
+    }
+
+    /// Has the suffix look at every training sample.
+    async fn look(&mut self) -> Result<(), TrainerError> {
+        for _ in 0..self.plan.batches(Part::Train) {
+            let batch = &mut self.feed.next().await?;
+            let Some(rows) = batch.rows.take() else { continue };
+            let split = batch.source.split.clone();
+            self.suffix.run(move |suffix| suffix.look(&split, &rows)).await?;
+        }
+        let standardize = |suffix: &mut Suffix| {
+            suffix.standardize();
+            Ok(())
+        };
+        self.suffix.run(standardize).await
+    }
+
     pub(crate) async fn baseline(&mut self) -> Result<Quality, TrainerError> {
         let started = Instant::now();
+        if self.plan.looks {
+            self.look().await?;
+        }
         let Validation {
             quality, received, ..
         } = self.validate().await?;
-        let (bytes_received, seconds) = (received.validation, started.elapsed().as_secs_f64());
+        let bytes_received = received.training + received.validation;
+        let seconds = started.elapsed().as_secs_f64();
         self.received.baseline += bytes_received;
         (self.events)(Event::Baseline {
             validation: quality,

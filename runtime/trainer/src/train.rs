@@ -1,9 +1,10 @@
 use crate::compute::{Suffix, blocking};
 use crate::event::notices;
 use crate::notes::Input;
-use crate::pipeline::Steering;
+use crate::pipeline::{FeedPlan, Steering};
 use crate::run::{Best, EpochResult, Run, RunParts};
-use crate::setup::prepare;
+use crate::setup::{Prepared, prepare, unfreeze};
+use crate::unfreeze::Phase;
 use crate::{Event, Events, Job, Outcome, Quality, Received, TrainerError, export, notes};
 use frostline_client::{Hosts, Task};
 use frostline_graph::Model;
@@ -88,70 +89,124 @@ struct Trained {
 
 async fn tune(job: Job, hosts: &Hosts, events: &Events) -> Result<Tuned, TrainerError> {
     let job = &job.checked().await?;
-    let prepared = prepare(job, false, hosts, events).await?;
-    let (offer, chosen) = (prepared.offer, prepared.chosen);
-    let first = offer.at(&chosen.split, chosen.encoding, chosen.flow.request_samples)?;
-    let parts = RunParts {
-        feed: prepared.feed,
-        steering: Steering::towards(first),
-        flow: chosen.flow,
-        offer: Arc::clone(&offer),
-        watch: prepared.watch,
-    };
-    let suffix = Suffix::start(prepared.suffix, &chosen.split).await?;
-    let mut run = Run::start(job, parts, suffix, hosts, events)?;
+    let mut prepared = prepare(job, false, hosts, events).await?;
+    let phases = job.phases();
+    let phase = phases.first().ok_or(TrainerError::Ended { part: "plan" })?;
+    let split = prepared.chosen.split.clone();
+    let suffix = Suffix::start(prepared.suffix.clone(), &split).await?;
+    let mut run = Run::start(job, parts(&mut prepared, 0, phase.last)?, suffix, hosts, events)?;
     let baseline = run.baseline().await?;
-    let trained = epochs(job, &mut run, baseline).await?;
+    let mut course = Course {
+        job,
+        hosts,
+        events,
+        prepared,
+        run,
+    };
+    let trained = course.epochs(&phases, baseline).await?;
+    let Course { prepared, run, .. } = course;
     let split = run.steering.now().split.clone();
     Ok(Tuned {
         out: job.out.clone(),
-        headed: prepared.headed,
-        input: offer.input(&job.guest.name, &split),
-        task: prepared.task,
+        input: prepared.offer.input(&job.guest.name, &split),
+        task: prepared.data.feed.task,
         outcome: Outcome {
             model: job.out.clone(),
-            classes: prepared.classes,
+            classes: prepared.data.classes,
             split,
             baseline,
             validation: trained.last.quality,
             loss: trained.last.loss,
             bytes_received: 0,
             received: Received {
-                listing: prepared.listed,
+                listing: prepared.data.listed,
                 measuring: prepared.measuring.bytes_received(),
                 ..run.received()
             },
             seconds: 0.0,
             skipped: run.bad.count(),
         },
+        headed: prepared.network.headed,
         trained,
     })
 }
 
-/// Trains all epochs, or those before it diverges.
-async fn epochs(job: &Job, run: &mut Run, baseline: Quality) -> Result<Trained, TrainerError> {
-    let mut last = EpochResult {
-        loss: f64::NAN,
-        quality: baseline,
-    };
-    for epoch in 1..=job.recipe.epochs {
-        match run.epoch(epoch).await {
-            Ok(ended) => last = ended,
-            Err(error) => {
-                let (error, best) = keep(job, error, run.take_best())?;
-                return Ok(Trained {
-                    last,
-                    weights: best.weights,
-                    diverged: Some(error),
-                });
+/// What a run is made of for the epochs `first` to `last`.
+fn parts(prepared: &mut Prepared, first: u32, last: u32) -> Result<RunParts, TrainerError> {
+    let chosen = &prepared.chosen;
+    let source = prepared
+        .offer
+        .at(&chosen.split, chosen.encoding, chosen.flow.request_samples)?;
+    Ok(RunParts {
+        feed: FeedPlan {
+            first,
+            epochs: last,
+            ..prepared.data.feed.clone()
+        },
+        steering: Steering::towards(source),
+        flow: chosen.flow,
+        offer: Arc::clone(&prepared.offer),
+        watch: prepared.watch.take(),
+    })
+}
+
+/// A job on its way through its phases.
+struct Course<'a> {
+    job: &'a Job,
+    hosts: &'a Hosts,
+    events: &'a Events,
+    prepared: Prepared,
+    run: Run,
+}
+
+impl Course<'_> {
+    /// Trains all epochs, or those before it diverges.
+    async fn epochs(&mut self, phases: &[Phase], baseline: Quality) -> Result<Trained, TrainerError> {
+        let mut last = EpochResult {
+            loss: f64::NAN,
+            quality: baseline,
+        };
+        for phase in phases {
+            if phase.first > 1 {
+                self.unfreeze(phase).await?;
+            }
+            for epoch in phase.first..=phase.last {
+                match self.run.epoch(epoch).await {
+                    Ok(ended) => last = ended,
+                    Err(error) => {
+                        let (error, best) = keep(self.job, error, self.run.take_best())?;
+                        return Ok(Trained {
+                            last,
+                            weights: best.weights,
+                            diverged: Some(error),
+                        });
+                    }
+                }
             }
         }
+        Ok(Trained {
+            last,
+            weights: self.run.suffix.run(|suffix| suffix.weights()).await?,
+            diverged: None,
+        })
     }
-    Ok(Trained {
-        last,
-        weights: run.suffix.run(|suffix| suffix.weights()).await?,
-        diverged: None,
-    })
+
+    /// Goes on with a phase that trains more.
+    async fn unfreeze(&mut self, phase: &Phase) -> Result<(), TrainerError> {
+        (self.events)(Event::Unfreeze {
+            epoch: phase.first,
+            freeze: phase.freeze.clone(),
+        });
+        let weights = self.run.suffix.run(|suffix| suffix.weights()).await?;
+        let split = self.run.steering.now().split.clone();
+        let job = self.job.in_phase(phase);
+        let prepared = unfreeze(&job, &self.prepared, &split, weights, self.hosts, self.events);
+        // On the heap: what plans is large, and lies deep here.
+        self.prepared = Box::pin(prepared).await?;
+        let layers = self.prepared.suffix.clone();
+        let parts = parts(&mut self.prepared, phase.first, phase.last)?;
+        self.run.unfreeze(parts, layers).await
+    }
 }
 
 /// What to write where training diverged after epochs that went well.

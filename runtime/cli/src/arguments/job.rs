@@ -4,7 +4,7 @@ use super::host::{HostFlags, HostsFlags};
 use super::recipe::RecipeFlags;
 use super::value::{BadSample, EncodingChoice, LayoutName, above_zero, encoding, positive};
 use clap::{Args, ValueEnum};
-use frostline_trainer::Policy;
+use frostline_trainer::{Policy, Unfreezing};
 use frostline_wire::{Precision, Terms};
 use std::path::PathBuf;
 
@@ -62,11 +62,12 @@ pub(crate) struct Train {
 }
 
 /// Flags of `plan` that say what is measured and how, which a file of measurements says itself.
-const MEASURED: [&str; 16] = [
+const MEASURED: [&str; 17] = [
     "model",
     "data",
     "layout",
     "freeze",
+    "unfreeze",
     "RecipeFlags",
     "encoding",
     "labels",
@@ -205,6 +206,10 @@ pub(crate) struct Training {
     /// trained, and hosts only decode
     #[arg(long, value_name = "CUT")]
     pub(crate) freeze: Option<String>,
+    /// Freeze less from later epochs on, as in 3=layer4,6=layer3: from that epoch the network is frozen up to that earlier cut, or not at all
+    /// (none), and the split follows
+    #[arg(long, value_name = "EPOCH=CUT,..")]
+    pub(crate) unfreeze: Option<Unfreezing>,
     /// How activations travel: auto, or f32, u8 (pixels, for the split input, exact there), f16 or int8, each with +lz4 or +zstd
     /// to compress them. auto never takes int8, which loses the most
     #[arg(long, default_value = "auto", value_parser = encoding)]

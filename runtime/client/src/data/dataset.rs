@@ -79,6 +79,7 @@ impl Dataset {
     ) -> Result<Self, DatasetError> {
         let listing = Arc::new(listing);
         let folders = Folders::of_table(&listing, &table, files)?;
+        folders.check_trained(&table)?;
         let (train, validation) = parts(root, listing.len(), folders, validation_share, seed)?;
         if table.task() == Task::Classes {
             check_classes(root, &train, &validation)?;
@@ -140,7 +141,9 @@ impl Dataset {
         files: SampleFiles,
     ) -> Result<(Samples, LeftOut), DatasetError> {
         let (listing, table) = (Arc::new(listing), table.ordered(names)?);
-        let (folder, part) = Folders::of_table(&listing, &table, files)?.into_evaluation();
+        let folders = Folders::of_table(&listing, &table, files)?;
+        folders.check_evaluated(&table)?;
+        let (folder, part) = folders.into_evaluation();
         check_any(root, &listing, &part)?;
         let rows = match table.task() {
             Task::Classes => rows_of_classes(root, &listing, part, names)?,

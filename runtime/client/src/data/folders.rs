@@ -44,6 +44,8 @@ pub(crate) struct Folders<'a> {
     pub(crate) parts: BTreeMap<&'static str, Classes<'a>>,
     /// The folders of the root, taken for classes, and samples of shards that are in no part.
     pub(crate) classes: Classes<'a>,
+    /// Images that a table has no line for, and their part.
+    unlabelled: Vec<(Option<&'static str>, &'a str)>,
 }
 
 impl<'a> Folders<'a> {
@@ -72,7 +74,7 @@ impl<'a> Folders<'a> {
         folders
     }
 
-    /// Sorted by `table`, which has a line for each image; those outside of `train/` and `validation/` do without where there are parts.
+    /// Sorted by `table`; see [`Folders::check_trained`] and [`Folders::check_evaluated`] for images without a line.
     ///
     /// # Errors
     /// [`LabelsError`] where the table and the listing do not fit.
@@ -86,21 +88,17 @@ impl<'a> Folders<'a> {
         let is_key = |key: &str| objects.binary_search_by_key(&key, |(_, key)| key).is_ok();
         table.check_header(is_key)?;
         let (mut folders, mut of_shards) = (Self::default(), BTreeSet::new());
-        let (mut seen, mut unlabelled) = (vec![false; table.len()], Vec::new());
+        let mut seen = vec![false; table.len()];
         for (number, key) in &objects {
             let part = part(key);
             let Some(row) = table.row(key) else {
                 if is_sample(key) && !is_hidden(key) {
-                    unlabelled.push((part, *key));
+                    folders.unlabelled.push((part, *key));
                 }
                 continue;
             };
             if !is_sample(key) {
-                let images = frostline_images::EXTENSIONS.join(", .");
-                return Err(table.at(
-                    row,
-                    format!("'{key}' is no image by its name (.{images}); leave the line out"),
-                ));
+                return Err(no_image(table, row, key));
             }
             if let Some(seen) = seen.get_mut(row as usize) {
                 *seen = true;
@@ -113,19 +111,37 @@ impl<'a> Folders<'a> {
         if let Some((line, key)) = table.first_without(&seen) {
             return Err(unknown_key(table, line, key, &objects));
         }
-        let divided = !folders.parts.is_empty();
-        unlabelled.retain(|(part, _)| part.is_some() || !divided);
-        if let Some((_, first)) = unlabelled.first() {
-            return Err(LabelsError::of_table(
-                table.name(),
-                format!(
-                    "{} images have no line, the first is '{first}'; add lines, or keep in --data only what is labelled",
-                    unlabelled.len()
-                ),
-            ));
-        }
         folders.settle_shards(&of_shards);
         Ok(folders)
+    }
+
+    /// Refuses images without a line, but for those outside of `train/` and `validation/` where there are parts.
+    pub(crate) fn check_trained(&self, table: &LabelTable) -> Result<(), LabelsError> {
+        let divided = !self.parts.is_empty();
+        self.check_labelled(table, |part| part.is_some() || !divided)
+    }
+
+    /// The same of the part to evaluate with.
+    pub(crate) fn check_evaluated(&self, table: &LabelTable) -> Result<(), LabelsError> {
+        let mut parts = [VALIDATION, TRAIN].into_iter();
+        let evaluated = parts.find(|part| self.parts.contains_key(part));
+        self.check_labelled(table, |part| part == evaluated)
+    }
+
+    fn check_labelled(
+        &self,
+        table: &LabelTable,
+        counts: impl Fn(Option<&'static str>) -> bool,
+    ) -> Result<(), LabelsError> {
+        let mut missing = self.unlabelled.iter().filter(|(part, _)| counts(*part));
+        let Some((_, first)) = missing.next() else {
+            return Ok(());
+        };
+        let why = format!(
+            "{} images have no line, the first is '{first}'; add lines, or keep in --data only what is labelled",
+            1 + missing.count()
+        );
+        Err(LabelsError::of_table(table.name(), why))
     }
 
     fn class(&mut self, part: Option<&'static str>, name: &'a str) -> &mut Class<'a> {
@@ -188,6 +204,14 @@ fn part(key: &str) -> Option<&'static str> {
         _ if key.starts_with("validation/") => Some(VALIDATION),
         _ => None,
     }
+}
+
+fn no_image(table: &LabelTable, row: u32, key: &str) -> LabelsError {
+    let images = frostline_images::EXTENSIONS.join(", .");
+    table.at(
+        row,
+        format!("'{key}' is no image by its name (.{images}); leave the line out"),
+    )
 }
 
 fn unknown_key(table: &LabelTable, line: u64, key: &str, objects: &[(u32, &str)]) -> LabelsError {

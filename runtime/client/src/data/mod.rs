@@ -4,6 +4,7 @@ mod dataset;
 mod error;
 mod folders;
 mod listing;
+mod reading;
 mod samples;
 mod shards;
 mod shuffle;

@@ -368,6 +368,24 @@ fn a_table_says_values_and_parts_are_folders() {
         SampleFiles::Images,
     );
     assert_eq!(values(&found.unwrap().0), [[6.0, 5.0]]);
+    // Which needs no lines for others, as training does.
+    let text = "file,x,y\nvalidation/3.jpg,5,6\ntrain/2.jpg,3,4\n";
+    let error = by_table(&keys, text, Task::Numbers, None)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("1 images have no line") && error.contains("'train/1.jpg'"),
+        "{error}"
+    );
+    let only = table(text, Task::Numbers);
+    let found = Dataset::to_evaluate_by(
+        "data",
+        Listing::from_iter(self::listing(&keys)),
+        only,
+        &names,
+        SampleFiles::Images,
+    );
+    assert_eq!(found.unwrap().0.len(), 1);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 use super::{Dedicated, Forward, ways};
 use crate::TrainerError;
 use crate::recipe::StepTerms;
+use crate::standard::{LinearHead, Moments, Standard};
 use crate::targets::Targets;
 use frostline_engine::{EngineError, Interrupt, ResidentSlot, ResidentState, Session, SessionOptions};
 use frostline_graph::Model;
@@ -8,7 +9,7 @@ use frostline_profile::Folder;
 use frostline_tensor::Tensor;
 use frostline_training::{Scalars, StateSlot, StepSettings, TrainingError, TrainingGraph};
 use frostline_wire::Split;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Step sessions kept at once. Batches have the full size, or the last one's; skipped samples make a few more sizes, and
 /// building a graph anew takes less than a second.
@@ -22,6 +23,10 @@ pub(crate) struct Suffix {
     whole: Model,
     model: Model,
     freeze: String,
+    linear: Option<LinearHead>,
+    moments: Moments,
+    /// How features are standardised, once that is known.
+    standard: Option<Standard>,
     settings: StepSettings,
     outputs: usize,
     options: SessionOptions,
@@ -59,6 +64,8 @@ pub(crate) struct SuffixParts {
     pub(crate) suffix: Model,
     /// Name of the freeze cut, for messages.
     pub(crate) freeze: String,
+    /// Where its features are to be standardised, as a classifier of them.
+    pub(crate) linear: Option<LinearHead>,
     pub(crate) settings: StepSettings,
     /// Of the network, a row.
     pub(crate) outputs: usize,
@@ -73,10 +80,35 @@ pub(crate) struct SuffixParts {
 
 impl Suffix {
     pub(crate) fn open(parts: SuffixParts, interrupt: &Interrupt) -> Result<Self, TrainerError> {
+        Self::go_on(parts, HashMap::new(), interrupt)
+    }
+
+    /// Trains more layers from now on. What the step and its optimiser know of weights that were trained before stays.
+    pub(crate) fn widen(&mut self, parts: SuffixParts) -> Result<(), TrainerError> {
+        let mut remembered = HashMap::new();
+        for slot in &self.slots {
+            let tensor = slot.to_weight(&self.state.tensor(&slot.input).map_err(training)?);
+            let tensor = tensor.map_err(|source| not_trained(&self.freeze, source))?;
+            remembered.insert(slot.input.clone(), tensor);
+        }
+        self.sessions.clear();
+        self.middles.clear();
+        self.present = None;
+        *self = Self::go_on(parts, remembered, &self.interrupt.clone())?;
+        Ok(())
+    }
+
+    /// A suffix whose slots begin with what is `remembered`, by their inputs, as the suffix has it.
+    fn go_on(
+        parts: SuffixParts,
+        mut remembered: HashMap<String, Tensor>,
+        interrupt: &Interrupt,
+    ) -> Result<Self, TrainerError> {
         let SuffixParts {
             whole,
             suffix: model,
             freeze,
+            linear,
             mut settings,
             outputs,
             batch,
@@ -88,7 +120,12 @@ impl Suffix {
             let chosen = ways::winograd(&model, batch, &options, known.as_ref(), interrupt);
             settings.winograd = chosen.map_err(|source| not_trained(&freeze, source))?;
         }
-        let graph = build(&model, batch, &settings, true, &freeze)?;
+        let mut graph = build(&model, batch, &settings, true, &freeze)?;
+        for slot in &mut graph.state {
+            if let Some(tensor) = remembered.remove(&slot.input) {
+                slot.initial = slot.hold(&tensor).map_err(|source| not_trained(&freeze, source))?;
+            }
+        }
         let state = ResidentState::new(resident(&graph.state)).map_err(training)?;
         let slots = graph.state.clone();
         let sessions = vec![Step::open(batch, true, graph, &options, interrupt)?];
@@ -96,6 +133,9 @@ impl Suffix {
             whole,
             model,
             freeze,
+            linear,
+            moments: Moments::default(),
+            standard: None,
             settings,
             outputs,
             options,
@@ -136,7 +176,10 @@ impl Suffix {
     ) -> Result<f32, TrainerError> {
         self.present = None;
         let made = self.freeze_activations(split, rows)?;
-        let activations = made.as_ref().unwrap_or(rows);
+        let standard = self.standard.as_ref();
+        let standardised = standard.map(|standard| standard.apply(made.as_ref().unwrap_or(rows)));
+        let standardised = standardised.transpose()?;
+        let activations = standardised.as_ref().or(made.as_ref()).unwrap_or(rows);
         let batch = targets.rows();
         let targets = targets.tensor(&self.settings.loss, self.outputs)?;
         let mixed = terms
@@ -170,6 +213,19 @@ impl Suffix {
         loss.ok_or(TrainerError::Ended { part: "engine" })
     }
 
+    /// Looks at rows that features are to be standardised by.
+    pub(crate) fn look(&mut self, split: &Split, rows: &Tensor) -> Result<(), TrainerError> {
+        let activations = self.freeze_activations(split, rows)?;
+        self.moments.add(activations.as_ref().unwrap_or(rows));
+        Ok(())
+    }
+
+    /// Standardises features from now on, by the rows that were looked at.
+    pub(crate) fn standardize(&mut self) {
+        self.present = None;
+        self.standard = Some(std::mem::take(&mut self.moments).standard());
+    }
+
     /// What the present weights make of these rows, `[rows, outputs]`.
     pub(crate) fn predict(&mut self, split: &Split, rows: &Tensor) -> Result<Tensor, TrainerError> {
         let activations = self.freeze_activations(split, rows)?;
@@ -190,7 +246,7 @@ impl Suffix {
         present.run(activations.as_ref().unwrap_or(rows))
     }
 
-    /// The present weights, by their names in the model: their averages, where there are any.
+    /// The present weights, by their names in the model, for features as they come: their averages, where there are any.
     pub(crate) fn weights(&self) -> Result<Vec<(String, Tensor)>, TrainerError> {
         // Statistics have no average.
         let averaged: HashSet<&String> = self
@@ -208,7 +264,11 @@ impl Suffix {
             let weight = slot.to_weight(&tensor);
             Ok((name, weight.map_err(|source| not_trained(&self.freeze, source))?))
         };
-        weights.map(read).collect()
+        let mut weights = weights.map(read).collect::<Result<Vec<_>, TrainerError>>()?;
+        if let (Some(linear), Some(standard)) = (&self.linear, &self.standard) {
+            linear.fold(standard, &mut weights)?;
+        }
+        Ok(weights)
     }
 
     /// The rows after the middle; `None` when there is no middle and they are there already.

@@ -269,6 +269,7 @@ async fn step(task: TrainerTask, known: Option<Folder>) -> Result<f64, TrainerEr
             suffix: task.model.slice(Some(&task.freeze), None)?,
             whole: task.model,
             freeze: task.freeze,
+            linear: None,
             settings: task.settings,
             outputs,
             batch,

@@ -21,6 +21,7 @@ const AUTOMATIC: [Encoding; 4] = [
 ];
 
 /// What a split is chosen from, and what its rows are asked for with: the network, what the guest serves, what the data weigh.
+#[derive(Clone)]
 pub(crate) struct Offer {
     pub(crate) root: String,
     pub(crate) network: Network,
@@ -42,6 +43,14 @@ pub(crate) struct Offer {
 }
 
 impl Offer {
+    /// The same with the network frozen up to an earlier cut.
+    pub(crate) fn frozen_up_to(&self, freeze: &str) -> Self {
+        Self {
+            freeze: freeze.to_owned(),
+            ..self.clone()
+        }
+    }
+
     /// Rows at `split` in `encoding`, at most `request_samples` a request.
     ///
     /// # Errors

@@ -29,6 +29,11 @@ pub(crate) struct FeedPlan {
     pub(crate) validation: Arc<Samples>,
     /// What the largest batch of each of them can weigh.
     pub(crate) largest: [Weight; 2],
+    /// The first epoch; before it only validation, for the baseline, where it is 0.
+    pub(crate) first: u32,
+    /// Whether training samples come before the first epoch as well, in their own order.
+    pub(crate) looks: bool,
+    /// The last one.
     pub(crate) epochs: u32,
     pub(crate) batch: usize,
     pub(crate) seed: u64,
@@ -54,6 +59,8 @@ impl FeedPlan {
             largest: [largest(&train), largest(&validation)],
             train,
             validation,
+            first: 0,
+            looks: false,
             epochs: 0,
             batch,
             seed: 0,
@@ -80,6 +87,7 @@ impl FeedPlan {
     pub(super) async fn order(&self, epoch: u32, part: Part) -> Result<Vec<u32>, TrainerError> {
         let (count, seed) = (self.samples(part).len(), self.seed);
         match part {
+            Part::Train if epoch == 0 => Ok((0..count as u32).collect()),
             Part::Train => {
                 let (samples, sampling) = (Arc::clone(&self.train), self.sampling);
                 blocking(move || {

@@ -125,10 +125,10 @@ struct Driver {
 impl Driver {
     async fn run(self, hosts: Hosts) -> Result<(), TrainerError> {
         let mut earlier = [TaskTracker::new(), TaskTracker::new()];
-        for epoch in 0..=self.plan.epochs {
+        for epoch in self.plan.first..=self.plan.epochs {
             let hosts = EpochBytes::new(&hosts);
             for (part, earlier) in [Part::Train, Part::Validation].into_iter().zip(&mut earlier) {
-                if part == Part::Train && epoch == 0 {
+                if part == Part::Train && epoch == 0 && !self.plan.looks {
                     continue;
                 }
                 // A sample found bad in the part's last pass must be known before its next pass asks for it.

@@ -21,7 +21,8 @@ impl Provided<'_> {
     /// [`TrainerError`]; [`TrainerError::Policy`] when no split fits the policy, [`TrainerError::Memory`] when none fits the memory.
     pub(super) async fn choose(self) -> Result<Prepared, TrainerError> {
         let Self { setup, offer, frozen } = self;
-        let (chosen, watch) = match frozen {
+        let pushes = matches!(frozen, FrozenLayers::OnHosts(_));
+        let watched = match frozen {
             FrozenLayers::Refused(why) => (offer.without_layers(&why)?, None),
             FrozenLayers::Kept(planner) => setup.watched(*planner)?,
             FrozenLayers::OnHosts(layers) => match &setup.job.split {
@@ -29,7 +30,7 @@ impl Provided<'_> {
                 _ => setup.plan(&offer, layers).await?,
             },
         };
-        Ok(Prepared::new(setup, offer, chosen, watch))
+        Ok(Prepared::new(setup, offer, pushes, watched))
     }
 }
 

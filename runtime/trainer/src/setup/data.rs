@@ -6,15 +6,16 @@ use frostline_client::{Dataset, Hosts, LabelTable, Listing, Task};
 use std::sync::Arc;
 
 /// A job's data: listed, and divided into classes, parts and batches.
-pub(super) struct Data {
+#[derive(Clone)]
+pub(crate) struct Data {
     /// Names of the outputs.
-    pub(super) classes: Vec<String>,
+    pub(crate) classes: Vec<String>,
     pub(super) outputs: Outputs,
-    pub(super) feed: FeedPlan,
+    pub(crate) feed: FeedPlan,
     /// Mean size of the objects, in bytes.
     pub(super) object_bytes: u64,
     /// Bytes received for the listing.
-    pub(super) listed: u64,
+    pub(crate) listed: u64,
 }
 
 /// What the network is to give.
@@ -24,6 +25,8 @@ pub(super) struct Outputs {
     pub(super) samples: Vec<usize>,
     /// Training samples.
     pub(super) of: usize,
+    /// The mean of each number over them; of others nothing.
+    pub(super) means: Vec<f32>,
 }
 
 impl Data {
@@ -79,7 +82,24 @@ fn outputs(dataset: &Dataset) -> Outputs {
     Outputs {
         samples,
         of: dataset.train.len(),
+        means: means(dataset),
     }
+}
+
+/// The mean of each number over the training samples; of other tasks nothing.
+fn means(dataset: &Dataset) -> Vec<f32> {
+    if dataset.task != Task::Numbers {
+        return Vec::new();
+    }
+    let mut sums = vec![0.0; dataset.classes.len()];
+    let values = (0..dataset.train.len()).filter_map(|index| dataset.train.values(index));
+    for row in values {
+        for (sum, value) in sums.iter_mut().zip(row) {
+            *sum += f64::from(*value);
+        }
+    }
+    let count = dataset.train.len().max(1) as f64;
+    sums.into_iter().map(|sum| (sum / count) as f32).collect()
 }
 
 fn divide(
@@ -103,6 +123,7 @@ fn divide(
     let feed = FeedPlan {
         task: dataset.task,
         epochs: job.recipe.epochs,
+        looks: job.recipe.standardize,
         seed,
         sampling: job.recipe.sampling,
         views: job.recipe.views(),

@@ -10,10 +10,15 @@ mod network;
 mod prepared;
 mod provide;
 
-use crate::{Events, Job, TrainerError};
+use crate::plan::Layers;
+use crate::share::in_whole_grants;
+use crate::{Events, Flow, Job, TrainerError};
 use context::Setup;
 use frostline_client::Hosts;
-use prepared::Prepared;
+use frostline_tensor::Tensor;
+use frostline_wire::Split;
+pub(crate) use prepared::Prepared;
+use provide::{FrozenLayers, Provided};
 
 /// Does everything that comes before the first batch of a checked job.
 ///
@@ -26,7 +31,47 @@ pub(crate) async fn prepare(
 ) -> Result<Prepared, TrainerError> {
     let setup = Setup::begin(job, measure, hosts, events).await?;
     let provided = setup.provide().await?;
+    for freeze in job.unfreeze.0.values() {
+        provided.offer.frozen_up_to(freeze).usable()?;
+    }
     let prepared = provided.choose().await?;
+    prepared.announce(events);
+    Ok(prepared)
+}
+
+/// Prepares a phase that trains more than the one `before`, which was divided at `split` and came to these weights. Hosts go on with the layers
+/// they have, and the split is chosen anew.
+pub(crate) async fn unfreeze(
+    job: &Job,
+    before: &Prepared,
+    split: &Split,
+    weights: Vec<(String, Tensor)>,
+    hosts: &Hosts,
+    events: &Events,
+) -> Result<Prepared, TrainerError> {
+    let offer = before.offer.frozen_up_to(&job.freeze);
+    let setup = Setup {
+        job,
+        measure: false,
+        hosts,
+        measuring: before.measuring.clone(),
+        events,
+        data: before.data.clone(),
+        network: before.network.unfrozen(job, weights).await?,
+        grant: before.grant,
+        flow: Flow {
+            request_samples: in_whole_grants(job.flow.request_samples, before.grant),
+            ..job.flow
+        },
+        measured: None,
+    };
+    let prepared = if before.pushes {
+        let frozen = FrozenLayers::OnHosts(Layers::default());
+        Provided { setup, offer, frozen }.choose().await?
+    } else {
+        let chosen = offer.fixed(split)?;
+        Prepared::new(setup, offer, false, (chosen, None))
+    };
     prepared.announce(events);
     Ok(prepared)
 }

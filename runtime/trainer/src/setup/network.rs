@@ -1,22 +1,26 @@
 use super::data::Outputs;
 use crate::compute::{KEPT_MIDDLES, SuffixParts, blocking, session_options};
 use crate::recipe::{balanced, positive};
+use crate::standard::LinearHead;
 use crate::{ClassWeights, Job, TrainerError, notes};
 use frostline_client::SampleFiles;
 use frostline_graph::{Model, Network};
-use frostline_tensor::PixelSpec;
+use frostline_tensor::{PixelSpec, Tensor};
 use frostline_training::{Dropout, Loss, StepSettings};
 use std::collections::HashSet;
 
 /// A job's network, divided at the freeze cut.
-pub(super) struct DividedNetwork {
+#[derive(Clone)]
+pub(crate) struct DividedNetwork {
     pub(super) network: Network,
     /// The whole under its fresh head.
-    pub(super) headed: Model,
+    pub(crate) headed: Model,
     suffix: Model,
     /// How a step of the suffix is made.
     settings: StepSettings,
-    outputs: usize,
+    /// The suffix as a classifier of standardised features.
+    linear: Option<LinearHead>,
+    outputs: Outputs,
     pub(super) pixels: PixelSpec,
     /// What the guest is told.
     pub(super) parameters: String,
@@ -34,12 +38,21 @@ impl DividedNetwork {
         let own = job.guest.takes() == SampleFiles::All;
         let pixels = notes::pixels(&job.model, &before, job.pixels, own)?;
         let headed = job.model.replace_head(outputs.samples.len(), job.recipe.seed)?;
+        let headed = at_means(headed, &outputs.means)?;
         let suffix = headed.slice(Some(&job.freeze), None)?;
+        let network = headed.network()?;
+        let row = network.frozen_row(&job.freeze)?.dims();
+        let linear = job
+            .recipe
+            .standardize
+            .then(|| LinearHead::of(&suffix, row))
+            .transpose()?;
         Ok(Self {
-            network: headed.network()?,
+            linear,
+            network,
             settings: settings(job, &headed, &suffix, outputs)?,
             suffix,
-            outputs: outputs.samples.len(),
+            outputs: outputs.clone(),
             headed,
             pixels,
             parameters: match &job.guest.parameters {
@@ -47,6 +60,26 @@ impl DividedNetwork {
                 None => notes::recipe(&pixels)?,
             },
         })
+    }
+
+    /// The network as it was trained so far, divided at the job's freeze cut, which is an earlier one.
+    pub(super) async fn unfrozen(
+        &self,
+        job: &Job,
+        weights: Vec<(String, Tensor)>,
+    ) -> Result<Self, TrainerError> {
+        let (job, before) = (job.clone(), self.clone());
+        blocking(move || {
+            let headed = before.headed.merge(&weights)?;
+            let suffix = headed.slice(Some(&job.freeze), None)?;
+            Ok(Self {
+                settings: settings(&job, &headed, &suffix, &before.outputs)?,
+                suffix,
+                headed,
+                ..before
+            })
+        })
+        .await
     }
 
     /// The first cut.
@@ -65,14 +98,27 @@ impl DividedNetwork {
             whole: self.headed.clone(),
             suffix: self.suffix.clone(),
             freeze: job.freeze.clone(),
+            linear: self.linear.clone(),
             settings: self.settings.clone(),
-            outputs: self.outputs,
+            outputs: self.outputs.samples.len(),
             batch,
             middles: KEPT_MIDDLES,
             options: session_options(job.device, job.threads),
             known: job.cache.as_ref().map(|cache| cache.folder().clone()),
         }
     }
+}
+
+/// The network whose fresh head gives these numbers at first, near enough: the best there is before anything is learnt.
+fn at_means(headed: Model, means: &[f32]) -> Result<Model, TrainerError> {
+    if means.is_empty() {
+        return Ok(headed);
+    }
+    let means = Tensor::f32([means.len()], means.to_vec())?;
+    // Of each of its layers a weight and a bias.
+    let biases = headed.head_weights()?.into_iter().skip(1).step_by(2);
+    let begun: Vec<(String, Tensor)> = biases.map(|bias| (bias, means.clone())).collect();
+    Ok(headed.merge(&begun)?)
 }
 
 /// How a step of the suffix is made, with all that depends on its weights and on the data.
@@ -95,7 +141,9 @@ fn settings(
     if job.recipe.dropout > 0.0 {
         settings.dropout = dropouts(job, headed, suffix)?;
     }
-    let trained = suffix.parameters();
+    // Groups name weights of any phase; a step takes the rates of those it has.
+    let widest = headed.slice(Some(job.earliest_freeze()), None)?;
+    let trained = widest.parameters();
     let names = trained.iter().map(|weight| weight.name.as_str());
     settings.rates = job.recipe.rates().factors(names, &headed.head_weights()?)?;
     Ok(settings)

@@ -1,28 +1,27 @@
 use super::context::Setup;
+use super::data::Data;
+use super::network::DividedNetwork;
 use crate::compute::SuffixParts;
 use crate::offer::Offer;
-use crate::pipeline::FeedPlan;
 use crate::plan::{Chosen, Modules};
 use crate::replan::Watch;
 use crate::{Event, Events};
-use frostline_client::{Hosts, Task};
-use frostline_graph::Model;
+use frostline_client::Hosts;
 use std::sync::Arc;
 
 /// A job that is ready to begin: the data are listed, the network is divided, the host has what it needs.
 pub(crate) struct Prepared {
-    pub(crate) task: Task,
-    /// Names of the outputs.
-    pub(crate) classes: Vec<String>,
-    /// The whole network under its fresh head; trained weights are merged into it.
-    pub(crate) headed: Model,
+    pub(crate) data: Data,
+    /// Trained weights are merged into its whole.
+    pub(crate) network: DividedNetwork,
     pub(crate) suffix: SuffixParts,
-    pub(crate) feed: FeedPlan,
     pub(crate) offer: Arc<Offer>,
     pub(crate) chosen: Chosen,
     modules: Modules,
-    /// Bytes received for the listing.
-    pub(crate) listed: u64,
+    /// Whether hosts have the frozen layers, so that a split can be planned again.
+    pub(super) pushes: bool,
+    /// Samples of one guest call, where the hosts tell.
+    pub(super) grant: Option<usize>,
     /// Counts the bytes received for measurements.
     pub(crate) measuring: Hosts,
     /// Watches a split that was planned; `None` for one that was given, or that nothing was measured for.
@@ -30,17 +29,21 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    pub(super) fn new(setup: Setup<'_>, offer: Offer, chosen: Chosen, watch: Option<Watch>) -> Self {
+    pub(super) fn new(
+        setup: Setup<'_>,
+        offer: Offer,
+        pushes: bool,
+        (chosen, watch): (Chosen, Option<Watch>),
+    ) -> Self {
         Self {
             suffix: setup.network.suffix_parts(setup.job, setup.batch()),
-            task: setup.data.feed.task,
             modules: Modules::of(&setup.network.network),
-            classes: setup.data.classes,
-            headed: setup.network.headed,
-            feed: setup.data.feed,
+            data: setup.data,
+            network: setup.network,
+            pushes,
+            grant: setup.grant,
             offer: Arc::new(offer),
             chosen,
-            listed: setup.data.listed,
             measuring: setup.measuring,
             watch,
         }

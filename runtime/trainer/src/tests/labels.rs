@@ -104,6 +104,11 @@ async fn numbers_are_trained_exported_and_evaluated_also_from_a_local_file() {
         panic!("{outcome:?}")
     };
     assert!(rmse < 0.5 && r2 > 0.5, "{outcome:?}");
+    // The head begins at the targets' means.
+    let Quality::Numbers { r2: before, .. } = outcome.baseline else {
+        panic!("{outcome:?}")
+    };
+    assert!(before > -1.0, "{outcome:?}");
     let tuned = Model::read(&outcome.model).unwrap();
     assert_eq!(tuned.metadata(TARGETS_KEY), Some(r#"["warmth","length"]"#));
     assert_eq!(tuned.network().unwrap().output.shape.dims(), [2]);

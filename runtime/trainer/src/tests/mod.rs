@@ -13,6 +13,7 @@ mod real_data;
 mod recipes;
 mod replan;
 mod simulated_world;
+mod unfreezing;
 mod whole_job;
 mod whole_network;
 

@@ -1,8 +1,10 @@
 //! Jobs by recipes that say more than the default.
 
+use super::evaluation::measure;
 use super::whole_job::{job, photos, run};
 use crate::{ClassWeights, LearningRates, OptimizerName, Recipe, Sampling, Scheduler};
 use frostline_fake_host::FakeHost;
+use frostline_graph::Model;
 use tempfile::TempDir;
 
 async fn losses(host: &FakeHost, recipe: Recipe, freeze: &str) -> Vec<f32> {
@@ -82,6 +84,66 @@ async fn a_group_that_has_no_weights_is_refused_before_anything_is_sent() {
     let error = run(&host, wanted).await.outcome.unwrap_err().to_string();
     assert!(error.contains("'layer9'") && error.contains("w3"), "{error}");
     assert!(storage.uploads.lock().unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn standardised_features_are_learnt_from_faster_and_folded_into_the_model() {
+    let (host, _) = photos().start().await;
+    let out = TempDir::new().unwrap();
+    for freeze in ["features", "r2"] {
+        let mut losses = Vec::new();
+        for split in ["none", "c1", freeze] {
+            let mut wanted = job(split, out.path());
+            (wanted.freeze, wanted.recipe) = (freeze.to_owned(), recipe());
+            (wanted.recipe.standardize, wanted.recipe.epochs) = (true, 6);
+            wanted.recipe.lr = Some(LearningRates::One(0.05));
+            let ran = run(&host, wanted).await;
+            losses.push(ran.losses());
+            let outcome = ran.outcome.unwrap();
+            let tuned = Model::read(&outcome.model).unwrap();
+            // What is written takes features as they come.
+            assert_eq!(
+                measure(&host, tuned, None).await.0.unwrap().quality,
+                outcome.validation
+            );
+            assert!(outcome.validation.score() > 0.9, "{freeze}: {outcome:?}");
+        }
+        for other in &losses[1..] {
+            let worst = losses[0]
+                .iter()
+                .zip(other)
+                .map(|(a, b)| (a - b).abs())
+                .fold(0.0, f32::max);
+            assert!(worst < 1e-4, "{freeze}: {worst}");
+        }
+        let mut plain = job(freeze, out.path());
+        (plain.freeze, plain.recipe) = (freeze.to_owned(), recipe());
+        (plain.recipe.epochs, plain.recipe.lr) = (6, Some(LearningRates::One(0.05)));
+        let plain = run(&host, plain).await.losses();
+        assert!(
+            losses[0].last() < plain.last(),
+            "{freeze}: {:?} and {plain:?}",
+            losses[0]
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_linear_classifier_is_standardised() {
+    let (host, storage) = photos().start().await;
+    let out = TempDir::new().unwrap();
+    let mut deep = job("none", out.path());
+    (deep.freeze, deep.recipe.standardize) = ("r1".to_owned(), true);
+    let mut later = job("none", out.path());
+    (later.unfreeze, later.recipe.standardize) = ("2=r1".parse().unwrap(), true);
+    for job in [deep, later] {
+        let error = run(&host, job).await.outcome.unwrap_err().to_string();
+        assert!(
+            error.contains("linear classifier") && error.contains("freeze"),
+            "{error}"
+        );
+    }
+    assert!(storage.uploaded().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -368,6 +368,7 @@ async fn events_tell_the_whole_story() {
             | Event::Measuring { .. }
             | Event::Warning { .. }
             | Event::Profile { .. }
+            | Event::Unfreeze { .. }
             | Event::Replan { .. } => "unexpected",
         })
         .filter(|kind| *kind != "uploading")

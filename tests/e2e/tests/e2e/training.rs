@@ -4,7 +4,7 @@ use crate::harness::{Scratch, demo, events, frostline, series, sorted};
 use frostline_e2e::{finish, repository};
 use frostline_graph::Model;
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 #[test]
@@ -293,4 +293,55 @@ fn numbers_come_from_a_local_table() {
     assert!(errors[5] < before, "{before}, then {errors:?}");
     let evaluated = evaluate(&scratch, &["--labels", table]);
     assert_eq!(evaluated["rmse"].as_f64(), Some(errors[5]));
+}
+
+#[test]
+fn less_is_frozen_from_a_later_epoch_on_and_the_split_follows() {
+    let scratch = Scratch::with_photos(10, 4);
+    let cut = inner_cuts().remove(1);
+    let unfreeze = format!("2={cut}");
+    let run = |split: &str| {
+        let flags = ["--split", split, "--epochs", "2", "--unfreeze", &unfreeze];
+        events(&scratch.train(&flags))
+    };
+    let (reference, pushed) = (run("none"), run("freeze"));
+    let losses = |events: &[Value]| series(events, "step", "loss");
+    for (step, (loss, reference)) in losses(&pushed).iter().zip(losses(&reference)).enumerate() {
+        assert!(
+            (loss - reference).abs() < 1e-4,
+            "step {step}: {loss} against {reference}"
+        );
+    }
+    let at = pushed
+        .iter()
+        .position(|event| event["event"] == "unfreeze")
+        .unwrap();
+    assert_eq!(
+        (&pushed[at]["epoch"], &pushed[at]["freeze"]),
+        (&2.into(), &cut.clone().into())
+    );
+    let steps = pushed[at..].iter().filter(|event| event["event"] == "step");
+    assert!(steps.clone().count() == 4 && steps.clone().all(|event| event["split"] == cut.as_str()));
+    let refused = scratch.train(&[
+        "--split",
+        "features",
+        "--unfreeze",
+        &unfreeze,
+        "--out",
+        "never.onnx",
+    ]);
+    assert!(
+        refused.failure().unwrap()["error"]
+            .as_str()
+            .unwrap()
+            .contains(&cut)
+    );
+}
+
+#[test]
+fn a_classifier_of_standardised_features_takes_them_as_they_come() {
+    let scratch = Scratch::with_photos(12, 6);
+    let events = events(&scratch.train(&["--standardize", "--epochs", "3"]));
+    let trained = events.last().unwrap()["validation_accuracy"].as_f64();
+    assert_eq!(evaluate(&scratch, &[])["accuracy"].as_f64(), trained);
 }

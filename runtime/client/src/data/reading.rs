@@ -1,0 +1,307 @@
+//! Reads a labels table line by line.
+
+use super::table::few;
+use super::{LabelTable, LabelsError, Task};
+use csv::{ReaderBuilder, StringRecord};
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+/// A table as it is read.
+pub(super) struct Reading<'a> {
+    reader: csv::Reader<&'a [u8]>,
+    lines: Lines<'a>,
+    columns: Vec<String>,
+    table: LabelTable,
+    /// The class of each row.
+    of_rows: Vec<String>,
+}
+
+impl<'a> Reading<'a> {
+    pub(super) fn begin(name: &str, bytes: &'a [u8], task: Task) -> Result<Self, LabelsError> {
+        let mut reader = ReaderBuilder::new().from_reader(bytes);
+        let header = reader
+            .headers()
+            .map_err(|error| unreadable(name, bytes, &error))?;
+        let columns: Vec<String> = header.iter().map(|column| column.trim().to_owned()).collect();
+        check_columns(name, &columns, task)?;
+        let (first, names) = columns
+            .split_first()
+            .map_or_else(Default::default, |(first, rest)| (first.clone(), rest.to_vec()));
+        Ok(Self {
+            reader,
+            lines: Lines::of(bytes),
+            columns,
+            table: LabelTable {
+                name: name.to_owned(),
+                task,
+                names,
+                rows: HashMap::new(),
+                lines: Vec::new(),
+                classes: Vec::new(),
+                values: Vec::new(),
+                first,
+            },
+            of_rows: Vec::new(),
+        })
+    }
+
+    pub(super) fn finish(mut self) -> Result<LabelTable, LabelsError> {
+        let mut record = StringRecord::new();
+        while self
+            .reader
+            .read_record(&mut record)
+            .map_err(|error| unreadable(&self.table.name, self.lines.bytes, &error))?
+        {
+            let line = self.lines.at(record.position().map_or(0, csv::Position::byte));
+            self.take(&record, line).map_err(|why| LabelsError {
+                table: self.table.name.clone(),
+                line: Some(line),
+                why,
+            })?;
+        }
+        if self.table.len() < 2 {
+            let why = format!(
+                "it has {} lines of samples; it needs at least two",
+                self.table.len()
+            );
+            return Err(LabelsError::of_table(&self.table.name, why));
+        }
+        if self.table.task == Task::Classes {
+            self.number_classes();
+        }
+        Ok(self.table)
+    }
+
+    fn take(&mut self, record: &StringRecord, line: u64) -> Result<(), String> {
+        let key = record.get(0).unwrap_or_default();
+        let key = key.strip_prefix("./").unwrap_or(key);
+        if key.is_empty() {
+            return Err(format!(
+                "the column '{}' is empty; it needs the key of an object",
+                self.table.first
+            ));
+        }
+        if let Some(row) = self.table.row(key) {
+            let before = self.table.lines.get(row as usize).copied().unwrap_or_default();
+            return Err(format!(
+                "'{key}' has line {before} already; leave one of them, or use one column a label with --loss bce"
+            ));
+        }
+        for (column, field) in self.columns.iter().zip(record).skip(1) {
+            let field = field.trim();
+            let refused = |why: &str| format!("{why} of '{key}' in the column '{column}'");
+            match self.table.task {
+                Task::Classes if field.is_empty() => {
+                    return Err(
+                        refused("there is no class") + "; write one, or take the line and the object away"
+                    );
+                }
+                Task::Classes => self.of_rows.push(field.to_owned()),
+                Task::Labels => self.table.values.push(flag(field).map_err(|why| refused(&why))?),
+                Task::Numbers => self
+                    .table
+                    .values
+                    .push(number(field).map_err(|why| refused(&why))?),
+            }
+        }
+        self.table
+            .rows
+            .insert(key.to_owned(), self.table.lines.len() as u32);
+        self.table.lines.push(line);
+        Ok(())
+    }
+
+    /// Sorts the classes' names and numbers them.
+    fn number_classes(&mut self) {
+        let names: BTreeSet<&str> = self.of_rows.iter().map(String::as_str).collect();
+        let numbers: HashMap<&str, u32> = names.iter().copied().zip(0..).collect();
+        let classes = self
+            .of_rows
+            .iter()
+            .filter_map(|name| numbers.get(name.as_str()).copied());
+        self.table.classes = classes.collect();
+        self.table.names = names.into_iter().map(str::to_owned).collect();
+    }
+}
+
+fn check_columns(name: &str, columns: &[String], task: Task) -> Result<(), LabelsError> {
+    let refused = |why: String| {
+        Err(LabelsError {
+            table: name.to_owned(),
+            line: Some(1),
+            why,
+        })
+    };
+    if columns.len() < 2 {
+        return refused("it needs a column with keys and one with labels, divided by commas".to_owned());
+    }
+    if columns.iter().any(String::is_empty) {
+        return refused(
+            "a column has no name; name it, or write the table without its index (pandas: index=False)"
+                .to_owned(),
+        );
+    }
+    let mut known = HashSet::new();
+    if let Some(twice) = columns.iter().find(|column| !known.insert(column.as_str())) {
+        return refused(format!("the column '{twice}' is there twice; rename one of them"));
+    }
+    if task == Task::Classes && columns.len() > 2 {
+        return refused(format!(
+            "its columns are {}; it needs two, keys and classes. Leave out the others, or say --loss bce for a column a label, --loss mse for numbers",
+            few(columns)
+        ));
+    }
+    Ok(())
+}
+
+fn flag(field: &str) -> Result<f32, String> {
+    match (field, field.parse()) {
+        ("true" | "True" | "TRUE", _) => Ok(1.0),
+        ("false" | "False" | "FALSE", _) => Ok(0.0),
+        (_, Ok(value)) if value == 0.0 || value == 1.0 => Ok(value),
+        _ => Err(format!(
+            "'{field}' is neither 0 nor 1, which says whether the sample has the label,"
+        )),
+    }
+}
+
+fn number(field: &str) -> Result<f32, String> {
+    let value = field.parse().ok().filter(|value: &f32| value.is_finite());
+    value.ok_or_else(|| format!("'{field}' is no finite number, which --loss mse needs,"))
+}
+
+/// Counts lines up to where records begin, one after the other. The reader's own count is one behind after a line that ends in CRLF.
+struct Lines<'a> {
+    bytes: &'a [u8],
+    counted: usize,
+    line: u64,
+}
+
+impl<'a> Lines<'a> {
+    fn of(bytes: &'a [u8]) -> Self {
+        Self {
+            bytes,
+            counted: 0,
+            line: 1,
+        }
+    }
+
+    /// The line, from 1, of the first text at or after `byte`, which lies after the one asked for before.
+    fn at(&mut self, byte: u64) -> u64 {
+        let begins = usize::try_from(byte).unwrap_or(usize::MAX);
+        let rest = self.bytes.get(self.counted..).unwrap_or_default();
+        let between = begins.saturating_sub(self.counted).min(rest.len());
+        let (before, after) = rest.split_at(between);
+        let ends = after
+            .iter()
+            .take_while(|byte| matches!(byte, b'\r' | b'\n'))
+            .count();
+        let skipped = before.iter().chain(after.iter().take(ends));
+        self.line += skipped.filter(|byte| **byte == b'\n').count() as u64;
+        self.counted += between + ends;
+        self.line
+    }
+}
+
+fn unreadable(name: &str, bytes: &[u8], error: &csv::Error) -> LabelsError {
+    let why = match error.kind() {
+        csv::ErrorKind::Utf8 { .. } => "it is no UTF-8; save it as that".to_owned(),
+        csv::ErrorKind::UnequalLengths {
+            expected_len, len, ..
+        } => {
+            format!(
+                "it has {len} fields, but the first line names {expected_len}; quote fields with commas in them"
+            )
+        }
+        _ => error.to_string(),
+    };
+    LabelsError {
+        table: name.to_owned(),
+        line: error
+            .position()
+            .map(|position| Lines::of(bytes).at(position.byte())),
+        why,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str, task: Task) -> Result<LabelTable, String> {
+        LabelTable::parse("labels.csv", text.as_bytes(), task).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_table_as_spreadsheets_write_it_is_read() {
+        let text =
+            "\u{feff}file, label\r\n\"a, b.jpg\",dog\r\n./c.jpg, cat \r\n\"d\"\"e.jpg\",\"big, cat\"\r\n";
+        let table = parse(text, Task::Classes).unwrap();
+        assert_eq!(table.names(), ["big, cat", "cat", "dog"]);
+        let class = |key| table.row(key).map(|row| table.class(row).to_owned());
+        assert_eq!(
+            ["a, b.jpg", "c.jpg", "d\"e.jpg", "f"].map(class),
+            [Some("dog"), Some("cat"), Some("big, cat"), None].map(|class| class.map(str::to_owned))
+        );
+        assert_eq!(table.first, "file");
+        assert_eq!(table.first_without(&[true, false, false]), Some((3, "c.jpg")));
+    }
+
+    #[test]
+    fn columns_are_labels_or_numbers() {
+        let table = parse("file,cat,dog\na,1,0.0\nb,True,false\n", Task::Labels).unwrap();
+        assert_eq!(
+            (table.names(), table.values.as_slice()),
+            (
+                ["cat", "dog"].map(str::to_owned).as_slice(),
+                [1.0, 0.0, 1.0, 0.0].as_slice()
+            )
+        );
+        let table = parse("file,x,y\na,1.5,-2e3\nb,0,7\n", Task::Numbers).unwrap();
+        assert_eq!(table.values, [1.5, -2000.0, 0.0, 7.0]);
+        let turned = table.clone().ordered(&["y", "x"].map(str::to_owned)).unwrap();
+        assert_eq!(turned.into_values(), [-2000.0, 1.5, 7.0, 0.0]);
+        let error = table.ordered(&["y".to_owned()]).unwrap_err().to_string();
+        assert!(
+            error.contains("x, y") && error.contains("the model's are y"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_fault_is_told_by_its_line_its_key_and_what_to_do() {
+        use Task::{Classes, Labels, Numbers};
+        for (text, task, words) in [
+            (
+                "file,label\na,dog\na,cat\n",
+                Classes,
+                ["line 3", "'a' has line 2"],
+            ),
+            ("file,label\na,dog\nb, \n", Classes, ["line 3", "no class of 'b'"]),
+            (
+                "file,label\n,dog\nb,cat\n",
+                Classes,
+                ["line 2", "'file' is empty"],
+            ),
+            ("file,label\na,dog,cat\n", Classes, ["line 2", "3 fields"]),
+            ("file,cat,dog\na,1,0\n", Classes, ["line 1", "--loss bce"]),
+            ("file,cat,dog\na,1,2\nb,0,0\n", Labels, ["line 2", "'dog'"]),
+            ("file,age\na,1\nb,NaN\n", Numbers, ["line 3", "'NaN'"]),
+            ("file,age\na,1\nb,old\n", Numbers, ["line 3", "'old'"]),
+            ("file,age\na,1e39\nb,1\n", Numbers, ["line 2", "'1e39'"]),
+            (",file,age\n0,a,1\n", Numbers, ["line 1", "index=False"]),
+            (
+                "file,age,age\na,1,1\n",
+                Numbers,
+                ["line 1", "'age' is there twice"],
+            ),
+            ("file\na\n", Classes, ["line 1", "commas"]),
+            ("", Classes, ["line 1", "commas"]),
+            ("file,label\na,cat\n", Classes, ["labels.csv", "at least two"]),
+        ] {
+            let error = parse(text, task).unwrap_err();
+            assert!(words.iter().all(|word| error.contains(word)), "{text:?}: {error}");
+        }
+        let error = LabelTable::parse("x", b"file,label\na,\xff\n", Classes).unwrap_err();
+        assert!(error.to_string().contains("UTF-8"), "{error}");
+    }
+}

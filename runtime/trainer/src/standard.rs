@@ -1,0 +1,301 @@
+//! Standardised features for a linear classifier: each has mean 0 and deviation 1 over the training samples while it is trained, as scikit-learn's
+//! `StandardScaler` makes them, and the classifier that is written takes them as they come.
+
+use crate::TrainerError;
+use frostline_graph::Model;
+use frostline_tensor::Tensor;
+
+/// Below this part of the mean a deviation is what rounding leaves of none.
+const ROUNDING: f64 = 1e-5;
+
+/// What may stand beside the classifier's product: it keeps features apart, or takes means of them.
+const BESIDE: [&str; 11] = [
+    "Add",
+    "AveragePool",
+    "Dropout",
+    "Flatten",
+    "GlobalAveragePool",
+    "Identity",
+    "ReduceMean",
+    "Reshape",
+    "Shape",
+    "Squeeze",
+    "Unsqueeze",
+];
+
+/// A suffix that is a linear classifier of the features `[features, ..]`, and nothing else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LinearHead {
+    weight: String,
+    bias: String,
+    features: usize,
+    /// Whether the weight is `[outputs, features, ..]`, not `[features, outputs]`.
+    outputs_first: bool,
+}
+
+impl LinearHead {
+    /// The classifier of a `suffix` that is read at rows of this shape.
+    ///
+    /// # Errors
+    /// [`TrainerError::Standardize`] where there is more in it.
+    pub(crate) fn of(suffix: &Model, row: &[usize]) -> Result<Self, TrainerError> {
+        let refused = |why: &str| TrainerError::Standardize { why: why.to_owned() };
+        let head = suffix
+            .network()?
+            .head
+            .ok_or_else(|| refused("it has no classifier"))?;
+        let names = suffix.head_weights()?;
+        let [weight, bias] = names.as_slice() else {
+            return Err(refused("its classifier is not one product with one bias"));
+        };
+        if suffix
+            .parameters()
+            .iter()
+            .any(|parameter| !names.contains(&parameter.name))
+        {
+            return Err(refused(
+                "more than the classifier is trained; freeze up to the last cut before it",
+            ));
+        }
+        let is_head = |name: &str| name == head.operator;
+        let mut operators = suffix.nodes().iter().map(|node| node.op_type.as_str());
+        if let Some(other) =
+            operators.find(|name| !is_head(name) && !BESIDE.contains(name) && *name != "Constant")
+        {
+            return Err(refused(&format!(
+                "{other} lies between the freeze cut and the classifier; freeze up to a later cut"
+            )));
+        }
+        if row.first() != Some(&head.features) {
+            let why = format!(
+                "rows at the freeze cut are {row:?}, of which the first axis is not the {} features of the classifier",
+                head.features
+            );
+            return Err(refused(&why));
+        }
+        let node = suffix.nodes().iter().find(|node| is_head(&node.op_type));
+        let transposed = node.and_then(|node| node.int("transB")).unwrap_or(0) != 0;
+        Ok(Self {
+            weight: weight.clone(),
+            bias: bias.clone(),
+            features: head.features,
+            outputs_first: head.operator == "Conv" || transposed,
+        })
+    }
+
+    /// The classifier of features as they come, among the `weights` of the one of standardised features: with `s = 1 / deviation`, `W·((x - m)·s) + b`
+    /// is `(W·s)·x + (b - (W·s)·m)`.
+    pub(crate) fn fold(
+        &self,
+        standard: &Standard,
+        weights: &mut [(String, Tensor)],
+    ) -> Result<(), TrainerError> {
+        let place = |name: &str| weights.iter().position(|(known, _)| known == name);
+        let (Some(weight), Some(bias)) = (place(&self.weight), place(&self.bias)) else {
+            return Err(TrainerError::Ended { part: "classifier" });
+        };
+        let value = |place: usize| weights.get(place).map(|(_, tensor)| tensor.clone());
+        let (Some(old), Some(shift)) = (value(weight), value(bias)) else {
+            return Err(TrainerError::Ended { part: "classifier" });
+        };
+        let outputs = shift.shape().elements()?;
+        let mut moved: Vec<f64> = shift
+            .as_f32()
+            .unwrap_or_default()
+            .iter()
+            .copied()
+            .map(f64::from)
+            .collect();
+        let mut folded = Vec::with_capacity(self.features * outputs);
+        for (index, value) in old.as_f32().unwrap_or_default().iter().enumerate() {
+            let (output, feature) = if self.outputs_first {
+                (index / self.features, index % self.features)
+            } else {
+                (index % outputs.max(1), index / outputs.max(1))
+            };
+            let (mean, scale) = standard.of.get(feature).copied().unwrap_or((0.0, 1.0));
+            let own = f64::from(*value) * scale;
+            folded.push(own as f32);
+            moved
+                .get_mut(output)
+                .into_iter()
+                .for_each(|bias| *bias -= own * mean);
+        }
+        let folded = Tensor::f32(old.shape().clone(), folded)?;
+        let moved = Tensor::f32(
+            shift.shape().clone(),
+            moved.into_iter().map(|bias| bias as f32).collect(),
+        )?;
+        for (place, tensor) in [(weight, folded), (bias, moved)] {
+            if let Some((_, known)) = weights.get_mut(place) {
+                *known = tensor;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sums over rows `[features, ..]`, feature by feature (Chan, Golub and LeVeque 1979: each batch's own, then joined).
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Moments {
+    count: f64,
+    /// Mean, and the sum of squares of what lies off it.
+    of: Vec<(f64, f64)>,
+}
+
+impl Moments {
+    /// Takes in a batch of rows.
+    pub(crate) fn add(&mut self, rows: &Tensor) {
+        let features = rows.shape().dims().get(1).copied().unwrap_or(0);
+        let (values, count) = (rows.as_f32().unwrap_or_default(), rows.rows().unwrap_or(0));
+        let each = values.len() / (features * count).max(1);
+        if each == 0 {
+            return;
+        }
+        self.of.resize(features, (0.0, 0.0));
+        let more = (count * each) as f64;
+        let total = self.count + more;
+        for (feature, (mean, spread)) in self.of.iter_mut().enumerate() {
+            let own = || {
+                values
+                    .chunks_exact(each)
+                    .skip(feature)
+                    .step_by(features)
+                    .flatten()
+                    .copied()
+                    .map(f64::from)
+            };
+            let own_mean = own().sum::<f64>() / more;
+            let own_spread: f64 = own().map(|value| (value - own_mean).powi(2)).sum();
+            let off = own_mean - *mean;
+            *mean += off * more / total;
+            *spread += own_spread + off * off * self.count * more / total;
+        }
+        self.count = total;
+    }
+
+    /// What they come to. A feature that is always the same is only moved, as scikit-learn does.
+    pub(crate) fn standard(&self) -> Standard {
+        let scale = |(mean, spread): &(f64, f64)| {
+            let deviation = (spread / self.count.max(1.0)).sqrt();
+            let varies = deviation > ROUNDING * mean.abs() && deviation > f64::from(f32::MIN_POSITIVE);
+            (*mean, if varies { 1.0 / deviation } else { 1.0 })
+        };
+        Standard {
+            of: self.of.iter().map(scale).collect(),
+        }
+    }
+}
+
+/// Of each feature its mean, and one over its deviation.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Standard {
+    of: Vec<(f64, f64)>,
+}
+
+impl Standard {
+    /// Rows `[rows, features, ..]` with each feature standardised.
+    pub(crate) fn apply(&self, rows: &Tensor) -> Result<Tensor, TrainerError> {
+        let values = rows.as_f32().unwrap_or_default();
+        let each = values.len() / (self.of.len() * rows.rows()?).max(1);
+        let features = values.chunks(each.max(1)).zip(self.of.iter().cycle());
+        let standardised = features.flat_map(|(values, (mean, scale))| {
+            values
+                .iter()
+                .map(move |value| ((f64::from(*value) - mean) * scale) as f32)
+        });
+        Ok(Tensor::f32(rows.shape().clone(), standardised.collect())?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::network;
+
+    #[test]
+    fn moments_of_batches_are_those_of_all_rows() {
+        let values: Vec<f32> = (0..24).map(|index| 100.0 + ((index * 7) % 11) as f32).collect();
+        let mut moments = Moments::default();
+        for (count, part) in [(1, &values[..6]), (3, &values[6..])] {
+            moments.add(&Tensor::f32([count, 3, 2], part.to_vec()).unwrap());
+        }
+        let rows = Tensor::f32([4, 3, 2], values).unwrap();
+        let mut again = Moments::default();
+        again.add(&moments.standard().apply(&rows).unwrap());
+        for (mean, spread) in again.of {
+            assert!(
+                mean.abs() < 1e-5 && (spread / 8.0 - 1.0).abs() < 1e-4,
+                "{mean}, {spread}"
+            );
+        }
+        let mut constant = Moments::default();
+        constant.add(&Tensor::f32([2, 1], vec![3.0, 3.0]).unwrap());
+        assert_eq!(constant.standard().of, [(3.0, 1.0)]);
+    }
+
+    #[test]
+    fn the_folded_classifier_scores_features_as_the_other_scores_standardised_ones() {
+        let standard = Standard {
+            of: vec![(1.0, 2.0), (-3.0, 0.5)],
+        };
+        let features = [0.25_f32, 4.0];
+        for outputs_first in [true, false] {
+            let head = LinearHead {
+                weight: "w".to_owned(),
+                bias: "b".to_owned(),
+                features: 2,
+                outputs_first,
+            };
+            // Of three outputs.
+            let weight = |output: usize, feature: usize| (output * 2 + feature) as f32 - 2.0;
+            let place = |index: usize| {
+                if outputs_first {
+                    weight(index / 2, index % 2)
+                } else {
+                    weight(index % 3, index / 3)
+                }
+            };
+            let shape = if outputs_first { [3, 2] } else { [2, 3] };
+            let tensor = Tensor::f32(shape, (0..6).map(place).collect()).unwrap();
+            let bias = Tensor::f32([3], vec![0.5, 0.0, -1.0]).unwrap();
+            let mut weights = vec![("b".to_owned(), bias), ("w".to_owned(), tensor)];
+            let rows = Tensor::f32([1, 2], features.to_vec()).unwrap();
+            let standardised = standard.apply(&rows).unwrap();
+            let scores = |weights: &[(String, Tensor)], x: &[f32]| -> Vec<f32> {
+                let (b, w) = (weights[0].1.as_f32().unwrap(), weights[1].1.as_f32().unwrap());
+                let at = |output: usize, feature: usize| {
+                    if outputs_first {
+                        w[output * 2 + feature]
+                    } else {
+                        w[feature * 3 + output]
+                    }
+                };
+                (0..3)
+                    .map(|output| b[output] + x[0] * at(output, 0) + x[1] * at(output, 1))
+                    .collect()
+            };
+            let before = scores(&weights, standardised.as_f32().unwrap());
+            head.fold(&standard, &mut weights).unwrap();
+            assert_eq!(scores(&weights, &features), before);
+        }
+    }
+
+    #[test]
+    fn only_a_linear_classifier_has_features() {
+        let of = |freeze: &str| {
+            let network = network().network().unwrap();
+            let row = network.frozen_row(freeze).unwrap().dims().to_vec();
+            let suffix = crate::tests::network().slice(Some(freeze), None).unwrap();
+            LinearHead::of(&suffix.replace_head(3, 0).unwrap(), &row)
+        };
+        for freeze in ["features", "pooled", "r2"] {
+            let head = of(freeze).unwrap();
+            assert_eq!((head.features, head.outputs_first), (6, true), "{freeze}");
+        }
+        for (freeze, word) in [("c2", "Relu"), ("r1", "more than the classifier")] {
+            let error = of(freeze).unwrap_err().to_string();
+            assert!(error.contains(word), "{freeze}: {error}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Jobs that train more from later epochs on.
+
+use super::computing_host::Storage;
+use super::whole_job::{Ran, job, network, photos, run};
+use crate::{Event, Job, OptimizerName, Scheduler};
+use frostline_fake_host::FakeHost;
+use frostline_graph::Model;
+use frostline_wire::{Encoding, Split};
+use tempfile::TempDir;
+
+async fn ran(host: &FakeHost, split: &str, unfreeze: &str, change: fn(&mut Job)) -> (Ran, Option<Model>) {
+    let out = TempDir::new().unwrap();
+    let mut job = job(split, out.path());
+    // Whatever is measured, nothing is rounded on its way.
+    (job.encoding, job.recipe.epochs) = (Some(Encoding::F32), 4);
+    if !unfreeze.is_empty() {
+        job.unfreeze = unfreeze.parse().unwrap();
+    }
+    change(&mut job);
+    let ran = run(host, job).await;
+    let model = Model::read(out.path().join("tuned.onnx")).ok();
+    (ran, model)
+}
+
+fn worst(left: &[f32], right: &[f32]) -> f32 {
+    assert_eq!(left.len(), right.len());
+    let differ = left.iter().zip(right).map(|(left, right)| (left - right).abs());
+    differ.fold(0.0, f32::max)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn layers_without_weights_change_nothing_so_the_optimiser_remembers() {
+    let (host, _) = photos().start().await;
+    for change in [
+        |job: &mut Job| job.recipe.momentum = 0.9,
+        |job: &mut Job| job.recipe.optimizer = OptimizerName::Adamw,
+        |job: &mut Job| job.recipe.model_ema_decay = Some(0.9),
+    ] {
+        let (plain, _) = ran(&host, "none", "", change).await;
+        // Nothing between these cuts has weights.
+        let (unfrozen, _) = ran(&host, "auto", "2=pooled,3=r2", change).await;
+        assert!(worst(&plain.losses(), &unfrozen.losses()) < 1e-5);
+        let (plain, unfrozen) = (plain.outcome.unwrap(), unfrozen.outcome.unwrap());
+        assert_eq!(plain.validation, unfrozen.validation);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_is_trained_from_an_epoch_on_and_the_split_follows() {
+    let storage = Storage {
+        probed: true,
+        ..photos()
+    };
+    let (host, storage) = storage.start().await;
+    let constant =
+        |job: &mut Job| (job.recipe.lr_scheduler, job.recipe.warmup_ratio) = (Scheduler::Constant, 0.0);
+    let (plain, frozen) = ran(&host, "features", "", constant).await;
+    let (reference, tuned) = ran(&host, "none", "3=r1", constant).await;
+    let (before, after) = (plain.losses(), reference.losses());
+    // Three steps an epoch.
+    assert!(worst(&before[..6], &after[..6]) < 1e-5);
+    assert_ne!(before[7], after[7]);
+    let (frozen, tuned) = (frozen.unwrap(), tuned.unwrap());
+    assert_eq!(frozen.weight("w2").unwrap(), network().weight("w2").unwrap());
+    assert_ne!(tuned.weight("w2").unwrap(), network().weight("w2").unwrap());
+    assert_eq!(tuned.weight("w1").unwrap(), network().weight("w1").unwrap());
+    for split in ["freeze", "auto", "input", "c1"] {
+        let uploads = storage.uploads.lock().unwrap().len();
+        let (ran, _) = ran(&host, split, "3=r1", constant).await;
+        assert!(worst(&ran.losses(), &after) < 1e-5, "{split}: {:?}", ran.outcome);
+        let at: Vec<usize> = (0..ran.events.len())
+            .filter(
+                |index| matches!(&ran.events[*index], Event::Unfreeze { epoch: 3, freeze } if freeze == "r1"),
+            )
+            .collect();
+        let &[at] = at.as_slice() else { panic!("{at:?}") };
+        let later = ran.events[at..].iter().filter_map(|event| match event {
+            Event::Step { split, .. } => Some(split.clone()),
+            _ => None,
+        });
+        let allowed = ["none", "input", "c1", "r1"].map(Split::from);
+        assert!(later.clone().all(|split| allowed.contains(&split)), "{split}");
+        if split == "freeze" {
+            assert!(later.clone().all(|split| split == Split::from("r1")));
+        }
+        // Hosts have what they need for earlier cuts.
+        let more = storage.uploads.lock().unwrap().len() - uploads;
+        assert!(more <= 3, "{split}: {more} uploads");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_the_end_the_whole_network_may_be_trained() {
+    let (host, _) = photos().start().await;
+    let (reference, tuned) = ran(&host, "none", "2=r1,3=none", |_| ()).await;
+    reference.outcome.as_ref().unwrap();
+    let tuned = tuned.unwrap();
+    for weight in ["w1", "w2"] {
+        assert_ne!(tuned.weight(weight).unwrap(), network().weight(weight).unwrap());
+    }
+    let grouped = |job: &mut Job| job.recipe.lr = Some("head=0.003,w1=0,rest=0.003".parse().unwrap());
+    let (ran, tuned) = ran(&host, "auto", "2=r1,3=none", grouped).await;
+    ran.outcome.unwrap();
+    assert_eq!(
+        tuned.unwrap().weight("w1").unwrap(),
+        network().weight("w1").unwrap()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_split_after_a_later_freeze_cut_is_refused_before_anything_is_sent() {
+    let (host, storage) = photos().start().await;
+    let (ran, _) = ran(&host, "r2", "3=r1", |_| ()).await;
+    let error = ran.outcome.unwrap_err().to_string();
+    assert!(error.contains("'r2'") && error.contains("'r1'"), "{error}");
+    assert!(storage.uploaded().is_empty());
+}
