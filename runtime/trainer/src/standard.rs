@@ -1,5 +1,6 @@
 //! Standardised features for a linear classifier: each has mean 0 and deviation 1 over the training samples while it is trained, as scikit-learn's
-//! `StandardScaler` makes them, and the classifier that is written takes them as they come.
+//! `StandardScaler` makes them, and the classifier that is written takes them as they come. Numbers that are learnt are standardised in the same way,
+//! as scikit-learn's `TransformedTargetRegressor` does, and the network that is written gives them as they are.
 
 use crate::TrainerError;
 use frostline_graph::Model;
@@ -147,7 +148,15 @@ impl Moments {
     /// Takes in a batch of rows.
     pub(crate) fn add(&mut self, rows: &Tensor) {
         let features = rows.shape().dims().get(1).copied().unwrap_or(0);
-        let (values, count) = (rows.as_f32().unwrap_or_default(), rows.rows().unwrap_or(0));
+        self.add_values(
+            rows.as_f32().unwrap_or_default(),
+            features,
+            rows.rows().unwrap_or(0),
+        );
+    }
+
+    /// Takes in so many rows of so many features.
+    pub(crate) fn add_values(&mut self, values: &[f32], features: usize, count: usize) {
         let each = values.len() / (features * count).max(1);
         if each == 0 {
             return;
@@ -205,6 +214,56 @@ impl Standard {
                 .map(move |value| ((f64::from(*value) - mean) * scale) as f32)
         });
         Ok(Tensor::f32(rows.shape().clone(), standardised.collect())?)
+    }
+
+    /// Whether a `suffix` may learn standardised numbers: nothing that bends them lies behind its head.
+    pub(crate) fn fits(suffix: &Model) -> Result<bool, TrainerError> {
+        let head = suffix.head_weights()?;
+        let reads =
+            |node: &frostline_graph::onnx::NodeProto| node.input.iter().any(|name| head.contains(name));
+        let mut behind = suffix.nodes().iter().skip_while(|node| !reads(node));
+        let straight = ["Mul", "Div", "Constant"];
+        Ok(behind.all(|node| {
+            let name = node.op_type.as_str();
+            reads(node) || BESIDE.contains(&name) || straight.contains(&name)
+        }))
+    }
+
+    /// The head of numbers as they are, among the `weights` of the one of standardised numbers: with `d` for the deviation, `W·d` and `b·d + m`.
+    pub(crate) fn unfold(
+        &self,
+        suffix: &Model,
+        weights: &mut [(String, Tensor)],
+    ) -> Result<(), TrainerError> {
+        let names = suffix.head_weights()?;
+        for pair in names.chunks(2) {
+            let [weight, bias] = pair else {
+                return Err(TrainerError::Ended { part: "classifier" });
+            };
+            let product = suffix.nodes().iter().find(|node| node.input.contains(weight));
+            let outputs_first = product.is_some_and(|node| {
+                node.op_type == "Conv" || node.int("transB").is_some_and(|transposed| transposed != 0)
+            });
+            for (name, tensor) in weights
+                .iter_mut()
+                .filter(|(name, _)| name == weight || name == bias)
+            {
+                let (outputs, values) = (self.of.len().max(1), tensor.as_f32().unwrap_or_default());
+                let run = if name == weight && outputs_first {
+                    values.len() / outputs
+                } else {
+                    1
+                };
+                let moves = name == bias;
+                let scaled = values.iter().enumerate().map(|(index, value)| {
+                    let output = index / run.max(1) % outputs;
+                    let (mean, scale) = self.of.get(output).copied().unwrap_or((0.0, 1.0));
+                    (f64::from(*value) / scale + if moves { mean } else { 0.0 }) as f32
+                });
+                *tensor = Tensor::f32(tensor.shape().clone(), scaled.collect())?;
+            }
+        }
+        Ok(())
     }
 }
 

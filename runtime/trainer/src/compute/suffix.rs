@@ -27,6 +27,8 @@ pub(crate) struct Suffix {
     moments: Moments,
     /// How features are standardised, once that is known.
     standard: Option<Standard>,
+    /// How the numbers are standardised that it learns.
+    numbers: Option<Standard>,
     settings: StepSettings,
     outputs: usize,
     options: SessionOptions,
@@ -69,6 +71,8 @@ pub(crate) struct SuffixParts {
     pub(crate) settings: StepSettings,
     /// Of the network, a row.
     pub(crate) outputs: usize,
+    /// How the numbers spread that are its targets; of other targets nothing.
+    pub(crate) numbers: Option<Standard>,
     /// The size of a full batch.
     pub(crate) batch: usize,
     /// Middles kept at once, at least 1.
@@ -111,6 +115,7 @@ impl Suffix {
             linear,
             mut settings,
             outputs,
+            numbers,
             batch,
             middles,
             options,
@@ -123,7 +128,9 @@ impl Suffix {
         let mut graph = build(&model, batch, &settings, true, &freeze)?;
         for slot in &mut graph.state {
             if let Some(tensor) = remembered.remove(&slot.input) {
-                slot.initial = slot.hold(&tensor).map_err(|source| not_trained(&freeze, source))?;
+                slot.initial = slot
+                    .hold(&tensor)
+                    .map_err(|source| not_trained(&freeze, source))?;
             }
         }
         let state = ResidentState::new(resident(&graph.state)).map_err(training)?;
@@ -136,6 +143,7 @@ impl Suffix {
             linear,
             moments: Moments::default(),
             standard: None,
+            numbers,
             settings,
             outputs,
             options,
@@ -181,7 +189,10 @@ impl Suffix {
         let standardised = standardised.transpose()?;
         let activations = standardised.as_ref().or(made.as_ref()).unwrap_or(rows);
         let batch = targets.rows();
-        let targets = targets.tensor(&self.settings.loss, self.outputs)?;
+        let mut targets = targets.tensor(&self.settings.loss, self.outputs)?;
+        if let Some(numbers) = &self.numbers {
+            targets = numbers.apply(&targets)?;
+        }
         let mixed = terms
             .mix
             .as_ref()
@@ -246,7 +257,7 @@ impl Suffix {
         present.run(activations.as_ref().unwrap_or(rows))
     }
 
-    /// The present weights, by their names in the model, for features as they come: their averages, where there are any.
+    /// The present weights, by their names in the model, for features and targets as they come: their averages, where there are any.
     pub(crate) fn weights(&self) -> Result<Vec<(String, Tensor)>, TrainerError> {
         // Statistics have no average.
         let averaged: HashSet<&String> = self
@@ -267,6 +278,9 @@ impl Suffix {
         let mut weights = weights.map(read).collect::<Result<Vec<_>, TrainerError>>()?;
         if let (Some(linear), Some(standard)) = (&self.linear, &self.standard) {
             linear.fold(standard, &mut weights)?;
+        }
+        if let Some(numbers) = &self.numbers {
+            numbers.unfold(&self.model, &mut weights)?;
         }
         Ok(weights)
     }

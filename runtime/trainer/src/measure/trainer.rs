@@ -272,6 +272,7 @@ async fn step(task: TrainerTask, known: Option<Folder>) -> Result<f64, TrainerEr
             linear: None,
             settings: task.settings,
             outputs,
+            numbers: None,
             batch,
             middles: 1,
             options: task.options,

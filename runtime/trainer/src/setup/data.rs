@@ -1,6 +1,7 @@
 use crate::compute::blocking;
 use crate::measure::mean_size;
 use crate::pipeline::{FeedPlan, Part};
+use crate::standard::{Moments, Standard};
 use crate::{Event, Events, Job, Sampling, TrainerError, labels};
 use frostline_client::{Dataset, Hosts, LabelTable, Listing, Task};
 use std::sync::Arc;
@@ -25,8 +26,8 @@ pub(super) struct Outputs {
     pub(super) samples: Vec<usize>,
     /// Training samples.
     pub(super) of: usize,
-    /// The mean of each number over them; of others nothing.
-    pub(super) means: Vec<f32>,
+    /// How each number spreads over them; of others nothing.
+    pub(super) numbers: Option<Standard>,
 }
 
 impl Data {
@@ -82,24 +83,18 @@ fn outputs(dataset: &Dataset) -> Outputs {
     Outputs {
         samples,
         of: dataset.train.len(),
-        means: means(dataset),
+        numbers: numbers(dataset),
     }
 }
 
-/// The mean of each number over the training samples; of other tasks nothing.
-fn means(dataset: &Dataset) -> Vec<f32> {
-    if dataset.task != Task::Numbers {
-        return Vec::new();
+/// How each number spreads over the training samples; of other tasks nothing.
+fn numbers(dataset: &Dataset) -> Option<Standard> {
+    let mut moments = Moments::default();
+    for index in (0..dataset.train.len()).filter(|_| dataset.task == Task::Numbers) {
+        let values = dataset.train.values(index).unwrap_or_default();
+        moments.add_values(values, values.len(), 1);
     }
-    let mut sums = vec![0.0; dataset.classes.len()];
-    let values = (0..dataset.train.len()).filter_map(|index| dataset.train.values(index));
-    for row in values {
-        for (sum, value) in sums.iter_mut().zip(row) {
-            *sum += f64::from(*value);
-        }
-    }
-    let count = dataset.train.len().max(1) as f64;
-    sums.into_iter().map(|sum| (sum / count) as f32).collect()
+    (dataset.task == Task::Numbers).then(|| moments.standard())
 }
 
 fn divide(

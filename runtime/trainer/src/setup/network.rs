@@ -1,7 +1,7 @@
 use super::data::Outputs;
 use crate::compute::{KEPT_MIDDLES, SuffixParts, blocking, session_options};
 use crate::recipe::{balanced, positive};
-use crate::standard::LinearHead;
+use crate::standard::{LinearHead, Standard};
 use crate::{ClassWeights, Job, TrainerError, notes};
 use frostline_client::SampleFiles;
 use frostline_graph::{Model, Network};
@@ -20,6 +20,8 @@ pub(crate) struct DividedNetwork {
     settings: StepSettings,
     /// The suffix as a classifier of standardised features.
     linear: Option<LinearHead>,
+    /// How the numbers are standardised that it learns.
+    numbers: Option<Standard>,
     outputs: Outputs,
     pub(super) pixels: PixelSpec,
     /// What the guest is told.
@@ -38,17 +40,19 @@ impl DividedNetwork {
         let own = job.guest.takes() == SampleFiles::All;
         let pixels = notes::pixels(&job.model, &before, job.pixels, own)?;
         let headed = job.model.replace_head(outputs.samples.len(), job.recipe.seed)?;
-        let headed = at_means(headed, &outputs.means)?;
         let suffix = headed.slice(Some(&job.freeze), None)?;
         let network = headed.network()?;
         let row = network.frozen_row(&job.freeze)?.dims();
+        let straight = Standard::fits(&suffix)?;
         let linear = job
             .recipe
             .standardize
             .then(|| LinearHead::of(&suffix, row))
             .transpose()?;
+        let numbers = outputs.numbers.clone();
         Ok(Self {
             linear,
+            numbers: numbers.filter(|_| straight),
             network,
             settings: settings(job, &headed, &suffix, outputs)?,
             suffix,
@@ -101,24 +105,13 @@ impl DividedNetwork {
             linear: self.linear.clone(),
             settings: self.settings.clone(),
             outputs: self.outputs.samples.len(),
+            numbers: self.numbers.clone(),
             batch,
             middles: KEPT_MIDDLES,
             options: session_options(job.device, job.threads),
             known: job.cache.as_ref().map(|cache| cache.folder().clone()),
         }
     }
-}
-
-/// The network whose fresh head gives these numbers at first, near enough: the best there is before anything is learnt.
-fn at_means(headed: Model, means: &[f32]) -> Result<Model, TrainerError> {
-    if means.is_empty() {
-        return Ok(headed);
-    }
-    let means = Tensor::f32([means.len()], means.to_vec())?;
-    // Of each of its layers a weight and a bias.
-    let biases = headed.head_weights()?.into_iter().skip(1).step_by(2);
-    let begun: Vec<(String, Tensor)> = biases.map(|bias| (bias, means.clone())).collect();
-    Ok(headed.merge(&begun)?)
 }
 
 /// How a step of the suffix is made, with all that depends on its weights and on the data.

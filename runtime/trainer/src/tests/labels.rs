@@ -34,9 +34,9 @@ fn flags() -> Storage {
 
 fn numbers() -> Storage {
     photos_with("warmth,length", |class| match class {
-        "red" => "3.5,0.65",
-        "green" => "1.0,0.53",
-        _ => "-2.0,0.45",
+        "red" => "1350,0.65",
+        "green" => "1100,0.53",
+        _ => "800,0.45",
     })
 }
 
@@ -103,7 +103,7 @@ async fn numbers_are_trained_exported_and_evaluated_also_from_a_local_file() {
     let Quality::Numbers { rmse, r2, .. } = outcome.validation else {
         panic!("{outcome:?}")
     };
-    assert!(rmse < 0.5 && r2 > 0.5, "{outcome:?}");
+    assert!(rmse < 50.0 && r2 > 0.5, "{outcome:?}");
     // The head begins at the targets' means.
     let Quality::Numbers { r2: before, .. } = outcome.baseline else {
         panic!("{outcome:?}")
