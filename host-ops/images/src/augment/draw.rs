@@ -1,5 +1,6 @@
+use super::geometry::{self, Area};
 use super::random::Random;
-use super::{Canvas, Operation, Rgb, geometry};
+use super::{Canvas, Operation, Rgb};
 use crate::resize::{centre, resized, to_planes};
 use crate::{ImageError, RgbImage};
 use frostline_tensor::{
@@ -17,19 +18,6 @@ pub struct Draw {
     pub operations: Vec<Operation>,
     /// What is painted over in the end, and with what.
     pub erase: Option<(Area, [u8; 3])>,
-}
-
-/// A rectangle of pixels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Area {
-    /// Columns left of it.
-    pub left: u32,
-    /// Rows above it.
-    pub top: u32,
-    /// Its columns.
-    pub width: u32,
-    /// Its rows.
-    pub height: u32,
 }
 
 /// How often a rectangle that does not fit is drawn anew, as in torchvision.

@@ -1,4 +1,17 @@
-use super::{Area, Canvas, Rgb};
+use super::{Canvas, Rgb};
+
+/// A rectangle of pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Area {
+    /// Columns left of it.
+    pub left: u32,
+    /// Rows above it.
+    pub top: u32,
+    /// Its columns.
+    pub width: u32,
+    /// Its rows.
+    pub height: u32,
+}
 
 /// `(a, b, c, d, e, f)`, as Pillow's `Image.transform` takes it.
 pub(super) type Matrix = [f64; 6];

@@ -6,7 +6,8 @@ mod geometry;
 mod operation;
 mod random;
 
-pub use draw::{Area, Draw};
+pub use draw::Draw;
+pub use geometry::Area;
 pub use operation::Operation;
 
 /// A pixel: red, green, blue.

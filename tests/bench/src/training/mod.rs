@@ -71,7 +71,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     for suffix in &suffixes {
         let batches = if quick { QUICK_BATCHES } else { BATCHES };
         for batch in batches {
-            let cell = Cell::measure(&python, suffix, *batch, quick, batch == &BATCHES[0])
+            let cell = Cell::measure(&python, suffix, *batch, quick, BATCHES.first() == Some(batch))
                 .with_context(|| format!("measuring {suffix} in batches of {batch}"))?;
             cell.report(report, suffix, *batch);
             ratios.push(cell.ratio);
