@@ -149,7 +149,7 @@ fn job(flags: &Flags) -> Result<Job> {
     job.labels.clone_from(&flags.training.labels);
     job.validation_share = flags.training.validation;
     job.terms = flags.runs.terms();
-    job.recipe = flags.training.recipe.resolve()?;
+    job.recipe = flags.training.recipe.resolve(&flags.training.augment)?;
     job.device = flags.compute.device.parse()?;
     job.threads = flags.compute.threads;
     job.link_bytes_per_second = flags.link_bytes_per_second;

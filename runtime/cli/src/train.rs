@@ -99,7 +99,7 @@ fn job(flags: &Train) -> Result<Job> {
     job.unfreeze = flags.training.unfreeze.clone().unwrap_or_default();
     job.labels.clone_from(&flags.training.labels);
     job.validation_share = flags.training.validation;
-    job.recipe = flags.training.recipe.resolve()?;
+    job.recipe = flags.training.recipe.resolve(&flags.training.augment)?;
     job.terms = flags.runs.terms();
     job.flow.ahead = flags.prefetch;
     job.flow.request_samples = flags.request_samples;

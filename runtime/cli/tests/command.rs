@@ -262,6 +262,7 @@ fn a_simulation_takes_every_flag_or_refuses_it() {
         &["--epochs", "2"],
         &["--encoding", "f16"],
         &["--freeze", "features"],
+        &["--hflip", "0.5"],
         &["--validation", "0.2"],
         &["--layout", "objects"],
         &["--device", "cpu"],

@@ -8,7 +8,7 @@ use std::str::FromStr;
 /// All of them are left out by default. A recipe's file has the same names, with tables of all parameters.
 #[derive(Debug, Args, Serialize)]
 #[command(next_help_heading = "Recipe")]
-pub(super) struct AugmentFlags {
+pub(crate) struct AugmentFlags {
     /// Cut out and resize a random part of each training image, at least and at most so much of its area [default where it stands alone: 0.08,1]
     #[arg(long, value_name = "MIN,MAX", num_args = 0..=1, default_missing_value = "0.08,1", value_parser = random_resized_crop)]
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,5 +1,6 @@
 //! Commands on a network and images, and the flags they share.
 
+use super::augment::AugmentFlags;
 use super::host::{HostFlags, HostsFlags};
 use super::recipe::RecipeFlags;
 use super::value::{BadSample, EncodingChoice, LayoutName, above_zero, encoding, positive};
@@ -62,13 +63,15 @@ pub(crate) struct Train {
 }
 
 /// Flags of `plan` that say what is measured and how, which a file of measurements says itself.
-const MEASURED: [&str; 17] = [
+const MEASURED: [&str; 18] = [
     "model",
     "data",
     "layout",
     "freeze",
     "unfreeze",
+    // Groups of clap, which are empty where their flags are divided further.
     "RecipeFlags",
+    "AugmentFlags",
     "encoding",
     "labels",
     "validation",
@@ -223,6 +226,8 @@ pub(crate) struct Training {
     pub(crate) validation: Option<f64>,
     #[command(flatten)]
     pub(crate) recipe: RecipeFlags,
+    #[command(flatten)]
+    pub(crate) augment: AugmentFlags,
 }
 
 /// How the job's runs stand to other work on the hosts.

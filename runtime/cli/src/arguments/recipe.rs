@@ -114,9 +114,6 @@ pub(crate) struct RecipeFlags {
     #[arg(long, value_name = "ALPHA")]
     #[serde(skip_serializing_if = "Option::is_none")]
     cutmix_alpha: Option<f64>,
-    #[command(flatten)]
-    #[serde(flatten)]
-    augment: AugmentFlags,
     /// Seeds the shuffle, the new classifier's weights, the choice of validation images, mixing and what varies them [default: 0]
     #[arg(long)]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -124,8 +121,8 @@ pub(crate) struct RecipeFlags {
 }
 
 impl RecipeFlags {
-    /// The whole recipe.
-    pub(crate) fn resolve(&self) -> Result<Recipe> {
+    /// The whole recipe, with how images are varied.
+    pub(crate) fn resolve(&self, augment: &AugmentFlags) -> Result<Recipe> {
         let mut words = match &self.recipe {
             Some(file) => {
                 let text = std::fs::read_to_string(file);
@@ -138,6 +135,7 @@ impl RecipeFlags {
             None => toml::Table::new(),
         };
         words.extend(toml::Table::try_from(self)?);
+        words.extend(toml::Table::try_from(augment)?);
         Ok(Recipe::deserialize(words)?.resolved())
     }
 }
@@ -160,11 +158,14 @@ mod tests {
     struct Command {
         #[command(flatten)]
         flags: RecipeFlags,
+        #[command(flatten)]
+        augment: AugmentFlags,
     }
 
     fn resolve(arguments: &[&str]) -> Result<Recipe> {
         let words = std::iter::once("frostline").chain(arguments.iter().copied());
-        Command::try_parse_from(words)?.flags.resolve()
+        let Command { flags, augment } = Command::try_parse_from(words)?;
+        flags.resolve(&augment)
     }
 
     #[test]
