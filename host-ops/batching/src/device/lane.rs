@@ -76,10 +76,14 @@ impl Running {
 }
 
 impl Lane {
+    /// The session of a stage.
+    pub(super) fn session(&self, stage: StageId) -> Option<&Open> {
+        self.sessions.iter().find(|open| open.stage == stage)
+    }
+
     /// What the session of a stage keeps for its next run.
     pub(super) fn kept(&self, stage: StageId) -> u64 {
-        let open = self.sessions.iter().find(|open| open.stage == stage);
-        open.map_or(0, |open| open.kept)
+        self.session(stage).map_or(0, |open| open.kept)
     }
 
     /// Whether it has a process.

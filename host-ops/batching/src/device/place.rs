@@ -129,16 +129,14 @@ impl<S: Clone + Eq + Hash> Device<S> {
             Price::Sessions if soon_free => closable.clear(),
             _ => {}
         }
-        let cold = warm.is_none();
-        let session = if cold { 0 } else { known.needs.session() };
         let candidate = Candidate {
             id,
             entry,
             known,
             lane,
-            cold,
+            cold: warm.is_none(),
             kept: self.lanes.get(lane).map_or(0, |lane| lane.kept(entry.stage)),
-            most: self.reach(view.room, lane, entry.stage).saturating_sub(session),
+            most: self.reach(view.room, lane, entry.stage),
         };
         self.fit_on(&candidate, view, &closable)
     }
@@ -198,18 +196,20 @@ impl<S: Clone + Eq + Hash> Device<S> {
         room.most.saturating_sub(empty)
     }
 
-    /// What lanes could have for one run sooner or later. While none works that is what they have now: what others hold may be held for the
-    /// very work that waits.
+    /// What a run of a stage could have on `lane` sooner or later, beyond its session where that is open. While no lane works that is what they
+    /// have now: what others hold may be held for the very work that waits.
     fn reach(&self, room: Room, lane: usize, stage: StageId) -> u64 {
-        let most = self.most(room);
+        let own = self.lanes.get(lane).and_then(|lane| lane.session(stage));
+        let most = self
+            .most(room)
+            .saturating_sub(own.map_or(0, |open| open.bytes - open.kept.min(open.bytes)));
         if self.idle() < self.lanes.iter().filter(|lane| lane.is_there()).count() {
             return most;
         }
+        let kept = own.map_or(0, |open| open.kept);
         let closable = self.closable(Some((lane, stage)));
-        let own = self.lanes.get(lane).into_iter().flat_map(|lane| &lane.sessions);
-        let own = own.filter(|open| open.stage == stage).map(|open| open.bytes);
-        let sessions = closable.iter().map(|open| open.bytes).chain(own);
-        most.min(sessions.fold(room.now, u64::saturating_add))
+        let others: u64 = closable.iter().map(|open| open.bytes).sum();
+        most.min(room.now.saturating_add(others).saturating_add(kept))
     }
 
     fn is_idle(&self, lane: usize) -> bool {

@@ -6,9 +6,11 @@ use std::time::Duration;
 /// Runs of a size before it is compared with others.
 const ENOUGH: usize = 3;
 
-/// Every so many runs a few are of a size next to the knee, as what was measured may have been disturbed, or be no longer true: so many that
-/// they decide, so few that they cost next to nothing.
+/// Every so many runs a few are of the sizes next to the knee, as what was measured may have been disturbed, or be no longer true: so many
+/// that they decide, so few that they cost next to nothing. And at 16, 32 and 64 runs: the very first ones run while the machine prepares
+/// networks and opens sessions.
 const PROBE: u64 = 128;
+const FIRST_PROBE: u64 = 16;
 
 /// A run of which nothing is known: of one row, as a large network takes it on one core.
 const UNKNOWN: f64 = 0.1;
@@ -65,15 +67,24 @@ impl Rate {
         let knee = self.knee(tolerance);
         let aim = match self.untried(tolerance) {
             Some(rows) => rows,
-            None => match (self.runs % PROBE < ENOUGH as u64, self.runs / PROBE % 2) {
-                (true, 1) => knee * 2,
-                (true, _) => knee.div_ceil(2),
-                (false, _) => knee,
+            None => match self.into_probe() / ENOUGH as u64 {
+                0 => knee.div_ceil(2),
+                1 => knee * 2,
+                _ => knee,
             },
         };
         let within = self.per_row(aim).filter(|seconds| *seconds > 0.0);
         let within = within.map_or(most, |seconds| (quantum.as_secs_f64() / seconds) as usize);
         aim.min(within).clamp(1, most.max(1))
+    }
+
+    /// How many runs ago the last probe began.
+    fn into_probe(&self) -> u64 {
+        match self.runs {
+            ..FIRST_PROBE => u64::MAX,
+            FIRST_PROBE..PROBE => self.runs - (1 << self.runs.ilog2()),
+            PROBE.. => self.runs % PROBE,
+        }
     }
 
     /// The next size to try: doubled as long as each doubling gained more than the tolerance.
@@ -102,7 +113,7 @@ mod tests {
     /// Where it ends up with a network of so many milliseconds a row at 1, 2, 4, .. rows, the last for all more.
     fn settled(millis: &[f64]) -> (Rate, usize) {
         let mut rate = Rate::default();
-        for _ in 0..64 {
+        for _ in 0..FIRST_PROBE * 2 - 1 {
             let rows = rate.aim(QUANTUM, 0.02, 1024);
             let each = millis.get(rows.ilog2() as usize).or(millis.last()).unwrap();
             rate.note(rows, Duration::from_secs_f64(each * rows as f64 / 1e3));
@@ -164,9 +175,24 @@ mod tests {
     }
 
     #[test]
+    fn what_disturbed_the_first_runs_is_soon_forgotten() {
+        let mut rate = Rate::default();
+        for run in 0..PROBE {
+            let rows = rate.aim(QUANTUM, 0.02, 1024);
+            let each = if run < ENOUGH as u64 {
+                40.0
+            } else {
+                20.0 + rows as f64
+            };
+            rate.note(rows, Duration::from_secs_f64(each * rows as f64 / 1e3));
+        }
+        assert_eq!(rate.knee(0.02), 1);
+    }
+
+    #[test]
     fn what_was_disturbed_is_tried_again() {
         let (mut rate, _) = settled(&[10.0]);
-        let sizes: Vec<usize> = (0..2 * PROBE)
+        let sizes: Vec<usize> = (0..PROBE)
             .map(|_| {
                 let rows = rate.aim(QUANTUM, 0.02, 1024);
                 let each = if rows == 1 { 10.0 } else { 5.0 };

@@ -188,6 +188,48 @@ fn what_others_hold_for_the_work_that_waits_is_not_waited_for() {
 }
 
 #[test]
+fn a_large_run_takes_all_there_is_though_sessions_of_its_stage_differ() {
+    let truth = Truth {
+        session: 80 * MIB,
+        per_row: 10 * MIB,
+        guess: Guess {
+            session: 80 * MIB,
+            fixed: 0,
+            per_row: 10 * MIB,
+        },
+        ..Truth::default()
+    };
+    let mut world = World::new(DeviceRules::of(2), 1024 * MIB, vec![truth]);
+    for _ in 0..200 {
+        world.send(
+            "a",
+            1,
+            0,
+            1,
+            Terms {
+                fixed_batch: Some(1),
+                ..Terms::default()
+            },
+        );
+    }
+    world.finish();
+    assert_eq!(world.opened, 2, "both lanes know the stage");
+    let fixed_batch = Some(16);
+    world.send(
+        "a",
+        1,
+        0,
+        16,
+        Terms {
+            fixed_batch,
+            ..Terms::default()
+        },
+    );
+    world.finish();
+    world.assert_all_done_once();
+}
+
+#[test]
 fn without_reports_the_guess_stays_and_batches_grow_all_the_same() {
     let truth = Truth {
         per_row: 10 * MIB,

@@ -189,6 +189,12 @@ impl World {
         }
     }
 
+    /// What a session of a stage takes on a lane: none is quite like another, and later ones share what the first ones prepared.
+    fn session(&self, lane: usize, stage: usize) -> u64 {
+        let session = self.truths[stage].session;
+        session - (session / 8 * lane as u64).min(session / 2)
+    }
+
     fn close(&mut self, lane: usize, stages: &[usize]) {
         assert!(!self.endings.contains_key(&lane), "closed at a lane that works");
         stages.iter().for_each(|stage| self.close_in(lane, *stage));
@@ -198,7 +204,7 @@ impl World {
         let kept = self.sessions[lane]
             .remove(&stage)
             .expect("closed what is not open");
-        self.held[lane].0 -= self.truths[stage].session + kept;
+        self.held[lane].0 -= self.session(lane, stage) + kept;
     }
 
     fn begin(&mut self, run: Run<usize>) {
@@ -219,7 +225,11 @@ impl World {
             .push((self.now, self.works[&run.parts[0].work].tenant.clone()));
         let truth = self.truths[run.stage];
         let opening = if run.cold { truth.opening } else { Duration::ZERO };
-        let session = if run.cold { truth.session } else { 0 };
+        let session = if run.cold {
+            self.session(run.lane, run.stage)
+        } else {
+            0
+        };
         let kept = self.sessions[run.lane].get(&run.stage).copied().unwrap_or(0);
         let took = session + truth.run(run.rows).saturating_sub(kept);
         let time = truth.time + truth.time_per_row * u32::try_from(run.rows).unwrap();
@@ -253,7 +263,7 @@ impl World {
             return;
         }
         let stage = self.seen[&lane].1.stage;
-        let session = self.truths[stage].session;
+        let session = self.session(lane, stage);
         self.opened += 1;
         self.sessions[lane].insert(stage, 0);
         self.held[lane].0 += session;
