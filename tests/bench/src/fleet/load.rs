@@ -38,6 +38,8 @@ impl<'a> Job<'a> {
 /// What a tenant had in some time.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Served {
+    pub(crate) images: usize,
+    /// Until the last of them.
     pub(crate) images_per_second: f64,
     /// The longest time, in seconds, in which nothing of what it waited for came.
     pub(crate) longest_gap: f64,
@@ -101,10 +103,20 @@ impl Fleet {
 
     /// What each job gets while all of them ask for more and more, for `span`; each has had its first request answered before.
     pub(crate) async fn serve(&self, jobs: &[Job<'_>], span: Duration) -> Result<Vec<Served>> {
+        self.warm(jobs).await?;
+        self.load(jobs, span).await
+    }
+
+    /// Has one request of each job answered: networks are prepared and sessions opened. Who is done has nothing to do until the last is.
+    pub(super) async fn warm(&self, jobs: &[Job<'_>]) -> Result<()> {
         let warm = jobs.iter().map(|job| self.batch(job, job.request));
-        try_join_all(warm)
-            .await
-            .context("the first request of a tenant failed")?;
+        let warm = try_join_all(warm).await;
+        warm.context("the first request of a tenant failed")?;
+        Ok(())
+    }
+
+    /// What each job gets while all of them ask for more and more, for `span`.
+    pub(super) async fn load(&self, jobs: &[Job<'_>], span: Duration) -> Result<Vec<Served>> {
         let begin = Instant::now();
         let works = jobs.iter().map(|job| async move {
             let streams = (0..job.open).map(|number| self.stream(job, number, begin + span));
@@ -146,6 +158,7 @@ fn summary(begin: Instant, ends: &Ends) -> Served {
         before = *at;
     }
     Served {
+        images,
         images_per_second: images as f64 / before.duration_since(begin).as_secs_f64().max(1e-9),
         longest_gap: longest.as_secs_f64(),
     }

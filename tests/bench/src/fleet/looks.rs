@@ -5,7 +5,7 @@ use super::{Fleet, Metrics, Tenant};
 use anyhow::{Context, Result, bail};
 use std::time::{Duration, Instant};
 
-/// Before anything counts: answers of the jobs before are given up, sessions opened, and requests on their way.
+/// Before anything counts: requests are on their way.
 const BEGIN: Duration = Duration::from_millis(500);
 
 /// Between two looks.
@@ -116,10 +116,11 @@ impl Fleet {
         self.during(jobs, looking).await
     }
 
-    /// Looks while all jobs ask for more and more.
+    /// Looks while all jobs ask for more and more, each of which has had its first request answered.
     async fn during<T>(&self, jobs: &[Job<'_>], looking: impl Future<Output = Result<T>>) -> Result<T> {
+        self.warm(jobs).await?;
         tokio::select! {
-            served = self.serve(jobs, FOREVER) => {
+            served = self.load(jobs, FOREVER) => {
                 served?;
                 bail!("all jobs ended before they were looked at")
             }

@@ -37,10 +37,10 @@ pub(super) async fn run(report: &mut Report, fleet: &Fleet, subjects: &[Subject]
         println!("{} networks:", subjects.len());
         let equally = round(fleet, &equal, subjects, span(report, 40)).await?;
         jain = jain.min(index(&equally.seconds));
-        wait = wait.max(over_bound(&equally.served, &[1; TENANTS], lanes));
+        wait = wait.max(over_bound(&equally, &[1; TENANTS], lanes));
         equally.show(&equal);
         let waits = round(fleet, &weighted, subjects, span(report, 20)).await?;
-        wait = wait.max(over_bound(&waits.served, &WEIGHTS, lanes));
+        wait = wait.max(over_bound(&waits, &WEIGHTS, lanes));
         waits.show(&weighted);
         let had = shares(fleet, &weighted, subjects, span(report, LEAST)).await?;
         error = error.max(weight_error(&had.seconds, &WEIGHTS));
@@ -145,13 +145,15 @@ fn weight_error(seconds: &[f64], weights: &[u32]) -> f64 {
     errors.fold(0.0, f64::max)
 }
 
-/// The longest gap of a tenant over what it may wait at most: one quantum, and of every other as many as its weight over one's own, on
-/// so many lanes. The gap has the tenant's own run in it, so it says more than the wait.
-fn over_bound(served: &[Served], weights: &[u32], lanes: usize) -> f64 {
-    let parts = served.iter().zip(weights).map(|(served, own)| {
+/// The longest wait of a tenant over what it may be at most: one quantum, and of every other as many as its weight over one's own, on so
+/// many lanes. A wait ends as a run begins, so it is the gap between two answers less what a run of the tenant takes in the mean.
+fn over_bound(round: &Round, weights: &[u32], lanes: usize) -> f64 {
+    let parts = round.served.iter().zip(&round.seconds).zip(weights);
+    let parts = parts.map(|((served, seconds), own)| {
         let all: u32 = weights.iter().map(|weight| weight.div_ceil(*own)).sum();
         let others = all - 1;
-        served.longest_gap / (f64::from(1 + others) * QUANTUM.as_secs_f64() / lanes as f64)
+        let bound = f64::from(1 + others) * QUANTUM.as_secs_f64() / lanes as f64;
+        (served.longest_gap - seconds / served.images.max(1) as f64) / bound
     });
     parts.fold(0.0, f64::max)
 }
@@ -173,12 +175,16 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_grows_with_the_weight_of_the_others() {
-        let gap = |longest_gap| Served {
+    fn the_bound_grows_with_the_weight_of_the_others_and_a_run_is_no_wait() {
+        let served = |longest_gap| Served {
             longest_gap,
+            images: 4,
             ..Served::default()
         };
-        let served = [gap(3.5 / 2.0), gap(1.0), gap(0.75)];
-        assert_eq!(over_bound(&served, &WEIGHTS, 2), 1.0);
+        let round = Round {
+            seconds: vec![1.0; 3],
+            served: [3.5 / 2.0 + 0.25, 1.0, 0.75].map(served).to_vec(),
+        };
+        assert_eq!(over_bound(&round, &WEIGHTS, 2), 1.0);
     }
 }
