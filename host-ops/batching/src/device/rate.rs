@@ -67,7 +67,7 @@ impl Rate {
         let knee = self.knee(tolerance);
         let aim = match self.untried(tolerance) {
             Some(rows) => rows,
-            None => match self.into_probe() / ENOUGH as u64 {
+            None => match self.since_probe() / ENOUGH as u64 {
                 0 => knee.div_ceil(2),
                 1 => knee * 2,
                 _ => knee,
@@ -79,7 +79,7 @@ impl Rate {
     }
 
     /// How many runs ago the last probe began.
-    fn into_probe(&self) -> u64 {
+    fn since_probe(&self) -> u64 {
         match self.runs {
             ..FIRST_PROBE => u64::MAX,
             FIRST_PROBE..PROBE => self.runs - (1 << self.runs.ilog2()),
