@@ -38,6 +38,7 @@
 //! faster depends on channels, positions, batch and machine: [`faster_by_winograd`] has both measured, and [`StepSettings::winograd`] names
 //! the weights. Those lie as `[taps, m·c]` in their slots.
 
+mod blocks;
 mod call;
 mod emitter;
 mod error;

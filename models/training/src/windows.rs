@@ -1,4 +1,5 @@
 use crate::TrainingError;
+use crate::blocks::{BlockAxis, Blocks};
 use crate::call::Call;
 use crate::tiles::{TileAxis, Tiles};
 use frostline_graph::build;
@@ -135,6 +136,15 @@ impl Windows {
         }
     }
 
+    /// The blocks that they fall into.
+    pub(crate) fn blocks(&self) -> Blocks {
+        let axes = self.axes.iter().map(|axis| {
+            let kernel = (axis.kernel, axis.stride, axis.dilation.max(1));
+            BlockAxis::new((axis.input, axis.output), kernel, axis.begin)
+        });
+        Blocks::new(axes.collect())
+    }
+
     /// For each output position and tap: the input position, or [`Self::inputs`] for padding.
     pub(crate) fn pattern(&self) -> Vec<usize> {
         let taps = self.coordinates(|axis| axis.kernel);
@@ -202,16 +212,21 @@ impl Windows {
     }
 
     fn coordinates(&self, size: impl Fn(&Axis) -> usize) -> Vec<Vec<usize>> {
-        let mut all = vec![Vec::new()];
-        for axis in &self.axes {
-            let longer = |prefix: &Vec<usize>| {
-                let prefix = prefix.clone();
-                (0..size(axis)).map(move |index| [prefix.as_slice(), &[index]].concat())
-            };
-            all = all.iter().flat_map(longer).collect();
-        }
-        all
+        coordinates(&self.axes.iter().map(size).collect::<Vec<usize>>())
     }
+}
+
+/// All places of a space of these sizes, in row-major order.
+pub(crate) fn coordinates(sizes: &[usize]) -> Vec<Vec<usize>> {
+    let mut all = vec![Vec::new()];
+    for size in sizes {
+        let longer = |prefix: &Vec<usize>| {
+            let prefix = prefix.clone();
+            (0..*size).map(move |index| [prefix.as_slice(), &[index]].concat())
+        };
+        all = all.iter().flat_map(longer).collect();
+    }
+    all
 }
 
 impl Axis {

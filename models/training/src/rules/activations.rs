@@ -1,7 +1,7 @@
 //! Smooth and hard activations beyond ReLU, each with the slope PyTorch gives it at its kinks.
 
 use super::arithmetic::{accumulate, operand};
-use super::elementwise::unary;
+use super::elementwise::{ones_where, unary};
 use crate::TrainingError;
 use crate::call::Call;
 use crate::emitter::Emitter;
@@ -25,12 +25,13 @@ pub(super) fn hard_sigmoid(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Tr
     let (alpha, beta) = (call.float("alpha", 0.2), call.float("beta", 0.5));
     let forward = move |emit: &mut Emitter, x: &str| hard_step(emit, x, alpha, beta);
     unary(tape, call, forward, move |emit, at| {
-        let (zero, half) = (emit.scalar(0.0), emit.scalar(0.5));
+        let half = emit.scalar(0.5);
         let centred = emit.sub(at.y, &half);
         let distance = emit.node("Abs", &[&centred], vec![]);
         let between = emit.node("Less", &[&distance, &half], vec![]);
+        let between = ones_where(emit, &between);
         let slope = emit.scale(at.dy, alpha);
-        emit.node("Where", &[&between, &slope, &zero], vec![])
+        emit.mul(&slope, &between)
     })
 }
 
@@ -42,19 +43,23 @@ fn hard_step(emit: &mut Emitter, x: &str, alpha: f64, beta: f64) -> String {
     emit.node("HardSigmoid", &[x], settings)
 }
 
-/// `x · hard_sigmoid(x)` with `alpha` 1/6: the slope is `x/3 + 1/2` between -3 and 3.
+/// `x · h` with `h = hard_sigmoid(x)` of `alpha` 1/6: the slope is `h`, and between -3 and 3 `x/6` more, which is `h - 1/2` there.
 pub(super) fn hard_swish(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
-    let forward = |emit: &mut Emitter, x: &str| emit.node("HardSwish", &[x], vec![]);
-    unary(tape, call, forward, |emit, at| {
-        let (three, third) = (emit.scalar(3.0), 1.0 / 3.0);
+    let gate = |emit: &mut Emitter, x: &str| hard_step(emit, x, 1.0 / 6.0, 0.5);
+    let forward = move |emit: &mut Emitter, x: &str| {
+        let gate = gate(emit, x);
+        emit.mul(x, &gate)
+    };
+    unary(tape, call, forward, move |emit, at| {
+        let (three, half) = (emit.scalar(3.0), emit.scalar(0.5));
         let distance = emit.node("Abs", &[at.x], vec![]);
         let between = emit.node("Less", &[&distance, &three], vec![]);
-        let slope = emit.scale(at.x, third);
-        let slope = plus(emit, &slope, 0.5);
-        let inside = emit.mul(at.dy, &slope);
-        let zero = emit.scalar(0.0);
-        let outside = where_positive(emit, at.x, at.dy, &zero);
-        emit.node("Where", &[&between, &inside, &outside], vec![])
+        let between = ones_where(emit, &between);
+        let gate = gate(emit, at.x);
+        let more = emit.sub(&gate, &half);
+        let more = emit.mul(&more, &between);
+        let slope = emit.add(&gate, &more);
+        emit.mul(at.dy, &slope)
     })
 }
 

@@ -10,6 +10,8 @@ enum Fit {
     Same,
     /// One number per channel.
     Channels,
+    /// One number per image and channel, as squeeze-and-excitation makes them.
+    Images,
     /// One number.
     Scalar,
     Other,
@@ -28,9 +30,16 @@ fn fit(operand: &[usize], full: &[usize]) -> Fit {
         .all(|(axis, (dim, full))| *dim == if axis == 1 { *full } else { 1 })
     {
         Fit::Channels
+    } else if operand.len() == full.len() && is_per_image(operand, full) {
+        Fit::Images
     } else {
         Fit::Other
     }
+}
+
+fn is_per_image(operand: &[usize], full: &[usize]) -> bool {
+    let (own, places) = operand.split_at(operand.len().min(2));
+    full.starts_with(own) && places.iter().all(|dim| *dim == 1)
 }
 
 /// Both operands of a node, in the form the node is computed in.
@@ -92,7 +101,19 @@ pub(super) fn operand(tape: &mut Tape, value: &Value, full: &[usize], form: Form
         return tape.tensor(value, form);
     }
     let standard = tape.standard(value);
+    if fit(value.shape(), full) == Fit::Images {
+        let [images, positions, channels] = apart(full);
+        let one = tape.emit.reshape(&standard, &[images, 1, channels]);
+        let all = tape.emit.expand(&one, &[images, positions, channels]);
+        return tape.emit.reshape(&all, &[images * positions, channels]);
+    }
     tape.emit.reshape(&standard, &[value.elements()])
+}
+
+/// Images, positions and channels of a shape.
+fn apart(full: &[usize]) -> [usize; 3] {
+    let size = |axis: usize| full.get(axis).copied().unwrap_or(1);
+    [size(0), full.iter().skip(2).product(), size(1)]
 }
 
 /// Accumulates into `value` a gradient that `tensor` holds in the shape of the result and in `form`.
@@ -101,6 +122,10 @@ pub(super) fn accumulate(tape: &mut Tape, value: &Value, tensor: String, full: &
         (_, Fit::Same) => return tape.accumulate_tensor(value, form, tensor),
         (Form::Standard, _) | (_, Fit::Other) => reduce_to(tape, &tensor, full, value.shape()),
         (_, Fit::Channels) => tape.emit.sum(&tensor, [0], false),
+        (_, Fit::Images) => {
+            let by_image = tape.emit.reshape(&tensor, &apart(full));
+            tape.emit.sum(&by_image, [1], false)
+        }
         (_, Fit::Scalar) => tape.emit.sum(&tensor, [0, 1], false),
     };
     let reduced = tape.emit.reshape(&reduced, value.shape());

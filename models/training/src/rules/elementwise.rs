@@ -32,10 +32,16 @@ pub(super) fn unary(
     Ok(output)
 }
 
-/// `dy` where `condition` holds, zero elsewhere.
+/// `dy` where `condition` holds, zero elsewhere. ONNX Runtime's `Where` takes twice as long.
 fn only_where(emit: &mut Emitter, condition: &str, dy: &str) -> String {
-    let zero = emit.scalar(0.0);
-    emit.node("Where", &[condition, dy, &zero], vec![])
+    let ones = ones_where(emit, condition);
+    emit.mul(dy, &ones)
+}
+
+/// 1 where `condition` holds, 0 elsewhere.
+pub(super) fn ones_where(emit: &mut Emitter, condition: &str) -> String {
+    let to = build::int("to", emit.float.data_type().into());
+    emit.node("Cast", &[condition], vec![to])
 }
 
 pub(super) fn relu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {

@@ -6,6 +6,7 @@ mod arithmetic;
 mod attention;
 mod choice;
 mod convolution;
+mod depthwise;
 mod dropout;
 mod einsum;
 mod elementwise;
@@ -27,6 +28,7 @@ mod resize;
 mod selection;
 mod softmax;
 mod standard;
+mod tiled;
 mod winograd;
 
 pub(crate) use dropout::dropout;

@@ -6,6 +6,7 @@
 //! MatMul of 16 matrices: 16 multiplications instead of 36. All of it is linear, so the backward pass is the same transforms transposed, around
 //! two such MatMuls. Activations lie as `[positions, n, c]`, so that tiles are gathered along the first axis.
 
+use super::tiled::{self, Tiled};
 use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
@@ -30,7 +31,6 @@ const KERNEL: [[f64; 3]; 4] = [
 ];
 const OUTPUT: [[f64; 4]; 2] = [[1.0, 1.0, 1.0, 0.0], [0.0, 1.0, -1.0, -1.0]];
 
-#[derive(Clone)]
 struct Winograd {
     input: Value,
     weight: Value,
@@ -38,31 +38,8 @@ struct Winograd {
 }
 
 pub(super) fn conv(tape: &mut Tape, call: &Call<'_>, tiles: Tiles) -> Result<Value, TrainingError> {
-    let (input, weight, bias) = (call.value(0)?, call.value(1)?, call.optional(2));
-    let conv = Winograd { input, weight, tiles };
-    let kernels = conv.kernels(tape);
-    let seen = conv.seen(tape);
-    let mut rows = conv.forward(tape, &seen, &kernels);
-    if let Some(bias) = &bias {
-        let bias = tape.standard(bias);
-        rows = tape.emit.add(&rows, &bias);
-    }
-    let output = call.output(Form::Rows, rows);
-    tape.on_backward(&output, move |tape, gradient| {
-        let rows = tape.rows(gradient);
-        if let Some(bias) = bias.filter(Value::is_differentiable) {
-            let sum = tape.emit.sum(&rows, [0], false);
-            tape.accumulate_tensor(&bias, Form::Standard, sum);
-        }
-        let made = conv.made(tape, &rows);
-        if conv.weight.is_differentiable() {
-            conv.weight_gradient(tape, &made, &seen);
-        }
-        if conv.input.is_differentiable() {
-            conv.input_gradient(tape, &made, &kernels);
-        }
-    });
-    Ok(output)
+    let (input, weight) = (call.value(0)?, call.value(1)?);
+    tiled::conv(tape, call, Winograd { input, weight, tiles })
 }
 
 impl Winograd {
@@ -81,6 +58,36 @@ impl Winograd {
     /// Tiles of all images.
     fn columns(&self) -> usize {
         self.tiles.count() * self.images()
+    }
+
+    /// Rows `[n·positions, c]` as `[positions, n·c]`.
+    fn by_position(&self, tape: &mut Tape, rows: &str, positions: usize, channels: usize) -> String {
+        let images = self.images();
+        tape.swap(
+            rows,
+            [images, positions, channels],
+            [positions, images * channels],
+        )
+    }
+
+    /// The other way round.
+    fn by_image(&self, tape: &mut Tape, tensor: &str, positions: usize, channels: usize) -> String {
+        let images = self.images();
+        tape.swap(
+            tensor,
+            [positions, images, channels],
+            [images * positions, channels],
+        )
+    }
+}
+
+impl Tiled for Winograd {
+    fn input(&self) -> &Value {
+        &self.input
+    }
+
+    fn weight(&self) -> &Value {
+        &self.weight
     }
 
     /// The transformed kernels, `[16, m, c]`.
@@ -102,14 +109,8 @@ impl Winograd {
         tape.emit.reshape(&seen, &[SEEN, self.columns(), channels])
     }
 
-    /// The transformed tiles of the output's gradient, `[16, tiles·n, m]`.
-    fn made(&self, tape: &mut Tape, rows: &str) -> String {
-        let (positions, filters) = (self.tiles.outputs(), self.filters());
-        let by_position = self.by_position(tape, rows, positions, filters);
-        let gathered = gather(tape, &by_position, &self.tiles.made(), positions);
-        let gathered = tape.emit.reshape(&gathered, &[MADE, self.columns() * filters]);
-        let made = transformed(tape, &OUTPUT, true, &gathered);
-        tape.emit.reshape(&made, &[SEEN, self.columns(), filters])
+    fn seen_bytes(&self) -> usize {
+        SEEN * self.columns() * self.channels() * size_of::<f32>()
     }
 
     /// The output as `[n·outputs, m]`.
@@ -123,6 +124,16 @@ impl Winograd {
         let made = tape.emit.reshape(&made, &[tiles, self.images(), filters]);
         let by_position = tape.emit.gather(&made, self.tiles.placed(), 0);
         self.by_image(tape, &by_position, self.tiles.outputs(), filters)
+    }
+
+    /// The transformed tiles of the output's gradient, `[16, tiles·n, m]`.
+    fn made(&self, tape: &mut Tape, rows: &str) -> String {
+        let (positions, filters) = (self.tiles.outputs(), self.filters());
+        let by_position = self.by_position(tape, rows, positions, filters);
+        let gathered = gather(tape, &by_position, &self.tiles.made(), positions);
+        let gathered = tape.emit.reshape(&gathered, &[MADE, self.columns() * filters]);
+        let made = transformed(tape, &OUTPUT, true, &gathered);
+        tape.emit.reshape(&made, &[SEEN, self.columns(), filters])
     }
 
     fn weight_gradient(&self, tape: &mut Tape, made: &str, seen: &str) {
@@ -150,26 +161,6 @@ impl Winograd {
         let sum = tape.emit.mul(&sum, &shares);
         let rows = self.by_image(tape, &sum, positions, channels);
         tape.accumulate_tensor(&self.input, Form::Rows, rows);
-    }
-
-    /// Rows `[n·positions, c]` as `[positions, n·c]`.
-    fn by_position(&self, tape: &mut Tape, rows: &str, positions: usize, channels: usize) -> String {
-        let images = self.images();
-        tape.swap(
-            rows,
-            [images, positions, channels],
-            [positions, images * channels],
-        )
-    }
-
-    /// The other way round.
-    fn by_image(&self, tape: &mut Tape, tensor: &str, positions: usize, channels: usize) -> String {
-        let images = self.images();
-        tape.swap(
-            tensor,
-            [positions, images, channels],
-            [images * positions, channels],
-        )
     }
 }
 

@@ -9,6 +9,7 @@ use frostline_tensor::{DType, Tensor};
 const IMAGE: [usize; 3] = [4, 7, 6];
 
 struct Shape {
+    image: [usize; 3],
     groups: usize,
     filters: usize,
     kernel: [usize; 2],
@@ -20,8 +21,8 @@ fn net(shape: &Shape, attributes: &[AttributeProto], groups: usize, weight: &Ten
     let conv = node("Conv", &["h", "w", "b"], &["y"])
         .with(attributes.to_vec())
         .with([int("group", groups as i64)]);
-    Net::of(&IMAGE, DType::F32)
-        .weight("probe", &IMAGE)
+    Net::of(&shape.image, DType::F32)
+        .weight("probe", &shape.image)
         .op("Mul", &["x", "probe"], "h")
         .stored("w", weight)
         .weight("b", &[shape.filters])
@@ -47,7 +48,7 @@ fn dense(weight: &Tensor, groups: usize) -> Tensor {
 fn check(shape: &Shape, attributes: &[AttributeProto]) {
     let dims = [
         shape.filters,
-        IMAGE[0] / shape.groups,
+        shape.image[0] / shape.groups,
         shape.kernel[0],
         shape.kernel[1],
     ];
@@ -93,6 +94,7 @@ fn check(shape: &Shape, attributes: &[AttributeProto]) {
 
 const fn shape(groups: usize, filters: usize, kernel: [usize; 2], positions: usize) -> Shape {
     Shape {
+        image: IMAGE,
         groups,
         filters,
         kernel,
@@ -109,6 +111,31 @@ fn depthwise() {
         &shape(4, 4, [5, 5], 12),
         &[ints("pads", &[2, 2, 2, 2]), ints("strides", &[2, 2])],
     );
+}
+
+#[test]
+fn depthwise_over_maps_of_several_blocks() {
+    let over = |image, kernel, positions, attributes: &[AttributeProto]| {
+        let shape = Shape {
+            image,
+            ..shape(image[0], image[0], kernel, positions)
+        };
+        check(&shape, attributes);
+    };
+    over([3, 10, 19], [3, 3], 190, &[ints("pads", &[1, 1, 1, 1])]);
+    let strides = ints("strides", &[2, 1]);
+    over([2, 19, 7], [5, 3], 70, &[ints("pads", &[2, 1, 2, 1]), strides]);
+    let dilations = ints("dilations", &[2, 1]);
+    over([2, 13, 9], [3, 2], 72, &[dilations]);
+}
+
+#[test]
+fn depthwise_with_a_kernel_too_large_for_blocks() {
+    let shape = Shape {
+        image: [2, 16, 16],
+        ..shape(2, 2, [17, 17], 256)
+    };
+    check(&shape, &[ints("pads", &[8; 4])]);
 }
 
 #[test]

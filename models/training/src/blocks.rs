@@ -1,0 +1,272 @@
+use crate::windows::coordinates;
+
+/// Positions of a block, about: so few that a channel's kernel as a matrix is mostly not zero, so many that products are worth it.
+const MADE: usize = 64;
+
+/// How the output of windows falls into blocks of one size, each with the part of the input that it is made of. Where one block makes all of
+/// the output it sees the input as it is, without padding. All positions are flat, row-major indices.
+#[derive(Debug, Clone)]
+pub(crate) struct Blocks {
+    axes: Vec<BlockAxis>,
+}
+
+/// One spatial axis.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BlockAxis {
+    input: usize,
+    output: usize,
+    kernel: usize,
+    stride: usize,
+    dilation: usize,
+    /// Padding before the first element.
+    begin: usize,
+    count: usize,
+}
+
+impl Blocks {
+    pub(crate) fn new(axes: Vec<BlockAxis>) -> Self {
+        let rank = axes.len().max(1);
+        let side = (1..=MADE).rev().find(|side| side.pow(rank as u32) <= MADE);
+        let side = side.unwrap_or(1);
+        let cut = |axis: BlockAxis| BlockAxis {
+            count: axis.output.div_ceil(side).max(1),
+            ..axis
+        };
+        Self {
+            axes: axes.into_iter().map(cut).collect(),
+        }
+    }
+
+    fn product(&self, size: impl Fn(&BlockAxis) -> usize) -> usize {
+        self.axes.iter().map(size).product()
+    }
+
+    fn coordinates(&self, size: impl Fn(&BlockAxis) -> usize) -> Vec<Vec<usize>> {
+        coordinates(&self.axes.iter().map(size).collect::<Vec<usize>>())
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.product(|axis| axis.count)
+    }
+
+    pub(crate) fn inputs(&self) -> usize {
+        self.product(|axis| axis.input)
+    }
+
+    pub(crate) fn outputs(&self) -> usize {
+        self.product(|axis| axis.output)
+    }
+
+    pub(crate) fn taps(&self) -> usize {
+        self.product(|axis| axis.kernel)
+    }
+
+    /// Places of a block in the input.
+    pub(crate) fn sees(&self) -> usize {
+        self.product(BlockAxis::sees)
+    }
+
+    /// Places of a block in the output.
+    pub(crate) fn makes(&self) -> usize {
+        self.product(BlockAxis::makes)
+    }
+
+    /// For each block, and each place it sees: the input position there, or [`Self::inputs`] for padding.
+    pub(crate) fn seen(&self) -> Vec<usize> {
+        self.each(BlockAxis::sees, BlockAxis::seen, |axis| axis.input, self.inputs())
+    }
+
+    /// For each block, and each place it makes: the output position there, or [`Self::outputs`] beyond the last.
+    pub(crate) fn made(&self) -> Vec<usize> {
+        self.each(
+            BlockAxis::makes,
+            BlockAxis::made,
+            |axis| axis.output,
+            self.outputs(),
+        )
+    }
+
+    /// `position` of all axes for each block and each place; `none` where it gives none.
+    fn each(
+        &self,
+        places: impl Fn(&BlockAxis) -> usize,
+        position: impl Fn(&BlockAxis, usize, usize) -> Option<usize>,
+        length: impl Fn(&BlockAxis) -> usize,
+        none: usize,
+    ) -> Vec<usize> {
+        let places = self.coordinates(places);
+        let mut all = Vec::with_capacity(self.count() * places.len());
+        for block in self.coordinates(|axis| axis.count) {
+            for place in &places {
+                let steps = self.axes.iter().zip(block.iter().zip(place));
+                let flat = steps.into_iter().try_fold(0, |flat, (axis, (block, place))| {
+                    Some(flat * length(axis) + position(axis, *block, *place)?)
+                });
+                all.push(flat.unwrap_or(none));
+            }
+        }
+        all
+    }
+
+    /// For each output position: where [`Self::made`] has it.
+    pub(crate) fn placed(&self) -> Vec<usize> {
+        let mut placed = vec![0; self.outputs()];
+        for (place, position) in self.made().into_iter().enumerate() {
+            if let Some(known) = placed.get_mut(position) {
+                *known = place;
+            }
+        }
+        placed
+    }
+
+    /// For each input position as many places where [`Self::seen`] has it as any has, the length of that where there are fewer; and how many.
+    pub(crate) fn seers(&self) -> (Vec<usize>, usize) {
+        let seen = self.seen();
+        let mut seers = vec![Vec::new(); self.inputs()];
+        for (place, position) in seen.iter().enumerate() {
+            if let Some(seers) = seers.get_mut(*position) {
+                seers.push(place);
+            }
+        }
+        let most = seers.iter().map(Vec::len).max().unwrap_or(0).max(1);
+        for seers in &mut seers {
+            seers.resize(most, seen.len());
+        }
+        (seers.concat(), most)
+    }
+
+    /// A matrix `[taps, sees·makes]`: 1 where a place is made with a tap of what is at another. A kernel times it is the matrix by which a block's
+    /// output is made of its input.
+    pub(crate) fn spread(&self) -> Vec<f64> {
+        let (seen, made) = (
+            self.coordinates(BlockAxis::sees),
+            self.coordinates(BlockAxis::makes),
+        );
+        let mut spread = vec![0.0; self.taps() * seen.len() * made.len()];
+        for (s, seen) in seen.iter().enumerate() {
+            for (m, place) in made.iter().enumerate() {
+                let steps = self.axes.iter().zip(seen.iter().zip(place));
+                let tap = steps.into_iter().try_fold(0, |flat, (axis, (seen, made))| {
+                    Some(flat * axis.kernel + axis.tap(*seen, *made)?)
+                });
+                let at = tap.map(|tap| (tap * self.sees() + s) * made.len() + m);
+                if let Some(one) = at.and_then(|at| spread.get_mut(at)) {
+                    *one = 1.0;
+                }
+            }
+        }
+        spread
+    }
+}
+
+impl BlockAxis {
+    /// An axis of so many inputs and outputs, and a kernel with its stride, its dilation and the padding before the first input.
+    pub(crate) fn new(
+        (input, output): (usize, usize),
+        (kernel, stride, dilation): (usize, usize, usize),
+        begin: usize,
+    ) -> Self {
+        Self {
+            input,
+            output,
+            kernel,
+            stride,
+            dilation,
+            begin,
+            count: 1,
+        }
+    }
+
+    fn makes(&self) -> usize {
+        self.output.div_ceil(self.count)
+    }
+
+    fn sees(&self) -> usize {
+        match self.count {
+            1 => self.input,
+            _ => {
+                self.makes().saturating_sub(1) * self.stride
+                    + self.kernel.saturating_sub(1) * self.dilation
+                    + 1
+            }
+        }
+    }
+
+    /// Padding that a block sees before the first element.
+    fn padding(&self) -> usize {
+        if self.count == 1 { 0 } else { self.begin }
+    }
+
+    fn seen(&self, block: usize, place: usize) -> Option<usize> {
+        let position = (block * self.makes() * self.stride + place).checked_sub(self.padding());
+        position.filter(|position| *position < self.input)
+    }
+
+    fn made(&self, block: usize, place: usize) -> Option<usize> {
+        Some(block * self.makes() + place).filter(|position| *position < self.output)
+    }
+
+    /// The tap with which `made` is made of what is `seen`.
+    fn tap(&self, seen: usize, made: usize) -> Option<usize> {
+        let distance = (seen + self.begin - self.padding()).checked_sub(made * self.stride)?;
+        let tap = distance / self.dilation;
+        (distance % self.dilation == 0 && tap < self.kernel).then_some(tap)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What each output position has of each tap: the input position.
+    fn windows(axis: &BlockAxis) -> Vec<Option<usize>> {
+        let input = |output: usize, tap: usize| {
+            let place = (output * axis.stride + tap * axis.dilation).checked_sub(axis.begin);
+            place.filter(|place| *place < axis.input)
+        };
+        (0..axis.output)
+            .flat_map(|output| (0..axis.kernel).map(move |tap| input(output, tap)))
+            .collect()
+    }
+
+    #[test]
+    fn blocks_see_and_make_what_windows_do() {
+        for (sizes, kernel, begin) in [
+            ((7, 7), (5, 1, 1), 2),
+            ((130, 130), (3, 1, 1), 1),
+            ((130, 65), (3, 2, 1), 1),
+            ((200, 196), (3, 1, 2), 0),
+            ((9, 3), (2, 4, 1), 1),
+            ((150, 75), (7, 2, 1), 3),
+        ] {
+            let axis = BlockAxis::new(sizes, kernel, begin);
+            let blocks = Blocks::new(vec![axis]);
+            let (seen, made, spread) = (blocks.seen(), blocks.made(), blocks.spread());
+            let (sees, makes) = (blocks.sees(), blocks.makes());
+            let mut found = vec![None; axis.output * axis.kernel];
+            for (place, output) in made
+                .iter()
+                .enumerate()
+                .filter(|(_, output)| **output < axis.output)
+            {
+                assert_eq!(blocks.placed()[*output], place);
+                for tap in 0..axis.kernel {
+                    for s in 0..sees {
+                        if spread[(tap * sees + s) * makes + place % makes] == 1.0 {
+                            let input = seen[place / makes * sees + s];
+                            found[output * axis.kernel + tap] =
+                                Some(input).filter(|input| *input < axis.input);
+                        }
+                    }
+                }
+            }
+            assert_eq!(found, windows(&axis), "{axis:?}");
+            let (seers, most) = blocks.seers();
+            for (index, place) in seers.iter().enumerate().filter(|(_, place)| **place < seen.len()) {
+                assert_eq!(seen[*place], index / most);
+            }
+            let times = seen.iter().filter(|position| **position < axis.input).count();
+            assert_eq!(seers.iter().filter(|place| **place < seen.len()).count(), times);
+        }
+    }
+}
