@@ -51,9 +51,10 @@ fn decisions() -> Result<Vec<f64>> {
             Decision::Run(run) => {
                 now += Duration::from_millis(20);
                 let lane = run.lane;
-                for _ in 0..settle(&mut device, now, run, &mut held) {
+                for done in settle(&mut device, now, run, &mut held) {
+                    // The tenant whose work is done has the next one.
+                    next += 1 + (done + TENANTS - (next + 1) % TENANTS) % TENANTS;
                     device.push(work(next))?;
-                    next += 1;
                 }
                 ensure!(device.len() as u64 == WAITING, "lane {lane} lost a batch");
             }
@@ -82,15 +83,15 @@ fn work(id: u64) -> Work<u64> {
     }
 }
 
-/// The run is done, as was expected; how many batches are.
-fn settle(device: &mut Device<u64>, now: Duration, run: Run<u64>, held: &mut [u64]) -> usize {
+/// The run is done, as was expected; which batches are.
+fn settle(device: &mut Device<u64>, now: Duration, run: Run<u64>, held: &mut [u64]) -> Vec<u64> {
     let taken = |held: u64| Taken {
         peak: Some(held + run.rows as u64 * MIB),
         held: Some(held),
         spare: 0,
     };
     let Some(held) = held.get_mut(run.lane) else {
-        return 0;
+        return Vec::new();
     };
     if run.cold {
         *held += 50 * MIB;
@@ -104,7 +105,7 @@ fn settle(device: &mut Device<u64>, now: Duration, run: Run<u64>, held: &mut [u6
     let done = verdicts
         .iter()
         .filter(|verdict| matches!(verdict.fate, Fate::Done { last: true }));
-    done.count()
+    done.map(|verdict| verdict.work).collect()
 }
 
 #[cfg(test)]
