@@ -242,7 +242,9 @@ impl Needs {
     /// A run of `rows` that had `reserved` bytes was not done for want of memory.
     fn note_lacked(&mut self, rows: usize, reserved: u64) {
         self.widen(0.0);
-        self.lacked.insert(rows, reserved);
+        // Less than what was had elsewhere says nothing: sessions differ from lane to lane, and so what they leave of the same bytes.
+        let lacked = self.lacked.entry(rows).or_default();
+        *lacked = reserved.max(*lacked);
         if self.lacked.len() > POINTS {
             self.lacked.pop_last();
         }

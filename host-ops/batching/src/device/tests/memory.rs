@@ -55,6 +55,34 @@ fn what_a_run_takes_is_narrowed_by_what_later_ones_show() {
     assert_eq!(after(25, 30), (Some(0.2), 25));
 }
 
+/// Each lane has less than the other one's session leaves of what both are given: were the latest want all that counts, they would take turns
+/// for ever.
+#[test]
+fn lanes_whose_sessions_differ_do_not_lack_memory_in_turns() {
+    let truth = Truth {
+        session: 137 * MIB,
+        opening: MILLI * 80,
+        fixed: 43 * MIB,
+        per_row: 34 * MIB,
+        time: MILLI * 77,
+        time_per_row: MILLI * 68,
+        guess: Guess {
+            session: 137 * MIB,
+            fixed: 0,
+            per_row: 2_376_772,
+        },
+        ..Truth::default()
+    };
+    let rules = DeviceRules {
+        keeps: true,
+        ..DeviceRules::of(2)
+    };
+    let mut world = World::new(rules, 327 * MIB, vec![truth]);
+    world.send("a", 1, 0, 2, Terms::default());
+    world.finish();
+    world.assert_all_done_once();
+}
+
 #[test]
 fn what_sessions_keep_is_predicted_and_not_reserved_again() {
     let truth = |per_row| Truth {
