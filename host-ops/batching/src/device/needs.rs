@@ -117,6 +117,18 @@ impl Needs {
         low.saturating_add((slope * (rows - one.0) as f64) as u64)
     }
 
+    /// [`Self::expected`], but where a single row count was measured nobody knows what of it comes with the rows: what the guess says, which is
+    /// too low.
+    fn at_least(&self, rows: usize) -> u64 {
+        match self.runs.last_key_value() {
+            Some((known, bytes)) if self.runs.len() == 1 && rows > *known => {
+                let more = self.guess.per_row.saturating_mul((rows - known) as u64);
+                bytes.saturating_add(more)
+            }
+            _ => self.expected(rows),
+        }
+    }
+
     fn on_the_line(&self, rows: usize) -> u64 {
         let (fixed, per_row) = self.line();
         fixed.saturating_add(per_row.saturating_mul(rows as u64))
@@ -154,7 +166,7 @@ impl Needs {
         {
             return Some(had.saturating_add(1));
         }
-        let needs = self.session().saturating_add(self.expected(rows));
+        let needs = self.session().saturating_add(self.at_least(rows));
         let measured = self.session.is_some() && self.runs.range(rows..).next().is_some();
         let believed = if measured { most } else { most.saturating_mul(2) };
         (needs > believed).then_some(needs)

@@ -2,5 +2,6 @@
 
 mod fairness;
 mod memory;
+mod properties;
 mod runs;
 mod world;
