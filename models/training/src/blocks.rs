@@ -1,4 +1,4 @@
-use crate::windows::coordinates;
+use crate::windows::{Axis, coordinates};
 
 /// Positions of a block, about: so few that a channel's kernel as a matrix is mostly not zero, so many that products are worth it.
 const MADE: usize = 64;
@@ -10,30 +10,25 @@ pub(crate) struct Blocks {
     axes: Vec<BlockAxis>,
 }
 
-/// One spatial axis.
+/// One spatial axis, and how many blocks there are along it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct BlockAxis {
-    input: usize,
-    output: usize,
-    kernel: usize,
-    stride: usize,
-    dilation: usize,
-    /// Padding before the first element.
-    begin: usize,
+struct BlockAxis {
+    axis: Axis,
     count: usize,
 }
 
 impl Blocks {
-    pub(crate) fn new(axes: Vec<BlockAxis>) -> Self {
+    /// Those that windows of these axes fall into.
+    pub(crate) fn new(axes: &[Axis]) -> Self {
         let rank = axes.len().max(1);
         let side = (1..=MADE).rev().find(|side| side.pow(rank as u32) <= MADE);
         let side = side.unwrap_or(1);
-        let cut = |axis: BlockAxis| BlockAxis {
+        let cut = |axis: &Axis| BlockAxis {
+            axis: *axis,
             count: axis.output.div_ceil(side).max(1),
-            ..axis
         };
         Self {
-            axes: axes.into_iter().map(cut).collect(),
+            axes: axes.iter().map(cut).collect(),
         }
     }
 
@@ -50,15 +45,15 @@ impl Blocks {
     }
 
     pub(crate) fn inputs(&self) -> usize {
-        self.product(|axis| axis.input)
+        self.product(|axis| axis.axis.input)
     }
 
     pub(crate) fn outputs(&self) -> usize {
-        self.product(|axis| axis.output)
+        self.product(|axis| axis.axis.output)
     }
 
     pub(crate) fn taps(&self) -> usize {
-        self.product(|axis| axis.kernel)
+        self.product(|axis| axis.axis.kernel)
     }
 
     /// Places of a block in the input.
@@ -73,7 +68,12 @@ impl Blocks {
 
     /// For each block, and each place it sees: the input position there, or [`Self::inputs`] for padding.
     pub(crate) fn seen(&self) -> Vec<usize> {
-        self.each(BlockAxis::sees, BlockAxis::seen, |axis| axis.input, self.inputs())
+        self.each(
+            BlockAxis::sees,
+            BlockAxis::seen,
+            |axis| axis.axis.input,
+            self.inputs(),
+        )
     }
 
     /// For each block, and each place it makes: the output position there, or [`Self::outputs`] beyond the last.
@@ -81,7 +81,7 @@ impl Blocks {
         self.each(
             BlockAxis::makes,
             BlockAxis::made,
-            |axis| axis.output,
+            |axis| axis.axis.output,
             self.outputs(),
         )
     }
@@ -147,7 +147,7 @@ impl Blocks {
             for (m, place) in made.iter().enumerate() {
                 let steps = self.axes.iter().zip(seen.iter().zip(place));
                 let tap = steps.into_iter().try_fold(0, |flat, (axis, (seen, made))| {
-                    Some(flat * axis.kernel + axis.tap(*seen, *made)?)
+                    Some(flat * axis.axis.kernel + axis.tap(*seen, *made)?)
                 });
                 let at = tap.map(|tap| (tap * self.sees() + s) * made.len() + m);
                 if let Some(one) = at.and_then(|at| spread.get_mut(at)) {
@@ -160,57 +160,43 @@ impl Blocks {
 }
 
 impl BlockAxis {
-    /// An axis of so many inputs and outputs, and a kernel with its stride, its dilation and the padding before the first input.
-    pub(crate) fn new(
-        (input, output): (usize, usize),
-        (kernel, stride, dilation): (usize, usize, usize),
-        begin: usize,
-    ) -> Self {
-        Self {
-            input,
-            output,
-            kernel,
-            stride,
-            dilation,
-            begin,
-            count: 1,
-        }
-    }
-
     fn makes(&self) -> usize {
-        self.output.div_ceil(self.count)
+        self.axis.output.div_ceil(self.count)
     }
 
     fn sees(&self) -> usize {
         match self.count {
-            1 => self.input,
-            _ => {
-                self.makes().saturating_sub(1) * self.stride
-                    + self.kernel.saturating_sub(1) * self.dilation
-                    + 1
-            }
+            1 => self.axis.input,
+            _ => self.makes().saturating_sub(1) * self.axis.stride + self.axis.span(),
         }
     }
 
     /// Padding that a block sees before the first element.
     fn padding(&self) -> usize {
-        if self.count == 1 { 0 } else { self.begin }
+        if self.count == 1 { 0 } else { self.axis.begin }
     }
 
     fn seen(&self, block: usize, place: usize) -> Option<usize> {
-        let position = (block * self.makes() * self.stride + place).checked_sub(self.padding());
-        position.filter(|position| *position < self.input)
+        let position = (block * self.makes() * self.axis.stride + place).checked_sub(self.padding());
+        position.filter(|position| *position < self.axis.input)
     }
 
     fn made(&self, block: usize, place: usize) -> Option<usize> {
-        Some(block * self.makes() + place).filter(|position| *position < self.output)
+        Some(block * self.makes() + place).filter(|position| *position < self.axis.output)
     }
 
     /// The tap with which `made` is made of what is `seen`.
     fn tap(&self, seen: usize, made: usize) -> Option<usize> {
-        let distance = (seen + self.begin - self.padding()).checked_sub(made * self.stride)?;
-        let tap = distance / self.dilation;
-        (distance % self.dilation == 0 && tap < self.kernel).then_some(tap)
+        let Axis {
+            kernel,
+            stride,
+            dilation,
+            begin,
+            ..
+        } = self.axis;
+        let distance = (seen + begin - self.padding()).checked_sub(made * stride)?;
+        let tap = distance / dilation;
+        (distance % dilation == 0 && tap < kernel).then_some(tap)
     }
 }
 
@@ -218,20 +204,9 @@ impl BlockAxis {
 mod tests {
     use super::*;
 
-    /// What each output position has of each tap: the input position.
-    fn windows(axis: &BlockAxis) -> Vec<Option<usize>> {
-        let input = |output: usize, tap: usize| {
-            let place = (output * axis.stride + tap * axis.dilation).checked_sub(axis.begin);
-            place.filter(|place| *place < axis.input)
-        };
-        (0..axis.output)
-            .flat_map(|output| (0..axis.kernel).map(move |tap| input(output, tap)))
-            .collect()
-    }
-
     #[test]
     fn blocks_see_and_make_what_windows_do() {
-        for (sizes, kernel, begin) in [
+        for ((input, output), (kernel, stride, dilation), begin) in [
             ((7, 7), (5, 1, 1), 2),
             ((130, 130), (3, 1, 1), 1),
             ((130, 65), (3, 2, 1), 1),
@@ -239,8 +214,16 @@ mod tests {
             ((9, 3), (2, 4, 1), 1),
             ((150, 75), (7, 2, 1), 3),
         ] {
-            let axis = BlockAxis::new(sizes, kernel, begin);
-            let blocks = Blocks::new(vec![axis]);
+            let axis = Axis {
+                input,
+                output,
+                kernel,
+                stride,
+                dilation,
+                begin,
+                end: begin,
+            };
+            let blocks = Blocks::new(&[axis]);
             let (seen, made, spread) = (blocks.seen(), blocks.made(), blocks.spread());
             let (sees, makes) = (blocks.sees(), blocks.makes());
             let mut found = vec![None; axis.output * axis.kernel];
@@ -260,7 +243,9 @@ mod tests {
                     }
                 }
             }
-            assert_eq!(found, windows(&axis), "{axis:?}");
+            let seen_by = |output: usize| (0..kernel).map(move |tap| axis.input_of(output, tap));
+            let windows: Vec<Option<usize>> = (0..output).flat_map(seen_by).collect();
+            assert_eq!(found, windows, "{axis:?}");
             let (seers, most) = blocks.seers();
             for (index, place) in seers.iter().enumerate().filter(|(_, place)| **place < seen.len()) {
                 assert_eq!(seen[*place], index / most);

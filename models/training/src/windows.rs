@@ -1,5 +1,5 @@
 use crate::TrainingError;
-use crate::blocks::{BlockAxis, Blocks};
+use crate::blocks::Blocks;
 use crate::call::Call;
 use crate::tiles::{TileAxis, Tiles};
 use frostline_graph::build;
@@ -13,17 +13,18 @@ pub(crate) struct Windows {
     axes: Vec<Axis>,
 }
 
-#[derive(Debug, Clone)]
-struct Axis {
-    input: usize,
-    output: usize,
-    kernel: usize,
-    stride: usize,
-    dilation: usize,
+/// One spatial axis.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Axis {
+    pub(crate) input: usize,
+    pub(crate) output: usize,
+    pub(crate) kernel: usize,
+    pub(crate) stride: usize,
+    pub(crate) dilation: usize,
     /// Padding before the first element.
-    begin: usize,
+    pub(crate) begin: usize,
     /// Padding after the last element, as the node states it.
-    end: usize,
+    pub(crate) end: usize,
 }
 
 /// Input positions that are reached by the same taps. With stride 1 there is one phase; with stride s, up to s per axis.
@@ -58,7 +59,7 @@ impl Windows {
                 output,
                 kernel,
                 stride: stride.max(1),
-                dilation,
+                dilation: dilation.max(1),
                 begin,
                 end,
             };
@@ -138,11 +139,7 @@ impl Windows {
 
     /// The blocks that they fall into.
     pub(crate) fn blocks(&self) -> Blocks {
-        let axes = self.axes.iter().map(|axis| {
-            let kernel = (axis.kernel, axis.stride, axis.dilation.max(1));
-            BlockAxis::new((axis.input, axis.output), kernel, axis.begin)
-        });
-        Blocks::new(axes.collect())
+        Blocks::new(&self.axes)
     }
 
     /// For each output position and tap: the input position, or [`Self::inputs`] for padding.
@@ -230,7 +227,8 @@ pub(crate) fn coordinates(sizes: &[usize]) -> Vec<Vec<usize>> {
 }
 
 impl Axis {
-    fn span(&self) -> usize {
+    /// Places from a window's first to its last.
+    pub(crate) fn span(&self) -> usize {
         self.kernel.saturating_sub(1) * self.dilation + 1
     }
 
@@ -244,7 +242,8 @@ impl Axis {
         }
     }
 
-    fn input_of(&self, output: usize, tap: usize) -> Option<usize> {
+    /// The input that a tap sees at an output, but in the padding.
+    pub(crate) fn input_of(&self, output: usize, tap: usize) -> Option<usize> {
         (output * self.stride + tap * self.dilation)
             .checked_sub(self.begin)
             .filter(|place| *place < self.input)

@@ -50,10 +50,7 @@ pub(super) fn conv(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
     let output = call.output(Form::Rows, rows);
     tape.on_backward(&output, move |tape, gradient| {
         let rows = tape.rows(gradient);
-        if let Some(bias) = bias.filter(Value::is_differentiable) {
-            let sum = tape.emit.sum(&rows, [0], false);
-            tape.accumulate_tensor(&bias, Form::Standard, sum);
-        }
+        bias_gradient(tape, bias, &rows);
         if conv.weight.is_differentiable() {
             conv.weight_gradient(tape, &rows, unrolled);
         }
@@ -62,6 +59,14 @@ pub(super) fn conv(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
         }
     });
     Ok(output)
+}
+
+/// Accumulates a bias' gradient of the output's, `[n·outputs, m]`.
+pub(super) fn bias_gradient(tape: &mut Tape, bias: Option<Value>, rows: &str) {
+    if let Some(bias) = bias.filter(Value::is_differentiable) {
+        let sum = tape.emit.sum(rows, [0], false);
+        tape.accumulate_tensor(&bias, Form::Standard, sum);
+    }
 }
 
 impl Convolution {

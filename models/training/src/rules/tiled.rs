@@ -1,5 +1,6 @@
 //! Convolutions whose output falls into parts that are made alike, each of the part of the input that it sees: the course of both passes.
 
+use super::convolution::bias_gradient;
 use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
@@ -46,10 +47,7 @@ pub(super) fn conv(tape: &mut Tape, call: &Call<'_>, tiled: impl Tiled) -> Resul
     let output = call.output(Form::Rows, rows);
     tape.on_backward(&output, move |tape, gradient| {
         let rows = tape.rows(gradient);
-        if let Some(bias) = bias.filter(Value::is_differentiable) {
-            let sum = tape.emit.sum(&rows, [0], false);
-            tape.accumulate_tensor(&bias, Form::Standard, sum);
-        }
+        bias_gradient(tape, bias, &rows);
         let made = tiled.made(tape, &rows);
         if tiled.weight().is_differentiable() {
             let seen = kept.unwrap_or_else(|| tiled.seen(tape));
