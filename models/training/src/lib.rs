@@ -40,6 +40,7 @@
 
 mod blocks;
 mod call;
+mod early;
 mod emitter;
 mod error;
 mod loss;

@@ -1,3 +1,4 @@
+use crate::early::select_early;
 use crate::mode::{Dropout, moving_statistics};
 use crate::operands::Operands;
 use crate::settings::StepSettings;
@@ -73,6 +74,8 @@ impl TrainingGraph {
         if batch == 0 {
             return Err(TrainingError::suffix("a batch needs at least one row"));
         }
+        let early = select_early(suffix, &settings.dropout)?;
+        let suffix = early.as_ref().unwrap_or(suffix);
         let mut source = Source::of(suffix, batch, settings.batch_norm)?;
         source.winograd.clone_from(&settings.winograd);
         settings.loss.fits(source.classes)?;

@@ -1,6 +1,7 @@
 //! What transformers are made of, against central differences, in f64.
 
-use super::harness::{Net, check, tensor};
+use super::harness::{Net, PLAIN, check, tensor};
+use crate::TrainingGraph;
 use frostline_graph::build::{float, int, ints, node, text};
 use frostline_graph::onnx::NodeProto;
 use frostline_tensor::DType;
@@ -26,6 +27,52 @@ fn layer_normalization() {
     check(tokens(plain, 20).weight("scale", &[4]));
     let root = node("RMSNormalization", &["h", "scale"], &["y"]).with([float("epsilon", 1e-3)]);
     check(tokens(root, 20).weight("scale", &[4]).opset(23));
+}
+
+#[test]
+fn a_norm_takes_no_more_than_is_selected_of_it() {
+    for (norm, axis, places, comes_first) in [
+        (-1, 1, &[3_i64][..], "Gather"),
+        (2, 1, &[3, 1], "Gather"),
+        (2, -2, &[-1], "Gather"),
+        // Cut out of what is normalised.
+        (1, 1, &[3], "LayerNormalization"),
+        (-1, 2, &[3], "LayerNormalization"),
+    ] {
+        let (scale, features) = match (norm, axis) {
+            (1, _) => (&TOKENS[..], 4),
+            (_, 2) => (&TOKENS[1..], 5),
+            _ => (&TOKENS[1..], 4 * places.len()),
+        };
+        let net = || {
+            Net::new(&TOKENS)
+                .probed(&TOKENS)
+                .weight("scale", scale)
+                .weight("bias", scale)
+                .ints("places", places)
+                .node(node("LayerNormalization", &["h", "scale", "bias"], &["n"]).with([int("axis", norm)]))
+                .node(node("Gather", &["n", "places"], &["y"]).with([int("axis", axis)]))
+                .classified("y", features)
+        };
+        check(net());
+        let graph = TrainingGraph::build(&net().model(), 2, PLAIN).unwrap();
+        let mut operators = graph.model.nodes().iter().map(|node| node.op_type.as_str());
+        let first = operators.find(|name| ["Gather", "LayerNormalization"].contains(name));
+        assert_eq!(first, Some(comes_first), "norm {norm}, selection {axis}");
+    }
+}
+
+#[test]
+fn a_norm_that_is_read_twice_stays_whole() {
+    let net = Net::new(&TOKENS)
+        .probed(&TOKENS)
+        .weight("scale", &[4])
+        .ints("places", &[0])
+        .op("LayerNormalization", &["h", "scale"], "n")
+        .op("Mul", &["n", "n"], "square")
+        .node(node("Gather", &["n", "places"], &["first"]).with([int("axis", 1)]))
+        .op("Add", &["square", "first"], "y");
+    check(net.classified("y", 20));
 }
 
 #[test]
