@@ -74,6 +74,18 @@ pub(crate) fn text(event: &Event) -> Option<String> {
         Event::Step { .. } | Event::Notice(Notice::Uploading { .. }) | Event::Measuring { .. } => {
             return None;
         }
+        Event::Features {
+            kept,
+            rows,
+            bytes: needed,
+            limit,
+            folder,
+        } => format!(
+            "kept       {kept} of {rows} rows at the freeze cut are there; all of them take {}, of {} at most, in {}",
+            bytes(*needed),
+            bytes(*limit),
+            folder.display()
+        ),
         Event::Warning { message } => format!("warning    {message}"),
         Event::Epoch {
             epoch,
@@ -83,15 +95,22 @@ pub(crate) fn text(event: &Event) -> Option<String> {
             seconds,
             waited_seconds,
             skipped,
+            kept_rows,
+            fetched_rows,
             ..
         } => {
+            let kept = match (*kept_rows, *fetched_rows) {
+                (0, _) => String::new(),
+                (_, 0) => ", all images from kept rows".to_owned(),
+                (kept, fetched) => format!(", {kept} of {} images from kept rows", kept + fetched),
+            };
             let skipped = if *skipped > 0 {
                 format!(", {skipped} images skipped")
             } else {
                 String::new()
             };
             format!(
-                "epoch {epoch:<4} loss {loss:.4}, validation {validation}, {} received, {seconds:.1} s of which {waited_seconds:.1} s waiting for data{skipped}",
+                "epoch {epoch:<4} loss {loss:.4}, validation {validation}, {} received, {seconds:.1} s of which {waited_seconds:.1} s waiting for data{kept}{skipped}",
                 bytes(*bytes_received)
             )
         }

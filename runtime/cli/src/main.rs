@@ -4,6 +4,7 @@ mod admin;
 mod arenas;
 mod arguments;
 mod authoring;
+mod cache;
 mod eval;
 mod event_text;
 mod failure;
@@ -69,6 +70,7 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
         Command::Serve(flags) => serve::run(flags, json, stop).await,
         Command::Guest(command) => guest::run(command, json).await,
         Command::Model(command) => model::run(command, json).await,
+        Command::Cache(command) => cache::run(&command, json),
         Command::Admin(flags) => admin::run(flags, json).await,
         Command::CompileGuest(_) => Ok(()),
         // The first signal to end is the host's matter: it closes the lane when running work is done.

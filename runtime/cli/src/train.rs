@@ -106,6 +106,7 @@ fn job(flags: &Train) -> Result<Job> {
     job.on_bad_sample = on_bad_sample(flags.on_bad_sample);
     job.device = flags.compute.device.parse()?;
     job.threads = flags.compute.threads;
+    job.features = flags.features.cache();
     Ok(job)
 }
 

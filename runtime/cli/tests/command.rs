@@ -27,6 +27,8 @@ fn every_command_has_help_with_an_example() {
         "profile",
         "plan",
         "serve",
+        "cache list",
+        "cache clear",
         "guest new",
         "guest build",
         "guest check",

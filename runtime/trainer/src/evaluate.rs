@@ -3,7 +3,7 @@ use crate::event::notices;
 use crate::guest::stock_description;
 use crate::notes::Input;
 use crate::offer::Offer;
-use crate::pipeline::{BadSamples, Feed, FeedPlan, Steering};
+use crate::pipeline::{BadSamples, Feed, FeedPlan, Rows, Steering};
 use crate::run::fetcher;
 use crate::upload::{OnHosts, Upload};
 use crate::validation::Validation;
@@ -70,7 +70,10 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
     let steering = Arc::new(Steering::towards(source));
     let fetcher = fetcher(FLOW.window, job.threads)?;
     let mut feed = Feed::start(plan.clone(), fetcher, steering, hosts.clone(), Arc::clone(&bad))?;
-    let predict = |forward: &mut Forward, _: &Split, rows: &_| forward.run(rows);
+    let predict = |forward: &mut Forward, _: &Split, rows: Rows| {
+        let rows = rows.fetched().ok_or(TrainerError::Ended { part: "pipeline" })?;
+        forward.run(rows)
+    };
     let validation = Validation::of(&plan, &mut feed, &bad, &forward, predict).await?;
     Ok(Evaluation {
         quality: validation.quality,

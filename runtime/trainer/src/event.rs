@@ -67,6 +67,19 @@ pub enum Event {
         /// For people: why this one.
         reason: String,
     },
+    /// Rows at the freeze cut are kept, so that the layers before it run once for each sample.
+    Features {
+        /// Rows the job needs that are there.
+        kept: u64,
+        /// Rows it needs that can be kept.
+        rows: u64,
+        /// Bytes these take on disk.
+        bytes: u64,
+        /// Bytes that all jobs' rows may take there.
+        limit: u64,
+        /// The folder of all jobs' rows.
+        folder: PathBuf,
+    },
     /// What the network takes on the hosts is not known as the job starts, or has become known at last.
     Profile {
         /// Which of the two.
@@ -142,6 +155,10 @@ pub enum Event {
         split: Split,
         /// Samples skipped so far because they are bad.
         skipped: u64,
+        /// Rows of this epoch and its validation that were kept before.
+        kept_rows: u64,
+        /// Those that were fetched.
+        fetched_rows: u64,
     },
     /// A sample cannot be used and is skipped from now on.
     #[serde(rename = "bad_sample")]

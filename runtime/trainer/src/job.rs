@@ -1,5 +1,6 @@
 use crate::{Guest, Policy, ProfileCache, Recipe, TrainerError, Unfreezing};
 use frostline_engine::Device;
+use frostline_features::Cache;
 use frostline_graph::Model;
 use frostline_tensor::PixelSpec;
 use frostline_wire::{Encoding, Layout, Split, Terms};
@@ -53,6 +54,8 @@ pub struct Job {
     pub candidates: Option<Vec<Split>>,
     /// Where what this machine takes is remembered; `None` measures it anew.
     pub cache: Option<ProfileCache>,
+    /// Where rows at the freeze cut are kept, for later epochs and jobs; `None` keeps none.
+    pub features: Option<Cache>,
     /// Whether host and trainer are known to compute on the same cores, as in one process.
     pub shared_cores: bool,
     /// Where the tuned model goes.
@@ -104,6 +107,7 @@ impl Job {
             link_bytes_per_second: None,
             candidates: None,
             cache: ProfileCache::of_user(),
+            features: None,
             shared_cores: false,
             out,
         }

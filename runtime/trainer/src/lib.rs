@@ -15,6 +15,7 @@ mod error;
 mod evaluate;
 mod event;
 mod export;
+mod features;
 mod guest;
 mod job;
 mod labels;
@@ -46,7 +47,7 @@ pub use evaluate::evaluate;
 pub use event::{Evaluation, Event, Events, Measuring, Outcome, ProfileState, Received};
 pub use guest::Guest;
 pub use job::{EvaluationJob, Flow, Job, OnBadSample};
-pub use measure::ProfileCache;
+pub use measure::{ProfileCache, folder_of_user};
 pub use plan::{
     Bottleneck, Explanation, LinkPoint, Modules, ParsePolicyError, Policy, Rival, Simulation,
     SimulationError, Stages, Summary, SummaryRow,

@@ -51,6 +51,7 @@ impl Rehearsal {
         let feed = FeedPlan {
             validation: Arc::default(),
             looks: false,
+            features: None,
             largest: [prepared.data.feed.largest[0], Weight::default()],
             ..prepared.data.feed
         };
@@ -108,7 +109,7 @@ impl Rehearsal {
     ) -> Result<(), TrainerError> {
         let suffix = match self.suffix.take() {
             Some(suffix) => suffix,
-            None => Suffix::start(self.parts.clone(), &steering.now().split).await?,
+            None => Suffix::start(self.parts.clone(), Some(&steering.now().split)).await?,
         };
         for leg in legs {
             let split = leg.split.clone();

@@ -58,6 +58,8 @@ pub(crate) struct Run {
     best: Option<Best>,
     /// Seconds the steps of this epoch waited for their batches.
     waited: f64,
+    /// Its training rows: those that were kept, and the others.
+    rows: [u64; 2],
 }
 
 /// The weights after the best epoch so far.
@@ -122,6 +124,7 @@ impl Run {
             beyond: None,
             best: None,
             waited: 0.0,
+            rows: [0; 2],
         })
     }
 
@@ -160,7 +163,7 @@ impl Run {
             let batch = &mut self.feed.next().await?;
             let Some(rows) = batch.rows.take() else { continue };
             let split = batch.source.split.clone();
-            self.suffix.run(move |suffix| suffix.look(&split, &rows)).await?;
+            self.suffix.run(move |suffix| suffix.look(&split, rows)).await?;
         }
         let standardize = |suffix: &mut Suffix| {
             suffix.standardize();
@@ -190,7 +193,7 @@ impl Run {
 
     pub(crate) async fn epoch(&mut self, epoch: u32) -> Result<EpochResult, TrainerError> {
         let started = Instant::now();
-        self.waited = 0.0;
+        (self.waited, self.rows) = (0.0, [0; 2]);
         let loss = self.train(epoch).await?;
         self.check(loss, epoch == self.plan.epochs)?;
         let weights = self.suffix.run(|suffix| suffix.weights()).await?;
@@ -198,8 +201,12 @@ impl Run {
             return Err(self.diverged(self.step, "weights are no numbers any more".to_owned()));
         }
         let Validation {
-            quality, received, ..
+            quality,
+            received,
+            samples,
+            kept,
         } = self.validate().await?;
+        let [trained_kept, trained_fetched] = self.rows;
         self.received.training += received.training;
         self.received.validation += received.validation;
         if self
@@ -223,6 +230,8 @@ impl Run {
             waited_seconds: self.waited,
             split: self.steering.now().split.clone(),
             skipped: self.bad.count(),
+            kept_rows: trained_kept + kept as u64,
+            fetched_rows: trained_fetched + samples.saturating_sub(kept) as u64,
         });
         Ok(EpochResult { loss, quality })
     }
@@ -249,11 +258,11 @@ impl Run {
             return Ok((0.0, 0));
         };
         let waited = asked.elapsed();
-        let (targets, count) = (batch.targets.clone(), rows.rows()?);
+        let (targets, count, kept) = (batch.targets.clone(), rows.count(), rows.kept());
         let source = Arc::clone(&batch.source);
         let split = source.split.clone();
         let terms = self.steps.terms(epoch, index, count);
-        let work = move |suffix: &mut Suffix| suffix.train(&split, &rows, targets, &terms);
+        let work = move |suffix: &mut Suffix| suffix.train(&split, rows, targets, &terms);
         let loss = self.suffix.run(work).await?;
         self.step += 1;
         let iteration = Iteration {
@@ -264,6 +273,9 @@ impl Run {
             on_host: batch.transfer.on_host(),
         };
         self.waited += iteration.waited;
+        let [kept_rows, fetched_rows] = &mut self.rows;
+        *kept_rows += kept as u64;
+        *fetched_rows += (count - kept) as u64;
         (self.events)(Event::Step {
             epoch,
             step: self.step,
@@ -277,7 +289,10 @@ impl Run {
             return Err(self.diverged(self.step, format!("the loss became {loss}")));
         }
         self.beyond = (self.bounded && loss > IMPOSSIBLE).then(|| self.beyond.unwrap_or(self.step));
-        self.reconsider(&source, &iteration).await?;
+        // A batch whose rows were kept says nothing about hosts and link.
+        if kept == 0 {
+            self.reconsider(&source, &iteration).await?;
+        }
         Ok((loss, count))
     }
 

@@ -93,7 +93,8 @@ async fn tune(job: Job, hosts: &Hosts, events: &Events) -> Result<Tuned, Trainer
     let phases = job.phases();
     let phase = phases.first().ok_or(TrainerError::Ended { part: "plan" })?;
     let split = prepared.chosen.split.clone();
-    let suffix = Suffix::start(prepared.suffix.clone(), &split).await?;
+    let awaited = (!prepared.all_kept).then_some(&split);
+    let suffix = Suffix::start(prepared.suffix.clone(), awaited).await?;
     let mut run = Run::start(job, parts(&mut prepared, 0, phase.last)?, suffix, hosts, events)?;
     let baseline = run.baseline().await?;
     let mut course = Course {

@@ -11,6 +11,7 @@ use frostline_wire::{Description, DescriptionRequest, ModelInfo, Pin};
 use sha2::{Digest, Sha256};
 
 /// A guest, or the first layers of a network.
+#[derive(Clone)]
 pub(crate) struct Upload {
     what: UploadKind,
     pub(crate) name: String,

@@ -62,7 +62,16 @@ impl Demo {
         let out = self.folder.join(format!("tuned-{split}.onnx"));
         let mut child = Command::new(&self.binary)
             .args([
-                "train", "--json", "--freeze", "features", "--batch", "32", "--lr", "0.05",
+                "train",
+                "--json",
+                "--freeze",
+                "features",
+                "--batch",
+                "32",
+                "--lr",
+                "0.05",
+                "--feature-cache",
+                "off",
             ])
             .args([
                 "--epochs",

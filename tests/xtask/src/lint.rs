@@ -18,7 +18,7 @@ const ADDRESSES: [(&str, &str); 3] = [
 ];
 
 /// Crates that must not reach others, however indirectly.
-const WALLS: [(&str, &[&str]); 9] = [
+const WALLS: [(&str, &[&str]); 10] = [
     ("frostline-tensor", &["wasmtime", "ort", "object_store", "hyper"]),
     (
         "frostline-sealed",
@@ -30,6 +30,10 @@ const WALLS: [(&str, &[&str]); 9] = [
     ),
     ("frostline-engine", &["wasmtime", "object_store", "hyper"]),
     ("frostline-images", &["wasmtime", "ort", "object_store", "hyper"]),
+    (
+        "frostline-features",
+        &["wasmtime", "ort", "object_store", "hyper", "tokio"],
+    ),
     ("frostline-profile", &["wasmtime", "ort", "object_store", "hyper"]),
     (
         "frostline-sandbox",

@@ -1,6 +1,7 @@
 //! Commands on a network and images, and the flags they share.
 
 use super::augment::AugmentFlags;
+use super::features::FeatureFlags;
 use super::host::{HostFlags, HostsFlags};
 use super::recipe::RecipeFlags;
 use super::value::{BadSample, EncodingChoice, LayoutName, above_zero, encoding, positive};
@@ -54,6 +55,8 @@ pub(crate) struct Train {
     /// Text passed to the guest as it is; the stock guest takes a preprocessing recipe as JSON
     #[arg(long, value_name = "TEXT")]
     pub(crate) parameters: Option<String>,
+    #[command(flatten)]
+    pub(crate) features: FeatureFlags,
     #[command(flatten)]
     pub(crate) runs: Runs,
     #[command(flatten)]

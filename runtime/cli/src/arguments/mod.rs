@@ -3,6 +3,7 @@
 mod admin;
 mod augment;
 mod compile;
+mod features;
 mod guest;
 mod host;
 mod job;
@@ -12,6 +13,7 @@ mod value;
 
 pub(crate) use admin::{Admin, AdminCommand, GuestAdmin, ModelAdmin, Quota, Tenant};
 pub(crate) use compile::{COMPILE_GUEST, CompileGuest};
+pub(crate) use features::CacheCommand;
 pub(crate) use guest::{Authoring, BuildGuest, CheckGuest, Language, NewGuest, RunGuest};
 pub(crate) use host::{Guest, HostFlags, Model, RemoteHost, Serve};
 pub(crate) use job::{Eval, Plan, Profile, Train};
@@ -61,6 +63,8 @@ pub(crate) enum Command {
     /// Show models and their cuts
     #[command(subcommand)]
     Model(Model),
+    #[command(subcommand)]
+    Cache(CacheCommand),
     Admin(Admin),
     #[command(name = COMPILE_GUEST, hide = true)]
     CompileGuest(CompileGuest),

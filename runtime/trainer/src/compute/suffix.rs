@@ -1,5 +1,6 @@
 use super::{Dedicated, Forward, ways};
 use crate::TrainerError;
+use crate::pipeline::{Keeping, Rows};
 use crate::recipe::StepTerms;
 use crate::standard::{LinearHead, Moments, Standard};
 use crate::targets::Targets;
@@ -158,12 +159,15 @@ impl Suffix {
         })
     }
 
-    /// A suffix on a thread of its own, ready for batches divided at `split`.
-    pub(crate) async fn start(parts: SuffixParts, split: &Split) -> Result<Dedicated<Self>, TrainerError> {
-        let split = split.clone();
+    /// A suffix on a thread of its own, ready for batches divided at `split`, if it is known that there will be some.
+    pub(crate) async fn start(
+        parts: SuffixParts,
+        split: Option<&Split>,
+    ) -> Result<Dedicated<Self>, TrainerError> {
+        let split = split.cloned();
         let open = move |interrupt: &Interrupt| {
             let mut suffix = Self::open(parts, interrupt)?;
-            suffix.expect(&split)?;
+            split.map_or(Ok(()), |split| suffix.expect(&split))?;
             Ok(suffix)
         };
         Dedicated::open(open).await
@@ -178,16 +182,28 @@ impl Suffix {
     pub(crate) fn train(
         &mut self,
         split: &Split,
-        rows: &Tensor,
+        rows: Rows,
         targets: Targets,
         terms: &StepTerms,
     ) -> Result<f32, TrainerError> {
         self.present = None;
-        let made = self.freeze_activations(split, rows)?;
+        let (activations, keeping) = self.freeze_activations(split, rows)?;
+        let loss = self.step(&activations, targets, terms)?;
+        keeping.keep(activations);
+        Ok(loss)
+    }
+
+    /// A step on rows at the freeze cut.
+    fn step(
+        &mut self,
+        activations: &Tensor,
+        targets: Targets,
+        terms: &StepTerms,
+    ) -> Result<f32, TrainerError> {
         let standard = self.standard.as_ref();
-        let standardised = standard.map(|standard| standard.apply(made.as_ref().unwrap_or(rows)));
+        let standardised = standard.map(|standard| standard.apply(activations));
         let standardised = standardised.transpose()?;
-        let activations = standardised.as_ref().or(made.as_ref()).unwrap_or(rows);
+        let activations = standardised.as_ref().unwrap_or(activations);
         let batch = targets.rows();
         let mut targets = targets.tensor(&self.settings.loss, self.outputs)?;
         if let Some(numbers) = &self.numbers {
@@ -225,9 +241,10 @@ impl Suffix {
     }
 
     /// Looks at rows that features are to be standardised by.
-    pub(crate) fn look(&mut self, split: &Split, rows: &Tensor) -> Result<(), TrainerError> {
-        let activations = self.freeze_activations(split, rows)?;
-        self.moments.add(activations.as_ref().unwrap_or(rows));
+    pub(crate) fn look(&mut self, split: &Split, rows: Rows) -> Result<(), TrainerError> {
+        let (activations, keeping) = self.freeze_activations(split, rows)?;
+        self.moments.add(&activations);
+        keeping.keep(activations);
         Ok(())
     }
 
@@ -238,8 +255,8 @@ impl Suffix {
     }
 
     /// What the present weights make of these rows, `[rows, outputs]`.
-    pub(crate) fn predict(&mut self, split: &Split, rows: &Tensor) -> Result<Tensor, TrainerError> {
-        let activations = self.freeze_activations(split, rows)?;
+    pub(crate) fn predict(&mut self, split: &Split, rows: Rows) -> Result<Tensor, TrainerError> {
+        let (activations, keeping) = self.freeze_activations(split, rows)?;
         if self.present.is_none() {
             let model = self.model.merge(&self.weights()?)?;
             self.present = Some(Forward::open(
@@ -254,7 +271,9 @@ impl Suffix {
             .present
             .as_mut()
             .ok_or(TrainerError::Ended { part: "engine" })?;
-        present.run(activations.as_ref().unwrap_or(rows))
+        let outputs = present.run(&activations)?;
+        keeping.keep(activations);
+        Ok(outputs)
     }
 
     /// The present weights, by their names in the model, for features and targets as they come: their averages, where there are any.
@@ -285,10 +304,12 @@ impl Suffix {
         Ok(weights)
     }
 
-    /// The rows after the middle; `None` when there is no middle and they are there already.
-    fn freeze_activations(&mut self, split: &Split, rows: &Tensor) -> Result<Option<Tensor>, TrainerError> {
-        let middle = self.middle(split)?;
-        middle.map(|middle| middle.run(rows)).transpose()
+    /// The rows at the freeze cut: those that were fetched after the middle, if there is one.
+    fn freeze_activations(&mut self, split: &Split, rows: Rows) -> Result<(Tensor, Keeping), TrainerError> {
+        rows.join(|fetched| {
+            let middle = self.middle(split)?;
+            middle.map(|middle| middle.run(fetched)).transpose()
+        })
     }
 
     /// The layers from `split` to the freeze cut.

@@ -3,6 +3,17 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
 
+/// Where what can be made again is kept for this user: `$XDG_CACHE_HOME/frostline` or `~/.cache/frostline`; `None` when the environment names
+/// neither.
+pub fn folder_of_user() -> Option<PathBuf> {
+    let absolute = |name: &str| {
+        let path = PathBuf::from(std::env::var_os(name)?);
+        path.is_absolute().then_some(path)
+    };
+    let caches = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
+    caches.map(|folder| folder.join("frostline"))
+}
+
 /// Profiles of trainers on this machine's disk: at most 256, stale after 30 days.
 #[derive(Debug, Clone)]
 pub struct ProfileCache {
@@ -12,12 +23,7 @@ pub struct ProfileCache {
 impl ProfileCache {
     /// The user's own, `$XDG_CACHE_HOME/frostline` or `~/.cache/frostline`; `None` when the environment names neither.
     pub fn of_user() -> Option<Self> {
-        let absolute = |name: &str| {
-            let path = PathBuf::from(std::env::var_os(name)?);
-            path.is_absolute().then_some(path)
-        };
-        let caches = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
-        caches.map(|folder| Self::at(folder.join("frostline")))
+        folder_of_user().map(Self::at)
     }
 
     /// A cache in `folder`, created with the first profile.

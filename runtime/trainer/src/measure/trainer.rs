@@ -3,6 +3,7 @@
 use super::ProfileCache;
 use crate::TrainerError;
 use crate::compute::{Dedicated, MOST_ROWS, Suffix, SuffixParts, blocking};
+use crate::pipeline::Rows;
 use crate::plan::TrainerProfile;
 use crate::recipe::StepTerms;
 use crate::targets::Targets;
@@ -283,8 +284,9 @@ async fn step(task: TrainerTask, known: Option<Folder>) -> Result<f64, TrainerEr
     let terms = StepTerms::measured();
     let steps = move |(suffix, zeros): &mut (Suffix, Tensor)| {
         let mut step = || {
+            let rows = Rows::plain(zeros.clone());
             let started = Instant::now();
-            suffix.train(&at, zeros, Targets::Classes(vec![0; batch]), &terms)?;
+            suffix.train(&at, rows, Targets::Classes(vec![0; batch]), &terms)?;
             Ok::<f64, TrainerError>(started.elapsed().as_secs_f64())
         };
         step()?;

@@ -13,8 +13,14 @@ impl Offer {
 
     /// Everything on the trainer, because the hosts refuse the frozen layers with the words `why`.
     pub(crate) fn without_layers(&self, why: &str) -> Result<Chosen, TrainerError> {
-        let reason = format!("the hosts do not run the frozen layers, so this machine does: {why}");
-        self.chosen(&Split::None, reason)
+        self.without_hosts(&format!(
+            "the hosts do not run the frozen layers, so this machine does: {why}"
+        ))
+    }
+
+    /// Everything on the trainer, for this `reason`.
+    pub(crate) fn without_hosts(&self, reason: &str) -> Result<Chosen, TrainerError> {
+        self.chosen(&Split::None, reason.to_owned())
     }
 
     /// The split for a policy where the hosts were not measured, because of `why`: the one it names, else by the rule of bytes, HAPI's

@@ -1,4 +1,5 @@
 use crate::compute::blocking;
+use crate::features::Features;
 use crate::recipe::Views;
 use crate::{Sampling, TrainerError};
 use frostline_client::{Purpose, Samples, Source, Task, Weight, balanced_order, order};
@@ -45,6 +46,8 @@ pub(crate) struct FeedPlan {
     pub(crate) ahead: usize,
     /// Bytes all batches may take together.
     pub(crate) memory_bytes: u64,
+    /// Where rows are kept and found again; without it all of them are fetched each time.
+    pub(crate) features: Option<Arc<Features>>,
 }
 
 impl FeedPlan {
@@ -68,6 +71,7 @@ impl FeedPlan {
             views: Views::default(),
             ahead: 1,
             memory_bytes: u64::MAX,
+            features: None,
         }
     }
 

@@ -1,18 +1,21 @@
 use super::batches::{FeedPlan, Part};
+use super::rows::{Origin, Rows};
 use super::{BadSamples, Steering};
+use crate::features::Features;
 use crate::targets::Targets;
 use crate::{Received, TrainerError};
-use frostline_client::{Fetcher, Hosts, Samples, Source, Transfer, Weight};
+use frostline_client::{Fetched, Fetcher, Hosts, Samples, Source, Transfer, Weight};
+use frostline_features::RowKey;
 use frostline_tensor::Tensor;
 use frostline_wire::ObjectInfo;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+use tokio_util::task::{AbortOnDropHandle, TaskTracker, task_tracker::TaskTrackerToken};
 
 /// One batch, ready for the engine. Its memory is given back when it is dropped.
 pub(crate) struct Batch {
     /// The rows; none when every sample of the batch is bad.
-    pub(crate) rows: Option<Tensor>,
+    pub(crate) rows: Option<Rows>,
     /// What they are to come out as.
     pub(crate) targets: Targets,
     /// Where they come from.
@@ -22,6 +25,8 @@ pub(crate) struct Batch {
     /// Counts the bytes of this batch's epoch.
     pub(crate) epoch: EpochBytes,
     _memory: Option<OwnedSemaphorePermit>,
+    /// Where rows are kept, the next pass over them waits until this one's are.
+    _used: Option<TaskTrackerToken>,
 }
 
 /// The hosts as one epoch uses them: each part counts what it receives.
@@ -131,7 +136,7 @@ impl Driver {
                 if part == Part::Train && epoch == 0 && !self.plan.looks {
                     continue;
                 }
-                // A sample found bad in the part's last pass must be known before its next pass asks for it.
+                // A sample found bad in the part's last pass must be known before its next pass asks for it, and what was kept of it there.
                 earlier.close();
                 earlier.wait().await;
                 *earlier = TaskTracker::new();
@@ -150,6 +155,10 @@ impl Driver {
         tracker: &TaskTracker,
     ) -> Result<(), TrainerError> {
         let ended = || TrainerError::Ended { part: "pipeline" };
+        let features = self.plan.features.as_ref();
+        if let Some(features) = features {
+            features.refresh().await?;
+        }
         for indices in self.plan.order(epoch, part).await?.chunks(self.plan.batch) {
             let place = self.sender.reserve().await.map_err(|_| ended())?;
             let good = indices
@@ -160,7 +169,9 @@ impl Driver {
             let all = self.plan.samples(part);
             let samples: Arc<[ObjectInfo]> = good.iter().filter_map(|index| all.get(*index)).collect();
             let source = self.plan.viewed(self.steering.next(part), epoch, part);
-            let pieces = source.batch_bytes(Weight::of(samples.iter())).div_ceil(PIECE);
+            let kept = features.map_or(0, |features| features.memory(samples.len()));
+            let bytes = source.batch_bytes(Weight::of(samples.iter())).max(kept);
+            let pieces = bytes.div_ceil(PIECE);
             let pieces = u32::try_from(pieces).unwrap_or(u32::MAX);
             let memory = Arc::clone(&self.memory)
                 .acquire_many_owned(pieces)
@@ -173,6 +184,8 @@ impl Driver {
                 part_samples: Arc::clone(all),
                 samples,
                 memory,
+                features: features.cloned(),
+                used: features.map(|_| tracker.token()),
             };
             let fetch = fetch.run(self.fetcher.clone(), hosts.clone(), Arc::clone(&self.bad));
             place.send(AbortOnDropHandle::new(tracker.spawn(fetch)));
@@ -190,6 +203,8 @@ struct Fetch {
     /// All of the part.
     part_samples: Arc<Samples>,
     memory: OwnedSemaphorePermit,
+    features: Option<Arc<Features>>,
+    used: Option<TaskTrackerToken>,
 }
 
 impl Fetch {
@@ -199,34 +214,107 @@ impl Fetch {
         hosts: EpochBytes,
         bad: Arc<BadSamples>,
     ) -> Result<Batch, TrainerError> {
-        if self.samples.is_empty() {
-            return Ok(Batch {
-                rows: None,
-                targets: Targets::Classes(Vec::new()),
-                source: self.source,
-                transfer: Transfer::default(),
-                epoch: hosts,
-                _memory: None,
-            });
-        }
-        let (source, samples) = (Arc::clone(&self.source), Arc::clone(&self.samples));
-        let fetched = fetcher.fetch(hosts.of(self.part), source, samples).await?;
-        for (position, error) in &fetched.bad {
-            if let (Some(index), Some(sample)) = (self.indices.get(*position), self.samples.get(*position)) {
-                bad.note(self.part, *index, sample, error)?;
+        let found = match &self.features {
+            Some(features) => self.find(features).await?,
+            None => Known::default(),
+        };
+        let missing = found.missing(self.samples.len());
+        let mut origins = vec![None; self.samples.len()];
+        for place in &found.places {
+            if let Some(origin) = origins.get_mut(*place) {
+                *origin = Some(Origin::Kept);
             }
         }
-        let kept = fetched.kept.iter();
-        let kept = kept.filter_map(|position| self.indices.get(*position).copied());
-        let targets = Targets::of(&self.part_samples, kept);
-        let rows = (targets.rows() > 0).then_some(fetched.rows);
+        let fetched = match missing.as_slice() {
+            [] => None,
+            missing => Some(self.fetch(&fetcher, hosts.of(self.part), missing).await?),
+        };
+        let (rows, transfer) = match fetched {
+            None => (None, Transfer::default()),
+            Some(fetched) => {
+                let at = |position: &usize| missing.get(*position).copied().unwrap_or(usize::MAX);
+                for (position, error) in &fetched.bad {
+                    let place = at(position);
+                    if let (Some(index), Some(sample)) = (self.indices.get(place), self.samples.get(place)) {
+                        bad.note(self.part, *index, sample, error)?;
+                    }
+                }
+                for place in fetched.kept.iter().map(at) {
+                    if let Some(origin) = origins.get_mut(place) {
+                        *origin = Some(Origin::Fetched(found.keys.get(place).copied()));
+                    }
+                }
+                (
+                    Some(fetched.rows).filter(|_| !fetched.kept.is_empty()),
+                    fetched.transfer,
+                )
+            }
+        };
+        let good = self
+            .indices
+            .iter()
+            .zip(&origins)
+            .filter(|(_, origin)| origin.is_some());
+        let targets = Targets::of(&self.part_samples, good.map(|(index, _)| *index));
+        let origins: Vec<Origin> = origins.into_iter().flatten().collect();
         Ok(Batch {
-            rows,
+            rows: Rows::of(rows, found.rows, origins, self.features),
             targets,
             source: self.source,
-            transfer: fetched.transfer,
+            transfer,
             epoch: hosts,
             _memory: Some(self.memory),
+            _used: self.used,
         })
+    }
+
+    /// What of the batch was kept, and what else of it may be.
+    async fn find(&self, features: &Arc<Features>) -> Result<Known, TrainerError> {
+        let Some(keys) = features.keys(&self.source, &self.samples) else {
+            return Ok(Known::default());
+        };
+        let keys: Arc<[RowKey]> = keys.into();
+        let found = features.find(Arc::clone(&keys)).await?;
+        let takes = features.takes(&self.source);
+        Ok(Known {
+            keys: if takes { keys } else { Arc::default() },
+            rows: found.rows,
+            places: found.places,
+        })
+    }
+
+    /// Fetches those of the batch's samples that are `missing`.
+    async fn fetch(
+        &self,
+        fetcher: &Fetcher,
+        hosts: &Hosts,
+        missing: &[usize],
+    ) -> Result<Fetched, TrainerError> {
+        let samples: Arc<[ObjectInfo]> = if missing.len() == self.samples.len() {
+            Arc::clone(&self.samples)
+        } else {
+            let missing = missing.iter().filter_map(|place| self.samples.get(*place));
+            missing.cloned().collect()
+        };
+        Ok(fetcher.fetch(hosts, Arc::clone(&self.source), samples).await?)
+    }
+}
+
+/// What is known of a batch's rows before any is fetched.
+#[derive(Default)]
+struct Known {
+    /// What each is to be kept under; none where they are not kept.
+    keys: Arc<[RowKey]>,
+    /// Those that were kept.
+    rows: Option<Tensor>,
+    /// Which they are, ascending.
+    places: Vec<usize>,
+}
+
+impl Known {
+    /// Those of `count` that were not kept, ascending.
+    fn missing(&self, count: usize) -> Vec<usize> {
+        let is_missing = |place: &usize| self.places.binary_search(place).is_err();
+        (0..count).filter(is_missing).collect()
     }
 }

@@ -3,9 +3,11 @@
 mod bad;
 mod batches;
 mod feed;
+mod rows;
 mod steer;
 
 pub(crate) use bad::BadSamples;
 pub(crate) use batches::{FeedPlan, Part};
 pub(crate) use feed::Feed;
+pub(crate) use rows::{Keeping, Rows};
 pub(crate) use steer::Steering;

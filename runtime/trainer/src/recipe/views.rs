@@ -22,6 +22,20 @@ impl Views {
             number: epoch % different,
         })
     }
+
+    /// Whether what was seen of a sample is seen again in a later epoch.
+    pub(crate) fn repeat(&self) -> bool {
+        self.augmentation.is_none() || self.different.is_some()
+    }
+
+    /// The views of these epochs that come again, each once; `None` among them is samples as they are.
+    pub(crate) fn kept(&self, epochs: u32) -> Vec<Option<View>> {
+        match (self.augmentation.is_none(), self.different) {
+            (true, _) => vec![None],
+            (false, None) => Vec::new(),
+            (false, Some(different)) => (1..=different.min(epochs)).map(|epoch| self.of(epoch)).collect(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -44,5 +58,13 @@ mod tests {
         assert!(numbers(Some(1)).eq([0; 5]));
         assert_eq!(views(None).of(1).unwrap().seed, 7);
         assert_eq!(Views::default().of(1), None);
+        assert_eq!(Views::default().kept(9), [None]);
+        assert_eq!(views(None).kept(9), []);
+        assert_eq!(
+            views(Some(2)).kept(9),
+            [views(Some(2)).of(1), views(Some(2)).of(2)]
+        );
+        assert_eq!(views(Some(20)).kept(9).len(), 9);
+        assert!(views(Some(2)).repeat() && Views::default().repeat() && !views(None).repeat());
     }
 }

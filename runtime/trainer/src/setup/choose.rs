@@ -20,7 +20,11 @@ impl Provided<'_> {
     /// # Errors
     /// [`TrainerError`]; [`TrainerError::Policy`] when no split fits the policy, [`TrainerError::Memory`] when none fits the memory.
     pub(super) async fn choose(self) -> Result<Prepared, TrainerError> {
-        let Self { setup, offer, frozen } = self;
+        let Self {
+            mut setup,
+            offer,
+            frozen,
+        } = self;
         let pushes = matches!(frozen, FrozenLayers::OnHosts(_));
         let watched = match frozen {
             FrozenLayers::Refused(why) => (offer.without_layers(&why)?, None),
@@ -30,6 +34,7 @@ impl Provided<'_> {
                 _ => setup.plan(&offer, layers).await?,
             },
         };
+        setup.keep(watched.0.encoding).await?;
         Ok(Prepared::new(setup, offer, pushes, watched))
     }
 }

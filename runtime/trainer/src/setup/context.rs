@@ -10,6 +10,7 @@ use crate::{Events, Flow, Job, Policy, TrainerError};
 use frostline_client::{Hosts, Link};
 use frostline_wire::{Description, Encoding, Split};
 use std::collections::HashSet;
+use tokio::sync::OnceCell;
 
 /// A job whose data are listed and whose network is divided: what all that follows is done with.
 pub(super) struct Setup<'a> {
@@ -28,6 +29,8 @@ pub(super) struct Setup<'a> {
     pub(super) flow: Flow,
     /// What was measured before the frozen layers were sent.
     pub(super) measured: Option<LinkAndTrainer>,
+    /// The layers up to the freeze cut, once somebody needs them.
+    pub(super) layers: OnceCell<Upload>,
 }
 
 /// What can be measured without the frozen layers on the hosts.
@@ -62,6 +65,7 @@ impl<'a> Setup<'a> {
                 ..job.flow
             },
             measured: None,
+            layers: OnceCell::new(),
         })
     }
 
@@ -101,10 +105,12 @@ impl<'a> Setup<'a> {
 
     /// The layers up to the freeze cut. Where nothing is frozen a host still needs the least that is a model to make pixels for it.
     pub(super) async fn frozen_layers(&self) -> Result<Upload, TrainerError> {
-        match self.network.first_cut() {
-            Some(first) if self.network.nothing_is_frozen(&self.job.freeze) => self.layers_up_to(first).await,
-            _ => self.layers_up_to(&self.job.freeze).await,
-        }
+        let end = match self.network.first_cut() {
+            Some(first) if self.network.nothing_is_frozen(&self.job.freeze) => first,
+            _ => &self.job.freeze,
+        };
+        let layers = self.layers.get_or_try_init(|| self.layers_up_to(end));
+        layers.await.cloned()
     }
 
     /// The layers up to the cut `end`.

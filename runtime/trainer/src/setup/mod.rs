@@ -4,6 +4,7 @@
 mod choose;
 mod context;
 mod data;
+mod kept;
 mod layers;
 mod measure;
 mod network;
@@ -19,6 +20,7 @@ use frostline_tensor::Tensor;
 use frostline_wire::Split;
 pub(crate) use prepared::Prepared;
 use provide::{FrozenLayers, Provided};
+use tokio::sync::OnceCell;
 
 /// Does everything that comes before the first batch of a checked job.
 ///
@@ -30,6 +32,13 @@ pub(crate) async fn prepare(
     events: &Events,
 ) -> Result<Prepared, TrainerError> {
     let setup = Setup::begin(job, measure, hosts, events).await?;
+    let setup = match setup.reuse().await? {
+        Ok(prepared) => {
+            prepared.announce(events);
+            return Ok(prepared);
+        }
+        Err(setup) => setup,
+    };
     let provided = setup.provide().await?;
     for freeze in job.unfreeze.0.values() {
         provided.offer.frozen_up_to(freeze).usable()?;
@@ -50,7 +59,7 @@ pub(crate) async fn unfreeze(
     events: &Events,
 ) -> Result<Prepared, TrainerError> {
     let offer = before.offer.frozen_up_to(&job.freeze);
-    let setup = Setup {
+    let mut setup = Setup {
         job,
         measure: false,
         hosts,
@@ -64,12 +73,14 @@ pub(crate) async fn unfreeze(
             ..job.flow
         },
         measured: None,
+        layers: OnceCell::new(),
     };
     let prepared = if before.pushes {
         let frozen = FrozenLayers::OnHosts(Layers::default());
         Provided { setup, offer, frozen }.choose().await?
     } else {
         let chosen = offer.fixed(split)?;
+        setup.keep(chosen.encoding).await?;
         Prepared::new(setup, offer, false, (chosen, None))
     };
     prepared.announce(events);

@@ -26,6 +26,8 @@ pub(crate) struct Prepared {
     pub(crate) measuring: Hosts,
     /// Watches a split that was planned; `None` for one that was given, or that nothing was measured for.
     pub(crate) watch: Option<Watch>,
+    /// Whether all rows are kept already, so that nothing comes from a split.
+    pub(crate) all_kept: bool,
 }
 
 impl Prepared {
@@ -46,6 +48,7 @@ impl Prepared {
             chosen,
             measuring: setup.measuring,
             watch,
+            all_kept: false,
         }
     }
 

@@ -83,7 +83,7 @@ impl<'a> Setup<'a> {
             && job.guest.is_stock()
             && let Some(without) = self.assess(&layers).await?
         {
-            return self.keep(without).await;
+            return self.without_layers(without).await;
         }
         self.serve(&layers).await
     }
@@ -102,7 +102,7 @@ impl<'a> Setup<'a> {
     }
 
     /// Uploads what a plan without the frozen layers needs.
-    async fn keep(&self, without: WithoutLayers) -> Result<(Offer, FrozenLayers), TrainerError> {
+    async fn without_layers(&self, without: WithoutLayers) -> Result<(Offer, FrozenLayers), TrainerError> {
         let on_hosts = match &without.first {
             Some(first) => Some(self.send(first).await?.0),
             None => None,

@@ -25,6 +25,10 @@ pub(super) struct Storage {
     pub(super) own_pixels: bool,
     /// Whether the link can be probed.
     pub(super) probed: bool,
+    /// The version of all objects; without, nobody can tell one from another.
+    pub(super) etag: Option<String>,
+    /// Keys of the samples that were extracted, in order.
+    pub(super) extracted: Mutex<Vec<String>>,
 }
 
 impl Storage {
@@ -36,6 +40,11 @@ impl Storage {
             FakeHost::start(move |_, parts, body| script.answer(parts, body)).await,
             storage,
         )
+    }
+
+    /// Keys that were extracted since the last time this was asked.
+    pub(super) fn extracted(&self) -> Vec<String> {
+        std::mem::take(&mut *self.extracted.lock().unwrap())
     }
 
     /// Names of what was uploaded.
@@ -65,7 +74,10 @@ impl Storage {
 
     fn listing(&self) -> Reply {
         let objects = self.objects.iter().map(|(key, bytes)| ObjectInfo {
-            sample: SampleRef::new(key),
+            sample: SampleRef {
+                key: key.clone(),
+                etag: self.etag.clone(),
+            },
             size: bytes.len() as u64,
             label: None,
         });
@@ -153,6 +165,7 @@ impl Storage {
         let mut answer = Answer::compressed(format.clone(), request.encoding.compression);
         for sample in request.samples.iter().rev() {
             let key = &sample.sample.key;
+            self.extracted.lock().unwrap().push(key.clone());
             let bytes = self.objects[key].clone();
             let crop =
                 |spec| load_augmented(&bytes, spec, &DecodeLimits::default(), request.view.as_ref(), key);

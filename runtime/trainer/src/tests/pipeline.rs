@@ -95,6 +95,7 @@ pub(super) async fn take(setting: &mut Setting, batches: usize) -> Result<Vec<(f
     for _ in 0..batches {
         let batch = setting.feed.next().await?;
         let Some(rows) = &batch.rows else { continue };
+        let rows = rows.fetched().unwrap();
         let numbers = rows.as_f32().unwrap().chunks(WIDTH).map(|row| {
             assert_eq!(row, values(&format!("s{}", row[0])));
             row[0]
@@ -283,6 +284,6 @@ async fn raw_objects_are_decoded_here_and_broken_ones_are_bad() {
     let mut setting = start(&host, plan, source(RowKind::Objects(spec)), OnBadSample::Skip).unwrap();
     let batch = setting.feed.next().await.unwrap();
     let expected = Tensor::f32([2, 3, 1, 1], vec![0.2, 0.4, 1.0, 0.2, 0.4, 1.0]).unwrap();
-    assert_eq!(batch.rows.as_ref(), Some(&expected));
+    assert_eq!(batch.rows.as_ref().unwrap().fetched(), Some(&expected));
     assert_eq!(setting.bad.count(), 1);
 }

@@ -367,6 +367,7 @@ async fn events_tell_the_whole_story() {
             | Event::LeftOut(_)
             | Event::Measuring { .. }
             | Event::Warning { .. }
+            | Event::Features { .. }
             | Event::Profile { .. }
             | Event::Unfreeze { .. }
             | Event::Replan { .. } => "unexpected",

@@ -10,6 +10,7 @@
 mod bad_input;
 mod bad_models;
 mod compiler;
+mod features;
 mod guests;
 mod harness;
 mod hosts;

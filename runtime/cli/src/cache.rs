@@ -1,0 +1,66 @@
+//! `frostline cache`.
+
+use crate::arguments::CacheCommand;
+use crate::output::{bytes, print_json};
+use anyhow::{Context, Result};
+use frostline_features::{Cache, Listed};
+use serde_json::json;
+
+pub(crate) fn run(command: &CacheCommand, json: bool) -> Result<()> {
+    let place = match command {
+        CacheCommand::List { place } | CacheCommand::Clear { place, .. } => place,
+    };
+    let folder = place.folder().context(
+        "neither --feature-folder nor the environment (XDG_CACHE_HOME, HOME) says where rows are kept",
+    )?;
+    let cache = Cache::new(folder, u64::MAX);
+    match command {
+        CacheCommand::List { .. } => list(&cache, json),
+        CacheCommand::Clear { names, .. } => clear(&cache, names, json),
+    }
+}
+
+fn list(cache: &Cache, json: bool) -> Result<()> {
+    for kept in cache.list() {
+        if json {
+            print_json(&kept)?;
+        } else {
+            println!("{}", line(&kept));
+        }
+    }
+    Ok(())
+}
+
+fn line(kept: &Listed) -> String {
+    let what = kept.subject.as_ref().map_or_else(
+        || "nobody can tell what of any more".to_owned(),
+        |subject| format!("{} up to {} on {}", subject.model, subject.freeze, subject.data),
+    );
+    let when = match kept.used {
+        true => "in use".to_owned(),
+        false => format!("last used {} hours ago", kept.unused_seconds / 3600),
+    };
+    format!(
+        "{}  {:>9} rows  {:>9}  {what}, {when}",
+        kept.name,
+        kept.rows,
+        bytes(kept.bytes)
+    )
+}
+
+fn clear(cache: &Cache, names: &[String], json: bool) -> Result<()> {
+    let there = cache.list();
+    if let Some(name) = names
+        .iter()
+        .find(|name| !there.iter().any(|kept| kept.name == **name))
+    {
+        anyhow::bail!("nothing is kept under the name {name}; `frostline cache list` shows what is");
+    }
+    let (removed, freed) = cache.clear(names)?;
+    if json {
+        Ok(print_json(&json!({"removed": removed, "bytes": freed}))?)
+    } else {
+        println!("removed {removed}, {} free again", bytes(freed));
+        Ok(())
+    }
+}

@@ -1,0 +1,282 @@
+use crate::error::failed;
+use crate::{FeatureError, Row, Stopped, Store};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// The form of all files of a store. Stores of other forms lie in other folders, and go with the time.
+const VERSION: u32 = 1;
+
+/// How often a store is opened anew that somebody removes at the same moment.
+const TRIES: usize = 8;
+
+/// What rows depend on, beside the sample: one store holds the rows of one subject.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subject {
+    /// For people: the network.
+    pub model: String,
+    /// For people: the freeze cut.
+    pub freeze: String,
+    /// For people: where the samples lie.
+    pub data: String,
+    /// All else that values depend on, as text that is compared as it is.
+    pub made_by: serde_json::Value,
+}
+
+/// What a store's folder says about it.
+#[derive(Serialize, Deserialize, PartialEq)]
+struct About {
+    version: u32,
+    subject: Subject,
+    row: Row,
+}
+
+/// A folder of stores that take a number of bytes together.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    path: PathBuf,
+    limit: u64,
+}
+
+/// A store as [`Cache::list`] tells it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Listed {
+    /// Its folder's name.
+    pub name: String,
+    /// What its rows are; none where nobody can tell any more.
+    pub subject: Option<Subject>,
+    /// Rows it holds.
+    pub rows: u64,
+    /// Bytes it takes on disk.
+    pub bytes: u64,
+    /// Seconds since a job last began to use it.
+    pub unused_seconds: u64,
+    /// Whether a job uses it now.
+    pub used: bool,
+}
+
+impl Cache {
+    /// The cache in the folder `path`, which is made with the first store, of `limit` bytes.
+    pub fn new(path: impl Into<PathBuf>, limit: u64) -> Self {
+        Self {
+            path: path.into(),
+            limit,
+        }
+    }
+
+    /// Half of what its disk has free beside what the cache has already: room for all that a job keeps on most machines, without filling the disk of any.
+    /// `None` where the disk cannot be asked.
+    pub fn usual_limit(path: &Path) -> Option<u64> {
+        let there = path.ancestors().find(|folder| folder.exists())?;
+        let disk = rustix::fs::statvfs(there).ok()?;
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        let kept: u64 = stores(path).iter().map(|path| bytes(path)).sum();
+        Some(free.saturating_add(kept) / 2)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes it may take.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The store of `subject`, made where there is none. Those that were used longest ago go, until there is room for `rows` rows beside the
+    /// others, if that can be. `told` is told when rows are no longer written, because of that room or of the disk.
+    ///
+    /// # Errors
+    /// [`FeatureError::Io`].
+    pub fn open(
+        &self,
+        subject: &Subject,
+        row: &Row,
+        rows: u64,
+        told: Stopped,
+    ) -> Result<Store, FeatureError> {
+        let (about, text) = about(subject, row);
+        let path = self.folder(&text);
+        let used = hold(&path)?;
+        say(&path, &about, &text)?;
+        let others = self.make_room(&path, row.disk_bytes()?.saturating_mul(rows));
+        let room = self.limit.saturating_sub(others);
+        Store::open(&path, row, used, room, told)
+    }
+
+    /// Whether there is a store of `subject`.
+    pub fn has(&self, subject: &Subject, row: &Row) -> bool {
+        self.folder(&about(subject, row).1).join("used").exists()
+    }
+
+    /// The folder of the store of which that is said.
+    fn folder(&self, about: &[u8]) -> PathBuf {
+        let name = hex::encode(Sha256::digest(about).get(..16).unwrap_or_default());
+        self.path.join(name)
+    }
+
+    /// Removes stores that nobody uses, the one used longest ago first, until there is room for `wanted` bytes beside `own` others. Returns the
+    /// bytes of those that stay.
+    fn make_room(&self, own: &Path, wanted: u64) -> u64 {
+        let mut others = stores(&self.path);
+        others.retain(|path| path != own);
+        others.sort_by_key(|path| last_use(path));
+        let mut taken: u64 = others.iter().map(|path| bytes(path)).sum();
+        for path in others {
+            if taken.saturating_add(wanted) <= self.limit {
+                break;
+            }
+            let freed = bytes(&path);
+            if remove(&path).is_ok() {
+                taken = taken.saturating_sub(freed);
+            }
+        }
+        taken
+    }
+
+    /// Its stores, the one used last first.
+    pub fn list(&self) -> Vec<Listed> {
+        let mut all = stores(&self.path);
+        all.sort_by_key(|path| std::cmp::Reverse(last_use(path)));
+        all.iter().map(|path| listed(path)).collect()
+    }
+
+    /// Removes the stores of these names, or all of them; returns how many, and their bytes.
+    ///
+    /// # Errors
+    /// [`FeatureError::Used`] for one that a job uses; the others are gone then. [`FeatureError::Io`].
+    pub fn clear(&self, names: &[String]) -> Result<(usize, u64), FeatureError> {
+        let wanted = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            names.is_empty() || names.iter().any(|wanted| *wanted == name)
+        };
+        let (mut count, mut freed, mut refused) = (0, 0, None);
+        for path in stores(&self.path).into_iter().filter(wanted) {
+            let held = bytes(&path);
+            match remove(&path) {
+                Ok(()) => (count, freed) = (count + 1, freed + held),
+                Err(error) => refused = Some(error),
+            }
+        }
+        refused.map_or(Ok((count, freed)), Err)
+    }
+}
+
+/// What is said of a store, also as it is written.
+fn about(subject: &Subject, row: &Row) -> (About, Vec<u8>) {
+    let about = About {
+        version: VERSION,
+        subject: subject.clone(),
+        row: row.clone(),
+    };
+    // Plain text and numbers are always JSON.
+    let text = serde_json::to_vec(&about).unwrap_or_default();
+    (about, text)
+}
+
+/// Folders that are, or were, stores.
+fn stores(cache: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(cache).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    paths.filter(|path| path.join("used").exists()).collect()
+}
+
+fn bytes(store: &Path) -> u64 {
+    let files = fs::read_dir(store).into_iter().flatten().flatten();
+    files
+        .filter_map(|file| Some(file.metadata().ok()?.blocks() * 512))
+        .sum()
+}
+
+fn last_use(store: &Path) -> SystemTime {
+    let marked = fs::metadata(store.join("used")).and_then(|file| file.modified());
+    marked.unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+fn listed(store: &Path) -> Listed {
+    let about = fs::read(store.join("about.json")).ok();
+    let about: Option<About> = about.and_then(|text| serde_json::from_slice(&text).ok());
+    let index = fs::metadata(store.join("index")).map_or(0, |file| file.len());
+    let unused = last_use(store).elapsed().unwrap_or_default();
+    let free = File::open(store.join("used")).is_ok_and(|file| file.try_lock().is_ok());
+    Listed {
+        name: store
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned(),
+        subject: about.map(|about| about.subject),
+        rows: index / crate::index::RECORD as u64,
+        bytes: bytes(store),
+        unused_seconds: unused.as_secs(),
+        used: !free,
+    }
+}
+
+/// Makes the folder of a store and marks it as used, now and until the file is closed.
+fn hold(path: &Path) -> Result<File, FeatureError> {
+    let mark = path.join("used");
+    for _ in 0..TRIES {
+        fs::create_dir_all(path).map_err(failed("making", path))?;
+        let file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&mark)
+            .map_err(failed("opening", &mark))?;
+        file.lock_shared().map_err(failed("locking", &mark))?;
+        // Whoever removes a store locks it before; what was opened may be gone by now.
+        let same = |there: fs::Metadata| file.metadata().is_ok_and(|held| held.ino() == there.ino());
+        if fs::metadata(&mark).is_ok_and(same) {
+            file.set_modified(SystemTime::now())
+                .map_err(failed("marking", &mark))?;
+            return Ok(file);
+        }
+    }
+    Err(FeatureError::Used {
+        path: path.to_owned(),
+    })
+}
+
+/// Has the folder say what it is, for people; rows speak for themselves.
+fn say(path: &Path, about: &About, text: &[u8]) -> Result<(), FeatureError> {
+    let file = path.join("about.json");
+    let there = fs::read(&file).ok();
+    let there: Option<About> = there.and_then(|text| serde_json::from_slice(&text).ok());
+    if there.as_ref() == Some(about) {
+        return Ok(());
+    }
+    let writing = failed("writing", &file);
+    let write = || {
+        let mut temporary = tempfile::NamedTempFile::new_in(path)?;
+        temporary.write_all(text)?;
+        temporary.as_file().sync_all()?;
+        temporary.persist(&file)?;
+        Ok(())
+    };
+    write().map_err(writing)
+}
+
+/// Removes a store that nobody uses.
+fn remove(path: &Path) -> Result<(), FeatureError> {
+    let mark = path.join("used");
+    let file = File::open(&mark).map_err(failed("opening", &mark))?;
+    if file.try_lock().is_err() {
+        return Err(FeatureError::Used {
+            path: path.to_owned(),
+        });
+    }
+    // The mark goes last, so that what is left of a removal that was cut short is still a store.
+    for entry in fs::read_dir(path).map_err(failed("reading", path))?.flatten() {
+        if entry.path() != mark {
+            fs::remove_file(entry.path()).map_err(failed("removing", &entry.path()))?;
+        }
+    }
+    fs::remove_file(&mark).map_err(failed("removing", &mark))?;
+    fs::remove_dir(path).map_err(failed("removing", path))
+}

@@ -1,0 +1,22 @@
+//! Features: rows of activations at a job's freeze cut, kept on this machine's disk so that the frozen layers run once for each sample.
+//!
+//! * [`Cache`]: a folder of stores within a number of bytes; the one used longest ago goes first.
+//! * [`Store`]: the rows of one [`Subject`], found by [`RowKey`]. One job writes to it, any number read.
+//!
+//! A row is believed by its checksum alone: whatever happened to the files, a store gives the row that was kept, or none. It knows nothing of
+//! training, hosts or networks. `docs/features.md` describes the files.
+
+mod cache;
+mod error;
+mod index;
+mod row;
+mod store;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub use cache::{Cache, Listed, Subject};
+pub use error::FeatureError;
+pub use row::{Form, Row, RowKey, RowKeys};
+pub use store::{Found, Store};
+pub use writer::Stopped;

@@ -1,0 +1,246 @@
+use crate::error::failed;
+use crate::index::{Index, Slot};
+use crate::writer::{Pending, Writer};
+use crate::{FeatureError, Form, Row, RowKey, Stopped};
+use frostline_tensor::Tensor;
+use parking_lot::Mutex;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Rows that were found.
+#[derive(Debug)]
+pub struct Found {
+    /// `[found, ..row]`, `f32`, in the order asked for; none where nothing was found.
+    pub rows: Option<Tensor>,
+    /// Which of those asked for they are, ascending.
+    pub places: Vec<usize>,
+}
+
+/// The rows of one subject. Reading waits for the disk; keeping does not.
+///
+/// Of the jobs that use it one writes, the first to come; the others see its rows from their next [`Store::refresh`] on. Rows that are
+/// to be written are found at once. Dropping it writes them.
+pub struct Store {
+    inner: Arc<Inner>,
+    writer: Mutex<Option<Writer>>,
+    path: PathBuf,
+    room: u64,
+    told: Stopped,
+    /// Locked as long as a job uses the store.
+    _used: File,
+}
+
+/// What reading and writing share.
+pub(crate) struct Inner {
+    form: Form,
+    shape: Vec<usize>,
+    values: usize,
+    pub(crate) row_bytes: usize,
+    pub(crate) rows: File,
+    pub(crate) index: File,
+    pub(crate) state: Mutex<State>,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) known: Index,
+    pub(crate) pending: Pending,
+    /// Rows whose bytes were not what was written.
+    broken: u64,
+    /// Rows that were not kept, because those before them were not written yet.
+    pub(crate) passed_over: u64,
+}
+
+/// Where a row is now.
+enum Place {
+    Disk(Slot),
+    Memory(Arc<Tensor>, usize),
+}
+
+impl Store {
+    /// The store in the folder `path`, which is there, with a file that says that it is `used`. It takes `room` bytes at most, and tells when
+    /// it stops to write before its time.
+    pub(crate) fn open(
+        path: &Path,
+        row: &Row,
+        used: File,
+        room: u64,
+        told: Stopped,
+    ) -> Result<Self, FeatureError> {
+        let file = |name: &str| {
+            let path = path.join(name);
+            let mut options = File::options();
+            options.read(true).write(true).create(true).truncate(false);
+            options.open(&path).map_err(failed("opening", &path))
+        };
+        let inner = Inner {
+            form: row.form,
+            shape: row.shape.clone(),
+            values: row.values()?,
+            row_bytes: row.bytes()?,
+            rows: file("rows")?,
+            index: file("index")?,
+            state: Mutex::default(),
+        };
+        let store = Self {
+            inner: Arc::new(inner),
+            writer: Mutex::new(None),
+            path: path.to_owned(),
+            room,
+            told,
+            _used: used,
+        };
+        store.refresh()?;
+        Ok(store)
+    }
+
+    /// Takes in what others wrote meanwhile, and writes from now on where nobody else does any more.
+    ///
+    /// # Errors
+    /// [`FeatureError::Io`].
+    pub fn refresh(&self) -> Result<(), FeatureError> {
+        let mut writer = self.writer.lock();
+        if writer.is_some() {
+            return Ok(());
+        }
+        let path = self.path.join("writer");
+        let lock = File::create(&path).map_err(failed("opening", &path))?;
+        let first = lock.try_lock().is_ok();
+        let index = self.path.join("index");
+        let mut state = self.inner.state.lock();
+        let read = state.known.read_on(&self.inner.index);
+        read.map_err(failed("reading", &index))?;
+        drop(state);
+        if first {
+            let inner = Arc::clone(&self.inner);
+            let started = Writer::start(inner, lock, self.room, Arc::clone(&self.told));
+            *writer = Some(started.map_err(failed("starting a thread to write", &self.path))?);
+        }
+        Ok(())
+    }
+
+    /// Those of `keys` that are there. A row whose bytes are not what was written counts as not there, and may be kept again.
+    pub fn read(&self, keys: &[RowKey]) -> Found {
+        let inner = &*self.inner;
+        let places: Vec<(usize, Place)> = {
+            let state = inner.state.lock();
+            let place = |key: &RowKey| {
+                let memory = || state.pending.get(key).map(|(rows, row)| Place::Memory(rows, row));
+                memory().or_else(|| state.known.get(key).map(Place::Disk))
+            };
+            let placed = keys.iter().enumerate();
+            placed
+                .filter_map(|(index, key)| Some((index, place(key)?)))
+                .collect()
+        };
+        let mut values = vec![0.0; places.len() * inner.values];
+        let mut found = Vec::with_capacity(places.len());
+        for (index, place) in places {
+            let start = found.len() * inner.values;
+            let (Some(into), Some(key)) = (values.get_mut(start..start + inner.values), keys.get(index))
+            else {
+                continue;
+            };
+            if inner.read(key, place, into) {
+                found.push(index);
+            }
+        }
+        values.truncate(found.len() * inner.values);
+        let shape = frostline_tensor::Shape::new(inner.shape.as_slice()).batched(found.len());
+        let rows = Tensor::f32(shape, values).ok();
+        Found {
+            rows: rows.filter(|_| !found.is_empty()),
+            places: found,
+        }
+    }
+
+    /// Keeps rows `[rows, ..row]` of the samples whose keys are given; a row without one is none that is to be kept. Does not wait: a row is passed over
+    /// where those before it wait to be written already, and where this job is not the one that writes.
+    pub fn keep(&self, keys: Vec<Option<RowKey>>, rows: Tensor) {
+        let inner = &*self.inner;
+        let fits = rows.shape().dims().get(1..) == Some(inner.shape.as_slice());
+        if !fits || rows.as_f32().is_none() {
+            return;
+        }
+        if let Some(writer) = self.writer.lock().as_ref() {
+            writer.keep(keys, rows);
+        }
+    }
+
+    /// Rows that are there.
+    pub fn rows(&self) -> u64 {
+        let state = self.inner.state.lock();
+        (state.known.len() + state.pending.len()) as u64
+    }
+
+    /// How many of `keys` are there.
+    pub fn count<'a>(&self, keys: impl Iterator<Item = &'a RowKey>) -> usize {
+        let state = self.inner.state.lock();
+        keys.filter(|key| state.pending.get(key).is_some() || state.known.get(key).is_some())
+            .count()
+    }
+
+    /// Rows so far whose bytes were not what was written.
+    pub fn broken(&self) -> u64 {
+        self.inner.state.lock().broken
+    }
+
+    /// Rows so far that were passed over because the disk did not follow.
+    pub fn passed_over(&self) -> u64 {
+        self.inner.state.lock().passed_over
+    }
+
+    /// Bytes that so many rows take on disk.
+    pub fn disk_bytes(&self, rows: u64) -> u64 {
+        let each = self.inner.row_bytes + crate::index::RECORD;
+        rows.saturating_mul(each as u64)
+    }
+
+    /// Bytes of a row in memory.
+    pub fn row_memory(&self) -> u64 {
+        self.inner.values as u64 * 4
+    }
+
+    /// Waits until all rows that were kept are written, or cannot be.
+    pub fn settle(&self) {
+        if let Some(writer) = self.writer.lock().as_ref() {
+            writer.settle();
+        }
+    }
+}
+
+impl Inner {
+    fn read(&self, key: &RowKey, place: Place, into: &mut [f32]) -> bool {
+        match place {
+            Place::Memory(rows, row) => self
+                .row_of(&rows, row)
+                .is_some_and(|row| self.form.round(row, into)),
+            Place::Disk(slot) => {
+                let read = self.form.read(into, |bytes| {
+                    let at = slot.number * self.row_bytes as u64;
+                    self.rows.read_exact_at(bytes, at).map_err(drop)?;
+                    (key.checksum(bytes) == slot.checksum).then_some(()).ok_or(())
+                });
+                if read.is_err() {
+                    let mut state = self.state.lock();
+                    state.known.forget(key, slot);
+                    state.broken += 1;
+                }
+                read.is_ok()
+            }
+        }
+    }
+
+    /// The values of a row of `rows`.
+    pub(crate) fn row_of<'a>(&self, rows: &'a Tensor, row: usize) -> Option<&'a [f32]> {
+        rows.as_f32()?.get(row * self.values..(row + 1) * self.values)
+    }
+
+    /// Appends a row's bytes as they lie on disk; `false` for one that cannot.
+    pub(crate) fn write_row(&self, rows: &Tensor, row: usize, bytes: &mut Vec<u8>) -> bool {
+        self.row_of(rows, row)
+            .is_some_and(|values| self.form.write(values, bytes))
+    }
+}

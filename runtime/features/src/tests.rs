@@ -1,0 +1,403 @@
+use crate::{Cache, Form, Row, RowKey, RowKeys, Stopped, Store, Subject};
+use frostline_tensor::{Augmentation, SampleRef, Tensor, View};
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use tempfile::TempDir;
+
+const WIDTH: usize = 5;
+/// Of a row of [`WIDTH`] values in f32, with its record.
+const ROW: u64 = 20 + 24;
+
+fn subject(freeze: &str) -> Subject {
+    Subject {
+        model: "net".to_owned(),
+        freeze: freeze.to_owned(),
+        data: "photos".to_owned(),
+        made_by: serde_json::json!({"library": "1"}),
+    }
+}
+
+fn row(form: Form) -> Row {
+    Row {
+        shape: vec![WIDTH],
+        form,
+    }
+}
+
+fn keys(numbers: impl IntoIterator<Item = usize>) -> Vec<RowKey> {
+    let keys = RowKeys::new("photos", None, [0; 16]);
+    let sample = |number: usize| SampleRef {
+        key: number.to_string(),
+        etag: Some("1".to_owned()),
+    };
+    numbers
+        .into_iter()
+        .map(|number| keys.of(&sample(number)))
+        .collect()
+}
+
+fn value(number: usize, place: usize) -> f32 {
+    number as f32 + place as f32 / 8.0
+}
+
+fn tensor(numbers: &[usize]) -> Tensor {
+    let values = numbers
+        .iter()
+        .flat_map(|number| (0..WIDTH).map(|place| value(*number, place)));
+    Tensor::f32([numbers.len(), WIDTH], values.collect()).unwrap()
+}
+
+struct Place {
+    folder: TempDir,
+    told: Arc<Mutex<Vec<String>>>,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            told: Arc::default(),
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("features")
+    }
+
+    fn cache(&self, limit: u64) -> Cache {
+        Cache::new(self.path(), limit)
+    }
+
+    fn told(&self) -> Stopped {
+        let told = Arc::clone(&self.told);
+        Arc::new(move |why| told.lock().unwrap().push(why))
+    }
+
+    fn open(&self) -> Store {
+        self.open_within(1 << 20, "freeze", 10)
+    }
+
+    fn open_within(&self, limit: u64, freeze: &str, rows: u64) -> Store {
+        let cache = self.cache(limit);
+        cache
+            .open(&subject(freeze), &row(Form::F32), rows, self.told())
+            .unwrap()
+    }
+
+    /// The folder of its only store.
+    fn store(&self) -> PathBuf {
+        let mut stores = fs::read_dir(self.path()).unwrap();
+        stores.next().unwrap().unwrap().path()
+    }
+}
+
+fn keep(store: &Store, numbers: &[usize]) {
+    let keys = keys(numbers.iter().copied()).into_iter().map(Some);
+    store.keep(keys.collect(), tensor(numbers));
+}
+
+/// The rows of these numbers that are there; each has to be what was kept.
+fn found(store: &Store, numbers: &[usize]) -> Vec<usize> {
+    let found = store.read(&keys(numbers.iter().copied()));
+    let there: Vec<usize> = found.places.iter().map(|place| numbers[*place]).collect();
+    let rows = found
+        .rows
+        .map_or_else(Vec::new, |rows| rows.as_f32().unwrap().to_vec());
+    assert_eq!(rows, tensor(&there).as_f32().unwrap());
+    there
+}
+
+#[test]
+fn rows_are_found_at_once_and_by_the_next_job() {
+    let place = Place::new();
+    let store = place.open();
+    keep(&store, &[4, 2, 9]);
+    assert_eq!(found(&store, &[9, 1, 4, 2]), [9, 4, 2]);
+    // One of them is there already, and one is none that is to be kept.
+    let some = keys([2, 5, 6]).into_iter().map(Some).zip([true, true, false]);
+    let some = some.map(|(key, wanted)| key.filter(|_| wanted)).collect();
+    store.keep(some, tensor(&[2, 5, 6]));
+    assert_eq!((store.rows(), found(&store, &[5, 6])), (4, vec![5]));
+    drop(store);
+    let again = place.open();
+    assert_eq!(found(&again, &[2, 4, 5, 6, 9]), [2, 4, 5, 9]);
+    assert_eq!(again.count(keys(0..10).iter()), 4);
+    keep(&again, &[6]);
+    again.settle();
+    let listed = place.cache(0).list();
+    assert_eq!((listed.len(), listed[0].rows, listed[0].used), (1, 5, true));
+    assert_eq!(listed[0].subject, Some(subject("freeze")));
+}
+
+#[test]
+fn halves_are_what_they_are_at_once_and_later() {
+    let place = Place::new();
+    let open = || {
+        let cache = place.cache(1 << 20);
+        cache
+            .open(&subject("freeze"), &row(Form::F16), 9, place.told())
+            .unwrap()
+    };
+    let values = vec![1.0 / 3.0, 1e-9, -2.5, 65504.0, 7.0, 1.0, 2.0, 1e6, 4.0, 5.0];
+    let store = open();
+    let two = keys([0, 1]);
+    store.keep(
+        two.iter().copied().map(Some).collect(),
+        Tensor::f32([2, WIDTH], values).unwrap(),
+    );
+    let at_once = store.read(&two[..1]).rows;
+    store.settle();
+    let written = store.read(&two);
+    assert_eq!(at_once, written.rows);
+    // The other has a value that halves cannot hold.
+    assert_eq!(written.places, [0]);
+    let first = written.rows.unwrap().as_f32().unwrap()[0];
+    assert!((first - 1.0 / 3.0).abs() < 1e-3 && first != 1.0 / 3.0);
+    drop(store);
+    assert_eq!(open().read(&two[..1]).rows, at_once);
+}
+
+#[test]
+fn rows_have_names_of_their_own() {
+    let view = |number| View {
+        augmentation: Augmentation::default(),
+        seed: 1,
+        number,
+    };
+    let sample = |key: &str, etag: Option<&str>| SampleRef {
+        key: key.to_owned(),
+        etag: etag.map(str::to_owned),
+    };
+    let mut names = HashSet::new();
+    for (root, view, run) in [
+        ("photos", None, 0),
+        ("photo", None, 0),
+        ("photos", Some(view(1)), 0),
+        ("photos", Some(view(2)), 0),
+    ] {
+        let keys = RowKeys::new(root, view.as_ref(), [run; 16]);
+        for sample in [
+            sample("a", Some("1")),
+            sample("a", Some("2")),
+            sample("a1", Some("")),
+            sample("a", None),
+            sample("a", Some("\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0")),
+        ] {
+            assert!(names.insert(keys.of(&sample)), "{root} {sample:?}");
+        }
+    }
+    // Without an etag only the same job knows that it is the same object.
+    let of = |run, etag| RowKeys::new("photos", None, [run; 16]).of(&sample("a", etag));
+    assert_ne!(of(0, None), of(1, None));
+    assert_eq!(of(0, Some("1")), of(1, Some("1")));
+}
+
+#[test]
+fn one_job_writes_and_the_next_takes_over() {
+    let place = Place::new();
+    let (first, second) = (place.open(), place.open());
+    keep(&first, &[1]);
+    keep(&second, &[2]);
+    first.settle();
+    second.refresh().unwrap();
+    assert_eq!(found(&second, &[1, 2]), [1]);
+    drop(first);
+    second.refresh().unwrap();
+    keep(&second, &[2]);
+    assert_eq!(found(&second, &[1, 2]), [1, 2]);
+    drop(second);
+    assert_eq!(found(&place.open(), &[1, 2]), [1, 2]);
+}
+
+fn flip(file: &Path, byte: usize, bit: u8) {
+    let mut bytes = fs::read(file).unwrap();
+    bytes[byte] ^= 1 << bit;
+    fs::write(file, bytes).unwrap();
+}
+
+#[test]
+fn no_flipped_bit_makes_a_wrong_row() {
+    let place = Place::new();
+    keep(&place.open(), &[0, 1, 2]);
+    for name in ["rows", "index"] {
+        let file = place.store().join(name);
+        for byte in 0..fs::metadata(&file).unwrap().len() as usize {
+            flip(&file, byte, (byte % 8) as u8);
+            let there = found(&place.open(), &[0, 1, 2]);
+            assert_eq!(there.len(), 2, "byte {byte} of {name}");
+            flip(&file, byte, (byte % 8) as u8);
+        }
+    }
+    let about = place.store().join("about.json");
+    flip(&about, 3, 1);
+    assert_eq!(found(&place.open(), &[0, 1, 2]), [0, 1, 2]);
+}
+
+#[test]
+fn what_was_cut_short_is_kept_again() {
+    for (name, cut) in [
+        ("rows", 0),
+        ("rows", 21),
+        ("index", 0),
+        ("index", 30),
+        ("index", 48),
+    ] {
+        let place = Place::new();
+        keep(&place.open(), &[0, 1, 2]);
+        let file = fs::File::options()
+            .write(true)
+            .open(place.store().join(name))
+            .unwrap();
+        file.set_len(cut).unwrap();
+        let store = place.open();
+        let there = found(&store, &[0, 1, 2]);
+        let width = if name == "rows" { 20 } else { 24 };
+        assert_eq!(there.len() as u64, cut / width, "{name} of {cut} bytes");
+        keep(&store, &[0, 1, 2, 3]);
+        drop(store);
+        assert_eq!(
+            found(&place.open(), &[0, 1, 2, 3]),
+            [0, 1, 2, 3],
+            "{name} of {cut} bytes"
+        );
+    }
+}
+
+#[test]
+fn a_broken_row_is_told_and_replaced() {
+    let place = Place::new();
+    keep(&place.open(), &[0, 1]);
+    flip(&place.store().join("rows"), 0, 0);
+    let store = place.open();
+    assert_eq!((found(&store, &[0, 1]), store.broken()), (vec![1], 1));
+    keep(&store, &[0]);
+    store.settle();
+    assert_eq!((found(&store, &[0, 1]), store.broken()), (vec![0, 1], 1));
+}
+
+#[test]
+fn the_store_used_longest_ago_makes_room() {
+    let place = Place::new();
+    let block = 4096;
+    let age = |freeze: &str, rows: u64| {
+        let store = place.open_within(u64::MAX, freeze, 10);
+        keep(&store, &(0..rows as usize).collect::<Vec<_>>());
+    };
+    age("a", 3);
+    age("b", 3);
+    let mark = |name: &str| {
+        let listed = place.cache(0).list();
+        let of = |freeze: &str| {
+            listed
+                .iter()
+                .find(|kept| kept.subject == Some(subject(freeze)))
+                .unwrap()
+        };
+        place.path().join(&of(name).name).join("used")
+    };
+    let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1);
+    fs::File::options()
+        .write(true)
+        .open(mark("a"))
+        .unwrap()
+        .set_modified(old)
+        .unwrap();
+    let taken: u64 = place.cache(0).list().iter().map(|kept| kept.bytes).sum();
+    let freezes = || -> Vec<String> {
+        let listed = place.cache(0).list();
+        let mut freezes: Vec<String> = listed
+            .into_iter()
+            .map(|kept| kept.subject.unwrap().freeze)
+            .collect();
+        freezes.sort();
+        freezes
+    };
+    // Room for all of them.
+    drop(place.open_within(taken + 10 * ROW + 4 * block, "c", 10));
+    assert_eq!(freezes(), ["a", "b", "c"]);
+    let taken: u64 = place.cache(0).list().iter().map(|kept| kept.bytes).sum();
+    let used = place.open_within(u64::MAX, "b", 10);
+    let _new = place.open_within(taken + 10 * ROW - 1, "d", 10);
+    assert_eq!(freezes(), ["b", "c", "d"]);
+    // What a job uses stays, however little room there is.
+    let _least = place.open_within(1, "e", 10);
+    assert_eq!(freezes(), ["b", "d", "e"]);
+    let refused = place.cache(0).clear(&[]).unwrap_err().to_string();
+    assert!(refused.contains("used by a job"), "{refused}");
+    drop(used);
+    assert_eq!(freezes(), ["b", "d", "e"]);
+    drop((_new, _least));
+    let left = place.cache(0).list().len();
+    assert_eq!(place.cache(0).clear(&[]).unwrap().0, left);
+    assert!(place.cache(0).list().is_empty());
+}
+
+#[test]
+fn writing_stops_where_the_room_ends_and_says_so_once() {
+    let place = Place::new();
+    let store = place.open_within(3 * ROW, "freeze", 10);
+    keep(&store, &[0, 1]);
+    store.settle();
+    keep(&store, &[2, 3]);
+    store.settle();
+    keep(&store, &[4]);
+    store.settle();
+    assert_eq!(found(&store, &[0, 1, 2, 3, 4]), [0, 1]);
+    let told = place.told.lock().unwrap().clone();
+    assert!(told.len() == 1 && told[0].contains("132 bytes"), "{told:?}");
+}
+
+#[test]
+fn a_full_disk_ends_the_writing_and_nothing_else() {
+    for name in ["rows", "index"] {
+        let place = Place::new();
+        keep(&place.open(), &[0]);
+        let file = place.store().join(name);
+        let before = fs::read(&file).unwrap();
+        fs::remove_file(&file).unwrap();
+        symlink("/dev/full", &file).unwrap();
+        let store = place.open();
+        keep(&store, &[1]);
+        store.settle();
+        assert!(found(&store, &[1]).is_empty());
+        drop(store);
+        let told = place.told.lock().unwrap().clone();
+        assert!(told.len() == 1 && told[0].contains("space"), "{told:?}");
+        fs::remove_file(&file).unwrap();
+        fs::write(&file, before).unwrap();
+        // Where the index seemed to be empty, what was written lies where the first row was.
+        let left: &[usize] = if name == "rows" { &[0] } else { &[] };
+        assert_eq!(found(&place.open(), &[0, 1]), left, "{name}");
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_is_named() {
+    let place = Place::new();
+    fs::write(place.path(), "x").unwrap();
+    let cache = place.cache(1 << 20);
+    let refused = cache.open(&subject("freeze"), &row(Form::F32), 1, place.told());
+    let refused = refused.err().unwrap().to_string();
+    assert!(refused.contains("features"), "{refused}");
+    let huge = Row {
+        shape: vec![usize::MAX, 2],
+        form: Form::F32,
+    };
+    let other = Place::new();
+    let refused = other
+        .cache(1 << 20)
+        .open(&subject("freeze"), &huge, 1, other.told());
+    assert!(refused.err().unwrap().to_string().contains("too large"));
+}
+
+#[test]
+fn rows_of_another_shape_are_not_taken() {
+    let place = Place::new();
+    let store = place.open();
+    let rows = Tensor::f32([1, WIDTH + 1], vec![0.0; WIDTH + 1]).unwrap();
+    store.keep(keys([0]).into_iter().map(Some).collect(), rows);
+    assert_eq!(store.rows(), 0);
+}

@@ -1,0 +1,158 @@
+use crate::TrainerError;
+use crate::features::Features;
+use frostline_features::RowKey;
+use frostline_tensor::{Shape, Tensor};
+use std::sync::Arc;
+
+/// The rows of a batch: those that were fetched, at the split of their source, and those that were kept, at the freeze cut.
+pub(crate) struct Rows {
+    fetched: Option<Tensor>,
+    kept: Option<Tensor>,
+    origins: Vec<Origin>,
+    features: Option<Arc<Features>>,
+}
+
+/// Where a row comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    Kept,
+    /// With what it is to be kept under, if it is.
+    Fetched(Option<RowKey>),
+}
+
+/// Rows at the freeze cut that are to be kept once they were used.
+pub(crate) struct Keeping {
+    keys: Vec<Option<RowKey>>,
+    features: Option<Arc<Features>>,
+}
+
+impl Rows {
+    /// Rows by their origins; `None` where there are none.
+    pub(super) fn of(
+        fetched: Option<Tensor>,
+        kept: Option<Tensor>,
+        origins: Vec<Origin>,
+        features: Option<Arc<Features>>,
+    ) -> Option<Self> {
+        (!origins.is_empty()).then_some(Self {
+            fetched,
+            kept,
+            origins,
+            features,
+        })
+    }
+
+    /// Rows that were fetched and are not to be kept.
+    pub(crate) fn plain(rows: Tensor) -> Self {
+        let origins = vec![Origin::Fetched(None); rows.rows().unwrap_or(0)];
+        Self {
+            fetched: Some(rows),
+            kept: None,
+            origins,
+            features: None,
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.origins.len()
+    }
+
+    /// How many of them were kept.
+    pub(crate) fn kept(&self) -> usize {
+        let kept = self.origins.iter().filter(|origin| **origin == Origin::Kept);
+        kept.count()
+    }
+
+    /// Those that were fetched.
+    pub(crate) fn fetched(&self) -> Option<&Tensor> {
+        self.fetched.as_ref()
+    }
+
+    /// All of them at the freeze cut, in their order. `middle` makes what was fetched into that, or nothing where it is that already.
+    pub(crate) fn join(
+        self,
+        middle: impl FnOnce(&Tensor) -> Result<Option<Tensor>, TrainerError>,
+    ) -> Result<(Tensor, Keeping), TrainerError> {
+        let keys = self.origins.iter().map(|origin| match origin {
+            Origin::Kept => None,
+            Origin::Fetched(key) => *key,
+        });
+        let keeping = Keeping {
+            keys: keys.collect(),
+            features: self.features,
+        };
+        let fetched = match self.fetched {
+            None => None,
+            Some(rows) => Some(middle(&rows)?.unwrap_or(rows)),
+        };
+        let rows = match (fetched, self.kept) {
+            (Some(rows), None) | (None, Some(rows)) => rows,
+            (Some(fetched), Some(kept)) => interleave(&fetched, &kept, &self.origins)?,
+            (None, None) => return Err(TrainerError::Ended { part: "pipeline" }),
+        };
+        Ok((rows, keeping))
+    }
+}
+
+impl Keeping {
+    /// Hands the rows to the store, if there is one.
+    pub(crate) fn keep(self, rows: Tensor) {
+        if let Some(features) = self.features
+            && self.keys.iter().any(Option::is_some)
+        {
+            features.keep(self.keys, rows);
+        }
+    }
+}
+
+/// Rows of both tensors, each in its order.
+fn interleave(fetched: &Tensor, kept: &Tensor, origins: &[Origin]) -> Result<Tensor, TrainerError> {
+    let shape: Shape = kept.shape().row()?;
+    let width = shape.elements()?.max(1);
+    let mut fetched = fetched.as_f32().unwrap_or_default().chunks_exact(width);
+    let mut kept = kept.as_f32().unwrap_or_default().chunks_exact(width);
+    let mut values = Vec::with_capacity(origins.len() * width);
+    for origin in origins {
+        let next = match origin {
+            Origin::Kept => kept.next(),
+            Origin::Fetched(_) => fetched.next(),
+        };
+        values.extend_from_slice(next.unwrap_or_default());
+    }
+    Ok(Tensor::f32(shape.batched(origins.len()), values)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(values: &[f32]) -> Option<Tensor> {
+        (!values.is_empty()).then(|| Tensor::f32([values.len(), 1], values.to_vec()).unwrap())
+    }
+
+    #[test]
+    fn rows_come_out_in_the_order_of_their_origins() {
+        let twice = |rows: &Tensor| {
+            let doubled = rows.as_f32().unwrap().iter().map(|value| value * 2.0).collect();
+            Ok(Some(Tensor::f32(rows.shape().clone(), doubled).unwrap()))
+        };
+        let (kept, new) = (Origin::Kept, Origin::Fetched(None));
+        for (fetched, stored, origins, expected) in [
+            (
+                &[1.0, 2.0][..],
+                &[10.0][..],
+                vec![new, kept, new],
+                &[2.0, 10.0, 4.0][..],
+            ),
+            (&[1.0], &[10.0, 20.0], vec![kept, kept, new], &[10.0, 20.0, 2.0]),
+            (&[], &[10.0], vec![kept], &[10.0]),
+            (&[3.0], &[], vec![new], &[6.0]),
+        ] {
+            let joined = Rows::of(rows(fetched), rows(stored), origins, None).unwrap();
+            let (tensor, _) = joined.join(twice).unwrap();
+            assert_eq!(tensor.as_f32(), Some(expected));
+        }
+        assert!(Rows::of(None, None, Vec::new(), None).is_none());
+    }
+}

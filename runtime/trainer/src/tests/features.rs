@@ -1,0 +1,306 @@
+//! Rows that are kept from one epoch and one job to the next.
+
+use super::computing_host::Storage;
+use super::pipeline::png;
+use super::whole_job::{Ran, job, photos, run};
+use crate::{Event, Job};
+use frostline_fake_host::FakeHost;
+use frostline_features::Cache;
+use frostline_tensor::Augmentation;
+use frostline_wire::Split;
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+const TRAIN: usize = 21;
+const VALIDATION: usize = 6;
+
+async fn host() -> (FakeHost, Arc<Storage>) {
+    versioned("1").await
+}
+
+async fn versioned(etag: &str) -> (FakeHost, Arc<Storage>) {
+    let storage = Storage {
+        etag: Some(etag.to_owned()),
+        ..photos()
+    };
+    storage.start().await
+}
+
+/// A job that keeps its rows in `folder`.
+fn keeping(split: &str, folder: &TempDir) -> Job {
+    let mut job = job(split, folder.path());
+    job.features = Some(Cache::new(folder.path().join("features"), 1 << 30));
+    job
+}
+
+/// How often each sample was extracted, the fewest and the most times of any.
+fn times(extracted: &[String]) -> (usize, usize, usize) {
+    let mut counts = BTreeMap::new();
+    for key in extracted {
+        *counts.entry(key).or_insert(0) += 1;
+    }
+    let least = counts.values().min().copied().unwrap_or(0);
+    let most = counts.values().max().copied().unwrap_or(0);
+    (counts.len(), least, most)
+}
+
+fn told(ran: &Ran) -> Vec<(u64, u64)> {
+    let told = ran.events.iter().filter_map(|event| match event {
+        Event::Features { kept, rows, .. } => Some((*kept, *rows)),
+        _ => None,
+    });
+    told.collect()
+}
+
+fn epochs(ran: &Ran) -> Vec<(u64, u64)> {
+    let epochs = ran.events.iter().filter_map(|event| match event {
+        Event::Epoch {
+            kept_rows,
+            fetched_rows,
+            ..
+        } => Some((*kept_rows, *fetched_rows)),
+        _ => None,
+    });
+    epochs.collect()
+}
+
+fn close(left: &[f32], right: &[f32]) -> bool {
+    left.len() == right.len() && left.iter().zip(right).all(|(a, b)| (a - b).abs() < 1e-5)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_sample_is_extracted_once_and_losses_stay_what_they_are() {
+    let (host, storage) = host().await;
+    for split in ["none", "input", "r2", "features", "auto"] {
+        let folder = TempDir::new().unwrap();
+        let without = run(&host, job(split, folder.path())).await;
+        assert_eq!(times(&storage.extracted()), (TRAIN + VALIDATION, 3, 4), "{split}");
+        let with = run(&host, keeping(split, &folder)).await;
+        assert_eq!(times(&storage.extracted()), (TRAIN + VALIDATION, 1, 1), "{split}");
+        assert!(close(&with.losses(), &without.losses()), "{split}");
+        assert_eq!(told(&with), [(0, 27)], "{split}");
+        assert_eq!(epochs(&with), [(6, 21), (27, 0), (27, 0)], "{split}");
+        let quality = |ran: Ran| ran.outcome.unwrap().validation;
+        assert_eq!(quality(with), quality(without), "{split}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_job_asks_for_nothing_and_uploads_nothing() {
+    let (first_host, _) = host().await;
+    let folder = TempDir::new().unwrap();
+    let first = run(&first_host, keeping("r2", &folder)).await;
+    let (second_host, storage) = host().await;
+    let second = run(&second_host, keeping("auto", &folder)).await;
+    let outcome = second.outcome.as_ref().unwrap();
+    assert_eq!((storage.extracted().len(), storage.uploaded().len()), (0, 0));
+    assert_eq!(
+        outcome.received.total(),
+        outcome.received.listing + outcome.received.other
+    );
+    assert_eq!(
+        (told(&second), outcome.split.clone()),
+        (vec![(27, 27)], Split::None)
+    );
+    assert!(close(&second.losses(), &first.losses()));
+    // A split that is asked for is used for what is not kept, and that is nothing.
+    let third = run(&second_host, keeping("features", &folder)).await;
+    assert_eq!(storage.extracted().len(), 0);
+    assert!(close(&third.losses(), &first.losses()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_what_is_new_is_extracted() {
+    let (first_host, _) = host().await;
+    let folder = TempDir::new().unwrap();
+    run(&first_host, keeping("features", &folder))
+        .await
+        .outcome
+        .unwrap();
+    let mut grown = Storage {
+        etag: Some("1".to_owned()),
+        ..photos()
+    };
+    for number in 0..2_u32 {
+        let key = format!("train/red/new-{number}.png");
+        grown.objects.insert(key, png([250, 10, 10], 16 + number));
+    }
+    let (second_host, storage) = grown.start().await;
+    let ran = run(&second_host, keeping("auto", &folder)).await;
+    ran.outcome.as_ref().unwrap();
+    let mut extracted = storage.extracted();
+    extracted.sort();
+    assert_eq!(extracted, ["train/red/new-0.png", "train/red/new-1.png"]);
+    assert_eq!(epochs(&ran)[1..], [(29, 0), (29, 0)]);
+    // Objects of another version are other objects.
+    let (third_host, storage) = versioned("2").await;
+    run(&third_host, keeping("features", &folder))
+        .await
+        .outcome
+        .unwrap();
+    assert_eq!(times(&storage.extracted()), (TRAIN + VALIDATION, 1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_without_a_version_are_kept_for_their_job_alone() {
+    let (host, storage) = photos().start().await;
+    let folder = TempDir::new().unwrap();
+    for _ in 0..2 {
+        run(&host, keeping("features", &folder)).await.outcome.unwrap();
+        assert_eq!(times(&storage.extracted()), (TRAIN + VALIDATION, 1, 1));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rounded_rows_are_kept_apart_from_exact_ones() {
+    let (host, storage) = host().await;
+    let folder = TempDir::new().unwrap();
+    for encoding in ["f32", "f16", "int8"] {
+        let encoded = |mut job: Job| {
+            job.encoding = Some(encoding.parse().unwrap());
+            job
+        };
+        let without = run(&host, encoded(job("features", folder.path()))).await;
+        storage.extracted();
+        let with = run(&host, encoded(keeping("features", &folder))).await;
+        assert_eq!(
+            times(&storage.extracted()),
+            (TRAIN + VALIDATION, 1, 1),
+            "{encoding}"
+        );
+        assert_eq!(with.losses(), without.losses(), "{encoding}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_never_seen_again_is_not_kept() {
+    let (host, _) = host().await;
+    let folder = TempDir::new().unwrap();
+    let varied = |views| {
+        let mut job = keeping("features", &folder);
+        job.recipe.augmentation = Augmentation {
+            hflip: 0.5,
+            ..Augmentation::default()
+        };
+        (job.recipe.views, job.recipe.epochs) = (views, 4);
+        job
+    };
+    for (views, expected) in [
+        (None, vec![(6, 21), (6, 21), (6, 21), (6, 21)]),
+        (Some(2), vec![(6, 21), (6, 21), (27, 0), (27, 0)]),
+    ] {
+        let without = Job {
+            features: None,
+            ..varied(views)
+        };
+        let without = run(&host, without).await;
+        let with = run(&host, varied(views)).await;
+        assert!(close(&with.losses(), &without.losses()), "{views:?}");
+        assert_eq!(epochs(&with), expected, "{views:?}");
+        fs::remove_dir_all(folder.path().join("features")).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_row_is_extracted_again() {
+    let (host, storage) = host().await;
+    let folder = TempDir::new().unwrap();
+    let first = run(&host, keeping("features", &folder)).await;
+    storage.extracted();
+    let store = fs::read_dir(folder.path().join("features"))
+        .unwrap()
+        .next()
+        .unwrap();
+    let rows = store.unwrap().path().join("rows");
+    let mut bytes = fs::read(&rows).unwrap();
+    bytes[5] ^= 1;
+    fs::write(&rows, bytes).unwrap();
+    let second = run(&host, keeping("features", &folder)).await;
+    assert_eq!(storage.extracted().len(), 1);
+    assert!(close(&second.losses(), &first.losses()));
+    let third = run(&host, keeping("features", &folder)).await;
+    assert_eq!(storage.extracted().len(), 0);
+    assert!(close(&third.losses(), &first.losses()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_too_small_holds_what_it_can() {
+    let (host, storage) = host().await;
+    let folder = TempDir::new().unwrap();
+    let mut small = keeping("features", &folder);
+    // Rows of six values.
+    let room = 14 * (6 * 4 + 24);
+    small.features = Some(Cache::new(folder.path().join("features"), room));
+    let without = run(&host, job("features", folder.path())).await;
+    storage.extracted();
+    let with = run(&host, small).await;
+    assert!(close(&with.losses(), &without.losses()));
+    assert!(
+        epochs(&with)
+            .iter()
+            .all(|(kept, fetched)| *kept >= 6 && *fetched > 0)
+    );
+    let warned = with
+        .events
+        .iter()
+        .filter(|event| matches!(event, Event::Warning { .. }));
+    assert_eq!(warned.count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_that_cannot_be_costs_a_warning() {
+    let (host, storage) = host().await;
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("file"), "x").unwrap();
+    let mut job = keeping("features", &folder);
+    job.features = Some(Cache::new(folder.path().join("file/features"), 1 << 20));
+    let ran = run(&host, job).await;
+    ran.outcome.as_ref().unwrap();
+    assert_eq!(times(&storage.extracted()), (TRAIN + VALIDATION, 3, 4));
+    let warnings = ran.events.iter().filter_map(|event| match event {
+        Event::Warning { message } => Some(message.as_str()),
+        _ => None,
+    });
+    let warnings: Vec<&str> = warnings.collect();
+    assert!(
+        warnings.len() == 1 && warnings[0].contains("file/features"),
+        "{warnings:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn standardised_features_are_extracted_once_too() {
+    let (host, storage) = host().await;
+    let folder = TempDir::new().unwrap();
+    let standardised = |mut job: Job| {
+        job.recipe.standardize = true;
+        job
+    };
+    let without = run(&host, standardised(job("features", folder.path()))).await;
+    assert_eq!(times(&storage.extracted()), (TRAIN + VALIDATION, 4, 4));
+    let with = run(&host, standardised(keeping("features", &folder))).await;
+    assert_eq!(times(&storage.extracted()), (TRAIN + VALIDATION, 1, 1));
+    assert!(close(&with.losses(), &without.losses()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_freeze_cut_has_rows_of_its_own() {
+    let (host, storage) = host().await;
+    let folder = TempDir::new().unwrap();
+    let unfreezing = |mut job: Job| {
+        job.unfreeze = "3=r1".parse().unwrap();
+        job.recipe.epochs = 4;
+        job
+    };
+    let without = run(&host, unfreezing(job("none", folder.path()))).await;
+    storage.extracted();
+    let with = run(&host, unfreezing(keeping("none", &folder))).await;
+    with.outcome.as_ref().unwrap();
+    assert_eq!(times(&storage.extracted()), (TRAIN + VALIDATION, 2, 2));
+    assert!(close(&with.losses(), &without.losses()));
+    let again = run(&host, unfreezing(keeping("none", &folder))).await;
+    assert_eq!(storage.extracted().len(), 0);
+    assert!(close(&again.losses(), &without.losses()));
+}
