@@ -49,6 +49,8 @@ pub struct Listed {
     pub name: String,
     /// What its rows are; none where nobody can tell any more.
     pub subject: Option<Subject>,
+    /// What a row is; none where nobody can tell any more.
+    pub row: Option<Row>,
     /// Rows it holds.
     pub rows: u64,
     /// Bytes it takes on disk.
@@ -210,6 +212,7 @@ fn listed(store: &Path) -> Listed {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned(),
+        row: about.as_ref().map(|about| about.row.clone()),
         subject: about.map(|about| about.subject),
         rows: index / crate::index::RECORD as u64,
         bytes: bytes(store),

@@ -40,11 +40,11 @@ impl Row {
         })
     }
 
-    /// Bytes of a row on disk, beside [`crate::index::RECORD`] in the index.
+    /// Bytes of a row's values on disk.
     ///
     /// # Errors
-    /// As [`Row::values`].
-    pub(crate) fn bytes(&self) -> Result<usize, FeatureError> {
+    /// [`FeatureError::Row`] for none, and for more than can be counted.
+    pub fn bytes(&self) -> Result<usize, FeatureError> {
         let each = match self.form {
             Form::F32 => 4,
             Form::F16 => 2,

@@ -6,7 +6,10 @@ Step one reads every photo, runs the frozen layers and writes their activations 
 `features/NETWORK/` (shuffled first, so that each holds a mixture of classes). Step two trains the rest for `--epochs` epochs, reading the activations again in each. Both read with the workers of
 dataloader.py; writing goes on beside the next batch. `--steps N` takes only the first N batches of the data (0: all of them, the default).
 
-Prints a JSON line per training step (`step`, `loss`, `t`: seconds since step one began) and a last one: `extract_seconds`, `train_seconds`,
+With `--memory` step one keeps the activations in memory instead, and step two takes rows from there in an order of its own in every
+epoch: the best there is where they fit.
+
+Prints a JSON line per training step (`step`, `loss`, `t`: seconds since step one began) and a last one: `seconds`, `extract_seconds`, `train_seconds`,
 `iteration_seconds` (both, over the training steps), `extract_bytes_received`, `extract_bytes_sent`, `train_bytes_received`, `samples`,
 `epochs`. The feature objects are removed afterwards, unmeasured.
 """
@@ -59,6 +62,27 @@ def extract(arguments, prefix, keys, labels):
     return shards, received, sent
 
 
+def extract_to_memory(arguments, prefix, keys, labels):
+    """(activations, labels) of every photo, and the bytes received."""
+    rows, targets, received = [], [], 0
+    with torch.no_grad():
+        for photos, classes, sizes in loader(Photos(arguments, keys, labels), arguments, batch_size=arguments.batch):
+            rows.append(prefix(photos))
+            targets.append(classes)
+            received += int(sizes.sum())
+    return torch.cat(rows), torch.cat(targets), received
+
+
+def train_from_memory(arguments, suffix, rows, labels, start):
+    """Trains on rows in memory."""
+    trainer, step = Trainer(suffix, arguments), 0
+    for _ in range(arguments.epochs):
+        for chosen in torch.randperm(len(rows)).split(arguments.batch):
+            loss = trainer.step(rows[chosen], labels[chosen])
+            report(step=step, loss=loss, t=round(time.perf_counter() - start, 4))
+            step += 1
+
+
 def train(arguments, suffix, shards, start):
     """Trains on the stored activations; returns the bytes received."""
     trainer = Trainer(suffix, arguments)
@@ -75,6 +99,7 @@ def train(arguments, suffix, shards, start):
 def add_arguments(parser):
     parser.set_defaults(steps=0)
     parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--memory", action="store_true", help="keep the activations in memory, not in the bucket")
 
 
 def shuffled_photos(arguments):
@@ -93,11 +118,19 @@ def main():
     keys, labels, classes = shuffled_photos(arguments)
     prefix, suffix = split_network(arguments.network, len(classes))
     start = time.perf_counter()
-    shards, extract_received, sent = extract(arguments, prefix, keys, labels)
-    extracted = time.perf_counter()
-    train_received = train(arguments, suffix, shards, start)
+    if arguments.memory:
+        rows, targets, extract_received = extract_to_memory(arguments, prefix, keys, labels)
+        sent, train_received = 0, 0
+        shards = [(None, None)] * -(-len(rows) // arguments.batch)
+        extracted = time.perf_counter()
+        train_from_memory(arguments, suffix, rows, targets, start)
+    else:
+        shards, extract_received, sent = extract(arguments, prefix, keys, labels)
+        extracted = time.perf_counter()
+        train_received = train(arguments, suffix, shards, start)
     trained = time.perf_counter()
     report(
+        seconds=round(trained - start, 4),
         extract_seconds=round(extracted - start, 4),
         train_seconds=round(trained - extracted, 4),
         iteration_seconds=round((trained - start) / (arguments.epochs * len(shards)), 4),
@@ -108,7 +141,7 @@ def main():
         epochs=arguments.epochs,
     )
     client = connect(arguments.endpoint)
-    for key, _ in shards:
+    for key, _ in () if arguments.memory else shards:
         client.delete_object(Bucket=arguments.bucket, Key=key)
 
 

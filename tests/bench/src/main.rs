@@ -19,6 +19,7 @@ mod planner;
 mod reader;
 mod replan;
 mod report;
+mod reuse;
 mod run;
 mod splits;
 mod study;
@@ -99,6 +100,11 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         replan::run,
     ),
     (
+        "reuse",
+        "two tiers: jobs of 20 epochs whose frozen layers run once, against streaming, PyTorch and extracting once; a second job",
+        reuse::run,
+    ),
+    (
         "splits",
         "two tiers: the time at every cut relative to the freeze cut",
         splits::run,
@@ -131,7 +137,7 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
 ];
 
 /// Those whose networks can be named, and whose links.
-const TAKE_NETWORKS: &[&str] = &["grid", "peers", "splits"];
+const TAKE_NETWORKS: &[&str] = &["grid", "peers", "reuse", "splits"];
 const TAKE_LINKS: &[&str] = &["grid"];
 const TAKE_PARTS: &[&str] = &["tenants"];
 const TAKE_SUFFIXES: &[&str] = &["training"];

@@ -139,13 +139,14 @@ fn network(
 }
 
 /// The scripts beside this benchmark, run on the trainer's core.
-struct Peer<'a> {
-    trainer: &'a Trainer<'a>,
-    python: &'a Path,
+pub(crate) struct Peer<'a> {
+    pub(crate) trainer: &'a Trainer<'a>,
+    pub(crate) python: &'a Path,
 }
 
 impl Peer<'_> {
-    fn loader(&self, steps: usize) -> Result<f64> {
+    /// Seconds of an iteration that reads photos by a DataLoader.
+    pub(crate) fn loader(&self, steps: usize) -> Result<f64> {
         let steps = steps.to_string();
         let with = |workers: &str| {
             let arguments = ["--steps", &steps, "--workers", workers];
@@ -159,6 +160,12 @@ impl Peer<'_> {
         let (batches, epochs) = (batches.to_string(), EPOCHS.to_string());
         let arguments = ["--steps", &batches, "--epochs", &epochs];
         self.last("extract_once.py", &arguments, "iteration_seconds")
+    }
+
+    /// Seconds of a job of so many epochs that extracts all photos once, into memory.
+    pub(crate) fn whole_from_memory(&self, epochs: u32) -> Result<f64> {
+        let epochs = epochs.to_string();
+        self.last("extract_once.py", &["--memory", "--epochs", &epochs], "seconds")
     }
 
     /// `key` in the last line that `script` prints.

@@ -7,6 +7,7 @@ use crate::training::OPTIMIZER;
 use anyhow::{Context, Result, bail};
 use frostline_client::{HostClient, Token, UploadKind};
 use frostline_e2e::HostProcess;
+use frostline_features::Cache;
 use frostline_graph::Model;
 use frostline_trainer::rehearsal::{Leg, Rehearsal};
 use frostline_trainer::{Event, Events, Flow, Job, LearningRates, Policy, ProfileCache, TrainerError, train};
@@ -65,6 +66,71 @@ pub(crate) struct Step {
     /// Seconds it waited for its batch, and seconds it computed.
     pub(crate) waited: f64,
     pub(crate) computed: f64,
+}
+
+/// A whole job, epoch by epoch.
+#[derive(Debug, Default)]
+pub(crate) struct Whole {
+    /// From the listing to the tuned model.
+    pub(crate) seconds: f64,
+    pub(crate) epochs: Vec<Epoch>,
+    /// The split it began with.
+    pub(crate) split: String,
+    present: Epoch,
+}
+
+/// An epoch's training steps and its validation.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Epoch {
+    /// With its validation.
+    pub(crate) seconds: f64,
+    pub(crate) steps: u64,
+    pub(crate) waited: f64,
+    pub(crate) computed: f64,
+}
+
+impl Whole {
+    fn take(&mut self, event: &Event) {
+        match event {
+            Event::Split { split, .. } => self.split = split.to_string(),
+            Event::Step {
+                waited_seconds,
+                computed_seconds,
+                ..
+            } => {
+                self.present.steps += 1;
+                self.present.waited += waited_seconds;
+                self.present.computed += computed_seconds;
+            }
+            Event::Epoch { seconds, .. } => {
+                self.present.seconds = *seconds;
+                self.epochs.push(std::mem::take(&mut self.present));
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn first(&self) -> Epoch {
+        self.epochs.first().copied().unwrap_or_default()
+    }
+
+    /// The epochs after the first, put together.
+    pub(crate) fn later(&self) -> Epoch {
+        let later = self.epochs.iter().skip(1);
+        later.fold(Epoch::default(), |sum, epoch| Epoch {
+            seconds: sum.seconds + epoch.seconds,
+            steps: sum.steps + epoch.steps,
+            waited: sum.waited + epoch.waited,
+            computed: sum.computed + epoch.computed,
+        })
+    }
+}
+
+impl Epoch {
+    /// Seconds of its training steps, waits included.
+    pub(crate) fn training(&self) -> f64 {
+        self.waited + self.computed
+    }
 }
 
 /// What sending the frozen layers took.
@@ -242,6 +308,25 @@ impl<'a> Trainer<'a> {
             self.note(&mut ticks, after),
         )?;
         Ok(ticks)
+    }
+
+    /// A whole job of some epochs, its split planned among `candidates` and its rows kept where there is a place for them.
+    pub(crate) fn whole(&self, candidates: &[Split], epochs: u32, features: Option<Cache>) -> Result<Whole> {
+        let mut job = self.job();
+        job.candidates = Some(candidates.to_vec());
+        job.recipe.epochs = epochs;
+        job.features = features;
+        let mut whole = Whole::default();
+        let started = Instant::now();
+        self.run(
+            |client, events, stop| async move { train(job, client, events, stop).await.map(drop) },
+            |event, _| {
+                whole.take(event);
+                Ok(())
+            },
+        )?;
+        whole.seconds = started.elapsed().as_secs_f64();
+        Ok(whole)
     }
 
     /// Notes each step.

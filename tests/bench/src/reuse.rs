@@ -1,0 +1,217 @@
+//! Jobs whose frozen layers run once for each image: what later epochs, whole jobs and second jobs take, against streaming objects, PyTorch,
+//! and extracting everything before training.
+
+use crate::grid::describe;
+use crate::legs::leg;
+use crate::networks::{Grid, Network, noted, short};
+use crate::peers::Peer;
+use crate::report::{Report, geometric_mean, median, quantile};
+use crate::tiers::Tiers;
+use crate::trainer::{Trainer, Whole};
+use crate::training::torch;
+use anyhow::{Context, Result};
+use frostline_features::Cache;
+use frostline_trainer::Flow;
+use frostline_wire::{Encoding, Split};
+use std::path::Path;
+
+/// The networks, frozen up to the paper's cuts.
+const NETWORKS: [&str; 3] = ["alexnet", "resnet18", "resnet50"];
+/// In Mbit/s.
+const LINKS: [f64; 2] = [20.0, 50.0];
+const QUICK_LINKS: [f64; 1] = [50.0];
+/// Of every job.
+const EPOCHS: u32 = 20;
+/// Of the DataLoader, and of objects that are streamed, to know what an iteration takes; a whole job takes as many times that.
+const STEPS: usize = 16;
+/// Of objects that are streamed: how batches are asked for.
+const FLOW: Flow = Flow {
+    request_samples: 32,
+    window: 16,
+    ahead: 3,
+};
+
+/// Seconds of each way.
+struct Compared {
+    /// A training step's share of a first epoch that is streamed, of one that is kept, and of later ones.
+    streamed: f64,
+    later: f64,
+    ours: f64,
+    pytorch: f64,
+    extract_once: f64,
+    second: f64,
+    /// The same job without a store.
+    unkept: f64,
+    /// A first epoch that keeps its rows over one that does not.
+    tax: f64,
+    /// A later epoch's training over the sum of its steps.
+    over_steps: f64,
+    /// Bytes a row takes beside its values.
+    overhead: f64,
+}
+
+pub(crate) fn run(report: &mut Report) -> Result<()> {
+    let grid = Grid::read()?;
+    let python = torch(&["--vision"])?;
+    let tiers = Tiers::open(&report.photos())?;
+    describe(&tiers);
+    let (names, links) = report.named();
+    let links = match (links, report.quick()) {
+        ([], true) => QUICK_LINKS.to_vec(),
+        ([], false) => LINKS.to_vec(),
+        (links, _) => links.to_vec(),
+    };
+    let names = match names {
+        [] => NETWORKS.map(str::to_owned).to_vec(),
+        names => names.to_vec(),
+    };
+    println!(
+        "jobs of {EPOCHS} epochs, planned, from the listing to the tuned model; PyTorch: one thread, 1 or 2 data workers, whichever is faster, by\nan iteration's time; extracting once: into memory, then rows in an order of their own\n"
+    );
+    println!(
+        "{:<10} {:>6}  {:<24} {:>8} {:>9} {:>7} {:>9} {:>7} {:>8} {:>8} {:>6} {:>6}",
+        "network",
+        "Mbit/s",
+        "split",
+        "job s",
+        "PyTorch s",
+        "ratio",
+        "once s",
+        "ratio",
+        "later",
+        "2nd job",
+        "tax",
+        "bound"
+    );
+    let mut all = Vec::new();
+    for name in &names {
+        let measured = network(report, &tiers, grid.network(name)?, &links, &python);
+        noted(report, name, measured.map(|compared| all.extend(compared)))?;
+    }
+    summarise(report, &all);
+    Ok(())
+}
+
+fn summarise(report: &mut Report, all: &[Compared]) {
+    let each = |of: fn(&Compared) -> f64| all.iter().map(of).collect::<Vec<f64>>();
+    let later = each(|one| one.streamed / one.later);
+    let pytorch = each(|one| one.pytorch / one.ours);
+    let once = each(|one| one.extract_once / one.ours);
+    let second = each(|one| one.unkept / one.second);
+    let figures = [
+        ("later_epoch_speedup", geometric_mean(&later)),
+        ("later_epoch_speedup_min", quantile(&later, 0.0)),
+        ("job_speedup_vs_pytorch", geometric_mean(&pytorch)),
+        ("job_ratio_vs_extract_once", geometric_mean(&once)),
+        ("job_ratio_vs_extract_once_min", quantile(&once, 0.0)),
+        ("second_run_speedup", geometric_mean(&second)),
+        ("first_epoch_tax", median(&each(|one| one.tax))),
+        ("epoch_ratio_vs_step_bound", median(&each(|one| one.over_steps))),
+        ("store_bytes_per_row_overhead", median(&each(|one| one.overhead))),
+    ];
+    println!();
+    for (name, figure) in figures {
+        report.set(name, figure);
+        println!("{name:<30} {figure:.3}");
+    }
+}
+
+fn network(
+    report: &mut Report,
+    tiers: &Tiers,
+    network: &Network,
+    links: &[f64],
+    python: &Path,
+) -> Result<Vec<Compared>> {
+    let quick = report.quick();
+    let folder = tempfile::tempdir()?;
+    tiers.link().hold(None)?;
+    let host = tiers.host(folder.path())?;
+    let mut trainer = Trainer::open(tiers, &host, network, network.batch(quick))?;
+    // Layers are sent, and both sides measured, before any job is timed: that is done once for many jobs.
+    trainer.upload()?;
+    let candidates = candidates(network.cuts(quick));
+    trainer.whole(&candidates, 1, None)?;
+    let mut all = Vec::new();
+    for mbit in links {
+        tiers.link().hold(Some(*mbit))?;
+        let compared =
+            compare(&mut trainer, &candidates, python).with_context(|| format!("over {mbit} Mbit/s"))?;
+        let (of, split) = (compared.0, compared.1);
+        println!(
+            "{:<10} {mbit:>6}  {:<24} {:>8.1} {:>9.1} {:>7.2} {:>9.1} {:>7.2} {:>8.1} {:>8.1} {:>6.3} {:>6.3}",
+            network.name,
+            short(&split),
+            of.ours,
+            of.pytorch,
+            of.pytorch / of.ours,
+            of.extract_once,
+            of.extract_once / of.ours,
+            of.streamed / of.later,
+            of.unkept / of.second,
+            of.tax,
+            of.over_steps
+        );
+        for (key, value) in [
+            ("job_seconds", of.ours),
+            ("pytorch_seconds", of.pytorch),
+            ("extract_once_seconds", of.extract_once),
+            ("later_epoch_speedup", of.streamed / of.later),
+            ("second_run_speedup", of.unkept / of.second),
+            ("first_epoch_tax", of.tax),
+        ] {
+            report.set(&format!("{}_{mbit}mbit_{key}", network.name), value);
+        }
+        all.push(of);
+    }
+    Ok(all)
+}
+
+fn candidates(cuts: &[String]) -> Vec<Split> {
+    let cuts = cuts.iter().map(|cut| Split::Cut(cut.clone()));
+    [Split::None, Split::Input].into_iter().chain(cuts).collect()
+}
+
+/// All ways over the link as it is.
+fn compare(trainer: &mut Trainer<'_>, candidates: &[Split], python: &Path) -> Result<(Compared, String)> {
+    let kept = tempfile::tempdir()?;
+    let cache = || Some(Cache::new(kept.path(), u64::MAX));
+    let unkept = trainer.whole(candidates, 2, None)?;
+    let first = trainer.whole(candidates, EPOCHS, cache())?;
+    let listed = Cache::new(kept.path(), 0).list();
+    let store = listed.first().context("the job kept nothing")?;
+    let second = trainer.whole(candidates, EPOCHS, cache())?;
+    let streamed = leg(&Split::None, Encoding::F32, STEPS as u64, FLOW);
+    let streamed = trainer.time(&[streamed], FLOW)?;
+    let streamed = streamed.first().map_or(f64::NAN, |times| times.seconds);
+    let peer = Peer { trainer, python };
+    let (loader, extract_once) = (peer.loader(STEPS)?, peer.whole_from_memory(EPOCHS)?);
+    let (later, steps) = (first.later(), first.first().steps as f64);
+    let rows = store.rows as f64;
+    // A whole job without a store is its first two epochs and as many like the second as there are.
+    let others = f64::from(EPOCHS) - 2.0;
+    let compared = Compared {
+        streamed,
+        later: later.training() / later.steps as f64,
+        ours: first.seconds,
+        pytorch: loader * steps * f64::from(EPOCHS),
+        extract_once,
+        second: second.seconds,
+        unkept: unkept.seconds + others * unkept.later().seconds,
+        tax: first.first().training() / epoch(&unkept),
+        over_steps: later.training() / later.computed,
+        overhead: store.bytes as f64 / rows - row_bytes(store),
+    };
+    Ok((compared, first.split))
+}
+
+/// Seconds of an epoch's training of a job that keeps nothing.
+fn epoch(unkept: &Whole) -> f64 {
+    unkept.first().training()
+}
+
+/// Bytes of the values of one row.
+fn row_bytes(store: &frostline_features::Listed) -> f64 {
+    let bytes = store.row.as_ref().and_then(|row| row.bytes().ok());
+    bytes.map_or(f64::NAN, |bytes| bytes as f64)
+}
