@@ -1,7 +1,7 @@
 //! Planning anew against a simulated world whose link and host change under it.
 
 use super::simulated_world::{BATCH, MBIT, MOST, STEPS, World, bunched, job, possible, survey};
-use crate::plan::{Planner, Survey, UsableSplit, Workload};
+use crate::plan::{Planner, Reuse, Slowdown, Survey, UsableSplit, Workload};
 use crate::replan::{Iteration, Replanner};
 use frostline_wire::{Encoding, Split};
 
@@ -266,4 +266,48 @@ fn decoding_and_the_prefix_add_up_only_on_the_same_processor() {
     };
     assert!((seconds("cpu") - 4.5).abs() < 1e-9);
     assert!((seconds("cuda:0") - 4.0).abs() < 1e-9);
+}
+
+#[test]
+fn a_step_is_as_slow_as_its_trainer() {
+    let workload = World {
+        link: 100.0 * MBIT,
+        host: 1.0,
+    }
+    .workload();
+    let stages = |trainer: f64| {
+        let slowdown = Slowdown { host: 1.0, trainer };
+        let survey = Survey { slowdown, ..survey() };
+        let candidates = survey.candidates(&possible(), &workload);
+        candidates
+            .into_iter()
+            .map(|candidate| candidate.stages)
+            .collect::<Vec<_>>()
+    };
+    for (once, twice) in stages(1.0).into_iter().zip(stages(2.0)) {
+        assert!(once.step_seconds > 0.0 && once.step_seconds <= once.trainer_seconds);
+        assert!((twice.step_seconds / once.step_seconds - 2.0).abs() < 1e-9);
+    }
+}
+
+#[test]
+fn only_iterations_that_fetch_are_worth_a_change() {
+    let fast = World {
+        link: 200.0 * MBIT,
+        host: 1.0,
+    };
+    let slow = World {
+        link: 5.0 * MBIT,
+        ..fast
+    };
+    let changes = |left: u64| {
+        let mut planner = fast.planner();
+        planner.workload.reuse = Some(Reuse::default());
+        let (first, _) = planner.choose().unwrap();
+        let mut replanner = Replanner::new(planner, first.clone());
+        let mut steps = (0..60).map(|_| replanner.saw(&slow.iteration(&first.split, 1.0), left));
+        steps.any(|change| change.is_some())
+    };
+    assert!(changes(100));
+    assert!(!changes(0), "all that is left takes kept rows");
 }
