@@ -20,6 +20,7 @@ mod survey;
 #[cfg(test)]
 mod tests;
 mod text;
+mod ties;
 mod trainer_profile;
 
 pub(crate) use candidate::{Candidate, Ranked, UsableSplit};

@@ -3,7 +3,9 @@ use super::*;
 use crate::Flow;
 use frostline_wire::{Encoding, Split};
 
+mod recorded;
 mod reuse;
+mod ties;
 
 fn workload() -> Workload {
     Workload {
