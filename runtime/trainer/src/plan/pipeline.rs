@@ -125,7 +125,7 @@ impl Workload {
     }
 
     /// The same job where its rows travel, and so are kept, in this encoding.
-    pub(super) fn travelling(&self, encoding: Encoding) -> Self {
+    pub(crate) fn travelling(&self, encoding: Encoding) -> Self {
         let reuse = self.reuse.map(|reuse| reuse.travelling(encoding));
         Self { reuse, ..*self }
     }

@@ -3,8 +3,8 @@
 use frostline_wire::{Encoding, Values};
 use serde::{Deserialize, Serialize};
 
-/// Rows kept while they are first trained on, so that later epochs need neither host nor link nor middle. Shares and bytes are of the
-/// training rows of all draws, held in f32; a job that travels in f16 is taken to keep f16.
+/// Rows kept while they are first trained on, so that later epochs need neither host nor link nor middle. Shares are
+/// of the training rows of all draws; what fits and bytes are those of rows in f32: a job that travels in f16 is taken to keep f16.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reuse {
@@ -14,7 +14,7 @@ pub struct Reuse {
     pub fits: f64,
     /// Fixed draws a sample, at least 1: epoch e uses draw e mod `views`, so that many epochs fetch. 1 without augmentation.
     pub views: u32,
-    /// What all rows would take, whether they fit or not; 0 where that is not known.
+    /// What all rows would take, those of validation included, whether they fit or not; 0 where that is not known.
     pub bytes: u64,
 }
 

@@ -27,11 +27,6 @@ const SCENARIOS: [Scenario; 5] = [
     },
 ];
 
-/// Whether a job of this many seconds is too near the `least` to tell which is shorter.
-pub(super) fn is_near(seconds: f64, least: f64) -> bool {
-    seconds <= NEAR * least
-}
-
 /// By candidate, what share of the best candidate's time it loses in the worst of the scenarios; infinite for what is not near the
 /// least.
 pub(super) fn regrets(candidates: &[Ranked], workload: &Workload) -> Vec<f64> {
@@ -40,7 +35,7 @@ pub(super) fn regrets(candidates: &[Ranked], workload: &Workload) -> Vec<f64> {
     let mut regrets: Vec<f64> = candidates
         .iter()
         .map(|ranked| {
-            if is_near(total(ranked), least) {
+            if total(ranked) <= NEAR * least {
                 0.0
             } else {
                 f64::INFINITY

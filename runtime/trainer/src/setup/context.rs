@@ -27,7 +27,7 @@ pub(super) struct Setup<'a> {
     /// As the job wants it, in whole grants.
     pub(super) flow: Flow,
     /// The rows kept for later epochs, for the plan; `None` where every epoch fetches all.
-    pub(super) reuse: Option<Reuse>,
+    pub(super) keeps: Option<Reuse>,
     /// What was measured before the frozen layers were sent.
     pub(super) measured: Option<LinkAndTrainer>,
 }
@@ -63,7 +63,7 @@ impl<'a> Setup<'a> {
                 request_samples: in_whole_grants(job.flow.request_samples, grant),
                 ..job.flow
             },
-            reuse: None,
+            keeps: None,
             measured: None,
         })
     }
@@ -172,7 +172,7 @@ impl<'a> Setup<'a> {
                 link_bytes_per_second: link.bytes_per_second,
                 shared_cores,
                 request_share: (self.flow.request_samples as f64 / feed.batch as f64).min(1.0),
-                reuse: self.reuse,
+                reuse: self.keeps,
             },
             link,
             policy: job.split.clone(),

@@ -63,7 +63,7 @@ pub(crate) async fn unfreeze(
             request_samples: in_whole_grants(job.flow.request_samples, before.grant),
             ..job.flow
         },
-        reuse: None,
+        keeps: None,
         measured: None,
     };
     let prepared = if before.pushes {
