@@ -180,9 +180,10 @@ fn show(planned: &Planned, modules: &Modules, json: bool) -> Result<()> {
         planned.link.round_trip.as_secs_f64() * 1e3,
     );
     println!(
-        "{} iterations of {} images; chosen in {:.1} ms",
+        "{} iterations of {} images{}; chosen in {:.1} ms",
         planned.summary.iterations,
         planned.summary.batch,
+        kept(&planned.summary),
         planned.seconds * 1e3
     );
     let Summary {
@@ -205,6 +206,22 @@ fn show(planned: &Planned, modules: &Modules, json: bool) -> Result<()> {
         told(engine_batch)
     );
     Ok(())
+}
+
+/// What of a plan comes from kept rows, in words; nothing where no rows are kept.
+fn kept(summary: &Summary) -> String {
+    if summary.reuse.is_none() {
+        return String::new();
+    }
+    let later = summary.later_epoch_seconds;
+    let later = later.map_or_else(String::new, |seconds| format!(", a later one {seconds:.2} s"));
+    format!(
+        ", {} of them from kept rows ({}); the first epoch takes {:.2} s{later}, the job {:.2} s",
+        summary.kept_iterations,
+        bytes(summary.store_bytes),
+        summary.first_epoch_seconds,
+        summary.total_seconds
+    )
 }
 
 fn print_plan(summary: &Summary, explanation: &Explanation, modules: &Modules) -> Result<()> {

@@ -299,6 +299,33 @@ fn a_simulation_takes_every_flag_or_refuses_it() {
 }
 
 #[test]
+fn a_simulation_tells_what_epochs_from_kept_rows_take() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("measured.json");
+    let reused = MEASURED.replacen(
+        r#""iterations":8,"#,
+        r#""iterations":80,"epoch_iterations":8,"reuse":{"bytes":1200000000},"#,
+        1,
+    );
+    std::fs::write(&file, reused).unwrap();
+    let file = file.to_str().unwrap();
+    let text = frostline(&["plan", "--simulate", file]);
+    let text = String::from_utf8_lossy(&text.stdout);
+    // No step is given: half a second, the least that the trainer does.
+    let told = "epochs from the 2nd on take 4.00 s from kept rows (1.20 GB)";
+    assert!(text.contains(told), "{text}");
+    let planned = frostline(&["plan", "--json", "--simulate", file]);
+    let object: Value = serde_json::from_slice(&planned.stdout).unwrap();
+    assert_eq!(object["kept_iterations"], 72);
+    assert_eq!(object["store_bytes"], 1_200_000_000);
+    assert_eq!(object["later_epoch_seconds"], 4.0);
+    std::fs::write(file, planned.stdout).unwrap();
+    let again = frostline(&["plan", "--json", "--simulate", file]);
+    let again: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert_eq!(again, object);
+}
+
+#[test]
 fn a_name_in_other_letters_is_suggested() {
     for (arguments, code, meant) in [
         (&["train", "--encoding", "F16"][..], 2, "did you mean f16"),

@@ -49,7 +49,7 @@ pub use guest::Guest;
 pub use job::{EvaluationJob, Flow, Job, OnBadSample};
 pub use measure::{ProfileCache, folder_of_user};
 pub use plan::{
-    Bottleneck, Explanation, LinkPoint, Modules, ParsePolicyError, Policy, Rival, Simulation,
+    Bottleneck, Explanation, LinkPoint, Modules, ParsePolicyError, Policy, Reuse, Rival, Simulation,
     SimulationError, Stages, Summary, SummaryRow,
 };
 pub use quality::Quality;

@@ -298,8 +298,9 @@ impl Run {
 
     /// Shows an iteration to the planner, and goes on from another split if it says so.
     async fn reconsider(&mut self, source: &Source, iteration: &Iteration) -> Result<(), TrainerError> {
-        let steps = self.plan.batches(Part::Train) as u64 * u64::from(self.plan.epochs);
-        let left = steps.saturating_sub(self.step);
+        let epoch = self.plan.batches(Part::Train) as u64;
+        let before = epoch * u64::from(self.plan.first.saturating_sub(1));
+        let left = (epoch * u64::from(self.plan.epochs)).saturating_sub(self.step);
         let present = self.steering.now();
         let Some(watch) = self.watch.as_mut() else {
             return Ok(());
@@ -308,6 +309,7 @@ impl Run {
         if (&source.split, source.encoding) != (&present.split, present.encoding) {
             return Ok(());
         }
+        let left = watch.fetching_after(self.step.saturating_sub(before)).min(left);
         let Some(change) = watch.saw(iteration, left) else {
             return Ok(());
         };

@@ -1,4 +1,5 @@
-use super::{Prediction, Stages};
+use super::scenario::Scenario;
+use super::{Prediction, Stages, Workload};
 use frostline_wire::{Encoding, Split};
 
 /// A split that can be used, and how its rows may travel, the exact encoding first.
@@ -23,6 +24,20 @@ pub(crate) struct Candidate {
     pub(crate) stages: Stages,
     /// Bytes of one sample on the link.
     pub(crate) bytes_per_sample: f64,
+}
+
+impl Candidate {
+    /// What the job takes with it.
+    pub(crate) fn predict(&self, workload: &Workload) -> Prediction {
+        self.predict_in(workload, &Scenario::MEASURED)
+    }
+
+    /// What it takes if tiers turn out so.
+    pub(super) fn predict_in(&self, workload: &Workload, scenario: &Scenario) -> Prediction {
+        workload
+            .travelling(self.encoding)
+            .predict_in(&self.stages, scenario)
+    }
 }
 
 /// A candidate with its predicted time.

@@ -23,7 +23,7 @@ impl Plan {
         let ranked: Vec<Ranked> = candidates
             .into_iter()
             .map(|candidate| Ranked {
-                prediction: workload.predict(&candidate.stages),
+                prediction: candidate.predict(workload),
                 candidate,
             })
             .collect();

@@ -1,13 +1,14 @@
 //! Why a plan is as it is, for people: the bottleneck, what the others cost, and what would have to change for one of them to win.
 
-use super::text::{amount, rate, seconds};
-use super::{Bottleneck, Candidate, Layers, Modules, Plan, Ranked, Stages, Workload};
+use super::scenario::Scenario;
+use super::text::{amount, ordinal, rate, seconds};
+use super::{Bottleneck, Candidate, Layers, Modules, Plan, Ranked, Workload};
 use frostline_wire::Split;
 
 /// A plan in words.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explanation {
-    /// The chosen split, its bottleneck and the next best, in one line.
+    /// The chosen split, its bottleneck, the next best, and what epochs from kept rows take, in one line.
     pub headline: String,
     /// The others, the nearest first.
     pub rivals: Vec<Rival>,
@@ -20,7 +21,7 @@ pub struct Explanation {
 pub struct Rival {
     /// The split.
     pub split: Split,
-    /// Its predicted time over that of the chosen one.
+    /// Its predicted time over that of the chosen one; below 1 where it is too near to tell, and would lose more should it turn out worse.
     pub ratio: f64,
     /// What would make it the better one; `None` when no single change within a factor of 64 does.
     pub wins_if: Option<String>,
@@ -49,61 +50,75 @@ impl Plan {
             .collect();
         rivals.sort_by(|left, right| left.ratio.total_cmp(&right.ratio));
         Explanation {
-            headline: headline(chosen, rivals.first(), modules),
+            headline: self.headline(rivals.first(), modules),
             rivals,
             layers: layers.explain(self),
         }
     }
-}
 
-fn headline(chosen: &Ranked, next: Option<&Rival>, modules: &Modules) -> String {
-    let prediction = &chosen.prediction;
-    let bound = match prediction.bottleneck {
-        Bottleneck::Host => "the host",
-        Bottleneck::Link => "the link",
-        Bottleneck::Trainer => "the trainer",
-    };
-    let mut line = format!(
-        "'{}' as {}: {} an iteration, bound by {bound}; {} a sample",
-        modules.shown(&chosen.candidate.split),
-        chosen.candidate.encoding,
-        seconds(prediction.iteration_seconds),
-        amount(chosen.candidate.bytes_per_sample)
-    );
-    if let Some(next) = next {
-        line.push_str(&format!(
-            "; next is '{}' at {:.2} times that",
-            modules.shown(&next.split),
-            next.ratio
-        ));
+    fn headline(&self, next: Option<&Rival>, modules: &Modules) -> String {
+        let Ranked {
+            candidate,
+            prediction,
+        } = &self.chosen;
+        let bound = match prediction.bottleneck {
+            Bottleneck::Host => "the host",
+            Bottleneck::Link => "the link",
+            Bottleneck::Trainer => "the trainer",
+        };
+        let split = modules.shown(&candidate.split);
+        let chosen = format!(
+            "'{split}' as {}: {} an iteration, bound by {bound}; {} a sample",
+            candidate.encoding,
+            seconds(prediction.iteration_seconds),
+            amount(candidate.bytes_per_sample)
+        );
+        let next = next.map(|next| {
+            let (split, ratio) = (modules.shown(&next.split), next.ratio);
+            if ratio < 1.0 {
+                format!("'{split}' at {ratio:.2} times that is too near to tell, and may lose more")
+            } else {
+                format!("next is '{split}' at {ratio:.2} times that")
+            }
+        });
+        let parts = [Some(chosen), next, self.reused()];
+        parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
-    line
+
+    /// What epochs that take kept rows come to; `None` where none does.
+    fn reused(&self) -> Option<String> {
+        let Ranked {
+            candidate,
+            prediction,
+        } = &self.chosen;
+        let workload = self.workload.travelling(candidate.encoding);
+        let reuse = workload.reuse?;
+        let [first, later] = workload.passes();
+        let epoch = seconds(prediction.later_seconds * workload.epoch_iterations as f64);
+        let bytes = amount(workload.store_bytes() as f64);
+        let rows = match 1.0 - later.fetched {
+            kept if kept <= 0.0 => return None,
+            kept if kept >= 1.0 => "from kept rows".to_owned(),
+            kept => format!("with {:.0} % of their rows kept", 100.0 * kept),
+        };
+        if first.fetched <= 0.0 {
+            let epoch = seconds(prediction.iteration_seconds * workload.epoch_iterations as f64);
+            return Some(format!("all rows are kept ({bytes}): an epoch takes {epoch}"));
+        }
+        let from = ordinal(u64::from(reuse.views.max(1)) + 1);
+        (later.iterations > 0).then(|| format!("epochs from the {from} on take {epoch} {rows} ({bytes})"))
+    }
 }
 
-/// The smallest single change after which `other` takes less time than `chosen`.
+/// The smallest single change after which `other` takes less time than `chosen`; `None` where it takes less as things are.
 fn wins_if(chosen: &Candidate, other: &Candidate, workload: &Workload) -> Option<String> {
     const STEPS: i32 = 48;
-    let slower = |candidate: &Candidate, knob: Knob, factor: f64| {
-        let Stages {
-            mut host_seconds,
-            mut link_seconds,
-            mut trainer_seconds,
-            upload_seconds,
-        } = candidate.stages;
-        match knob {
-            Knob::Link => link_seconds *= factor,
-            Knob::Host => host_seconds *= factor,
-            Knob::Trainer => trainer_seconds *= factor,
-        }
-        workload
-            .predict(&Stages {
-                host_seconds,
-                link_seconds,
-                trainer_seconds,
-                upload_seconds,
-            })
-            .total_seconds
-    };
+    let total =
+        |candidate: &Candidate, scenario: &Scenario| candidate.predict_in(workload, scenario).total_seconds;
+    let wins = |scenario: &Scenario| total(other, scenario) < total(chosen, scenario);
+    if wins(&Scenario::MEASURED) {
+        return None;
+    }
     // Factors of 2^(1/8) up to 64, the nearest to 1 first.
     let factors = (1..=STEPS).flat_map(|step| {
         let factor = 2_f64.powf(f64::from(step) / 8.0);
@@ -111,12 +126,22 @@ fn wins_if(chosen: &Candidate, other: &Candidate, workload: &Workload) -> Option
     });
     for factor in factors {
         for knob in [Knob::Link, Knob::Host, Knob::Trainer] {
-            if slower(other, knob, factor) < slower(chosen, knob, factor) {
+            if wins(&turned(knob, factor)) {
                 return Some(change(knob, factor, workload));
             }
         }
     }
     None
+}
+
+fn turned(knob: Knob, factor: f64) -> Scenario {
+    let mut scenario = Scenario::MEASURED;
+    match knob {
+        Knob::Link => scenario.link = factor,
+        Knob::Host => scenario.host = factor,
+        Knob::Trainer => scenario.trainer = factor,
+    }
+    scenario
 }
 
 fn change(knob: Knob, factor: f64, workload: &Workload) -> String {

@@ -25,17 +25,17 @@ pub(crate) enum Layers {
         seconds: f64,
         /// What the link moves, in bytes per second.
         rate: f64,
-        /// What the job takes without them.
+        /// What the job takes without them; where rows are kept, what of it fetches.
         job_seconds: f64,
     },
 }
 
 impl Layers {
     /// [`Layers::Kept`] when sending `bytes` of layers alone takes longer than the whole job `without` them: then no split that needs
-    /// them can end earlier, however little it takes itself.
+    /// them can end earlier, however little it takes itself. Steps that take kept rows cost the same with them, and count for nothing.
     pub(crate) fn keep(bytes: u64, without: &Ranked, workload: &Workload) -> Option<Self> {
         let rate = workload.link_bytes_per_second;
-        let (seconds, job_seconds) = (bytes as f64 / rate, without.prediction.total_seconds);
+        let (seconds, job_seconds) = (bytes as f64 / rate, without.prediction.fetching_seconds);
         (seconds > job_seconds).then_some(Self::Kept {
             bytes,
             seconds,
@@ -60,8 +60,11 @@ impl Layers {
                 let (size, took_text) = (amount(bytes as f64), seconds(took));
                 let sent = format!("the frozen layers, {size}, took {took_text} to send");
                 Some(match paid_back(took, plan) {
-                    Some((iterations, split)) => {
+                    Some((iterations, split)) if plan.may_pay_back(iterations) => {
                         format!("{sent}: paid back after {iterations} iterations against '{split}'")
+                    }
+                    Some((_, split)) => {
+                        format!("{sent}: not paid back against '{split}' by what still fetches")
                     }
                     None => sent,
                 })
@@ -71,13 +74,19 @@ impl Layers {
                 seconds: sending,
                 rate: link,
                 job_seconds,
-            } => Some(format!(
-                "the frozen layers, {}, stay here: sending them takes {} at {}, the whole job without them {}",
-                amount(bytes as f64),
-                seconds(sending),
-                rate(link),
-                seconds(job_seconds)
-            )),
+            } => {
+                let what = match plan.workload.reuse {
+                    None => "the whole job",
+                    Some(_) => "all that fetches rows",
+                };
+                Some(format!(
+                    "the frozen layers, {}, stay here: sending them takes {} at {}, {what} without them {}",
+                    amount(bytes as f64),
+                    seconds(sending),
+                    rate(link),
+                    seconds(job_seconds)
+                ))
+            }
         }
     }
 }
@@ -100,6 +109,14 @@ fn paid_back(took: f64, plan: &Plan) -> Option<(u64, Split)> {
     pays.then(|| ((took / saved).ceil() as u64, rival.candidate.split.clone()))
 }
 
+impl Plan {
+    /// Whether a job with kept rows has as many iterations that fetch; one without may be repeated.
+    fn may_pay_back(&self, iterations: u64) -> bool {
+        let workload = self.workload.travelling(self.chosen.candidate.encoding);
+        workload.reuse.is_none() || iterations <= workload.fetching_after(0)
+    }
+}
+
 fn needs_layers(split: &Split) -> bool {
     matches!(split, Split::Cut(_))
 }
@@ -107,16 +124,18 @@ fn needs_layers(split: &Split) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Candidate, Policy, Stages};
+    use crate::plan::{Candidate, Policy, Reuse, Stages};
     use frostline_wire::Encoding;
 
     fn workload(iterations: u64) -> Workload {
         Workload {
             batch: 10,
             iterations,
+            epoch_iterations: iterations,
             link_bytes_per_second: 1e6,
             shared_cores: false,
             request_share: 1.0,
+            reuse: None,
         }
     }
 
@@ -133,13 +152,29 @@ mod tests {
     }
 
     fn plan(splits: &[(&str, f64)], iterations: u64) -> Plan {
+        plan_of(splits, &workload(iterations))
+    }
+
+    fn plan_of(splits: &[(&str, f64)], workload: &Workload) -> Plan {
         let candidates = splits.iter().map(|(split, seconds)| candidate(split, *seconds));
-        Plan::choose(candidates.collect(), &workload(iterations), &Policy::Auto).unwrap()
+        Plan::choose(candidates.collect(), workload, &Policy::Auto).unwrap()
     }
 
     fn stays(bytes: u64, iterations: u64) -> Option<Layers> {
-        let plan = plan(&[("none", 2.0)], iterations);
-        Layers::keep(bytes, &plan.chosen, &workload(iterations))
+        stays_for(bytes, &workload(iterations))
+    }
+
+    fn stays_for(bytes: u64, workload: &Workload) -> Option<Layers> {
+        Layers::keep(bytes, &plan_of(&[("none", 2.0)], workload).chosen, workload)
+    }
+
+    /// Ten epochs of ten iterations.
+    fn kept(reuse: Reuse) -> Workload {
+        Workload {
+            epoch_iterations: 10,
+            reuse: Some(reuse),
+            ..workload(100)
+        }
     }
 
     #[test]
@@ -155,6 +190,51 @@ mod tests {
         assert_eq!(
             why,
             "the frozen layers, 42.00 MB, stay here: sending them takes 42.00 s at 8.0 Mbit/s, the whole job without them 20.00 s"
+        );
+    }
+
+    #[test]
+    fn only_what_fetches_pays_an_upload_back() {
+        // 2 s an iteration: an epoch takes 20 s, in which the link moves 20 MB.
+        let all = kept(Reuse::default());
+        let why = stays_for(21_000_000, &all)
+            .unwrap()
+            .explain(&plan_of(&[("none", 2.0)], &all))
+            .unwrap();
+        assert!(
+            why.ends_with("all that fetches rows without them 20.00 s"),
+            "{why}"
+        );
+        assert_eq!(stays_for(19_000_000, &all), None);
+        let half = Reuse {
+            fits: 0.5,
+            ..Reuse::default()
+        };
+        // Nine more epochs fetch half of their rows: 90 s.
+        assert!(stays_for(111_000_000, &kept(half)).is_some());
+        assert_eq!(stays_for(109_000_000, &kept(half)), None);
+        let there = Reuse {
+            rows_kept_already: 1.0,
+            ..Reuse::default()
+        };
+        assert!(stays_for(1, &kept(there)).is_some(), "nothing fetches any more");
+        let sent = Layers::Sent {
+            bytes: 42_100_000,
+            seconds: 9.1,
+        };
+        let told = |workload: &Workload| {
+            let plan = plan_of(&[("none", 2.0), ("features", 1.0)], workload);
+            sent.explain(&plan).unwrap()
+        };
+        assert!(told(&all).ends_with("paid back after 10 iterations against 'none'"));
+        let short = Workload {
+            epoch_iterations: 9,
+            ..all
+        };
+        assert!(
+            told(&short).ends_with("not paid back against 'none' by what still fetches"),
+            "{}",
+            told(&short)
         );
     }
 

@@ -96,8 +96,9 @@ impl Planner {
             .max(1);
         let largest = most.request_samples.min(batch).max(smallest);
         let request_samples = in_whole_grants((second as usize).clamp(smallest, largest), self.grant);
-        let stages = &candidate.stages;
-        let steady = self.workload.predict(stages).steady_seconds;
+        let [first, _] = self.workload.passes();
+        let stages = candidate.stages.fetching(first.fetched);
+        let steady = candidate.predict(&self.workload).steady_seconds;
         let before_trainer = stages.host_seconds + stages.link_seconds;
         let at_work = (before_trainer / steady.max(f64::MIN_POSITIVE)).ceil() as usize;
         let ahead = (at_work + 1).clamp(1, most.ahead.max(1));

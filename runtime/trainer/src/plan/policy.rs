@@ -1,6 +1,7 @@
 //! Rules that choose a split: ours, and those of others to compare with.
 
 use super::text::few;
+use super::ties;
 use super::{Ranked, Workload};
 use crate::TrainerError;
 use frostline_graph::{GraphError, Network};
@@ -11,7 +12,8 @@ use std::str::FromStr;
 /// A rule that chooses a split.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// The shortest predicted job.
+    /// The shortest predicted job; of those too near it to tell which is shorter, the one that loses least should a tier turn out slower
+    /// than it was measured.
     #[default]
     Auto,
     /// The freeze cut: as many layers beside the data as may be.
@@ -117,10 +119,10 @@ impl Policy {
     pub(super) fn choose(&self, candidates: &[Ranked], workload: &Workload) -> Option<usize> {
         let freeze = candidates.len().checked_sub(1)?;
         match self {
-            Self::Auto => least(candidates, |ranked| ranked.prediction.total_seconds),
+            Self::Auto => robust(candidates, workload),
             Self::Freeze => Some(freeze),
             Self::HapiSize => hapi_size(candidates, workload).map(|cut| cut.unwrap_or(freeze)),
-            Self::HapiTime => least(candidates, |ranked| hapi_seconds(ranked, workload)),
+            Self::HapiTime => least(candidates, |_, ranked| [hapi_seconds(ranked, workload)]),
             Self::Fixed(split) => candidates
                 .iter()
                 .position(|ranked| ranked.candidate.split == *split),
@@ -128,19 +130,28 @@ impl Policy {
     }
 }
 
-/// The candidate with the least of `seconds`; of equal ones that with the fewest bytes, then the earlier.
-fn least(candidates: &[Ranked], seconds: impl Fn(&Ranked) -> f64) -> Option<usize> {
-    let compare = |left: &Ranked, right: &Ranked| -> Ordering {
-        let bytes = |ranked: &Ranked| ranked.candidate.bytes_per_sample;
-        seconds(left)
-            .total_cmp(&seconds(right))
-            .then(bytes(left).total_cmp(&bytes(right)))
+/// The candidate that loses least in the worst case among those near the shortest; of equal ones the shortest.
+fn robust(candidates: &[Ranked], workload: &Workload) -> Option<usize> {
+    let regrets = ties::regrets(candidates, workload);
+    let regret = |index: usize| regrets.get(index).copied().unwrap_or(f64::INFINITY);
+    least(candidates, |index, ranked| {
+        [regret(index), ranked.prediction.total_seconds]
+    })
+}
+
+/// The candidate with the least of what `key` tells first, then second; of equal ones that with the fewest bytes, then the earlier.
+fn least<const N: usize>(candidates: &[Ranked], key: impl Fn(usize, &Ranked) -> [f64; N]) -> Option<usize> {
+    let keys = candidates.iter().enumerate().map(|(index, ranked)| {
+        let bytes = ranked.candidate.bytes_per_sample;
+        (index, key(index, ranked), bytes)
+    });
+    let compare = |left: &[f64; N], right: &[f64; N]| {
+        let each = left.iter().zip(right).map(|(left, right)| left.total_cmp(right));
+        each.fold(Ordering::Equal, Ordering::then)
     };
-    candidates
-        .iter()
-        .enumerate()
-        .min_by(|(_, left), (_, right)| compare(left, right))
-        .map(|(index, _)| index)
+    let first =
+        keys.min_by(|(_, left, few), (_, right, many)| compare(left, right).then(few.total_cmp(many)));
+    first.map(|(index, ..)| index)
 }
 
 /// Versions 1 and 2 of HAPI's public client: the cut that fits, if one does. `None` without `none`, which it compares with.

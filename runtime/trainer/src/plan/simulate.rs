@@ -3,7 +3,8 @@
 use super::policy::unfit;
 use super::text::few;
 use super::{
-    Candidate, Explanation, Layers, LinkPoint, Modules, Plan, Policy, Stages, Summary, Workload, over_links,
+    Candidate, Explanation, Layers, LinkPoint, Modules, Plan, Policy, Reuse, Stages, Summary, Workload,
+    over_links,
 };
 use crate::Flow;
 use frostline_wire::{Encoding, Split};
@@ -17,6 +18,9 @@ pub struct Simulation {
     link_bytes_per_second: f64,
     batch: usize,
     iterations: u64,
+    /// One epoch without.
+    epoch_iterations: Option<u64>,
+    reuse: Option<Reuse>,
     #[serde(default)]
     shared_cores: bool,
     /// Where nothing is known about requests, the first batch is taken to be extracted whole before it travels.
@@ -33,6 +37,7 @@ struct Measured {
     encoding: Encoding,
     host_seconds: f64,
     trainer_seconds: f64,
+    step_seconds: Option<f64>,
     bytes: Option<f64>,
     bytes_per_sample: Option<f64>,
 }
@@ -140,11 +145,17 @@ impl Simulation {
         if !(positive(share) && share <= 1.0) {
             return Err(figure("request_share", share, "above 0 and at most 1"));
         }
-        for (what, value) in [("batch", self.batch as u64), ("iterations", self.iterations)] {
+        let epoch = self.epoch_iterations.unwrap_or(self.iterations);
+        for (what, value) in [
+            ("batch", self.batch as u64),
+            ("iterations", self.iterations),
+            ("epoch_iterations", epoch),
+        ] {
             if value == 0 {
                 return Err(figure(what, value, "at least 1"));
             }
         }
+        self.reuse.as_ref().map_or(Ok(()), check_reuse)?;
         let mut splits = HashSet::new();
         for candidate in &self.candidates {
             candidate.check(self.batch)?;
@@ -188,16 +199,40 @@ impl Simulation {
         Workload {
             batch: self.batch,
             iterations: self.iterations,
+            epoch_iterations: self.epoch_iterations.unwrap_or(self.iterations),
             link_bytes_per_second: self.link_bytes_per_second,
             shared_cores: self.shared_cores,
             request_share: self.request_share,
+            reuse: self.reuse,
         }
+    }
+
+    /// Where no step is given, the trainer's least time at any split: there it has the least to do beside the step.
+    fn step_seconds(&self) -> f64 {
+        let least = |least: f64, measured: &Measured| least.min(measured.trainer_seconds);
+        self.candidates.iter().fold(f64::INFINITY, least)
     }
 
     fn choose(&self, workload: &Workload, policy: &Policy) -> Option<Plan> {
         let candidates = self.candidates.iter();
-        let candidates = candidates.filter_map(|measured| measured.candidate(workload));
+        let candidates = candidates.filter_map(|measured| measured.candidate(workload, self.step_seconds()));
         Plan::choose(candidates.collect(), workload, policy)
+    }
+}
+
+fn check_reuse(reuse: &Reuse) -> Result<(), SimulationError> {
+    let shares = [
+        ("reuse.rows_kept_already", reuse.rows_kept_already),
+        ("reuse.fits", reuse.fits),
+    ];
+    for (what, share) in shares {
+        if !(0.0..=1.0).contains(&share) {
+            return Err(figure(what, share, "0 to 1"));
+        }
+    }
+    match reuse.views {
+        0 => Err(figure("reuse.views", 0, "at least 1")),
+        _ => Ok(()),
     }
 }
 
@@ -218,6 +253,7 @@ impl Measured {
         let fields = [
             ("host_seconds", self.host_seconds),
             ("trainer_seconds", self.trainer_seconds),
+            ("step_seconds", self.step_seconds.unwrap_or_default()),
             ("bytes", bytes),
         ];
         for (what, value) in fields {
@@ -233,7 +269,8 @@ impl Measured {
         self.bytes.or_else(|| Some(self.bytes_per_sample? * batch as f64))
     }
 
-    fn candidate(&self, workload: &Workload) -> Option<Candidate> {
+    /// `step_seconds` where none is given.
+    fn candidate(&self, workload: &Workload, step_seconds: f64) -> Option<Candidate> {
         let bytes = self.bytes_of(workload.batch)?;
         Some(Candidate {
             split: self.split.clone(),
@@ -242,6 +279,10 @@ impl Measured {
                 host_seconds: self.host_seconds,
                 link_seconds: bytes / workload.link_bytes_per_second,
                 trainer_seconds: self.trainer_seconds,
+                step_seconds: self
+                    .step_seconds
+                    .unwrap_or(step_seconds)
+                    .min(self.trainer_seconds),
                 upload_seconds: 0.0,
             },
             bytes_per_sample: bytes / workload.batch as f64,

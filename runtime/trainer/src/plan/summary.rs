@@ -1,6 +1,6 @@
 //! A plan as scripts read it.
 
-use super::{Bottleneck, Layers, Plan, Ranked, Stages};
+use super::{Bottleneck, Layers, Plan, Ranked, Reuse, Stages};
 use crate::Flow;
 use frostline_wire::{Encoding, Split};
 use serde::Serialize;
@@ -30,16 +30,31 @@ pub struct Summary {
     pub batch: usize,
     /// Iterations of the job.
     pub iterations: u64,
+    /// Iterations of an epoch.
+    pub epoch_iterations: u64,
+    /// Iterations' worth of rows that come from the store.
+    pub kept_iterations: u64,
+    /// What the rows kept take at the end of the job.
+    pub store_bytes: u64,
+    /// What is kept for later epochs, as it was given; not there where nothing is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reuse: Option<Reuse>,
     /// What the link moves.
     pub link_bytes_per_second: f64,
     /// Whether host and trainer compute on the same cores.
     pub shared_cores: bool,
     /// Share of a batch that one request is.
     pub request_share: f64,
-    /// Predicted seconds of an iteration.
+    /// Predicted seconds of an iteration; where rows are kept, in the first pass.
     pub iteration_seconds: f64,
     /// The stage that bounds it.
     pub bottleneck: Bottleneck,
+    /// Predicted seconds of an epoch that sees its rows for the first time; of any where nothing is kept.
+    pub first_epoch_seconds: f64,
+    /// Predicted seconds of an epoch that takes the rows kept; `None` where no epoch does.
+    pub later_epoch_seconds: Option<f64>,
+    /// Predicted seconds of the whole job.
+    pub total_seconds: f64,
     /// Bytes of frozen layers that were sent to the host for this plan; 0 when it had them or they stay here.
     pub upload_bytes: u64,
     /// What sending them took. It is behind us when the split is chosen, so no candidate's time contains it.
@@ -57,7 +72,7 @@ pub struct SummaryRow {
     pub split: Split,
     /// Its encoding.
     pub encoding: Encoding,
-    /// Predicted seconds of an iteration, the job's start and end spread over all of them.
+    /// Predicted seconds of an iteration, the job's start and end spread over all of them; where rows are kept, of the first pass.
     pub iteration_seconds: f64,
     /// The stage that bounds it.
     pub bottleneck: Bottleneck,
@@ -74,6 +89,10 @@ impl Plan {
     /// The plan as scripts read it, for requests by `flow`.
     pub(crate) fn summary(&self, flow: Flow, layers: &Layers) -> Summary {
         let Self { chosen, workload, .. } = self;
+        let prediction = &chosen.prediction;
+        let kept = workload.travelling(chosen.candidate.encoding);
+        let [_, later] = kept.passes();
+        let epoch = |iteration_seconds: f64| iteration_seconds * workload.epoch_iterations as f64;
         let (upload_bytes, upload_seconds) = layers.sent();
         let row = |ranked: &Ranked| SummaryRow {
             split: ranked.candidate.split.clone(),
@@ -95,11 +114,18 @@ impl Plan {
             engine_batch: None,
             batch: workload.batch,
             iterations: workload.iterations,
+            epoch_iterations: workload.epoch_iterations,
+            kept_iterations: kept.kept_iterations(),
+            store_bytes: kept.store_bytes(),
+            reuse: workload.reuse,
             link_bytes_per_second: workload.link_bytes_per_second,
             shared_cores: workload.shared_cores,
             request_share: workload.request_share,
-            iteration_seconds: chosen.prediction.iteration_seconds,
-            bottleneck: chosen.prediction.bottleneck,
+            iteration_seconds: prediction.iteration_seconds,
+            bottleneck: prediction.bottleneck,
+            first_epoch_seconds: epoch(prediction.iteration_seconds),
+            later_epoch_seconds: (later.iterations > 0).then(|| epoch(prediction.later_seconds)),
+            total_seconds: prediction.total_seconds,
             upload_bytes,
             upload_seconds,
             upload_reason: layers.explain(self),

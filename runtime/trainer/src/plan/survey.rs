@@ -71,7 +71,7 @@ impl Survey {
             .filter_map(|&encoding| self.candidate(&usable.split, encoding, workload));
         // Encodings come with the exact one first.
         all.reduce(|best, other| {
-            let seconds = |candidate: &Candidate| workload.predict(&candidate.stages).total_seconds;
+            let seconds = |candidate: &Candidate| candidate.predict(workload).total_seconds;
             if seconds(&other) < seconds(&best) * WORTH_ROUNDING {
                 other
             } else {
@@ -99,7 +99,8 @@ impl Survey {
         let share = batch / self.hosts.max(1) as f64;
         let host = host.max(reading) * share * self.slowdown.host * (1 + self.neighbours) as f64;
         let decoding = decoding / self.trainer.platform.decode_threads.max(1) as f64;
-        let trainer = ((decoding + middle) * batch + self.step(workload.batch)) * self.slowdown.trainer;
+        let step = self.step(workload.batch);
+        let trainer = ((decoding + middle) * batch + step) * self.slowdown.trainer;
         Some(Candidate {
             split: split.clone(),
             encoding,
@@ -107,6 +108,7 @@ impl Survey {
                 host_seconds: host,
                 link_seconds: bytes * batch / workload.link_bytes_per_second,
                 trainer_seconds: trainer,
+                step_seconds: step * self.slowdown.trainer,
                 upload_seconds: 0.0,
             },
             bytes_per_sample: bytes,

@@ -3,13 +3,19 @@ use super::*;
 use crate::Flow;
 use frostline_wire::{Encoding, Split};
 
+mod recorded;
+mod reuse;
+mod ties;
+
 fn workload() -> Workload {
     Workload {
         batch: 100,
         iterations: 10,
+        epoch_iterations: 10,
         link_bytes_per_second: 1e6,
         shared_cores: false,
         request_share: 0.5,
+        reuse: None,
     }
 }
 
@@ -23,7 +29,7 @@ fn candidate(split: &str, host: f64, trainer: f64, bytes: f64) -> Candidate {
             host_seconds: host,
             link_seconds: bytes * workload.batch as f64 / workload.link_bytes_per_second,
             trainer_seconds: trainer,
-            upload_seconds: 0.0,
+            ..Stages::default()
         },
         bytes_per_sample: bytes,
     }
@@ -51,7 +57,7 @@ fn the_slowest_tier_bounds_an_iteration() {
         host_seconds: host,
         link_seconds: link,
         trainer_seconds: trainer,
-        upload_seconds: 0.0,
+        ..Stages::default()
     };
     let at = |stages: &Stages| {
         let prediction = workload().predict(stages);
@@ -69,6 +75,7 @@ fn fill_steady_state_and_drain_add_up() {
         link_seconds: 2.0,
         trainer_seconds: 1.0,
         upload_seconds: 7.0,
+        ..Stages::default()
     };
     // Fill: 4 s of extraction and half a batch on the link; 9 more batches of 4 s; 1 s of training the last.
     assert_eq!(workload().predict(&stages).total_seconds, 7.0 + 5.0 + 36.0 + 1.0);
@@ -80,7 +87,7 @@ fn tiers_on_the_same_cores_take_turns() {
         host_seconds: 3.0,
         link_seconds: 1.0,
         trainer_seconds: 2.0,
-        upload_seconds: 0.0,
+        ..Stages::default()
     };
     let shared = Workload {
         shared_cores: true,

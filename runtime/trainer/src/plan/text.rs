@@ -14,7 +14,9 @@ pub(crate) fn rate(bytes_per_second: f64) -> String {
 
 /// Bytes for people, with three figures.
 pub(crate) fn amount(bytes: f64) -> String {
-    if bytes >= 1e6 {
+    if bytes >= 1e9 {
+        format!("{:.2} GB", bytes / 1e9)
+    } else if bytes >= 1e6 {
         format!("{:.2} MB", bytes / 1e6)
     } else if bytes >= 1e3 {
         format!("{:.1} KB", bytes / 1e3)
@@ -29,6 +31,18 @@ pub(crate) fn seconds(seconds: f64) -> String {
     } else {
         format!("{:.1} ms", seconds * 1e3)
     }
+}
+
+/// 2nd, 3rd, 4th.
+pub(crate) fn ordinal(number: u64) -> String {
+    let ending = match (number % 10, number % 100) {
+        (_, 11..=13) => "th",
+        (1, _) => "st",
+        (2, _) => "nd",
+        (3, _) => "rd",
+        _ => "th",
+    };
+    format!("{number}{ending}")
 }
 
 /// Names for a message, at most a dozen of them.

@@ -1,6 +1,6 @@
 use super::observed::{Iteration, Observed};
 use super::recent::{Bunch, Recent};
-use crate::plan::{Bottleneck, Candidate, Planner, Policy, Ranked, rate};
+use crate::plan::{Bottleneck, Candidate, Planner, Policy, Ranked, Workload, rate};
 use frostline_wire::Profile;
 
 /// Iterations after a change that say nothing yet: batches asked for before it, and the pipeline filling again.
@@ -22,6 +22,8 @@ pub(crate) struct Change {
 /// Corrects a planner by what is seen, and changes the split where that saves enough.
 pub(crate) struct Replanner {
     planner: Planner,
+    /// As it was planned.
+    job: Workload,
     present: Candidate,
     host: Recent,
     trainer: Recent,
@@ -36,6 +38,7 @@ impl Replanner {
     /// For a job that begins with this candidate.
     pub(crate) fn new(planner: Planner, first: Candidate) -> Self {
         let mut replanner = Self {
+            job: planner.workload,
             planner,
             present: first.clone(),
             host: Recent::default(),
@@ -52,6 +55,11 @@ impl Replanner {
     /// What is known now.
     pub(crate) fn planner(&self) -> &Planner {
         &self.planner
+    }
+
+    /// How many iterations still fetch once `done` are over.
+    pub(super) fn fetching_after(&self, done: u64) -> u64 {
+        self.job.travelling(self.present.encoding).fetching_after(done)
     }
 
     /// The hosts were measured after all: what was believed of them, and what was seen against that, holds no longer.
@@ -76,7 +84,8 @@ impl Replanner {
         self.lost = 0.0;
     }
 
-    /// Takes in an iteration at the present split and says whether to change it; `left` iterations are to come.
+    /// Takes in an iteration at the present split that fetched all of its rows, and says whether to change it; `left` iterations are to
+    /// come that fetch, so that a change pays by these alone.
     pub(crate) fn saw(&mut self, iteration: &Iteration, left: u64) -> Option<Change> {
         if self.settling > 0 {
             self.settling -= 1;
@@ -84,10 +93,10 @@ impl Replanner {
         }
         let together = self.bunch.add(*iteration)?;
         self.learn(&Observed::of(&together, &self.present, &self.planner));
-        if self.planner.policy != Policy::Auto || !self.trainer.is_full() {
+        if self.planner.policy != Policy::Auto || !self.trainer.is_full() || left == 0 {
             return None;
         }
-        self.planner.workload.iterations = left.max(1);
+        self.planner.workload = self.planner.workload.fetching(left);
         self.consider()
     }
 

@@ -44,7 +44,12 @@ impl Watch {
         (!self.guessed).then_some(self.replanner.planner())
     }
 
-    /// Takes in an iteration and says whether to change the split; `left` iterations are to come.
+    /// How many of the job's iterations still fetch once `done` are over: the others take kept rows.
+    pub(crate) fn fetching_after(&self, done: u64) -> u64 {
+        self.replanner.fetching_after(done)
+    }
+
+    /// Takes in an iteration that fetched all of its rows and says whether to change the split; `left` iterations that fetch are to come.
     pub(crate) fn saw(&mut self, iteration: &Iteration, left: u64) -> Option<Change> {
         if let Some(profile) = self.awaited.as_mut().and_then(AwaitedProfile::came) {
             (self.awaited, self.guessed) = (None, false);

@@ -3,7 +3,7 @@ use super::network::DividedNetwork;
 use crate::guest::stock_description;
 use crate::offer::Offer;
 use crate::pipeline::Part;
-use crate::plan::{Layers, Modules, Planner, Survey, TrainerProfile, UsableSplit, Workload};
+use crate::plan::{Layers, Modules, Planner, Reuse, Survey, TrainerProfile, UsableSplit, Workload};
 use crate::share::{Share, in_whole_grants};
 use crate::upload::{OnHosts, Upload};
 use crate::{Events, Flow, Job, Policy, TrainerError};
@@ -27,6 +27,8 @@ pub(super) struct Setup<'a> {
     pub(super) grant: Option<usize>,
     /// As the job wants it, in whole grants.
     pub(super) flow: Flow,
+    /// The rows kept for later epochs, for the plan; `None` where every epoch fetches all.
+    pub(super) keeps: Option<Reuse>,
     /// What was measured before the frozen layers were sent.
     pub(super) measured: Option<LinkAndTrainer>,
     /// The layers up to the freeze cut, once somebody needs them.
@@ -64,6 +66,7 @@ impl<'a> Setup<'a> {
                 request_samples: in_whole_grants(job.flow.request_samples, grant),
                 ..job.flow
             },
+            keeps: None,
             measured: None,
             layers: OnceCell::new(),
         })
@@ -164,16 +167,18 @@ impl<'a> Setup<'a> {
         shared_cores: bool,
     ) -> Planner {
         let (job, feed) = (self.job, &self.data.feed);
-        let steps = feed.batches(Part::Train) as u64 * u64::from(job.recipe.epochs);
+        let epoch = (feed.batches(Part::Train) as u64).max(1);
         Planner {
             survey,
             splits,
             workload: Workload {
                 batch: self.batch().max(1),
-                iterations: steps.max(1),
+                iterations: epoch * u64::from(job.recipe.epochs.max(1)),
+                epoch_iterations: epoch,
                 link_bytes_per_second: link.bytes_per_second,
                 shared_cores,
                 request_share: (self.flow.request_samples as f64 / feed.batch as f64).min(1.0),
+                reuse: self.keeps,
             },
             link,
             policy: job.split.clone(),

@@ -72,6 +72,7 @@ pub(crate) async fn unfreeze(
             request_samples: in_whole_grants(job.flow.request_samples, before.grant),
             ..job.flow
         },
+        keeps: None,
         measured: None,
         layers: OnceCell::new(),
     };

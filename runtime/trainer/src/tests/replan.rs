@@ -1,7 +1,7 @@
 //! Planning anew against a simulated world whose link and host change under it.
 
 use super::simulated_world::{BATCH, MBIT, MOST, STEPS, World, bunched, job, possible, survey};
-use crate::plan::{Planner, Survey, UsableSplit, Workload};
+use crate::plan::{Planner, Reuse, Slowdown, Survey, UsableSplit, Workload};
 use crate::replan::{Iteration, Replanner};
 use frostline_wire::{Encoding, Split};
 
@@ -266,4 +266,102 @@ fn decoding_and_the_prefix_add_up_only_on_the_same_processor() {
     };
     assert!((seconds("cpu") - 4.5).abs() < 1e-9);
     assert!((seconds("cuda:0") - 4.0).abs() < 1e-9);
+}
+
+#[test]
+fn a_step_is_as_slow_as_its_trainer() {
+    let workload = World {
+        link: 100.0 * MBIT,
+        host: 1.0,
+    }
+    .workload();
+    let stages = |trainer: f64| {
+        let slowdown = Slowdown { host: 1.0, trainer };
+        let survey = Survey { slowdown, ..survey() };
+        let candidates = survey.candidates(&possible(), &workload);
+        candidates
+            .into_iter()
+            .map(|candidate| candidate.stages)
+            .collect::<Vec<_>>()
+    };
+    for (once, twice) in stages(1.0).into_iter().zip(stages(2.0)) {
+        assert!(once.step_seconds > 0.0 && once.step_seconds <= once.trainer_seconds);
+        assert!((twice.step_seconds / once.step_seconds - 2.0).abs() < 1e-9);
+    }
+}
+
+#[test]
+fn only_iterations_that_fetch_are_worth_a_change() {
+    let fast = World {
+        link: 200.0 * MBIT,
+        host: 1.0,
+    };
+    let slow = World {
+        link: 5.0 * MBIT,
+        ..fast
+    };
+    let changes = |left: u64| {
+        let mut planner = fast.planner();
+        planner.workload.reuse = Some(Reuse::default());
+        let (first, _) = planner.choose().unwrap();
+        let mut replanner = Replanner::new(planner, first.clone());
+        let mut steps = (0..60).map(|_| replanner.saw(&slow.iteration(&first.split, 1.0), left));
+        steps.any(|change| change.is_some())
+    };
+    assert!(changes(100));
+    assert!(!changes(0), "all that is left takes kept rows");
+}
+
+/// A survey in which at this link two cuts take the same time within 2 %: the one by the trainer, the other by the host, so that noise makes
+/// now the one and now the other shorter.
+fn near_ties() -> (Survey, World) {
+    let mut survey = survey();
+    for cut in survey.host.cuts.iter_mut().chain(&mut survey.trainer.cuts) {
+        if cut.name == "middle" {
+            cut.busy_seconds_per_sample = 0.0005;
+            for encoded in cut.encoded.values_mut() {
+                encoded.bytes_per_sample = 4e3;
+            }
+        }
+    }
+    let world = World {
+        link: 12.0 * MBIT,
+        host: 1.0,
+    };
+    (survey, world)
+}
+
+#[test]
+fn noise_between_near_ties_changes_nothing() {
+    let (survey, world) = near_ties();
+    let planner = || Planner {
+        survey: survey.clone(),
+        ..world.planner()
+    };
+    let steady = |split: &str| {
+        let candidate = planner().candidate(&Split::from(split)).unwrap();
+        world.workload().predict(&candidate.stages)
+    };
+    let ([middle, freeze], best) = (["middle", "freeze"].map(steady), planner().plan().unwrap().chosen);
+    assert!((middle.total_seconds / freeze.total_seconds - 1.0).abs() < 0.02);
+    assert_ne!(middle.bottleneck, freeze.bottleneck);
+    assert!(best.prediction.total_seconds >= 0.99 * middle.total_seconds);
+    for begins in ["middle", "freeze"] {
+        let present = planner().candidate(&Split::from(begins)).unwrap();
+        let mut replanner = Replanner::new(planner(), present.clone());
+        for step in 0..STEPS {
+            let stages = present.stages;
+            let took = stages.host_seconds.max(stages.trainer_seconds) * noise(step);
+            let computed = stages.trainer_seconds * noise(step);
+            let iteration = Iteration {
+                waited: took - computed,
+                computed,
+                samples: BATCH,
+                bytes: (stages.link_seconds * world.link) as u64,
+                on_host: Some(0.95),
+            };
+            let change = replanner.saw(&iteration, STEPS - step);
+            assert_eq!(change, None, "from '{begins}' at step {step}");
+        }
+    }
 }

@@ -122,9 +122,11 @@ impl World {
         Workload {
             batch: BATCH,
             iterations: STEPS,
+            epoch_iterations: STEPS,
             link_bytes_per_second: self.link,
             shared_cores: false,
             request_share: 0.3,
+            reuse: None,
         }
     }
 
