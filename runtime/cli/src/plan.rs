@@ -154,6 +154,7 @@ fn job(flags: &Flags) -> Result<Job> {
     job.threads = flags.compute.threads;
     job.link_bytes_per_second = flags.link_bytes_per_second;
     job.candidates = candidates(flags);
+    job.features = flags.features.cache();
     job.split = flags.policy.clone();
     Ok(job)
 }

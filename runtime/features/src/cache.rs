@@ -106,7 +106,7 @@ impl Cache {
         let path = self.folder(&text);
         let used = hold(&path)?;
         say(&path, &about, &text)?;
-        let others = self.make_room(&path, row.disk_bytes()?.saturating_mul(rows));
+        let others = self.make_room(&path, row.disk_bytes(rows)?);
         let room = self.limit.saturating_sub(others);
         Store::open(&path, row, used, room, told)
     }

@@ -52,12 +52,13 @@ impl Row {
         Ok(self.values()? * each)
     }
 
-    /// Bytes of a row on disk, with its record.
+    /// Bytes that so many rows take on disk, with their records.
     ///
     /// # Errors
-    /// As [`Row::values`].
-    pub(crate) fn disk_bytes(&self) -> Result<u64, FeatureError> {
-        Ok((self.bytes()? + crate::index::RECORD) as u64)
+    /// As [`Row::bytes`].
+    pub fn disk_bytes(&self, rows: u64) -> Result<u64, FeatureError> {
+        let each = (self.bytes()? + crate::index::RECORD) as u64;
+        Ok(each.saturating_mul(rows))
     }
 }
 

@@ -139,7 +139,8 @@ impl Features {
         if there && !cache.has(&subject, &row) {
             return Ok(None);
         }
-        let rows = rows_of(plan);
+        // Whoever only looks makes no room.
+        let rows = if there { 0 } else { rows_of(plan) };
         let stopped = Arc::new(move |why: String| {
             let message = format!("no more rows are kept for later epochs: {why}");
             events(Event::Warning { message });

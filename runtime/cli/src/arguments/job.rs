@@ -126,6 +126,8 @@ pub(crate) struct Plan {
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
     #[command(flatten)]
+    pub(crate) features: FeatureFlags,
+    #[command(flatten)]
     pub(crate) runs: Runs,
     #[command(flatten)]
     pub(crate) compute: Compute,
