@@ -1,15 +1,16 @@
 use crate::compute::{Dedicated, blocking};
 use crate::pipeline::{BadSamples, Feed, FeedPlan, Part};
-use crate::quality::Scores;
+use crate::predictions::Predictions;
 use crate::{Quality, Received, TrainerError};
 use frostline_tensor::Tensor;
 use frostline_wire::Split;
+use std::sync::Arc;
 
 /// What became of one pass over the validation samples.
 pub(crate) struct Validation {
     pub(crate) quality: Quality,
-    /// Samples that were used.
-    pub(crate) samples: usize,
+    /// What was said of each sample that was used, in their order.
+    pub(crate) predictions: Predictions,
     /// Bytes received for the epoch until its end.
     pub(crate) received: Received,
 }
@@ -29,22 +30,23 @@ impl Validation {
         model: &Dedicated<T>,
         predict: Predict<T>,
     ) -> Result<Self, TrainerError> {
-        let (mut scores, mut received) = (Scores::new(plan.task), Received::default());
+        let mut predictions = Predictions::new(plan.task, Arc::clone(&plan.validation));
+        let mut received = Received::default();
         for _ in 0..plan.batches(Part::Validation) {
             let batch = &mut feed.next().await?;
             received = batch.epoch.received();
             let Some(rows) = batch.rows.take() else { continue };
             let split = batch.source.split.clone();
             let outputs = model.run(move |model| predict(model, &split, &rows)).await?;
-            scores.add(&outputs, &batch.targets);
+            predictions.add(&batch.indices, &outputs, &batch.targets);
         }
-        let samples = scores.samples();
-        if samples == 0 {
+        if predictions.len() == 0 {
             return Err(bad.nothing_left(Part::Validation, plan.validation.len()));
         }
+        let (quality, predictions) = blocking(move || Ok((predictions.quality(), predictions))).await?;
         Ok(Self {
-            quality: blocking(move || Ok(scores.quality())).await?,
-            samples,
+            quality,
+            predictions,
             received,
         })
     }

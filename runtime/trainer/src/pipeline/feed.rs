@@ -13,6 +13,8 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 pub(crate) struct Batch {
     /// The rows; none when every sample of the batch is bad.
     pub(crate) rows: Option<Tensor>,
+    /// Which of the part's samples they are.
+    pub(crate) indices: Vec<usize>,
     /// What they are to come out as.
     pub(crate) targets: Targets,
     /// Where they come from.
@@ -202,6 +204,7 @@ impl Fetch {
         if self.samples.is_empty() {
             return Ok(Batch {
                 rows: None,
+                indices: Vec::new(),
                 targets: Targets::Classes(Vec::new()),
                 source: self.source,
                 transfer: Transfer::default(),
@@ -217,11 +220,14 @@ impl Fetch {
             }
         }
         let kept = fetched.kept.iter();
-        let kept = kept.filter_map(|position| self.indices.get(*position).copied());
-        let targets = Targets::of(&self.part_samples, kept);
+        let indices: Vec<usize> = kept
+            .filter_map(|position| self.indices.get(*position).copied())
+            .collect();
+        let targets = Targets::of(&self.part_samples, indices.iter().copied());
         let rows = (targets.rows() > 0).then_some(fetched.rows);
         Ok(Batch {
             rows,
+            indices,
             targets,
             source: self.source,
             transfer: fetched.transfer,

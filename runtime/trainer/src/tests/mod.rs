@@ -7,6 +7,7 @@ mod failed_job;
 mod hosts;
 mod labels;
 mod pipeline;
+mod predicting;
 mod profile;
 mod profile_missing;
 mod real_data;
