@@ -1,12 +1,14 @@
 //! `frostline eval`.
 
 use crate::arguments::Eval;
+use crate::figures;
 use crate::host::{Connection, data_url};
 use crate::output::print_json;
 use crate::reporter::warn;
 use crate::train::{guest, model_name, on_bad_sample, read_model};
 use anyhow::Result;
-use frostline_trainer::{EvaluationJob, evaluate};
+use frostline_trainer::{EvaluationJob, Tables, evaluate};
+use std::io::{self, Write};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +26,7 @@ pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Re
         labels: flags.labels,
         batch: flags.batch,
         on_bad_sample: on_bad_sample(flags.on_bad_sample),
+        predictions: flags.predictions,
         pixels: None,
         device: flags.compute.device.parse()?,
         threads: flags.compute.threads,
@@ -40,9 +43,21 @@ pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Re
     connection.close().await;
     let evaluation = result?;
     if json {
-        print_json(&evaluation)?;
-    } else {
-        println!("{} on {} images", evaluation.quality, evaluation.samples);
+        return Ok(print_json(&evaluation)?);
     }
-    Ok(())
+    let top_5 = match &evaluation.tables {
+        Tables::Classes {
+            top_5_accuracy,
+            classes,
+            ..
+        } if classes.len() > 5 => format!(", top-5 {:.1} %", top_5_accuracy * 100.0),
+        _ => String::new(),
+    };
+    writeln!(
+        io::stdout(),
+        "{}{top_5} on {} images",
+        evaluation.quality,
+        evaluation.samples
+    )?;
+    Ok(figures::print(&evaluation.tables)?)
 }

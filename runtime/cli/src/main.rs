@@ -8,6 +8,7 @@ mod cache;
 mod eval;
 mod event_text;
 mod failure;
+mod figures;
 mod guest;
 mod host;
 mod man;
@@ -15,6 +16,7 @@ mod model;
 mod output;
 mod plan;
 mod plot;
+mod predict;
 mod profile;
 mod program;
 mod reporter;
@@ -66,6 +68,7 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
         Command::Train(flags) => train::run(flags, json, stop).await,
         Command::Plan(flags) => plan::run(flags, json, stop).await,
         Command::Eval(flags) => eval::run(flags, json, stop).await,
+        Command::Predict(flags) => predict::run(flags, json, stop).await,
         Command::Profile(flags) => profile::run(flags, json, stop).await,
         Command::Serve(flags) => serve::run(flags, json, stop).await,
         Command::Guest(command) => guest::run(command, json).await,

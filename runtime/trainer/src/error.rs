@@ -279,6 +279,25 @@ pub enum TrainerError {
         /// What the system says.
         source: std::io::Error,
     },
+    /// The predictions could not be written; nothing is left behind.
+    #[error("cannot write the predictions to {path}: {source}; nothing was written there", path = path.display())]
+    Predictions {
+        /// Where they should go.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The model names its outputs, but not as many as it has.
+    #[error(
+        "the model has {outputs} outputs but names {names} in its metadata (frostline.classes, frostline.labels or frostline.targets); \
+         take a model as `frostline train` wrote it"
+    )]
+    Names {
+        /// Names it carries.
+        names: usize,
+        /// Its outputs.
+        outputs: usize,
+    },
     /// An image could not be preprocessed for a reason that is not the image.
     #[error("preprocessing on the trainer: {source}")]
     Preprocess {

@@ -1,10 +1,11 @@
-use crate::compute::{Dedicated, Forward, blocking, session_options};
+use crate::compute::{Dedicated, blocking, session_options};
 use crate::event::notices;
 use crate::guest::stock_description;
 use crate::notes::Input;
 use crate::offer::Offer;
 use crate::pipeline::{BadSamples, Feed, FeedPlan, Rows, Steering};
 use crate::run::fetcher;
+use crate::scorer::Scorer;
 use crate::upload::{OnHosts, Upload};
 use crate::validation::Validation;
 use crate::{Evaluation, EvaluationJob, Event, Events, Flow, Guest, TrainerError, labels, notes};
@@ -12,6 +13,7 @@ use frostline_client::{Dataset, DatasetError, Hosts, LabelTable, LeftOut, Listin
 use frostline_engine::Interrupt;
 use frostline_graph::Network;
 use frostline_wire::{Description, Encoding, Split, Terms};
+use std::path::Path;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
@@ -60,29 +62,44 @@ async fn run(job: &EvaluationJob, hosts: &Hosts, events: &Events) -> Result<Eval
         });
     }
     let outputs = outputs(job, &offer.network, &listing, table.as_ref())?;
+    let names = outputs.names.clone();
     let for_samples = job.clone();
     let (plan, left_out) = blocking(move || arrange(&for_samples, outputs, listing, table)).await?;
     if left_out.objects > 0 {
         events(Event::LeftOut(left_out));
     }
-    let forward = open(job, &split).await?;
+    let network = open(job, &split, task).await?;
     let bad = Arc::new(BadSamples::new(job.on_bad_sample, Arc::clone(events)));
     let steering = Arc::new(Steering::towards(source));
     let fetcher = fetcher(FLOW.window, job.threads)?;
     let mut feed = Feed::start(plan.clone(), fetcher, steering, hosts.clone(), Arc::clone(&bad))?;
-    let predict = |forward: &mut Forward, _: &Split, rows: Rows| {
+    let predict = |network: &mut Scorer, _: &Split, rows: Rows| {
         let rows = rows.fetched().ok_or(TrainerError::Ended { part: "pipeline" })?;
-        forward.run(rows)
+        network.run(rows)
     };
-    let validation = Validation::of(&plan, &mut feed, &bad, &forward, predict).await?;
+    let validation = Validation::of(&plan, &mut feed, &bad, &network, predict).await?;
+    let file = job.predictions.clone();
+    blocking(move || conclude(&validation, &names, file.as_deref())).await
+}
+
+/// The figures, and the predictions in their file.
+fn conclude(
+    validation: &Validation,
+    names: &[String],
+    file: Option<&Path>,
+) -> Result<Evaluation, TrainerError> {
+    if let Some(file) = file {
+        validation.predictions.write(names, file)?;
+    }
     Ok(Evaluation {
         quality: validation.quality,
-        samples: validation.samples,
+        samples: validation.predictions.len(),
+        tables: validation.predictions.tables(names),
     })
 }
 
 /// What follows `split`, on a thread of its own.
-async fn open(job: &EvaluationJob, split: &Split) -> Result<Dedicated<Forward>, TrainerError> {
+async fn open(job: &EvaluationJob, split: &Split, task: Task) -> Result<Dedicated<Scorer>, TrainerError> {
     let (job, split) = (job.clone(), split.clone());
     let open = move |interrupt: &Interrupt| {
         let model = match &split {
@@ -90,7 +107,7 @@ async fn open(job: &EvaluationJob, split: &Split) -> Result<Dedicated<Forward>, 
             Split::None | Split::Input => job.model,
         };
         let options = session_options(job.device, job.threads);
-        Forward::open(&model, job.batch, &options, interrupt, "evaluating")
+        Scorer::open(&model, task, job.batch, &options, interrupt, "evaluating")
     };
     Dedicated::open(open).await
 }

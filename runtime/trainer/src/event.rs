@@ -1,4 +1,4 @@
-use crate::{Quality, quality};
+use crate::{Quality, Tables, quality};
 use frostline_client::{LeftOut, Notice, Notices, Task, UploadKind};
 use frostline_wire::{Encoding, Split};
 use serde::Serialize;
@@ -272,13 +272,16 @@ pub struct Outcome {
 }
 
 /// What an evaluation found.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Evaluation {
     /// How well the model does.
     #[serde(flatten)]
     pub quality: Quality,
     /// Samples that were used.
     pub samples: usize,
+    /// The same for each class, label or number.
+    #[serde(flatten)]
+    pub tables: Tables,
 }
 
 #[cfg(test)]

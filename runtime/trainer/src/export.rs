@@ -1,22 +1,14 @@
-use crate::TrainerError;
+use crate::{TrainerError, whole_file};
 use frostline_graph::{GraphError, Model, ONE_FILE};
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tokio_util::sync::CancellationToken;
 
 /// Refuses a target that cannot be written to, before hours are spent on what should go there.
 pub(crate) fn check_target(path: &Path) -> Result<(), TrainerError> {
-    let failed = |source| TrainerError::Export {
+    whole_file::check(path).map_err(|source| TrainerError::Export {
         path: path.to_owned(),
         source,
-    };
-    if path.is_dir() {
-        return Err(failed(std::io::Error::new(
-            ErrorKind::IsADirectory,
-            "it is a directory",
-        )));
-    }
-    temporary(path).map(drop).map_err(failed)
+    })
 }
 
 /// Writes `model` to `path`: whole, or not at all. A file that was there stays as it is until the new one takes its place. Over
@@ -48,21 +40,6 @@ fn failed(error: GraphError) -> TrainerError {
         GraphError::Write { path, source } => TrainerError::Export { path, source },
         other => other.into(),
     }
-}
-
-/// A file beside `path`, so that it can be renamed to it.
-fn temporary(path: &Path) -> std::io::Result<tempfile::NamedTempFile> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let parent = parent.map_or_else(|| PathBuf::from("."), Path::to_path_buf);
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".frostline-").suffix(".onnx.part");
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        // As any new file: the user's mask applies. Temporary files are for their owner only otherwise.
-        builder.permissions(std::fs::Permissions::from_mode(0o666));
-    }
-    builder.tempfile_in(parent)
 }
 
 #[cfg(test)]

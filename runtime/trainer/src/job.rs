@@ -1,4 +1,4 @@
-use crate::{Guest, Policy, ProfileCache, Recipe, TrainerError, Unfreezing};
+use crate::{Guest, Policy, ProfileCache, Recipe, TrainerError, Unfreezing, whole_file};
 use frostline_engine::Device;
 use frostline_features::Cache;
 use frostline_graph::Model;
@@ -158,6 +158,8 @@ pub struct EvaluationJob {
     pub batch: usize,
     /// What to do about a sample that cannot be decoded.
     pub on_bad_sample: OnBadSample,
+    /// Where to write what the model says of each sample, as CSV (see `docs/results.md`).
+    pub predictions: Option<PathBuf>,
     /// Preprocessing; `None` takes the model's own note, else ImageNet's recipe.
     pub pixels: Option<PixelSpec>,
     /// Where the trainer computes.
@@ -167,9 +169,16 @@ pub struct EvaluationJob {
 }
 
 impl EvaluationJob {
-    /// Refuses what no evaluation can be.
+    /// Refuses what no evaluation can be, and a place for its predictions that cannot be written to.
     pub(crate) fn check(&self) -> Result<(), TrainerError> {
-        at_least_one("the batch size", self.batch)
+        at_least_one("the batch size", self.batch)?;
+        let writable = |path: &PathBuf| {
+            whole_file::check(path).map_err(|source| TrainerError::Predictions {
+                path: path.clone(),
+                source,
+            })
+        };
+        self.predictions.as_ref().map_or(Ok(()), writable)
     }
 }
 

@@ -1,7 +1,8 @@
 //! The compute side: decides where to divide the network, fetches batches ahead while one trains, and writes the tuned model.
 //!
 //! * [`train`]: a [`Job`] to a tuned model and an [`Outcome`]; what happens on the way is told as [`Event`]s.
-//! * [`evaluate`]: an [`EvaluationJob`] to a [`Quality`].
+//! * [`evaluate`]: an [`EvaluationJob`] to a [`Quality`], and to [`Tables`] of it.
+//! * [`Predictor`]: what a model says of images on this machine, without a host.
 //! * [`study`]: what a network takes on a host.
 //! * [`plan`], [`Policy`], [`Simulation`]: where a network is divided, and why.
 //! * [`rehearsal`]: training steps at given splits, for benchmarks.
@@ -24,15 +25,19 @@ mod notes;
 mod offer;
 mod pipeline;
 mod plan;
+mod predict;
+mod predictions;
 mod quality;
 mod recipe;
 pub mod rehearsal;
 mod replan;
 mod run;
+mod scorer;
 mod setup;
 mod share;
 mod standard;
 mod study;
+mod tables;
 mod targets;
 #[cfg(test)]
 mod tests;
@@ -40,6 +45,7 @@ mod train;
 mod unfreeze;
 mod upload;
 mod validation;
+mod whole_file;
 
 pub use dry_run::{Planned, plan};
 pub use error::TrainerError;
@@ -52,8 +58,10 @@ pub use plan::{
     Bottleneck, Explanation, LinkPoint, Modules, ParsePolicyError, Policy, Reuse, Rival, Simulation,
     SimulationError, Stages, Summary, SummaryRow,
 };
+pub use predict::{Answer, Estimated, Flagged, Likely, Prediction, PredictionJob, Predictor};
 pub use quality::Quality;
 pub use recipe::{ClassWeights, LearningRates, LossName, OptimizerName, Recipe, Sampling, Scheduler};
 pub use study::{HostStudy, StudyJob, study};
+pub use tables::{ClassFigures, Confused, LabelFigures, Tables, TargetFigures};
 pub use train::train;
 pub use unfreeze::Unfreezing;

@@ -203,9 +203,10 @@ impl Run {
         let Validation {
             quality,
             received,
-            samples,
+            predictions,
             kept,
         } = self.validate().await?;
+        let samples = predictions.len();
         let [trained_kept, trained_fetched] = self.rows;
         self.received.training += received.training;
         self.received.validation += received.validation;

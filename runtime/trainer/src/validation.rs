@@ -1,16 +1,17 @@
 use crate::compute::{Dedicated, blocking};
 use crate::pipeline::{BadSamples, Feed, FeedPlan, Part, Rows};
-use crate::quality::Scores;
+use crate::predictions::Predictions;
 use crate::{Quality, Received, TrainerError};
 use frostline_tensor::Tensor;
 use frostline_wire::Split;
+use std::sync::Arc;
 
 /// What became of one pass over the validation samples.
 pub(crate) struct Validation {
     pub(crate) quality: Quality,
-    /// Samples that were used.
-    pub(crate) samples: usize,
-    /// Of these, samples whose rows were kept.
+    /// What was said of each sample that was used, in their order.
+    pub(crate) predictions: Predictions,
+    /// Samples whose rows were kept.
     pub(crate) kept: usize,
     /// Bytes received for the epoch until its end.
     pub(crate) received: Received,
@@ -31,7 +32,8 @@ impl Validation {
         model: &Dedicated<T>,
         predict: Predict<T>,
     ) -> Result<Self, TrainerError> {
-        let (mut scores, mut received, mut kept) = (Scores::new(plan.task), Received::default(), 0);
+        let mut predictions = Predictions::new(plan.task, Arc::clone(&plan.validation));
+        let (mut received, mut kept) = (Received::default(), 0);
         for _ in 0..plan.batches(Part::Validation) {
             let batch = &mut feed.next().await?;
             received = batch.epoch.received();
@@ -39,15 +41,15 @@ impl Validation {
             let split = batch.source.split.clone();
             kept += rows.kept();
             let outputs = model.run(move |model| predict(model, &split, rows)).await?;
-            scores.add(&outputs, &batch.targets);
+            predictions.add(&batch.indices, &outputs, &batch.targets);
         }
-        let samples = scores.samples();
-        if samples == 0 {
+        if predictions.len() == 0 {
             return Err(bad.nothing_left(Part::Validation, plan.validation.len()));
         }
+        let (quality, predictions) = blocking(move || Ok((predictions.quality(), predictions))).await?;
         Ok(Self {
-            quality: blocking(move || Ok(scores.quality())).await?,
-            samples,
+            quality,
+            predictions,
             kept,
             received,
         })

@@ -137,11 +137,13 @@ pub(crate) struct Plan {
 
 /// Measure how well a model does on labelled images
 ///
-/// Measures the validation/ part of the data if there is one, else all of it.
+/// Measures the validation/ part of the data if there is one, else all of it: accuracy, top-5 accuracy, and for each class precision,
+/// recall and F1, with what was confused with what; for several labels F1 and average precision, for numbers MAE, RMSE and R2.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   frostline eval --model tuned.onnx --data ./photos
+  frostline eval --model tuned.onnx --data s3://photos/clothing --host http://store:8080 --token-file token --predictions predictions.csv
   frostline eval --model tuned.onnx --data ./scans --guest own_pixels.wasm")]
 pub(crate) struct Eval {
     #[command(flatten)]
@@ -155,6 +157,10 @@ pub(crate) struct Eval {
     /// What to do about an image that cannot be decoded
     #[arg(long, value_enum, default_value_t = BadSample::Fail)]
     pub(crate) on_bad_sample: BadSample,
+    /// Write what the model says of each image into this CSV file: key,label,predicted,probability,rank, where the rank is that of the
+    /// label among the outputs, from 1; for several labels or numbers label:NAME, predicted:NAME and, for labels, probability:NAME
+    #[arg(long, value_name = "FILE")]
+    pub(crate) predictions: Option<PathBuf>,
     /// The guest the model was trained with, where that makes the network's input in its own way
     #[arg(long, value_name = "FILE")]
     pub(crate) guest: Option<PathBuf>,
@@ -165,6 +171,33 @@ pub(crate) struct Eval {
     pub(crate) compute: Compute,
     #[command(flatten)]
     pub(crate) host: HostsFlags,
+}
+
+/// Tell what a model says of images on this machine
+///
+/// Runs here, without a host. Prints a line an image: the likeliest classes with their probabilities, or yes or no to each label, or the
+/// numbers. An image that cannot be used is named on standard error, the others go on, and the exit code is 1 in the end.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  frostline predict --model tuned.onnx cat.jpg dog.png
+  frostline predict --model tuned.onnx ./photos --top 1
+  frostline predict --model tuned.onnx ./photos --json > said.jsonl")]
+pub(crate) struct Predict {
+    /// Images, and folders whose images are taken, with those of the folders in them, in the order of their names
+    #[arg(value_name = "PATH", required = true)]
+    pub(crate) paths: Vec<PathBuf>,
+    /// The network, usually one that `frostline train` wrote; classes of one that does not name them are called output 0, output 1, ..
+    #[arg(long, value_name = "FILE")]
+    pub(crate) model: PathBuf,
+    /// Classes to tell of an image, the likeliest ones
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = positive)]
+    pub(crate) top: usize,
+    /// Images per forward pass. Fewer are filled up, so that an image's figures do not depend on the others; 1 is the fastest for a single one
+    #[arg(long, default_value_t = 16, value_parser = positive)]
+    pub(crate) batch: usize,
+    #[command(flatten)]
+    pub(crate) compute: Compute,
 }
 
 /// Measure what a network takes at each place it could be divided

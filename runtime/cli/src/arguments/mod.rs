@@ -16,7 +16,7 @@ pub(crate) use compile::{COMPILE_GUEST, CompileGuest};
 pub(crate) use features::CacheCommand;
 pub(crate) use guest::{Authoring, BuildGuest, CheckGuest, Language, NewGuest, RunGuest};
 pub(crate) use host::{Guest, HostFlags, Model, RemoteHost, Serve};
-pub(crate) use job::{Eval, Plan, Profile, Train};
+pub(crate) use job::{Eval, Plan, Predict, Profile, Train};
 pub(crate) use upload::{OwnUpload, Upload};
 pub(crate) use value::BadSample;
 
@@ -55,6 +55,7 @@ pub(crate) enum Command {
     Train(Train),
     Plan(Plan),
     Eval(Eval),
+    Predict(Predict),
     Profile(Profile),
     Serve(Serve),
     /// Write, build, check and run guests; upload, list, show and remove them on a host

@@ -16,6 +16,8 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker, task_tracker::TaskTracker
 pub(crate) struct Batch {
     /// The rows; none when every sample of the batch is bad.
     pub(crate) rows: Option<Rows>,
+    /// Which of the part's samples they are.
+    pub(crate) indices: Vec<usize>,
     /// What they are to come out as.
     pub(crate) targets: Targets,
     /// Where they come from.
@@ -250,15 +252,14 @@ impl Fetch {
                 )
             }
         };
-        let good = self
-            .indices
-            .iter()
-            .zip(&origins)
-            .filter(|(_, origin)| origin.is_some());
-        let targets = Targets::of(&self.part_samples, good.map(|(index, _)| *index));
+        let good = self.indices.iter().zip(&origins);
+        let good = good.filter(|(_, origin)| origin.is_some());
+        let indices: Vec<usize> = good.map(|(index, _)| *index).collect();
+        let targets = Targets::of(&self.part_samples, indices.iter().copied());
         let origins: Vec<Origin> = origins.into_iter().flatten().collect();
         Ok(Batch {
             rows: Rows::of(rows, found.rows, origins, self.features),
+            indices,
             targets,
             source: self.source,
             transfer,

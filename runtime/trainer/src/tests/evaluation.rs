@@ -43,7 +43,7 @@ async fn the_exported_model_scores_as_the_last_epoch_did_and_says_what_it_is() {
     assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 1);
 }
 
-fn evaluation(model: Model) -> EvaluationJob {
+pub(super) fn evaluation(model: Model) -> EvaluationJob {
     EvaluationJob {
         model,
         model_name: "tuned".to_owned(),
@@ -53,6 +53,7 @@ fn evaluation(model: Model) -> EvaluationJob {
         labels: None,
         batch: 4,
         on_bad_sample: OnBadSample::Fail,
+        predictions: None,
         pixels: None,
         device: Device::Cpu,
         threads: 1,

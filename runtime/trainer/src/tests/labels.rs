@@ -24,7 +24,7 @@ fn photos_with(columns: &str, values: fn(&str) -> &'static str) -> Storage {
 }
 
 /// Which colours a photo has enough of.
-fn flags() -> Storage {
+pub(super) fn flags() -> Storage {
     photos_with("warm,cold,blue", |class| match class {
         "red" => "1,0,0",
         "green" => "0,1,0",
@@ -32,7 +32,7 @@ fn flags() -> Storage {
     })
 }
 
-fn numbers() -> Storage {
+pub(super) fn numbers() -> Storage {
     photos_with("warmth,length", |class| match class {
         "red" => "1350,0.65",
         "green" => "1100,0.53",
@@ -40,7 +40,7 @@ fn numbers() -> Storage {
     })
 }
 
-fn wanted(loss: LossName, out: &TempDir) -> Job {
+pub(super) fn wanted(loss: LossName, out: &TempDir) -> Job {
     let mut job = job("features", out.path());
     (job.recipe.loss, job.recipe.epochs) = (loss, 40);
     job.recipe.lr = Some(LearningRates::One(0.1));

@@ -8,6 +8,7 @@ mod features;
 mod hosts;
 mod labels;
 mod pipeline;
+mod predicting;
 mod profile;
 mod profile_missing;
 mod real_data;

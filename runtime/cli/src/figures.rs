@@ -1,0 +1,254 @@
+//! The tables of an evaluation, for people.
+
+use crate::output::print_table;
+use frostline_trainer::{ClassFigures, Confused, LabelFigures, Tables, TargetFigures};
+use std::io::{self, Write};
+
+/// The most classes whose confusion matrix is shown: it then fits a terminal of some 100 columns.
+const MATRIX: usize = 20;
+/// Pairs that are shown instead of a larger one.
+const PAIRS: usize = 10;
+/// The most rows of a table; of more outputs those are shown that do worst.
+const ROWS: usize = 50;
+
+/// What a table on the terminal is.
+#[derive(Debug, Default, PartialEq)]
+struct Shown {
+    /// What stands before it.
+    title: String,
+    header: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+/// Prints them, an empty line before each.
+pub(crate) fn print(tables: &Tables) -> io::Result<()> {
+    for table in shown(tables) {
+        writeln!(io::stdout(), "\n{}", table.title)?;
+        let header: Vec<&str> = table.header.iter().map(String::as_str).collect();
+        // Names stand left, figures right.
+        let names = ["CLASS", "LABEL", "TARGET", "IS", "TAKEN FOR"];
+        let right: Vec<bool> = header.iter().map(|title| !names.contains(title)).collect();
+        print_table(&header, &right, &table.rows)?;
+    }
+    Ok(())
+}
+
+fn shown(tables: &Tables) -> Vec<Shown> {
+    match tables {
+        Tables::Classes {
+            classes, confusion, ..
+        } => {
+            let header = ["#", "CLASS", "PRECISION", "RECALL", "F1", "SUPPORT"];
+            let mut shown = vec![table("classes", &header, classes, |class| class.f1, of_class)];
+            if classes.len() <= MATRIX {
+                shown.push(matrix(classes, confusion));
+            } else {
+                let pairs = pairs(classes, &tables.most_confused(PAIRS));
+                shown.extend((!pairs.rows.is_empty()).then_some(pairs));
+            }
+            shown
+        }
+        Tables::Labels { labels } => {
+            let header = [
+                "#",
+                "LABEL",
+                "PRECISION",
+                "RECALL",
+                "F1",
+                "AVERAGE PRECISION",
+                "SUPPORT",
+            ];
+            vec![table("labels", &header, labels, |label| label.f1, of_label)]
+        }
+        Tables::Numbers { targets } => {
+            let header = ["#", "TARGET", "MAE", "RMSE", "R2"];
+            vec![table("targets", &header, targets, |target| target.r2, of_target)]
+        }
+    }
+}
+
+/// A row an output, numbered from 1 in the order of the outputs; of too many the worst by `score`.
+fn table<T>(
+    what: &str,
+    header: &[&str],
+    outputs: &[T],
+    score: fn(&T) -> f64,
+    cells: fn(&T) -> Vec<String>,
+) -> Shown {
+    let mut numbered: Vec<(usize, &T)> = (1..).zip(outputs).collect();
+    let mut title = format!("{} {what}", outputs.len());
+    if outputs.len() > ROWS {
+        numbered.sort_by(|left, right| score(left.1).total_cmp(&score(right.1)));
+        numbered.truncate(ROWS);
+        title += &format!(", of which the {ROWS} that do worst (--json has all)");
+    }
+    let row = |(number, output): (usize, &T)| {
+        let mut row = vec![number.to_string()];
+        row.extend(cells(output));
+        row
+    };
+    Shown {
+        title,
+        header: header.iter().map(|title| (*title).to_owned()).collect(),
+        rows: numbered.into_iter().map(row).collect(),
+    }
+}
+
+fn of_class(class: &ClassFigures) -> Vec<String> {
+    let shares = [class.precision, class.recall, class.f1].map(|share| format!("{share:.3}"));
+    let mut cells = vec![class.name.clone()];
+    cells.extend(shares);
+    cells.push(class.support.to_string());
+    cells
+}
+
+fn of_label(label: &LabelFigures) -> Vec<String> {
+    let shares = [label.precision, label.recall, label.f1].map(|share| format!("{share:.3}"));
+    let mut cells = vec![label.name.clone()];
+    cells.extend(shares);
+    let average = label.average_precision;
+    cells.push(average.map_or_else(|| "-".to_owned(), |average| format!("{average:.3}")));
+    cells.push(label.support.to_string());
+    cells
+}
+
+fn of_target(target: &TargetFigures) -> Vec<String> {
+    let figures = [target.mae, target.rmse, target.r2].map(|figure| format!("{figure:.4}"));
+    let mut cells = vec![target.name.clone()];
+    cells.extend(figures);
+    cells
+}
+
+/// A row for what samples are, a column for what they were taken for.
+fn matrix(classes: &[ClassFigures], confusion: &[Confused]) -> Shown {
+    let numbers = (1..=classes.len()).map(|number| number.to_string());
+    let titles = ["#", "CLASS"].map(str::to_owned);
+    let row = |(label, class): (usize, &ClassFigures)| {
+        let mut cells = vec![0; classes.len()];
+        for cell in confusion.iter().filter(|cell| cell.label == label) {
+            cells
+                .get_mut(cell.predicted)
+                .into_iter()
+                .for_each(|count| *count = cell.count);
+        }
+        let cells = cells.into_iter().map(|count| match count {
+            0 => ".".to_owned(),
+            count => count.to_string(),
+        });
+        [(label + 1).to_string(), class.name.clone()]
+            .into_iter()
+            .chain(cells)
+            .collect()
+    };
+    Shown {
+        title: "confusion: a row for what images are, a column for what they were taken for".to_owned(),
+        header: titles.into_iter().chain(numbers).collect(),
+        rows: classes.iter().enumerate().map(row).collect(),
+    }
+}
+
+fn pairs(classes: &[ClassFigures], confused: &[Confused]) -> Shown {
+    let name = |place: usize| {
+        classes
+            .get(place)
+            .map_or_else(String::new, |class| class.name.clone())
+    };
+    let row = |cell: &Confused| vec![name(cell.label), name(cell.predicted), cell.count.to_string()];
+    Shown {
+        title: "most confused".to_owned(),
+        header: ["IS", "TAKEN FOR", "IMAGES"].map(str::to_owned).to_vec(),
+        rows: confused.iter().map(row).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn classes(count: usize, confusion: &[(usize, usize, usize)]) -> Tables {
+        let class = |number: usize| ClassFigures {
+            name: format!("class-{number}"),
+            precision: 0.5,
+            recall: 0.25,
+            f1: number as f64 / 100.0,
+            support: number,
+        };
+        let cell = |&(label, predicted, count)| Confused {
+            label,
+            predicted,
+            count,
+        };
+        Tables::Classes {
+            top_5_accuracy: 1.0,
+            classes: (0..count).map(class).collect(),
+            confusion: confusion.iter().map(cell).collect(),
+        }
+    }
+
+    #[test]
+    fn few_classes_have_a_matrix() {
+        let shown = shown(&classes(3, &[(0, 0, 7), (0, 2, 1), (2, 1, 12)]));
+        assert_eq!(
+            shown[0].rows[2],
+            ["3", "class-2", "0.500", "0.250", "0.020", "2"].map(str::to_owned)
+        );
+        assert_eq!(shown[1].header, ["#", "CLASS", "1", "2", "3"]);
+        assert_eq!(
+            shown[1].rows,
+            [
+                ["1", "class-0", "7", ".", "1"],
+                ["2", "class-1", ".", ".", "."],
+                ["3", "class-2", ".", "12", "."]
+            ]
+            .map(|row| row.map(str::to_owned).to_vec())
+        );
+    }
+
+    #[test]
+    fn of_many_classes_the_worst_and_the_most_confused_are_shown() {
+        let cells: Vec<_> = (0..30).map(|number| (number, number + 1, number)).collect();
+        let shown = shown(&classes(60, &cells));
+        assert_eq!((shown[0].rows.len(), shown[1].rows.len()), (50, 10));
+        assert!(shown[0].title.contains("60 classes") && shown[0].title.contains("--json"));
+        assert_eq!(shown[0].rows[0][1], "class-0");
+        assert_eq!(
+            shown[1].rows[0],
+            ["class-29", "class-30", "29"].map(str::to_owned)
+        );
+        assert_eq!(
+            super::shown(&classes(21, &[(4, 4, 2)])).len(),
+            1,
+            "none was confused"
+        );
+    }
+
+    #[test]
+    fn labels_and_targets_have_their_own_columns() {
+        let labels = Tables::Labels {
+            labels: vec![LabelFigures {
+                name: "warm".to_owned(),
+                precision: 1.0,
+                recall: 0.5,
+                f1: 2.0 / 3.0,
+                average_precision: None,
+                support: 0,
+            }],
+        };
+        assert_eq!(
+            shown(&labels)[0].rows[0],
+            ["1", "warm", "1.000", "0.500", "0.667", "-", "0"].map(str::to_owned)
+        );
+        let targets = Tables::Numbers {
+            targets: vec![TargetFigures {
+                name: "price".to_owned(),
+                mae: 0.5,
+                rmse: 1.25,
+                r2: -0.125,
+            }],
+        };
+        assert_eq!(
+            shown(&targets)[0].rows[0],
+            ["1", "price", "0.5000", "1.2500", "-0.1250"].map(str::to_owned)
+        );
+    }
+}

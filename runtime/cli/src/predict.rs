@@ -1,0 +1,135 @@
+//! `frostline predict`.
+
+use crate::arguments::Predict;
+use crate::output::print_json;
+use crate::train::read_model;
+use anyhow::{Result, bail};
+use frostline_trainer::{Answer, Prediction, PredictionJob, Predictor};
+use serde::Serialize;
+use std::io::{self, Write};
+use tokio_util::sync::CancellationToken;
+
+/// What is printed of an image with `--json`.
+#[derive(Serialize)]
+struct Said<'a> {
+    path: &'a str,
+    #[serde(flatten)]
+    answer: &'a Answer,
+}
+
+/// The same of one that nothing can be said of, on standard error.
+#[derive(Serialize)]
+struct Failed<'a> {
+    path: &'a str,
+    error: &'a str,
+}
+
+pub(crate) async fn run(flags: Predict, json: bool, stop: &CancellationToken) -> Result<()> {
+    let job = PredictionJob {
+        model: read_model(&flags.model)?,
+        paths: flags.paths,
+        top: flags.top,
+        batch: flags.batch,
+        pixels: None,
+        device: flags.compute.device.parse()?,
+        threads: flags.compute.threads,
+    };
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => bail!("stopped before the last image"),
+        done = predict(job, json) => done,
+    }
+}
+
+async fn predict(job: PredictionJob, json: bool) -> Result<()> {
+    let mut predictor = Predictor::open(job).await?;
+    let (mut images, mut failed) = (0_u64, 0_u64);
+    while let Some(batch) = predictor.next().await? {
+        for prediction in &batch {
+            images += 1;
+            failed += u64::from(prediction.answer.is_err());
+            print(prediction, json)?;
+        }
+    }
+    match (failed, images) {
+        (0, _) => Ok(()),
+        (1, 1) => bail!("the image could not be used"),
+        _ => bail!("{failed} of {images} images could not be used"),
+    }
+}
+
+fn print(prediction: &Prediction, json: bool) -> io::Result<()> {
+    let path = &*prediction.path.to_string_lossy();
+    match &prediction.answer {
+        Ok(answer) if json => print_json(&Said { path, answer }),
+        Ok(answer) => writeln!(io::stdout().lock(), "{path}: {}", words(answer)),
+        Err(error) => {
+            // Nobody is left to tell that standard error is closed.
+            let _ = if json {
+                let line = serde_json::to_string(&Failed { path, error })?;
+                writeln!(io::stderr(), "{line}")
+            } else {
+                writeln!(io::stderr(), "{path}: {error}")
+            };
+            Ok(())
+        }
+    }
+}
+
+fn words(answer: &Answer) -> String {
+    let percent = |probability: f32| f64::from(probability) * 100.0;
+    let each: Vec<String> = match answer {
+        Answer::Classes(classes) => classes
+            .iter()
+            .map(|likely| format!("{} {:.1} %", likely.class, percent(likely.probability)))
+            .collect(),
+        Answer::Labels(labels) => labels
+            .iter()
+            .map(|flagged| {
+                let yes = if flagged.yes { "yes" } else { "no" };
+                format!("{} {yes} ({:.1} %)", flagged.label, percent(flagged.probability))
+            })
+            .collect(),
+        Answer::Targets(targets) => targets
+            .iter()
+            .map(|estimated| format!("{} {}", estimated.target, estimated.value))
+            .collect(),
+    };
+    each.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use frostline_trainer::{Estimated, Flagged, Likely};
+
+    #[test]
+    fn answers_are_a_line_each() {
+        let likely = |class: &str, probability| Likely {
+            class: class.to_owned(),
+            probability,
+        };
+        let classes = Answer::Classes(vec![likely("cat", 0.93125), likely("dog", 0.05)]);
+        assert_eq!(words(&classes), "cat 93.1 %, dog 5.0 %");
+        let flagged = |label: &str, yes, probability| Flagged {
+            label: label.to_owned(),
+            yes,
+            probability,
+        };
+        let labels = Answer::Labels(vec![flagged("warm", true, 0.75), flagged("cold", false, 0.25)]);
+        assert_eq!(words(&labels), "warm yes (75.0 %), cold no (25.0 %)");
+        let targets = Answer::Targets(vec![Estimated {
+            target: "price".to_owned(),
+            value: 12.5,
+        }]);
+        assert_eq!(words(&targets), "price 12.5");
+        let said = Said {
+            path: "1.jpg",
+            answer: &targets,
+        };
+        assert_eq!(
+            serde_json::to_value(said).unwrap(),
+            serde_json::json!({"path": "1.jpg", "targets": [{"target": "price", "value": 12.5}]})
+        );
+    }
+}

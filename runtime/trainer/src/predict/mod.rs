@@ -1,0 +1,145 @@
+//! What a model says of images on this machine, without a host.
+
+mod answer;
+mod images;
+mod walk;
+
+pub use answer::{Answer, Estimated, Flagged, Likely, Prediction};
+
+use crate::compute::{Dedicated, blocking, session_options};
+use crate::job::at_least_one;
+use crate::scorer::Scorer;
+use crate::{TrainerError, notes};
+use frostline_client::Task;
+use frostline_engine::{Device, Interrupt};
+use frostline_graph::{Model, Network};
+use frostline_tensor::PixelSpec;
+use images::{Images, Loaded};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What `frostline predict` is told.
+#[derive(Debug, Clone)]
+pub struct PredictionJob {
+    /// The network, usually a tuned one that carries its classes and preprocessing; outputs without names are called `output 17`, from 0.
+    pub model: Model,
+    /// Images, and folders with images.
+    pub paths: Vec<PathBuf>,
+    /// The most classes to tell of an image.
+    pub top: usize,
+    /// Images per forward pass.
+    pub batch: usize,
+    /// Preprocessing; `None` takes the model's own note, else ImageNet's recipe.
+    pub pixels: Option<PixelSpec>,
+    /// Where the network is run.
+    pub device: Device,
+    /// Threads that decode, and threads of the engine; 0 takes all cores.
+    pub threads: usize,
+}
+
+/// A model that is run on images, batch by batch: while one is looked at, the next ones are read and decoded. Holds three batches at most,
+/// however many images there are. Dropping it ends everything.
+pub struct Predictor {
+    images: Images,
+    network: Dedicated<Scorer>,
+    task: Task,
+    names: Arc<[String]>,
+    top: usize,
+}
+
+impl Predictor {
+    /// Opens the model, and begins to read.
+    ///
+    /// # Errors
+    /// [`TrainerError`]: for a model that takes no images, or images that only a guest can make.
+    pub async fn open(job: PredictionJob) -> Result<Self, TrainerError> {
+        at_least_one("the batch size", job.batch)?;
+        at_least_one("the number of classes to tell", job.top)?;
+        let PredictionJob {
+            model,
+            paths,
+            top,
+            batch,
+            pixels,
+            device,
+            threads,
+        } = job;
+        let (model, network) = blocking(move || {
+            let network = model.network()?;
+            Ok((model, network))
+        })
+        .await?;
+        let pixels = notes::pixels(&model, &network, pixels, false).map_err(without_guests)?;
+        let (task, names) = outputs(&model, &network)?;
+        let options = session_options(device, threads);
+        let decoders = options.threads;
+        let open =
+            move |interrupt: &Interrupt| Scorer::open(&model, task, batch, &options, interrupt, "predicting");
+        Ok(Self {
+            network: Dedicated::open(open).await?,
+            images: Images::start(paths, batch, pixels, decoders)?,
+            task,
+            names: names.into(),
+            top,
+        })
+    }
+
+    /// What the model says of the next images, in their order; nothing after the last.
+    ///
+    /// # Errors
+    /// [`TrainerError`] where the engine fails. What is wrong with an image is told in its place.
+    pub async fn next(&mut self) -> Result<Option<Vec<Prediction>>, TrainerError> {
+        let Some(Loaded { outcomes, rows }) = self.images.next().await? else {
+            return Ok(None);
+        };
+        let answers = match rows {
+            None => Vec::new(),
+            Some(rows) => {
+                let (task, names, top) = (self.task, Arc::clone(&self.names), self.top);
+                let answer = move |network: &mut Scorer| {
+                    let scores = network.run(&rows)?;
+                    let rows = scores
+                        .as_f32()
+                        .unwrap_or_default()
+                        .chunks_exact(names.len().max(1));
+                    Ok(rows.map(|row| Answer::of(row, task, &names, top)).collect())
+                };
+                self.network.run(answer).await?
+            }
+        };
+        let mut answers: std::vec::IntoIter<_> = answers.into_iter();
+        let none = || Err("the model has no output for it".to_owned());
+        let prediction = |(path, outcome): (PathBuf, Result<(), String>)| Prediction {
+            path,
+            answer: outcome.and_then(|()| answers.next().unwrap_or_else(none)),
+        };
+        Ok(Some(outcomes.into_iter().map(prediction).collect()))
+    }
+}
+
+/// What the model says of its outputs, else classes that are called by their numbers.
+fn outputs(model: &Model, network: &Network) -> Result<(Task, Vec<String>), TrainerError> {
+    let outputs = network.output.shape.elements()?;
+    let numbered = || (0..outputs).map(|number| format!("output {number}")).collect();
+    let (task, names) = notes::outputs(model).unwrap_or_else(|| (Task::Classes, numbered()));
+    if names.len() != outputs {
+        return Err(TrainerError::Names {
+            names: names.len(),
+            outputs,
+        });
+    }
+    Ok((task, names))
+}
+
+/// Nothing is uploaded here, so no guest can make the input.
+fn without_guests(error: TrainerError) -> TrainerError {
+    match error {
+        TrainerError::GuestNeeded { guest, .. } => TrainerError::Pixels {
+            reason: format!(
+                "the model was trained on input that the guest '{guest}' makes in its own way, and only a host runs guests; `frostline eval \
+                 --guest FILE --predictions FILE` tells what the model says of labelled images"
+            ),
+        },
+        other => other,
+    }
+}

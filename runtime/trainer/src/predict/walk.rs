@@ -1,0 +1,232 @@
+use frostline_images::is_image_name;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::vec::IntoIter;
+
+/// The images that paths lead to, in the order of the paths, below a folder in that of their keys. Holds the names in the folders that it is
+/// in, and no more.
+///
+/// A file is taken for an image whatever it is called. Of a folder those are taken that are called like one, as of a data root; hidden files
+/// and folders are passed over, links are followed.
+pub(super) struct Walk {
+    paths: IntoIter<PathBuf>,
+    /// From the path that was given down to where the walk is.
+    within: Vec<Folder>,
+    /// Whether the path that was given had an image so far.
+    found: bool,
+}
+
+struct Folder {
+    path: PathBuf,
+    /// Where it really lies, so that a link to where one already is is found.
+    real: PathBuf,
+    entries: IntoIter<Entry>,
+}
+
+#[derive(PartialEq, Eq)]
+struct Entry {
+    name: OsString,
+    folder: bool,
+}
+
+/// An image, or a path that leads to none and why.
+pub(super) type Found = Result<PathBuf, (PathBuf, String)>;
+
+impl Walk {
+    pub(super) fn new(paths: Vec<PathBuf>) -> Self {
+        Self {
+            paths: paths.into_iter(),
+            within: Vec::new(),
+            found: false,
+        }
+    }
+
+    fn begin(&mut self, path: PathBuf) -> Option<Found> {
+        self.found = false;
+        match fs::metadata(&path) {
+            Ok(metadata) if metadata.is_dir() => self.enter(path),
+            Ok(_) => Some(Ok(path)),
+            Err(error) => {
+                let why = unreadable(&path, &error);
+                Some(Err((path, why)))
+            }
+        }
+    }
+
+    /// Goes into a folder; something is found only where that is not possible.
+    fn enter(&mut self, path: PathBuf) -> Option<Found> {
+        let opened = fs::canonicalize(&path).and_then(|real| Ok((real, entries(&path)?)));
+        let refused = match opened {
+            Ok((real, _)) if self.within.iter().any(|folder| folder.real == real) => {
+                "it is a link to a folder that it lies in; remove the link".to_owned()
+            }
+            Ok((real, entries)) => {
+                let entries = entries.into_iter();
+                self.within.push(Folder { path, real, entries });
+                return None;
+            }
+            Err(error) => unreadable(&path, &error),
+        };
+        self.found = true;
+        Some(Err((path, refused)))
+    }
+
+    fn leave(&mut self) -> Option<Found> {
+        let folder = self.within.pop()?;
+        (self.within.is_empty() && !self.found).then(|| {
+            let why = format!(
+                "the folder has no image (.{})",
+                frostline_images::EXTENSIONS.join(", .")
+            );
+            Err((folder.path, why))
+        })
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Found;
+
+    fn next(&mut self) -> Option<Found> {
+        loop {
+            let found = match self.within.last_mut() {
+                None => {
+                    let path = self.paths.next()?;
+                    self.begin(path)
+                }
+                Some(folder) => match folder.entries.next() {
+                    None => self.leave(),
+                    Some(Entry { name, folder: true }) => {
+                        let path = folder.path.join(name);
+                        self.enter(path)
+                    }
+                    Some(Entry { name, .. }) => {
+                        self.found = true;
+                        Some(Ok(folder.path.join(name)))
+                    }
+                },
+            };
+            if found.is_some() {
+                return found;
+            }
+        }
+    }
+}
+
+/// The folders and images in a folder, as a listing of a store orders them.
+fn entries(folder: &Path) -> io::Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        let mut is_folder = kind.is_dir();
+        if kind.is_symlink() {
+            // A link to nothing is found out when it is read.
+            is_folder = fs::metadata(entry.path()).is_ok_and(|metadata| metadata.is_dir());
+        }
+        let name = entry.file_name();
+        let text = name.to_string_lossy();
+        if !text.starts_with('.') && (is_folder || is_image_name(&text)) {
+            drop(text);
+            entries.push(Entry {
+                name,
+                folder: is_folder,
+            });
+        }
+    }
+    entries.sort_unstable_by(|left, right| left.key().cmp(right.key()));
+    Ok(entries)
+}
+
+impl Entry {
+    /// What of a key the order depends on: a folder's goes on after its name.
+    fn key(&self) -> impl Iterator<Item = &u8> {
+        let end: &[u8] = if self.folder { b"/" } else { b"" };
+        self.name.as_encoded_bytes().iter().chain(end)
+    }
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> String {
+    if path.to_string_lossy().contains("://") {
+        return format!(
+            "cannot be read: {error}; only files and folders of this machine are predicted, `frostline eval` reads stores"
+        );
+    }
+    format!("cannot be read: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tempfile::TempDir;
+
+    fn folder(files: &[&str]) -> TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for file in files {
+            let file = root.path().join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, "").unwrap();
+        }
+        root
+    }
+
+    /// What is found, below `root`; of what is not, its path and a `!`.
+    fn walk(root: &TempDir, paths: &[&str]) -> Vec<String> {
+        let name = |path: &Path| path.strip_prefix(root.path()).unwrap().display().to_string();
+        Walk::new(paths.iter().map(|path| root.path().join(path)).collect())
+            .map(|found| match found {
+                Ok(path) => name(&path),
+                Err((path, _)) => format!("{}!", name(&path)),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn folders_are_walked_in_the_order_of_keys_and_paths_in_their_own() {
+        let root = folder(&[
+            "a/2.PNG",
+            "a/10.jpg",
+            "a-b/1.webp",
+            "a.gif",
+            "a/deep/er/x.jpeg",
+            "a/notes.txt",
+            ".hidden/1.jpg",
+            "a/.1.jpg",
+        ]);
+        assert_eq!(
+            walk(&root, &[""]),
+            ["a-b/1.webp", "a.gif", "a/10.jpg", "a/2.PNG", "a/deep/er/x.jpeg"]
+        );
+        // What is named is taken as it is.
+        assert_eq!(
+            walk(&root, &["a.gif", "a/notes.txt", ".hidden", "a.gif"]),
+            ["a.gif", "a/notes.txt", ".hidden/1.jpg", "a.gif"]
+        );
+    }
+
+    #[test]
+    fn what_leads_to_no_image_is_told_and_the_others_go_on() {
+        let root = folder(&["none/notes.txt", "some/1.jpg"]);
+        assert_eq!(
+            walk(&root, &["missing.jpg", "none", "some"]),
+            ["missing.jpg!", "none!", "some/1.jpg"]
+        );
+        let store = Walk::new(vec!["s3://photos".into()]).next().unwrap().unwrap_err();
+        assert!(store.1.contains("frostline eval"), "{}", store.1);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_are_followed_but_not_in_a_circle() {
+        use std::os::unix::fs::symlink;
+        let root = folder(&["a/1.jpg", "elsewhere/2.jpg"]);
+        symlink(root.path().join("elsewhere"), root.path().join("a/linked")).unwrap();
+        symlink(root.path().join("a"), root.path().join("a/round")).unwrap();
+        symlink(root.path().join("nowhere"), root.path().join("a/3.jpg")).unwrap();
+        assert_eq!(
+            walk(&root, &["a"]),
+            ["a/1.jpg", "a/3.jpg", "a/linked/2.jpg", "a/round!"]
+        );
+    }
+}

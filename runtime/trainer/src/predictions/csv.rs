@@ -1,0 +1,98 @@
+//! Predictions as a table.
+
+use super::{OfClasses, OfValues, Predictions, Rows, is_yes, sigmoid};
+use crate::{TrainerError, whole_file};
+use csv::WriterBuilder;
+use std::io::{self, Write};
+use std::path::Path;
+
+impl Predictions {
+    /// Writes them to `path` as CSV, a line a sample in the order of the samples: whole, or not at all. `names` are the outputs'.
+    ///
+    /// With classes its columns are `key,label,predicted,probability,rank`. With labels there are `label:NAME`, `predicted:NAME` (0 or 1) and
+    /// `probability:NAME` for each, with numbers `label:NAME` and `predicted:NAME`. What is no number is left empty.
+    ///
+    /// # Errors
+    /// [`TrainerError::Predictions`] with the system's reason.
+    pub(crate) fn write(&self, names: &[String], path: &Path) -> Result<(), TrainerError> {
+        whole_file::write(path, |file| self.write_to(names, file)).map_err(|source| {
+            TrainerError::Predictions {
+                path: path.to_owned(),
+                source,
+            }
+        })
+    }
+
+    pub(super) fn write_to(&self, names: &[String], to: &mut impl Write) -> io::Result<()> {
+        let mut table = WriterBuilder::new().from_writer(to);
+        match &self.rows {
+            Rows::Classes(_) => {
+                table.write_record(["key", "label", "predicted", "probability", "rank"])?;
+                for sample in self.of_classes() {
+                    table.write_record(of_class(sample, names))?;
+                }
+            }
+            Rows::Labels(_) => {
+                table.write_record(header(names, &["label", "predicted", "probability"]))?;
+                for sample in self.of_values() {
+                    table.write_record(row(&sample, |output, is| {
+                        let probability = number(sigmoid(output));
+                        [flag(is > 0.5), flag(is_yes(output)), probability]
+                    }))?;
+                }
+            }
+            Rows::Numbers(_) => {
+                table.write_record(header(names, &["label", "predicted"]))?;
+                for sample in self.of_values() {
+                    table.write_record(row(&sample, |output, is| [number(is), number(output)]))?;
+                }
+            }
+        }
+        table.flush()
+    }
+}
+
+fn of_class(sample: OfClasses, names: &[String]) -> [String; 5] {
+    let name = |place: usize| names.get(place).cloned().unwrap_or_default();
+    [
+        sample.key,
+        name(sample.label),
+        sample.predicted.map(name).unwrap_or_default(),
+        number(sample.probability),
+        sample.rank.to_string(),
+    ]
+}
+
+fn header(names: &[String], columns: &[&str]) -> Vec<String> {
+    let of_name = |name: &String| {
+        columns
+            .iter()
+            .map(|column| format!("{column}:{name}"))
+            .collect::<Vec<_>>()
+    };
+    ["key".to_owned()]
+        .into_iter()
+        .chain(names.iter().flat_map(of_name))
+        .collect()
+}
+
+fn row<const COLUMNS: usize>(
+    sample: &OfValues<'_>,
+    cells: impl Fn(f32, f32) -> [String; COLUMNS],
+) -> Vec<String> {
+    let values = sample.outputs.iter().zip(sample.wanted);
+    let cells = values.flat_map(|(output, wanted)| cells(*output, *wanted));
+    [sample.key.clone()].into_iter().chain(cells).collect()
+}
+
+fn flag(yes: bool) -> String {
+    u8::from(yes).to_string()
+}
+
+fn number(value: f32) -> String {
+    if value.is_nan() {
+        String::new()
+    } else {
+        value.to_string()
+    }
+}

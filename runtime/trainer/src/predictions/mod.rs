@@ -1,0 +1,330 @@
+//! What a network said of samples, beside what is so.
+
+mod csv;
+mod outputs;
+
+pub(crate) use outputs::{Softmax, is_yes, sigmoid, top};
+
+use crate::tables::{Counts, Errors, average_precision};
+use crate::targets::Targets;
+use crate::{ClassFigures, Confused, LabelFigures, Quality, Tables, TargetFigures};
+use frostline_client::{Samples, Task};
+use frostline_tensor::Tensor;
+use outputs::{largest, rank};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What a network said of each sample of a part. Holds 20 bytes a sample with a class; else 4, and 8 for each of its values, which are as
+/// many as the labels table has.
+pub(crate) struct Predictions {
+    /// All of the part.
+    samples: Arc<Samples>,
+    /// Which of them each row is.
+    indices: Vec<u32>,
+    rows: Rows,
+}
+
+enum Rows {
+    Classes(Vec<Choice>),
+    Labels(Values),
+    Numbers(Values),
+}
+
+/// What is kept of a sample with a class.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Choice {
+    label: u32,
+    /// [`NONE`] where no output is a number.
+    predicted: u32,
+    rank: u32,
+    probability: f32,
+}
+
+const NONE: u32 = u32::MAX;
+
+/// Outputs and what they should be, row after row.
+#[derive(Default)]
+struct Values {
+    width: usize,
+    outputs: Vec<f32>,
+    wanted: Vec<f32>,
+}
+
+/// What a network said of a sample with one class.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct OfClasses {
+    /// The sample's key.
+    pub(crate) key: String,
+    /// Its class, by its place among the outputs.
+    pub(crate) label: usize,
+    /// What it is taken for; nothing where no output is a number.
+    pub(crate) predicted: Option<usize>,
+    /// How likely that is, 0 to 1.
+    pub(crate) probability: f32,
+    /// The place of its class among the outputs by their size, from 1; ties count in its favour.
+    pub(crate) rank: usize,
+}
+
+/// What a network said of a sample with several labels or with numbers.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct OfValues<'a> {
+    /// The sample's key.
+    pub(crate) key: String,
+    /// As they come: of labels no probabilities.
+    pub(crate) outputs: &'a [f32],
+    pub(crate) wanted: &'a [f32],
+}
+
+impl Predictions {
+    /// None yet, of these.
+    pub(crate) fn new(task: Task, samples: Arc<Samples>) -> Self {
+        Self {
+            samples,
+            indices: Vec::new(),
+            rows: match task {
+                Task::Classes => Rows::Classes(Vec::new()),
+                Task::Labels => Rows::Labels(Values::default()),
+                Task::Numbers => Rows::Numbers(Values::default()),
+            },
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.indices.len()
+    }
+
+    /// Takes the outputs of a batch, `[rows, outputs]`, beside its targets; `indices` says which samples they are.
+    pub(crate) fn add(&mut self, indices: &[usize], outputs: &Tensor, targets: &Targets) {
+        let values = outputs.as_f32().unwrap_or_default();
+        match (&mut self.rows, targets) {
+            (Rows::Classes(choices), Targets::Classes(classes)) => {
+                let width = (values.len() / classes.len().max(1)).max(1);
+                let rows = values.chunks_exact(width).zip(classes);
+                choices.extend(rows.map(|(row, class)| Choice::of(row, *class)));
+            }
+            (
+                Rows::Labels(all) | Rows::Numbers(all),
+                Targets::Values {
+                    width,
+                    values: wanted,
+                },
+            ) => {
+                all.width = *width;
+                all.outputs.extend_from_slice(values);
+                all.wanted.extend_from_slice(wanted);
+            }
+            // A part's samples all have what its task says.
+            _ => return,
+        }
+        self.indices.extend(indices.iter().map(|index| *index as u32));
+    }
+
+    /// Of each sample; nothing where samples have no class.
+    pub(crate) fn of_classes(&self) -> impl Iterator<Item = OfClasses> {
+        let choices = match &self.rows {
+            Rows::Classes(choices) => choices.as_slice(),
+            _ => &[],
+        };
+        choices.iter().zip(self.keys()).map(|(choice, key)| OfClasses {
+            key,
+            label: choice.label as usize,
+            predicted: choice.predicted(),
+            probability: choice.probability,
+            rank: choice.rank as usize,
+        })
+    }
+
+    /// Of each sample; nothing where samples have a class.
+    pub(crate) fn of_values(&self) -> impl Iterator<Item = OfValues<'_>> {
+        let (outputs, wanted, width) = match &self.rows {
+            Rows::Labels(all) | Rows::Numbers(all) => {
+                (all.outputs.as_slice(), all.wanted.as_slice(), all.width)
+            }
+            Rows::Classes(_) => (&[][..], &[][..], 1),
+        };
+        let rows = outputs.chunks_exact(width.max(1));
+        let rows = rows.zip(wanted.chunks_exact(width.max(1)));
+        rows.zip(self.keys())
+            .map(|((outputs, wanted), key)| OfValues { key, outputs, wanted })
+    }
+
+    fn keys(&self) -> impl Iterator<Item = String> {
+        let key = |index: &u32| self.samples.get(*index as usize).map(|object| object.sample.key);
+        self.indices
+            .iter()
+            .map(move |index| key(index).unwrap_or_default())
+    }
+
+    /// What they come to; sorts the outputs of each label.
+    pub(crate) fn quality(&self) -> Quality {
+        match &self.rows {
+            Rows::Classes(choices) => Quality::Classes {
+                accuracy: share(choices, Choice::is_right),
+            },
+            Rows::Labels(values) => {
+                let labels: Vec<Label> = values.labels().collect();
+                let all = labels
+                    .iter()
+                    .fold(Counts::default(), |all, label| all.plus(&label.counts));
+                Quality::Labels {
+                    f1_micro: all.f1(),
+                    f1_macro: mean(labels.iter().map(|label| label.counts.f1())),
+                    mean_average_precision: mean(labels.iter().filter_map(|label| label.average_precision)),
+                }
+            }
+            Rows::Numbers(values) => {
+                let errors = values.errors();
+                Quality::Numbers {
+                    mae: mean(errors.iter().map(Errors::mae)),
+                    rmse: mean(errors.iter().map(Errors::rmse)),
+                    r2: mean(errors.iter().map(Errors::r2)),
+                }
+            }
+        }
+    }
+
+    /// The same, output by output; `names` are the outputs'.
+    pub(crate) fn tables(&self, names: &[String]) -> Tables {
+        match &self.rows {
+            Rows::Classes(choices) => of_classes(choices, names),
+            Rows::Labels(values) => Tables::Labels {
+                labels: names.iter().zip(values.labels()).map(Label::figures).collect(),
+            },
+            Rows::Numbers(values) => {
+                let errors = values.errors();
+                let figures = |(name, errors): (&String, &Errors)| TargetFigures {
+                    name: name.clone(),
+                    mae: errors.mae(),
+                    rmse: errors.rmse(),
+                    r2: errors.r2(),
+                };
+                Tables::Numbers {
+                    targets: names.iter().zip(&errors).map(figures).collect(),
+                }
+            }
+        }
+    }
+}
+
+impl Choice {
+    /// A row of NaN has no prediction, and counts as wrong.
+    fn of(row: &[f32], class: i64) -> Self {
+        let predicted = largest(row);
+        let output = predicted.and_then(|place| row.get(place)).copied();
+        Self {
+            label: class as u32,
+            predicted: predicted.map_or(NONE, |place| place as u32),
+            rank: rank(row, class as usize) as u32,
+            probability: output.map_or(f32::NAN, |output| Softmax::of(row).probability(output)),
+        }
+    }
+
+    fn predicted(&self) -> Option<usize> {
+        (self.predicted != NONE).then_some(self.predicted as usize)
+    }
+
+    fn is_right(&self) -> bool {
+        self.predicted == self.label
+    }
+}
+
+/// What became of one label.
+struct Label {
+    counts: Counts,
+    average_precision: Option<f64>,
+}
+
+impl Label {
+    fn figures((name, label): (&String, Self)) -> LabelFigures {
+        LabelFigures {
+            name: name.clone(),
+            precision: label.counts.precision(),
+            recall: label.counts.recall(),
+            f1: label.counts.f1(),
+            average_precision: label.average_precision,
+            support: label.counts.are,
+        }
+    }
+}
+
+impl Values {
+    /// Each label in turn, so that only one is held beside the rows.
+    fn labels(&self) -> impl Iterator<Item = Label> {
+        (0..self.width).map(|place| {
+            let outputs = self.outputs.iter().skip(place).step_by(self.width);
+            let wanted = self.wanted.iter().skip(place).step_by(self.width);
+            let label: Vec<(f32, bool)> = outputs
+                .zip(wanted)
+                .map(|(output, is)| (*output, *is > 0.5))
+                .collect();
+            Label {
+                counts: Counts::of(&label, is_yes),
+                average_precision: average_precision(label),
+            }
+        })
+    }
+
+    fn errors(&self) -> Vec<Errors> {
+        let mut errors = vec![Errors::default(); self.width];
+        let rows = self.outputs.chunks_exact(self.width.max(1));
+        for (outputs, wanted) in rows.zip(self.wanted.chunks_exact(self.width.max(1))) {
+            for ((target, output), wanted) in errors.iter_mut().zip(outputs).zip(wanted) {
+                target.add(f64::from(*output), f64::from(*wanted));
+            }
+        }
+        errors
+    }
+}
+
+fn of_classes(choices: &[Choice], names: &[String]) -> Tables {
+    const TOP: u32 = 5;
+    let mut counts = vec![Counts::default(); names.len()];
+    // As many cells as there are samples at most.
+    let mut cells: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+    for choice in choices {
+        let (label, predicted) = (choice.label as usize, choice.predicted());
+        if let Some(predicted) = predicted {
+            *cells.entry((label, predicted)).or_default() += 1;
+        }
+        if let Some(of_label) = counts.get_mut(label) {
+            of_label.add(choice.is_right(), true);
+        }
+        if let Some(taken_for) = predicted.filter(|_| !choice.is_right()) {
+            counts
+                .get_mut(taken_for)
+                .into_iter()
+                .for_each(|counts| counts.add(true, false));
+        }
+    }
+    let figures = |(name, counts): (&String, Counts)| ClassFigures {
+        name: name.clone(),
+        precision: counts.precision(),
+        recall: counts.recall(),
+        f1: counts.f1(),
+        support: counts.are,
+    };
+    let cell = |((label, predicted), count)| Confused {
+        label,
+        predicted,
+        count,
+    };
+    Tables::Classes {
+        top_5_accuracy: share(choices, |choice| choice.rank <= TOP),
+        classes: names.iter().zip(counts).map(figures).collect(),
+        confusion: cells.into_iter().map(cell).collect(),
+    }
+}
+
+fn share(choices: &[Choice], which: fn(&Choice) -> bool) -> f64 {
+    let count = choices.iter().filter(|choice| which(choice)).count();
+    count as f64 / choices.len().max(1) as f64
+}
+
+fn mean(figures: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = figures.fold((0.0, 0.0), |(sum, count), figure| (sum + figure, count + 1.0));
+    if count == 0.0 { 0.0 } else { sum / count }
+}
+
+#[cfg(test)]
+mod tests;

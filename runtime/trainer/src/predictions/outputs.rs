@@ -1,0 +1,101 @@
+//! What a network's outputs for one sample say.
+
+use std::cmp::Ordering;
+
+/// The place of the largest output, of equals the first; none where no output is a number.
+pub(crate) fn largest(row: &[f32]) -> Option<usize> {
+    let numbers = row.iter().enumerate().filter(|(_, value)| !value.is_nan());
+    numbers
+        .min_by(|left, right| by_size(*left, *right))
+        .map(|(place, _)| place)
+}
+
+/// The places of the `count` largest outputs, the largest first, of equals the one that comes first.
+pub(crate) fn top(row: &[f32], count: usize) -> Vec<usize> {
+    let mut places: Vec<(usize, &f32)> = row.iter().enumerate().collect();
+    places.retain(|(_, value)| !value.is_nan());
+    let count = count.min(places.len());
+    if let Some(last) = count.checked_sub(1) {
+        places.select_nth_unstable_by(last, |left, right| by_size(*left, *right));
+    }
+    places.truncate(count);
+    places.sort_unstable_by(|left, right| by_size(*left, *right));
+    places.into_iter().map(|(place, _)| place).collect()
+}
+
+fn by_size((first, left): (usize, &f32), (second, right): (usize, &f32)) -> Ordering {
+    right.total_cmp(left).then(first.cmp(&second))
+}
+
+/// The rank of the output at `place`, from 1: how many are larger, and itself. What is no number ranks last.
+pub(crate) fn rank(row: &[f32], place: usize) -> usize {
+    match row.get(place) {
+        Some(value) if !value.is_nan() => 1 + row.iter().filter(|other| *other > value).count(),
+        _ => row.len(),
+    }
+}
+
+/// Probabilities of classes: the share of an output's exponential in that of all.
+pub(crate) struct Softmax {
+    largest: f64,
+    sum: f64,
+}
+
+impl Softmax {
+    pub(crate) fn of(row: &[f32]) -> Self {
+        let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max).into();
+        Self {
+            largest,
+            sum: row.iter().map(|value| (f64::from(*value) - largest).exp()).sum(),
+        }
+    }
+
+    /// That of one of the outputs; no number where not all outputs are finite.
+    pub(crate) fn probability(&self, output: f32) -> f32 {
+        ((f64::from(output) - self.largest).exp() / self.sum) as f32
+    }
+}
+
+/// The probability of a label.
+pub(crate) fn sigmoid(output: f32) -> f32 {
+    (1.0 / (1.0 + (-f64::from(output)).exp())) as f32
+}
+
+/// Whether an output is a yes to its label.
+pub(crate) fn is_yes(output: f32) -> bool {
+    output > 0.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_decides_and_the_first_of_equals() {
+        assert_eq!(largest(&[1.0, 2.0]), Some(1));
+        assert_eq!(largest(&[5.0, 5.0, f32::NAN]), Some(0));
+        assert_eq!(largest(&[f32::NAN, f32::NAN]), None);
+        assert_eq!(top(&[1.0, 7.0, f32::NAN, 7.0, -2.0], 3), [1, 3, 0]);
+        assert_eq!(top(&[1.0, 2.0], 9), [1, 0]);
+        assert!(top(&[], 5).is_empty() && top(&[1.0], 0).is_empty());
+    }
+
+    #[test]
+    fn ties_count_in_the_favour_of_who_is_asked_about() {
+        let row = [3.0, 5.0, 3.0, f32::NAN];
+        assert_eq!([0, 1, 2, 3].map(|place| rank(&row, place)), [2, 1, 2, 4]);
+    }
+
+    #[test]
+    fn probabilities_are_those_of_pytorch_even_of_large_outputs() {
+        // torch.softmax(torch.tensor([1000., 999., 990.]), 0), and torch.sigmoid of 2 and -200.
+        let row = [1000.0, 999.0, 990.0];
+        let softmax = Softmax::of(&row);
+        for (output, expected) in row.iter().zip([0.731_034_04, 0.268_932_76, 3.318_894e-5]) {
+            assert!((softmax.probability(*output) - expected).abs() < 1e-6);
+        }
+        assert!((sigmoid(2.0) - 0.880_797).abs() < 1e-6);
+        assert_eq!(sigmoid(-200.0), 0.0);
+        assert!(Softmax::of(&[1.0, f32::NAN]).probability(1.0).is_nan());
+    }
+}
