@@ -118,10 +118,29 @@ pub(crate) fn duration(seconds: f64) -> String {
         return format!("{seconds:.1} s");
     }
     let whole = seconds.round() as u64;
-    if whole < 3600 {
-        return format!("{} min {} s", whole / 60, whole % 60);
+    let (large, unit, small, smaller) = if whole < 3600 {
+        (whole / 60, "min", whole % 60, "s")
+    } else {
+        (whole / 3600, "h", whole % 3600 / 60, "min")
+    };
+    if small == 0 {
+        format!("{large} {unit}")
+    } else {
+        format!("{large} {unit} {small} {smaller}")
     }
-    format!("{} h {} min", whole / 3600, whole % 3600 / 60)
+}
+
+/// A duration for a small place, in one unit: `340 ms`, `12.5 s`, `1.5 h`.
+pub(crate) fn short_duration(seconds: f64) -> String {
+    let (scale, unit) = match seconds {
+        ..0.0 => (1.0, "s"),
+        0.0..=0.0 => (1.0, "s"),
+        ..1.0 => (1e-3, "ms"),
+        ..120.0 => (1.0, "s"),
+        ..7200.0 => (60.0, "min"),
+        _ => (3600.0, "h"),
+    };
+    format!("{} {unit}", plain((seconds / scale * 10.0).round() / 10.0))
 }
 
 fn scaled(value: f64, units: &[&str]) -> String {
@@ -166,8 +185,8 @@ mod tests {
         let shown = [0.012_345, 4.567, 1234.5, 0.0, -2.5, f64::NAN, 1e-7].map(significant);
         assert_eq!(shown, ["0.0123", "4.57", "1234", "0", "-2.50", "–", "1.00e-7"]);
         assert_eq!(
-            [0.5, 12.34, 245.0, 7800.0].map(duration),
-            ["500 ms", "12.3 s", "4 min 5 s", "2 h 10 min"]
+            [0.5, 12.34, 245.0, 7800.0, 600.0].map(duration),
+            ["500 ms", "12.3 s", "4 min 5 s", "2 h 10 min", "10 min"]
         );
         assert_eq!(
             [999.0, 28_100.0, 1.5e9].map(bytes),
@@ -176,6 +195,10 @@ mod tests {
         assert_eq!(
             [0, 999, 1000, 1_234_567].map(count),
             ["0", "999", "1,000", "1,234,567"]
+        );
+        assert_eq!(
+            [0.0, 0.25, 15.0, 150.0, 9000.0].map(short_duration),
+            ["0 s", "250 ms", "15 s", "2.5 min", "2.5 h"]
         );
         assert_eq!([2.5, 10.0, 0.02, -0.0].map(plain), ["2.5", "10", "0.02", "0"]);
     }

@@ -6,7 +6,7 @@ use crate::markup::{escaped, plain};
 
 const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 240.0;
-const LEFT: f64 = 62.0;
+const LEFT: f64 = 76.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 42.0;
@@ -22,7 +22,8 @@ pub(crate) struct Columns<'a> {
     pub(crate) names: [&'a str; 2],
     /// Each column's number and parts, the lowest first.
     pub(crate) columns: &'a [(f64, [f64; 2])],
-    /// How a height reads.
+    /// How a height reads beside the axis, and where somebody points at it.
+    pub(crate) ticked: fn(f64) -> String,
     pub(crate) shown: fn(f64) -> String,
 }
 
@@ -62,7 +63,7 @@ pub(crate) fn columns(chart: &Columns) -> Option<String> {
             WIDTH - RIGHT,
             LEFT - 7.0,
             y + 4.0,
-            escaped(&(chart.shown)(tick))
+            escaped(&(chart.ticked)(tick))
         ));
     }
     for (place, (from, to, parts)) in joined.iter().enumerate() {
@@ -121,6 +122,7 @@ mod tests {
             across: "epoch",
             names: ["a", "b"],
             columns,
+            ticked: plain,
             shown: plain,
         };
         let svg = columns(&chart(&many)).unwrap();

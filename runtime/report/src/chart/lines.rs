@@ -8,7 +8,7 @@ use crate::markup::{escaped, plain};
 const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 280.0;
 /// Room for the labels of the axes.
-const LEFT: f64 = 50.0;
+const LEFT: f64 = 58.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 42.0;

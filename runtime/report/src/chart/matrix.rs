@@ -33,17 +33,16 @@ pub(crate) fn matrix(chart: &Matrix) -> String {
         .map(|name| name.chars().count())
         .max()
         .unwrap_or(0);
-    let letter = if cell < 14.0 { 6.0 } else { 7.4 };
-    // The names, and the word before them.
-    let margin = longest.min(LETTERS) as f64 * letter + 34.0;
+    let size = if cell < 14.0 { 9.0 } else { 12.0 };
+    // The names, on the wide side, and the word before them.
+    let margin = longest.min(LETTERS) as f64 * size * 0.64 + 34.0;
     let side = cell * classes as f64;
     let (width, height) = (margin + side + 6.0, margin + side + 6.0);
-    let size = if cell < 14.0 { 10.0 } else { 12.0 };
     let mut out = begin("matrix", width, height, chart.title);
     // As large as it is drawn, however wide the page: letters stay readable, and the page around it scrolls.
     out = out.replacen(
         "<svg ",
-        &format!(r#"<svg width="{width:.0}" height="{height:.0}" "#),
+        &format!(r#"<svg width="{width:.0}" height="{height:.0}" style="font-size:{size}px" "#),
         1,
     );
     out.push_str(&format!(
@@ -53,13 +52,13 @@ pub(crate) fn matrix(chart: &Matrix) -> String {
         let middle = margin + cell * (place as f64 + 0.5);
         let (short, whole) = (escaped(&middle_cut(name, LETTERS)), escaped(name));
         out.push_str(&format!(
-            r#"<text class="tick" font-size="{size}" x="{:.1}" y="{:.1}" text-anchor="end">{short}<title>{whole}</title></text>"#,
+            r#"<text class="tick" x="{:.1}" y="{:.1}" text-anchor="end">{short}<title>{whole}</title></text>"#,
             margin - 6.0,
-            middle + 4.0,
+            middle + size * 0.35,
         ));
         out.push_str(&format!(
-            r#"<text class="tick" font-size="{size}" transform="translate({:.1} {:.1}) rotate(-90)">{short}<title>{whole}</title></text>"#,
-            middle + 4.0,
+            r#"<text class="tick" transform="translate({:.1} {:.1}) rotate(-90)">{short}<title>{whole}</title></text>"#,
+            middle + size * 0.35,
             margin - 6.0,
         ));
     }

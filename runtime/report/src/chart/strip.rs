@@ -4,8 +4,8 @@ use super::COLOURS;
 use crate::facts::Span;
 use crate::markup::escaped;
 
-/// A strip's units from left to right.
-const WIDE: f64 = 1000.0;
+/// A strip's units from left to right: a whole number for each part of a timeline, so that neighbours meet.
+const WIDE: f64 = 1200.0;
 
 fn strip(class: &str, title: &str, inside: &str) -> String {
     format!(

@@ -18,6 +18,8 @@ pub(crate) struct Measured {
     /// Median of what a step waited and computed.
     pub(crate) seconds: f64,
     pub(crate) steps: usize,
+    /// Whether their rows were kept ones, so that no plan foresaw it.
+    pub(crate) kept: bool,
 }
 
 /// The candidates of `plan`, the shortest job first: the best, the chosen one, and those that were measured.
@@ -79,12 +81,14 @@ fn of_split(journal: &Journal, split: &str) -> Option<Measured> {
     let took = |step: &crate::run::Step| f64::from(step.waited) + f64::from(step.computed);
     let (from_store, fetched): (Vec<_>, Vec<_>) =
         steps.partition(|step| kept.binary_search(&step.epoch).is_ok());
-    let counted = if fetched.is_empty() { from_store } else { fetched };
+    let kept = fetched.is_empty();
+    let counted = if kept { from_store } else { fetched };
     let mut times: Vec<f64> = counted.into_iter().map(took).collect();
     times.sort_by(f64::total_cmp);
     let seconds = times.get(times.len() / 2).copied()?;
     Some(Measured {
         seconds,
         steps: times.len(),
+        kept,
     })
 }

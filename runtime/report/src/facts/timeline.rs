@@ -55,9 +55,10 @@ impl Timeline {
             let waiting = computing - f64::from(step.waited);
             spread(&mut line.waited, part, waiting, computing, weight);
             spread(&mut line.computed, part, computing, step.at, weight);
-            let place = ((step.at / part) as usize).min(PARTS - 1);
-            if let Some(bytes) = line.bytes.get_mut(place) {
-                *bytes += f64::from(step.bytes) * weight / part;
+            let took = step.at - waiting;
+            if took > 0.0 {
+                let rate = f64::from(step.bytes) / took;
+                spread(&mut line.bytes, part, waiting, step.at, rate * weight);
             }
         }
         for (waited, computed) in line.waited.iter_mut().zip(&mut line.computed) {

@@ -1,7 +1,7 @@
 use super::table::{Cell, Row, more, table};
 use crate::chart::{FULL, Matrix, matrix};
 use crate::facts::{Class, Classes};
-use crate::markup::{count, escaped, percent, shortened};
+use crate::markup::{count, percent, shortened};
 
 /// Classes in the table; of more, those that do worst.
 const ROWS: usize = 200;
@@ -100,8 +100,8 @@ fn per_class(out: &mut String, classes: &Classes) {
             mean(Class::precision),
             mean(Class::recall),
             mean(Class::f1),
-            Cell::Raw(String::new()),
             Cell::Number(count(classes.samples)),
+            Cell::Raw(String::new()),
         ],
         best: true,
     });
@@ -111,8 +111,8 @@ fn per_class(out: &mut String, classes: &Classes) {
         ("Precision", true),
         ("Recall", true),
         ("F1", true),
-        ("", false),
         ("Images", true),
+        ("", false),
     ];
     out.push_str(&table(&header, &rows));
     more(out, shown.len(), all as u64, "classes, those with the least F1,");
@@ -129,15 +129,12 @@ fn row(class: &Class) -> Row {
     );
     Row {
         cells: vec![
-            Cell::Raw(format!(
-                r#"<span class="name">{}</span>"#,
-                escaped(&shortened(&class.name, LETTERS))
-            )),
+            Cell::Text(shortened(&class.name, LETTERS)),
             Cell::Number(percent(class.precision())),
             Cell::Number(percent(class.recall())),
             Cell::Number(percent(class.f1())),
-            Cell::Raw(bar),
             Cell::Number(count(class.support)),
+            Cell::Raw(bar),
         ],
         best: false,
     }

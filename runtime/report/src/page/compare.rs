@@ -1,6 +1,7 @@
 //! Several runs side by side.
 
 use super::curves::{figure_of, hundredths, of_figure};
+use super::headline::lowered;
 use super::shell;
 use super::table::{Cell, Row, more, table};
 use crate::Run;
@@ -56,7 +57,7 @@ fn judged(runs: &[Run]) -> Option<&str> {
 
 fn figures(out: &mut String, runs: &[Run]) {
     let name = judged(runs).unwrap_or("accuracy");
-    let title = format!("Best {}", figure::title(name));
+    let title = format!("Best {}", lowered(&figure::title(name)));
     let header = [
         ("Run", false),
         (title.as_str(), true),

@@ -31,7 +31,7 @@ pub(super) fn figure_of(out: &mut String, heading: &str, chart: Option<String>, 
     let Some(chart) = chart else {
         return;
     };
-    out.push_str(&format!("<figure><h3>{}</h3>{key}{chart}", escaped(heading)));
+    out.push_str(&format!("<figure><h3>{}</h3>{chart}{key}", escaped(heading)));
     if !caption.is_empty() {
         out.push_str(&format!("<figcaption>{}</figcaption>", escaped(caption)));
     }

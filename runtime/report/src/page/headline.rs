@@ -46,14 +46,6 @@ pub(super) fn section(out: &mut String, run: &Run, classes: Option<&Classes>) {
         &shortened(&last_split(journal), LETTERS),
         &changes(journal),
     );
-    if journal.bad_count > 0 {
-        tile(
-            out,
-            "Skipped images",
-            &count(journal.bad_count),
-            "for they are bad",
-        );
-    }
     out.push_str("</dl>");
     bad(out, journal);
 }
@@ -74,7 +66,10 @@ fn bad(out: &mut String, journal: &Journal) {
             best: false,
         })
         .collect();
-    out.push_str("<details><summary>Images that were skipped</summary>");
+    out.push_str(&format!(
+        "<details><summary>Images that are bad and were skipped: {}</summary>",
+        count(journal.bad_count)
+    ));
     out.push_str(&table(
         &[("Image", false), ("What is wrong with it", false)],
         &rows,
@@ -85,17 +80,18 @@ fn bad(out: &mut String, journal: &Journal) {
 
 fn about(journal: &Journal) -> String {
     let data = &journal.dataset;
-    let kind = match data.task.as_str() {
-        "labels" => "labels",
-        "numbers" => "numbers",
-        _ => "classes",
+    let [one, many] = match data.task.as_str() {
+        "labels" => ["label", "labels"],
+        "numbers" => ["number", "numbers"],
+        _ => ["class", "classes"],
     };
     if data.train == 0 {
         return "The job had not listed its data.".to_owned();
     }
     format!(
-        "{} {kind}, {} training and {} validation images, {} epochs of {} steps",
+        "{} {}, {} training and {} validation images, {} epochs of {} steps",
         count(data.classes.len() as u64),
+        if data.classes.len() == 1 { one } else { many },
         count(data.train),
         count(data.validation),
         count(journal.epochs.len() as u64),
@@ -122,7 +118,7 @@ fn judged(out: &mut String, journal: &Journal) {
         escaped(&lowered(&figure::title(name))),
         escaped(&figure::shown(name, value)),
         epoch.epoch,
-        escaped(&before)
+        together(&before)
     ));
     for (other, value) in epoch.figures.iter().filter(|(other, _)| other != name) {
         tile(
@@ -137,7 +133,7 @@ fn judged(out: &mut String, journal: &Journal) {
 }
 
 /// The first letter small, unless the word is an abbreviation.
-fn lowered(title: &str) -> String {
+pub(super) fn lowered(title: &str) -> String {
     let mut letters = title.chars();
     match (letters.next(), letters.next()) {
         (Some(first), Some(second)) if second.is_lowercase() => first
@@ -207,13 +203,23 @@ fn changes(journal: &Journal) -> String {
 }
 
 fn tile(out: &mut String, name: &str, value: &str, words: &str) {
+    let long = if value.chars().count() > 9 {
+        r#" class="long""#
+    } else {
+        ""
+    };
     out.push_str(&format!(
-        "<div><dt>{}</dt><dd>{}</dd>",
+        "<div><dt>{}</dt><dd{long}>{}</dd>",
         escaped(name),
         escaped(value)
     ));
     if !words.is_empty() {
-        out.push_str(&format!("<dd>{}</dd>", escaped(words)));
+        out.push_str(&format!("<dd>{}</dd>", together(words)));
     }
     out.push_str("</div>");
+}
+
+/// Words in which a percent sign stays beside its number.
+fn together(words: &str) -> String {
+    escaped(words).replace(" %", "\u{a0}%")
 }

@@ -8,6 +8,13 @@ use crate::run::{Journal, Moment, MomentKind};
 const MARKS: usize = 300;
 const TOLD: usize = 60;
 
+/// Times below the lanes, at most, so that they have room on a phone; and the seconds that they may lie apart.
+const TIMES: f64 = 5.0;
+const STEPS: [f64; 20] = [
+    0.01, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0,
+    7200.0, 14_400.0, 43_200.0,
+];
+
 pub(super) fn section(out: &mut String, journal: &Journal) {
     let Some(line) = Timeline::of(journal) else {
         return;
@@ -37,14 +44,35 @@ pub(super) fn section(out: &mut String, journal: &Journal) {
     received(out, &line);
     stretches(out, journal, &line);
     events(out, journal, &line);
-    out.push_str(r#"<div class="times">"#);
-    for quarter in 0..=4 {
-        let at = line.seconds * f64::from(quarter) / 4.0;
-        out.push_str(&format!("<span>{}</span>", escaped(&duration(at))));
-    }
-    out.push_str("</div></div>");
+    times(out, line.seconds);
+    out.push_str("</div>");
     told(out, journal);
     out.push_str("</section>");
+}
+
+/// Round times below the lanes.
+fn times(out: &mut String, seconds: f64) {
+    let step = STEPS
+        .into_iter()
+        .find(|step| seconds / step <= TIMES)
+        .unwrap_or_else(|| (seconds / TIMES / 86_400.0).ceil() * 86_400.0);
+    out.push_str(r#"<div class="times">"#);
+    for place in 0..=TIMES as u32 {
+        let at = step * f64::from(place);
+        let share = at / seconds;
+        let class = match share {
+            ..0.02 => r#" class="early""#,
+            0.95..=1.0 => r#" class="late""#,
+            ..1.0 => "",
+            _ => break,
+        };
+        out.push_str(&format!(
+            r#"<span{class} style="left:{:.2}%">{}</span>"#,
+            share * 100.0,
+            escaped(&duration(at).replace(".0 ", " "))
+        ));
+    }
+    out.push_str("</div>");
 }
 
 fn lane(out: &mut String, name: &str, strip: &str) {

@@ -1,6 +1,6 @@
 use super::curves::figure_of;
 use crate::chart::{Columns, Mark, columns, legend};
-use crate::markup::{bytes, count, duration, escaped, percent};
+use crate::markup::{bytes, count, duration, escaped, percent, short_duration};
 use crate::run::{Journal, Received};
 
 pub(super) fn section(out: &mut String, journal: &Journal) {
@@ -13,11 +13,10 @@ pub(super) fn section(out: &mut String, journal: &Journal) {
     time(out, journal);
     traffic(out, journal);
     reuse(out, journal);
-    out.push_str("</div>");
     if let Some(received) = received {
         purposes(out, &received);
     }
-    out.push_str("</section>");
+    out.push_str("</div></section>");
 }
 
 fn time(out: &mut String, journal: &Journal) {
@@ -30,6 +29,7 @@ fn time(out: &mut String, journal: &Journal) {
         across: "epoch",
         names: ["everything else", "waiting for batches"],
         columns: &of.collect::<Vec<_>>(),
+        ticked: short_duration,
         shown: duration,
     });
     let key = legend(Mark::Box, &[(0, "everything else"), (1, "waiting for batches")]);
@@ -46,6 +46,7 @@ fn traffic(out: &mut String, journal: &Journal) {
         across: "epoch",
         names: ["received", ""],
         columns: &of.collect::<Vec<_>>(),
+        ticked: |amount| bytes(amount).replace(".0 ", " "),
         shown: bytes,
     });
     figure_of(out, "Bytes of an epoch, validation included", chart, "", "");
@@ -74,7 +75,8 @@ fn reuse(out: &mut String, journal: &Journal) {
         across: "epoch",
         names: ["from the store", "fetched"],
         columns: &stored,
-        shown: |rows| count(rows.max(0.0).round() as u64),
+        ticked: rows_of,
+        shown: rows_of,
     });
     let key = legend(Mark::Box, &[(0, "from the store"), (1, "fetched")]);
     let caption = format!(
@@ -82,6 +84,10 @@ fn reuse(out: &mut String, journal: &Journal) {
         percent(kept / (kept + fetched))
     );
     figure_of(out, "Rows of an epoch", chart, &key, &caption);
+}
+
+fn rows_of(rows: f64) -> String {
+    count(rows.max(0.0).round() as u64)
 }
 
 /// What the job received, by what it was for.
@@ -99,21 +105,22 @@ fn purposes(out: &mut String, received: &Received) {
     if most == 0 {
         return;
     }
-    out.push_str(r#"<h3>Bytes by purpose</h3><div class="rows">"#);
+    out.push_str(r#"<figure><h3>Bytes by purpose</h3><ul class="uses">"#);
     for (name, amount) in uses.into_iter().filter(|(_, amount)| *amount > 0) {
         out.push_str(&format!(
-            r#"<span>{}</span><span aria-hidden="true"><span class="bar b0" style="width:{:.1}%"></span></span><span>{} ({})</span>"#,
+            r#"<li><span>{}</span><span>{} ({})</span><span class="bar b0" style="width:{:.1}%"></span></li>"#,
             escaped(name),
-            amount as f64 / most as f64 * 100.0,
             bytes(amount as f64),
-            percent(amount as f64 / total as f64)
+            percent(amount as f64 / total as f64),
+            amount as f64 / most as f64 * 100.0
         ));
     }
-    out.push_str("</div>");
+    out.push_str("</ul>");
     if received.interrupted > 0 {
         out.push_str(&format!(
-            r#"<p class="soft">{} of them came in answers that broke off or were given up, and were asked for again.</p>"#,
+            "<figcaption>{} of them came in answers that broke off or were given up, and were asked for again.</figcaption>",
             bytes(received.interrupted as f64)
         ));
     }
+    out.push_str("</figure>");
 }

@@ -90,6 +90,7 @@ fn a_page_has_everything_that_the_folder_tells() {
         "store-2:8443 is left out",
         "what follows features.7 is trained",
         "features are kept: 3,069 rows",
+        "kept rows only",
     ] {
         assert!(page.contains(section), "{section}");
     }
