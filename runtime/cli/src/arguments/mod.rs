@@ -7,6 +7,7 @@ mod guest;
 mod host;
 mod job;
 mod recipe;
+mod report;
 mod upload;
 mod value;
 
@@ -15,6 +16,7 @@ pub(crate) use compile::{COMPILE_GUEST, CompileGuest};
 pub(crate) use guest::{Authoring, BuildGuest, CheckGuest, Language, NewGuest, RunGuest};
 pub(crate) use host::{Guest, HostFlags, Model, RemoteHost, Serve};
 pub(crate) use job::{Eval, Plan, Profile, Train};
+pub(crate) use report::Report;
 pub(crate) use upload::{OwnUpload, Upload};
 pub(crate) use value::BadSample;
 
@@ -54,6 +56,7 @@ pub(crate) enum Command {
     Plan(Plan),
     Eval(Eval),
     Profile(Profile),
+    Report(Report),
     Serve(Serve),
     /// Write, build, check and run guests; upload, list, show and remove them on a host
     #[command(subcommand)]
