@@ -130,12 +130,15 @@ fn row(run: &Run, short: String, name: &str, best: Option<f64>) -> Row {
     }
 }
 
-fn curves(out: &mut String, runs: &[Run], all: usize) {
-    let short = names(runs);
-    let entries: Vec<(usize, &str)> = short.iter().map(String::as_str).enumerate().collect();
-    let key = legend(Mark::Line, &entries);
-    let series = |points: &dyn Fn(&Run) -> Vec<(f64, f64)>| -> Vec<Series> {
-        let of = runs.iter().zip(&short).enumerate();
+/// Runs as curves that have the same colours in every chart.
+struct Curves<'a> {
+    runs: &'a [Run],
+    names: &'a [String],
+}
+
+impl Curves<'_> {
+    fn of(&self, points: impl Fn(&Run) -> Vec<(f64, f64)>) -> Vec<Series> {
+        let of = self.runs.iter().zip(self.names).enumerate();
         of.map(|(place, (run, name))| Series {
             name: name.clone(),
             points: points(run),
@@ -143,53 +146,53 @@ fn curves(out: &mut String, runs: &[Run], all: usize) {
             behind: false,
         })
         .collect()
-    };
+    }
+}
+
+/// A chart with its heading; `across` says what is below it, and whether that is counted.
+fn draw(out: &mut String, heading: &str, across: (&str, bool), series: &[Series], share: bool) {
+    let chart = lines(&Lines {
+        title: heading,
+        across: across.0,
+        counted: across.1,
+        series,
+        limits: if share {
+            (0.0, 1.0)
+        } else {
+            (f64::NEG_INFINITY, f64::INFINITY)
+        },
+        shown: if share { hundredths } else { plain },
+    });
+    figure_of(out, heading, chart, "", "");
+}
+
+fn curves(out: &mut String, runs: &[Run], all: usize) {
+    let names = &names(runs);
+    let entries: Vec<(usize, &str)> = names.iter().map(String::as_str).enumerate().collect();
+    let key = legend(Mark::Line, &entries);
     out.push_str(&format!(r#"<section><h2>Curves</h2>{key}<div class="grid2">"#));
-    let free = (f64::NEG_INFINITY, f64::INFINITY);
-    let draw = |title: &str, across: &str, counted: bool, series: &[Series], share: bool| {
-        lines(&Lines {
-            title,
-            across,
-            counted,
-            series,
-            limits: if share { (0.0, 1.0) } else { free },
-            shown: if share { hundredths } else { plain },
-        })
-    };
+    let curves = Curves { runs, names };
     if let Some(name) = judged(runs) {
         let (title, share) = (figure::title(name), figure::is_share(name));
-        let by_epoch = series(&|run| of_figure(&run.journal, name));
-        let heading = format!("{title} over epochs");
-        figure_of(
+        let by_epoch = curves.of(|run| of_figure(&run.journal, name));
+        draw(
             out,
-            &heading,
-            draw(&heading, "epoch", true, &by_epoch, share),
-            "",
-            "",
+            &format!("{title} over epochs"),
+            ("epoch", true),
+            &by_epoch,
+            share,
         );
-        let by_time = series(&|run| {
+        let by_time = curves.of(|run| {
             let epochs = run.journal.epochs.iter();
             let points =
                 epochs.filter_map(|epoch| Some((epoch.at / 60.0, figure::value(&epoch.figures, name)?)));
             points.filter(|(_, value)| value.is_finite()).collect()
         });
-        let heading = format!("{title} over time");
-        figure_of(
-            out,
-            &heading,
-            draw(&heading, "minutes since the job began", false, &by_time, share),
-            "",
-            "",
-        );
+        let minutes = ("minutes since the job began", false);
+        draw(out, &format!("{title} over time"), minutes, &by_time, share);
     }
-    let losses = series(&|run| epochs_of(&run.journal, |epoch| Some(epoch.loss)));
-    figure_of(
-        out,
-        "Training loss",
-        draw("Training loss over epochs", "epoch", true, &losses, false),
-        "",
-        "",
-    );
+    let losses = curves.of(|run| epochs_of(&run.journal, |epoch| Some(epoch.loss)));
+    draw(out, "Training loss over epochs", ("epoch", true), &losses, false);
     out.push_str("</div>");
     more(out, runs.len(), all as u64, "runs");
     out.push_str("</section>");
