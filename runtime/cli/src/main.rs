@@ -19,6 +19,7 @@ mod plot;
 mod predict;
 mod profile;
 mod program;
+mod report;
 mod reporter;
 mod serve;
 mod train;
@@ -70,6 +71,7 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
         Command::Eval(flags) => eval::run(flags, json, stop).await,
         Command::Predict(flags) => predict::run(flags, json, stop).await,
         Command::Profile(flags) => profile::run(flags, json, stop).await,
+        Command::Report(flags) => report::run(&flags, json),
         Command::Serve(flags) => serve::run(flags, json, stop).await,
         Command::Guest(command) => guest::run(command, json).await,
         Command::Model(command) => model::run(command, json).await,

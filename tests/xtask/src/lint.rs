@@ -18,7 +18,7 @@ const ADDRESSES: [(&str, &str); 3] = [
 ];
 
 /// Crates that must not reach others, however indirectly.
-const WALLS: [(&str, &[&str]); 10] = [
+const WALLS: [(&str, &[&str]); 11] = [
     ("frostline-tensor", &["wasmtime", "ort", "object_store", "hyper"]),
     (
         "frostline-sealed",
@@ -52,6 +52,10 @@ const WALLS: [(&str, &[&str]); 10] = [
     (
         "frostline-trainer",
         &["wasmtime", "object_store", "frostline-server"],
+    ),
+    (
+        "frostline-report",
+        &["tokio", "hyper", "frostline-tensor", "frostline-wire"],
     ),
 ];
 

@@ -80,6 +80,11 @@ fn missing() -> Vec<Need> {
             "the guests for tests are not built (cargo xtask guests)",
         ),
         (has_program("clang"), "needs_clang", "clang is not installed"),
+        (
+            has_program("chromium"),
+            "needs_chromium",
+            "chromium is not installed",
+        ),
     ];
     let unmet = needs.into_iter().filter(|(met, ..)| !met);
     unmet

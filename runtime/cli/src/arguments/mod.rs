@@ -8,6 +8,7 @@ mod guest;
 mod host;
 mod job;
 mod recipe;
+mod report;
 mod upload;
 mod value;
 
@@ -17,6 +18,7 @@ pub(crate) use features::CacheCommand;
 pub(crate) use guest::{Authoring, BuildGuest, CheckGuest, Language, NewGuest, RunGuest};
 pub(crate) use host::{Guest, HostFlags, Model, RemoteHost, Serve};
 pub(crate) use job::{Eval, Plan, Predict, Profile, Train};
+pub(crate) use report::Report;
 pub(crate) use upload::{OwnUpload, Upload};
 pub(crate) use value::BadSample;
 
@@ -57,6 +59,7 @@ pub(crate) enum Command {
     Eval(Eval),
     Predict(Predict),
     Profile(Profile),
+    Report(Report),
     Serve(Serve),
     /// Write, build, check and run guests; upload, list, show and remove them on a host
     #[command(subcommand)]

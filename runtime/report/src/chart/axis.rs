@@ -1,0 +1,97 @@
+/// From the least to the greatest tick, which are round numbers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Axis {
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+    pub(crate) step: f64,
+}
+
+impl Axis {
+    /// An axis on which all of `low..=high` lies, with about `most` ticks.
+    pub(crate) fn of(low: f64, high: f64, most: u32) -> Self {
+        let (low, high) = if !(high - low).is_finite() {
+            (0.0, 1.0)
+        } else if low < high {
+            (low, high)
+        } else {
+            // A single value stands in the middle.
+            (low - low.abs().max(1.0) * 0.05, high + high.abs().max(1.0) * 0.05)
+        };
+        let step = tick(high - low, most);
+        Self {
+            low: (low / step + 1e-9).floor() * step,
+            high: (high / step - 1e-9).ceil() * step,
+            step,
+        }
+    }
+
+    /// An axis of whole numbers from `low` to just `high`.
+    pub(crate) fn whole(low: f64, high: f64, most: u32) -> Self {
+        let high = high.max(low + 1.0);
+        Self {
+            low,
+            high,
+            step: tick(high - low, most).max(1.0),
+        }
+    }
+
+    /// Where a value lies, from 0 to 1.
+    pub(crate) fn share(&self, value: f64) -> f64 {
+        ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
+    }
+
+    pub(crate) fn ticks(&self) -> impl Iterator<Item = f64> {
+        let Self { low, high, step } = *self;
+        let first = (low / step - 1e-9).ceil();
+        (0..100)
+            .map(move |place| (first + f64::from(place)) * step)
+            .take_while(move |tick| *tick <= high + step * 1e-6)
+    }
+}
+
+/// The distance of ticks, one, two or five times a power of ten, of which at most `most` fit.
+fn tick(range: f64, most: u32) -> f64 {
+    let least = (range / f64::from(most.max(1))).max(f64::MIN_POSITIVE);
+    let power = 10_f64.powf(least.log10().floor());
+    let steps = [1.0, 2.0, 5.0].map(|step| step * power);
+    // What was computed to be a step may miss it by a rounding.
+    let fits = steps.into_iter().find(|step| *step >= least * (1.0 - 1e-9));
+    fits.unwrap_or(power * 10.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_numbers_around_the_values() {
+        let axis = Axis::of(0.13, 0.94, 5);
+        let ticks: Vec<String> = axis.ticks().map(|tick| format!("{tick:.1}")).collect();
+        assert_eq!(ticks, ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
+        assert_eq!(
+            (axis.share(0.0), axis.share(1.0), axis.share(7.0)),
+            (0.0, 1.0, 1.0)
+        );
+        let whole: Vec<f64> = Axis::whole(0.0, 3.0, 8).ticks().collect();
+        assert_eq!(whole, [0.0, 1.0, 2.0, 3.0]);
+    }
+
+    #[test]
+    fn what_has_no_range_has_an_axis_too() {
+        for (low, high) in [
+            (0.5, 0.5),
+            (0.0, 0.0),
+            (f64::NAN, 1.0),
+            (f64::INFINITY, f64::NEG_INFINITY),
+            (-1e300, 1e300),
+            (1e-300, 2e-300),
+        ] {
+            let axis = Axis::of(low, high, 5);
+            assert!(
+                axis.low < axis.high && axis.ticks().count() <= 100,
+                "{low} {high}: {axis:?}"
+            );
+            assert!(axis.share(low.max(axis.low)).is_finite());
+        }
+    }
+}

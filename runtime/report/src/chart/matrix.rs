@@ -1,0 +1,136 @@
+//! Counts of pairs as shades.
+
+use super::begin;
+use crate::markup::{count, escaped, middle_cut, percent};
+
+/// Classes of which all pairs can be shown.
+pub(crate) const FULL: usize = 100;
+/// Classes up to which each cell says its count.
+const WRITTEN: usize = 20;
+/// Letters of a class' name at an axis.
+const LETTERS: usize = 16;
+
+pub(crate) struct Matrix<'a> {
+    /// What the chart shows, in a sentence.
+    pub(crate) title: &'a str,
+    pub(crate) names: &'a [&'a str],
+    /// `(row, column, count)`; a row adds up to its samples.
+    pub(crate) cells: &'a [(usize, usize, u64)],
+}
+
+/// The chart: rows are shades of what a class was taken for. At most [`FULL`] names.
+pub(crate) fn matrix(chart: &Matrix) -> String {
+    let classes = chart.names.len().clamp(1, FULL);
+    let cell = match classes {
+        ..=12 => 40.0,
+        13..=WRITTEN => 32.0,
+        21..=50 => 15.0,
+        _ => 11.0,
+    };
+    let longest = chart
+        .names
+        .iter()
+        .map(|name| name.chars().count())
+        .max()
+        .unwrap_or(0);
+    let size = if cell < 14.0 { 9.0 } else { 12.0 };
+    // The names, on the wide side, and the word before them.
+    let margin = longest.min(LETTERS) as f64 * size * 0.64 + 34.0;
+    let side = cell * classes as f64;
+    let (width, height) = (margin + side + 6.0, margin + side + 6.0);
+    let mut out = begin("matrix", width, height, chart.title);
+    // As large as it is drawn, however wide the page: letters stay readable, and the page around it scrolls.
+    out = out.replacen(
+        "<svg ",
+        &format!(r#"<svg width="{width:.0}" height="{height:.0}" style="font-size:{size}px" "#),
+        1,
+    );
+    out.push_str(&format!(
+        r#"<rect class="field" x="{margin:.1}" y="{margin:.1}" width="{side:.1}" height="{side:.1}"/>"#
+    ));
+    for (place, name) in chart.names.iter().enumerate().take(classes) {
+        let middle = margin + cell * (place as f64 + 0.5);
+        let (short, whole) = (escaped(&middle_cut(name, LETTERS)), escaped(name));
+        out.push_str(&format!(
+            r#"<text class="tick" x="{:.1}" y="{:.1}" text-anchor="end">{short}<title>{whole}</title></text>"#,
+            margin - 6.0,
+            middle + size * 0.35,
+        ));
+        out.push_str(&format!(
+            r#"<text class="tick" transform="translate({:.1} {:.1}) rotate(-90)">{short}<title>{whole}</title></text>"#,
+            middle + size * 0.35,
+            margin - 6.0,
+        ));
+    }
+    let middle = margin + side / 2.0;
+    out.push_str(&format!(
+        r#"<text class="word" x="{middle:.1}" y="14" text-anchor="middle">taken for</text><text class="word" transform="translate(14 {middle:.1}) rotate(-90)" text-anchor="middle">is</text>"#
+    ));
+    cells(&mut out, chart, classes, margin, cell);
+    out.push_str("</svg>");
+    out
+}
+
+fn cells(out: &mut String, chart: &Matrix, classes: usize, margin: f64, cell: f64) {
+    let mut rows = vec![0_u64; classes];
+    for (row, _, samples) in chart.cells {
+        if let Some(sum) = rows.get_mut(*row) {
+            *sum += samples;
+        }
+    }
+    for (row, column, samples) in chart.cells {
+        let (Some(sum), true) = (rows.get(*row), *column < classes && *samples > 0) else {
+            continue;
+        };
+        let share = *samples as f64 / (*sum).max(1) as f64;
+        let name = |place: usize| escaped(chart.names.get(place).copied().unwrap_or_default());
+        let (x, y) = (margin + cell * *column as f64, margin + cell * *row as f64);
+        let class = if row == column { "right" } else { "wrong" };
+        // Mistakes are few among many: they are told apart at the pale end.
+        let shade = share.powf(0.6).mul_add(0.92, 0.08);
+        out.push_str(&format!(
+            r#"<rect class="{class}" x="{x:.1}" y="{y:.1}" width="{:.1}" height="{:.1}" fill-opacity="{shade:.2}"><title>{} taken for {}: {} of {} ({})</title></rect>"#,
+            cell - 1.0,
+            cell - 1.0,
+            name(*row),
+            name(*column),
+            count(*samples),
+            count(*sum),
+            percent(share)
+        ));
+        if classes <= WRITTEN {
+            let ink = if shade > 0.55 { "on" } else { "cell" };
+            out.push_str(&format!(
+                r#"<text class="{ink}" x="{:.1}" y="{:.1}" text-anchor="middle">{samples}</text>"#,
+                x + (cell - 1.0) / 2.0,
+                y + cell / 2.0 + 4.0,
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_say_what_they_count_and_are_bounded() {
+        let svg = matrix(&Matrix {
+            title: "t",
+            names: &["a&b", "c"],
+            cells: &[(0, 0, 3), (0, 1, 1), (1, 1, 0), (7, 0, 2), (0, 9, 2)],
+        });
+        assert_eq!(
+            svg.matches("class=\"right\"").count() + svg.matches("class=\"wrong\"").count(),
+            2
+        );
+        assert!(svg.contains("a&amp;b taken for c: 1 of 6"), "{svg}");
+        let names = vec!["n"; 5000];
+        let large = matrix(&Matrix {
+            title: "t",
+            names: &names,
+            cells: &[(0, 0, 1)],
+        });
+        assert_eq!(large.matches("<text").count(), 2 * FULL + 2);
+    }
+}

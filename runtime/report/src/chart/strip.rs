@@ -1,0 +1,68 @@
+//! Strips of a timeline: as wide as the page lets them be, so they hold no letters.
+
+use super::COLOURS;
+use crate::facts::Span;
+use crate::markup::escaped;
+
+/// A strip's units from left to right: a whole number for each part of a timeline, so that neighbours meet.
+const WIDE: f64 = 1200.0;
+
+fn strip(class: &str, title: &str, inside: &str) -> String {
+    format!(
+        r#"<svg class="strip {class}" viewBox="0 0 {WIDE} 100" preserveAspectRatio="none" role="img"><title>{}</title>{inside}</svg>"#,
+        escaped(title)
+    )
+}
+
+/// Shares of each part, stacked from below; what is missing to 1 stays empty.
+pub(crate) fn area(class: &str, title: &str, layers: &[(usize, &[f64])]) -> String {
+    let mut inside = String::new();
+    let mut below = vec![0.0; layers.first().map_or(0, |(_, parts)| parts.len())];
+    for (place, parts) in layers {
+        let wide = WIDE / parts.len().max(1) as f64;
+        let mut path = String::new();
+        for (number, (share, below)) in parts.iter().zip(&mut below).enumerate() {
+            let height = share.clamp(0.0, 1.0) * 100.0;
+            if height > 0.05 {
+                let (x, y) = (wide * number as f64, 100.0 - *below - height);
+                path.push_str(&format!("M{x:.1} {y:.1}h{wide:.2}v{height:.1}h-{wide:.2}z"));
+            }
+            *below += height;
+        }
+        if !path.is_empty() {
+            inside.push_str(&format!(r#"<path class="f{}" d="{path}"/>"#, place % COLOURS));
+        }
+    }
+    strip(class, title, &inside)
+}
+
+/// Stretches of the job, each in the colour and as opaque as `look` says of it.
+pub(crate) fn spans(title: &str, spans: &[Span], look: impl Fn(&Span) -> (usize, f64, String)) -> String {
+    let mut inside = String::new();
+    for span in spans {
+        let (place, opacity, words) = look(span);
+        inside.push_str(&format!(
+            r#"<rect class="f{}" x="{:.1}" y="10" width="{:.1}" height="80" fill-opacity="{:.2}"><title>{}</title></rect>"#,
+            place % COLOURS,
+            span.from * WIDE,
+            ((span.to - span.from) * WIDE).max(1.0),
+            opacity.clamp(0.0, 1.0),
+            escaped(&words)
+        ));
+    }
+    strip("low", title, &inside)
+}
+
+/// Points in time, at shares of it.
+pub(crate) fn marks(title: &str, place: usize, at: &[(f64, &str)]) -> String {
+    let mut inside = String::new();
+    for (share, words) in at {
+        inside.push_str(&format!(
+            r#"<path class="l{}" d="M{:.1} 8V92"><title>{}</title></path>"#,
+            place % COLOURS,
+            share.clamp(0.0015, 0.9985) * WIDE,
+            escaped(words)
+        ));
+    }
+    strip("low", title, &inside)
+}

@@ -1,0 +1,94 @@
+//! What a plan predicted beside what was measured.
+
+use crate::run::{Candidate, Journal, Plan};
+
+/// Candidates that are shown beside those that were chosen or measured.
+const SHOWN: usize = 12;
+
+/// A candidate, and the steps that were divided as it says.
+#[derive(Debug)]
+pub(crate) struct Compared<'a> {
+    pub(crate) candidate: &'a Candidate,
+    pub(crate) chosen: bool,
+    pub(crate) measured: Option<Measured>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Measured {
+    /// Median of what a step waited and computed.
+    pub(crate) seconds: f64,
+    pub(crate) steps: usize,
+    /// Whether their rows were kept ones, so that no plan foresaw it.
+    pub(crate) kept: bool,
+}
+
+/// The candidates of `plan`, the shortest job first: the best, the chosen one, and those that were measured.
+pub(crate) fn compared<'a>(plan: &'a Plan, journal: &Journal) -> Vec<Compared<'a>> {
+    let mut ranked: Vec<&Candidate> = plan.candidates.iter().collect();
+    let cost = |candidate: &Candidate| {
+        if candidate.total_seconds > 0.0 {
+            candidate.total_seconds
+        } else {
+            candidate.iteration_seconds
+        }
+    };
+    ranked.sort_by(|left, right| cost(left).total_cmp(&cost(right)));
+    let measured: Vec<(&str, Measured)> = journal
+        .steps
+        .splits()
+        .iter()
+        .filter_map(|split| Some((split.as_str(), of_split(journal, split)?)))
+        .collect();
+    // A split is measured in one encoding: that of its best candidate, unless another was chosen.
+    let mut taken = Vec::new();
+    let mut rows: Vec<Compared> = Vec::new();
+    for candidate in &ranked {
+        let chosen = plan.chose(candidate);
+        let is_best = !taken.contains(&candidate.split.as_str());
+        let meant = if candidate.split == plan.split {
+            chosen
+        } else {
+            is_best
+        };
+        taken.push(candidate.split.as_str());
+        let found = measured
+            .iter()
+            .find(|(split, _)| meant && *split == candidate.split);
+        rows.push(Compared {
+            candidate,
+            chosen,
+            measured: found.map(|(_, measured)| *measured),
+        });
+    }
+    let mut place = 0;
+    rows.retain(|row| {
+        place += 1;
+        place <= SHOWN || row.chosen || row.measured.is_some()
+    });
+    rows
+}
+
+/// Steps of epochs that came from the network alone count, where there are any: with kept rows an iteration is another one.
+fn of_split(journal: &Journal, split: &str) -> Option<Measured> {
+    let kept: Vec<u32> = journal
+        .epochs
+        .iter()
+        .filter(|epoch| epoch.kept_rows.is_some_and(|rows| rows > 0))
+        .map(|epoch| epoch.epoch)
+        .collect();
+    let steps = journal.steps.kept().iter();
+    let steps = steps.filter(|step| journal.steps.split(step) == split);
+    let took = |step: &crate::run::Step| f64::from(step.waited) + f64::from(step.computed);
+    let (from_store, fetched): (Vec<_>, Vec<_>) =
+        steps.partition(|step| kept.binary_search(&step.epoch).is_ok());
+    let kept = fetched.is_empty();
+    let counted = if kept { from_store } else { fetched };
+    let mut times: Vec<f64> = counted.into_iter().map(took).collect();
+    times.sort_by(f64::total_cmp);
+    let seconds = times.get(times.len() / 2).copied()?;
+    Some(Measured {
+        seconds,
+        steps: times.len(),
+        kept,
+    })
+}

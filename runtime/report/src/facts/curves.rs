@@ -1,0 +1,39 @@
+//! Points over epochs: an epoch's figure stands at its end, a step's loss within it.
+
+use crate::run::{Epoch, Journal, Step};
+
+/// `(epoch, figure)` of each epoch that has one.
+pub(crate) fn epochs_of(journal: &Journal, figure: impl Fn(&Epoch) -> Option<f64>) -> Vec<(f64, f64)> {
+    let points = journal.epochs.iter().filter_map(|epoch| {
+        let value = figure(epoch).filter(|value| value.is_finite())?;
+        Some((f64::from(epoch.epoch), value))
+    });
+    points.collect()
+}
+
+/// `(epochs trained, loss)` of each step that was kept.
+pub(crate) fn steps_of(journal: &Journal) -> Vec<(f64, f64)> {
+    let usual = journal.dataset.steps_per_epoch;
+    let mut points = Vec::with_capacity(journal.steps.kept().len());
+    let ended = |epoch: u32| journal.epochs.iter().rev().any(|ended| ended.epoch == epoch);
+    for steps in journal
+        .steps
+        .kept()
+        .chunk_by(|left, right| left.epoch == right.epoch)
+    {
+        let (Some(first), Some(last)) = (steps.first(), steps.last()) else {
+            continue;
+        };
+        let before = first.step.saturating_sub(1);
+        let mut length = last.step.saturating_sub(before);
+        if !ended(first.epoch) {
+            length = length.max(usual);
+        }
+        let place = |step: &Step| {
+            let share = step.step.saturating_sub(before) as f64 / length.max(1) as f64;
+            f64::from(first.epoch) - 1.0 + share
+        };
+        points.extend(steps.iter().map(|step| (place(step), f64::from(step.loss))));
+    }
+    points
+}

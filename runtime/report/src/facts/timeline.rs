@@ -1,0 +1,168 @@
+//! The job's time in even parts: how much of each was spent waiting and computing, and what arrived in it.
+
+use crate::run::{Journal, MomentKind, Step};
+
+/// Parts that a job is divided into: a few pixels each.
+pub(crate) const PARTS: usize = 300;
+
+/// A stretch of the job with a value of its own.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Span {
+    /// Shares of the job's time.
+    pub(crate) from: f64,
+    pub(crate) to: f64,
+    pub(crate) value: f64,
+    pub(crate) text: String,
+}
+
+#[derive(Debug)]
+pub(crate) struct Timeline {
+    /// Of all of it, in seconds.
+    pub(crate) seconds: f64,
+    /// Share of each part that steps waited, and that they computed. What is missing to 1 is neither: measuring, validation, writing.
+    pub(crate) waited: Vec<f64>,
+    pub(crate) computed: Vec<f64>,
+    /// Bytes a second that training steps' batches brought.
+    pub(crate) bytes: Vec<f64>,
+    /// Splits in use, by place in the journal's list.
+    pub(crate) splits: Vec<Span>,
+    /// Share of rows that came from the store, by epoch.
+    pub(crate) kept: Vec<Span>,
+    /// How many hosts were left out.
+    pub(crate) down: Vec<Span>,
+}
+
+impl Timeline {
+    /// None of a job without steps, or without time.
+    pub(crate) fn of(journal: &Journal) -> Option<Self> {
+        let seconds = journal.ended;
+        if journal.steps.kept().is_empty() || seconds <= 0.0 {
+            return None;
+        }
+        let part = seconds / PARTS as f64;
+        let weight = journal.steps.stride() as f64;
+        let mut line = Self {
+            seconds,
+            waited: vec![0.0; PARTS],
+            computed: vec![0.0; PARTS],
+            bytes: vec![0.0; PARTS],
+            splits: splits(journal, seconds),
+            kept: kept(journal, seconds),
+            down: down(journal, seconds),
+        };
+        for step in journal.steps.kept() {
+            let computing = step.at - f64::from(step.computed);
+            let waiting = computing - f64::from(step.waited);
+            spread(&mut line.waited, part, waiting, computing, weight);
+            spread(&mut line.computed, part, computing, step.at, weight);
+            let took = step.at - waiting;
+            if took > 0.0 {
+                let rate = f64::from(step.bytes) / took;
+                spread(&mut line.bytes, part, waiting, step.at, rate * weight);
+            }
+        }
+        for (waited, computed) in line.waited.iter_mut().zip(&mut line.computed) {
+            // Where one step stands for many, or times overlap, there is no more than all of it.
+            let sum = (*waited + *computed).max(1.0);
+            (*waited, *computed) = (*waited / sum, *computed / sum);
+        }
+        Some(line)
+    }
+}
+
+/// Adds what of `from..to` lies in each part, as a share of the part.
+fn spread(parts: &mut [f64], part: f64, from: f64, to: f64, weight: f64) {
+    let (from, to) = (from.max(0.0) / part, to.max(0.0) / part);
+    let first = from as usize;
+    let last = (to as usize).min(parts.len().saturating_sub(1));
+    for (place, share) in parts.iter_mut().enumerate().take(last + 1).skip(first) {
+        let begin = place as f64;
+        *share += ((begin + 1.0).min(to) - begin.max(from)).max(0.0) * weight;
+    }
+}
+
+fn splits(journal: &Journal, seconds: f64) -> Vec<Span> {
+    let begin = |step: &Step| step.at - f64::from(step.computed) - f64::from(step.waited);
+    let mut spans: Vec<Span> = Vec::new();
+    for steps in journal
+        .steps
+        .kept()
+        .chunk_by(|left, right| left.split == right.split)
+    {
+        let (Some(first), Some(last)) = (steps.first(), steps.last()) else {
+            continue;
+        };
+        spans.push(Span {
+            from: (begin(first) / seconds).clamp(0.0, 1.0),
+            to: (last.at / seconds).clamp(0.0, 1.0),
+            value: f64::from(first.split),
+            text: journal.steps.split(first).to_owned(),
+        });
+    }
+    bounded(spans)
+}
+
+fn kept(journal: &Journal, seconds: f64) -> Vec<Span> {
+    let spans = journal.epochs.iter().filter_map(|epoch| {
+        let (kept, fetched) = (epoch.kept_rows?, epoch.fetched_rows.unwrap_or(0));
+        let share = kept as f64 / (kept + fetched).max(1) as f64;
+        Some(Span {
+            from: ((epoch.at - epoch.seconds) / seconds).clamp(0.0, 1.0),
+            to: (epoch.at / seconds).clamp(0.0, 1.0),
+            value: share,
+            text: format!("epoch {}", epoch.epoch),
+        })
+    });
+    bounded(spans.collect())
+}
+
+fn down(journal: &Journal, seconds: f64) -> Vec<Span> {
+    let mut spans: Vec<Span> = Vec::new();
+    let mut count = 0_u32;
+    let mut since = 0.0;
+    let end = journal.ended;
+    let changes = journal.moments.iter().filter_map(|moment| match moment.kind {
+        MomentKind::HostDown => Some((moment.at, true)),
+        MomentKind::HostUp => Some((moment.at, false)),
+        _ => None,
+    });
+    for (at, fell) in changes.chain([(end, false)]) {
+        if count > 0 {
+            spans.push(Span {
+                from: since / seconds,
+                to: at / seconds,
+                value: f64::from(count),
+                text: String::new(),
+            });
+        }
+        count = if fell { count + 1 } else { count.saturating_sub(1) };
+        since = at;
+    }
+    bounded(spans)
+}
+
+/// Of more spans than there are parts, those that are seen best: the longest.
+fn bounded(mut spans: Vec<Span>) -> Vec<Span> {
+    if spans.len() > PARTS {
+        spans.sort_by(|left, right| (right.to - right.from).total_cmp(&(left.to - left.from)));
+        spans.truncate(PARTS);
+        spans.sort_by(|left, right| left.from.total_cmp(&right.from));
+    }
+    spans
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_spread_over_the_parts_it_lies_in() {
+        let mut parts = vec![0.0; 4];
+        spread(&mut parts, 2.0, 1.0, 5.0, 1.0);
+        assert_eq!(parts, [0.5, 1.0, 0.5, 0.0]);
+        spread(&mut parts, 2.0, 7.0, 99.0, 1.0);
+        assert_eq!(parts, [0.5, 1.0, 0.5, 0.5]);
+        spread(&mut parts, 2.0, -3.0, -1.0, 1.0);
+        assert_eq!(parts, [0.5, 1.0, 0.5, 0.5]);
+    }
+}

@@ -1,0 +1,90 @@
+//! Figures of validation: their names for people, and which of two values is better.
+
+use crate::markup::{percent, significant};
+use crate::run::{Epoch, Figures, Journal};
+
+/// What a run is judged by, the first of these that it has.
+const JUDGED_BY: [&str; 5] = [
+    "accuracy",
+    "mean_average_precision",
+    "f1_micro",
+    "f1_macro",
+    "rmse",
+];
+
+/// A figure's name for people.
+pub(crate) fn title(name: &str) -> String {
+    let known = match name {
+        "accuracy" => "Accuracy",
+        "f1_micro" => "F1, micro",
+        "f1_macro" => "F1, macro",
+        "mean_average_precision" => "Mean average precision",
+        "mae" => "Mean absolute error",
+        "rmse" => "RMSE",
+        "r2" => "R²",
+        "loss" => "Loss",
+        other => return other.replace('_', " "),
+    };
+    known.to_owned()
+}
+
+/// A value as people read it.
+pub(crate) fn shown(name: &str, value: f64) -> String {
+    if name.ends_with("accuracy") {
+        percent(value)
+    } else if is_share(name) && value.is_finite() {
+        format!("{value:.3}")
+    } else {
+        significant(value)
+    }
+}
+
+/// Whether it lies between 0 and 1.
+pub(crate) fn is_share(name: &str) -> bool {
+    name.ends_with("accuracy")
+        || name.starts_with("f1")
+        || name.ends_with("precision")
+        || name.ends_with("recall")
+}
+
+/// Whether less of it is better.
+pub(crate) fn is_error(name: &str) -> bool {
+    ["loss", "mae", "rmse", "error"]
+        .iter()
+        .any(|kind| name.ends_with(kind))
+}
+
+pub(crate) fn value(figures: &Figures, name: &str) -> Option<f64> {
+    let found = figures.iter().find(|(known, _)| known == name);
+    found.map(|(_, value)| *value)
+}
+
+/// What a run is judged by; nothing where it was never validated.
+pub(crate) fn judged_by(journal: &Journal) -> Option<&str> {
+    let figures = journal.epochs.iter().map(|epoch| &epoch.figures);
+    let figures = figures.chain(journal.baseline.iter().map(|baseline| &baseline.figures));
+    let figures = figures.max_by_key(|figures| figures.len())?;
+    let judged = JUDGED_BY.into_iter().find(|name| value(figures, name).is_some());
+    judged.or_else(|| figures.first().map(|(name, _)| name.as_str()))
+}
+
+/// The epoch that does best by it, the first of equals.
+pub(crate) fn best<'a>(journal: &'a Journal, name: &str) -> Option<(&'a Epoch, f64)> {
+    let mut best: Option<(&Epoch, f64)> = None;
+    for epoch in &journal.epochs {
+        let Some(value) = value(&epoch.figures, name).filter(|value| value.is_finite()) else {
+            continue;
+        };
+        let better = |than: f64| {
+            if is_error(name) {
+                value < than
+            } else {
+                value > than
+            }
+        };
+        if best.is_none_or(|(_, than)| better(than)) {
+            best = Some((epoch, value));
+        }
+    }
+    best
+}

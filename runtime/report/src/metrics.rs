@@ -1,0 +1,62 @@
+//! A run's epochs as a table for other programs.
+
+use crate::Run;
+use crate::figure;
+
+/// The columns before and after the figures of validation, which depend on the task.
+const BEFORE: [&str; 2] = ["epoch", "loss"];
+const AFTER: [&str; 7] = [
+    "seconds",
+    "waited_seconds",
+    "bytes",
+    "split",
+    "kept_rows",
+    "fetched_rows",
+    "skipped",
+];
+
+/// A line for each epoch of `run` below a header: `epoch,loss,validation_accuracy,seconds,waited_seconds,bytes,split,kept_rows,fetched_rows,
+/// skipped`, with the figures that its task has. Seconds and bytes are the epoch's own, `skipped` counts from the job's beginning; what is
+/// not known is empty.
+pub fn metrics_csv(run: &Run) -> String {
+    let epochs = &run.journal.epochs;
+    let names: Vec<&String> = epochs
+        .iter()
+        .map(|epoch| &epoch.figures)
+        .max_by_key(|figures| figures.len())
+        .map(|figures| figures.iter().map(|(name, _)| name).collect())
+        .unwrap_or_default();
+    let figures = names.iter().map(|name| format!("validation_{name}"));
+    let header = BEFORE.map(str::to_owned).into_iter().chain(figures);
+    let header: Vec<String> = header.chain(AFTER.map(str::to_owned)).collect();
+    let mut table = csv::Writer::from_writer(Vec::new());
+    // Writing to memory cannot fail, and each row is as long as the header.
+    let _ = table.write_record(&header);
+    for epoch in epochs {
+        let figures = names.iter().map(|name| figure::value(&epoch.figures, name));
+        let row = [epoch.epoch.to_string(), number(epoch.loss)]
+            .into_iter()
+            .chain(figures.map(|value| value.map_or_else(String::new, number)));
+        let rows = |count: Option<u64>| count.map_or_else(String::new, |count| count.to_string());
+        let row = row.chain([
+            number(epoch.seconds),
+            number(epoch.waited_seconds),
+            epoch.bytes_received.to_string(),
+            epoch.split.clone(),
+            rows(epoch.kept_rows),
+            rows(epoch.fetched_rows),
+            epoch.skipped.to_string(),
+        ]);
+        let _ = table.write_record(row);
+    }
+    let bytes = table.into_inner().unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn number(value: f64) -> String {
+    if value.is_finite() {
+        value.to_string()
+    } else {
+        String::new()
+    }
+}

@@ -1,0 +1,141 @@
+use super::table::{Cell, Row, more, table};
+use crate::chart::{FULL, Matrix, matrix};
+use crate::facts::{Class, Classes};
+use crate::markup::{count, percent, shortened};
+
+/// Classes in the table; of more, those that do worst.
+const ROWS: usize = 200;
+/// Pairs that are mixed up most: beside a matrix, and instead of one.
+const PAIRS: (usize, usize) = (10, 40);
+/// Letters of a name in a table.
+const LETTERS: usize = 80;
+
+pub(super) fn section(out: &mut String, classes: &Classes) {
+    if classes.samples == 0 {
+        return;
+    }
+    let accuracy = classes.right as f64 / classes.samples as f64;
+    let top_five = classes.top_five.filter(|_| classes.classes.len() > 5);
+    let top_five = top_five.map_or_else(String::new, |share| {
+        format!(", {} with the right class among the first five", percent(share))
+    });
+    out.push_str(&format!(
+        "<section><h2>Classes</h2><p>The model that was written, on {} validation images: {} right{top_five}.</p>",
+        count(classes.samples),
+        percent(accuracy)
+    ));
+    confusion(out, classes);
+    per_class(out, classes);
+    out.push_str("</section>");
+}
+
+fn confusion(out: &mut String, classes: &Classes) {
+    let full = classes.classes.len() <= FULL;
+    if full {
+        let names: Vec<&str> = classes.classes.iter().map(|class| class.name.as_str()).collect();
+        let chart = matrix(&Matrix {
+            title: "Confusion matrix: which class images are of, by rows, and what they were taken for, by columns",
+            names: &names,
+            cells: &classes.pairs,
+        });
+        out.push_str(&format!(
+            r#"<figure><h3>Confusion matrix</h3><div class="scroll">{chart}</div><figcaption>A row is a class and is shaded by the share of its images: what was right in blue, on the diagonal; what was mixed up in orange.</figcaption></figure>"#
+        ));
+    }
+    let confused = classes.confused();
+    let shown = if full { PAIRS.0 } else { PAIRS.1 };
+    if confused.is_empty() {
+        return;
+    }
+    let rows: Vec<Row> = confused
+        .iter()
+        .take(shown)
+        .map(|(is, taken, samples)| Row {
+            cells: vec![
+                Cell::Text(shortened(&is.name, LETTERS)),
+                Cell::Text(shortened(&taken.name, LETTERS)),
+                Cell::Number(count(*samples)),
+                Cell::Number(percent(*samples as f64 / is.support as f64)),
+            ],
+            best: false,
+        })
+        .collect();
+    let (open, close) = if full {
+        ("<details><summary>What is mixed up most</summary>", "</details>")
+    } else {
+        ("<h3>What is mixed up most</h3>", "")
+    };
+    out.push_str(open);
+    let header = [
+        ("Is", false),
+        ("Taken for", false),
+        ("Images", true),
+        ("Of its class", true),
+    ];
+    out.push_str(&table(&header, &rows));
+    more(out, rows.len(), confused.len() as u64, "pairs");
+    out.push_str(close);
+}
+
+fn per_class(out: &mut String, classes: &Classes) {
+    let mut shown: Vec<&Class> = classes.classes.iter().collect();
+    let all = shown.len();
+    if all > ROWS {
+        // What nobody can judge stands last.
+        let worth = |class: &Class| {
+            if class.support > 0 {
+                class.f1()
+            } else {
+                f64::INFINITY
+            }
+        };
+        shown.sort_by(|left, right| worth(left).total_cmp(&worth(right)));
+        shown.truncate(ROWS);
+    }
+    let mut rows: Vec<Row> = shown.iter().map(|class| row(class)).collect();
+    let mean = |figure: fn(&Class) -> f64| Cell::Number(percent(classes.mean(figure)));
+    rows.push(Row {
+        cells: vec![
+            Cell::Text("mean of all classes".to_owned()),
+            mean(Class::precision),
+            mean(Class::recall),
+            mean(Class::f1),
+            Cell::Number(count(classes.samples)),
+            Cell::Raw(String::new()),
+        ],
+        best: true,
+    });
+    out.push_str("<h3>Each class</h3>");
+    let header = [
+        ("Class", false),
+        ("Precision", true),
+        ("Recall", true),
+        ("F1", true),
+        ("Images", true),
+        ("", false),
+    ];
+    out.push_str(&table(&header, &rows));
+    more(out, shown.len(), all as u64, "classes, those with the least F1,");
+}
+
+fn row(class: &Class) -> Row {
+    let bar = format!(
+        r#"<div class="bars" aria-hidden="true"><span class="bar b0" style="width:{:.1}%"></span></div>"#,
+        if class.f1().is_finite() {
+            class.f1() * 100.0
+        } else {
+            0.0
+        }
+    );
+    Row {
+        cells: vec![
+            Cell::Text(shortened(&class.name, LETTERS)),
+            Cell::Number(percent(class.precision())),
+            Cell::Number(percent(class.recall())),
+            Cell::Number(percent(class.f1())),
+            Cell::Number(count(class.support)),
+            Cell::Raw(bar),
+        ],
+        best: false,
+    }
+}

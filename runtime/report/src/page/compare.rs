@@ -1,0 +1,240 @@
+//! Several runs side by side.
+
+use super::curves::{figure_of, hundredths, of_figure};
+use super::headline::lowered;
+use super::shell;
+use super::table::{Cell, Row, more, table};
+use crate::Run;
+use crate::chart::{Lines, Mark, Series, legend, lines};
+use crate::facts::epochs_of;
+use crate::figure;
+use crate::markup::{bytes, duration, escaped, middle_cut, percent, plain, shortened, significant};
+use std::collections::BTreeSet;
+
+/// Runs that are drawn and whose settings are compared, and runs in the table.
+const DRAWN: usize = 12;
+const LISTED: usize = 100;
+/// Settings that differ.
+const SETTINGS: usize = 200;
+
+pub(super) fn page(runs: &[Run]) -> String {
+    let mut out = shell::begin(&format!("{} runs", runs.len()));
+    out.push_str(&format!(
+        r#"<header><p class="kind">Frostline</p><h1>{} runs compared</h1></header>"#,
+        runs.len()
+    ));
+    if runs.is_empty() {
+        out.push_str(r#"<p class="warn">There are no runs to compare.</p>"#);
+    } else {
+        figures(&mut out, runs);
+        let drawn = runs.get(..DRAWN.min(runs.len())).unwrap_or_default();
+        curves(&mut out, drawn, runs.len());
+        settings(&mut out, drawn);
+    }
+    shell::end(&mut out);
+    out
+}
+
+/// Short names that still tell runs apart.
+fn names(runs: &[Run]) -> Vec<String> {
+    let short = |run: &Run| middle_cut(&run.name, 40);
+    let mut seen = BTreeSet::new();
+    let named = runs.iter().enumerate().map(|(place, run)| {
+        let name = short(run);
+        if seen.insert(name.clone()) {
+            name
+        } else {
+            format!("{name} ({})", place + 1)
+        }
+    });
+    named.collect()
+}
+
+/// What all of them are judged by: the first run's figure.
+fn judged(runs: &[Run]) -> Option<&str> {
+    runs.iter().find_map(|run| figure::judged_by(&run.journal))
+}
+
+fn figures(out: &mut String, runs: &[Run]) {
+    let name = judged(runs).unwrap_or("accuracy");
+    let title = format!("Best {}", lowered(&figure::title(name)));
+    let header = [
+        ("Run", false),
+        (title.as_str(), true),
+        ("Epoch", true),
+        ("Last", true),
+        ("Loss", true),
+        ("Epochs", true),
+        ("Time", true),
+        ("Received", true),
+        ("From store", true),
+        ("Split", false),
+    ];
+    let best = runs
+        .iter()
+        .filter_map(|run| figure::best(&run.journal, name).map(|(_, value)| value));
+    let best = best.reduce(|left, right| {
+        if figure::is_error(name) {
+            left.min(right)
+        } else {
+            left.max(right)
+        }
+    });
+    let rows: Vec<Row> = runs
+        .iter()
+        .zip(names(runs))
+        .take(LISTED)
+        .map(|(run, short)| row(run, short, name, best))
+        .collect();
+    out.push_str("<section><h2>Results</h2>");
+    out.push_str(&table(&header, &rows));
+    more(out, rows.len(), runs.len() as u64, "runs");
+    out.push_str("</section>");
+}
+
+fn row(run: &Run, short: String, name: &str, best: Option<f64>) -> Row {
+    let journal = &run.journal;
+    let (epoch, value) =
+        figure::best(journal, name).map_or((None, f64::NAN), |(epoch, value)| (Some(epoch), value));
+    let last = journal.epochs.last();
+    let at_last = last
+        .and_then(|epoch| figure::value(&epoch.figures, name))
+        .unwrap_or(f64::NAN);
+    let received = journal.done.as_ref().map_or_else(
+        || journal.epochs.iter().map(|epoch| epoch.bytes_received).sum(),
+        |done| done.bytes_received,
+    );
+    let kept: u64 = journal.epochs.iter().filter_map(|epoch| epoch.kept_rows).sum();
+    let fetched: u64 = journal.epochs.iter().filter_map(|epoch| epoch.fetched_rows).sum();
+    let done = if journal.done.is_some() {
+        ""
+    } else {
+        r#"<span class="tag">not done</span>"#
+    };
+    Row {
+        cells: vec![
+            Cell::Raw(format!("{}{done}", escaped(&short))),
+            Cell::Number(figure::shown(name, value)),
+            Cell::Number(epoch.map_or_else(|| "–".to_owned(), |epoch| epoch.epoch.to_string())),
+            Cell::Number(figure::shown(name, at_last)),
+            Cell::Number(significant(epoch.map_or(f64::NAN, |epoch| epoch.loss))),
+            Cell::Number(journal.epochs.len().to_string()),
+            Cell::Number(duration(
+                journal.done.as_ref().map_or(journal.ended, |done| done.seconds),
+            )),
+            Cell::Number(bytes(received as f64)),
+            Cell::Number(percent(kept as f64 / (kept + fetched) as f64)),
+            Cell::Text(last.map_or_else(|| "–".to_owned(), |epoch| shortened(&epoch.split, 60))),
+        ],
+        best: best.is_some_and(|best| best == value),
+    }
+}
+
+/// Runs as curves that have the same colours in every chart.
+struct Curves<'a> {
+    runs: &'a [Run],
+    names: &'a [String],
+}
+
+impl Curves<'_> {
+    fn of(&self, points: impl Fn(&Run) -> Vec<(f64, f64)>) -> Vec<Series> {
+        let of = self.runs.iter().zip(self.names).enumerate();
+        of.map(|(place, (run, name))| Series {
+            name: name.clone(),
+            points: points(run),
+            place,
+            behind: false,
+        })
+        .collect()
+    }
+}
+
+/// A chart with its heading; `across` says what is below it, and whether that is counted.
+fn draw(out: &mut String, heading: &str, across: (&str, bool), series: &[Series], share: bool) {
+    let chart = lines(&Lines {
+        title: heading,
+        across: across.0,
+        counted: across.1,
+        series,
+        limits: if share {
+            (0.0, 1.0)
+        } else {
+            (f64::NEG_INFINITY, f64::INFINITY)
+        },
+        shown: if share { hundredths } else { plain },
+    });
+    figure_of(out, heading, chart, "", "");
+}
+
+fn curves(out: &mut String, runs: &[Run], all: usize) {
+    let names = &names(runs);
+    let entries: Vec<(usize, &str)> = names.iter().map(String::as_str).enumerate().collect();
+    let key = legend(Mark::Line, &entries);
+    out.push_str(&format!(r#"<section><h2>Curves</h2>{key}<div class="grid2">"#));
+    let curves = Curves { runs, names };
+    if let Some(name) = judged(runs) {
+        let (title, share) = (figure::title(name), figure::is_share(name));
+        let by_epoch = curves.of(|run| of_figure(&run.journal, name));
+        draw(
+            out,
+            &format!("{title} over epochs"),
+            ("epoch", true),
+            &by_epoch,
+            share,
+        );
+        let by_time = curves.of(|run| {
+            let epochs = run.journal.epochs.iter();
+            let points =
+                epochs.filter_map(|epoch| Some((epoch.at / 60.0, figure::value(&epoch.figures, name)?)));
+            points.filter(|(_, value)| value.is_finite()).collect()
+        });
+        let minutes = ("minutes since the job began", false);
+        draw(out, &format!("{title} over time"), minutes, &by_time, share);
+    }
+    let losses = curves.of(|run| epochs_of(&run.journal, |epoch| Some(epoch.loss)));
+    draw(out, "Training loss over epochs", ("epoch", true), &losses, false);
+    out.push_str("</div>");
+    more(out, runs.len(), all as u64, "runs");
+    out.push_str("</section>");
+}
+
+fn settings(out: &mut String, runs: &[Run]) {
+    let all: BTreeSet<&str> = runs
+        .iter()
+        .flat_map(|run| run.settings.rows.iter().map(|(name, _)| name.as_str()))
+        .collect();
+    let differing: Vec<&str> = all
+        .into_iter()
+        .filter(|name| {
+            let mut values = runs.iter().map(|run| run.settings.get(name));
+            let first = values.next().flatten();
+            values.any(|value| value != first)
+        })
+        .collect();
+    out.push_str("<section><h2>Settings that differ</h2>");
+    if differing.is_empty() {
+        out.push_str("<p>None.</p></section>");
+        return;
+    }
+    let short = names(runs);
+    let mut header = vec![("Setting", false)];
+    header.extend(short.iter().map(|name| (name.as_str(), false)));
+    let rows: Vec<Row> = differing
+        .iter()
+        .take(SETTINGS)
+        .map(|name| {
+            let values = runs
+                .iter()
+                .map(|run| Cell::Text(run.settings.get(name).unwrap_or("–").to_owned()));
+            Row {
+                cells: std::iter::once(Cell::Text((*name).to_owned()))
+                    .chain(values)
+                    .collect(),
+                best: false,
+            }
+        })
+        .collect();
+    out.push_str(&table(&header, &rows));
+    more(out, rows.len(), differing.len() as u64, "settings");
+    out.push_str("</section>");
+}

@@ -1,0 +1,208 @@
+use super::table::{Cell, Row, more, table};
+use crate::Run;
+use crate::chart::{Lines, Mark, Series, legend, lines};
+use crate::facts::{epochs_of, steps_of};
+use crate::figure;
+use crate::markup::{bytes, duration, escaped, percent, plain, significant};
+use crate::run::{Epoch, Journal};
+
+/// Charts of figures beside that of the loss.
+const CHARTS: usize = 4;
+/// Epochs in the table.
+const ROWS: usize = 200;
+
+pub(super) fn section(out: &mut String, run: &Run) {
+    let journal = &run.journal;
+    if journal.steps.kept().is_empty() && journal.epochs.is_empty() {
+        return;
+    }
+    out.push_str(r#"<section><h2>Curves</h2><div class="grid2">"#);
+    loss(out, journal);
+    for names in groups(journal).iter().take(CHARTS) {
+        validation(out, journal, names);
+    }
+    out.push_str("</div>");
+    epochs(out, journal);
+    out.push_str("</section>");
+}
+
+/// A chart with its legend and what has to be said of it.
+pub(super) fn figure_of(out: &mut String, heading: &str, chart: Option<String>, key: &str, caption: &str) {
+    let Some(chart) = chart else {
+        return;
+    };
+    out.push_str(&format!("<figure><h3>{}</h3>{chart}{key}", escaped(heading)));
+    if !caption.is_empty() {
+        out.push_str(&format!("<figcaption>{}</figcaption>", escaped(caption)));
+    }
+    out.push_str("</figure>");
+}
+
+fn loss(out: &mut String, journal: &Journal) {
+    let series = [
+        Series {
+            name: "mean of an epoch".to_owned(),
+            points: epochs_of(journal, |epoch| Some(epoch.loss)),
+            place: 0,
+            behind: false,
+        },
+        Series {
+            name: "of each step".to_owned(),
+            points: steps_of(journal),
+            place: 5,
+            behind: true,
+        },
+    ];
+    let chart = lines(&Lines {
+        title: "Training loss over epochs, with the loss of each step behind it",
+        across: "epoch",
+        counted: true,
+        series: &series,
+        limits: (f64::NEG_INFINITY, f64::INFINITY),
+        shown: plain,
+    });
+    let key = legend(Mark::Line, &[(0, "mean of an epoch"), (5, "of each step")]);
+    figure_of(out, "Training loss", chart, &key, "");
+}
+
+/// Figures that share an axis: shares of 1, errors in the unit of what is predicted, and each other one for itself.
+fn groups(journal: &Journal) -> Vec<Vec<String>> {
+    let mut names: Vec<&String> = Vec::new();
+    let figures = journal.epochs.iter().map(|epoch| &epoch.figures);
+    for (name, _) in figures.max_by_key(|figures| figures.len()).into_iter().flatten() {
+        names.push(name);
+    }
+    let (shares, others): (Vec<&String>, Vec<&String>) =
+        names.into_iter().partition(|name| figure::is_share(name));
+    let (errors, others): (Vec<&String>, Vec<&String>) = others
+        .into_iter()
+        .partition(|name| ["mae", "rmse"].contains(&name.as_str()));
+    let owned = |names: Vec<&String>| names.into_iter().cloned().collect::<Vec<_>>();
+    let together = [owned(shares), owned(errors)]
+        .into_iter()
+        .filter(|names| !names.is_empty());
+    together
+        .chain(others.into_iter().map(|name| vec![name.clone()]))
+        .collect()
+}
+
+fn validation(out: &mut String, journal: &Journal, names: &[String]) {
+    let series: Vec<Series> = names
+        .iter()
+        .enumerate()
+        .map(|(place, name)| Series {
+            name: figure::title(name),
+            points: of_figure(journal, name),
+            place,
+            behind: false,
+        })
+        .collect();
+    let share = names.first().is_some_and(|name| figure::is_share(name));
+    let heading = match names {
+        [name] => format!("{} on validation images", figure::title(name)),
+        _ => "On validation images".to_owned(),
+    };
+    let chart = lines(&Lines {
+        title: &format!("{heading}, over epochs"),
+        across: "epoch, 0 is before training",
+        counted: true,
+        series: &series,
+        limits: if share {
+            (0.0, 1.0)
+        } else {
+            (f64::NEG_INFINITY, f64::INFINITY)
+        },
+        shown: if share { hundredths } else { plain },
+    });
+    let entries: Vec<(usize, &str)> = series
+        .iter()
+        .map(|series| (series.place, series.name.as_str()))
+        .collect();
+    let key = if entries.len() > 1 {
+        legend(Mark::Line, &entries)
+    } else {
+        String::new()
+    };
+    figure_of(out, &heading, chart, &key, &best(journal, names));
+}
+
+fn best(journal: &Journal, names: &[String]) -> String {
+    let found = names.iter().filter_map(|name| {
+        let (epoch, value) = figure::best(journal, name)?;
+        let title = figure::title(name);
+        Some(format!(
+            "{title}: best {} at epoch {}",
+            figure::shown(name, value),
+            epoch.epoch
+        ))
+    });
+    found.collect::<Vec<_>>().join("; ")
+}
+
+/// A figure over epochs, from before the first on.
+pub(super) fn of_figure(journal: &Journal, name: &str) -> Vec<(f64, f64)> {
+    let before = journal.baseline.as_ref();
+    let before = before.and_then(|baseline| figure::value(&baseline.figures, name));
+    let before = before.filter(|value| value.is_finite()).map(|value| (0.0, value));
+    let epochs = epochs_of(journal, |epoch| figure::value(&epoch.figures, name));
+    before.into_iter().chain(epochs).collect()
+}
+
+pub(super) fn hundredths(share: f64) -> String {
+    format!("{} %", plain((share * 1e6).round() / 1e4))
+}
+
+fn epochs(out: &mut String, journal: &Journal) {
+    let all = &journal.epochs;
+    let Some(widest) = all.iter().max_by_key(|epoch| epoch.figures.len()) else {
+        return;
+    };
+    let names: Vec<&str> = widest.figures.iter().map(|(name, _)| name.as_str()).collect();
+    let stored = all.iter().any(|epoch| epoch.kept_rows.is_some());
+    let titles: Vec<String> = names.iter().map(|name| figure::title(name)).collect();
+    let mut header = vec![("Epoch", true), ("Loss", true)];
+    header.extend(titles.iter().map(|title| (title.as_str(), true)));
+    header.extend([("Time", true), ("Waited", true), ("Received", true)]);
+    header.extend(stored.then_some(("From store", true)));
+    header.push(("Split", false));
+    let best = figure::judged_by(journal).and_then(|name| figure::best(journal, name));
+    let best = best.map(|(epoch, _)| epoch.epoch);
+    // The best one and, of many, the last.
+    let late = all.len().saturating_sub(ROWS);
+    let shown = all
+        .iter()
+        .enumerate()
+        .filter(|(place, epoch)| *place >= late || best == Some(epoch.epoch));
+    let rows: Vec<Row> = shown
+        .map(|(_, epoch)| Row {
+            cells: cells(epoch, &names, stored),
+            best: best == Some(epoch.epoch),
+        })
+        .collect();
+    out.push_str("<details><summary>All figures by epoch</summary>");
+    out.push_str(&table(&header, &rows));
+    more(out, rows.len(), all.len() as u64, "epochs");
+    out.push_str("</details>");
+}
+
+fn cells(epoch: &Epoch, names: &[&str], stored: bool) -> Vec<Cell> {
+    let mut cells = vec![
+        Cell::Number(epoch.epoch.to_string()),
+        Cell::Number(significant(epoch.loss)),
+    ];
+    cells.extend(names.iter().map(|name| {
+        let value = figure::value(&epoch.figures, name).unwrap_or(f64::NAN);
+        Cell::Number(figure::shown(name, value))
+    }));
+    cells.push(Cell::Number(duration(epoch.seconds)));
+    cells.push(Cell::Number(percent(epoch.waited_seconds / epoch.seconds)));
+    cells.push(Cell::Number(bytes(epoch.bytes_received as f64)));
+    if stored {
+        let (kept, fetched) = (epoch.kept_rows.unwrap_or(0), epoch.fetched_rows.unwrap_or(0));
+        cells.push(Cell::Number(percent(
+            kept as f64 / (kept + fetched).max(1) as f64,
+        )));
+    }
+    cells.push(Cell::Text(crate::markup::shortened(&epoch.split, 60)));
+    cells
+}

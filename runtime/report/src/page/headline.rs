@@ -1,0 +1,225 @@
+use super::table::{Cell, Row, more, table};
+use crate::Run;
+use crate::facts::Classes;
+use crate::figure;
+use crate::markup::{bytes, count, duration, escaped, percent, shortened};
+use crate::run::{Journal, MomentKind};
+
+/// Letters of a class' name or a split in a line.
+const LETTERS: usize = 60;
+
+pub(super) fn section(out: &mut String, run: &Run, classes: Option<&Classes>) {
+    let journal = &run.journal;
+    out.push_str(&format!(
+        r#"<header><p class="kind">Frostline run</p><h1>{}</h1><p class="soft">{}</p></header>"#,
+        escaped(&shortened(&run.name, 200)),
+        escaped(&about(journal))
+    ));
+    if journal.done.is_none() {
+        let state = if journal.epochs.is_empty() {
+            "has finished no epoch"
+        } else {
+            "is not done"
+        };
+        out.push_str(&format!(
+            r#"<p class="warn">This job {state}: it still runs, or it ended before it was through. What follows is what it left.</p>"#
+        ));
+    }
+    out.push_str(r#"<dl class="tiles">"#);
+    judged(out, journal);
+    if let Some(top_five) = classes
+        .filter(|classes| classes.classes.len() > 5)
+        .and_then(|of| of.top_five)
+    {
+        tile(
+            out,
+            "Top-5 accuracy",
+            &percent(top_five),
+            "of the model that was written",
+        );
+    }
+    time(out, journal);
+    traffic(out, journal);
+    tile(
+        out,
+        "Split",
+        &shortened(&last_split(journal), LETTERS),
+        &changes(journal),
+    );
+    out.push_str("</dl>");
+    bad(out, journal);
+}
+
+/// The images that were skipped, and why.
+fn bad(out: &mut String, journal: &Journal) {
+    if journal.bad.is_empty() {
+        return;
+    }
+    let rows: Vec<Row> = journal
+        .bad
+        .iter()
+        .map(|bad| Row {
+            cells: vec![
+                Cell::Text(shortened(&bad.key, 200)),
+                Cell::Raw(escaped(&shortened(&bad.message, 300))),
+            ],
+            best: false,
+        })
+        .collect();
+    out.push_str(&format!(
+        "<details><summary>Images that are bad and were skipped: {}</summary>",
+        count(journal.bad_count)
+    ));
+    out.push_str(&table(
+        &[("Image", false), ("What is wrong with it", false)],
+        &rows,
+    ));
+    more(out, rows.len(), journal.bad_count, "images");
+    out.push_str("</details>");
+}
+
+fn about(journal: &Journal) -> String {
+    let data = &journal.dataset;
+    let [one, many] = match data.task.as_str() {
+        "labels" => ["label", "labels"],
+        "numbers" => ["number", "numbers"],
+        _ => ["class", "classes"],
+    };
+    if data.train == 0 {
+        return "The job had not listed its data.".to_owned();
+    }
+    format!(
+        "{} {}, {} training and {} validation images, {} epochs of {} steps",
+        count(data.classes.len() as u64),
+        if data.classes.len() == 1 { one } else { many },
+        count(data.train),
+        count(data.validation),
+        count(journal.epochs.len() as u64),
+        count(data.steps_per_epoch)
+    )
+}
+
+/// What the run is judged by at its best epoch, and the other figures there.
+fn judged(out: &mut String, journal: &Journal) {
+    let Some(name) = figure::judged_by(journal) else {
+        return;
+    };
+    let before = journal.baseline.as_ref();
+    let before = before.and_then(|baseline| figure::value(&baseline.figures, name));
+    let before = before.map_or_else(String::new, |value| {
+        format!("; {} before training", figure::shown(name, value))
+    });
+    let Some((epoch, value)) = figure::best(journal, name) else {
+        return;
+    };
+    let last = journal.epochs.last().map_or(0, |last| last.epoch);
+    out.push_str(&format!(
+        r#"<div class="first"><dt>Best {}</dt><dd>{}</dd><dd>epoch {} of {last}{}</dd></div>"#,
+        escaped(&lowered(&figure::title(name))),
+        escaped(&figure::shown(name, value)),
+        epoch.epoch,
+        together(&before)
+    ));
+    for (other, value) in epoch.figures.iter().filter(|(other, _)| other != name) {
+        tile(
+            out,
+            &figure::title(other),
+            &figure::shown(other, *value),
+            "at the best epoch",
+        );
+    }
+    let loss = format!("of training, epoch {}", epoch.epoch);
+    tile(out, "Loss", &figure::shown("loss", epoch.loss), &loss);
+}
+
+/// The first letter small, unless the word is an abbreviation.
+pub(super) fn lowered(title: &str) -> String {
+    let mut letters = title.chars();
+    match (letters.next(), letters.next()) {
+        (Some(first), Some(second)) if second.is_lowercase() => first
+            .to_lowercase()
+            .chain(std::iter::once(second))
+            .chain(letters)
+            .collect(),
+        _ => title.to_owned(),
+    }
+}
+
+fn time(out: &mut String, journal: &Journal) {
+    let seconds = journal
+        .done
+        .as_ref()
+        .map_or(journal.ended, |done| done.seconds.max(0.0));
+    let mut times: Vec<f64> = journal.epochs.iter().map(|epoch| epoch.seconds).collect();
+    times.sort_by(f64::total_cmp);
+    let middle = times.get(times.len() / 2).copied();
+    let words = middle.map_or_else(String::new, |median| {
+        format!("{} an epoch in the median", duration(median))
+    });
+    tile(out, "Time", &duration(seconds), &words);
+}
+
+fn traffic(out: &mut String, journal: &Journal) {
+    let epochs = journal.epochs.iter().map(|epoch| epoch.bytes_received).sum();
+    let received = journal.done.as_ref().map_or(epochs, |done| done.bytes_received);
+    let kept: u64 = journal.epochs.iter().filter_map(|epoch| epoch.kept_rows).sum();
+    let fetched: u64 = journal.epochs.iter().filter_map(|epoch| epoch.fetched_rows).sum();
+    let words = if kept > 0 {
+        format!(
+            "{} of all rows came from the store",
+            percent(kept as f64 / (kept + fetched) as f64)
+        )
+    } else {
+        String::new()
+    };
+    tile(out, "Received", &bytes(received as f64), &words);
+}
+
+fn last_split(journal: &Journal) -> String {
+    let done = journal
+        .done
+        .as_ref()
+        .map(|done| &done.split)
+        .filter(|split| !split.is_empty());
+    let epoch = journal.epochs.last().map(|epoch| &epoch.split);
+    let chosen = journal.chosen.as_ref().map(|chosen| &chosen.split);
+    done.or(epoch)
+        .or(chosen)
+        .cloned()
+        .unwrap_or_else(|| "–".to_owned())
+}
+
+fn changes(journal: &Journal) -> String {
+    let encoding = journal
+        .chosen
+        .as_ref()
+        .map_or("", |chosen| chosen.encoding.as_str());
+    match journal.count(MomentKind::Replan) {
+        0 if encoding.is_empty() => String::new(),
+        0 => format!("in {encoding}, all through the job"),
+        1 => "changed once".to_owned(),
+        count => format!("changed {count} times"),
+    }
+}
+
+fn tile(out: &mut String, name: &str, value: &str, words: &str) {
+    let long = if value.chars().count() > 9 {
+        r#" class="long""#
+    } else {
+        ""
+    };
+    out.push_str(&format!(
+        "<div><dt>{}</dt><dd{long}>{}</dd>",
+        escaped(name),
+        escaped(value)
+    ));
+    if !words.is_empty() {
+        out.push_str(&format!("<dd>{}</dd>", together(words)));
+    }
+    out.push_str("</div>");
+}
+
+/// Words in which a percent sign stays beside its number.
+fn together(words: &str) -> String {
+    escaped(words).replace(" %", "\u{a0}%")
+}

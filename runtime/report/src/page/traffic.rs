@@ -1,0 +1,126 @@
+use super::curves::figure_of;
+use crate::chart::{Columns, Mark, columns, legend};
+use crate::markup::{bytes, count, duration, escaped, percent, short_duration};
+use crate::run::{Journal, Received};
+
+pub(super) fn section(out: &mut String, journal: &Journal) {
+    let received = journal.done.as_ref().map(|done| done.received);
+    if journal.epochs.is_empty() && received.is_none() {
+        return;
+    }
+    out.push_str("<section><h2>Time, bytes and reuse</h2>");
+    out.push_str(r#"<div class="grid2">"#);
+    time(out, journal);
+    traffic(out, journal);
+    reuse(out, journal);
+    if let Some(received) = received {
+        purposes(out, &received);
+    }
+    out.push_str("</div></section>");
+}
+
+fn time(out: &mut String, journal: &Journal) {
+    let of = journal.epochs.iter().map(|epoch| {
+        let waited = epoch.waited_seconds.clamp(0.0, epoch.seconds.max(0.0));
+        (f64::from(epoch.epoch), [epoch.seconds - waited, waited])
+    });
+    let chart = columns(&Columns {
+        title: "Seconds of each epoch: waiting for batches, and everything else",
+        across: "epoch",
+        names: ["everything else", "waiting for batches"],
+        columns: &of.collect::<Vec<_>>(),
+        ticked: short_duration,
+        shown: duration,
+    });
+    let key = legend(Mark::Box, &[(0, "everything else"), (1, "waiting for batches")]);
+    figure_of(out, "Time of an epoch", chart, &key, "");
+}
+
+fn traffic(out: &mut String, journal: &Journal) {
+    let of = journal
+        .epochs
+        .iter()
+        .map(|epoch| (f64::from(epoch.epoch), [epoch.bytes_received as f64, 0.0]));
+    let chart = columns(&Columns {
+        title: "Bytes received in each epoch, validation included",
+        across: "epoch",
+        names: ["received", ""],
+        columns: &of.collect::<Vec<_>>(),
+        ticked: |amount| bytes(amount).replace(".0 ", " "),
+        shown: bytes,
+    });
+    figure_of(out, "Bytes of an epoch, validation included", chart, "", "");
+}
+
+fn reuse(out: &mut String, journal: &Journal) {
+    let stored: Vec<(f64, [f64; 2])> = journal
+        .epochs
+        .iter()
+        .filter(|epoch| epoch.kept_rows.is_some() || epoch.fetched_rows.is_some())
+        .map(|epoch| {
+            let rows = [epoch.kept_rows, epoch.fetched_rows].map(|rows| rows.unwrap_or(0) as f64);
+            (f64::from(epoch.epoch), rows)
+        })
+        .collect();
+    if stored.is_empty() {
+        return;
+    }
+    let (kept, fetched) = stored
+        .iter()
+        .fold((0.0, 0.0), |(kept, fetched), (_, [one, other])| {
+            (kept + one, fetched + other)
+        });
+    let chart = columns(&Columns {
+        title: "Rows of each epoch that came from the feature store, and that were fetched",
+        across: "epoch",
+        names: ["from the store", "fetched"],
+        columns: &stored,
+        ticked: rows_of,
+        shown: rows_of,
+    });
+    let key = legend(Mark::Box, &[(0, "from the store"), (1, "fetched")]);
+    let caption = format!(
+        "{} of all rows came from the store.",
+        percent(kept / (kept + fetched))
+    );
+    figure_of(out, "Rows of an epoch", chart, &key, &caption);
+}
+
+fn rows_of(rows: f64) -> String {
+    count(rows.max(0.0).round() as u64)
+}
+
+/// What the job received, by what it was for.
+fn purposes(out: &mut String, received: &Received) {
+    let uses = [
+        ("training", received.training),
+        ("validation", received.validation),
+        ("validation before the first step", received.baseline),
+        ("measuring", received.measuring),
+        ("listing", received.listing),
+        ("everything else", received.other),
+    ];
+    let most = uses.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0);
+    let total: u64 = uses.iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes));
+    if most == 0 {
+        return;
+    }
+    out.push_str(r#"<figure><h3>Bytes by purpose</h3><ul class="uses">"#);
+    for (name, amount) in uses.into_iter().filter(|(_, amount)| *amount > 0) {
+        out.push_str(&format!(
+            r#"<li><span>{}</span><span>{} ({})</span><span class="bar b0" style="width:{:.1}%"></span></li>"#,
+            escaped(name),
+            bytes(amount as f64),
+            percent(amount as f64 / total as f64),
+            amount as f64 / most as f64 * 100.0
+        ));
+    }
+    out.push_str("</ul>");
+    if received.interrupted > 0 {
+        out.push_str(&format!(
+            "<figcaption>{} of them came in answers that broke off or were given up, and were asked for again.</figcaption>",
+            bytes(received.interrupted as f64)
+        ));
+    }
+    out.push_str("</figure>");
+}

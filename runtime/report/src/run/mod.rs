@@ -1,0 +1,77 @@
+//! What a run folder says, read.
+
+mod event;
+mod files;
+mod journal;
+mod mistakes;
+mod plan;
+mod predictions;
+mod settings;
+mod steps;
+
+pub(crate) use event::{Dataset, Epoch, Figures, Received};
+pub(crate) use journal::{Journal, Moment, MomentKind};
+pub(crate) use mistakes::Mistake;
+pub(crate) use plan::{Candidate, Plan};
+pub(crate) use predictions::Predictions;
+pub(crate) use settings::Settings;
+pub(crate) use steps::Step;
+
+use crate::ReportError;
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+/// A job, as its folder tells it; what is not in the folder is not in here.
+///
+/// Takes at most some tens of megabytes: of very long jobs not every step is kept, of mistakes not every image.
+#[derive(Debug)]
+pub struct Run {
+    pub(crate) name: String,
+    /// When it began, in seconds since 1970, as its last event and the file's time say.
+    pub(crate) started: f64,
+    pub(crate) settings: Settings,
+    pub(crate) journal: Journal,
+    pub(crate) plan: Option<Plan>,
+    pub(crate) predictions: Option<Predictions>,
+    pub(crate) mistakes: Vec<Mistake>,
+}
+
+impl Run {
+    /// Reads `folder`, whose `events.jsonl` alone has to be there; a last line that was cut off in it is left out.
+    ///
+    /// # Errors
+    /// [`ReportError::NoRun`] without that file, else what is broken, by file and line.
+    pub fn read(folder: &Path) -> Result<Self, ReportError> {
+        let events = folder.join("events.jsonl");
+        if !events.is_file() {
+            return Err(ReportError::NoRun {
+                folder: folder.to_owned(),
+            });
+        }
+        let journal = Journal::read(&events)?;
+        let whole = folder.canonicalize();
+        let named = whole.as_deref().unwrap_or(folder).file_name();
+        Ok(Self {
+            name: named.map_or_else(|| "run".to_owned(), |name| name.to_string_lossy().into_owned()),
+            started: modified(&events)? - journal.ended,
+            settings: Settings::read(&folder.join("config.json"))?,
+            plan: Plan::read(&folder.join("plan.json"))?,
+            predictions: Predictions::read(&folder.join("predictions.csv"))?,
+            mistakes: mistakes::read(&folder.join("mistakes"))?,
+            journal,
+        })
+    }
+
+    /// The folder's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+fn modified(file: &Path) -> Result<f64, ReportError> {
+    let time = file.metadata().and_then(|of| of.modified());
+    let time = time.map_err(|error| ReportError::unreadable(file, error))?;
+    Ok(time
+        .duration_since(UNIX_EPOCH)
+        .map_or(0.0, |since| since.as_secs_f64()))
+}

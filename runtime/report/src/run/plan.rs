@@ -1,0 +1,61 @@
+use super::files::{self, WHOLE};
+use crate::ReportError;
+use serde::Deserialize;
+use std::path::Path;
+
+/// Candidates that are kept.
+const CANDIDATES: usize = 4096;
+
+/// What `frostline plan --json` printed.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Plan {
+    pub(crate) split: String,
+    #[serde(default)]
+    pub(crate) encoding: String,
+    #[serde(default)]
+    pub(crate) policy: String,
+    #[serde(default)]
+    pub(crate) iteration_seconds: f64,
+    #[serde(default)]
+    pub(crate) link_bytes_per_second: f64,
+    #[serde(default)]
+    pub(crate) candidates: Vec<Candidate>,
+}
+
+/// One way to divide the network, and what it was predicted to take.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Candidate {
+    pub(crate) split: String,
+    #[serde(default)]
+    pub(crate) encoding: String,
+    pub(crate) iteration_seconds: f64,
+    #[serde(default)]
+    pub(crate) bottleneck: String,
+    #[serde(default)]
+    pub(crate) bytes_per_sample: f64,
+    #[serde(default)]
+    pub(crate) host_seconds: f64,
+    #[serde(default)]
+    pub(crate) link_seconds: f64,
+    #[serde(default)]
+    pub(crate) trainer_seconds: f64,
+    #[serde(default)]
+    pub(crate) total_seconds: f64,
+}
+
+impl Plan {
+    pub(crate) fn read(file: &Path) -> Result<Option<Self>, ReportError> {
+        let Some(bytes) = files::whole(file, WHOLE)? else {
+            return Ok(None);
+        };
+        let mut plan: Self =
+            serde_json::from_slice(&bytes).map_err(|error| ReportError::json(file, &error))?;
+        plan.candidates.truncate(CANDIDATES);
+        Ok(Some(plan))
+    }
+
+    /// Whether this is the one that was chosen.
+    pub(crate) fn chose(&self, candidate: &Candidate) -> bool {
+        candidate.split == self.split && candidate.encoding == self.encoding
+    }
+}

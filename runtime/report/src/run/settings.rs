@@ -1,0 +1,109 @@
+use super::files::{self, WHOLE};
+use crate::ReportError;
+use serde_json::Value;
+use std::path::Path;
+
+/// Settings that are kept, and the letters of each.
+const MOST: usize = 500;
+const LETTERS: usize = 300;
+/// How deep objects are followed; deeper ones are shown as JSON.
+const DEPTH: usize = 6;
+
+/// `config.json` as paths and values: `recipe.lr` and `0.1`.
+#[derive(Debug, Default)]
+pub(crate) struct Settings {
+    pub(crate) rows: Vec<(String, String)>,
+    /// Whether there are more than are kept.
+    pub(crate) cut: bool,
+}
+
+impl Settings {
+    pub(crate) fn read(file: &Path) -> Result<Self, ReportError> {
+        let Some(bytes) = files::whole(file, WHOLE)? else {
+            return Ok(Self::default());
+        };
+        let config: Value =
+            serde_json::from_slice(&bytes).map_err(|error| ReportError::json(file, &error))?;
+        let mut settings = Self::default();
+        settings.add(String::new(), &config, 0);
+        Ok(settings)
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        let found = self.rows.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    fn add(&mut self, name: String, value: &Value, depth: usize) {
+        if let Value::Object(fields) = value
+            && depth < DEPTH
+            && !fields.is_empty()
+        {
+            for (field, value) in fields {
+                let path = if name.is_empty() {
+                    field.clone()
+                } else {
+                    format!("{name}.{field}")
+                };
+                self.add(path, value, depth + 1);
+            }
+        } else if self.rows.len() == MOST {
+            self.cut = true;
+        } else {
+            self.rows.push((shortened(&name), shortened(&shown(value))));
+        }
+    }
+}
+
+/// Words without quotes, lists of them with commas, everything else as JSON.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "none".to_owned(),
+        Value::Array(values) if values.iter().all(|value| !value.is_object() && !value.is_array()) => values
+            .iter()
+            .take(LETTERS)
+            .map(shown)
+            .collect::<Vec<_>>()
+            .join(", "),
+        other => other.to_string(),
+    }
+}
+
+fn shortened(text: &str) -> String {
+    crate::markup::shortened(text, LETTERS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_become_paths() {
+        let mut settings = Settings::default();
+        let config = serde_json::json!({"recipe": {"lr": 0.1, "milestones": [3, 6], "mix": null}, "model": "m", "none": {}});
+        settings.add(String::new(), &config, 0);
+        assert_eq!(settings.get("recipe.lr"), Some("0.1"));
+        assert_eq!(settings.get("recipe.milestones"), Some("3, 6"));
+        assert_eq!(settings.get("recipe.mix"), Some("none"));
+        assert_eq!(
+            (settings.get("model"), settings.get("none")),
+            (Some("m"), Some("{}"))
+        );
+    }
+
+    #[test]
+    fn endless_settings_are_cut() {
+        let mut settings = Settings::default();
+        let many: serde_json::Map<_, _> = (0..MOST + 9).map(|i| (i.to_string(), i.into())).collect();
+        settings.add(String::new(), &many.into(), 0);
+        assert!(settings.cut && settings.rows.len() == MOST);
+        let mut deep = serde_json::json!(1);
+        for _ in 0..40 {
+            deep = serde_json::json!({ "a": deep });
+        }
+        let mut settings = Settings::default();
+        settings.add(String::new(), &deep, 0);
+        assert_eq!(settings.rows.len(), 1);
+    }
+}

@@ -1,0 +1,159 @@
+use super::event::StepEvent;
+
+/// Steps that are kept. Charts show fewer.
+const MOST: usize = 1 << 18;
+/// Splits that are told apart: no network has as many cuts that a job would change between.
+const SPLITS: usize = 256;
+
+/// A training step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Step {
+    /// Seconds from the job's beginning to its end.
+    pub(crate) at: f64,
+    pub(crate) epoch: u32,
+    pub(crate) step: u64,
+    pub(crate) loss: f32,
+    pub(crate) waited: f32,
+    pub(crate) computed: f32,
+    pub(crate) bytes: f32,
+    /// Its split's place in [`Steps::splits`].
+    pub(crate) split: u16,
+}
+
+/// The steps of a job, in their order.
+///
+/// Once there are too many, only those are kept whose number is a multiple of [`Steps::stride`], which doubles as often as it has to.
+/// What a job that was resumed did again counts as it was done last.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    kept: Vec<Step>,
+    splits: Vec<String>,
+    stride: u64,
+    most: usize,
+}
+
+impl Default for Steps {
+    fn default() -> Self {
+        Self::of(MOST)
+    }
+}
+
+impl Steps {
+    fn of(most: usize) -> Self {
+        Self {
+            kept: Vec::new(),
+            splits: Vec::new(),
+            stride: 1,
+            most,
+        }
+    }
+
+    pub(crate) fn kept(&self) -> &[Step] {
+        &self.kept
+    }
+
+    pub(crate) fn splits(&self) -> &[String] {
+        &self.splits
+    }
+
+    /// How many steps each kept one stands for.
+    pub(crate) fn stride(&self) -> u64 {
+        self.stride
+    }
+
+    /// The name of a step's split.
+    pub(crate) fn split(&self, step: &Step) -> &str {
+        self.splits
+            .get(usize::from(step.split))
+            .map_or("others", String::as_str)
+    }
+
+    pub(crate) fn add(&mut self, at: f64, event: &StepEvent) {
+        while self.kept.last().is_some_and(|last| last.step >= event.step) {
+            self.kept.pop();
+        }
+        if !event.step.is_multiple_of(self.stride) {
+            return;
+        }
+        let step = Step {
+            at,
+            epoch: event.epoch,
+            step: event.step,
+            loss: event.loss as f32,
+            waited: seconds(event.waited_seconds),
+            computed: seconds(event.computed_seconds),
+            bytes: event.bytes_received as f32,
+            split: self.place(&event.split),
+        };
+        self.kept.push(step);
+        while self.kept.len() >= self.most {
+            self.stride = self.stride.saturating_mul(2);
+            let stride = self.stride;
+            self.kept.retain(|step| step.step.is_multiple_of(stride));
+        }
+    }
+
+    fn place(&mut self, split: &str) -> u16 {
+        let known = self.splits.iter().position(|known| known == split);
+        let place = known.unwrap_or_else(|| {
+            if self.splits.len() < SPLITS {
+                self.splits.push(split.to_owned());
+            }
+            self.splits.len() - 1
+        });
+        u16::try_from(place).unwrap_or(u16::MAX)
+    }
+}
+
+/// What is no duration took none.
+fn seconds(of: f64) -> f32 {
+    if of.is_finite() { of.max(0.0) as f32 } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(step: u64, loss: f64) -> StepEvent {
+        StepEvent {
+            epoch: 1,
+            step,
+            loss,
+            split: "a".to_owned(),
+            waited_seconds: f64::NAN,
+            computed_seconds: 1.0,
+            bytes_received: 0,
+        }
+    }
+
+    #[test]
+    fn of_a_long_job_evenly_spread_steps_are_kept() {
+        let mut steps = Steps::of(64);
+        for step in 1..=1000 {
+            steps.add(step as f64, &event(step, 1.0));
+        }
+        let numbers: Vec<u64> = steps.kept().iter().map(|step| step.step).collect();
+        assert_eq!(steps.stride(), 16);
+        assert_eq!(numbers, (1..=62).map(|i| i * 16).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn numbers_that_defy_thinning_are_bounded_too() {
+        let mut steps = Steps::of(4);
+        for step in (0..64).map(|power| 1_u64 << power) {
+            steps.add(0.0, &event(step, 1.0));
+        }
+        assert!(steps.kept().len() < 4);
+    }
+
+    #[test]
+    fn what_is_done_again_counts_once() {
+        let mut steps = Steps::default();
+        for (step, loss) in [(1, 9.0), (2, 8.0), (3, 7.0), (2, 6.0), (3, 5.0)] {
+            steps.add(0.0, &event(step, loss));
+        }
+        let losses: Vec<f32> = steps.kept().iter().map(|step| step.loss).collect();
+        assert_eq!(losses, [9.0, 6.0, 5.0]);
+        assert_eq!(steps.kept().first().unwrap().waited, 0.0);
+    }
+}

@@ -1,0 +1,63 @@
+//! A run as TensorBoard reads it.
+
+mod record;
+
+use crate::Run;
+use crate::run::{Epoch, Journal};
+use record::Events;
+
+/// The contents of a TensorBoard event file of `run`; TensorBoard finds it by a name that contains `tfevents`.
+///
+/// Scalars stand at the number of the step, those of an epoch at its last step: `step/loss`, `step/waited_seconds` and
+/// `step/computed_seconds`; `epoch/loss`, `epoch/seconds`, `epoch/waited_seconds`, `epoch/bytes_received`, `epoch/images_per_second`,
+/// `epoch/skipped`, `epoch/kept_rows` and `epoch/fetched_rows`; `validation/accuracy` or what else the task has, from before the first
+/// step on. What is no number is left out. Of jobs with more than a quarter of a million steps evenly spread ones are told.
+pub fn tensorboard(run: &Run) -> Vec<u8> {
+    let mut events = Events::begin(run.started);
+    let journal = &run.journal;
+    if let Some(baseline) = &journal.baseline {
+        for (name, value) in &baseline.figures {
+            events.scalar(run.started, 0, &format!("validation/{name}"), *value);
+        }
+    }
+    let mut epochs = journal.epochs.iter().peekable();
+    let mut last = 0;
+    for step in journal.steps.kept() {
+        while let Some(epoch) = epochs.next_if(|epoch| epoch.epoch < step.epoch) {
+            of_epoch(&mut events, run.started, last, epoch, journal);
+        }
+        last = step.step;
+        let (at, number) = (run.started + step.at, step.step);
+        events.scalar(at, number, "step/loss", f64::from(step.loss));
+        events.scalar(at, number, "step/waited_seconds", f64::from(step.waited));
+        events.scalar(at, number, "step/computed_seconds", f64::from(step.computed));
+    }
+    for epoch in epochs {
+        last = last.max(u64::from(epoch.epoch).saturating_mul(journal.dataset.steps_per_epoch));
+        of_epoch(&mut events, run.started, last, epoch, journal);
+    }
+    events.bytes()
+}
+
+fn of_epoch(events: &mut Events, started: f64, step: u64, epoch: &Epoch, journal: &Journal) {
+    let at = started + epoch.at;
+    let rows = |rows: Option<u64>| rows.map_or(f64::NAN, |rows| rows as f64);
+    for (name, value) in [
+        ("epoch/loss", epoch.loss),
+        ("epoch/seconds", epoch.seconds),
+        ("epoch/waited_seconds", epoch.waited_seconds),
+        ("epoch/bytes_received", epoch.bytes_received as f64),
+        (
+            "epoch/images_per_second",
+            journal.dataset.train as f64 / epoch.seconds,
+        ),
+        ("epoch/skipped", epoch.skipped as f64),
+        ("epoch/kept_rows", rows(epoch.kept_rows)),
+        ("epoch/fetched_rows", rows(epoch.fetched_rows)),
+    ] {
+        events.scalar(at, step, name, value);
+    }
+    for (name, value) in &epoch.figures {
+        events.scalar(at, step, &format!("validation/{name}"), *value);
+    }
+}

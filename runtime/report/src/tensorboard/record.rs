@@ -1,0 +1,115 @@
+//! The file's format: `tensorboard.Event` messages in TFRecord frames, each with its length and checksums.
+
+/// The messages' fields, by number and wire type (0 varint, 1 eight bytes, 2 with a length, 5 four bytes).
+mod field {
+    pub(super) const WALL_TIME: u8 = 1 << 3 | 1;
+    pub(super) const STEP: u8 = 2 << 3;
+    pub(super) const FILE_VERSION: u8 = 3 << 3 | 2;
+    pub(super) const SUMMARY: u8 = 5 << 3 | 2;
+    pub(super) const VALUE: u8 = 1 << 3 | 2;
+    pub(super) const TAG: u8 = 1 << 3 | 2;
+    pub(super) const SIMPLE_VALUE: u8 = 2 << 3 | 5;
+}
+
+/// A file that is being written.
+pub(super) struct Events {
+    bytes: Vec<u8>,
+}
+
+impl Events {
+    /// The first record says what the file is. `at` is in seconds since 1970.
+    pub(super) fn begin(at: f64) -> Self {
+        let mut events = Self { bytes: Vec::new() };
+        let mut event = event(at);
+        with_length(&mut event, field::FILE_VERSION, b"brain.Event:2");
+        events.record(&event);
+        events
+    }
+
+    /// A value at a step; what is no number is left out.
+    pub(super) fn scalar(&mut self, at: f64, step: u64, tag: &str, value: f64) {
+        if !value.is_finite() {
+            return;
+        }
+        let mut point = Vec::new();
+        with_length(&mut point, field::TAG, tag.as_bytes());
+        point.push(field::SIMPLE_VALUE);
+        point.extend((value as f32).to_le_bytes());
+        let mut summary = Vec::new();
+        with_length(&mut summary, field::VALUE, &point);
+        let mut event = event(at);
+        event.push(field::STEP);
+        varint(&mut event, step);
+        with_length(&mut event, field::SUMMARY, &summary);
+        self.record(&event);
+    }
+
+    pub(super) fn bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// Length, its checksum, the message, its checksum.
+    fn record(&mut self, message: &[u8]) {
+        let length = (message.len() as u64).to_le_bytes();
+        self.bytes.extend(length);
+        self.bytes.extend(masked(&length).to_le_bytes());
+        self.bytes.extend(message);
+        self.bytes.extend(masked(message).to_le_bytes());
+    }
+}
+
+fn event(at: f64) -> Vec<u8> {
+    let mut event = vec![field::WALL_TIME];
+    event.extend(at.to_le_bytes());
+    event
+}
+
+fn with_length(to: &mut Vec<u8>, field: u8, bytes: &[u8]) {
+    to.push(field);
+    varint(to, bytes.len() as u64);
+    to.extend(bytes);
+}
+
+fn varint(to: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        to.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    to.push(value as u8);
+}
+
+/// A checksum as TFRecord stores it, so that one of data that hold checksums is no worse.
+fn masked(bytes: &[u8]) -> u32 {
+    crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+/// CRC-32C (Castagnoli), bit by bit: records are short.
+fn crc32c(bytes: &[u8]) -> u32 {
+    let sum = bytes.iter().fold(u32::MAX, |sum, byte| {
+        (0..8).fold(sum ^ u32::from(*byte), |sum, _| {
+            (sum >> 1) ^ (0x82f6_3b78 & (sum & 1).wrapping_neg())
+        })
+    });
+    !sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Expected: RFC 3720, B.4, and the check value of CRC-32C's definition.
+    #[test]
+    fn the_checksum_is_castagnolis() {
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
+        assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
+    }
+
+    #[test]
+    fn numbers_take_seven_bits_a_byte() {
+        let mut bytes = Vec::new();
+        varint(&mut bytes, 300);
+        varint(&mut bytes, 0);
+        assert_eq!(bytes, [0xac, 0x02, 0x00]);
+    }
+}
