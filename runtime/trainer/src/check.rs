@@ -22,7 +22,18 @@ impl Job {
 
     fn settled(mut self) -> Result<Self, TrainerError> {
         self.check()?;
-        export::check_target(&self.out)?;
+        match (&self.out, &self.run) {
+            (Some(out), _) => export::check_target(out)?,
+            (None, Some(_)) => {}
+            (None, None) => {
+                return Err(TrainerError::Setting {
+                    what: "the tuned model's file",
+                    value: "not named".to_owned(),
+                    must: "name one, or the folder of a run",
+                });
+            }
+        }
+        self.settle_rows();
         let network = self.model.network()?;
         if self.freeze != network.input.name {
             self.freeze.clone_from(&network.named(&self.freeze)?.name);

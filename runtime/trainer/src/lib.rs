@@ -1,6 +1,7 @@
 //! The compute side: decides where to divide the network, fetches batches ahead while one trains, and writes the tuned model.
 //!
 //! * [`train`]: a [`Job`] to a tuned model and an [`Outcome`]; what happens on the way is told as [`Event`]s.
+//! * [`RunFolder`], [`runs`]: where a job keeps what it needs to go on after anything; `docs/runs.md` says how.
 //! * [`evaluate`]: an [`EvaluationJob`] to a [`Quality`].
 //! * [`study`]: what a network takes on a host.
 //! * [`plan`], [`Policy`], [`Simulation`]: where a network is divided, and why.
@@ -9,7 +10,9 @@
 //! Hosts and data are `frostline-client`'s. Every step's loss is the same wherever the network is divided. `docs/pipeline.md` says how batches flow.
 
 mod check;
+mod checkpoint;
 mod compute;
+mod course;
 mod dry_run;
 mod error;
 mod evaluate;
@@ -40,12 +43,13 @@ mod unfreeze;
 mod upload;
 mod validation;
 
+pub use checkpoint::{RunFolder, RunState, RunSummary, runs, unfinished};
 pub use dry_run::{Planned, plan};
 pub use error::TrainerError;
 pub use evaluate::evaluate;
 pub use event::{Evaluation, Event, Events, Measuring, Outcome, ProfileState, Received};
 pub use guest::Guest;
-pub use job::{EvaluationJob, Flow, Job, OnBadSample};
+pub use job::{EvaluationJob, Flow, Job, Keep, OnBadSample};
 pub use measure::ProfileCache;
 pub use plan::{
     Bottleneck, Explanation, LinkPoint, Modules, ParsePolicyError, Policy, Rival, Simulation,
