@@ -229,7 +229,7 @@ mod tests {
             ),
             (
                 change(|job| job.recipe.augmentation.hflip = 0.5),
-                ["--hflip was 0", "is 0.5 now"],
+                ["--hflip was not given", "is 0.5 now"],
             ),
             (
                 change(|job| job.terms.fixed_batch = Some(4)),
