@@ -17,6 +17,7 @@ mod plot;
 mod profile;
 mod program;
 mod reporter;
+mod runs;
 mod serve;
 mod train;
 
@@ -66,6 +67,7 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
         Command::Plan(flags) => plan::run(flags, json, stop).await,
         Command::Eval(flags) => eval::run(flags, json, stop).await,
         Command::Profile(flags) => profile::run(flags, json, stop).await,
+        Command::Runs(flags) => runs::run(&flags, json),
         Command::Serve(flags) => serve::run(flags, json, stop).await,
         Command::Guest(command) => guest::run(command, json).await,
         Command::Model(command) => model::run(command, json).await,

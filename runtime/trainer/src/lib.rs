@@ -43,7 +43,7 @@ mod unfreeze;
 mod upload;
 mod validation;
 
-pub use checkpoint::{RunFolder, RunState, RunSummary, runs, unfinished};
+pub use checkpoint::{RunFolder, RunState, RunSummary, can_resume, runs, unfinished};
 pub use dry_run::{Planned, plan};
 pub use error::TrainerError;
 pub use evaluate::evaluate;

@@ -7,6 +7,7 @@ mod guest;
 mod host;
 mod job;
 mod recipe;
+mod run;
 mod upload;
 mod value;
 
@@ -15,6 +16,7 @@ pub(crate) use compile::{COMPILE_GUEST, CompileGuest};
 pub(crate) use guest::{Authoring, BuildGuest, CheckGuest, Language, NewGuest, RunGuest};
 pub(crate) use host::{Guest, HostFlags, Model, RemoteHost, Serve};
 pub(crate) use job::{Eval, Plan, Profile, Train};
+pub(crate) use run::{RunFlags, Runs};
 pub(crate) use upload::{OwnUpload, Upload};
 pub(crate) use value::BadSample;
 
@@ -26,7 +28,7 @@ Exit codes:
   0    what was asked for was done
   1    it failed; standard error says why, with --json as {\"error\", \"kind\", \"code\"}
   2    the command line was not understood
-  130  it was interrupted";
+  130  it was interrupted; train has written what it had by then";
 
 /// Fine-tune vision models on images in an object store, with the frozen layers run beside the data.
 #[derive(Debug, Parser)]
@@ -54,6 +56,7 @@ pub(crate) enum Command {
     Plan(Plan),
     Eval(Eval),
     Profile(Profile),
+    Runs(Runs),
     Serve(Serve),
     /// Write, build, check and run guests; upload, list, show and remove them on a host
     #[command(subcommand)]

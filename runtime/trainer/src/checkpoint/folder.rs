@@ -60,7 +60,7 @@ pub(super) const END: &str = "end.json";
 const MODEL: &str = "tuned.onnx";
 const PLAN: &str = "plan.json";
 const SAMPLES: &str = "samples.index";
-const CHECKPOINTS: &str = "checkpoints";
+pub(super) const CHECKPOINTS: &str = "checkpoints";
 const LOCK: &str = "lock";
 
 /// What `config.json` says.

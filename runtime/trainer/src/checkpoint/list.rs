@@ -1,6 +1,7 @@
 //! The runs of a folder.
 
-use super::folder::{self, Conclusion, EVENTS};
+use super::folder::{self, CHECKPOINTS, Conclusion, EVENTS};
+use super::shelf;
 use super::record::events_of;
 use super::{RunFolder, Settings};
 use crate::{Job, TrainerError};
@@ -102,6 +103,11 @@ pub fn unfinished(folder: &Path, job: &Job) -> Result<RunFolder, TrainerError> {
     }
     let newest = first.unwrap_or_else(|| "there are no runs at all".to_owned());
     Err(refused(format!("no unfinished run there is this job; {newest}")))
+}
+
+/// Whether the run in `folder` has a checkpoint that a job may go on from.
+pub fn can_resume(folder: &Path) -> bool {
+    shelf::any(&folder.join(CHECKPOINTS))
 }
 
 fn summary(path: PathBuf, created: u64, settings: &Settings) -> io::Result<RunSummary> {

@@ -19,7 +19,7 @@ mod snapshot;
 pub use folder::RunFolder;
 pub(crate) use folder::{Conclusion, Folder, conclude};
 pub(crate) use keeper::Keeper;
-pub use list::{RunState, RunSummary, runs, unfinished};
+pub use list::{RunState, RunSummary, can_resume, runs, unfinished};
 pub(crate) use samples::SampleIndex;
 pub(crate) use settings::Settings;
 pub(crate) use shelf::{Found, Weights};

@@ -177,6 +177,14 @@ impl Shelf {
     }
 }
 
+/// Whether there is a checkpoint in `folder`, whole or not.
+pub(super) fn any(folder: &Path) -> bool {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    files
+        .map(|entry| entry.file_name())
+        .any(|name| name.to_string_lossy().starts_with(STEP))
+}
+
 fn read_best(path: &Path) -> Result<(BestFile, Tensors), file::Broken> {
     file::read(path)
 }
