@@ -105,22 +105,22 @@ pub(crate) fn text(event: &Event) -> Option<String> {
             folder,
             checkpoint,
             epoch,
-            step,
+            steps,
         } => {
             let folder = folder.display();
             match checkpoint {
                 None => format!("run        {folder}"),
-                Some(_) => format!("run        {folder}: going on in epoch {epoch} after step {step}"),
+                Some(_) => format!("run        {folder}: going on in epoch {epoch} after step {steps}"),
             }
         }
         Event::Checkpoint { error: None, .. } => return None,
         Event::Checkpoint {
-            step,
+            steps,
             file,
             error: Some(error),
             ..
         } => format!(
-            "checkpoint after step {step}: {} cannot be written ({error}); the one before stays, and the job goes on",
+            "checkpoint after step {steps}: {} cannot be written ({error}); the one before stays, and the job goes on",
             file.display()
         ),
         Event::EarlyStop { epoch, best } => {

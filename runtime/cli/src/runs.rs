@@ -77,7 +77,10 @@ fn new_folder(runs: &Path, model: &str) -> Result<PathBuf> {
     let time = chrono::DateTime::from(std::time::SystemTime::now());
     let time: chrono::DateTime<chrono::Utc> = time;
     let fits = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
-    let model: String = model.chars().map(|letter| if fits(letter) { letter } else { '-' }).collect();
+    let model: String = model
+        .chars()
+        .map(|letter| if fits(letter) { letter } else { '-' })
+        .collect();
     let name = format!("{}-{model}", time.format("%Y%m%d-%H%M%S"));
     for number in 1..MOST {
         let path = match number {

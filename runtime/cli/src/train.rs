@@ -1,9 +1,9 @@
 //! `frostline train`.
 
 use crate::arguments::{BadSample, Train};
+use crate::failure::Hinted;
 use crate::host::{Connection, data_url};
 use crate::output::print_json;
-use crate::failure::Hinted;
 use crate::reporter::Reporter;
 use crate::runs;
 use anyhow::{Context, Result};
@@ -52,7 +52,10 @@ fn failed(error: TrainerError, run: &Path) -> anyhow::Error {
     if settled || !frostline_trainer::can_resume(run) {
         return error.into();
     }
-    let hint = format!("what was trained is kept: the same command with --resume {} goes on", run.display());
+    let hint = format!(
+        "what was trained is kept: the same command with --resume {} goes on",
+        run.display()
+    );
     anyhow::Error::new(Hinted { error, hint })
 }
 
@@ -113,13 +116,7 @@ fn job(flags: &Train) -> Result<Job> {
     let model = read_model(&flags.inputs.model)?;
     let freeze = freeze(&model, flags.training.freeze.as_deref())?;
     let name = model_name(&flags.inputs.model);
-    let mut job = Job::new(
-        model,
-        name,
-        freeze,
-        data_url(&flags.inputs.data)?,
-        PathBuf::new(),
-    );
+    let mut job = Job::new(model, name, freeze, data_url(&flags.inputs.data)?, PathBuf::new());
     job.out.clone_from(&flags.out);
     job.guest = guest(flags.guest.as_deref(), flags.parameters.as_deref())?;
     job.split = flags.split.clone();

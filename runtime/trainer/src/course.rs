@@ -279,7 +279,10 @@ impl<'a> Course<'a> {
             },
             TrainerError::Cancelled => {
                 if let Some(run) = self.job.run.as_ref().filter(|_| checkpoint) {
-                    text.push_str(&format!("; the same command with --resume {} goes on", run.path.display()));
+                    text.push_str(&format!(
+                        "; the same command with --resume {} goes on",
+                        run.path.display()
+                    ));
                 }
                 TrainerError::Stopped {
                     epoch: progress.epoch,
@@ -300,7 +303,7 @@ fn announce(job: &Job, found: Option<&Found>, events: &Events) {
         folder: run.path.clone(),
         checkpoint: found.map(|found| found.path.clone()),
         epoch: progress.map_or(1, |progress| progress.epoch),
-        step: progress.map_or(0, |progress| progress.step),
+        steps: progress.map_or(0, |progress| progress.step),
     });
     for told in found.into_iter().flat_map(|found| &found.told) {
         events(Event::Warning {

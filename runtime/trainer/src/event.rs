@@ -153,14 +153,14 @@ pub enum Event {
         /// The epoch it goes on in, from 1.
         epoch: u32,
         /// Steps that are behind it.
-        step: u64,
+        steps: u64,
     },
     /// A checkpoint was written, or could not be: then the one before stays, and the job goes on.
     Checkpoint {
         /// The epoch under way, from 1; past the last one when all have ended.
         epoch: u32,
-        /// Steps behind it.
-        step: u64,
+        /// Steps that are behind it.
+        steps: u64,
         /// Where it lies.
         file: PathBuf,
         /// What was written.

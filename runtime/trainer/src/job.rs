@@ -172,7 +172,8 @@ impl Job {
         }
         let fixed = matches!(self.split, Policy::Fixed(_));
         if self.reproducible && !self.unfreeze.0.is_empty() && !fixed {
-            let must = "a reproducible job that unfreezes needs one split for all epochs; name it with --split";
+            let must =
+                "a reproducible job that unfreezes needs one split for all epochs; name it with --split";
             return refused("--split", &self.split.to_string(), must);
         }
         Ok(())

@@ -11,7 +11,14 @@ fn train(folder: &Path, more: &[&str]) -> Command {
     let photos = repository("models/zoo/demo/photos");
     let mut command = Command::new(env!("CARGO_BIN_EXE_frostline"));
     command.args(["train", "--json", "--model", &backbone(), "--freeze", "features"]);
-    command.args(["--data", photos.to_str().unwrap(), "--batch", "16", "--epochs", "3"]);
+    command.args([
+        "--data",
+        photos.to_str().unwrap(),
+        "--batch",
+        "16",
+        "--epochs",
+        "3",
+    ]);
     command.args(["--lr", "0.05", "--reproducible"]);
     command.args(["--checkpoint-steps", "2", "--threads", "1"]);
     if !more.contains(&"--split") {
@@ -32,7 +39,13 @@ fn signalled(mut command: Command, signal: &str, after: u64) -> Output {
         event["event"] == "step" && event["step"] == after
     });
     assert!(reached, "{:?}", child.wait_with_output());
-    assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .args([signal, &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
     // What it still says is read, so that it need not wait for a reader.
     lines.for_each(drop);
     child.wait_with_output().unwrap()
@@ -41,7 +54,9 @@ fn signalled(mut command: Command, signal: &str, after: u64) -> Output {
 fn listed(folder: &Path) -> Vec<Value> {
     let output = frostline(&["runs", "--json", folder.to_str().unwrap()]);
     let text = String::from_utf8(output.stdout).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 fn model(run: &Value) -> Vec<u8> {
@@ -56,9 +71,19 @@ fn a_job_that_was_interrupted_or_killed_goes_on_to_the_same_model() {
     let finished = train(&whole, &["--out", out.to_str().unwrap()]).output().unwrap();
     assert!(finished.status.success(), "{finished:?}");
     let whole = listed(&whole);
-    assert_eq!((whole.len(), &whole[0]["state"]), (1, &"finished".into()), "{whole:?}");
-    assert_eq!((&whole[0]["epochs_done"], &whole[0]["epochs"]), (&3.into(), &3.into()));
-    assert!(whole[0]["name"].as_str().unwrap().ends_with("-backbone"), "{whole:?}");
+    assert_eq!(
+        (whole.len(), &whole[0]["state"]),
+        (1, &"finished".into()),
+        "{whole:?}"
+    );
+    assert_eq!(
+        (&whole[0]["epochs_done"], &whole[0]["epochs"]),
+        (&3.into(), &3.into())
+    );
+    assert!(
+        whole[0]["name"].as_str().unwrap().ends_with("-backbone"),
+        "{whole:?}"
+    );
     assert_eq!(model(&whole[0]), std::fs::read(out).unwrap());
 
     let killed = signalled(train(&broken, &[]), "-KILL", 3);
@@ -74,22 +99,34 @@ fn a_job_that_was_interrupted_or_killed_goes_on_to_the_same_model() {
     model(&listed(&broken)[0]);
 
     let name = listed(&broken)[0]["name"].as_str().unwrap().to_owned();
-    let other = train(&broken, &["--resume", &name, "--seed", "9"]).output().unwrap();
+    let other = train(&broken, &["--resume", &name, "--seed", "9"])
+        .output()
+        .unwrap();
     let text = failure(&other)["error"].as_str().unwrap().to_owned();
     assert!(text.contains("--seed was 0 and is 9 now"), "{text}");
 
     let resumed = train(&broken, &["--resume", &name]).output().unwrap();
     assert!(resumed.status.success(), "{resumed:?}");
     let runs = listed(&broken);
-    assert_eq!((runs.len(), &runs[0]["state"]), (1, &"finished".into()), "{runs:?}");
+    assert_eq!(
+        (runs.len(), &runs[0]["state"]),
+        (1, &"finished".into()),
+        "{runs:?}"
+    );
     assert!(model(&runs[0]) == model(&whole[0]));
     let table = String::from_utf8(frostline(&["runs", broken.to_str().unwrap()]).stdout).unwrap();
-    assert!(table.contains(&name) && table.contains("finished") && table.contains("3/3"), "{table}");
+    assert!(
+        table.contains(&name) && table.contains("finished") && table.contains("3/3"),
+        "{table}"
+    );
 
     // Now there is none left.
     let none = train(&broken, &["--resume"]).output().unwrap();
     let text = failure(&none)["error"].as_str().unwrap().to_owned();
-    assert!(none.status.code() == Some(1) && text.contains("has finished"), "{text}");
+    assert!(
+        none.status.code() == Some(1) && text.contains("has finished"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -101,7 +138,10 @@ fn there_is_nothing_to_go_on_with_where_there_are_no_runs() {
     assert!(text.contains("there are no runs at all"), "{text}");
     let named = train(folder.path(), &["--resume", "somewhere"]).output().unwrap();
     let text = failure(&named)["error"].as_str().unwrap().to_owned();
-    assert!(text.contains("somewhere") && text.contains("there is no run"), "{text}");
+    assert!(
+        text.contains("somewhere") && text.contains("there is no run"),
+        "{text}"
+    );
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
@@ -115,7 +155,10 @@ fn a_job_that_failed_says_how_to_go_on_and_a_plan_is_kept() {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = child.unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let begun = lines.by_ref().map_while(Result::ok).any(|line| line.contains("\"step\""));
+    let begun = lines
+        .by_ref()
+        .map_while(Result::ok)
+        .any(|line| line.contains("\"step\""));
     assert!(begun);
     std::fs::create_dir(&out).unwrap();
     lines.for_each(drop);
@@ -129,6 +172,10 @@ fn a_job_that_failed_says_how_to_go_on_and_a_plan_is_kept() {
     let plan: Value = serde_json::from_slice(&std::fs::read(run.join("plan.json")).unwrap()).unwrap();
     assert!(plan["candidates"].as_array().unwrap().len() > 1, "{plan}");
     std::fs::remove_dir(&out).unwrap();
-    let again = train(&runs, &["--split", "auto", "--resume", "--out", out.to_str().unwrap()]).output();
+    let again = train(
+        &runs,
+        &["--split", "auto", "--resume", "--out", out.to_str().unwrap()],
+    )
+    .output();
     assert!(again.unwrap().status.success() && out.is_file());
 }

@@ -149,8 +149,11 @@ fn parse<N: DeserializeOwned>(bytes: &[u8]) -> Result<(N, Tensors), Broken> {
     }
     let content = |why: &str| Broken::Content(why.to_owned());
     let (length, rest) = rest.split_first_chunk().ok_or(Broken::Checksum)?;
-    let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| content("its header is too long"))?;
-    let header = rest.get(..length).ok_or_else(|| content("its header is cut off"))?;
+    let length =
+        usize::try_from(u64::from_le_bytes(*length)).map_err(|_| content("its header is too long"))?;
+    let header = rest
+        .get(..length)
+        .ok_or_else(|| content("its header is cut off"))?;
     let header: Header<N> =
         serde_json::from_slice(header).map_err(|error| Broken::Content(error.to_string()))?;
     let mut rest = rest.get(length..).unwrap_or_default();
@@ -196,7 +199,10 @@ mod tests {
 
     fn tensors() -> Tensors {
         vec![
-            ("w".to_owned(), Tensor::f32([2, 2], vec![1.0, f32::NAN, -0.0, 4.0]).unwrap()),
+            (
+                "w".to_owned(),
+                Tensor::f32([2, 2], vec![1.0, f32::NAN, -0.0, 4.0]).unwrap(),
+            ),
             ("step".to_owned(), Tensor::i64([], vec![7]).unwrap()),
             ("none".to_owned(), Tensor::f32([0, 3], vec![]).unwrap()),
         ]
@@ -252,9 +258,18 @@ mod tests {
         assert!(said.contains("version 2"), "{said}");
         let mut endless = body.to_vec();
         endless[MAGIC.len() + 4..MAGIC.len() + 12].fill(0xff);
-        assert!(matches!(parse::<String>(&sealed(&endless)), Err(Broken::Content(_))));
-        assert!(matches!(parse::<String>(&sealed(&body[..body.len() - 1])), Err(Broken::Content(_))));
-        assert!(matches!(parse::<String>(&sealed(b"something else")), Err(Broken::Foreign)));
+        assert!(matches!(
+            parse::<String>(&sealed(&endless)),
+            Err(Broken::Content(_))
+        ));
+        assert!(matches!(
+            parse::<String>(&sealed(&body[..body.len() - 1])),
+            Err(Broken::Content(_))
+        ));
+        assert!(matches!(
+            parse::<String>(&sealed(b"something else")),
+            Err(Broken::Foreign)
+        ));
         assert!(matches!(parse::<u64>(&sealed(body)), Err(Broken::Content(_))));
     }
 

@@ -130,10 +130,12 @@ impl Folder {
             return Err(refused(format!("there is no run: it has no {CONFIG}")));
         }
         fs::create_dir_all(&path).map_err(failed)?;
-        let lock = patient_lock(&path).map_err(failed)?.ok_or_else(|| TrainerError::Run {
-            run: path.clone(),
-            why: "another job runs in it".to_owned(),
-        })?;
+        let lock = patient_lock(&path)
+            .map_err(failed)?
+            .ok_or_else(|| TrainerError::Run {
+                run: path.clone(),
+                why: "another job runs in it".to_owned(),
+            })?;
         if !run.resume && path.join(CONFIG).exists() {
             return Err(TrainerError::Run {
                 run: path.clone(),
@@ -152,14 +154,18 @@ impl Folder {
         if run.resume {
             let config = config(&path).map_err(failed)?;
             found = shelf.newest().map_err(&refused)?;
-            let begun = found.as_ref().map_or(0, |found| found.snapshot.note.progress.epoch_begun());
+            let begun = found
+                .as_ref()
+                .map_or(0, |found| found.snapshot.note.progress.epoch_begun());
             if let Some(why) = config.settings.refusal(&settings, &job.recipe, begun) {
                 return Err(refused(why));
             }
             created = config.created;
         }
         if let Some(found) = &found {
-            found.check(&job_note(&settings, String::new())).map_err(&refused)?;
+            found
+                .check(&job_note(&settings, String::new()))
+                .map_err(&refused)?;
             if job.reproducible && found.snapshot.note.maker != maker {
                 return Err(refused(other_maker(&found.snapshot.note.maker, &maker)));
             }
@@ -181,7 +187,9 @@ impl Folder {
             every: run.checkpoint_steps,
             settings,
             shelf,
-            samples: found.as_ref().map(|found| found.snapshot.note.job.samples.clone()),
+            samples: found
+                .as_ref()
+                .map(|found| found.snapshot.note.job.samples.clone()),
             found,
             maker,
             path,
@@ -219,7 +227,8 @@ impl Folder {
         blocking(move || {
             let before = SampleIndex::read(&path).ok();
             if then.is_some_and(|then| then != samples.digest) {
-                let became = before.map_or_else(String::new, |before| format!(": {}", before.until(&samples)));
+                let became =
+                    before.map_or_else(String::new, |before| format!(": {}", before.until(&samples)));
                 return Err(TrainerError::Resume {
                     run,
                     why: format!("the data set is another one{became}"),

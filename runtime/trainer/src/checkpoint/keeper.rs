@@ -109,7 +109,7 @@ fn write(
     let written = error.is_none().then(|| file.clone());
     events(Event::Checkpoint {
         epoch: progress.epoch,
-        step: progress.step,
+        steps: progress.step,
         file,
         bytes,
         seconds: started.elapsed().as_secs_f64(),

@@ -1,8 +1,8 @@
 //! The runs of a folder.
 
 use super::folder::{self, CHECKPOINTS, Conclusion, EVENTS};
-use super::shelf;
 use super::record::events_of;
+use super::shelf;
 use super::{RunFolder, Settings};
 use crate::{Job, TrainerError};
 use serde::Serialize;
@@ -69,7 +69,9 @@ pub fn runs(folder: &Path) -> io::Result<Vec<RunSummary>> {
     let mut runs = Vec::new();
     for entry in entries {
         let path = entry?.path();
-        let Ok(config) = folder::config(&path) else { continue };
+        let Ok(config) = folder::config(&path) else {
+            continue;
+        };
         runs.push((config.created, summary(path, config.created, &config.settings)?));
     }
     runs.sort_by(|left, right| (right.0, &right.1.name).cmp(&(left.0, &left.1.name)));
@@ -125,7 +127,11 @@ fn summary(path: PathBuf, created: u64, settings: &Settings) -> io::Result<RunSu
     });
     let best = best.max_by(|left, right| left.2.0.total_cmp(&right.2.0));
     Ok(RunSummary {
-        name: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        name: path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned(),
         model: settings.model().into_iter().next().unwrap_or_default(),
         state,
         error,

@@ -25,14 +25,19 @@ impl Record {
         // Events are objects.
         line.truncate(line.len().saturating_sub(1));
         let at = self.before + self.began.elapsed().as_secs_f64();
-        self.file.write_all(format!("{line},\"at\":{at:.3}}}\n").as_bytes())
+        self.file
+            .write_all(format!("{line},\"at\":{at:.3}}}\n").as_bytes())
     }
 }
 
 /// Has `events` told, and what is told written to the file at `path`, after what is there. Where that fails it is said once and then left.
 pub(super) fn recorded(path: &Path, events: &Events) -> io::Result<Events> {
     let (end, before) = end_of(path)?;
-    let mut file = File::options().create(true).truncate(false).write(true).open(path)?;
+    let mut file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path)?;
     // What a job that was killed left of a line goes.
     file.set_len(end)?;
     file.seek(SeekFrom::End(0))?;
@@ -114,7 +119,10 @@ mod tests {
         fs::write(&path, format!("{text}{{\"event\":\"war")).unwrap();
         recorded(&path, &silent).unwrap()(warning("two"));
         let events = events_of(&path, "warning");
-        let told: Vec<_> = events.iter().map(|event| event["message"].as_str().unwrap()).collect();
+        let told: Vec<_> = events
+            .iter()
+            .map(|event| event["message"].as_str().unwrap())
+            .collect();
         assert_eq!(told, ["one", "two"]);
         assert!(events[1]["at"].as_f64().unwrap() >= 70.0, "{events:?}");
         assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 2);

@@ -146,7 +146,13 @@ mod tests {
     #[test]
     fn what_became_of_samples_is_counted() {
         let then = index(&[("a", "1", 0), ("b", "1", 0), ("c", "1", 1), ("d", "1", 1)]);
-        let now = index(&[("b", "2", 0), ("c", "1", 0), ("d", "1", 1), ("e", "1", 1), ("f", "1", 1)]);
+        let now = index(&[
+            ("b", "2", 0),
+            ("c", "1", 0),
+            ("d", "1", 1),
+            ("e", "1", 1),
+            ("f", "1", 1),
+        ]);
         let text = then.until(&now).to_string();
         assert_eq!(text, "2 samples added, 1 removed, 2 changed");
         assert_ne!(then.digest, now.digest);

@@ -48,7 +48,9 @@ impl Settings {
             "precision": job.terms.precision,
             "reproducible": job.reproducible,
         }));
-        own.extend(object(serde_json::to_value(job.recipe.resolved()).unwrap_or_default()));
+        own.extend(object(
+            serde_json::to_value(job.recipe.resolved()).unwrap_or_default(),
+        ));
         let mut free = object(json!({
             "keep": job.keep,
             "patience": job.patience,
@@ -116,7 +118,11 @@ impl Settings {
                 continue;
             }
             let flag = name.replace('_', "-");
-            differ.push(format!("--{flag} was {} and is {} now", said(then), said(now_value)));
+            differ.push(format!(
+                "--{flag} was {} and is {} now",
+                said(then),
+                said(now_value)
+            ));
         }
         if differ.is_empty() {
             return None;
@@ -140,7 +146,8 @@ impl Settings {
                  --warmup-ratio 0, let it change)"
             ));
         }
-        (now < begun).then(|| format!("--epochs was {then} and is {now} now, of which {begun} have begun already"))
+        (now < begun)
+            .then(|| format!("--epochs was {then} and is {now} now, of which {begun} have begun already"))
     }
 }
 
@@ -197,12 +204,21 @@ mod tests {
 
     fn job() -> Job {
         let (features, root) = ("features".to_owned(), "s3://photos/all".to_owned());
-        Job::new(network(), "Tiny net".to_owned(), features, root, "tuned.onnx".into())
+        Job::new(
+            network(),
+            "Tiny net".to_owned(),
+            features,
+            root,
+            "tuned.onnx".into(),
+        )
     }
 
     fn refusal(then: &Job, now: &Job, begun: u32) -> Option<String> {
         let [old, new] = [then, now].map(|job| Settings::of(job).unwrap());
-        assert_eq!(old.digest() == new.digest(), old.refusal(&new, &now.recipe, 0).is_none());
+        assert_eq!(
+            old.digest() == new.digest(),
+            old.refusal(&new, &now.recipe, 0).is_none()
+        );
         old.refusal(&new, &now.recipe, begun)
     }
 
@@ -252,7 +268,10 @@ mod tests {
         let mut now = job();
         (now.model, now.model_name) = (crate::tests::heavy(), "Heavy net".to_owned());
         let said = refusal(&job(), &now, 1).unwrap();
-        assert!(said.contains("'Tiny net'") && said.contains("'Heavy net'"), "{said}");
+        assert!(
+            said.contains("'Tiny net'") && said.contains("'Heavy net'"),
+            "{said}"
+        );
     }
 
     #[test]
@@ -291,7 +310,10 @@ mod tests {
             ..exact()
         };
         let said = refusal(&exact(), &now, 1).unwrap();
-        assert!(said.contains("--split was auto and is none") && said.contains("--threads"), "{said}");
+        assert!(
+            said.contains("--split was auto and is none") && said.contains("--threads"),
+            "{said}"
+        );
     }
 
     #[test]

@@ -138,7 +138,10 @@ impl Shelf {
         }
         match broken.first() {
             None => Ok(None),
-            Some((_, told)) => Err(format!("not one of its {} checkpoints is whole; {told}", broken.len())),
+            Some((_, told)) => Err(format!(
+                "not one of its {} checkpoints is whole; {told}",
+                broken.len()
+            )),
         }
     }
 

@@ -2,10 +2,10 @@
 
 use super::exact;
 use super::file::{self, Broken, Create, Tensors};
+use crate::Quality;
 use crate::compute::SuffixState;
 use crate::pipeline::Part;
 use crate::standard::Standard;
-use crate::Quality;
 use frostline_tensor::{Data, Tensor};
 use frostline_wire::{Encoding, Split};
 use serde::{Deserialize, Serialize};

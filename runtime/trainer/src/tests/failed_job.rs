@@ -212,7 +212,12 @@ async fn a_job_cancelled_later_leaves_a_model_and_says_which() {
     let later = |event: &Event| matches!(event, Event::Step { step: 8, .. });
     let last = |job: &mut Job| job.keep = Keep::Last;
     for (stops, change, at, words) in [
-        (first as fn(&Event) -> bool, (|_| ()) as fn(&mut Job), (1, 2), "in the middle of an epoch"),
+        (
+            first as fn(&Event) -> bool,
+            (|_| ()) as fn(&mut Job),
+            (1, 2),
+            "in the middle of an epoch",
+        ),
         (later, |_| (), (3, 8), "the best so far"),
         (later, last, (3, 8), "in the middle of an epoch"),
     ] {
@@ -223,8 +228,15 @@ async fn a_job_cancelled_later_leaves_a_model_and_says_which() {
         };
         assert_eq!((epoch, step), at);
         assert!(kept.contains(words) && kept.contains("tuned.onnx"), "{text}");
-        assert!(!text.contains("--resume"), "nothing was kept to go on from: {text}");
+        assert!(
+            !text.contains("--resume"),
+            "nothing was kept to go on from: {text}"
+        );
         let model = frostline_graph::Model::read(out.path().join("tuned.onnx")).unwrap();
-        assert_ne!(model.weight("w3").unwrap().shape().dims(), [7, 6], "it has its own head");
+        assert_ne!(
+            model.weight("w3").unwrap().shape().dims(),
+            [7, 6],
+            "it has its own head"
+        );
     }
 }

@@ -50,10 +50,13 @@ async fn survives(storage: Storage, change: fn(&mut Job)) {
     let (host, _) = storage.start().await;
     let folders = TempDir::new().unwrap();
     let whole = folders.path().join("whole");
-    let (copies, log): (Arc<Mutex<Vec<PathBuf>>>, Arc<Mutex<Vec<f32>>>) = Default::default();
+    let copies: Arc<Mutex<Vec<PathBuf>>> = Arc::default();
+    let log: Arc<Mutex<Vec<f32>>> = Arc::default();
     let (told, from, losses) = (Arc::clone(&copies), whole.clone(), Arc::clone(&log));
     let events: Events = Arc::new(move |event| {
-        let Event::Step { step, loss, .. } = event else { return };
+        let Event::Step { step, loss, .. } = event else {
+            return;
+        };
         losses.lock().unwrap().push(loss);
         let to = from.with_file_name(format!("killed-at-{step}"));
         copy(&from, &to);
@@ -69,7 +72,12 @@ async fn survives(storage: Storage, change: fn(&mut Job)) {
         let ran = run(&host, kept(RunFolder::resumed(killed), change)).await;
         ran.outcome.as_ref().unwrap();
         let again = ran.losses();
-        assert_eq!(again, losses[losses.len() - again.len()..], "{}", killed.display());
+        assert_eq!(
+            again,
+            losses[losses.len() - again.len()..],
+            "{}",
+            killed.display()
+        );
         assert!(model(killed) == model(&whole), "{}", killed.display());
     }
 }
@@ -138,7 +146,9 @@ async fn standardised_features_go_on() {
 async fn samples_that_are_bad_stay_out() {
     let mut storage = photos();
     let broken = Bytes::from_static(b"no image");
-    storage.objects.insert("train/red/0.png".to_owned(), broken.clone());
+    storage
+        .objects
+        .insert("train/red/0.png".to_owned(), broken.clone());
     storage.objects.insert("validation/blue/8.png".to_owned(), broken);
     survives(storage, |job| job.on_bad_sample = OnBadSample::Skip).await;
 }
@@ -187,10 +197,16 @@ async fn a_job_stopped_again_and_again_goes_on_where_it_was_and_fetches_nothing_
         losses.extend(ran.losses());
         if after < 9 {
             let said = ran.outcome.unwrap_err().to_string();
-            assert!(said.contains(&format!("after step {after}")) && said.contains("--resume"), "{said}");
+            assert!(
+                said.contains(&format!("after step {after}")) && said.contains("--resume"),
+                "{said}"
+            );
             model(&broken);
         } else {
-            assert_eq!(ran.outcome.unwrap().epoch, reference.outcome.as_ref().unwrap().epoch);
+            assert_eq!(
+                ran.outcome.unwrap().epoch,
+                reference.outcome.as_ref().unwrap().epoch
+            );
         }
     }
     assert_eq!(losses, reference.losses());

@@ -34,7 +34,9 @@ fn files(path: &Path) -> Vec<String> {
 
 fn lines(path: &Path) -> Vec<Value> {
     let text = fs::read_to_string(path.join("events.jsonl")).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -60,8 +62,15 @@ async fn a_run_is_a_folder_with_everything_in_it() {
     assert_eq!(files(&path), expected);
     let checkpoints = files(&path.join("checkpoints"));
     let steps = checkpoints.iter().filter(|name| name.starts_with("step-"));
-    assert_eq!(steps.collect::<Vec<_>>(), ["step-000000008.checkpoint", "step-000000009.checkpoint"]);
-    assert!(checkpoints.iter().any(|name| *name == format!("best-{:09}.checkpoint", outcome.epoch)));
+    assert_eq!(
+        steps.collect::<Vec<_>>(),
+        ["step-000000008.checkpoint", "step-000000009.checkpoint"]
+    );
+    assert!(
+        checkpoints
+            .iter()
+            .any(|name| *name == format!("best-{:09}.checkpoint", outcome.epoch))
+    );
     let config: Value = serde_json::from_slice(&fs::read(path.join("config.json")).unwrap()).unwrap();
     assert_eq!(config["job"]["freeze"], "features");
     assert_eq!(config["job"]["lr"], 0.003);
@@ -69,8 +78,14 @@ async fn a_run_is_a_folder_with_everything_in_it() {
     assert_eq!(told.first().unwrap()["event"], "run");
     assert_eq!(told.last().unwrap()["event"], "done");
     assert!(told.is_sorted_by_key(|line| line["at"].as_f64().unwrap()));
-    let whole = ran.events.iter().filter(|event| !matches!(event, Event::Notice(_)));
-    assert_eq!(told.iter().filter(|line| line.get("event").is_some()).count(), whole.count());
+    let whole = ran
+        .events
+        .iter()
+        .filter(|event| !matches!(event, Event::Notice(_)));
+    assert_eq!(
+        told.iter().filter(|line| line.get("event").is_some()).count(),
+        whole.count()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -83,17 +98,29 @@ async fn runs_are_listed_with_what_became_of_them() {
         runs.into_iter().next().unwrap()
     };
     let listed = only(folder.path());
-    assert_eq!((listed.state, listed.epochs_done, listed.epochs), (RunState::Interrupted, 1, 3));
+    assert_eq!(
+        (listed.state, listed.epochs_done, listed.epochs),
+        (RunState::Interrupted, 1, 3)
+    );
     assert_eq!((listed.model.as_str(), listed.best_epoch), ("Tiny net", Some(1)));
     assert_eq!(listed.figure.as_deref(), Some("validation_accuracy"));
     let job = || kept(RunFolder::resumed(&path), |_| ());
-    assert_eq!(unfinished(folder.path(), &job().checked().await.unwrap()).unwrap().path, path);
+    assert_eq!(
+        unfinished(folder.path(), &job().checked().await.unwrap())
+            .unwrap()
+            .path,
+        path
+    );
     let other = kept(RunFolder::resumed(&path), |job| job.recipe.momentum = 0.5);
-    let said = unfinished(folder.path(), &other.checked().await.unwrap()).unwrap_err().to_string();
+    let said = unfinished(folder.path(), &other.checked().await.unwrap())
+        .unwrap_err()
+        .to_string();
     assert!(said.contains("--momentum was 0.9 and is 0.5"), "{said}");
     resumed(&host, &path, |_| ()).await.outcome.unwrap();
     assert_eq!(only(folder.path()).state, RunState::Finished);
-    let said = unfinished(folder.path(), &job().checked().await.unwrap()).unwrap_err().to_string();
+    let said = unfinished(folder.path(), &job().checked().await.unwrap())
+        .unwrap_err()
+        .to_string();
     assert!(said.contains("has finished"), "{said}");
     let nowhere = unfinished(&folder.path().join("none"), &job().checked().await.unwrap());
     assert!(nowhere.unwrap_err().to_string().contains("no runs at all"));
@@ -102,7 +129,11 @@ async fn runs_are_listed_with_what_became_of_them() {
 /// Weights that change their signs with every step, whatever the data say: epochs take turns in being good.
 fn flipping(job: &mut Job) {
     job.recipe.lr = Some(crate::LearningRates::One(0.05));
-    (job.recipe.lr_scheduler, job.recipe.warmup_ratio, job.recipe.momentum) = (Scheduler::Constant, 0.0, 0.0);
+    (
+        job.recipe.lr_scheduler,
+        job.recipe.warmup_ratio,
+        job.recipe.momentum,
+    ) = (Scheduler::Constant, 0.0, 0.0);
     job.recipe.weight_decay = Some(40.0);
     job.recipe.epochs = 12;
 }
@@ -147,7 +178,10 @@ async fn patience_ends_a_job_also_one_that_is_gone_on_with() {
     let path = folder.path().join("run");
     let ran = run(&host, kept(RunFolder::new(&path), patient)).await;
     assert_eq!(epochs(&ran.events).len(), 3);
-    let stop = ran.events.iter().find(|event| matches!(event, Event::EarlyStop { .. }));
+    let stop = ran
+        .events
+        .iter()
+        .find(|event| matches!(event, Event::EarlyStop { .. }));
     assert_eq!(stop, Some(&Event::EarlyStop { epoch: 3, best: 1 }));
     assert_eq!(ran.outcome.unwrap().epoch, 3);
     let again = resumed(&host, &path, patient).await;
@@ -160,7 +194,10 @@ async fn a_broken_checkpoint_is_told_and_the_one_before_is_taken() {
     let (host, _) = photos().start().await;
     let folder = TempDir::new().unwrap();
     let whole = folder.path().join("whole");
-    run(&host, kept(RunFolder::new(&whole), |_| ())).await.outcome.unwrap();
+    run(&host, kept(RunFolder::new(&whole), |_| ()))
+        .await
+        .outcome
+        .unwrap();
     let (_other, path) = interrupted(&host).await;
     let newest = path.join("checkpoints/step-000000005.checkpoint");
     let mut bytes = fs::read(&newest).unwrap();
@@ -173,7 +210,11 @@ async fn a_broken_checkpoint_is_told_and_the_one_before_is_taken() {
         matches!(event, Event::Warning { message } if message.contains("step-000000005") && message.contains("checksum"))
     });
     assert!(told, "{:?}", ran.events);
-    assert!(matches!(ran.events.first(), Some(Event::Run { step: 4, .. })), "{:?}", ran.events.first());
+    assert!(
+        matches!(ran.events.first(), Some(Event::Run { steps: 4, .. })),
+        "{:?}",
+        ran.events.first()
+    );
     assert!(fs::read(path.join("tuned.onnx")).unwrap() == fs::read(whole.join("tuned.onnx")).unwrap());
 }
 
@@ -191,14 +232,23 @@ async fn what_cannot_be_gone_on_with_is_refused_in_a_line() {
     let text = said(|job| job.recipe.batch = 4).await;
     assert!(text.contains("--batch was 8 and is 4 now"), "{text}");
     let text = said(|job| (job.model, job.model_name) = (heavy(), "Heavy net".to_owned())).await;
-    assert!(text.contains("'Tiny net'") && text.contains("'Heavy net'"), "{text}");
+    assert!(
+        text.contains("'Tiny net'") && text.contains("'Heavy net'"),
+        "{text}"
+    );
     let text = said(|job| job.threads = 2).await;
     assert!(text.contains("--threads was 1 and is 2"), "{text}");
     let text = said(|job| job.recipe.epochs = 9).await;
     assert!(text.contains("--epochs was 3 and is 9"), "{text}");
-    let nothing = resumed(&host, &path.join("nothing"), |_| ()).await.outcome.unwrap_err();
+    let nothing = resumed(&host, &path.join("nothing"), |_| ())
+        .await
+        .outcome
+        .unwrap_err();
     assert!(nothing.to_string().contains("there is no run"), "{nothing}");
-    let again = run(&host, kept(RunFolder::new(&path), |_| ())).await.outcome.unwrap_err();
+    let again = run(&host, kept(RunFolder::new(&path), |_| ()))
+        .await
+        .outcome
+        .unwrap_err();
     assert!(again.to_string().contains("--resume"), "{again}");
 }
 
@@ -211,9 +261,15 @@ async fn a_data_set_that_changed_is_refused_with_how_many_samples() {
     for new in ["train/red/new.png", "train/green/new.png"] {
         changed.objects.insert(new.to_owned(), png([1, 2, 3], 12));
     }
-    changed.objects.insert("train/blue/0.png".to_owned(), png([1, 2, 3], 99));
+    changed
+        .objects
+        .insert("train/blue/0.png".to_owned(), png([1, 2, 3], 99));
     let (host, _) = changed.start().await;
-    let error = resumed(&host, &path, |_| ()).await.outcome.unwrap_err().to_string();
+    let error = resumed(&host, &path, |_| ())
+        .await
+        .outcome
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("2 samples added, 1 removed, 1 changed"), "{error}");
 }
 
@@ -229,8 +285,15 @@ async fn a_checkpoint_of_another_run_is_refused() {
     stopped(&host, job, 7).await;
     let name = "checkpoints/step-000000007.checkpoint";
     fs::copy(theirs.join(name), path.join(name)).unwrap();
-    let error = resumed(&host, &path, |_| ()).await.outcome.unwrap_err().to_string();
-    assert!(error.contains("of the model 'Heavy net', not of 'Tiny net'"), "{error}");
+    let error = resumed(&host, &path, |_| ())
+        .await
+        .outcome
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("of the model 'Heavy net', not of 'Tiny net'"),
+        "{error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -245,7 +308,11 @@ async fn a_run_without_a_whole_checkpoint_is_refused_and_one_without_any_begins_
             .set_len(100)
             .unwrap();
     }
-    let error = resumed(&host, &path, |_| ()).await.outcome.unwrap_err().to_string();
+    let error = resumed(&host, &path, |_| ())
+        .await
+        .outcome
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("not one of its 2 checkpoints is whole"), "{error}");
     fs::remove_dir_all(path.join("checkpoints")).unwrap();
     let ran = resumed(&host, &path, |_| ()).await;
@@ -269,8 +336,15 @@ async fn a_full_disk_is_told_and_the_job_goes_on() {
         _ => None,
     });
     let told: Vec<String> = told.collect();
-    assert!(told.len() > 3 && told.iter().all(|error| error.contains("No space left")), "{told:?}");
-    assert!(!files(&folder.path().join("run/checkpoints")).iter().any(|name| name.contains("step-")));
+    assert!(
+        told.len() > 3 && told.iter().all(|error| error.contains("No space left")),
+        "{told:?}"
+    );
+    assert!(
+        !files(&folder.path().join("run/checkpoints"))
+            .iter()
+            .any(|name| name.contains("step-"))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -279,7 +353,11 @@ async fn two_jobs_do_not_share_a_folder() {
     let (_folder, path) = interrupted(&host).await;
     let lock = File::open(path.join("lock")).unwrap();
     lock.lock().unwrap();
-    let error = resumed(&host, &path, |_| ()).await.outcome.unwrap_err().to_string();
+    let error = resumed(&host, &path, |_| ())
+        .await
+        .outcome
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("another job runs in it"), "{error}");
     assert_eq!(runs(path.parent().unwrap()).unwrap()[0].state, RunState::Running);
     lock.unlock().unwrap();
@@ -294,7 +372,10 @@ async fn more_epochs_are_trained_where_no_rate_depends_on_them() {
         (job.recipe.lr_scheduler, job.recipe.warmup_ratio) = (Scheduler::Constant, 0.0);
     };
     let path = folder.path().join("run");
-    run(&host, kept(RunFolder::new(&path), constant)).await.outcome.unwrap();
+    run(&host, kept(RunFolder::new(&path), constant))
+        .await
+        .outcome
+        .unwrap();
     let longer = |job: &mut Job| {
         (job.recipe.lr_scheduler, job.recipe.warmup_ratio) = (Scheduler::Constant, 0.0);
         job.recipe.epochs = 5;
