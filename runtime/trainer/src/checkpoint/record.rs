@@ -4,7 +4,7 @@ use crate::{Event, Events};
 use frostline_client::Notice;
 use parking_lot::Mutex;
 use serde_json::Value;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -92,18 +92,21 @@ fn time_of(line: &[u8]) -> Option<f64> {
 
 /// The events of one kind in the file of a run; those that cannot be read are left out.
 pub(super) fn events_of(path: &Path, kind: &str) -> Vec<Value> {
-    let text = fs::read(path).unwrap_or_default();
+    let Ok(file) = File::open(path) else {
+        return Vec::new();
+    };
     let begins = format!("{{\"event\":\"{kind}\"");
-    let lines = text.split(|byte| *byte == b'\n');
+    let lines = BufReader::new(file).split(b'\n').map_while(Result::ok);
     lines
         .filter(|line| line.starts_with(begins.as_bytes()))
-        .filter_map(|line| serde_json::from_slice(line).ok())
+        .filter_map(|line| serde_json::from_slice(&line).ok())
         .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn events_are_appended_after_the_last_whole_line() {

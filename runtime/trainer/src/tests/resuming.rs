@@ -212,3 +212,31 @@ async fn a_job_stopped_again_and_again_goes_on_where_it_was_and_fetches_nothing_
     assert_eq!(losses, reference.losses());
     assert!(model(&broken) == model(&whole));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_failed_goes_on_where_it_did() {
+    let mut storage = photos();
+    let broken = Bytes::from_static(b"no image");
+    storage.objects.insert("train/red/6.png".to_owned(), broken);
+    let (host, _) = storage.start().await;
+    let folders = TempDir::new().unwrap();
+    let path = folders.path().join("run");
+    let failed = run(&host, kept(RunFolder::new(&path), |_| ())).await;
+    assert!(
+        failed
+            .outcome
+            .unwrap_err()
+            .to_string()
+            .contains("train/red/6.png")
+    );
+    let skipping = |job: &mut Job| job.on_bad_sample = OnBadSample::Skip;
+    let resumed = run(&host, kept(RunFolder::resumed(&path), skipping)).await;
+    assert_eq!(resumed.outcome.unwrap().skipped, 1);
+    let steps = |events: &[Event]| {
+        events
+            .iter()
+            .filter(|event| matches!(event, Event::Step { .. }))
+            .count()
+    };
+    assert_eq!(steps(&failed.events) + steps(&resumed.events), 9);
+}
