@@ -303,7 +303,7 @@ pub enum TrainerError {
         why: String,
     },
     /// A run cannot be gone on with.
-    #[error("cannot go on with the run {run}: {why}", run = run.display())]
+    #[error("cannot go on with {run}: {why}", run = run.display())]
     Resume {
         /// Its folder.
         run: PathBuf,

@@ -104,7 +104,7 @@ pub fn unfinished(folder: &Path, job: &Job) -> Result<RunFolder, TrainerError> {
         }
     }
     let newest = first.unwrap_or_else(|| "there are no runs at all".to_owned());
-    Err(refused(format!("no unfinished run there is this job; {newest}")))
+    Err(refused(format!("no unfinished run in it is this job; {newest}")))
 }
 
 /// Whether the run in `folder` has a checkpoint that a job may go on from.

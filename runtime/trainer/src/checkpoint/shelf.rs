@@ -20,6 +20,8 @@ pub(crate) struct Shelf {
     create: Create,
     /// The best epoch whose weights are known to lie there.
     best: Option<BestNote>,
+    /// The best epochs that the last checkpoints speak of, as far as that is known.
+    spoken_of: Vec<u64>,
 }
 
 /// The newest checkpoint that is whole.
@@ -47,6 +49,7 @@ impl Shelf {
             folder,
             create,
             best: None,
+            spoken_of: Vec::new(),
         })
     }
 
@@ -75,6 +78,11 @@ impl Shelf {
             self.best = Some(note);
         }
         bytes += snapshot.write(&path, self.create).map_err(failed)?;
+        let of = snapshot.note.best.map_or(0, |best| best.epoch.into());
+        self.spoken_of.push(of);
+        if self.spoken_of.len() > KEPT {
+            self.spoken_of.remove(0);
+        }
         // What stays too long takes room, and nothing else.
         let _ = self.tidy();
         Ok((path, bytes))
@@ -84,13 +92,17 @@ impl Shelf {
         self.folder.join(name(BEST, note.epoch.into()))
     }
 
-    /// Removes all but the last two, and all best epochs but two: each of them speaks of one.
+    /// Removes all but the last two, and all best epochs that they do not speak of.
     fn tidy(&self) -> io::Result<()> {
         for (_, path) in self.numbered(STEP)?.into_iter().skip(KEPT) {
             fs::remove_file(path)?;
         }
-        for (_, path) in self.numbered(BEST)?.into_iter().skip(KEPT) {
-            fs::remove_file(path)?;
+        // Of a run that is gone on with, it is not known what the one before speaks of.
+        let known = self.spoken_of.len() == KEPT;
+        for (epoch, path) in self.numbered(BEST)? {
+            if known && !self.spoken_of.contains(&epoch) {
+                fs::remove_file(path)?;
+            }
         }
         Ok(())
     }
