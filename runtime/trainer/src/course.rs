@@ -1,17 +1,34 @@
 //! A job's way from its first step, or from a checkpoint, to the weights that are written.
 
-use crate::checkpoint::{BestNote, Folder, Found, SampleIndex};
+use crate::checkpoint::{BestNote, Folder, Found, SampleIndex, Weights};
 use crate::compute::{Suffix, blocking};
+use crate::notes::Input;
 use crate::pipeline::{FeedPlan, Steering};
 use crate::replan::Watch;
 use crate::run::{Best, Run, RunParts};
 use crate::setup::{Prepared, prepare, unfreeze};
-use crate::train::Tuned;
 use crate::unfreeze::Phase;
 use crate::{Event, Events, Job, Keep, Outcome, Quality, Received, TrainerError};
-use frostline_client::Hosts;
+use frostline_client::{Hosts, Task};
+use frostline_graph::Model;
+use std::path::PathBuf;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
+
+/// A job that has trained and has yet to write its model.
+pub(crate) struct Tuned {
+    /// Without its weights.
+    pub(crate) headed: Model,
+    pub(crate) input: Input,
+    pub(crate) task: Task,
+    pub(crate) weights: Weights,
+    /// Where it is written.
+    pub(crate) targets: Vec<PathBuf>,
+    /// What ended the job before its time, though there are weights to keep.
+    pub(crate) ended: Option<TrainerError>,
+    /// Without what is known only in the end.
+    pub(crate) outcome: Outcome,
+}
 
 /// A job on its way through its phases.
 pub(crate) struct Course<'a> {

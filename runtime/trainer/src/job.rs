@@ -1,4 +1,3 @@
-use crate::compute::MOST_ROWS;
 use crate::{Guest, Policy, ProfileCache, Recipe, RunFolder, TrainerError, Unfreezing};
 use frostline_engine::Device;
 use frostline_graph::Model;
@@ -148,14 +147,6 @@ impl Job {
             at_least_one("the patience, in epochs,", patience as usize)?;
         }
         self.check_reproducible()
-    }
-
-    /// What a reproducible job is to have run in batches of one size on the hosts, unless it says another: as many as this machine's own forward
-    /// passes have at most.
-    pub(crate) fn settle_rows(&mut self) {
-        if self.reproducible && self.terms.fixed_batch.is_none() {
-            self.terms.fixed_batch = Some(MOST_ROWS);
-        }
     }
 
     fn check_reproducible(&self) -> Result<(), TrainerError> {

@@ -1,13 +1,10 @@
-use crate::checkpoint::{Conclusion, Folder, Weights, conclude};
+use crate::checkpoint::{Conclusion, Folder, conclude};
 use crate::compute::blocking;
-use crate::course::Course;
+use crate::course::{Course, Tuned};
 use crate::event::notices;
-use crate::notes::Input;
 use crate::{Event, Events, Job, Outcome, TrainerError, export, notes};
-use frostline_client::{Hosts, Task};
-use frostline_graph::Model;
+use frostline_client::Hosts;
 use frostline_tensor::one_line;
-use std::path::PathBuf;
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -49,21 +46,6 @@ fn conclusion(ended: &Result<Outcome, TrainerError>) -> Conclusion {
             error: one_line(error),
         },
     }
-}
-
-/// A job that has trained and has yet to write its model.
-pub(crate) struct Tuned {
-    /// Without its weights.
-    pub(crate) headed: Model,
-    pub(crate) input: Input,
-    pub(crate) task: Task,
-    pub(crate) weights: Weights,
-    /// Where it is written.
-    pub(crate) targets: Vec<PathBuf>,
-    /// What ended the job before its time, though there are weights to keep.
-    pub(crate) ended: Option<TrainerError>,
-    /// Without what is known only in the end.
-    pub(crate) outcome: Outcome,
 }
 
 async fn tune(

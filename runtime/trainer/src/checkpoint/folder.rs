@@ -2,66 +2,29 @@
 
 use super::file::{self, Create};
 use super::keeper::Keeper;
+use super::lock::{Kept, lock};
 use super::record::recorded;
+use super::run_folder::RunFolder;
+use super::samples::SampleIndex;
+use super::settings::Settings;
 use super::shelf::{Found, Shelf};
 use super::snapshot::{JobNote, Maker};
-use super::{SampleIndex, Settings};
 use crate::compute::{blocking, session_options};
 use crate::{Events, Job, Policy, Summary, TrainerError};
 use frostline_engine::library_version;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// Where a job keeps what it needs to go on, and its results. `docs/runs.md` says what lies there.
-#[derive(Debug, Clone)]
-pub struct RunFolder {
-    /// The folder; made where it is not there. It holds one run.
-    pub path: PathBuf,
-    /// Whether to go on with the run that is there.
-    pub resume: bool,
-    /// Steps from one checkpoint to the next, at least 1. There is one after each epoch anyway, and without this one at least every five minutes.
-    pub checkpoint_steps: Option<u64>,
-    /// Opens files of checkpoints.
-    pub(crate) create: Create,
-}
-
-impl RunFolder {
-    /// The folder of a run that begins.
-    pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self {
-            path: path.into(),
-            resume: false,
-            checkpoint_steps: None,
-            create: |path| File::create(path),
-        }
-    }
-
-    /// The folder of a run that is to go on from its newest checkpoint.
-    pub fn resumed(path: impl Into<PathBuf>) -> Self {
-        Self {
-            resume: true,
-            ..Self::new(path)
-        }
-    }
-
-    /// Where the tuned model goes.
-    pub fn model(&self) -> PathBuf {
-        self.path.join(MODEL)
-    }
-}
+use std::time::{SystemTime, UNIX_EPOCH};
 
 pub(super) const CONFIG: &str = "config.json";
 pub(super) const EVENTS: &str = "events.jsonl";
 pub(super) const END: &str = "end.json";
-const MODEL: &str = "tuned.onnx";
 const PLAN: &str = "plan.json";
 const SAMPLES: &str = "samples.index";
 pub(super) const CHECKPOINTS: &str = "checkpoints";
-const LOCK: &str = "lock";
 
 /// What `config.json` says.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -130,12 +93,10 @@ impl Folder {
             return Err(refused(format!("there is no run: it has no {CONFIG}")));
         }
         fs::create_dir_all(&path).map_err(failed)?;
-        let lock = patient_lock(&path)
-            .map_err(failed)?
-            .ok_or_else(|| TrainerError::Run {
-                run: path.clone(),
-                why: "another job runs in it".to_owned(),
-            })?;
+        let kept = lock(&path).map_err(failed)?.ok_or_else(|| TrainerError::Run {
+            run: path.clone(),
+            why: "another job runs in it".to_owned(),
+        })?;
         if !run.resume && path.join(CONFIG).exists() {
             return Err(TrainerError::Run {
                 run: path.clone(),
@@ -181,7 +142,7 @@ impl Folder {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
         }
-        let kept = Arc::new(Kept { _lock: lock });
+        let kept = Arc::new(kept);
         let folder = Self {
             create: run.create,
             every: run.checkpoint_steps,
@@ -270,51 +231,10 @@ impl Folder {
     }
 }
 
-/// Has a run's folder to itself until it is dropped.
-pub(crate) struct Kept {
-    _lock: File,
-}
-
 /// Says how the run in `folder` ended, as well as that can be said.
 pub(crate) fn conclude(folder: &Path, conclusion: &Conclusion) {
     // Without it the run counts as interrupted, which can be gone on with.
     let _ = write_json(&folder.join(END), |path| File::create(path), conclusion);
-}
-
-/// Locks a run's folder; `None` where another job has it. Whoever looks at it has it for an instant.
-fn patient_lock(folder: &Path) -> io::Result<Option<File>> {
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(folder.join(LOCK))?;
-    for _ in 0..LOOKS {
-        if has_locked(&file)? {
-            return Ok(Some(file));
-        }
-        std::thread::sleep(LOOK);
-    }
-    Ok(None)
-}
-
-/// How often a lock is tried for, and how long after another.
-const LOOKS: usize = 5;
-const LOOK: Duration = Duration::from_millis(20);
-
-fn has_locked(file: &File) -> io::Result<bool> {
-    match file.try_lock() {
-        Ok(()) => Ok(true),
-        Err(TryLockError::WouldBlock) => Ok(false),
-        Err(TryLockError::Error(error)) => Err(error),
-    }
-}
-
-/// Whether a job has a run's folder.
-pub(super) fn is_locked(folder: &Path) -> io::Result<bool> {
-    match File::open(folder.join(LOCK)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        file => Ok(!has_locked(&file?)?),
-    }
 }
 
 /// What a run's `config.json` says.

@@ -1,6 +1,6 @@
 //! Writes checkpoints beside the job.
 
-use super::folder::Kept;
+use super::lock::Kept;
 use super::shelf::{Shelf, Weights};
 use super::snapshot::{JobNote, Maker, Note, Situation, Snapshot};
 use crate::compute::SuffixState;

@@ -2,8 +2,9 @@
 
 use super::folder::{self, CHECKPOINTS, Conclusion, EVENTS};
 use super::record::events_of;
-use super::shelf;
-use super::{RunFolder, Settings};
+use super::run_folder::RunFolder;
+use super::settings::Settings;
+use super::{lock, shelf};
 use crate::{Job, TrainerError};
 use serde::Serialize;
 use serde_json::Value;
@@ -114,7 +115,7 @@ pub fn can_resume(folder: &Path) -> bool {
 
 fn summary(path: PathBuf, created: u64, settings: &Settings) -> io::Result<RunSummary> {
     let (state, error) = match folder::conclusion(&path) {
-        _ if folder::is_locked(&path)? => (RunState::Running, None),
+        _ if lock::is_locked(&path)? => (RunState::Running, None),
         Some(Conclusion::Finished) => (RunState::Finished, None),
         Some(Conclusion::Failed { error }) => (RunState::Failed, Some(error)),
         Some(Conclusion::Interrupted) | None => (RunState::Interrupted, None),
