@@ -34,7 +34,8 @@ pub enum BatchNorm {
 }
 
 /// Dropout at a tensor: each element is zero with probability `ratio`, and the others are scaled by `1 / (1 - ratio)`
-/// (`torch.nn.Dropout`). What is drawn goes on from step to step of an engine session, and is the same in each session.
+/// (`torch.nn.Dropout`). What is drawn goes on from step to step of an engine session, and is the same in each session: each run draws
+/// with a seed of its own, the one after that of the run before.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dropout {
     /// The tensor's name in the suffix: its input, or what a node gives. Whoever reads it reads what is left.

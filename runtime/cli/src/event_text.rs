@@ -120,6 +120,31 @@ pub(crate) fn text(event: &Event) -> Option<String> {
         Event::Replan {
             to, encoding, reason, ..
         } => format!("replan     split {to} in {encoding}: {reason}"),
+        Event::Run {
+            folder,
+            checkpoint,
+            epoch,
+            steps,
+        } => {
+            let folder = folder.display();
+            match checkpoint {
+                None => format!("run        {folder}"),
+                Some(_) => format!("run        {folder}: going on in epoch {epoch} after step {steps}"),
+            }
+        }
+        Event::Checkpoint { error: None, .. } => return None,
+        Event::Checkpoint {
+            steps,
+            file,
+            error: Some(error),
+            ..
+        } => format!(
+            "checkpoint after step {steps}: {} cannot be written ({error}); the one before stays, and the job goes on",
+            file.display()
+        ),
+        Event::EarlyStop { epoch, best } => {
+            format!("early stop after epoch {epoch}: none was better since epoch {best}")
+        }
         Event::BadSample { key, message } => format!("skipped    {key}: {message}"),
         Event::Notice(Notice::Retry {
             host,
@@ -139,13 +164,14 @@ pub(crate) fn text(event: &Event) -> Option<String> {
         Event::Notice(Notice::Host { host, state, reason }) => host_line(host, *state, reason),
         Event::Done {
             model,
+            epoch,
             validation,
             bytes_received,
             received,
             seconds,
             ..
         } => format!(
-            "done       {}: validation {validation}, {} received, {seconds:.1} s\nreceived   {}",
+            "done       {}: the model after epoch {epoch}, validation {validation}, {} received, {seconds:.1} s\nreceived   {}",
             model.display(),
             bytes(*bytes_received),
             by_use(received)

@@ -5,6 +5,7 @@ use frostline_tensor::one_line;
 use frostline_trainer::TrainerError;
 use frostline_wire::{ErrorBody, ErrorClass};
 use serde::Serialize;
+use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
@@ -31,6 +32,25 @@ enum Kind {
     Hosts(ErrorClass),
 }
 
+/// An error, and what to do about it.
+#[derive(Debug)]
+pub(crate) struct Hinted {
+    pub(crate) error: TrainerError,
+    pub(crate) hint: String,
+}
+
+impl fmt::Display for Hinted {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(to)
+    }
+}
+
+impl std::error::Error for Hinted {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
 /// Says why a command ended; `interrupted` when somebody ended it.
 pub(crate) fn ended(error: &anyhow::Error, interrupted: bool, json: bool) -> ExitCode {
     if reader_left(error) {
@@ -46,7 +66,7 @@ pub(crate) fn ended(error: &anyhow::Error, interrupted: bool, json: bool) -> Exi
             error: one_line(error.as_ref()),
             kind,
             code,
-            hint: None,
+            hint: error.downcast_ref::<Hinted>().map(|hinted| hinted.hint.clone()),
         },
         json,
     )
@@ -87,6 +107,9 @@ fn say(failure: &Failure, json: bool) -> ExitCode {
         eprintln!("{}", serde_json::to_string(failure).unwrap_or_default());
     } else {
         eprintln!("error: {}", failure.error);
+        if let Some(hint) = &failure.hint {
+            eprintln!("hint: {hint}");
+        }
     }
     ExitCode::from(failure.code)
 }

@@ -21,6 +21,7 @@ mod profile;
 mod program;
 mod report;
 mod reporter;
+mod runs;
 mod serve;
 mod train;
 
@@ -72,6 +73,7 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
         Command::Predict(flags) => predict::run(flags, json, stop).await,
         Command::Profile(flags) => profile::run(flags, json, stop).await,
         Command::Report(flags) => report::run(&flags, json),
+        Command::Runs(flags) => runs::run(&flags, json),
         Command::Serve(flags) => serve::run(flags, json, stop).await,
         Command::Guest(command) => guest::run(command, json).await,
         Command::Model(command) => model::run(command, json).await,

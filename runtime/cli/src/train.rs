@@ -1,25 +1,33 @@
 //! `frostline train`.
 
 use crate::arguments::{BadSample, Train};
+use crate::failure::Hinted;
 use crate::host::{Connection, data_url};
 use crate::output::print_json;
 use crate::reporter::Reporter;
+use crate::runs;
 use anyhow::{Context, Result};
 use frostline_graph::Model;
-use frostline_trainer::{Guest, Job, OnBadSample, Recipe, train};
+use frostline_trainer::{Guest, Job, Keep, OnBadSample, Recipe, RunFolder, TrainerError, train};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> Result<()> {
-    let mut job = job(&flags)?.checked().await?;
+    let mut job = job(&flags)?;
+    // Its folder is made once it is known to be a job.
+    job.run = Some(RunFolder::new(&flags.run.runs));
+    let mut job = job.checked().await?;
     if flags.dry_run {
         return show(&job, json);
     }
     let connection = Connection::open(flags.host.access(), &job.root, &flags.compute.device).await?;
     job.shared_cores = connection.is_embedded();
+    let folder = runs::folder(&flags.run, &job)?;
+    let run = folder.path.clone();
+    job.run = Some(folder);
     let reporter = Arc::new(Reporter::new(json));
     let events = Arc::clone(&reporter);
     let hosts = connection.hosts()?;
@@ -32,7 +40,23 @@ pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> R
     .await;
     reporter.finish();
     connection.close().await;
-    result.map(drop).map_err(Into::into)
+    result.map(drop).map_err(|error| failed(error, &run))
+}
+
+/// Why a job ended, with how to go on where there is something to go on from.
+fn failed(error: TrainerError, run: &Path) -> anyhow::Error {
+    let settled = matches!(
+        error,
+        TrainerError::Stopped { .. } | TrainerError::Run { .. } | TrainerError::Resume { .. }
+    );
+    if settled || !frostline_trainer::can_resume(run) {
+        return error.into();
+    }
+    let hint = format!(
+        "what was trained is kept: the same command with --resume {} goes on",
+        run.display()
+    );
+    anyhow::Error::new(Hinted { error, hint })
 }
 
 /// A job with all its defaults, as `--dry-run` prints it. The recipe's part may be saved and used again.
@@ -47,6 +71,10 @@ struct Resolved<'a> {
     guest: &'a str,
     device: String,
     threads: usize,
+    keep: Keep,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patience: Option<u32>,
+    reproducible: bool,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     unfreeze: BTreeMap<String, &'a String>,
     recipe: &'a Recipe,
@@ -66,6 +94,9 @@ fn show(job: &Job, json: bool) -> Result<()> {
         guest: &job.guest.name,
         device: job.device.to_string(),
         threads: job.threads,
+        keep: job.keep,
+        patience: job.patience,
+        reproducible: job.reproducible,
         unfreeze: job
             .unfreeze
             .0
@@ -85,13 +116,8 @@ fn job(flags: &Train) -> Result<Job> {
     let model = read_model(&flags.inputs.model)?;
     let freeze = freeze(&model, flags.training.freeze.as_deref())?;
     let name = model_name(&flags.inputs.model);
-    let mut job = Job::new(
-        model,
-        name,
-        freeze,
-        data_url(&flags.inputs.data)?,
-        flags.out.clone().unwrap_or_else(|| "tuned.onnx".into()),
-    );
+    let mut job = Job::new(model, name, freeze, data_url(&flags.inputs.data)?, PathBuf::new());
+    job.out.clone_from(&flags.out);
     job.guest = guest(flags.guest.as_deref(), flags.parameters.as_deref())?;
     job.split = flags.split.clone();
     job.encoding = flags.training.encoding.fixed();
@@ -100,9 +126,11 @@ fn job(flags: &Train) -> Result<Job> {
     job.labels.clone_from(&flags.training.labels);
     job.validation_share = flags.training.validation;
     job.recipe = flags.training.recipe.resolve(&flags.training.augment)?;
-    job.terms = flags.runs.terms();
+    job.terms = flags.terms.terms();
     job.flow.ahead = flags.prefetch;
     job.flow.request_samples = flags.request_samples;
+    (job.keep, job.patience) = (flags.run.keep.into(), flags.run.patience);
+    job.reproducible = flags.run.reproducible;
     job.on_bad_sample = on_bad_sample(flags.on_bad_sample);
     job.device = flags.compute.device.parse()?;
     job.threads = flags.compute.threads;

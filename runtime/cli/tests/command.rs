@@ -7,6 +7,9 @@
     clippy::indexing_slicing
 )]
 
+#[path = "command/runs.rs"]
+mod runs;
+
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -28,6 +31,7 @@ fn every_command_has_help_with_an_example() {
         "profile",
         "plan",
         "report",
+        "runs",
         "serve",
         "cache list",
         "cache clear",

@@ -1,6 +1,6 @@
 //! What can be said of a job before anything is sent, measured or connected to.
 
-use crate::compute::blocking;
+use crate::compute::{MOST_ROWS, blocking};
 use crate::standard::LinearHead;
 use crate::{Job, Policy, TrainerError, export, notes};
 use frostline_client::SampleFiles;
@@ -22,7 +22,21 @@ impl Job {
 
     fn settled(mut self) -> Result<Self, TrainerError> {
         self.check()?;
-        export::check_target(&self.out)?;
+        match (&self.out, &self.run) {
+            (Some(out), _) => export::check_target(out)?,
+            (None, Some(_)) => {}
+            (None, None) => {
+                return Err(TrainerError::Setting {
+                    what: "the tuned model's file",
+                    value: "not named".to_owned(),
+                    must: "name one, or the folder of a run",
+                });
+            }
+        }
+        // As many as this machine's own forward passes have at most.
+        if self.reproducible && self.terms.fixed_batch.is_none() {
+            self.terms.fixed_batch = Some(MOST_ROWS);
+        }
         let network = self.model.network()?;
         if self.freeze != network.input.name {
             self.freeze.clone_from(&network.named(&self.freeze)?.name);

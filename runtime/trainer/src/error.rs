@@ -313,7 +313,33 @@ pub enum TrainerError {
         /// What the system says.
         source: std::io::Error,
     },
-    /// The job was told to stop; no model was written.
+    /// A run's folder cannot be used.
+    #[error("the run {run}: {why}", run = run.display())]
+    Run {
+        /// The folder.
+        run: PathBuf,
+        /// Why, and what to do.
+        why: String,
+    },
+    /// A run cannot be gone on with.
+    #[error("cannot go on with {run}: {why}", run = run.display())]
+    Resume {
+        /// Its folder.
+        run: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// The job was told to stop after steps that went well, and a model was written.
+    #[error("stopped in epoch {epoch} after step {step}; {kept}")]
+    Stopped {
+        /// The epoch under way, from 1.
+        epoch: u32,
+        /// Steps of the whole job.
+        step: u64,
+        /// What was written.
+        kept: String,
+    },
+    /// The job was told to stop before its first step; no model was written.
     #[error("stopped before the end; no model was written")]
     Cancelled,
     /// Tensors did not fit each other.

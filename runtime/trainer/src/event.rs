@@ -160,6 +160,42 @@ pub enum Event {
         /// Those that were fetched.
         fetched_rows: u64,
     },
+    /// The job keeps what it needs to go on in a folder, and goes on from there where it was interrupted.
+    Run {
+        /// The folder.
+        folder: PathBuf,
+        /// What it goes on from.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        checkpoint: Option<PathBuf>,
+        /// The epoch it goes on in, from 1.
+        epoch: u32,
+        /// Steps that are behind it.
+        steps: u64,
+    },
+    /// A checkpoint was written, or could not be: then the one before stays, and the job goes on.
+    Checkpoint {
+        /// The epoch under way, from 1; past the last one when all have ended.
+        epoch: u32,
+        /// Steps that are behind it.
+        steps: u64,
+        /// Where it lies.
+        file: PathBuf,
+        /// What was written.
+        bytes: u64,
+        /// What that took, beside the job.
+        seconds: f64,
+        /// Why it could not be written.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+    },
+    /// No epoch was better for as many as the job has patience for: it ends before its last.
+    #[serde(rename = "early_stop")]
+    EarlyStop {
+        /// The last epoch.
+        epoch: u32,
+        /// The first that was as good as the best.
+        best: u32,
+    },
     /// A sample cannot be used and is skipped from now on.
     #[serde(rename = "bad_sample")]
     BadSample {
@@ -174,7 +210,9 @@ pub enum Event {
         model: PathBuf,
         /// The split that was used.
         split: Split,
-        /// On the validation samples, after the last epoch.
+        /// The epoch after which its weights are.
+        epoch: u32,
+        /// On the validation samples, after that epoch.
         #[serde(flatten, serialize_with = "quality::validation")]
         validation: Quality,
         /// Body bytes received from the first listing on, in all.
@@ -257,11 +295,13 @@ pub struct Outcome {
     pub split: Split,
     /// On the validation samples, before the first step.
     pub baseline: Quality,
-    /// The same after the last epoch.
+    /// The epoch after which the model's weights are, from 1.
+    pub epoch: u32,
+    /// On the validation samples after that epoch.
     pub validation: Quality,
     /// Loss of the last epoch.
     pub loss: f64,
-    /// Body bytes received in all.
+    /// Body bytes received in all, since the job was started or gone on with.
     pub bytes_received: u64,
     /// The same by what they were for.
     pub received: Received,
@@ -307,6 +347,7 @@ mod tests {
         let done = Event::Done {
             model: PathBuf::from("tuned.onnx"),
             split: Split::Cut("features".to_owned()),
+            epoch: 4,
             validation: Quality::Classes { accuracy: 0.75 },
             bytes_received: 10,
             received: Received {
@@ -318,7 +359,7 @@ mod tests {
         };
         assert_eq!(
             serde_json::to_value(done).unwrap(),
-            serde_json::json!({"event": "done", "model": "tuned.onnx", "split": "features",
+            serde_json::json!({"event": "done", "model": "tuned.onnx", "split": "features", "epoch": 4,
                 "validation_accuracy": 0.75, "bytes_received": 10, "seconds": 1.5,
                 "received": {"listing": 4, "measuring": 0, "baseline": 0, "training": 6, "validation": 0, "other": 0,
                     "interrupted": 0}})

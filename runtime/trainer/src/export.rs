@@ -1,7 +1,6 @@
 use crate::{TrainerError, whole_file};
 use frostline_graph::{GraphError, Model, ONE_FILE};
 use std::path::Path;
-use tokio_util::sync::CancellationToken;
 
 /// Refuses a target that cannot be written to, before hours are spent on what should go there.
 pub(crate) fn check_target(path: &Path) -> Result<(), TrainerError> {
@@ -15,23 +14,15 @@ pub(crate) fn check_target(path: &Path) -> Result<(), TrainerError> {
 /// 2 GiB the weights go to `<file name>.data` beside it.
 ///
 /// # Errors
-/// [`TrainerError::Export`] with the system's reason, such as a full disk; [`TrainerError::Cancelled`].
-pub(crate) fn write(model: &Model, path: &Path, cancel: &CancellationToken) -> Result<(), TrainerError> {
-    write_within(model, path, ONE_FILE, cancel)
+/// [`TrainerError::Export`] with the system's reason, such as a full disk.
+pub(crate) fn write(model: &Model, path: &Path) -> Result<(), TrainerError> {
+    write_within(model, path, ONE_FILE)
 }
 
 /// [`write`], with the weights beside the model over `limit` bytes.
-fn write_within(
-    model: &Model,
-    path: &Path,
-    limit: usize,
-    cancel: &CancellationToken,
-) -> Result<(), TrainerError> {
+fn write_within(model: &Model, path: &Path, limit: usize) -> Result<(), TrainerError> {
     // Dropped on any way out but the last, and with it go the files.
     let staged = model.stage(path, limit).map_err(failed)?;
-    if cancel.is_cancelled() {
-        return Err(TrainerError::Cancelled);
-    }
     staged.commit().map_err(failed)
 }
 
@@ -51,22 +42,9 @@ mod tests {
     fn a_model_too_large_for_one_file_has_its_weights_beside_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tuned.onnx");
-        write_within(&network(), &path, 1500, &CancellationToken::new()).unwrap();
+        write_within(&network(), &path, 1500).unwrap();
         let names = ["tuned.onnx", "tuned.onnx.data"].map(|name| folder.path().join(name).is_file());
         assert_eq!(names, [true, true]);
         assert_eq!(Model::read(&path).unwrap(), network());
-    }
-
-    #[test]
-    fn a_cancelled_export_leaves_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let cancel = CancellationToken::new();
-        cancel.cancel();
-        let path = folder.path().join("tuned.onnx");
-        for limit in [1500, ONE_FILE] {
-            let outcome = write_within(&network(), &path, limit, &cancel);
-            assert!(matches!(outcome, Err(TrainerError::Cancelled)));
-            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-        }
     }
 }

@@ -1,9 +1,10 @@
-use crate::{Guest, Policy, ProfileCache, Recipe, TrainerError, Unfreezing, whole_file};
+use crate::{Guest, Policy, ProfileCache, Recipe, RunFolder, TrainerError, Unfreezing, whole_file};
 use frostline_engine::Device;
 use frostline_features::Cache;
 use frostline_graph::Model;
 use frostline_tensor::PixelSpec;
 use frostline_wire::{Encoding, Layout, Split, Terms};
+use serde::Serialize;
 use std::path::PathBuf;
 
 /// A fine-tuning job: everything `frostline train` is told. [`Job::new`] fills in the defaults.
@@ -58,8 +59,28 @@ pub struct Job {
     pub features: Option<Cache>,
     /// Whether host and trainer are known to compute on the same cores, as in one process.
     pub shared_cores: bool,
-    /// Where the tuned model goes.
-    pub out: PathBuf,
+    /// Where the tuned model goes; of a job with a run's folder it goes there as well, and `None` only there.
+    pub out: Option<PathBuf>,
+    /// Where the job keeps what it needs to go on; without, it cannot be gone on with.
+    pub run: Option<RunFolder>,
+    /// Which epoch's weights are written.
+    pub keep: Keep,
+    /// Epochs without a better one on the validation samples after which the job ends; `None` trains all.
+    pub patience: Option<u32>,
+    /// Whether a job that is gone on with comes to the same weights bit for bit as one that was not interrupted: the split stays, and hosts run
+    /// layers in batches of one size.
+    pub reproducible: bool,
+}
+
+/// Which epoch's weights are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Keep {
+    /// The best on the validation samples; of several alike the last.
+    #[default]
+    Best,
+    /// The last.
+    Last,
 }
 
 /// How batches are asked for.
@@ -109,7 +130,11 @@ impl Job {
             cache: ProfileCache::of_user(),
             features: None,
             shared_cores: false,
-            out,
+            out: Some(out),
+            run: None,
+            keep: Keep::Best,
+            patience: None,
+            reproducible: false,
         }
     }
 }
@@ -122,7 +147,39 @@ impl Job {
         at_least_one("the number of samples per request", self.flow.request_samples)?;
         at_least_one("the number of open requests", self.flow.window)?;
         self.terms.check()?;
+        if let Some(patience) = self.patience {
+            at_least_one("the patience, in epochs,", patience as usize)?;
+        }
+        self.check_reproducible()
+    }
+
+    fn check_reproducible(&self) -> Result<(), TrainerError> {
+        let refused = |what: &'static str, value: &str, must: &'static str| {
+            Err(TrainerError::Setting {
+                what,
+                value: value.to_owned(),
+                must,
+            })
+        };
+        if self.reproducible && self.terms.shared_runs {
+            let must = "a reproducible job has its runs to itself; leave --shared-runs out";
+            return refused("--shared-runs", "given", must);
+        }
+        let fixed = matches!(self.split, Policy::Fixed(_));
+        if self.reproducible && !self.unfreeze.0.is_empty() && !fixed {
+            let must =
+                "a reproducible job that unfreezes needs one split for all epochs; name it with --split";
+            return refused("--split", &self.split.to_string(), must);
+        }
         Ok(())
+    }
+
+    /// Where the model is to be written: first where others look for it.
+    pub(crate) fn targets(&self) -> Vec<PathBuf> {
+        let in_run = self.run.as_ref().map(RunFolder::model);
+        let mut targets: Vec<PathBuf> = self.out.iter().cloned().collect();
+        targets.extend(in_run.filter(|model| self.out.as_ref() != Some(model)));
+        targets
     }
 }
 

@@ -1,6 +1,7 @@
 //! The compute side: decides where to divide the network, fetches batches ahead while one trains, and writes the tuned model.
 //!
 //! * [`train`]: a [`Job`] to a tuned model and an [`Outcome`]; what happens on the way is told as [`Event`]s.
+//! * [`RunFolder`], [`runs`]: where a job keeps what it needs to go on after anything; `docs/runs.md` says how.
 //! * [`evaluate`]: an [`EvaluationJob`] to a [`Quality`], and to [`Tables`] of it.
 //! * [`Predictor`]: what a model says of images on this machine, without a host.
 //! * [`study`]: what a network takes on a host.
@@ -10,7 +11,9 @@
 //! Hosts and data are `frostline-client`'s. Every step's loss is the same wherever the network is divided. `docs/pipeline.md` says how batches flow.
 
 mod check;
+mod checkpoint;
 mod compute;
+mod course;
 mod dry_run;
 mod error;
 mod evaluate;
@@ -47,12 +50,13 @@ mod upload;
 mod validation;
 mod whole_file;
 
+pub use checkpoint::{RunFolder, RunState, RunSummary, can_resume, runs, unfinished};
 pub use dry_run::{Planned, plan};
 pub use error::TrainerError;
 pub use evaluate::evaluate;
 pub use event::{Evaluation, Event, Events, Measuring, Outcome, ProfileState, Received};
 pub use guest::Guest;
-pub use job::{EvaluationJob, Flow, Job, OnBadSample};
+pub use job::{EvaluationJob, Flow, Job, Keep, OnBadSample};
 pub use measure::{ProfileCache, folder_of_user};
 pub use plan::{
     Bottleneck, Explanation, LinkPoint, Modules, ParsePolicyError, Policy, Reuse, Rival, Simulation,

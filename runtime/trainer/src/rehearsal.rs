@@ -126,6 +126,7 @@ impl Rehearsal {
             flow,
             offer: Arc::clone(&self.offer),
             watch: None,
+            bad: Vec::new(),
         };
         let hosts = self.hosts.for_job(notices(events));
         let mut run = Run::start(&self.job, parts, suffix, &hosts, events)?;

@@ -1,8 +1,9 @@
 //! A job's loop: batches in, steps out, and the split reconsidered after each.
 
+use crate::checkpoint::{BestNote, EpochResult, Keeper, Progress, Situation, Weights};
 use crate::compute::{Dedicated, Suffix, SuffixParts, session_options};
 use crate::offer::Offer;
-use crate::pipeline::{BadSamples, Feed, FeedPlan, Part, Steering};
+use crate::pipeline::{BadSamples, Batch, Feed, FeedPlan, Part, Steering};
 use crate::recipe::Steps;
 use crate::replan::{Iteration, Watch};
 use crate::share::Following;
@@ -12,8 +13,10 @@ use frostline_client::{Fetcher, Hosts, Source};
 use frostline_engine::Device;
 use frostline_images::DecodePool;
 use frostline_tensor::Tensor;
+use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 /// What a run is made of, beside its suffix.
 pub(crate) struct RunParts {
@@ -23,6 +26,8 @@ pub(crate) struct RunParts {
     pub(crate) offer: Arc<Offer>,
     /// `None` for splits that are given.
     pub(crate) watch: Option<Watch>,
+    /// Samples that are known to be bad.
+    pub(crate) bad: Vec<(Part, usize)>,
 }
 
 /// A fetcher that decodes on as many threads as the engine has.
@@ -50,12 +55,19 @@ pub(crate) struct Run {
     _following: Following,
     /// Bytes of the batches so far.
     received: Received,
-    step: u64,
+    pub(crate) progress: Progress,
     /// Whether the loss is of probabilities, so that one beyond [`IMPOSSIBLE`] is a sign.
     bounded: bool,
-    /// The step from which on the loss has been beyond [`IMPOSSIBLE`].
-    beyond: Option<u64>,
-    best: Option<Best>,
+    /// Before the first step.
+    pub(crate) baseline: Option<Quality>,
+    /// The last epoch that ended.
+    pub(crate) last: Option<EpochResult>,
+    pub(crate) best: Option<Best>,
+    /// Up to where the network is frozen.
+    pub(crate) freeze: String,
+    /// Has it end after the step under way.
+    pub(crate) stop: CancellationToken,
+    pub(crate) keeper: Option<Keeper>,
     /// Seconds the steps of this epoch waited for their batches.
     waited: f64,
     /// Its training rows: those that were kept, and the others.
@@ -63,22 +75,14 @@ pub(crate) struct Run {
 }
 
 /// The weights after the best epoch so far.
+#[derive(Clone)]
 pub(crate) struct Best {
-    pub(crate) epoch: u32,
-    pub(crate) quality: Quality,
-    pub(crate) weights: Vec<(String, Tensor)>,
+    pub(crate) note: BestNote,
+    pub(crate) weights: Weights,
 }
 
 /// A loss that no training comes from: f32 holds nothing between 0 and e^-104, so the right class counts as impossible.
 const IMPOSSIBLE: f32 = 104.0;
-
-/// How an epoch ended.
-pub(crate) struct EpochResult {
-    /// Mean over its samples.
-    pub(crate) loss: f64,
-    /// On the validation samples.
-    pub(crate) quality: Quality,
-}
 
 impl Run {
     /// Begins to fetch.
@@ -95,6 +99,7 @@ impl Run {
             ..parts.feed
         };
         let bad = Arc::new(BadSamples::new(job.on_bad_sample, Arc::clone(events)));
+        bad.know(parts.bad);
         let steering = Arc::new(parts.steering);
         let fetcher = fetcher(parts.flow.window, job.threads)?;
         let feed = Feed::start(
@@ -119,10 +124,14 @@ impl Run {
             fetcher,
             steering,
             received: Received::default(),
-            step: 0,
+            progress: Progress::start(),
             bounded: job.recipe.loss != LossName::Mse,
-            beyond: None,
+            baseline: None,
+            last: None,
             best: None,
+            freeze: job.freeze.clone(),
+            stop: CancellationToken::new(),
+            keeper: None,
             waited: 0.0,
             rows: [0; 2],
         })
@@ -157,10 +166,19 @@ impl Run {
         Ok(())
     }
 
+    /// The next batch, unless the job is to end.
+    async fn next(&mut self) -> Result<Batch, TrainerError> {
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Err(TrainerError::Cancelled),
+            batch = self.feed.next() => batch,
+        }
+    }
+
     /// Has the suffix look at every training sample.
     async fn look(&mut self) -> Result<(), TrainerError> {
         for _ in 0..self.plan.batches(Part::Train) {
-            let batch = &mut self.feed.next().await?;
+            let batch = &mut self.next().await?;
             let Some(rows) = batch.rows.take() else { continue };
             let split = batch.source.split.clone();
             self.suffix.run(move |suffix| suffix.look(&split, rows)).await?;
@@ -183,6 +201,7 @@ impl Run {
         let bytes_received = received.training + received.validation;
         let seconds = started.elapsed().as_secs_f64();
         self.received.baseline += bytes_received;
+        self.baseline = Some(quality);
         (self.events)(Event::Baseline {
             validation: quality,
             bytes_received,
@@ -191,14 +210,15 @@ impl Run {
         Ok(quality)
     }
 
-    pub(crate) async fn epoch(&mut self, epoch: u32) -> Result<EpochResult, TrainerError> {
+    /// Trains an epoch, or what is left of it, validates, and has that kept.
+    pub(crate) async fn epoch(&mut self, epoch: u32) -> Result<(), TrainerError> {
         let started = Instant::now();
         (self.waited, self.rows) = (0.0, [0; 2]);
         let loss = self.train(epoch).await?;
         self.check(loss, epoch == self.plan.epochs)?;
         let weights = self.suffix.run(|suffix| suffix.weights()).await?;
         if !weights.iter().all(|(_, weight)| is_finite(weight)) {
-            return Err(self.diverged(self.step, "weights are no numbers any more".to_owned()));
+            return Err(self.diverged(self.progress.step, "weights are no numbers any more".to_owned()));
         }
         let Validation {
             quality,
@@ -210,17 +230,7 @@ impl Run {
         let [trained_kept, trained_fetched] = self.rows;
         self.received.training += received.training;
         self.received.validation += received.validation;
-        if self
-            .best
-            .as_ref()
-            .is_none_or(|best| best.quality.score() <= quality.score())
-        {
-            self.best = Some(Best {
-                epoch,
-                quality,
-                weights,
-            });
-        }
+        self.compare(epoch, quality, weights);
         (self.events)(Event::Epoch {
             epoch,
             loss,
@@ -234,27 +244,75 @@ impl Run {
             kept_rows: trained_kept + kept as u64,
             fetched_rows: trained_fetched + samples.saturating_sub(kept) as u64,
         });
-        Ok(EpochResult { loss, quality })
+        self.last = Some(EpochResult { loss, quality });
+        self.progress = Progress {
+            beyond: self.progress.beyond,
+            ..Progress::at(epoch + 1, self.progress.step)
+        };
+        self.save().await
     }
 
-    /// Trains every batch of an epoch and returns the mean loss of its samples.
+    /// Keeps the weights after an epoch where none was better.
+    fn compare(&mut self, epoch: u32, quality: Quality, weights: Vec<(String, Tensor)>) {
+        let known = self.best.as_ref().map(|best| best.note);
+        let order = known.map(|best| best.quality.score().partial_cmp(&quality.score()));
+        let first = match (order, known) {
+            (Some(Some(Ordering::Equal)), Some(best)) => best.first,
+            (None | Some(Some(Ordering::Less)), _) => epoch,
+            _ => return,
+        };
+        self.best = Some(Best {
+            note: BestNote {
+                epoch,
+                first,
+                quality,
+            },
+            weights: Arc::new(weights),
+        });
+    }
+
+    /// Trains the batches of an epoch that are left and returns the mean loss of all its samples.
     async fn train(&mut self, epoch: u32) -> Result<f64, TrainerError> {
-        let (mut total, mut samples) = (0.0, 0);
-        for index in 0..self.plan.batches(Part::Train) {
+        for index in self.progress.batch..self.plan.batches(Part::Train) {
             let (loss, count) = self.step(epoch, index).await?;
-            total += f64::from(loss) * count as f64;
-            samples += count;
+            self.progress.add(loss, count);
+            let step = self.progress.step;
+            if self.keeper.as_ref().is_some_and(|keeper| keeper.is_due(step)) {
+                self.save().await?;
+            }
         }
+        let Progress { loss, samples, .. } = self.progress;
         if samples == 0 {
             return Err(self.bad.nothing_left(Part::Train, self.plan.train.len()));
         }
-        Ok(total / samples as f64)
+        Ok(loss / samples as f64)
+    }
+
+    /// Begins to write a checkpoint, where the job keeps any.
+    pub(crate) async fn save(&mut self) -> Result<(), TrainerError> {
+        let (Some(keeper), Some(baseline)) = (self.keeper.as_mut(), self.baseline) else {
+            return Ok(());
+        };
+        let suffix = self.suffix.run(|suffix| suffix.state()).await?;
+        let source = self.steering.now();
+        let situation = Situation {
+            progress: self.progress,
+            freeze: self.freeze.clone(),
+            split: source.split.clone(),
+            encoding: source.encoding,
+            baseline,
+            last: self.last,
+            best: self.best.as_ref().map(|best| best.note),
+        };
+        let weights = self.best.as_ref().map(|best| Arc::clone(&best.weights));
+        keeper.save(situation, suffix, self.bad.all(), weights).await;
+        Ok(())
     }
 
     /// Trains the next batch, which is the one of this number in its epoch, and returns its mean loss and its samples, 0 when all of them are bad.
     pub(crate) async fn step(&mut self, epoch: u32, index: usize) -> Result<(f32, usize), TrainerError> {
         let asked = Instant::now();
-        let batch = &mut self.feed.next().await?;
+        let batch = &mut self.next().await?;
         let Some(rows) = batch.rows.take() else {
             return Ok((0.0, 0));
         };
@@ -265,7 +323,7 @@ impl Run {
         let terms = self.steps.terms(epoch, index, count);
         let work = move |suffix: &mut Suffix| suffix.train(&split, rows, targets, &terms);
         let loss = self.suffix.run(work).await?;
-        self.step += 1;
+        self.progress.step += 1;
         let iteration = Iteration {
             waited: waited.as_secs_f64(),
             computed: asked.elapsed().saturating_sub(waited).as_secs_f64(),
@@ -279,7 +337,7 @@ impl Run {
         *fetched_rows += (count - kept) as u64;
         (self.events)(Event::Step {
             epoch,
-            step: self.step,
+            step: self.progress.step,
             loss,
             split: source.split.clone(),
             waited_seconds: iteration.waited,
@@ -287,9 +345,11 @@ impl Run {
             bytes_received: iteration.bytes,
         });
         if !loss.is_finite() {
-            return Err(self.diverged(self.step, format!("the loss became {loss}")));
+            return Err(self.diverged(self.progress.step, format!("the loss became {loss}")));
         }
-        self.beyond = (self.bounded && loss > IMPOSSIBLE).then(|| self.beyond.unwrap_or(self.step));
+        let progress = &mut self.progress;
+        let beyond = self.bounded && loss > IMPOSSIBLE;
+        progress.beyond = beyond.then(|| progress.beyond.unwrap_or(progress.step));
         // A batch whose rows were kept says nothing about hosts and link.
         if kept == 0 {
             self.reconsider(&source, &iteration).await?;
@@ -301,7 +361,7 @@ impl Run {
     async fn reconsider(&mut self, source: &Source, iteration: &Iteration) -> Result<(), TrainerError> {
         let epoch = self.plan.batches(Part::Train) as u64;
         let before = epoch * u64::from(self.plan.first.saturating_sub(1));
-        let left = (epoch * u64::from(self.plan.epochs)).saturating_sub(self.step);
+        let left = (epoch * u64::from(self.plan.epochs)).saturating_sub(self.progress.step);
         let present = self.steering.now();
         let Some(watch) = self.watch.as_mut() else {
             return Ok(());
@@ -310,7 +370,9 @@ impl Run {
         if (&source.split, source.encoding) != (&present.split, present.encoding) {
             return Ok(());
         }
-        let left = watch.fetching_after(self.step.saturating_sub(before)).min(left);
+        let left = watch
+            .fetching_after(self.progress.step.saturating_sub(before))
+            .min(left);
         let Some(change) = watch.saw(iteration, left) else {
             return Ok(());
         };
@@ -318,7 +380,7 @@ impl Run {
             .offer
             .at(&change.to.split, change.to.encoding, change.request_samples)?;
         (self.events)(Event::Replan {
-            step: self.step,
+            step: self.progress.step,
             from: present.split.clone(),
             to: next.split.clone(),
             encoding: next.encoding,
@@ -332,10 +394,10 @@ impl Run {
 
     /// Refuses an epoch whose loss is out of this world and stays there, or was the last.
     fn check(&self, loss: f64, last: bool) -> Result<(), TrainerError> {
-        if !self.bounded || loss <= f64::from(IMPOSSIBLE) || (self.beyond.is_none() && !last) {
+        if !self.bounded || loss <= f64::from(IMPOSSIBLE) || (self.progress.beyond.is_none() && !last) {
             return Ok(());
         }
-        let step = self.beyond.unwrap_or(self.step);
+        let step = self.progress.beyond.unwrap_or(self.progress.step);
         let sign =
             format!("the mean loss of the epoch is {loss:.3e}, which takes the right classes for impossible");
         Err(self.diverged(step, sign))
@@ -350,11 +412,6 @@ impl Run {
         }
     }
 
-    /// The weights after the best epoch, if one has ended.
-    pub(crate) fn take_best(&mut self) -> Option<Best> {
-        self.best.take()
-    }
-
     /// Bytes of the batches so far, by what they were for.
     pub(crate) fn received(&self) -> Received {
         Received {
@@ -364,14 +421,18 @@ impl Run {
     }
 
     async fn validate(&mut self) -> Result<Validation, TrainerError> {
-        Validation::of(
+        let validation = Validation::of(
             &self.plan,
             &mut self.feed,
             &self.bad,
             &self.suffix,
             Suffix::predict,
-        )
-        .await
+        );
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Err(TrainerError::Cancelled),
+            validation = validation => validation,
+        }
     }
 }
 

@@ -203,6 +203,16 @@ pub(crate) struct Standard {
 }
 
 impl Standard {
+    /// Of these means and reciprocals of deviations.
+    pub(crate) fn new(of: Vec<(f64, f64)>) -> Self {
+        Self { of }
+    }
+
+    /// Of each feature its mean, and one over its deviation.
+    pub(crate) fn features(&self) -> &[(f64, f64)] {
+        &self.of
+    }
+
     /// Rows `[rows, features, ..]` with each feature standardised.
     pub(crate) fn apply(&self, rows: &Tensor) -> Result<Tensor, TrainerError> {
         let values = rows.as_f32().unwrap_or_default();

@@ -1,25 +1,22 @@
-use crate::compute::{Suffix, blocking};
+use crate::checkpoint::{Conclusion, Folder, conclude};
+use crate::compute::blocking;
+use crate::course::{Course, Tuned};
 use crate::event::notices;
-use crate::notes::Input;
-use crate::pipeline::{FeedPlan, Steering};
-use crate::run::{Best, EpochResult, Run, RunParts};
-use crate::setup::{Prepared, prepare, unfreeze};
-use crate::unfreeze::Phase;
-use crate::{Event, Events, Job, Outcome, Quality, Received, TrainerError, export, notes};
-use frostline_client::{Hosts, Task};
-use frostline_graph::Model;
-use frostline_tensor::Tensor;
-use std::path::PathBuf;
-use std::sync::Arc;
+use crate::{Event, Events, Job, Outcome, TrainerError, export, notes};
+use frostline_client::Hosts;
+use frostline_tensor::one_line;
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Fine-tunes a model and writes it, with the help of one [`HostClient`](frostline_client::HostClient) or several [`Hosts`].
 ///
-/// `events` is told what happens. When `cancel` is cancelled the job ends soon and leaves nothing behind.
+/// `events` is told what happens. When `cancel` is cancelled before the first step, the job ends at once and leaves nothing behind; later it ends
+/// after the step under way and writes what it has: the model of the best epoch so far, or the present one where none ended. A job with a
+/// [`RunFolder`](crate::RunFolder) writes a checkpoint then, as it does from time to time and when something fails, to be gone on from.
 ///
 /// # Errors
-/// [`TrainerError`]; no model is written then, but for the best one of a job that diverged after epochs that went well.
+/// [`TrainerError`]; no model is written then, but for [`TrainerError::Stopped`], and the best one of a job that diverged after epochs that
+/// went well.
 pub async fn train(
     job: Job,
     hosts: impl Into<Hosts>,
@@ -27,28 +24,64 @@ pub async fn train(
     cancel: CancellationToken,
 ) -> Result<Outcome, TrainerError> {
     let started = Instant::now();
-    let hosts = hosts.into().for_job(notices(&events));
-    let tuned = tokio::select! {
+    let hosts = hosts.into();
+    let job = job.checked().await?;
+    let Some((folder, _kept)) = Folder::take(&job).await? else {
+        return tune(&job, None, hosts, &events, &cancel, started).await;
+    };
+    let events = folder.recorded(&events)?;
+    let job = folder.fixed(job);
+    let ended = tune(&job, Some(folder), hosts, &events, &cancel, started).await;
+    if let Some(run) = &job.run {
+        conclude(&run.path, &conclusion(&ended));
+    }
+    ended
+}
+
+fn conclusion(ended: &Result<Outcome, TrainerError>) -> Conclusion {
+    match ended {
+        Ok(_) => Conclusion::Finished,
+        Err(TrainerError::Cancelled | TrainerError::Stopped { .. }) => Conclusion::Interrupted,
+        Err(error) => Conclusion::Failed {
+            error: one_line(error),
+        },
+    }
+}
+
+async fn tune(
+    job: &Job,
+    folder: Option<Folder>,
+    hosts: Hosts,
+    events: &Events,
+    cancel: &CancellationToken,
+    started: Instant,
+) -> Result<Outcome, TrainerError> {
+    let hosts = hosts.for_job(notices(events));
+    // On the heap: what prepares a job is large.
+    let begun = Box::pin(Course::begin(job, folder, &hosts, events, cancel));
+    let course = tokio::select! {
         biased;
         () = cancel.cancelled() => return Err(TrainerError::Cancelled),
-        tuned = tune(job, &hosts, &events) => tuned?,
+        course = begun => course?,
     };
     let Tuned {
-        out,
         mut headed,
         input,
         task,
-        trained,
+        weights,
+        targets,
+        ended,
         mut outcome,
-    } = tuned;
+    } = course.run().await?;
     let classes = outcome.classes.clone();
     blocking(move || {
         notes::write(&mut headed, &input, task, &classes);
-        export::write(&headed.merge(&trained.weights)?, &out, &cancel)
+        let model = headed.merge(&weights)?;
+        targets.iter().try_for_each(|out| export::write(&model, out))
     })
     .await?;
-    if let Some(diverged) = trained.diverged {
-        return Err(diverged);
+    if let Some(error) = ended {
+        return Err(error);
     }
     outcome.bytes_received = hosts.bytes_received();
     outcome.received.other = outcome.bytes_received.saturating_sub(outcome.received.total());
@@ -61,170 +94,10 @@ fn done(outcome: &Outcome) -> Event {
     Event::Done {
         model: outcome.model.clone(),
         split: outcome.split.clone(),
+        epoch: outcome.epoch,
         validation: outcome.validation,
         bytes_received: outcome.bytes_received,
         received: outcome.received,
         seconds: outcome.seconds,
     }
-}
-
-/// A job that has trained and has yet to write its model.
-struct Tuned {
-    out: PathBuf,
-    headed: Model,
-    input: Input,
-    task: Task,
-    trained: Trained,
-    /// Without what is known only in the end.
-    outcome: Outcome,
-}
-
-/// What the epochs came to.
-struct Trained {
-    last: EpochResult,
-    weights: Vec<(String, Tensor)>,
-    /// What ended the job before its time, though there are weights to keep.
-    diverged: Option<TrainerError>,
-}
-
-async fn tune(job: Job, hosts: &Hosts, events: &Events) -> Result<Tuned, TrainerError> {
-    let job = &job.checked().await?;
-    let mut prepared = prepare(job, false, hosts, events).await?;
-    let phases = job.phases();
-    let phase = phases.first().ok_or(TrainerError::Ended { part: "plan" })?;
-    let split = prepared.chosen.split.clone();
-    let awaited = (!prepared.all_kept).then_some(&split);
-    let suffix = Suffix::start(prepared.suffix.clone(), awaited).await?;
-    let mut run = Run::start(job, parts(&mut prepared, 0, phase.last)?, suffix, hosts, events)?;
-    let baseline = run.baseline().await?;
-    let mut course = Course {
-        job,
-        hosts,
-        events,
-        prepared,
-        run,
-    };
-    let trained = course.epochs(&phases, baseline).await?;
-    let Course { prepared, run, .. } = course;
-    let split = run.steering.now().split.clone();
-    Ok(Tuned {
-        out: job.out.clone(),
-        input: prepared.offer.input(&job.guest.name, &split),
-        task: prepared.data.feed.task,
-        outcome: Outcome {
-            model: job.out.clone(),
-            classes: prepared.data.classes,
-            split,
-            baseline,
-            validation: trained.last.quality,
-            loss: trained.last.loss,
-            bytes_received: 0,
-            received: Received {
-                listing: prepared.data.listed,
-                measuring: prepared.measuring.bytes_received(),
-                ..run.received()
-            },
-            seconds: 0.0,
-            skipped: run.bad.count(),
-        },
-        headed: prepared.network.headed,
-        trained,
-    })
-}
-
-/// What a run is made of for the epochs `first` to `last`.
-fn parts(prepared: &mut Prepared, first: u32, last: u32) -> Result<RunParts, TrainerError> {
-    let chosen = &prepared.chosen;
-    let source = prepared
-        .offer
-        .at(&chosen.split, chosen.encoding, chosen.flow.request_samples)?;
-    Ok(RunParts {
-        feed: FeedPlan {
-            first,
-            epochs: last,
-            ..prepared.data.feed.clone()
-        },
-        steering: Steering::towards(source),
-        flow: chosen.flow,
-        offer: Arc::clone(&prepared.offer),
-        watch: prepared.watch.take(),
-    })
-}
-
-/// A job on its way through its phases.
-struct Course<'a> {
-    job: &'a Job,
-    hosts: &'a Hosts,
-    events: &'a Events,
-    prepared: Prepared,
-    run: Run,
-}
-
-impl Course<'_> {
-    /// Trains all epochs, or those before it diverges.
-    async fn epochs(&mut self, phases: &[Phase], baseline: Quality) -> Result<Trained, TrainerError> {
-        let mut last = EpochResult {
-            loss: f64::NAN,
-            quality: baseline,
-        };
-        for phase in phases {
-            if phase.first > 1 {
-                self.unfreeze(phase).await?;
-            }
-            for epoch in phase.first..=phase.last {
-                match self.run.epoch(epoch).await {
-                    Ok(ended) => last = ended,
-                    Err(error) => {
-                        let (error, best) = keep(self.job, error, self.run.take_best())?;
-                        return Ok(Trained {
-                            last,
-                            weights: best.weights,
-                            diverged: Some(error),
-                        });
-                    }
-                }
-            }
-        }
-        Ok(Trained {
-            last,
-            weights: self.run.suffix.run(|suffix| suffix.weights()).await?,
-            diverged: None,
-        })
-    }
-
-    /// Goes on with a phase that trains more.
-    async fn unfreeze(&mut self, phase: &Phase) -> Result<(), TrainerError> {
-        (self.events)(Event::Unfreeze {
-            epoch: phase.first,
-            freeze: phase.freeze.clone(),
-        });
-        let weights = self.run.suffix.run(|suffix| suffix.weights()).await?;
-        let split = self.run.steering.now().split.clone();
-        let job = self.job.in_phase(phase);
-        let prepared = unfreeze(&job, &self.prepared, &split, weights, self.hosts, self.events);
-        // On the heap: what plans is large, and lies deep here.
-        self.prepared = Box::pin(prepared).await?;
-        let layers = self.prepared.suffix.clone();
-        let parts = parts(&mut self.prepared, phase.first, phase.last)?;
-        self.run.unfreeze(parts, layers).await
-    }
-}
-
-/// What to write where training diverged after epochs that went well.
-///
-/// # Errors
-/// `error` where there is nothing, or something else went wrong.
-fn keep(
-    job: &Job,
-    mut error: TrainerError,
-    best: Option<Best>,
-) -> Result<(TrainerError, Best), TrainerError> {
-    let (TrainerError::Diverged { kept, .. }, Some(best)) = (&mut error, best) else {
-        return Err(error);
-    };
-    let (out, Best { epoch, quality, .. }) = (job.out.display(), &best);
-    *kept = Some(format!(
-        "the model after epoch {epoch}, the best so far (validation {quality}), was written to {out}"
-    ));
-    Ok((error, best))
 }

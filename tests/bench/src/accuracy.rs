@@ -40,6 +40,8 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
             epochs,
             "--out",
             text(&out)?,
+            "--runs",
+            text(folder.path())?,
         ])?;
         let last = |event: &str, key: &str| series(&events, event, key).last().copied().unwrap_or(f64::NAN);
         let evaluated = frostline(&["eval", "--model", text(&out)?, "--data", text(data)?])?;
@@ -142,7 +144,9 @@ impl Task<'_> {
     fn ours(&self, way: &Way, seed: &str) -> Result<f64> {
         let folder = tempfile::tempdir()?;
         let out = folder.path().join("tuned.onnx");
-        let mut arguments = vec!["train", "--out", text(&out)?];
+        let mut arguments = vec!["train", "--out", text(&out)?, "--runs", text(folder.path())?];
+        // As the peer does.
+        arguments.extend(["--keep", "last"]);
         arguments.extend(self.arguments(way, seed)?);
         if way.augmented {
             arguments.extend(AUGMENTED);

@@ -228,7 +228,7 @@ fn train(
         encoding,
         "--epochs",
         epochs,
-        "--out",
-        text(&folder.path().join("tuned.onnx"))?,
+        "--runs",
+        text(folder.path())?,
     ])
 }

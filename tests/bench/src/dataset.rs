@@ -127,7 +127,7 @@ fn measure(url: &str) -> Result<Measured> {
     let client = HostClient::new(url, None)?;
     let runtime = tokio::runtime::Runtime::new()?;
     match runtime.block_on(train(job, client, events, stop)) {
-        Err(TrainerError::Cancelled) => {}
+        Err(TrainerError::Cancelled | TrainerError::Stopped { .. }) => {}
         Err(error) => return Err(error.into()),
         Ok(_) => bail!("the job was not stopped"),
     }

@@ -90,6 +90,8 @@ impl Demo {
                 &path(&self.model)?,
                 "--out",
                 &path(&out)?,
+                "--runs",
+                &path(&self.folder.join("runs"))?,
             ])
             .env("ORT_DYLIB_PATH", &self.library)
             .stdin(Stdio::null())

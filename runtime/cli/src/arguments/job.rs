@@ -4,6 +4,7 @@ use super::augment::AugmentFlags;
 use super::features::FeatureFlags;
 use super::host::{HostFlags, HostsFlags};
 use super::recipe::RecipeFlags;
+use super::run::RunFlags;
 use super::value::{BadSample, EncodingChoice, LayoutName, above_zero, encoding, positive};
 use clap::{Args, ValueEnum};
 use frostline_trainer::{Policy, Unfreezing};
@@ -16,6 +17,7 @@ use std::path::PathBuf;
 /// in tar shards (train-*.tar and val-*.tar) with a .cls file beside each image. A table labels.csv says classes, several labels
 /// or numbers instead.
 /// Without --host, a storage host is started inside this process on a loopback port.
+/// Ctrl-C ends it after the step under way, with a checkpoint and the best model so far; a second one ends it at once.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -24,7 +26,8 @@ Examples:
       --freeze layer4.0 --epochs 20 --batch 64 --out tuned.onnx
   frostline train --model resnet18.onnx --data ./xrays --labels findings.csv --loss bce --validation 0.2 --out tuned.onnx
   frostline train --model resnet18.onnx --data s3://photos/clothing --host http://store-1:8080 --host http://store-2:8080 \\
-      --token-file token --freeze layer4.0 --out tuned.onnx")]
+      --token-file token --freeze layer4.0 --out tuned.onnx
+  frostline train --model squeezenet1_1.onnx --data ./photos --freeze 52 --resume     # where Ctrl-C, a kill or an error ended it")]
 pub(crate) struct Train {
     #[command(flatten)]
     pub(crate) inputs: Inputs,
@@ -34,8 +37,8 @@ pub(crate) struct Train {
     /// `frostline plan --policy`
     #[arg(long, value_name = "CUT", default_value = "auto")]
     pub(crate) split: Policy,
-    /// Where the tuned model is written
-    #[arg(long, value_name = "FILE", required_unless_present = "dry_run")]
+    /// Write the tuned model here too, beside the run's folder
+    #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
     /// Print the job with all its defaults, and stop
     #[arg(long)]
@@ -58,7 +61,9 @@ pub(crate) struct Train {
     #[command(flatten)]
     pub(crate) features: FeatureFlags,
     #[command(flatten)]
-    pub(crate) runs: Runs,
+    pub(crate) terms: Runs,
+    #[command(flatten)]
+    pub(crate) run: RunFlags,
     #[command(flatten)]
     pub(crate) compute: Compute,
     #[command(flatten)]

@@ -9,6 +9,7 @@ mod host;
 mod job;
 mod recipe;
 mod report;
+mod run;
 mod upload;
 mod value;
 
@@ -19,6 +20,7 @@ pub(crate) use guest::{Authoring, BuildGuest, CheckGuest, Language, NewGuest, Ru
 pub(crate) use host::{Guest, HostFlags, Model, RemoteHost, Serve};
 pub(crate) use job::{Eval, Plan, Predict, Profile, Train};
 pub(crate) use report::Report;
+pub(crate) use run::{RunFlags, Runs};
 pub(crate) use upload::{OwnUpload, Upload};
 pub(crate) use value::BadSample;
 
@@ -30,7 +32,7 @@ Exit codes:
   0    what was asked for was done
   1    it failed; standard error says why, with --json as {\"error\", \"kind\", \"code\"}
   2    the command line was not understood
-  130  it was interrupted";
+  130  it was interrupted; train has written what it had by then";
 
 /// Fine-tune vision models on images in an object store, with the frozen layers run beside the data.
 #[derive(Debug, Parser)]
@@ -60,6 +62,7 @@ pub(crate) enum Command {
     Predict(Predict),
     Profile(Profile),
     Report(Report),
+    Runs(Runs),
     Serve(Serve),
     /// Write, build, check and run guests; upload, list, show and remove them on a host
     #[command(subcommand)]

@@ -2,10 +2,12 @@
 //! thread of its own, so that the network goes on meanwhile.
 
 mod forward;
+mod state;
 mod suffix;
 mod thread;
 mod ways;
 
 pub(crate) use forward::{Forward, MOST_ROWS};
+pub(crate) use state::SuffixState;
 pub(crate) use suffix::{KEPT_MIDDLES, Suffix, SuffixParts};
 pub(crate) use thread::{Dedicated, blocking, session_options};

@@ -1,3 +1,4 @@
+use super::state::{Drawn, SuffixState, after};
 use super::{Dedicated, Forward, ways};
 use crate::TrainerError;
 use crate::pipeline::{Keeping, Rows};
@@ -11,6 +12,7 @@ use frostline_tensor::Tensor;
 use frostline_training::{Scalars, StateSlot, StepSettings, TrainingError, TrainingGraph};
 use frostline_wire::Split;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// Step sessions kept at once. Batches have the full size, or the last one's; skipped samples make a few more sizes, and
 /// building a graph anew takes less than a second.
@@ -27,10 +29,10 @@ pub(crate) struct Suffix {
     linear: Option<LinearHead>,
     moments: Moments,
     /// How features are standardised, once that is known.
-    standard: Option<Standard>,
+    pub(super) standard: Option<Standard>,
     /// How the numbers are standardised that it learns.
     numbers: Option<Standard>,
-    settings: StepSettings,
+    pub(super) settings: StepSettings,
     outputs: usize,
     options: SessionOptions,
     interrupt: Interrupt,
@@ -38,10 +40,11 @@ pub(crate) struct Suffix {
     kept_middles: usize,
     /// By split, the last used last; those in use at the freeze cut have none.
     middles: Vec<(Split, Option<Forward>)>,
-    state: ResidentState,
+    pub(super) state: ResidentState,
     slots: Vec<StateSlot>,
     /// The last used comes last.
     sessions: Vec<Step>,
+    pub(super) drawn: Drawn,
     /// The forward pass under the present weights, once asked for.
     present: Option<Forward>,
 }
@@ -79,8 +82,10 @@ pub(crate) struct SuffixParts {
     /// Middles kept at once, at least 1.
     pub(crate) middles: usize,
     pub(crate) options: SessionOptions,
-    /// Where it is known which convolutions Winograd's way is faster for; that is measured, unless `settings` name some.
+    /// Where it is known which convolutions Winograd's way is faster for; that is measured, unless `settings` name some or `state` says it.
     pub(crate) known: Option<Folder>,
+    /// What to go on from; `None` for the weights as they are in `suffix`.
+    pub(crate) state: Option<Arc<SuffixState>>,
 }
 
 impl Suffix {
@@ -121,14 +126,21 @@ impl Suffix {
             middles,
             options,
             known,
+            state: from,
         } = parts;
-        if settings.winograd.is_empty() {
+        if let Some(from) = &from {
+            settings.winograd.clone_from(&from.winograd);
+        } else if settings.winograd.is_empty() {
             let chosen = ways::winograd(&model, batch, &options, known.as_ref(), interrupt);
             settings.winograd = chosen.map_err(|source| not_trained(&freeze, source))?;
         }
-        let mut graph = build(&model, batch, &settings, true, &freeze)?;
+        let drawn = from.as_ref().map(|from| from.drawn.clone()).unwrap_or_default();
+        let draws = drawn.get(&(batch, true)).copied().unwrap_or_default();
+        let mut graph = build(&model, batch, &after(&settings, draws), true, &freeze)?;
         for slot in &mut graph.state {
-            if let Some(tensor) = remembered.remove(&slot.input) {
+            if let Some(from) = &from {
+                from.put(slot).map_err(|source| not_trained(&freeze, source))?;
+            } else if let Some(tensor) = remembered.remove(&slot.input) {
                 slot.initial = slot
                     .hold(&tensor)
                     .map_err(|source| not_trained(&freeze, source))?;
@@ -143,7 +155,7 @@ impl Suffix {
             freeze,
             linear,
             moments: Moments::default(),
-            standard: None,
+            standard: from.as_ref().and_then(|from| from.standard.clone()),
             numbers,
             settings,
             outputs,
@@ -155,6 +167,7 @@ impl Suffix {
             state,
             slots,
             sessions,
+            drawn,
             present: None,
         })
     }
@@ -233,6 +246,7 @@ impl Suffix {
             .session
             .step_until(&mut self.state, &inputs, &[step.loss.as_str()], &self.interrupt)
             .map_err(training)?;
+        *self.drawn.entry((batch, terms.updates)).or_default() += 1;
         let loss = outputs
             .first()
             .and_then(Tensor::as_f32)
@@ -346,7 +360,9 @@ impl Suffix {
             self.sessions.push(step);
             return Ok(());
         }
-        let graph = build(&self.model, batch, &self.settings, updates, &self.freeze)?;
+        let draws = self.drawn.get(&(batch, updates)).copied().unwrap_or_default();
+        let settings = after(&self.settings, draws);
+        let graph = build(&self.model, batch, &settings, updates, &self.freeze)?;
         let step = Step::open(batch, updates, graph, &self.options, &self.interrupt)?;
         if self.sessions.len() >= SESSIONS {
             self.sessions.remove(0);

@@ -278,6 +278,7 @@ async fn step(task: TrainerTask, known: Option<Folder>) -> Result<f64, TrainerEr
             middles: 1,
             options: task.options,
             known,
+            state: None,
         };
         Ok((Suffix::open(parts, interrupt)?, zeros))
     };

@@ -57,6 +57,18 @@ impl BadSamples {
         Ok(())
     }
 
+    /// Takes samples for bad that were found so before.
+    pub(crate) fn know(&self, samples: impl IntoIterator<Item = (Part, usize)>) {
+        self.noted.lock().samples.extend(samples);
+    }
+
+    /// All that are known to be bad, in their order.
+    pub(crate) fn all(&self) -> Vec<(Part, usize)> {
+        let mut all: Vec<(Part, usize)> = self.noted.lock().samples.iter().copied().collect();
+        all.sort_unstable_by_key(|(part, index)| (*part == Part::Validation, *index));
+        all
+    }
+
     pub(crate) fn contains(&self, part: Part, index: usize) -> bool {
         self.noted.lock().samples.contains(&(part, index))
     }

@@ -32,6 +32,8 @@ pub(crate) struct FeedPlan {
     pub(crate) largest: [Weight; 2],
     /// The first epoch; before it only validation, for the baseline, where it is 0.
     pub(crate) first: u32,
+    /// Training batches of the first epoch that are behind us: they are left out.
+    pub(crate) skip: usize,
     /// Whether training samples come before the first epoch as well, in their own order.
     pub(crate) looks: bool,
     /// The last one.
@@ -63,6 +65,7 @@ impl FeedPlan {
             train,
             validation,
             first: 0,
+            skip: 0,
             looks: false,
             epochs: 0,
             batch,
@@ -78,6 +81,15 @@ impl FeedPlan {
     /// Batches of a part, per epoch.
     pub(crate) fn batches(&self, part: Part) -> usize {
         self.samples(part).len().div_ceil(self.batch)
+    }
+
+    /// Batches of a pass that are behind us.
+    pub(super) fn behind(&self, epoch: u32, part: Part) -> usize {
+        if epoch == self.first && part == Part::Train {
+            self.skip
+        } else {
+            0
+        }
     }
 
     pub(crate) fn samples(&self, part: Part) -> &Arc<Samples> {

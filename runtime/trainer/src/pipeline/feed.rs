@@ -161,7 +161,8 @@ impl Driver {
         if let Some(features) = features {
             features.refresh().await?;
         }
-        for indices in self.plan.order(epoch, part).await?.chunks(self.plan.batch) {
+        let order = self.plan.order(epoch, part).await?;
+        for indices in order.chunks(self.plan.batch).skip(self.plan.behind(epoch, part)) {
             let place = self.sender.reserve().await.map_err(|_| ended())?;
             let good = indices
                 .iter()

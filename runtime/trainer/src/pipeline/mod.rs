@@ -8,6 +8,6 @@ mod steer;
 
 pub(crate) use bad::BadSamples;
 pub(crate) use batches::{FeedPlan, Part};
-pub(crate) use feed::Feed;
+pub(crate) use feed::{Batch, Feed};
 pub(crate) use rows::{Keeping, Rows};
 pub(crate) use steer::Steering;

@@ -110,6 +110,7 @@ impl DividedNetwork {
             middles: KEPT_MIDDLES,
             options: session_options(job.device, job.threads),
             known: job.cache.as_ref().map(|cache| cache.folder().clone()),
+            state: None,
         }
     }
 }

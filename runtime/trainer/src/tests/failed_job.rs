@@ -2,7 +2,7 @@
 
 use super::computing_host::Storage;
 use super::whole_job::{job, photos, run};
-use crate::{Event, Events, Job, LearningRates, OnBadSample, Recipe, Scheduler, TrainerError, train};
+use crate::{Event, Events, Job, Keep, LearningRates, OnBadSample, Recipe, Scheduler, TrainerError, train};
 use bytes::Bytes;
 use frostline_client::HostClient;
 use frostline_wire::{Activation, ServedCut};
@@ -120,7 +120,7 @@ async fn what_cannot_be_done_is_said_before_anything_is_trained() {
         })
         .await,
         refused(photos(), |job| job.recipe.lr = Some(LearningRates::One(f64::NAN))).await,
-        refused(photos(), |job| job.out = "/nonexistent/tuned.onnx".into()).await,
+        refused(photos(), |job| job.out = Some("/nonexistent/tuned.onnx".into())).await,
         refused(photos(), |job| {
             job.encoding = Some(frostline_wire::Encoding::U8);
             job.split = "pooled".parse().unwrap();
@@ -176,21 +176,67 @@ async fn a_guest_rules_out_what_it_does_not_serve() {
     assert!(text.contains("makes the network's input itself"), "{text}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_cancelled_job_ends_and_leaves_nothing() {
+/// A long job that is told to stop by the event that `stops` it, and the folder it wrote to.
+async fn cancelled(stops: fn(&Event) -> bool, change: fn(&mut Job)) -> (TrainerError, TempDir) {
     let (host, _) = photos().start().await;
     let out = TempDir::new().unwrap();
     let mut endless = job("features", out.path());
     endless.recipe.epochs = 1_000_000;
+    change(&mut endless);
     let cancel = CancellationToken::new();
     let stop = cancel.clone();
     let told: Events = Arc::new(move |event| {
-        if matches!(event, Event::Step { step: 5, .. }) {
+        if stops(&event) {
             stop.cancel();
         }
     });
     let client = HostClient::new(&host.url, None).unwrap();
-    let outcome = train(endless, client, told, cancel).await;
-    assert!(matches!(outcome, Err(TrainerError::Cancelled)));
-    assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0);
+    (train(endless, client, told, cancel).await.unwrap_err(), out)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_cancelled_before_its_first_step_leaves_nothing() {
+    for stops in [
+        |event: &Event| matches!(event, Event::Dataset { .. }),
+        |event: &Event| matches!(event, Event::Baseline { .. }),
+    ] {
+        let (error, out) = cancelled(stops, |_| ()).await;
+        assert!(matches!(error, TrainerError::Cancelled), "{error}");
+        assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_cancelled_later_leaves_a_model_and_says_which() {
+    let first = |event: &Event| matches!(event, Event::Step { step: 2, .. });
+    let later = |event: &Event| matches!(event, Event::Step { step: 8, .. });
+    let last = |job: &mut Job| job.keep = Keep::Last;
+    for (stops, change, at, words) in [
+        (
+            first as fn(&Event) -> bool,
+            (|_| ()) as fn(&mut Job),
+            (1, 2),
+            "in the middle of an epoch",
+        ),
+        (later, |_| (), (3, 8), "the best so far"),
+        (later, last, (3, 8), "in the middle of an epoch"),
+    ] {
+        let (error, out) = cancelled(stops, change).await;
+        let text = error.to_string();
+        let TrainerError::Stopped { epoch, step, kept } = error else {
+            panic!("{text}");
+        };
+        assert_eq!((epoch, step), at);
+        assert!(kept.contains(words) && kept.contains("tuned.onnx"), "{text}");
+        assert!(
+            !text.contains("--resume"),
+            "nothing was kept to go on from: {text}"
+        );
+        let model = frostline_graph::Model::read(out.path().join("tuned.onnx")).unwrap();
+        assert_ne!(
+            model.weight("w3").unwrap().shape().dims(),
+            [7, 6],
+            "it has its own head"
+        );
+    }
 }

@@ -129,7 +129,10 @@ async fn a_host_that_is_down_at_first_gets_what_it_needs_and_joins() {
         wait_for(&|event| matches!(event, Event::Step { .. })).await;
     }
     cancel.cancel();
-    assert!(matches!(training.await.unwrap(), Err(TrainerError::Cancelled)));
+    assert!(matches!(
+        training.await.unwrap(),
+        Err(TrainerError::Stopped { .. })
+    ));
     assert_eq!(storage.uploaded().len(), 2);
 }
 

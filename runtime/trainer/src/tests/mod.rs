@@ -14,9 +14,11 @@ mod profile_missing;
 mod real_data;
 mod recipes;
 mod replan;
+mod resuming;
+mod runs;
 mod simulated_world;
 mod unfreezing;
 mod whole_job;
 mod whole_network;
 
-pub(crate) use whole_job::network;
+pub(crate) use whole_job::{heavy, network};

@@ -260,7 +260,7 @@ async fn what_is_no_image_is_left_out_before_anything_starts() {
 }
 
 /// The network with two wide layers before its features: 96 KB of weights.
-pub(super) fn heavy() -> Model {
+pub(crate) fn heavy() -> Model {
     const WIDE: usize = 2000;
     let mut proto = network().into_proto();
     let graph = proto.graph.as_mut().unwrap();
@@ -370,6 +370,9 @@ async fn events_tell_the_whole_story() {
             | Event::Features { .. }
             | Event::Profile { .. }
             | Event::Unfreeze { .. }
+            | Event::Run { .. }
+            | Event::Checkpoint { .. }
+            | Event::EarlyStop { .. }
             | Event::Replan { .. } => "unexpected",
         })
         .filter(|kind| *kind != "uploading")

@@ -81,6 +81,7 @@ impl Scratch {
         command.args(["train", "--json"]);
         for (flag, value) in [
             ("--out", self.path("tuned.onnx").to_str().unwrap()),
+            ("--runs", self.path("runs").to_str().unwrap()),
             ("--model", demo("backbone.onnx").to_str().unwrap()),
             ("--data", self.path("photos").to_str().unwrap()),
             ("--freeze", "features"),

@@ -214,7 +214,7 @@ fn a_host_that_dies_for_good_ends_the_job() {
 }
 
 #[test]
-fn an_interrupted_job_ends_with_130_and_writes_nothing() {
+fn an_interrupted_job_ends_with_130_and_writes_what_it_has() {
     let scratch = Scratch::with_photos(8, 2);
     let mut child = scratch
         .train_command(&["--epochs", "100000"])
@@ -233,7 +233,9 @@ fn an_interrupted_job_ends_with_130_and_writes_nothing() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    scratch.assert_nothing_written();
+    let said = Finished::from(output).failure().unwrap()["error"].to_string();
+    assert!(said.contains("tuned.onnx") && said.contains("--resume"), "{said}");
+    assert!(scratch.path("tuned.onnx").is_file());
 }
 
 #[test]

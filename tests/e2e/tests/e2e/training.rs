@@ -153,12 +153,17 @@ fn a_model_whose_weights_lie_beside_it_is_trained_and_uploaded_like_any_other() 
     assert_eq!(uploaded(&inside), uploaded(&beside));
 }
 
+/// The first event of this kind.
+fn of_kind<'a>(events: &'a [Value], kind: &str) -> &'a Value {
+    events.iter().find(|event| event["event"] == kind).unwrap()
+}
+
 #[test]
 fn one_root_is_divided_by_a_share() {
     let scratch = Scratch::with_photos(10, 0);
     let root = scratch.path("photos/train");
     let events = events(&scratch.train(&["--data", root.to_str().unwrap(), "--validation", "0.2"]));
-    let dataset = &events[0];
+    let dataset = of_kind(&events, "dataset");
     assert_eq!(
         (dataset["train"].as_u64(), dataset["validation"].as_u64()),
         (Some(24), Some(6)),
@@ -255,8 +260,9 @@ fn several_labels_come_from_a_table_beside_the_photos() {
         "--lr",
         "0.005",
     ]));
-    assert_eq!(events[0]["task"], "labels");
-    assert_eq!(events[0]["classes"], serde_json::json!(["first", "not second"]));
+    let dataset = of_kind(&events, "dataset");
+    assert_eq!(dataset["task"], "labels");
+    assert_eq!(dataset["classes"], serde_json::json!(["first", "not second"]));
     let precision = series(&events, "epoch", "validation_mean_average_precision");
     let before = series(&events, "baseline", "validation_mean_average_precision")[0];
     assert!(precision[5] > before.max(0.6), "{before}, then {precision:?}");

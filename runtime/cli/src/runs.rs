@@ -1,0 +1,116 @@
+//! `frostline runs`, and the folder that a job gets.
+
+use crate::arguments::{RunFlags, Runs};
+use crate::output::{print_each, print_table};
+use anyhow::{Context, Result, bail};
+use frostline_trainer::{Job, RunFolder, RunSummary, runs, unfinished};
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+pub(crate) fn run(flags: &Runs, json: bool) -> Result<()> {
+    let folder = &flags.folder;
+    let runs = runs(folder).with_context(|| format!("cannot list the runs in {}", folder.display()))?;
+    if json {
+        return Ok(print_each(&runs)?);
+    }
+    let rows: Vec<Vec<String>> = runs.iter().map(row).collect();
+    let header = ["run", "state", "epochs", "best", "age"];
+    Ok(print_table(&header, &[false, false, true, false, true], &rows)?)
+}
+
+fn row(run: &RunSummary) -> Vec<String> {
+    let best = match (&run.figure, run.best, run.best_epoch) {
+        (Some(figure), Some(best), Some(epoch)) => {
+            let figure = figure.trim_start_matches("validation_").replace('_', " ");
+            format!("{figure} {best:.4} (epoch {epoch})")
+        }
+        _ => String::new(),
+    };
+    vec![
+        run.name.clone(),
+        run.state.to_string(),
+        format!("{}/{}", run.epochs_done, run.epochs),
+        best,
+        age(run.age_seconds),
+    ]
+}
+
+/// Roughly, in the largest unit.
+fn age(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+/// The folder of a checked job: a new one, or that of the run to go on with.
+pub(crate) fn folder(flags: &RunFlags, job: &Job) -> Result<RunFolder> {
+    let mut folder = match &flags.resume {
+        None => RunFolder::new(new_folder(&flags.runs, &job.model_name)?),
+        Some(None) => unfinished(&flags.runs, job)?,
+        Some(Some(run)) => RunFolder::resumed(found(&flags.runs, run)),
+    };
+    folder.checkpoint_steps = flags.checkpoint_steps;
+    Ok(folder)
+}
+
+/// A run by its path, or by its name among `runs`.
+fn found(runs: &Path, run: &Path) -> PathBuf {
+    let among = runs.join(run);
+    if !run.exists() && among.exists() {
+        among
+    } else {
+        run.to_owned()
+    }
+}
+
+/// How many runs of a model may begin in one second.
+const MOST: usize = 1000;
+
+/// `<UTC time>-<model's name>` in `runs`, which nobody else has.
+fn new_folder(runs: &Path, model: &str) -> Result<PathBuf> {
+    let cannot = || format!("cannot make a folder for the run in {}", runs.display());
+    fs::create_dir_all(runs).with_context(cannot)?;
+    let time = chrono::DateTime::from(std::time::SystemTime::now());
+    let time: chrono::DateTime<chrono::Utc> = time;
+    let fits = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    let model: String = model
+        .chars()
+        .map(|letter| if fits(letter) { letter } else { '-' })
+        .collect();
+    let name = format!("{}-{model}", time.format("%Y%m%d-%H%M%S"));
+    for number in 1..MOST {
+        let path = match number {
+            1 => runs.join(&name),
+            _ => runs.join(format!("{name}-{number}")),
+        };
+        match fs::create_dir(&path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| path).with_context(cannot),
+        }
+    }
+    bail!("{} has {MOST} runs called {name}", runs.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_run_has_a_folder_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = folder.path().join("deep/runs");
+        let [first, second] = [0, 1].map(|_| new_folder(&runs, "a net/é").unwrap());
+        assert_ne!(first, second);
+        let name = first.file_name().unwrap().to_str().unwrap();
+        assert!(name.ends_with("-a-net--") && name.len() == 23, "{name}");
+    }
+
+    #[test]
+    fn ages_are_rough() {
+        assert_eq!([5, 125, 7_300, 200_000].map(age), ["5 s", "2 min", "2 h", "2 d"]);
+    }
+}

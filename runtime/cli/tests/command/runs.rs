@@ -1,0 +1,181 @@
+//! Runs that are interrupted, killed and gone on with.
+
+use super::{backbone, failure, frostline, repository};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// A reproducible job of a few seconds whose runs lie in `folder`.
+fn train(folder: &Path, more: &[&str]) -> Command {
+    let photos = repository("models/zoo/demo/photos");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_frostline"));
+    command.args(["train", "--json", "--model", &backbone(), "--freeze", "features"]);
+    command.args([
+        "--data",
+        photos.to_str().unwrap(),
+        "--batch",
+        "16",
+        "--epochs",
+        "3",
+    ]);
+    command.args(["--lr", "0.05", "--reproducible"]);
+    command.args(["--checkpoint-steps", "2", "--threads", "1"]);
+    if !more.contains(&"--split") {
+        command.args(["--split", "features"]);
+    }
+    command.arg("--runs").arg(folder).args(more);
+    command
+}
+
+/// Sends `signal` to a job once it has done so many steps.
+fn signalled(mut command: Command, signal: &str, after: u64) -> Output {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = child.unwrap();
+    let pid = child.id().to_string();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let reached = lines.by_ref().map_while(Result::ok).any(|line| {
+        let event: Value = serde_json::from_str(&line).unwrap();
+        event["event"] == "step" && event["step"] == after
+    });
+    assert!(reached, "{:?}", child.wait_with_output());
+    assert!(
+        Command::new("kill")
+            .args([signal, &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
+    // What it still says is read, so that it need not wait for a reader.
+    lines.for_each(drop);
+    child.wait_with_output().unwrap()
+}
+
+fn listed(folder: &Path) -> Vec<Value> {
+    let output = frostline(&["runs", "--json", folder.to_str().unwrap()]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+fn model(run: &Value) -> Vec<u8> {
+    std::fs::read(Path::new(run["path"].as_str().unwrap()).join("tuned.onnx")).unwrap()
+}
+
+#[test]
+fn a_job_that_was_interrupted_or_killed_goes_on_to_the_same_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let [whole, broken] = ["whole", "broken"].map(|name| folder.path().join(name));
+    let out = folder.path().join("mine.onnx");
+    let finished = train(&whole, &["--out", out.to_str().unwrap()]).output().unwrap();
+    assert!(finished.status.success(), "{finished:?}");
+    let whole = listed(&whole);
+    assert_eq!(
+        (whole.len(), &whole[0]["state"]),
+        (1, &"finished".into()),
+        "{whole:?}"
+    );
+    assert_eq!(
+        (&whole[0]["epochs_done"], &whole[0]["epochs"]),
+        (&3.into(), &3.into())
+    );
+    assert!(
+        whole[0]["name"].as_str().unwrap().ends_with("-backbone"),
+        "{whole:?}"
+    );
+    assert_eq!(model(&whole[0]), std::fs::read(out).unwrap());
+
+    let killed = signalled(train(&broken, &[]), "-KILL", 3);
+    assert_eq!(killed.status.code(), None);
+    assert_eq!(listed(&broken)[0]["state"], "interrupted");
+
+    let stopped = signalled(train(&broken, &["--resume"]), "-INT", 5);
+    assert_eq!(stopped.status.code(), Some(130), "{stopped:?}");
+    let said = failure(&stopped);
+    assert_eq!(said["kind"], "interrupted");
+    let text = said["error"].as_str().unwrap();
+    assert!(text.contains("--resume") && text.contains("tuned.onnx"), "{text}");
+    model(&listed(&broken)[0]);
+
+    let name = listed(&broken)[0]["name"].as_str().unwrap().to_owned();
+    let other = train(&broken, &["--resume", &name, "--seed", "9"])
+        .output()
+        .unwrap();
+    let text = failure(&other)["error"].as_str().unwrap().to_owned();
+    assert!(text.contains("--seed was 0 and is 9 now"), "{text}");
+
+    let resumed = train(&broken, &["--resume", &name]).output().unwrap();
+    assert!(resumed.status.success(), "{resumed:?}");
+    let runs = listed(&broken);
+    assert_eq!(
+        (runs.len(), &runs[0]["state"]),
+        (1, &"finished".into()),
+        "{runs:?}"
+    );
+    assert!(model(&runs[0]) == model(&whole[0]));
+    let table = String::from_utf8(frostline(&["runs", broken.to_str().unwrap()]).stdout).unwrap();
+    assert!(
+        table.contains(&name) && table.contains("finished") && table.contains("3/3"),
+        "{table}"
+    );
+
+    // Now there is none left.
+    let none = train(&broken, &["--resume"]).output().unwrap();
+    let text = failure(&none)["error"].as_str().unwrap().to_owned();
+    assert!(
+        none.status.code() == Some(1) && text.contains("has finished"),
+        "{text}"
+    );
+}
+
+#[test]
+fn there_is_nothing_to_go_on_with_where_there_are_no_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(listed(folder.path()).is_empty());
+    let nowhere = train(folder.path(), &["--resume"]).output().unwrap();
+    let text = failure(&nowhere)["error"].as_str().unwrap().to_owned();
+    assert!(text.contains("there are no runs at all"), "{text}");
+    let named = train(folder.path(), &["--resume", "somewhere"]).output().unwrap();
+    let text = failure(&named)["error"].as_str().unwrap().to_owned();
+    assert!(
+        text.contains("somewhere") && text.contains("there is no run"),
+        "{text}"
+    );
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_job_that_failed_says_how_to_go_on_and_a_plan_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    // Nothing can be written where a folder is in the way, which shows when the model is to take its place.
+    let out = folder.path().join("out.onnx");
+    let runs = folder.path().join("runs");
+    let mut command = train(&runs, &["--split", "auto", "--out", out.to_str().unwrap()]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = child.unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let begun = lines
+        .by_ref()
+        .map_while(Result::ok)
+        .any(|line| line.contains("\"step\""));
+    assert!(begun);
+    std::fs::create_dir(&out).unwrap();
+    lines.for_each(drop);
+    let failed = child.wait_with_output().unwrap();
+    let said = failure(&failed);
+    assert_eq!(failed.status.code(), Some(1));
+    assert!(said["hint"].as_str().unwrap().contains("--resume"), "{said}");
+    let run = &listed(&runs)[0];
+    assert_eq!(run["state"], "failed");
+    let run = Path::new(run["path"].as_str().unwrap());
+    let plan: Value = serde_json::from_slice(&std::fs::read(run.join("plan.json")).unwrap()).unwrap();
+    assert!(plan["candidates"].as_array().unwrap().len() > 1, "{plan}");
+    std::fs::remove_dir(&out).unwrap();
+    let again = train(
+        &runs,
+        &["--split", "auto", "--resume", "--out", out.to_str().unwrap()],
+    )
+    .output();
+    assert!(again.unwrap().status.success() && out.is_file());
+}

@@ -1,0 +1,287 @@
+//! A file of tensors: whole or not there, and found out if a bit of it changed.
+//!
+//! `FROSTCKP`, the version (u32), the length of the header (u64), the header in JSON, the elements of the tensors one after the other, and the
+//! SHA-256 of all before. Numbers are little-endian. Every version ends in such a hash.
+
+use frostline_tensor::{DType, Data, Shape, Tensor};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+const MAGIC: &[u8] = b"FROSTCKP";
+const VERSION: u32 = 1;
+/// Bytes of the hash.
+const HASH: usize = 32;
+
+/// Tensors by their names.
+pub(super) type Tensors = Vec<(String, Tensor)>;
+
+/// Opens a file to be written; tests open one that is full.
+pub(crate) type Create = fn(&Path) -> io::Result<File>;
+
+/// Why a file is not used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Broken {
+    #[error("it cannot be read: {0}")]
+    Read(#[from] io::Error),
+    #[error("it is no file that Frostline wrote")]
+    Foreign,
+    #[error("it is of version {0}, and this Frostline reads version {VERSION}")]
+    Version(u32),
+    #[error("its checksum does not fit: it was cut off, or changed after it was written")]
+    Checksum,
+    #[error("it does not hold together: {0}")]
+    Content(String),
+}
+
+#[derive(Serialize, Deserialize)]
+struct Header<N> {
+    note: N,
+    tensors: Vec<Entry>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Entry {
+    name: String,
+    dtype: DType,
+    shape: Vec<usize>,
+}
+
+/// Writes `note` and `tensors`; the bytes it took.
+pub(super) fn write(
+    path: &Path,
+    create: Create,
+    note: &impl Serialize,
+    tensors: &[(String, Tensor)],
+) -> io::Result<u64> {
+    let entry = |(name, tensor): &(String, Tensor)| Entry {
+        name: name.clone(),
+        dtype: tensor.dtype(),
+        shape: tensor.shape().dims().to_vec(),
+    };
+    let header = serde_json::to_vec(&Header {
+        note,
+        tensors: tensors.iter().map(entry).collect(),
+    })?;
+    write_whole(path, create, |file| {
+        let mut to = Hashing {
+            to: file,
+            hash: Sha256::new(),
+        };
+        to.write_all(MAGIC)?;
+        to.write_all(&VERSION.to_le_bytes())?;
+        to.write_all(&(header.len() as u64).to_le_bytes())?;
+        to.write_all(&header)?;
+        for (_, tensor) in tensors {
+            to.write_all(tensor.as_bytes())?;
+        }
+        let hash = to.hash.finalize();
+        to.to.write_all(&hash)
+    })
+}
+
+/// Writes a file beside `path`, and moves it there once it is on disk; nothing is left where that fails.
+pub(super) fn write_whole(
+    path: &Path,
+    create: Create,
+    fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<u64> {
+    let partial = beside(path);
+    let written = fill_and_sync(&partial, create, fill).and_then(|bytes| {
+        fs::rename(&partial, path)?;
+        sync_folder(path)?;
+        Ok(bytes)
+    });
+    if written.is_err() {
+        // What cannot be removed is overwritten the next time.
+        let _ = fs::remove_file(&partial);
+    }
+    written
+}
+
+fn fill_and_sync(
+    partial: &Path,
+    create: Create,
+    fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<u64> {
+    let mut buffered = BufWriter::with_capacity(1 << 18, create(partial)?);
+    fill(&mut buffered)?;
+    let file = buffered.into_inner().map_err(io::IntoInnerError::into_error)?;
+    file.sync_all()?;
+    Ok(file.metadata()?.len())
+}
+
+/// `.name.part` beside `name`.
+fn beside(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.part"))
+}
+
+/// Has the folder of `path` keep its names through a loss of power.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => File::open(folder)?.sync_all(),
+        _ => File::open(".")?.sync_all(),
+    }
+}
+
+/// Reads what [`write`] wrote. It is checked before anything of it is believed; while it is read it is in memory twice.
+pub(super) fn read<N: DeserializeOwned>(path: &Path) -> Result<(N, Tensors), Broken> {
+    parse(&fs::read(path)?)
+}
+
+fn parse<N: DeserializeOwned>(bytes: &[u8]) -> Result<(N, Tensors), Broken> {
+    let (body, hash) = bytes.split_last_chunk::<HASH>().ok_or(Broken::Checksum)?;
+    if Sha256::digest(body).as_slice() != hash {
+        return Err(match bytes.starts_with(MAGIC) {
+            true => Broken::Checksum,
+            false => Broken::Foreign,
+        });
+    }
+    let rest = body.strip_prefix(MAGIC).ok_or(Broken::Foreign)?;
+    let (version, rest) = rest.split_first_chunk().ok_or(Broken::Checksum)?;
+    let version = u32::from_le_bytes(*version);
+    if version != VERSION {
+        return Err(Broken::Version(version));
+    }
+    let content = |why: &str| Broken::Content(why.to_owned());
+    let (length, rest) = rest.split_first_chunk().ok_or(Broken::Checksum)?;
+    let length =
+        usize::try_from(u64::from_le_bytes(*length)).map_err(|_| content("its header is too long"))?;
+    let header = rest
+        .get(..length)
+        .ok_or_else(|| content("its header is cut off"))?;
+    let header: Header<N> =
+        serde_json::from_slice(header).map_err(|error| Broken::Content(error.to_string()))?;
+    let mut rest = rest.get(length..).unwrap_or_default();
+    let mut tensors = Vec::with_capacity(header.tensors.len());
+    for entry in header.tensors {
+        let shape = Shape::new(entry.shape);
+        let bytes = shape.bytes(entry.dtype.size()).ok();
+        let (own, others) = bytes
+            .and_then(|bytes| rest.split_at_checked(bytes))
+            .ok_or_else(|| content("a tensor is cut off"))?;
+        let data = Data::from_bytes(entry.dtype, own).ok_or_else(|| content("a tensor is none"))?;
+        let tensor = Tensor::new(shape, data).map_err(|error| Broken::Content(error.to_string()))?;
+        tensors.push((entry.name, tensor));
+        rest = others;
+    }
+    match rest {
+        [] => Ok((header.note, tensors)),
+        _ => Err(content("something follows its tensors")),
+    }
+}
+
+/// Hashes what it hands on.
+struct Hashing<W> {
+    to: W,
+    hash: Sha256,
+}
+
+impl<W: Write> Write for Hashing<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.to.write(bytes)?;
+        self.hash.update(bytes.get(..written).unwrap_or_default());
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tensors() -> Tensors {
+        vec![
+            (
+                "w".to_owned(),
+                Tensor::f32([2, 2], vec![1.0, f32::NAN, -0.0, 4.0]).unwrap(),
+            ),
+            ("step".to_owned(), Tensor::i64([], vec![7]).unwrap()),
+            ("none".to_owned(), Tensor::f32([0, 3], vec![]).unwrap()),
+        ]
+    }
+
+    fn written(folder: &Path) -> PathBuf {
+        let path = folder.join("file");
+        write(&path, |path| File::create(path), &"a note", &tensors()).unwrap();
+        path
+    }
+
+    #[test]
+    fn what_was_written_is_read_bit_for_bit() {
+        let folder = tempfile::tempdir().unwrap();
+        let (note, read): (String, _) = read(&written(folder.path())).unwrap();
+        assert_eq!(note, "a note");
+        for ((name, tensor), (expected, wanted)) in read.iter().zip(&tensors()) {
+            assert_eq!((name, tensor.as_bytes()), (expected, wanted.as_bytes()));
+            assert_eq!(tensor.shape(), wanted.shape());
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_flipped_bit_or_a_cut_anywhere_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let bytes = fs::read(written(folder.path())).unwrap();
+        for place in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut changed = bytes.clone();
+                changed[place] ^= 1 << bit;
+                assert!(parse::<String>(&changed).is_err(), "bit {bit} of byte {place}");
+            }
+            assert!(parse::<String>(&bytes[..place]).is_err(), "cut at {place}");
+        }
+        let longer = [bytes.as_slice(), &[0]].concat();
+        assert!(parse::<String>(&longer).is_err());
+    }
+
+    /// A file with another body, and the hash of that.
+    fn sealed(body: &[u8]) -> Vec<u8> {
+        [body, Sha256::digest(body).as_slice()].concat()
+    }
+
+    #[test]
+    fn a_file_that_is_whole_is_still_not_believed() {
+        let folder = tempfile::tempdir().unwrap();
+        let bytes = fs::read(written(folder.path())).unwrap();
+        let body = &bytes[..bytes.len() - HASH];
+        let mut newer = body.to_vec();
+        newer[MAGIC.len()] = 2;
+        let said = parse::<String>(&sealed(&newer)).unwrap_err().to_string();
+        assert!(said.contains("version 2"), "{said}");
+        let mut endless = body.to_vec();
+        endless[MAGIC.len() + 4..MAGIC.len() + 12].fill(0xff);
+        assert!(matches!(
+            parse::<String>(&sealed(&endless)),
+            Err(Broken::Content(_))
+        ));
+        assert!(matches!(
+            parse::<String>(&sealed(&body[..body.len() - 1])),
+            Err(Broken::Content(_))
+        ));
+        assert!(matches!(
+            parse::<String>(&sealed(b"something else")),
+            Err(Broken::Foreign)
+        ));
+        assert!(matches!(parse::<u64>(&sealed(body)), Err(Broken::Content(_))));
+    }
+
+    #[test]
+    fn a_full_disk_leaves_what_was_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = written(folder.path());
+        let before = fs::read(&path).unwrap();
+        let full: Create = |_| File::options().write(true).open("/dev/full");
+        let error = write(&path, full, &"another", &tensors()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(fs::read(&path).unwrap(), before);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,174 @@
+//! Which samples a job has, in a few bytes each, so that a job that is to go on can say what became of them.
+
+use super::file::{self, Broken, Create, Tensors};
+use crate::pipeline::{FeedPlan, Part};
+use frostline_tensor::{Data, Tensor};
+use sha2::{Digest, Sha256};
+use std::cmp::Ordering;
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+/// Of each sample 8 bytes of the hash of its key, and 8 of all else that is known of it: version, size, part, and class or values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SampleIndex {
+    /// Hash of all of them in their order.
+    pub(crate) digest: String,
+    /// By their keys.
+    samples: Vec<[i64; 2]>,
+}
+
+/// What became of samples.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Difference {
+    added: usize,
+    removed: usize,
+    /// There still, but another version, of another class or in the other part.
+    changed: usize,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            added,
+            removed,
+            changed,
+        } = self;
+        if *self == Self::default() {
+            return to.write_str("the samples come in another order");
+        }
+        write!(to, "{added} samples added, {removed} removed, {changed} changed")
+    }
+}
+
+impl SampleIndex {
+    /// Of a job's samples, in these classes.
+    pub(crate) fn of(feed: &FeedPlan, classes: &[String]) -> Self {
+        let mut all = Sha256::new();
+        let mut samples = Vec::with_capacity(feed.train.len() + feed.validation.len());
+        for part in [Part::Train, Part::Validation] {
+            let of = feed.samples(part);
+            for (index, (object, _)) in of.iter().enumerate() {
+                let mut rest = Sha256::new();
+                rest.update([u8::from(part == Part::Validation)]);
+                rest.update(object.size.to_le_bytes());
+                rest.update(object.sample.etag.as_deref().unwrap_or_default());
+                rest.update([0]);
+                let class = of.label(index).and_then(|label| classes.get(label as usize));
+                rest.update(class.map(String::as_str).unwrap_or_default());
+                for value in of.values(index).unwrap_or_default() {
+                    rest.update(value.to_le_bytes());
+                }
+                let sample = [Sha256::digest(&object.sample.key), rest.finalize()].map(|hash| first(&hash));
+                sample.iter().for_each(|part| all.update(part.to_le_bytes()));
+                samples.push(sample);
+            }
+        }
+        for class in classes {
+            all.update(class);
+            all.update([0]);
+        }
+        samples.sort_unstable();
+        Self {
+            digest: hex::encode(all.finalize()),
+            samples,
+        }
+    }
+
+    /// What became of these until there were those of `now`.
+    pub(crate) fn until(&self, now: &Self) -> Difference {
+        let mut difference = Difference::default();
+        let (mut then, mut now) = (self.samples.iter().peekable(), now.samples.iter().peekable());
+        loop {
+            let order = match (then.peek(), now.peek()) {
+                (Some([then, _]), Some([now, _])) => then.cmp(now),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (None, None) => return difference,
+            };
+            match order {
+                Ordering::Less => {
+                    difference.removed += 1;
+                    then.next();
+                }
+                Ordering::Greater => {
+                    difference.added += 1;
+                    now.next();
+                }
+                Ordering::Equal => difference.changed += usize::from(then.next() != now.next()),
+            }
+        }
+    }
+
+    pub(super) fn write(&self, path: &Path, create: Create) -> io::Result<u64> {
+        let values = self.samples.as_flattened().to_vec();
+        let tensor = Tensor::i64([self.samples.len(), 2], values).map_err(io::Error::other)?;
+        file::write(path, create, &self.digest, &[("samples".to_owned(), tensor)])
+    }
+
+    pub(super) fn read(path: &Path) -> Result<Self, Broken> {
+        let (digest, tensors): (String, Tensors) = file::read(path)?;
+        match tensors.first().map(|(_, tensor)| tensor.data()) {
+            Some(Data::I64(values)) => Ok(Self {
+                digest,
+                samples: values.as_chunks().0.to_vec(),
+            }),
+            _ => Err(Broken::Content("it has no samples".to_owned())),
+        }
+    }
+}
+
+/// The first 8 bytes.
+fn first(hash: &[u8]) -> i64 {
+    hash.first_chunk().copied().map_or(0, i64::from_le_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use frostline_wire::{ObjectInfo, SampleRef};
+    use std::sync::Arc;
+
+    fn index(samples: &[(&str, &str, u32)]) -> SampleIndex {
+        let sample = |(key, etag, class): &(&str, &str, u32)| {
+            let sample = SampleRef {
+                key: (*key).to_owned(),
+                etag: Some((*etag).to_owned()),
+            };
+            let (size, label) = (7, None);
+            (ObjectInfo { sample, size, label }, *class)
+        };
+        let train = Arc::new(samples.iter().map(sample).collect());
+        let feed = FeedPlan::new(train, Arc::default(), 4);
+        SampleIndex::of(&feed, &["cat".to_owned(), "dog".to_owned()])
+    }
+
+    #[test]
+    fn what_became_of_samples_is_counted() {
+        let then = index(&[("a", "1", 0), ("b", "1", 0), ("c", "1", 1), ("d", "1", 1)]);
+        let now = index(&[
+            ("b", "2", 0),
+            ("c", "1", 0),
+            ("d", "1", 1),
+            ("e", "1", 1),
+            ("f", "1", 1),
+        ]);
+        let text = then.until(&now).to_string();
+        assert_eq!(text, "2 samples added, 1 removed, 2 changed");
+        assert_ne!(then.digest, now.digest);
+        let swapped = index(&[("b", "1", 0), ("a", "1", 0), ("c", "1", 1), ("d", "1", 1)]);
+        assert!(then.until(&swapped).to_string().contains("another order"));
+        assert_ne!(then.digest, swapped.digest);
+    }
+
+    #[test]
+    fn an_index_is_read_as_it_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("samples");
+        let written = index(&[("a", "1", 0), ("b", "1", 1)]);
+        written.write(&path, |path| std::fs::File::create(path)).unwrap();
+        assert_eq!(SampleIndex::read(&path).unwrap(), written);
+        std::fs::write(&path, "something").unwrap();
+        assert!(SampleIndex::read(&path).is_err());
+    }
+}

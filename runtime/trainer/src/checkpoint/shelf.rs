@@ -1,0 +1,236 @@
+//! The checkpoints of a run: the last two, and the best epochs that they speak of.
+
+use super::file::{self, Create, Tensors};
+use super::snapshot::{BestFile, BestNote, JobNote, Snapshot};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How many are kept: one may be found broken.
+const KEPT: usize = 2;
+
+/// Weights by their names, as they are merged into a model.
+pub(crate) type Weights = Arc<Vec<(String, frostline_tensor::Tensor)>>;
+
+/// A folder of checkpoints.
+#[derive(Debug)]
+pub(crate) struct Shelf {
+    folder: PathBuf,
+    create: Create,
+    /// The best epoch whose weights are known to lie there.
+    best: Option<BestNote>,
+    /// The best epochs that the last checkpoints speak of, as far as that is known.
+    spoken_of: Vec<u64>,
+}
+
+/// The newest checkpoint that is whole.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) path: PathBuf,
+    pub(crate) snapshot: Snapshot,
+    pub(crate) best: Option<Weights>,
+    /// What was not whole, for people.
+    pub(crate) told: Vec<String>,
+    broken: Vec<PathBuf>,
+}
+
+impl Shelf {
+    /// Opens the folder, made where it is not there, and removes what a job left half written.
+    pub(crate) fn open(folder: PathBuf, create: Create) -> io::Result<Self> {
+        fs::create_dir_all(&folder)?;
+        for entry in fs::read_dir(&folder)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "part") {
+                fs::remove_file(path)?;
+            }
+        }
+        Ok(Self {
+            folder,
+            create,
+            best: None,
+            spoken_of: Vec::new(),
+        })
+    }
+
+    /// Writes a checkpoint, with the weights of the best epoch where they are not there yet, and removes those that are too many. Where it
+    /// lies, and the bytes written.
+    ///
+    /// # Errors
+    /// The system's; then all that was there is there still.
+    pub(crate) fn save(
+        &mut self,
+        snapshot: &Snapshot,
+        best: Option<&Weights>,
+    ) -> Result<(PathBuf, u64), (PathBuf, io::Error)> {
+        let path = self.folder.join(name(STEP, snapshot.note.progress.step));
+        let failed = |error| (path.clone(), error);
+        let mut bytes = 0;
+        if let (Some(note), Some(weights)) = (snapshot.note.best, best)
+            && self.best != Some(note)
+        {
+            let of = BestFile {
+                job: snapshot.note.job.clone(),
+                best: note,
+            };
+            let path = self.best_path(note);
+            bytes += file::write(&path, self.create, &of, weights).map_err(failed)?;
+            self.best = Some(note);
+        }
+        bytes += snapshot.write(&path, self.create).map_err(failed)?;
+        let of = snapshot.note.best.map_or(0, |best| best.epoch.into());
+        self.spoken_of.push(of);
+        if self.spoken_of.len() > KEPT {
+            self.spoken_of.remove(0);
+        }
+        // What stays too long takes room, and nothing else.
+        let _ = self.tidy();
+        Ok((path, bytes))
+    }
+
+    fn best_path(&self, note: BestNote) -> PathBuf {
+        self.folder.join(name(BEST, note.epoch.into()))
+    }
+
+    /// Removes all but the last two, and all best epochs that they do not speak of.
+    fn tidy(&self) -> io::Result<()> {
+        for (_, path) in self.numbered(STEP)?.into_iter().skip(KEPT) {
+            fs::remove_file(path)?;
+        }
+        // Of a run that is gone on with, it is not known what the one before speaks of.
+        let known = self.spoken_of.len() == KEPT;
+        for (epoch, path) in self.numbered(BEST)? {
+            if known && !self.spoken_of.contains(&epoch) {
+                fs::remove_file(path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The files of a kind, the latest first.
+    fn numbered(&self, kind: &str) -> io::Result<Vec<(u64, PathBuf)>> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let number = name.strip_prefix(kind).and_then(|name| name.strip_suffix(SUFFIX));
+            if let Some(number) = number.and_then(|number| number.parse().ok()) {
+                files.push((number, path));
+            }
+        }
+        files.sort_unstable_by(|left, right| right.cmp(left));
+        Ok(files)
+    }
+
+    /// The newest checkpoint that is whole; `None` where there is none at all.
+    ///
+    /// # Errors
+    /// Why not one of those that are there can be used.
+    pub(crate) fn newest(&self) -> Result<Option<Found>, String> {
+        let cannot = |error: io::Error| format!("its checkpoints cannot be read: {error}");
+        let mut broken: Vec<(PathBuf, String)> = Vec::new();
+        for (_, path) in self.numbered(STEP).map_err(cannot)? {
+            let snapshot = match Snapshot::read(&path) {
+                Ok(snapshot) => snapshot,
+                Err(error) => {
+                    let told = format!("the checkpoint {} is left out: {error}", path.display());
+                    broken.push((path, told));
+                    continue;
+                }
+            };
+            let mut told: Vec<String> = broken.iter().map(|(_, told)| told.clone()).collect();
+            let best = self.best_of(&snapshot, &mut told);
+            return Ok(Some(Found {
+                path,
+                snapshot,
+                best,
+                told,
+                broken: broken.into_iter().map(|(path, _)| path).collect(),
+            }));
+        }
+        match broken.first() {
+            None => Ok(None),
+            Some((_, told)) => Err(format!(
+                "not one of its {} checkpoints is whole; {told}",
+                broken.len()
+            )),
+        }
+    }
+
+    /// Goes on from `found`: what is newer goes, broken or of a best epoch that is to come again.
+    pub(crate) fn adopt(&mut self, found: &Found) -> io::Result<()> {
+        for path in &found.broken {
+            fs::remove_file(path)?;
+        }
+        let note = found.snapshot.note.best;
+        let last = note.map_or(0, |best| u64::from(best.epoch));
+        for (epoch, path) in self.numbered(BEST)? {
+            if epoch > last {
+                fs::remove_file(path)?;
+            }
+        }
+        self.best = note.filter(|_| found.best.is_some());
+        Ok(())
+    }
+
+    fn best_of(&self, snapshot: &Snapshot, told: &mut Vec<String>) -> Option<Weights> {
+        let note = snapshot.note.best?;
+        let path = self.best_path(note);
+        let why = match read_best(&path) {
+            Ok((of, weights)) if of.best == note && of.job == snapshot.note.job => {
+                return Some(Arc::new(weights));
+            }
+            Ok(_) => "it is of another job".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        told.push(format!(
+            "the weights of epoch {}, the best so far, are lost, and the best of those to come is kept: {}: {why}",
+            note.epoch,
+            path.display()
+        ));
+        None
+    }
+}
+
+/// Whether there is a checkpoint in `folder`, whole or not.
+pub(super) fn any(folder: &Path) -> bool {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    files
+        .map(|entry| entry.file_name())
+        .any(|name| name.to_string_lossy().starts_with(STEP))
+}
+
+fn read_best(path: &Path) -> Result<(BestFile, Tensors), file::Broken> {
+    file::read(path)
+}
+
+const STEP: &str = "step-";
+const BEST: &str = "best-";
+const SUFFIX: &str = ".checkpoint";
+
+/// So that names sort as their numbers do.
+fn name(kind: &str, number: u64) -> String {
+    format!("{kind}{number:09}{SUFFIX}")
+}
+
+impl Found {
+    /// Refuses one of another job than `job`.
+    pub(crate) fn check(&self, job: &JobNote) -> Result<(), String> {
+        let of = &self.snapshot.note.job;
+        if of.model_sha256 != job.model_sha256 {
+            return Err(format!(
+                "the checkpoint {} is of the model '{}', not of '{}'",
+                self.path.display(),
+                of.model,
+                job.model
+            ));
+        }
+        if of.settings != job.settings {
+            return Err(format!(
+                "the checkpoint {} is of a job with other settings",
+                self.path.display()
+            ));
+        }
+        Ok(())
+    }
+}

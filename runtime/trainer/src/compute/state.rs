@@ -1,0 +1,68 @@
+use super::Suffix;
+use super::suffix::training;
+use crate::TrainerError;
+use crate::standard::Standard;
+use frostline_tensor::Tensor;
+use frostline_training::{StateSlot, StepSettings, TrainingError};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// All of a suffix that one step hands to the next, bit for bit.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct SuffixState {
+    /// By their inputs, as the step holds them.
+    pub(crate) slots: Vec<(String, Tensor)>,
+    pub(crate) standard: Option<Standard>,
+    /// Weights that are convolved by Winograd's way, which was measured and may come out otherwise the next time.
+    pub(crate) winograd: BTreeSet<String>,
+    pub(crate) drawn: Drawn,
+}
+
+/// How often dropout was drawn by the steps of each size, with an update and without: an engine's session goes on drawing from one step to the
+/// next, and one that is built anew has to go on where the last one was.
+pub(crate) type Drawn = BTreeMap<(usize, bool), u64>;
+
+impl Suffix {
+    /// What the next step begins with (copied).
+    pub(crate) fn state(&self) -> Result<SuffixState, TrainerError> {
+        Ok(SuffixState {
+            slots: self.state.tensors().map_err(training)?,
+            standard: self.standard.clone(),
+            winograd: self.settings.winograd.clone(),
+            drawn: self.drawn.clone(),
+        })
+    }
+}
+
+impl SuffixState {
+    /// Has `slot` begin with what is held for it here.
+    ///
+    /// # Errors
+    /// [`TrainingError::State`] where that is nothing, or something else.
+    pub(super) fn put(&self, slot: &mut StateSlot) -> Result<(), TrainingError> {
+        let held = self.slots.iter().find(|(input, _)| *input == slot.input);
+        let fits = |tensor: &&Tensor| {
+            tensor.dtype() == slot.initial.dtype() && tensor.shape() == slot.initial.shape()
+        };
+        let held = held.map(|(_, tensor)| tensor);
+        match held.filter(fits) {
+            Some(tensor) => {
+                slot.initial = tensor.clone();
+                Ok(())
+            }
+            None => Err(TrainingError::State {
+                slot: slot.input.clone(),
+                expected: slot.initial.describe(),
+                actual: held.map_or_else(|| "nothing".to_owned(), Tensor::describe),
+            }),
+        }
+    }
+}
+
+/// `settings` for a session whose dropout goes on after so many draws. The engine draws with its seed, and counts that up by one a run.
+pub(super) fn after(settings: &StepSettings, draws: u64) -> StepSettings {
+    let mut settings = settings.clone();
+    for dropout in &mut settings.dropout {
+        dropout.seed = dropout.seed.wrapping_add(draws);
+    }
+    settings
+}

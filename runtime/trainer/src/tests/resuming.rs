@@ -1,0 +1,242 @@
+//! Reproducible jobs that are killed at any moment: gone on with, they come to the same weights bit for bit.
+
+use super::computing_host::Storage;
+use super::whole_job::{Ran, job, photos, run};
+use crate::{ClassWeights, Event, Events, Job, OnBadSample, OptimizerName, RunFolder, Sampling, train};
+use bytes::Bytes;
+use frostline_client::HostClient;
+use frostline_fake_host::FakeHost;
+use frostline_wire::Encoding;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+/// A reproducible job with a run's folder, and a checkpoint every second step.
+pub(super) fn kept(run: RunFolder, change: fn(&mut Job)) -> Job {
+    let mut job = job("features", &run.path);
+    job.out = None;
+    job.reproducible = true;
+    change(&mut job);
+    job.run = Some(RunFolder {
+        checkpoint_steps: Some(2),
+        ..run
+    });
+    job
+}
+
+/// What a kill leaves of a folder: what lies there at this moment, however far it is.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &to);
+        } else if let Err(error) = fs::copy(entry.path(), to) {
+            // It was renamed or removed meanwhile.
+            assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+        }
+    }
+}
+
+fn model(folder: &Path) -> Vec<u8> {
+    fs::read(folder.join("tuned.onnx")).unwrap()
+}
+
+/// Trains without interruption, and again from what a kill would have left at each of its steps.
+async fn survives(storage: Storage, change: fn(&mut Job)) {
+    let (host, _) = storage.start().await;
+    let folders = TempDir::new().unwrap();
+    let whole = folders.path().join("whole");
+    let copies: Arc<Mutex<Vec<PathBuf>>> = Arc::default();
+    let log: Arc<Mutex<Vec<f32>>> = Arc::default();
+    let (told, from, losses) = (Arc::clone(&copies), whole.clone(), Arc::clone(&log));
+    let events: Events = Arc::new(move |event| {
+        let Event::Step { step, loss, .. } = event else {
+            return;
+        };
+        losses.lock().unwrap().push(loss);
+        let to = from.with_file_name(format!("killed-at-{step}"));
+        copy(&from, &to);
+        told.lock().unwrap().push(to);
+    });
+    let client = HostClient::new(&host.url, None).unwrap();
+    let undisturbed = kept(RunFolder::new(&whole), change);
+    let outcome = train(undisturbed, client, events, CancellationToken::new()).await;
+    outcome.unwrap();
+    let (copies, losses) = (copies.lock().unwrap().clone(), log.lock().unwrap().clone());
+    assert!(copies.len() >= 6, "{copies:?}");
+    for killed in copies.iter().step_by(2) {
+        let ran = run(&host, kept(RunFolder::resumed(killed), change)).await;
+        ran.outcome.as_ref().unwrap();
+        let again = ran.losses();
+        assert_eq!(
+            again,
+            losses[losses.len() - again.len()..],
+            "{}",
+            killed.display()
+        );
+        assert!(model(killed) == model(&whole), "{}", killed.display());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn momentum_and_the_loss_of_an_epoch_go_on() {
+    survives(photos(), |job| job.recipe.momentum = 0.9).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn adamw_and_averages_go_on() {
+    survives(photos(), |job| {
+        job.recipe.optimizer = OptimizerName::Adamw;
+        job.recipe.model_ema_decay = Some(0.9);
+        job.recipe.clip_grad_norm = Some(1.0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gathered_gradients_go_on_in_the_middle_of_a_group() {
+    survives(photos(), |job| {
+        (job.recipe.batch, job.recipe.gradient_accumulation_steps) = (4, 3);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dropout_goes_on_drawing() {
+    survives(photos(), |job| {
+        job.recipe.dropout = 0.5;
+        // Steps of several sizes, each with a session of its own.
+        (job.recipe.batch, job.recipe.gradient_accumulation_steps) = (6, 2);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mixing_and_balanced_draws_go_on() {
+    survives(photos(), |job| {
+        (job.freeze, job.split) = ("r1".to_owned(), "r1".parse().unwrap());
+        (job.recipe.mixup_alpha, job.recipe.cutmix_alpha) = (0.2, 1.0);
+        (job.recipe.sampling, job.recipe.class_weights) = (Sampling::Balanced, ClassWeights::Balanced);
+        job.recipe.augmentation.hflip = 0.5;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn phases_that_train_more_go_on() {
+    survives(photos(), |job| {
+        job.split = "c1".parse().unwrap();
+        job.unfreeze = "2=r2,3=r1".parse().unwrap();
+        job.encoding = Some(Encoding::F16);
+        job.recipe.dropout = 0.1;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn standardised_features_go_on() {
+    survives(photos(), |job| job.recipe.standardize = true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn samples_that_are_bad_stay_out() {
+    let mut storage = photos();
+    let broken = Bytes::from_static(b"no image");
+    storage
+        .objects
+        .insert("train/red/0.png".to_owned(), broken.clone());
+    storage.objects.insert("validation/blue/8.png".to_owned(), broken);
+    survives(storage, |job| job.on_bad_sample = OnBadSample::Skip).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_split_that_was_chosen_is_taken_again() {
+    let storage = Storage {
+        probed: true,
+        ..photos()
+    };
+    survives(storage, |job| job.split = "auto".parse().unwrap()).await;
+}
+
+/// A job that is told to stop after so many steps.
+pub(super) async fn stopped(host: &FakeHost, job: Job, after: u64) -> Ran {
+    let events: Arc<Mutex<Vec<Event>>> = Arc::default();
+    let cancel = CancellationToken::new();
+    let (log, stop) = (Arc::clone(&events), cancel.clone());
+    let told: Events = Arc::new(move |event| {
+        if matches!(event, Event::Step { step, .. } if step == after) {
+            stop.cancel();
+        }
+        log.lock().unwrap().push(event);
+    });
+    let client = HostClient::new(&host.url, None).unwrap();
+    let outcome = train(job, client, told, cancel).await;
+    let events = events.lock().unwrap().clone();
+    Ran { outcome, events }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_stopped_again_and_again_goes_on_where_it_was_and_fetches_nothing_twice() {
+    let (host, _) = photos().start().await;
+    let folders = TempDir::new().unwrap();
+    let [whole, broken] = ["whole", "broken"].map(|name| folders.path().join(name));
+    let reference = run(&host, kept(RunFolder::new(&whole), |_| ())).await;
+    reference.outcome.as_ref().unwrap();
+    let mut losses = Vec::new();
+    // The 3rd step is the last of its epoch: validation is still to come.
+    for (after, resume) in [(1, false), (3, true), (4, true), (8, true), (u64::MAX, true)] {
+        let folder = match resume {
+            true => RunFolder::resumed(&broken),
+            false => RunFolder::new(&broken),
+        };
+        let ran = stopped(&host, kept(folder, |_| ()), after).await;
+        losses.extend(ran.losses());
+        if after < 9 {
+            let said = ran.outcome.unwrap_err().to_string();
+            assert!(
+                said.contains(&format!("after step {after}")) && said.contains("--resume"),
+                "{said}"
+            );
+            model(&broken);
+        } else {
+            assert_eq!(
+                ran.outcome.unwrap().epoch,
+                reference.outcome.as_ref().unwrap().epoch
+            );
+        }
+    }
+    assert_eq!(losses, reference.losses());
+    assert!(model(&broken) == model(&whole));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_failed_goes_on_where_it_did() {
+    let mut storage = photos();
+    let broken = Bytes::from_static(b"no image");
+    storage.objects.insert("train/red/6.png".to_owned(), broken);
+    let (host, _) = storage.start().await;
+    let folders = TempDir::new().unwrap();
+    let path = folders.path().join("run");
+    let failed = run(&host, kept(RunFolder::new(&path), |_| ())).await;
+    assert!(
+        failed
+            .outcome
+            .unwrap_err()
+            .to_string()
+            .contains("train/red/6.png")
+    );
+    let skipping = |job: &mut Job| job.on_bad_sample = OnBadSample::Skip;
+    let resumed = run(&host, kept(RunFolder::resumed(&path), skipping)).await;
+    assert_eq!(resumed.outcome.unwrap().skipped, 1);
+    let steps = |events: &[Event]| {
+        events
+            .iter()
+            .filter(|event| matches!(event, Event::Step { .. }))
+            .count()
+    };
+    assert_eq!(steps(&failed.events) + steps(&resumed.events), 9);
+}

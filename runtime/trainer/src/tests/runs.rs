@@ -1,0 +1,390 @@
+//! Runs' folders: what lies there, which epoch is written, and what is not gone on with.
+
+use super::pipeline::png;
+use super::resuming::{kept, stopped};
+use super::whole_job::{heavy, photos, run};
+use crate::{Event, Job, Keep, RunFolder, RunState, Scheduler, TrainerError, runs, unfinished};
+use frostline_fake_host::FakeHost;
+use serde_json::Value;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// A folder with a run that was stopped after its 5th step.
+async fn interrupted(host: &FakeHost) -> (TempDir, PathBuf) {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("run");
+    let ran = stopped(host, kept(RunFolder::new(&path), |_| ()), 5).await;
+    assert!(matches!(ran.outcome, Err(TrainerError::Stopped { step: 5, .. })));
+    (folder, path)
+}
+
+async fn resumed(host: &FakeHost, path: &Path, change: fn(&mut Job)) -> super::whole_job::Ran {
+    run(host, kept(RunFolder::resumed(path), change)).await
+}
+
+fn files(path: &Path) -> Vec<String> {
+    let names = fs::read_dir(path).unwrap();
+    let mut names: Vec<String> = names
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+fn lines(path: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(path.join("events.jsonl")).unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_a_folder_with_everything_in_it() {
+    let (host, _) = photos().start().await;
+    let folder = TempDir::new().unwrap();
+    let (path, out) = (folder.path().join("run"), folder.path().join("mine.onnx"));
+    let mut job = kept(RunFolder::new(&path), |_| ());
+    job.out = Some(out.clone());
+    let ran = run(&host, job).await;
+    let outcome = ran.outcome.as_ref().unwrap();
+    assert_eq!(outcome.model, out);
+    assert_eq!(fs::read(out).unwrap(), fs::read(path.join("tuned.onnx")).unwrap());
+    let expected = [
+        "checkpoints",
+        "config.json",
+        "end.json",
+        "events.jsonl",
+        "lock",
+        "samples.index",
+        "tuned.onnx",
+    ];
+    assert_eq!(files(&path), expected);
+    let checkpoints = files(&path.join("checkpoints"));
+    let steps = checkpoints.iter().filter(|name| name.starts_with("step-"));
+    assert_eq!(
+        steps.collect::<Vec<_>>(),
+        ["step-000000008.checkpoint", "step-000000009.checkpoint"]
+    );
+    // The second speaks of what was the best before the last epoch.
+    let best = checkpoints.iter().filter(|name| name.starts_with("best-"));
+    let best: Vec<&String> = best.collect();
+    assert_eq!(
+        best.last(),
+        Some(&&format!("best-{:09}.checkpoint", outcome.epoch))
+    );
+    assert!(best.len() <= 2, "{best:?}");
+    let config: Value = serde_json::from_slice(&fs::read(path.join("config.json")).unwrap()).unwrap();
+    assert_eq!(config["job"]["freeze"], "features");
+    assert_eq!(config["job"]["lr"], 0.003);
+    let told = lines(&path);
+    assert_eq!(told.first().unwrap()["event"], "run");
+    assert_eq!(told.last().unwrap()["event"], "done");
+    assert!(told.is_sorted_by_key(|line| line["at"].as_f64().unwrap()));
+    let whole = ran
+        .events
+        .iter()
+        .filter(|event| !matches!(event, Event::Notice(_)));
+    assert_eq!(
+        told.iter().filter(|line| line.get("event").is_some()).count(),
+        whole.count()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_are_listed_with_what_became_of_them() {
+    let (host, _) = photos().start().await;
+    let (folder, path) = interrupted(&host).await;
+    let only = |folder: &Path| {
+        let runs = runs(folder).unwrap();
+        assert_eq!(runs.len(), 1, "{runs:?}");
+        runs.into_iter().next().unwrap()
+    };
+    let listed = only(folder.path());
+    assert_eq!(
+        (listed.state, listed.epochs_done, listed.epochs),
+        (RunState::Interrupted, 1, 3)
+    );
+    assert_eq!((listed.model.as_str(), listed.best_epoch), ("Tiny net", Some(1)));
+    assert_eq!(listed.figure.as_deref(), Some("validation_accuracy"));
+    let job = || kept(RunFolder::resumed(&path), |_| ());
+    assert_eq!(
+        unfinished(folder.path(), &job().checked().await.unwrap())
+            .unwrap()
+            .path,
+        path
+    );
+    let other = kept(RunFolder::resumed(&path), |job| job.recipe.momentum = 0.5);
+    let said = unfinished(folder.path(), &other.checked().await.unwrap())
+        .unwrap_err()
+        .to_string();
+    assert!(said.contains("--momentum was 0.9 and is 0.5"), "{said}");
+    resumed(&host, &path, |_| ()).await.outcome.unwrap();
+    assert_eq!(only(folder.path()).state, RunState::Finished);
+    let said = unfinished(folder.path(), &job().checked().await.unwrap())
+        .unwrap_err()
+        .to_string();
+    assert!(said.contains("has finished"), "{said}");
+    let nowhere = unfinished(&folder.path().join("none"), &job().checked().await.unwrap());
+    assert!(nowhere.unwrap_err().to_string().contains("no runs at all"));
+}
+
+/// Weights that change their signs with every step, whatever the data say: epochs take turns in being good.
+fn flipping(job: &mut Job) {
+    job.recipe.lr = Some(crate::LearningRates::One(0.05));
+    (
+        job.recipe.lr_scheduler,
+        job.recipe.warmup_ratio,
+        job.recipe.momentum,
+    ) = (Scheduler::Constant, 0.0, 0.0);
+    job.recipe.weight_decay = Some(40.0);
+    job.recipe.epochs = 12;
+}
+
+fn epochs(events: &[Event]) -> Vec<f64> {
+    let score = |event: &Event| match event {
+        Event::Epoch { validation, .. } => Some(validation.score()),
+        _ => None,
+    };
+    events.iter().filter_map(score).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_best_epoch_is_written_unless_the_last_is_asked_for() {
+    let (host, _) = photos().start().await;
+    let folder = TempDir::new().unwrap();
+    let best = run(&host, kept(RunFolder::new(folder.path().join("best")), flipping)).await;
+    let last = kept(RunFolder::new(folder.path().join("last")), |job| {
+        flipping(job);
+        job.keep = Keep::Last;
+    });
+    let last = run(&host, last).await;
+    let scores = epochs(&best.events);
+    assert_eq!(scores, epochs(&last.events));
+    let top = scores.iter().copied().fold(0.0, f64::max);
+    let place = scores.iter().rposition(|score| *score == top).unwrap();
+    let (best, last) = (best.outcome.unwrap(), last.outcome.unwrap());
+    assert_eq!((best.epoch as usize, best.validation.score()), (place + 1, top));
+    assert_eq!((last.epoch, Some(&last.validation.score())), (12, scores.last()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn patience_ends_a_job_also_one_that_is_gone_on_with() {
+    let (host, _) = photos().start().await;
+    let folder = TempDir::new().unwrap();
+    let patient = |job: &mut Job| {
+        flipping(job);
+        // No step changes anything, so no epoch is better than the first.
+        job.recipe.lr = Some(crate::LearningRates::One(1e-12));
+        job.patience = Some(2);
+    };
+    let path = folder.path().join("run");
+    let ran = run(&host, kept(RunFolder::new(&path), patient)).await;
+    assert_eq!(epochs(&ran.events).len(), 3);
+    let stop = ran
+        .events
+        .iter()
+        .find(|event| matches!(event, Event::EarlyStop { .. }));
+    assert_eq!(stop, Some(&Event::EarlyStop { epoch: 3, best: 1 }));
+    assert_eq!(ran.outcome.unwrap().epoch, 3);
+    let again = resumed(&host, &path, patient).await;
+    assert!(epochs(&again.events).is_empty());
+    again.outcome.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_checkpoint_is_told_and_the_one_before_is_taken() {
+    let (host, _) = photos().start().await;
+    let folder = TempDir::new().unwrap();
+    let whole = folder.path().join("whole");
+    run(&host, kept(RunFolder::new(&whole), |_| ()))
+        .await
+        .outcome
+        .unwrap();
+    let (_other, path) = interrupted(&host).await;
+    let newest = path.join("checkpoints/step-000000005.checkpoint");
+    let mut bytes = fs::read(&newest).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&newest, bytes).unwrap();
+    let ran = resumed(&host, &path, |_| ()).await;
+    ran.outcome.as_ref().unwrap();
+    let told = ran.events.iter().any(|event| {
+        matches!(event, Event::Warning { message } if message.contains("step-000000005") && message.contains("checksum"))
+    });
+    assert!(told, "{:?}", ran.events);
+    assert!(
+        matches!(ran.events.first(), Some(Event::Run { steps: 4, .. })),
+        "{:?}",
+        ran.events.first()
+    );
+    assert!(fs::read(path.join("tuned.onnx")).unwrap() == fs::read(whole.join("tuned.onnx")).unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_gone_on_with_is_refused_in_a_line() {
+    let (host, _) = photos().start().await;
+    let (_folder, path) = interrupted(&host).await;
+    let said = async |change: fn(&mut Job)| {
+        let error = resumed(&host, &path, change).await.outcome.unwrap_err();
+        assert!(matches!(error, TrainerError::Resume { .. }), "{error}");
+        let text = error.to_string();
+        assert!(!text.contains('\n'), "{text}");
+        text
+    };
+    let text = said(|job| job.recipe.batch = 4).await;
+    assert!(text.contains("--batch was 8 and is 4 now"), "{text}");
+    let text = said(|job| (job.model, job.model_name) = (heavy(), "Heavy net".to_owned())).await;
+    assert!(
+        text.contains("'Tiny net'") && text.contains("'Heavy net'"),
+        "{text}"
+    );
+    let text = said(|job| job.threads = 2).await;
+    assert!(text.contains("--threads was 1 and is 2"), "{text}");
+    let text = said(|job| job.recipe.epochs = 9).await;
+    assert!(text.contains("--epochs was 3 and is 9"), "{text}");
+    let nothing = resumed(&host, &path.join("nothing"), |_| ())
+        .await
+        .outcome
+        .unwrap_err();
+    assert!(nothing.to_string().contains("there is no run"), "{nothing}");
+    let again = run(&host, kept(RunFolder::new(&path), |_| ()))
+        .await
+        .outcome
+        .unwrap_err();
+    assert!(again.to_string().contains("--resume"), "{again}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_data_set_that_changed_is_refused_with_how_many_samples() {
+    let (host, _) = photos().start().await;
+    let (_folder, path) = interrupted(&host).await;
+    let mut changed = photos();
+    changed.objects.remove("train/red/3.png");
+    for new in ["train/red/new.png", "train/green/new.png"] {
+        changed.objects.insert(new.to_owned(), png([1, 2, 3], 12));
+    }
+    changed
+        .objects
+        .insert("train/blue/0.png".to_owned(), png([1, 2, 3], 99));
+    let (host, _) = changed.start().await;
+    let error = resumed(&host, &path, |_| ())
+        .await
+        .outcome
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("2 samples added, 1 removed, 1 changed"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_checkpoint_of_another_run_is_refused() {
+    let (host, _) = photos().start().await;
+    let (_folder, path) = interrupted(&host).await;
+    let other = TempDir::new().unwrap();
+    let theirs = other.path().join("run");
+    let job = kept(RunFolder::new(&theirs), |job| {
+        (job.model, job.model_name) = (heavy(), "Heavy net".to_owned());
+    });
+    stopped(&host, job, 7).await;
+    let name = "checkpoints/step-000000007.checkpoint";
+    fs::copy(theirs.join(name), path.join(name)).unwrap();
+    let error = resumed(&host, &path, |_| ())
+        .await
+        .outcome
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("of the model 'Heavy net', not of 'Tiny net'"),
+        "{error}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_without_a_whole_checkpoint_is_refused_and_one_without_any_begins_again() {
+    let (host, _) = photos().start().await;
+    let (_folder, path) = interrupted(&host).await;
+    for name in files(&path.join("checkpoints")) {
+        File::options()
+            .write(true)
+            .open(path.join("checkpoints").join(name))
+            .unwrap()
+            .set_len(100)
+            .unwrap();
+    }
+    let error = resumed(&host, &path, |_| ())
+        .await
+        .outcome
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("not one of its 2 checkpoints is whole"), "{error}");
+    fs::remove_dir_all(path.join("checkpoints")).unwrap();
+    let ran = resumed(&host, &path, |_| ()).await;
+    ran.outcome.as_ref().unwrap();
+    assert_eq!(ran.losses().len(), 9);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_is_told_and_the_job_goes_on() {
+    let (host, _) = photos().start().await;
+    let folder = TempDir::new().unwrap();
+    let mut job = kept(RunFolder::new(folder.path().join("run")), |_| ());
+    job.run.as_mut().unwrap().create = |path| match path.extension() {
+        Some(_) if path.to_string_lossy().contains("step-") => File::options().write(true).open("/dev/full"),
+        _ => File::create(path),
+    };
+    let ran = run(&host, job).await;
+    ran.outcome.unwrap();
+    let told = ran.events.iter().filter_map(|event| match event {
+        Event::Checkpoint { error, .. } => Some(error.clone().unwrap()),
+        _ => None,
+    });
+    let told: Vec<String> = told.collect();
+    assert!(
+        told.len() > 3 && told.iter().all(|error| error.contains("No space left")),
+        "{told:?}"
+    );
+    assert!(
+        !files(&folder.path().join("run/checkpoints"))
+            .iter()
+            .any(|name| name.contains("step-"))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_jobs_do_not_share_a_folder() {
+    let (host, _) = photos().start().await;
+    let (_folder, path) = interrupted(&host).await;
+    let lock = File::open(path.join("lock")).unwrap();
+    lock.lock().unwrap();
+    let error = resumed(&host, &path, |_| ())
+        .await
+        .outcome
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("another job runs in it"), "{error}");
+    assert_eq!(runs(path.parent().unwrap()).unwrap()[0].state, RunState::Running);
+    lock.unlock().unwrap();
+    resumed(&host, &path, |_| ()).await.outcome.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_epochs_are_trained_where_no_rate_depends_on_them() {
+    let (host, _) = photos().start().await;
+    let folder = TempDir::new().unwrap();
+    let constant = |job: &mut Job| {
+        (job.recipe.lr_scheduler, job.recipe.warmup_ratio) = (Scheduler::Constant, 0.0);
+    };
+    let path = folder.path().join("run");
+    run(&host, kept(RunFolder::new(&path), constant))
+        .await
+        .outcome
+        .unwrap();
+    let longer = |job: &mut Job| {
+        (job.recipe.lr_scheduler, job.recipe.warmup_ratio) = (Scheduler::Constant, 0.0);
+        job.recipe.epochs = 5;
+    };
+    let more = resumed(&host, &path, longer).await;
+    more.outcome.as_ref().unwrap();
+    let whole = run(&host, kept(RunFolder::new(folder.path().join("whole")), longer)).await;
+    assert_eq!(more.losses(), whole.losses()[9..]);
+}
