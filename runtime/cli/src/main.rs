@@ -21,6 +21,7 @@ mod profile;
 mod program;
 mod report;
 mod reporter;
+mod results;
 mod runs;
 mod serve;
 mod train;

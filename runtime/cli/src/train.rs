@@ -5,7 +5,7 @@ use crate::failure::Hinted;
 use crate::host::{Connection, data_url};
 use crate::output::print_json;
 use crate::reporter::Reporter;
-use crate::runs;
+use crate::{results, runs};
 use anyhow::{Context, Result};
 use frostline_graph::Model;
 use frostline_trainer::{Guest, Job, Keep, OnBadSample, Recipe, RunFolder, TrainerError, train};
@@ -40,6 +40,16 @@ pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> R
     .await;
     reporter.finish();
     connection.close().await;
+    if matches!(
+        result,
+        Ok(_) | Err(TrainerError::Stopped { .. } | TrainerError::Diverged { .. })
+    ) {
+        match results::write(&run) {
+            Ok(report) if !json => println!("report     {}", report.display()),
+            Ok(_) => {}
+            Err(error) => tracing::warn!("the run has no report: {error}"),
+        }
+    }
     result.map(drop).map_err(|error| failed(error, &run))
 }
 

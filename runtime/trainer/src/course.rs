@@ -5,11 +5,12 @@ use crate::compute::{Suffix, blocking};
 use crate::notes::Input;
 use crate::pipeline::{FeedPlan, Steering};
 use crate::replan::Watch;
+use crate::results::Results;
 use crate::run::{Best, Run, RunParts};
 use crate::setup::{Prepared, prepare, unfreeze};
 use crate::unfreeze::Phase;
 use crate::{Event, Events, Job, Keep, Outcome, Quality, Received, TrainerError};
-use frostline_client::{Hosts, Task};
+use frostline_client::{Hosts, SampleFiles, Task};
 use frostline_graph::Model;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ pub(crate) struct Tuned {
     pub(crate) input: Input,
     pub(crate) task: Task,
     pub(crate) weights: Weights,
+    /// What its run's folder says of it.
+    pub(crate) results: Option<Results>,
     /// Where it is written.
     pub(crate) targets: Vec<PathBuf>,
     /// What ended the job before its time, though there are weights to keep.
@@ -129,11 +132,15 @@ impl<'a> Course<'a> {
         let best = self.run.best.take();
         let best = best.filter(|_| diverged || self.job.keep == Keep::Best);
         let written = best.as_ref().map(|best| best.note);
-        let (note, weights) = match best {
-            Some(Best { note, weights }) => (note, weights),
+        let (note, weights, predictions) = match best {
+            Some(Best {
+                note,
+                weights,
+                predictions,
+            }) => (note, weights, predictions),
             None => {
                 let weights = self.run.suffix.run(|suffix| suffix.weights()).await?;
-                (self.present(), Arc::new(weights))
+                (self.present(), Arc::new(weights), self.run.predictions.take())
             }
         };
         let checkpoint = match self.run.keeper.as_mut() {
@@ -146,7 +153,19 @@ impl<'a> Course<'a> {
         } = self;
         let split = run.steering.now().split.clone();
         let targets = job.targets();
+        let results = job
+            .run
+            .as_ref()
+            .zip(predictions)
+            .map(|(run, predictions)| Results {
+                folder: run.path.clone(),
+                predictions,
+                names: prepared.data.classes.clone(),
+                root: job.root.clone(),
+                images: job.guest.takes() == SampleFiles::Images,
+            });
         Ok(Tuned {
+            results,
             input: prepared.offer.input(&job.guest.name, &split),
             task: prepared.data.feed.task,
             outcome: Outcome {
@@ -336,7 +355,11 @@ fn go_on(run: &mut Run, found: Found) {
     (run.progress, run.last) = (note.progress, note.last);
     run.baseline = Some(note.baseline);
     run.best = match (note.best, found.best) {
-        (Some(note), Some(weights)) => Some(Best { note, weights }),
+        (Some(note), Some(weights)) => Some(Best {
+            note,
+            weights,
+            predictions: None,
+        }),
         _ => None,
     };
 }

@@ -34,6 +34,7 @@ mod quality;
 mod recipe;
 pub mod rehearsal;
 mod replan;
+mod results;
 mod run;
 mod scorer;
 mod setup;

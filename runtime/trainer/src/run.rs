@@ -4,6 +4,7 @@ use crate::checkpoint::{BestNote, EpochResult, Keeper, Progress, Situation, Weig
 use crate::compute::{Dedicated, Suffix, SuffixParts, session_options};
 use crate::offer::Offer;
 use crate::pipeline::{BadSamples, Batch, Feed, FeedPlan, Part, Steering};
+use crate::predictions::Predictions;
 use crate::recipe::Steps;
 use crate::replan::{Iteration, Watch};
 use crate::share::Following;
@@ -63,6 +64,8 @@ pub(crate) struct Run {
     /// The last epoch that ended.
     pub(crate) last: Option<EpochResult>,
     pub(crate) best: Option<Best>,
+    /// What the last epoch's weights made of the validation samples.
+    pub(crate) predictions: Option<Arc<Predictions>>,
     /// Up to where the network is frozen.
     pub(crate) freeze: String,
     /// Has it end after the step under way.
@@ -79,6 +82,8 @@ pub(crate) struct Run {
 pub(crate) struct Best {
     pub(crate) note: BestNote,
     pub(crate) weights: Weights,
+    /// What they made of the validation samples; nothing where that was before the job was gone on with.
+    pub(crate) predictions: Option<Arc<Predictions>>,
 }
 
 /// A loss that no training comes from: f32 holds nothing between 0 and e^-104, so the right class counts as impossible.
@@ -129,6 +134,7 @@ impl Run {
             baseline: None,
             last: None,
             best: None,
+            predictions: None,
             freeze: job.freeze.clone(),
             stop: CancellationToken::new(),
             keeper: None,
@@ -230,7 +236,9 @@ impl Run {
         let [trained_kept, trained_fetched] = self.rows;
         self.received.training += received.training;
         self.received.validation += received.validation;
-        self.compare(epoch, quality, weights);
+        let predictions = Arc::new(predictions);
+        self.compare(epoch, quality, weights, &predictions);
+        self.predictions = Some(predictions);
         (self.events)(Event::Epoch {
             epoch,
             loss,
@@ -253,7 +261,13 @@ impl Run {
     }
 
     /// Keeps the weights after an epoch where none was better.
-    fn compare(&mut self, epoch: u32, quality: Quality, weights: Vec<(String, Tensor)>) {
+    fn compare(
+        &mut self,
+        epoch: u32,
+        quality: Quality,
+        weights: Vec<(String, Tensor)>,
+        predictions: &Arc<Predictions>,
+    ) {
         let known = self.best.as_ref().map(|best| best.note);
         let order = known.map(|best| best.quality.score().partial_cmp(&quality.score()));
         let first = match (order, known) {
@@ -268,6 +282,7 @@ impl Run {
                 quality,
             },
             weights: Arc::new(weights),
+            predictions: Some(Arc::clone(predictions)),
         });
     }
 

@@ -70,6 +70,7 @@ async fn tune(
         task,
         weights,
         targets,
+        results,
         ended,
         mut outcome,
     } = course.run().await?;
@@ -80,6 +81,10 @@ async fn tune(
         targets.iter().try_for_each(|out| export::write(&model, out))
     })
     .await?;
+    // A job that was told to end does so soon.
+    if let Some(results) = results.filter(|_| !cancel.is_cancelled()) {
+        results.write(&hosts, events).await;
+    }
     if let Some(error) = ended {
         return Err(error);
     }

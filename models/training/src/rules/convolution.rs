@@ -6,6 +6,7 @@
 //! mirror image: gather the output's gradient as `[n·positions, taps·m]`, one Gemm with the weight as `[taps·m, c]`; with
 //! a stride, positions reached by the same taps form one such product each, so no work is spent on zeros.
 
+use super::tiled::bias_gradient;
 use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
@@ -59,14 +60,6 @@ pub(super) fn conv(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
         }
     });
     Ok(output)
-}
-
-/// Accumulates a bias' gradient of the output's, `[n·outputs, m]`.
-pub(super) fn bias_gradient(tape: &mut Tape, bias: Option<Value>, rows: &str) {
-    if let Some(bias) = bias.filter(Value::is_differentiable) {
-        let sum = tape.emit.sum(rows, [0], false);
-        tape.accumulate_tensor(&bias, Form::Standard, sum);
-    }
 }
 
 impl Convolution {

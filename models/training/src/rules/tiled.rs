@@ -1,6 +1,5 @@
 //! Convolutions whose output falls into parts that are made alike, each of the part of the input that it sees: the course of both passes.
 
-use super::convolution::bias_gradient;
 use crate::TrainingError;
 use crate::call::Call;
 use crate::tape::{Form, Tape, Value};
@@ -31,6 +30,14 @@ pub(super) trait Tiled: 'static {
 
     /// Accumulates the input's gradient.
     fn input_gradient(&self, tape: &mut Tape, made: &str, kernels: &str);
+}
+
+/// Accumulates a bias' gradient of the output's, `[n·outputs, m]`.
+pub(super) fn bias_gradient(tape: &mut Tape, bias: Option<Value>, rows: &str) {
+    if let Some(bias) = bias.filter(Value::is_differentiable) {
+        let sum = tape.emit.sum(rows, [0], false);
+        tape.accumulate_tensor(&bias, Form::Standard, sum);
+    }
 }
 
 /// A Conv in parts. What they see lives until the backward pass where there is room for it.

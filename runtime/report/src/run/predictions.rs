@@ -32,6 +32,10 @@ impl Predictions {
         let mut rows = csv::Reader::from_reader(opened);
         let header = rows.headers().map_err(|error| broken(file, 1, &error))?.clone();
         let column = |name: &str| header.iter().position(|known| known.trim() == name);
+        // Of samples with several labels, or with numbers.
+        if column("label").is_none() && header.iter().any(|known| known.starts_with("label:")) {
+            return Ok(None);
+        }
         let needed = |name: &str| {
             let lacks = || ReportError::broken(file, 1, format!("there is no column {name:?}"));
             column(name).ok_or_else(lacks)

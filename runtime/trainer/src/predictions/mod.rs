@@ -10,6 +10,7 @@ use crate::targets::Targets;
 use crate::{ClassFigures, Confused, LabelFigures, Quality, Tables, TargetFigures};
 use frostline_client::{Samples, Task};
 use frostline_tensor::Tensor;
+use frostline_wire::ObjectInfo;
 use outputs::{largest, rank};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -133,6 +134,22 @@ impl Predictions {
             probability: choice.probability,
             rank: choice.rank as usize,
         })
+    }
+
+    /// Samples with a class that were taken for another, the most certain of them first: at most so many.
+    pub(crate) fn worst(&self, most: usize) -> Vec<(ObjectInfo, OfClasses)> {
+        let wrong = |said: &OfClasses| said.predicted.is_some() && said.predicted != Some(said.label);
+        let mut mistakes: Vec<(u32, OfClasses)> = self
+            .indices
+            .iter()
+            .copied()
+            .zip(self.of_classes())
+            .filter(|(_, said)| wrong(said))
+            .collect();
+        mistakes.sort_by(|(_, left), (_, right)| right.probability.total_cmp(&left.probability));
+        mistakes.truncate(most);
+        let of = |(index, said): (u32, OfClasses)| Some((self.samples.get(index as usize)?, said));
+        mistakes.into_iter().filter_map(of).collect()
     }
 
     /// Of each sample; nothing where samples have a class.
