@@ -14,6 +14,7 @@ mod profile_missing;
 mod real_data;
 mod recipes;
 mod replan;
+mod results;
 mod resuming;
 mod runs;
 mod simulated_world;

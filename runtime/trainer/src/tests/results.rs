@@ -1,0 +1,64 @@
+//! What a run's folder says of the model beside the model.
+
+use super::whole_job::{job, photos, run};
+use crate::{Job, RunFolder};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use tempfile::TempDir;
+
+fn told(folder: &Path) -> (Vec<Vec<String>>, Vec<Value>) {
+    let mut table = csv::Reader::from_path(folder.join("predictions.csv")).unwrap();
+    let rows = table
+        .records()
+        .map(|row| row.unwrap().iter().map(str::to_owned).collect());
+    let mistakes = fs::read(folder.join("mistakes/mistakes.json"));
+    let mistakes = mistakes.map_or_else(|_| Vec::new(), |text| serde_json::from_slice(&text).unwrap());
+    (rows.collect(), mistakes)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_tells_every_prediction_and_shows_its_mistakes() {
+    let (host, _) = photos().start().await;
+    for (epochs, rate) in [(1, 1e-6), (3, 0.05)] {
+        let out = TempDir::new().unwrap();
+        let folder = out.path().join("run");
+        let mut kept: Job = job("features", out.path());
+        kept.run = Some(RunFolder::new(&folder));
+        kept.recipe.epochs = epochs;
+        kept.recipe.lr = Some(crate::LearningRates::One(rate));
+        let ran = run(&host, kept).await;
+        let crate::Quality::Classes { accuracy } = ran.outcome.unwrap().validation else {
+            panic!("samples have classes");
+        };
+        let (rows, mistakes) = told(&folder);
+        assert_eq!(rows.len(), 6);
+        let wrong: Vec<&Vec<String>> = rows.iter().filter(|row| row[1] != row[2]).collect();
+        assert_eq!(wrong.len(), mistakes.len());
+        assert!((accuracy - (1.0 - wrong.len() as f64 / 6.0)).abs() < 1e-9);
+        let mut before = f64::INFINITY;
+        for mistake in &mistakes {
+            let row = wrong.iter().find(|row| mistake["key"] == row[0]).unwrap();
+            assert_eq!(
+                (&mistake["label"], &mistake["predicted"]),
+                (&Value::from(row[1].clone()), &Value::from(row[2].clone()))
+            );
+            let sure = mistake["probability"].as_f64().unwrap();
+            assert!(sure <= before);
+            before = sure;
+            let image = fs::read(folder.join("mistakes").join(mistake["image"].as_str().unwrap())).unwrap();
+            let mut decoded = png::Decoder::new(std::io::Cursor::new(image))
+                .read_info()
+                .unwrap();
+            let mut values = vec![0; decoded.output_buffer_size().unwrap()];
+            decoded.next_frame(&mut values).unwrap();
+            // One colour, its class' strongest: blue, green or red.
+            let strongest = ["red", "green", "blue"]
+                .into_iter()
+                .zip(&values[..3])
+                .max_by_key(|(_, value)| **value)
+                .unwrap();
+            assert_eq!(mistake["label"], strongest.0);
+        }
+    }
+}
