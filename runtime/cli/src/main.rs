@@ -24,6 +24,7 @@ mod reporter;
 mod results;
 mod runs;
 mod serve;
+mod sweep;
 mod train;
 
 use arguments::{Arguments, Authoring, Command, Guest};

@@ -71,7 +71,7 @@ fn found(runs: &Path, run: &Path) -> PathBuf {
 const MOST: usize = 1000;
 
 /// `<UTC time>-<model's name>` in `runs`, which nobody else has.
-fn new_folder(runs: &Path, model: &str) -> Result<PathBuf> {
+pub(crate) fn new_folder(runs: &Path, model: &str) -> Result<PathBuf> {
     let cannot = || format!("cannot make a folder for the run in {}", runs.display());
     fs::create_dir_all(runs).with_context(cannot)?;
     let time = chrono::DateTime::from(std::time::SystemTime::now());

@@ -5,7 +5,7 @@ use crate::failure::Hinted;
 use crate::host::{Connection, data_url};
 use crate::output::print_json;
 use crate::reporter::Reporter;
-use crate::{results, runs};
+use crate::{results, runs, sweep};
 use anyhow::{Context, Result};
 use frostline_graph::Model;
 use frostline_trainer::{Guest, Job, Keep, OnBadSample, Recipe, RunFolder, TrainerError, train};
@@ -22,6 +22,9 @@ pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> R
     let mut job = job.checked().await?;
     if flags.dry_run {
         return show(&job, json);
+    }
+    if !flags.sweep.is_empty() {
+        return sweep::run(&flags, job, json, stop).await;
     }
     let connection = Connection::open(flags.host.access(), &job.root, &flags.compute.device).await?;
     job.shared_cores = connection.is_embedded();

@@ -5,6 +5,7 @@ use super::features::FeatureFlags;
 use super::host::{HostFlags, HostsFlags};
 use super::recipe::RecipeFlags;
 use super::run::RunFlags;
+use super::sweep::Sweep;
 use super::value::{BadSample, EncodingChoice, LayoutName, above_zero, encoding, positive};
 use clap::{Args, ValueEnum};
 use frostline_trainer::{Policy, Unfreezing};
@@ -21,6 +22,7 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  frostline train --model resnet18.onnx --data ./photos --sweep lr=0.1,0.03,0.01 --sweep seed=0,1 --out best.onnx
   frostline train --model squeezenet1_1.onnx --data ./photos --freeze 52 --out tuned.onnx
   frostline train --model resnet18.onnx --data s3://photos/clothing --host http://store:8080 --token-file token \\
       --freeze layer4.0 --epochs 20 --batch 64 --out tuned.onnx
@@ -40,6 +42,10 @@ pub(crate) struct Train {
     /// Write the tuned model here too, beside the run's folder
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
+    /// Train with each of several values of lr, weight_decay or seed, as in lr=0.1,0.03,0.01; several of these flags try every combination. The frozen
+    /// layers run once for all of them, as their rows are kept; the best model is the one that is written
+    #[arg(long, value_name = "SETTING=VALUES", conflicts_with_all = ["resume", "dry_run"])]
+    pub(crate) sweep: Vec<Sweep>,
     /// Print the job with all its defaults, and stop
     #[arg(long)]
     pub(crate) dry_run: bool,

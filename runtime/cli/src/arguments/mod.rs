@@ -10,6 +10,7 @@ mod job;
 mod recipe;
 mod report;
 mod run;
+mod sweep;
 mod upload;
 mod value;
 
@@ -21,6 +22,7 @@ pub(crate) use host::{Guest, HostFlags, Model, RemoteHost, Serve};
 pub(crate) use job::{Eval, Plan, Predict, Profile, Train};
 pub(crate) use report::Report;
 pub(crate) use run::{RunFlags, Runs};
+pub(crate) use sweep::Sweep;
 pub(crate) use upload::{OwnUpload, Upload};
 pub(crate) use value::BadSample;
 

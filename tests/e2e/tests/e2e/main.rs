@@ -25,6 +25,7 @@ mod several_hosts;
 mod shards;
 mod sharing;
 mod state;
+mod sweep;
 mod tenants;
 mod tls;
 mod training;
