@@ -1,6 +1,6 @@
 use crate::blocking::blocking;
 use crate::retry::{Attempts, Decision, RetryPolicy};
-use crate::transport::{Body, Call, Transport};
+use crate::transport::{Body, Call, Content, Transport};
 use crate::{ClientError, Notice, Notices, UploadKind};
 use bytes::{Buf, Bytes};
 use frostline_wire::{ErrorClass, REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_OFFSET, repr_digest};
@@ -106,7 +106,16 @@ impl Sending<'_> {
                         attempts.moved();
                     }
                     reached = Some(offset);
-                    self.put(offset).await
+                    let token = self.transport.token();
+                    match self.put(offset).await {
+                        // Pieces are sent once, so they go again from here.
+                        Err(error)
+                            if error.is_unauthorized() && self.transport.has_other_token(token.as_ref()) =>
+                        {
+                            continue;
+                        }
+                        ended => ended,
+                    }
                 }
                 Err(error) => Err(error),
             };
@@ -157,7 +166,7 @@ impl Sending<'_> {
         };
         let call = Call {
             headers: &headers,
-            body: Some((media_type, self.pieces(rest, progress))),
+            body: Some((media_type, Content::Pieces(self.pieces(rest, progress)))),
             ..Call::new(Method::PUT, &self.upload.path)
         };
         let answer = async { transport.upload(call).await?.whole(MAX_CONFIRMATION).await };

@@ -6,4 +6,5 @@ mod dataset;
 mod fetching;
 mod hosts;
 mod restarts;
+mod tokens;
 mod uploads;

@@ -7,7 +7,7 @@ mod peer;
 mod refusal;
 
 pub(crate) use answer::Answer;
-pub(crate) use call::{Body, Call};
+pub(crate) use call::{Body, Call, Content};
 pub(crate) use connections::CONNECTIONS;
 
 use crate::meter::ByteMeter;
@@ -16,7 +16,7 @@ use bytes::Bytes;
 use connections::Connections;
 use frostline_batching::Backoff;
 use frostline_wire::ErrorClass;
-use http::Method;
+use http::{HeaderValue, Method};
 use peer::Peer;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -148,14 +148,49 @@ impl Transport {
         self.exchange(0, call).await
     }
 
+    /// Whether there is another token now than the one that a call with `token` was refused for.
+    pub(crate) fn has_other_token(&self, token: Option<&HeaderValue>) -> bool {
+        self.token().as_ref() != token
+    }
+
+    /// What a call says who it is from.
+    pub(crate) fn token(&self) -> Option<HeaderValue> {
+        self.host.token.as_ref().map(Token::header)
+    }
+
+    /// Sends a call; one that is refused for its token goes once more if there is another by then.
     async fn exchange(&self, connection: usize, call: Call<'_>) -> Result<Answer, ClientError> {
+        let (token, again) = (self.token(), call.again());
+        let refused = match self.exchange_once(connection, call, token.as_ref()).await {
+            Err(error) if error.is_unauthorized() => error,
+            answered => return answered,
+        };
+        let renewed = match (&self.host.token, &token) {
+            (Some(held), Some(token)) => held.is_renewed(token).await,
+            _ => false,
+        };
+        match again {
+            Some(call) if renewed => {
+                let token = self.token();
+                self.exchange_once(connection, call, token.as_ref()).await
+            }
+            _ => Err(refused),
+        }
+    }
+
+    async fn exchange_once(
+        &self,
+        connection: usize,
+        call: Call<'_>,
+        token: Option<&HeaderValue>,
+    ) -> Result<Answer, ClientError> {
         let Endpoint {
             base,
-            token,
             connections,
             peer,
+            ..
         } = &*self.host;
-        let request = call.request(base, token.as_ref())?;
+        let request = call.request(base, token)?;
         let (head, body) = connections.send(connection, request, peer).await?.into_parts();
         let (status, headers) = (head.status, head.headers.clone());
         let answer = Answer {
