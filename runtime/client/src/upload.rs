@@ -96,7 +96,7 @@ impl Sending<'_> {
     /// Sends what the host lacks; an attempt that breaks off is followed by another that goes on where the host has got to. Returns
     /// where the last attempt began, `None` when nothing had to be sent.
     async fn send(&self) -> Result<Option<u64>, ClientError> {
-        let mut attempts = Attempts::new(RetryPolicy::default());
+        let mut attempts = Attempts::new(RetryPolicy::default(), self.transport.seen());
         let mut reached = None;
         loop {
             let outcome = match self.stored().await {
@@ -219,10 +219,11 @@ impl Sending<'_> {
         if error.is_stopping() {
             return Err(self.named(error));
         }
+        let seen = self.transport.seen();
         let decision = if may_differ(&error, sent) {
-            attempts.passing()
+            attempts.passing(seen)
         } else {
-            attempts.after(&error, 0)
+            attempts.after(&error, 0, seen)
         };
         let (host, what) = (self.transport.peer().name.clone(), self.upload.what);
         let (bytes, fruitless) = (self.upload.bytes.len() as u64, attempts.fruitless());
@@ -235,6 +236,7 @@ impl Sending<'_> {
                     bytes,
                     attempt: fruitless,
                     wait_seconds: wait.as_secs_f64(),
+                    left_seconds: attempts.left(seen.now).map(|left| left.as_secs_f64()),
                     reason: error.to_string(),
                 });
                 tokio::time::sleep(wait).await;

@@ -1,5 +1,6 @@
 //! Tests of whole parts, most of them against a scripted host.
 
+mod absence;
 mod client;
 mod connections;
 mod dataset;

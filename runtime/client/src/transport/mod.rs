@@ -11,6 +11,7 @@ pub(crate) use call::{Body, Call, Content};
 pub(crate) use connections::CONNECTIONS;
 
 use crate::meter::ByteMeter;
+use crate::retry::Seen;
 use crate::{ClientError, Deadlines, Token, Trust};
 use bytes::Bytes;
 use connections::Connections;
@@ -22,7 +23,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::time::Instant;
 use url::{Host, Url};
 
 /// The largest refusal that is read: a class and a sentence.
@@ -45,6 +48,8 @@ struct Endpoint {
     token: Option<Token>,
     connections: Connections,
     peer: Arc<Peer>,
+    /// Answers of any kind until now.
+    answers: AtomicU64,
 }
 
 impl Transport {
@@ -88,6 +93,7 @@ impl Transport {
             token,
             connections,
             peer: Arc::new(Peer { name, deadlines }),
+            answers: AtomicU64::new(0),
         };
         Self {
             host: Arc::new(endpoint),
@@ -109,6 +115,14 @@ impl Transport {
 
     pub(crate) fn peer(&self) -> &Peer {
         &self.host.peer
+    }
+
+    /// What the host has shown of itself until now.
+    pub(crate) fn seen(&self) -> Seen {
+        Seen {
+            answers: self.host.answers.load(Ordering::SeqCst),
+            now: Instant::now(),
+        }
     }
 
     pub(crate) fn is_loopback(&self) -> bool {
@@ -188,10 +202,12 @@ impl Transport {
             base,
             connections,
             peer,
+            answers,
             ..
         } = &*self.host;
         let request = call.request(base, token)?;
         let (head, body) = connections.send(connection, request, peer).await?.into_parts();
+        answers.fetch_add(1, Ordering::SeqCst);
         let (status, headers) = (head.status, head.headers.clone());
         let answer = Answer {
             head,
