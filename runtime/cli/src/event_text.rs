@@ -51,10 +51,12 @@ pub(crate) fn text(event: &Event) -> Option<String> {
             what,
             attempt,
             wait_seconds,
+            left_seconds,
             reason,
             ..
         }) => format!(
-            "retry {attempt:<4} the upload of the {what} to {host} broke off ({reason}); going on in {wait_seconds:.1} s"
+            "retry {attempt:<4} the upload of the {what} to {host} broke off ({reason}); going on in {wait_seconds:.1} s{}",
+            until(*left_seconds)
         ),
         Event::Split {
             split,
@@ -151,6 +153,7 @@ pub(crate) fn text(event: &Event) -> Option<String> {
             lost,
             attempt,
             wait_seconds,
+            left_seconds,
             reason,
         }) => {
             let next = if *wait_seconds > 0.0 {
@@ -158,10 +161,16 @@ pub(crate) fn text(event: &Event) -> Option<String> {
             } else {
                 "asking again at once".to_owned()
             };
-            format!("retry {attempt:<4} {host} lost {lost} images ({reason}); {next}")
+            let until = until(*left_seconds);
+            format!("retry {attempt:<4} {host} lost {lost} images ({reason}); {next}{until}")
         }
         Event::Profile { reason, .. } => format!("profile    {reason}"),
-        Event::Notice(Notice::Host { host, state, reason }) => host_line(host, *state, reason),
+        Event::Notice(Notice::Host {
+            host,
+            state,
+            reason,
+            left_seconds,
+        }) => host_line(host, *state, reason) + &until(*left_seconds),
         Event::Done {
             model,
             epoch,
@@ -177,6 +186,11 @@ pub(crate) fn text(event: &Event) -> Option<String> {
             by_use(received)
         ),
     })
+}
+
+/// How much longer hosts are waited for, where none answers.
+fn until(left_seconds: Option<f64>) -> String {
+    left_seconds.map_or_else(String::new, |left| format!(", for another {left:.0} s"))
 }
 
 /// Where received bytes went; what is nothing is left out.

@@ -1,9 +1,8 @@
-use crate::transport::{Call, Transport, encode};
+use crate::transport::{Call, Content, Transport, encode};
 use crate::{ClientError, Deadlines, Token, Trust};
 use bytes::Bytes;
 use frostline_wire::REPR_DIGEST;
 use http::Method;
-use http_body_util::{BodyExt, Full};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::Path;
@@ -87,7 +86,7 @@ impl AdminClient {
     ) -> Result<T, ClientError> {
         let call = Call {
             headers: &[(REPR_DIGEST, digest.to_owned())],
-            body: Some(("application/octet-stream", Full::new(bytes).boxed())),
+            body: Some(("application/octet-stream", Content::Whole(bytes))),
             ..Call::new(Method::PUT, path)
         };
         self.ask(call, UPLOAD_DEADLINE).await

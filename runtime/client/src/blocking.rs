@@ -13,7 +13,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::retry::{Attempts, Decision, RetryPolicy};
+    use crate::retry::{Attempts, Decision, RetryPolicy, Seen};
 
     #[tokio::test]
     async fn work_that_ends_here_is_no_hosts_fault() {
@@ -23,7 +23,11 @@ mod tests {
         let text = error.to_string();
         assert!(text.contains("hashing") && !text.contains("host"), "{text}");
         // Another host would not do better.
-        let decision = Attempts::new(RetryPolicy::default()).after(&error, 0);
+        let seen = Seen {
+            answers: 0,
+            now: tokio::time::Instant::now(),
+        };
+        let decision = Attempts::new(RetryPolicy::default(), seen).after(&error, 0, seen);
         assert_eq!(decision, Decision::GiveUp);
     }
 }

@@ -4,6 +4,7 @@ use crate::extraction::ExtractionStream;
 use crate::link::{self, Link};
 use crate::meter::ByteMeter;
 use crate::notice::unheard;
+use crate::retry::Seen;
 use crate::transport::{Call, Transport, encode};
 use crate::upload::{self, Upload, Uploaded};
 use crate::{ClientError, Deadlines, Listing, Notices, Token, Trust, UploadKind, error};
@@ -70,6 +71,11 @@ impl HostClient {
     /// The host's address, or what it is called.
     pub fn url(&self) -> &str {
         &self.transport.peer().name
+    }
+
+    /// What the host has shown of itself until now.
+    pub(crate) fn seen(&self) -> Seen {
+        self.transport.seen()
     }
 
     /// Whether the host is reached over loopback, and so most likely is this machine.

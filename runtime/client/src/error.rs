@@ -187,6 +187,11 @@ impl ClientError {
         self.class() == Some(ErrorClass::Busy)
     }
 
+    /// Whether the host does not know the token, or no longer.
+    pub(crate) fn is_unauthorized(&self) -> bool {
+        matches!(self, Self::Refused { status, .. } if *status == StatusCode::UNAUTHORIZED)
+    }
+
     /// Whether the host is on its way out, as for a restart.
     pub(crate) fn is_stopping(&self) -> bool {
         matches!(self, Self::Leaving { .. }) || self.class() == Some(ErrorClass::Stopping)

@@ -43,6 +43,9 @@ pub enum Notice {
         attempt: u32,
         /// Seconds until the next attempt.
         wait_seconds: f64,
+        /// Seconds from now on that the host is waited for, where it does not answer at all.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        left_seconds: Option<f64>,
         /// What happened.
         reason: String,
     },
@@ -56,6 +59,9 @@ pub enum Notice {
         attempt: u32,
         /// Seconds until they are asked for again.
         wait_seconds: f64,
+        /// Seconds from now on that hosts are waited for, where none answers at all.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        left_seconds: Option<f64>,
         /// What happened.
         reason: String,
     },
@@ -67,6 +73,9 @@ pub enum Notice {
         state: HostState,
         /// What happened.
         reason: String,
+        /// Seconds from now on that hosts are waited for, where none answers at all.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        left_seconds: Option<f64>,
     },
 }
 
@@ -106,6 +115,7 @@ mod tests {
             host: "http://a:8080".to_owned(),
             state: HostState::Down,
             reason: "gone".to_owned(),
+            left_seconds: None,
         };
         assert_eq!(
             serde_json::to_value(down).unwrap(),

@@ -1,6 +1,6 @@
 use crate::blocking::blocking;
 use crate::retry::{Attempts, Decision, RetryPolicy};
-use crate::transport::{Body, Call, Transport};
+use crate::transport::{Body, Call, Content, Transport};
 use crate::{ClientError, Notice, Notices, UploadKind};
 use bytes::{Buf, Bytes};
 use frostline_wire::{ErrorClass, REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_OFFSET, repr_digest};
@@ -96,7 +96,7 @@ impl Sending<'_> {
     /// Sends what the host lacks; an attempt that breaks off is followed by another that goes on where the host has got to. Returns
     /// where the last attempt began, `None` when nothing had to be sent.
     async fn send(&self) -> Result<Option<u64>, ClientError> {
-        let mut attempts = Attempts::new(RetryPolicy::default());
+        let mut attempts = Attempts::new(RetryPolicy::default(), self.transport.seen());
         let mut reached = None;
         loop {
             let outcome = match self.stored().await {
@@ -106,7 +106,16 @@ impl Sending<'_> {
                         attempts.moved();
                     }
                     reached = Some(offset);
-                    self.put(offset).await
+                    let token = self.transport.token();
+                    match self.put(offset).await {
+                        // Pieces are sent once, so they go again from here.
+                        Err(error)
+                            if error.is_unauthorized() && self.transport.has_other_token(token.as_ref()) =>
+                        {
+                            continue;
+                        }
+                        ended => ended,
+                    }
                 }
                 Err(error) => Err(error),
             };
@@ -157,7 +166,7 @@ impl Sending<'_> {
         };
         let call = Call {
             headers: &headers,
-            body: Some((media_type, self.pieces(rest, progress))),
+            body: Some((media_type, Content::Pieces(self.pieces(rest, progress)))),
             ..Call::new(Method::PUT, &self.upload.path)
         };
         let answer = async { transport.upload(call).await?.whole(MAX_CONFIRMATION).await };
@@ -210,10 +219,11 @@ impl Sending<'_> {
         if error.is_stopping() {
             return Err(self.named(error));
         }
+        let seen = self.transport.seen();
         let decision = if may_differ(&error, sent) {
-            attempts.passing()
+            attempts.passing(seen)
         } else {
-            attempts.after(&error, 0)
+            attempts.after(&error, 0, seen)
         };
         let (host, what) = (self.transport.peer().name.clone(), self.upload.what);
         let (bytes, fruitless) = (self.upload.bytes.len() as u64, attempts.fruitless());
@@ -226,6 +236,7 @@ impl Sending<'_> {
                     bytes,
                     attempt: fruitless,
                     wait_seconds: wait.as_secs_f64(),
+                    left_seconds: attempts.left(seen.now).map(|left| left.as_secs_f64()),
                     reason: error.to_string(),
                 });
                 tokio::time::sleep(wait).await;

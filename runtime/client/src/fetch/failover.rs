@@ -56,14 +56,14 @@ impl Exchange {
     fn begin(&self, samples: &Arc<[ObjectInfo]>) -> Result<Vec<Ask>, ClientError> {
         let all = Pending::new(Arc::clone(samples), 0..samples.len() as u32);
         let placed = self.place(&all, &BTreeSet::new())?;
-        let mut asks = Vec::new();
+        let (mut asks, seen) = (Vec::new(), self.hosts.seen());
         for (host, pending) in placed {
             let positions: Vec<u32> = pending.samples().map(|(position, _)| position).collect();
             for part in positions.chunks(self.source.request_samples) {
                 asks.push(Ask {
                     host: Arc::clone(&host),
                     pending: Pending::new(Arc::clone(samples), part.iter().copied()),
-                    attempts: Attempts::new(self.memory.policy),
+                    attempts: Attempts::new(self.memory.policy, seen),
                     tried: BTreeSet::new(),
                     given_up: 0,
                 });
@@ -162,14 +162,14 @@ impl Exchange {
                     "nothing came for {:.1} s, longer than usual",
                     silence.as_secs_f64()
                 );
-                self.tell(ask, &reason, Duration::ZERO);
+                self.tell(ask, &reason, Duration::ZERO, None);
                 return Ok(Again::AnyHost(Duration::ZERO));
             }
         };
         ask.tried.insert(ask.host.index);
         if !self.hosts.candidates(&ask.tried).is_empty() {
             ask.attempts.moves(arrived);
-            self.tell(ask, &error.to_string(), Duration::ZERO);
+            self.tell(ask, &error.to_string(), Duration::ZERO, None);
             return Ok(Again::AnyHost(Duration::ZERO));
         }
         ask.tried.clear();
@@ -181,9 +181,11 @@ impl Exchange {
     /// # Errors
     /// When there is none.
     fn wait(&self, ask: &mut Ask, error: ClientError, arrived: usize) -> Result<Duration, ClientError> {
-        match ask.attempts.after(&error, arrived) {
+        let seen = self.hosts.seen();
+        match ask.attempts.after(&error, arrived, seen) {
             Decision::Again(wait) => {
-                self.tell(ask, &error.to_string(), wait);
+                let left = ask.attempts.left(seen.now);
+                self.tell(ask, &error.to_string(), wait, left);
                 Ok(wait)
             }
             Decision::GiveUp if ask.attempts.fruitless() > 0 => Err(ClientError::Lost {
@@ -202,12 +204,13 @@ impl Exchange {
         }
     }
 
-    fn tell(&self, ask: &Ask, reason: &str, wait: Duration) {
+    fn tell(&self, ask: &Ask, reason: &str, wait: Duration, left: Option<Duration>) {
         self.hosts.tell(Notice::Retry {
             host: ask.host.url().to_owned(),
             lost: ask.pending.len(),
             attempt: ask.attempts.fruitless(),
             wait_seconds: wait.as_secs_f64(),
+            left_seconds: left.map(|left| left.as_secs_f64()),
             reason: reason.to_owned(),
         });
     }

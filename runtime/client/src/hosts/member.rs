@@ -4,7 +4,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What every host of a job needs before it is asked for samples.
 #[derive(Clone)]
@@ -54,7 +54,7 @@ impl Member {
         self.doubt();
         let was_up = self.health.lock().failed(Instant::now());
         if was_up {
-            self.tell(HostState::Down, error.to_string());
+            self.tell(HostState::Down, error.to_string(), None);
         }
     }
 
@@ -67,16 +67,17 @@ impl Member {
     pub(crate) fn did_well(&self) {
         let was_down = self.health.lock().did_well();
         if was_down {
-            self.tell(HostState::Up, "it answers again".to_owned());
+            self.tell(HostState::Up, "it answers again".to_owned(), None);
         }
     }
 
-    /// Tells that it changed.
-    pub(super) fn tell(&self, state: HostState, reason: String) {
+    /// Tells that it changed, and how much longer hosts are waited for if none answers.
+    pub(super) fn tell(&self, state: HostState, reason: String, left: Option<Duration>) {
         (self.notices)(Notice::Host {
             host: self.url().to_owned(),
             state,
             reason,
+            left_seconds: left.map(|left| left.as_secs_f64()),
         });
     }
 

@@ -10,6 +10,7 @@ pub(crate) use member::Member;
 
 use crate::meter::ByteMeter;
 use crate::notice::unheard;
+use crate::retry::Seen;
 use crate::{ClientError, HostClient, Listing, Notice, Notices, UploadKind, Uploaded};
 use bytes::Bytes;
 use frostline_wire::{Description, DescriptionRequest, Layout, LeftOut, ModelInfo};
@@ -33,6 +34,8 @@ struct Fleet {
     members: Vec<Arc<Member>>,
     uploads: Arc<Mutex<Vec<Upload>>>,
     notices: Notices,
+    /// Answers that its hosts had given before it was there.
+    before: u64,
     /// Checks of hosts that were down, by the host's index; they end with the fleet.
     checks: Mutex<Vec<Option<AbortOnDropHandle<()>>>>,
 }
@@ -83,11 +86,13 @@ impl Hosts {
         let members = clients.into_iter().enumerate().map(member);
         let members: Vec<_> = members.map(Arc::new).collect();
         let checks = Mutex::new(members.iter().map(|_| None).collect());
+        let before = answers(&members);
         Self {
             fleet: Arc::new(Fleet {
                 members,
                 uploads,
                 notices,
+                before,
                 checks,
             }),
             meter,
@@ -110,6 +115,14 @@ impl Hosts {
         Self {
             fleet: Arc::clone(&self.fleet),
             meter: self.meter.child(),
+        }
+    }
+
+    /// What the hosts have shown of themselves until now.
+    pub(crate) fn seen(&self) -> Seen {
+        Seen {
+            answers: answers(&self.fleet.members),
+            now: tokio::time::Instant::now(),
         }
     }
 
@@ -214,7 +227,8 @@ impl Hosts {
         Ok(Uploaded { skipped, ..first })
     }
 
-    /// Asks one host after the other until one answers.
+    /// Asks one host after the other until one answers. Hosts that answered this job before and are all gone are waited for; those that
+    /// never did are not.
     ///
     /// # Errors
     /// The first refusal that asking elsewhere does not change; [`ClientError::NoHost`] when none of several answers.
@@ -222,20 +236,20 @@ impl Hosts {
     where
         F: Future<Output = Result<T, ClientError>>,
     {
-        let mut restart = None;
+        let mut awaited = None;
         loop {
-            let mut last = None;
+            let (mut last, seen) = (None, self.seen());
             for member in self.fleet.usable() {
                 match work(self.client(&member)).await {
                     Ok(answer) => {
                         member.did_well();
-                        self.is_back(restart);
+                        self.is_back(awaited);
                         return Ok(answer);
                     }
                     Err(error) => last = Some(self.leave_out(&member, error)?),
                 }
             }
-            self.await_restart(&mut restart, last).await?;
+            self.await_return(&mut awaited, last, seen).await?;
         }
     }
 
@@ -254,9 +268,9 @@ impl Hosts {
     where
         F: Future<Output = Result<T, ClientError>>,
     {
-        let mut restart = None;
+        let mut awaited = None;
         loop {
-            let asked = self.fleet.usable();
+            let (asked, seen) = (self.fleet.usable(), self.seen());
             let answers = join_all(asked.iter().map(|member| work(Arc::clone(member)))).await;
             let (mut brought, mut last) = (Vec::new(), None);
             for (member, answer) in asked.iter().zip(answers) {
@@ -269,10 +283,10 @@ impl Hosts {
                 }
             }
             if !brought.is_empty() {
-                self.is_back(restart);
+                self.is_back(awaited);
                 return Ok(brought);
             }
-            self.await_restart(&mut restart, last).await?;
+            self.await_return(&mut awaited, last, seen).await?;
         }
     }
 
@@ -305,6 +319,12 @@ impl Hosts {
             None => ClientError::Ended { part: "set of hosts" },
         }
     }
+}
+
+/// Answers of all of them until now.
+fn answers(members: &[Arc<Member>]) -> u64 {
+    let answers = members.iter().map(|member| member.client.seen().answers);
+    answers.fold(0, u64::wrapping_add)
 }
 
 impl Fleet {

@@ -1,9 +1,11 @@
 //! Tests of whole parts, most of them against a scripted host.
 
+mod absence;
 mod client;
 mod connections;
 mod dataset;
 mod fetching;
 mod hosts;
 mod restarts;
+mod tokens;
 mod uploads;

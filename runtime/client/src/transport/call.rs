@@ -1,7 +1,7 @@
-use crate::{ClientError, Token};
+use crate::ClientError;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use http::{Method, Request};
+use http::{HeaderValue, Method, Request};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use std::convert::Infallible;
@@ -16,7 +16,15 @@ pub(crate) struct Call<'a> {
     pub(crate) query: &'a [(&'a str, &'a str)],
     pub(crate) headers: &'a [(&'static str, String)],
     /// Its media type, and what it holds.
-    pub(crate) body: Option<(&'static str, Body)>,
+    pub(crate) body: Option<(&'static str, Content)>,
+}
+
+/// What the body of a call holds.
+pub(crate) enum Content {
+    /// It is there, and may be sent again.
+    Whole(Bytes),
+    /// It comes in pieces, once.
+    Pieces(Body),
 }
 
 impl<'a> Call<'a> {
@@ -33,13 +41,31 @@ impl<'a> Call<'a> {
     /// With JSON that is there as a whole.
     pub(crate) fn json(self, body: Bytes) -> Self {
         Self {
-            body: Some(("application/json", Full::new(body).boxed())),
+            body: Some(("application/json", Content::Whole(body))),
             ..self
         }
     }
 
-    /// As it is sent to the host at `base`.
-    pub(super) fn request(self, base: &Url, token: Option<&Token>) -> Result<Request<Body>, ClientError> {
+    /// The same once more; `None` for what can be sent but once.
+    pub(super) fn again(&self) -> Option<Self> {
+        let body = match &self.body {
+            None => None,
+            Some((media_type, Content::Whole(bytes))) => Some((*media_type, Content::Whole(bytes.clone()))),
+            Some((_, Content::Pieces(_))) => return None,
+        };
+        Some(Self {
+            method: self.method.clone(),
+            body,
+            ..*self
+        })
+    }
+
+    /// As it is sent to the host at `base` by who has this token.
+    pub(super) fn request(
+        self,
+        base: &Url,
+        token: Option<&HeaderValue>,
+    ) -> Result<Request<Body>, ClientError> {
         let mut url = base.clone();
         url.set_path(self.path);
         if !self.query.is_empty() {
@@ -47,7 +73,7 @@ impl<'a> Call<'a> {
         }
         let mut request = Request::builder().method(self.method).uri(url.as_str());
         if let Some(token) = token {
-            request = request.header(AUTHORIZATION, token.header());
+            request = request.header(AUTHORIZATION, token);
         }
         for (name, value) in self.headers {
             request = request.header(*name, value);
@@ -55,7 +81,10 @@ impl<'a> Call<'a> {
         let body = match self.body {
             Some((media_type, body)) => {
                 request = request.header(CONTENT_TYPE, media_type);
-                body
+                match body {
+                    Content::Whole(bytes) => Full::new(bytes).boxed(),
+                    Content::Pieces(body) => body,
+                }
             }
             None => Full::default().boxed(),
         };

@@ -7,22 +7,25 @@ mod peer;
 mod refusal;
 
 pub(crate) use answer::Answer;
-pub(crate) use call::{Body, Call};
+pub(crate) use call::{Body, Call, Content};
 pub(crate) use connections::CONNECTIONS;
 
 use crate::meter::ByteMeter;
+use crate::retry::Seen;
 use crate::{ClientError, Deadlines, Token, Trust};
 use bytes::Bytes;
 use connections::Connections;
 use frostline_batching::Backoff;
 use frostline_wire::ErrorClass;
-use http::Method;
+use http::{HeaderValue, Method};
 use peer::Peer;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::time::Instant;
 use url::{Host, Url};
 
 /// The largest refusal that is read: a class and a sentence.
@@ -45,6 +48,8 @@ struct Endpoint {
     token: Option<Token>,
     connections: Connections,
     peer: Arc<Peer>,
+    /// Answers of any kind until now.
+    answers: AtomicU64,
 }
 
 impl Transport {
@@ -88,6 +93,7 @@ impl Transport {
             token,
             connections,
             peer: Arc::new(Peer { name, deadlines }),
+            answers: AtomicU64::new(0),
         };
         Self {
             host: Arc::new(endpoint),
@@ -109,6 +115,14 @@ impl Transport {
 
     pub(crate) fn peer(&self) -> &Peer {
         &self.host.peer
+    }
+
+    /// What the host has shown of itself until now.
+    pub(crate) fn seen(&self) -> Seen {
+        Seen {
+            answers: self.host.answers.load(Ordering::SeqCst),
+            now: Instant::now(),
+        }
     }
 
     pub(crate) fn is_loopback(&self) -> bool {
@@ -148,15 +162,52 @@ impl Transport {
         self.exchange(0, call).await
     }
 
+    /// Whether there is another token now than the one that a call with `token` was refused for.
+    pub(crate) fn has_other_token(&self, token: Option<&HeaderValue>) -> bool {
+        self.token().as_ref() != token
+    }
+
+    /// What a call says who it is from.
+    pub(crate) fn token(&self) -> Option<HeaderValue> {
+        self.host.token.as_ref().map(Token::header)
+    }
+
+    /// Sends a call; one that is refused for its token goes once more if there is another by then.
     async fn exchange(&self, connection: usize, call: Call<'_>) -> Result<Answer, ClientError> {
+        let (token, again) = (self.token(), call.again());
+        let refused = match self.exchange_once(connection, call, token.as_ref()).await {
+            Err(error) if error.is_unauthorized() => error,
+            answered => return answered,
+        };
+        let renewed = match (&self.host.token, &token) {
+            (Some(held), Some(token)) => held.is_renewed(token).await,
+            _ => false,
+        };
+        match again {
+            Some(call) if renewed => {
+                let token = self.token();
+                self.exchange_once(connection, call, token.as_ref()).await
+            }
+            _ => Err(refused),
+        }
+    }
+
+    async fn exchange_once(
+        &self,
+        connection: usize,
+        call: Call<'_>,
+        token: Option<&HeaderValue>,
+    ) -> Result<Answer, ClientError> {
         let Endpoint {
             base,
-            token,
             connections,
             peer,
+            answers,
+            ..
         } = &*self.host;
-        let request = call.request(base, token.as_ref())?;
+        let request = call.request(base, token)?;
         let (head, body) = connections.send(connection, request, peer).await?.into_parts();
+        answers.fetch_add(1, Ordering::SeqCst);
         let (status, headers) = (head.status, head.headers.clone());
         let answer = Answer {
             head,
