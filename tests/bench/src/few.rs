@@ -51,9 +51,15 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
             let folder = tempfile::tempdir()?;
             let root = folder.path().join("photos");
             choose(photos.root(), &root, count, seed)?;
-            for ((_, flags), (accuracies, seconds)) in WAYS.iter().zip(&mut found) {
+            for ((way, flags), (accuracies, seconds)) in WAYS.iter().zip(&mut found) {
                 let epochs = EPOCHS * COUNTS.into_iter().max().unwrap_or(count) / count;
-                let events = train(&pretrained, folder.path(), &root, &[epochs, seed], flags)?;
+                let events = train(
+                    &pretrained,
+                    &folder.path().join(way),
+                    &root,
+                    [epochs, seed],
+                    flags,
+                )?;
                 for (key, values) in [("validation_accuracy", accuracies), ("seconds", seconds)] {
                     let last = series(&events, "done", key).last().copied();
                     values.push(last.with_context(|| format!("train printed no {key}"))?);
@@ -76,14 +82,15 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// A job whose rows are kept in `folder`, with what it printed. The numbers are epochs and seed.
+/// What a job printed that keeps its rows in `folder`, so that none finds another's. The numbers are epochs and seed.
 fn train(
     pretrained: &Pretrained,
     folder: &Path,
     root: &Path,
-    numbers: &[usize; 2],
+    numbers: [usize; 2],
     flags: &[&str],
 ) -> Result<Vec<serde_json::Value>> {
+    fs::create_dir_all(folder)?;
     let (out, kept) = (folder.join("tuned.onnx"), folder.join("features"));
     let [epochs, seed] = numbers.map(|number| number.to_string());
     let mut arguments = vec!["train", "--model", text(&pretrained.file)?, "--data", text(root)?];

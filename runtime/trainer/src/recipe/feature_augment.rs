@@ -68,10 +68,10 @@ impl FeatureAugment {
                 why,
             })
         };
-        match row {
+        match *row {
             _ if !self.moves() => Ok(()),
-            &[_, height, width] if (self.shift as usize) < height.min(width) => Ok(()),
-            &[_, height, width] => refused(format!(
+            [_, height, width] if (self.shift as usize) < height.min(width) => Ok(()),
+            [_, height, width] => refused(format!(
                 "maps there are {height}x{width}, of which a shift by {} would leave nothing; take a smaller one",
                 self.shift
             )),

@@ -364,11 +364,11 @@ mod tests {
                 assert!(tone.added.abs() <= 0.3 && tone.factor == 1.0 && tone.bits == 8);
                 let first = (row * 2 + channel) * 6;
                 let (least, range) = (row as f32, [5.0, 50.0][channel]);
-                for place in first..first + 6 {
-                    let expected = rows.as_f32().unwrap()[place] + tone.added as f32 * range;
-                    let expected = expected.clamp(least, least + range);
-                    assert!((changed[place] - expected).abs() < 1e-4, "{place}");
-                    moved += usize::from((changed[place] - rows.as_f32().unwrap()[place]).abs() > 1e-3);
+                let pairs = changed.iter().zip(rows.as_f32().unwrap());
+                for (new, old) in pairs.skip(first).take(6) {
+                    let expected = (old + tone.added as f32 * range).clamp(least, least + range);
+                    assert!((new - expected).abs() < 1e-4, "{new} {expected}");
+                    moved += usize::from((new - old).abs() > 1e-3);
                 }
             }
         }
