@@ -14,7 +14,7 @@ impl Job {
     ///
     /// # Errors
     /// [`TrainerError::Setting`] and [`TrainerError::Export`]; [`TrainerError::Graph`] and [`TrainerError::Policy`] for cuts that the network does not
-    /// have; [`TrainerError::Untrainable`] with the earliest freeze cut that works; [`TrainerError::SplitAfterFreeze`];
+    /// have; [`TrainerError::FeatureAugment`]; [`TrainerError::Untrainable`] with the earliest freeze cut that works; [`TrainerError::SplitAfterFreeze`];
     /// [`TrainerError::Pixels`].
     pub async fn checked(self) -> Result<Self, TrainerError> {
         blocking(move || self.settled()).await
@@ -56,6 +56,8 @@ impl Job {
         notes::pixels(&self.model, &network, self.pixels, own)?;
         for phase in self.phases() {
             self.check_trainable(&network, &phase.freeze)?;
+            let row = network.frozen_row(&phase.freeze)?.dims();
+            self.recipe.feature_augment.check_rows(&phase.freeze, row)?;
         }
         if self.recipe.standardize {
             self.check_linear(&network)?;

@@ -51,6 +51,14 @@ pub enum TrainerError {
         /// What there is instead, and what to do.
         why: String,
     },
+    /// Rows at a freeze cut cannot be varied so.
+    #[error("feature_augment at the freeze cut '{freeze}': {why}")]
+    FeatureAugment {
+        /// The cut.
+        freeze: String,
+        /// What rows are there, and what to do.
+        why: String,
+    },
     /// A later freeze cut that cannot be.
     #[error("--unfreeze {epoch}={cut}: {why}")]
     Unfreezing {

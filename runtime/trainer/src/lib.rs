@@ -65,7 +65,9 @@ pub use plan::{
 };
 pub use predict::{Answer, Estimated, Flagged, Likely, Prediction, PredictionJob, Predictor};
 pub use quality::Quality;
-pub use recipe::{ClassWeights, LearningRates, LossName, OptimizerName, Recipe, Sampling, Scheduler};
+pub use recipe::{
+    ClassWeights, FeatureAugment, LearningRates, LossName, OptimizerName, Recipe, Sampling, Scheduler,
+};
 pub use study::{HostStudy, StudyJob, study};
 pub use tables::{ClassFigures, Confused, LabelFigures, Tables, TargetFigures};
 pub use train::train;

@@ -5,7 +5,7 @@ use crate::compute::{Dedicated, Suffix, SuffixParts, session_options};
 use crate::offer::Offer;
 use crate::pipeline::{BadSamples, Batch, Feed, FeedPlan, Part, Steering};
 use crate::predictions::Predictions;
-use crate::recipe::Steps;
+use crate::recipe::{StepTerms, Steps};
 use crate::replan::{Iteration, Watch};
 use crate::share::Following;
 use crate::validation::Validation;
@@ -335,7 +335,14 @@ impl Run {
         let (targets, count, kept) = (batch.targets.clone(), rows.count(), rows.kept());
         let source = Arc::clone(&batch.source);
         let split = source.split.clone();
-        let terms = self.steps.terms(epoch, index, count);
+        let samples = batch
+            .indices
+            .iter()
+            .filter_map(|index| self.plan.train.get(*index));
+        let terms = StepTerms {
+            varied: self.steps.varied(epoch, samples.map(|sample| sample.sample.key)),
+            ..self.steps.terms(epoch, index, count)
+        };
         let work = move |suffix: &mut Suffix| suffix.train(&split, rows, targets, &terms);
         let loss = self.suffix.run(work).await?;
         self.progress.step += 1;

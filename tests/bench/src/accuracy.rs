@@ -1,5 +1,6 @@
 //! What fine-tuning a trained network on photos reaches, and whether the exported model gives the same in Python.
 
+use crate::few;
 use crate::photos::Pretrained;
 use crate::report::Report;
 use crate::run::{frostline, json_lines, series, shared, text};
@@ -9,15 +10,40 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
+/// What can be run alone.
+pub(crate) const PARTS: [&str; 3] = ["tuned", "torch", "few"];
+
 const SEEDS: usize = 3;
 
 /// torchvision's two transforms of training photos, as its references for classification have them.
 const AUGMENTED: [&str; 2] = ["--random-resized-crop", "--hflip"];
 
 pub(crate) fn run(report: &mut Report) -> Result<()> {
-    let epochs = if report.quick() { "5" } else { "20" };
     let (photos, pretrained) = (report.photos(), Pretrained::find());
-    let data = photos.root();
+    let task = Task {
+        pretrained: &pretrained,
+        data: photos.root(),
+        epochs: if report.quick() { "5" } else { "20" },
+    };
+    if report.has("tuned") {
+        tuned(report, &task)?;
+    }
+    if report.has("torch") {
+        against_torch(report, &task)?;
+    }
+    if report.has("few") {
+        few::run(report)?;
+    }
+    Ok(())
+}
+
+/// Heads by themselves, and the same models in Python.
+fn tuned(report: &mut Report, task: &Task<'_>) -> Result<()> {
+    let Task {
+        pretrained,
+        data,
+        epochs,
+    } = *task;
     // Beside a Gemm head on pooled features, the original with its Conv head.
     let original = shared("data/squeezenet1_1.onnx").map(|file| ("squeezenet1_1", file, "52"));
     let jobs = [(pretrained.name, pretrained.file.clone(), pretrained.freeze)];
@@ -64,12 +90,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         report.set(&format!("{model}_python_differs_photos"), differs);
         report.set(&format!("{model}_seconds"), seconds);
     }
-    let task = Task {
-        pretrained: &pretrained,
-        data,
-        epochs,
-    };
-    against_torch(report, &task)
+    Ok(())
 }
 
 /// What is trained, from which cut, and whether training photos are augmented.
@@ -171,7 +192,7 @@ impl Task<'_> {
     }
 }
 
-fn mean(values: &[f64]) -> f64 {
+pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 

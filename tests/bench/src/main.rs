@@ -6,6 +6,7 @@ mod augment;
 mod codecs;
 mod dataset;
 mod engine;
+mod few;
 mod fleet;
 mod grid;
 mod isolation;
@@ -139,7 +140,7 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
 /// Those whose networks can be named, and whose links.
 const TAKE_NETWORKS: &[&str] = &["grid", "peers", "reuse", "splits"];
 const TAKE_LINKS: &[&str] = &["grid"];
-const TAKE_PARTS: &[&str] = &["tenants"];
+const TAKE_PARTS: &[(&str, &[&str])] = &[("accuracy", &accuracy::PARTS), ("tenants", &tenants::PARTS)];
 const TAKE_SUFFIXES: &[&str] = &["training"];
 
 /// Benchmarks of Frostline; without a name, those there are get listed
@@ -164,8 +165,8 @@ pub(crate) struct Arguments {
     /// Links that grid measures instead of the usual ones, in Mbit/s
     #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = rate)]
     pub(crate) links: Vec<f64>,
-    /// Parts of tenants to run alone, into a file of their own
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PossibleValuesParser::new(tenants::PARTS))]
+    /// Parts of accuracy or tenants to run alone, into a file of their own
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) parts: Vec<String>,
     /// Be the trainer of the benchmark dataset, on the listing at this address
     #[arg(long, value_name = "URL", hide = true)]
@@ -196,12 +197,23 @@ fn check(name: &str, arguments: &Arguments) -> Result<()> {
     for (flag, given, takers) in [
         ("--networks", !arguments.networks.is_empty(), TAKE_NETWORKS),
         ("--links", !arguments.links.is_empty(), TAKE_LINKS),
-        ("--parts", !arguments.parts.is_empty(), TAKE_PARTS),
         ("--suffixes", !arguments.suffixes.is_empty(), TAKE_SUFFIXES),
     ] {
         if given && !takers.contains(&name) {
             bail!("{name} takes no {flag}; {} does", takers.join(", "));
         }
+    }
+    let parts = TAKE_PARTS.iter().find(|(taker, _)| *taker == name);
+    let parts = parts.map_or(&[][..], |(_, parts)| *parts);
+    if let Some(other) = arguments
+        .parts
+        .iter()
+        .find(|part| !parts.contains(&part.as_str()))
+    {
+        bail!(
+            "{name} has no part {other:?}; its parts are [{}]",
+            parts.join(", ")
+        );
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use frostline_tensor::{ColorJitter, RandAugment, RandomErasing, RandomResizedCrop};
+use frostline_trainer::FeatureAugment;
 use serde::Serialize;
 use std::str::FromStr;
 
@@ -34,6 +35,11 @@ pub(crate) struct AugmentFlags {
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     #[serde(skip_serializing_if = "Option::is_none")]
     views: Option<u32>,
+    /// Vary training rows at the freeze cut, so that no frozen layer runs again, as in brightness=0.1,contrast=0.2,posterize=4,noise=0.05; of maps
+    /// also hflip=0.5,shift=1, which harm transformers
+    #[arg(long, value_name = "NAME=X,..")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    feature_augment: Option<FeatureAugment>,
 }
 
 fn random_resized_crop(words: &str) -> Result<RandomResizedCrop, String> {

@@ -231,6 +231,43 @@ mod tests {
     }
 
     #[test]
+    fn features_are_varied_by_words_in_a_file_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("recipe.toml");
+        std::fs::write(
+            &file,
+            "feature_augment = \"noise=0.05,hflip=0.5\"\nhflip = 0.25\n",
+        )
+        .unwrap();
+        let file = file.to_str().unwrap();
+        let recipe = resolve(&["--recipe", file]).unwrap();
+        let augment = recipe.feature_augment;
+        assert_eq!(
+            (augment.noise, augment.hflip, recipe.augmentation.hflip),
+            (0.05, 0.5, 0.25)
+        );
+        let text = toml::to_string(&recipe).unwrap();
+        assert!(
+            text.contains("feature_augment = \"hflip=0.5,noise=0.05\""),
+            "{text}"
+        );
+        assert!(
+            !toml::to_string(&Recipe::default())
+                .unwrap()
+                .contains("feature_augment")
+        );
+        let other = resolve(&["--recipe", file, "--feature-augment", "posterize=4"]).unwrap();
+        assert_eq!(other.feature_augment.to_string(), "posterize=4");
+        std::fs::write(file, "feature_augment = \"noises=0.05\"\n").unwrap();
+        let error = resolve(&["--recipe", file]).unwrap_err().to_string();
+        assert!(
+            error.contains("recipe.toml") && error.contains("'noises'"),
+            "{error}"
+        );
+        assert!(resolve(&["--feature-augment", "noise"]).is_err());
+    }
+
+    #[test]
     fn what_is_printed_is_a_recipe_again() {
         let recipe = resolve(&[
             "--lr",

@@ -62,7 +62,7 @@ impl Mix {
 }
 
 /// A number of at least 0 and below 1.
-fn unit(random: &mut impl Rng) -> f64 {
+pub(super) fn unit(random: &mut impl Rng) -> f64 {
     (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
 }
 

@@ -1,16 +1,20 @@
 //! How a network is trained: all that a paper's table of hyper-parameters would say. Names and formulas are torchvision's, timm's or Hugging
 //! Face's, so that a recipe can be taken over as it is.
 
+mod feature_augment;
 mod mix;
 mod rates;
 mod schedule;
 mod steps;
+mod varied;
 mod views;
 
+pub use feature_augment::FeatureAugment;
 pub(crate) use mix::Mix;
 pub use rates::LearningRates;
 pub use schedule::Scheduler;
 pub(crate) use steps::{StepTerms, Steps};
+pub(crate) use varied::Varied;
 pub(crate) use views::Views;
 
 use crate::TrainerError;
@@ -73,6 +77,9 @@ pub struct Recipe {
     /// CutMix's alpha (torchvision's name); 0 is off. Maps are mixed at the freeze cut; where both are on, each batch has one of them, by a
     /// coin.
     pub cutmix_alpha: f64,
+    /// How training rows are varied at the freeze cut.
+    #[serde(skip_serializing_if = "FeatureAugment::is_none")]
+    pub feature_augment: FeatureAugment,
     /// How training samples are varied, where they are decoded.
     #[serde(flatten)]
     pub augmentation: Augmentation,
@@ -171,6 +178,7 @@ impl Default for Recipe {
             sampling: Sampling::Shuffle,
             mixup_alpha: 0.0,
             cutmix_alpha: 0.0,
+            feature_augment: FeatureAugment::default(),
             augmentation: Augmentation::default(),
             views: None,
             seed: 0,
@@ -306,6 +314,7 @@ impl Recipe {
         at_least_one("lr_step_size", self.lr_step_size as usize)?;
         at_least_one("views", self.views.unwrap_or(1) as usize)?;
         self.augmentation.check()?;
+        self.feature_augment.check()?;
         self.rates().check()?;
         let fraction = (0.0..1.0, "it must be at least 0 and below 1");
         held(
@@ -402,9 +411,10 @@ mod tests {
 
     #[test]
     fn what_no_recipe_can_be_is_refused() {
-        let bad: [fn(&mut Recipe); 17] = [
+        let bad: [fn(&mut Recipe); 18] = [
             |recipe| recipe.views = Some(0),
             |recipe| recipe.augmentation.hflip = 2.0,
+            |recipe| recipe.feature_augment.noise = -0.1,
             |recipe| recipe.dropout = 1.0,
             |recipe| recipe.epochs = 0,
             |recipe| recipe.gradient_accumulation_steps = 0,

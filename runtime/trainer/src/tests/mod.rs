@@ -4,6 +4,7 @@ mod augmented;
 mod computing_host;
 mod evaluation;
 mod failed_job;
+mod feature_augment;
 mod features;
 mod hosts;
 mod labels;
