@@ -19,6 +19,7 @@ mod planner;
 mod reader;
 mod replan;
 mod report;
+mod resume;
 mod reuse;
 mod run;
 mod splits;
@@ -98,6 +99,11 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         "replan",
         "two tiers: a job whose link or host slows down midway, against the best fixed split",
         replan::run,
+    ),
+    (
+        "resume",
+        "jobs whose trainer and host are killed at random moments: the same weights bit for bit, and the time that is lost",
+        resume::run,
     ),
     (
         "reuse",
