@@ -5,7 +5,6 @@ use crate::headway::{Headway, Trained};
 use crate::output::print_json;
 use frostline_client::Notice;
 use frostline_trainer::Event;
-use frostline_wire::Split;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use parking_lot::Mutex;
 use std::fmt::Write;
@@ -50,8 +49,14 @@ struct Bar {
     headway: Headway,
     /// Whether steps are shown, and not something before them.
     stepping: bool,
-    /// When the job ends, at the end of the line, where it stays when a narrow terminal cuts what is before it.
-    eta: Arc<Mutex<String>>,
+    ends: Arc<Mutex<Ends>>,
+}
+
+/// The two ends of the line, which stay when a narrow terminal cuts what is between them.
+#[derive(Default)]
+struct Ends {
+    epoch: String,
+    eta: String,
 }
 
 impl Bar {
@@ -112,7 +117,8 @@ impl Bar {
                 if !self.stepping {
                     self.show_steps();
                 }
-                self.show_step(*loss, split);
+                self.show_position();
+                self.shown.set_message(self.headway.words(*loss, split));
             }
             Event::Epoch { seconds, .. } => self.headway.ended(*seconds),
             _ => {}
@@ -121,34 +127,42 @@ impl Bar {
 
     fn show_steps(&mut self) {
         self.stepping = true;
-        let eta = Arc::clone(&self.eta);
-        let write = move |_: &ProgressState, to: &mut dyn Write| {
-            let _ = to.write_str(&eta.lock());
-        };
-        let template = "{prefix} [{bar:20}] {pos}/{len}  {wide_msg}  {job_eta}";
         self.shown.disable_steady_tick();
-        self.shown
-            .set_style(style(template).with_key("job_eta", write).progress_chars("=> "));
-        let (done, steps) = self.headway.position();
-        self.shown.set_prefix(self.headway.epoch());
         self.shown.set_message("");
-        self.shown.set_length(steps);
-        self.shown.set_position(done);
+        let template = "{job_epoch} [{bar:12}] {pos}/{len}  {wide_msg}  {job_eta}";
+        let style = style(template)
+            .with_key("job_epoch", self.writer(|ends| &ends.epoch))
+            .with_key("job_eta", self.writer(|ends| &ends.eta));
+        self.shown.set_style(style.progress_chars("=> "));
+        self.show_position();
     }
 
-    fn show_step(&self, loss: f32, split: &Split) {
+    /// Writes one end of the line.
+    fn writer(&self, end: fn(&Ends) -> &str) -> impl Fn(&ProgressState, &mut dyn Write) + Clone + use<> {
+        let ends = Arc::clone(&self.ends);
+        move |_, to| {
+            let _ = to.write_str(end(&ends.lock()));
+        }
+    }
+
+    /// All at once, so that nothing is drawn of which half is old.
+    fn show_position(&self) {
+        *self.ends.lock() = Ends {
+            epoch: self.headway.epoch(),
+            eta: self.headway.eta(),
+        };
         let (done, steps) = self.headway.position();
-        *self.eta.lock() = self.headway.eta();
-        self.shown.set_prefix(self.headway.epoch());
-        self.shown.set_message(self.headway.words(loss, split));
-        self.shown.set_length(steps);
-        self.shown.set_position(done);
+        self.shown.update(|state| {
+            state.set_len(steps);
+            state.set_pos(done);
+        });
     }
 }
 
 impl Reporter {
     pub(crate) fn new(json: bool) -> Self {
-        let bar = ProgressBar::new(0);
+        // Nothing is shown before there is something to show.
+        let bar = ProgressBar::new(0).with_style(style("{msg}"));
         if json || !io::stderr().is_terminal() {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
@@ -159,7 +173,7 @@ impl Reporter {
                 shown: bar,
                 headway: Headway::default(),
                 stepping: false,
-                eta: Arc::default(),
+                ends: Arc::default(),
             }),
         }
     }
