@@ -10,6 +10,7 @@ mod event_text;
 mod failure;
 mod figures;
 mod guest;
+mod headway;
 mod host;
 mod man;
 mod model;

@@ -1,12 +1,15 @@
 //! A job's events as they come: JSON lines, or text and a progress bar.
 
 use crate::event_text::text;
+use crate::headway::{Headway, Trained};
 use crate::output::print_json;
 use frostline_client::Notice;
 use frostline_trainer::Event;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use parking_lot::Mutex;
+use std::fmt::Write;
 use std::io::{self, IsTerminal};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Says on standard error what may matter, for commands that show no other events.
@@ -43,61 +46,135 @@ const TICK: Duration = Duration::from_millis(120);
 /// One bar for everything: steps, and uploads before them.
 struct Bar {
     shown: ProgressBar,
-    steps: u64,
+    headway: Headway,
+    /// Whether steps are shown, and not something before them.
+    stepping: bool,
+    ends: Arc<Mutex<Ends>>,
+}
+
+/// The two ends of the line, which stay when a narrow terminal cuts what is between them.
+#[derive(Default)]
+struct Ends {
+    epoch: String,
+    eta: String,
 }
 
 impl Bar {
     fn follow(&mut self, event: &Event) {
         let shown = &self.shown;
         match event {
-            Event::Dataset { steps_per_epoch, .. } => {
-                self.steps = *steps_per_epoch as u64;
+            Event::Dataset {
+                epochs,
+                steps_per_epoch,
+                train,
+                validation,
+                ..
+            } => {
+                let [steps, train, validation] =
+                    [steps_per_epoch, train, validation].map(|count| *count as u64);
+                self.headway = Headway::of(*epochs, steps, train, validation);
                 self.show_steps();
             }
+            Event::Features { kept, rows, .. } => self.headway.keeps(*kept, *rows),
+            Event::Baseline { seconds, .. } => self.headway.validated(*seconds),
+            Event::Unfreeze { epoch, .. } => self.headway.unfreeze(*epoch),
             Event::Notice(Notice::Uploading {
                 what, sent, bytes, ..
             }) => {
+                self.stepping = false;
                 shown.set_style(style("{bar:30} {bytes}/{total_bytes}  {msg}  {bytes_per_sec}"));
                 shown.set_length(*bytes);
                 shown.set_position(*sent);
                 shown.set_message(what.to_string());
             }
             Event::Measuring { what } => {
+                self.stepping = false;
                 shown.set_style(style("{spinner} measuring {msg}  {elapsed}"));
                 shown.set_message(what.to_string());
                 shown.reset();
                 shown.enable_steady_tick(TICK);
             }
             Event::Upload { .. } | Event::Split { .. } => self.show_steps(),
-            Event::Step { loss, .. } => {
-                shown.inc(1);
-                shown.set_message(format!("loss {loss:.4}"));
+            Event::Step {
+                epoch,
+                step,
+                loss,
+                split,
+                waited_seconds,
+                computed_seconds,
+                rows,
+                kept_rows,
+                ..
+            } => {
+                self.headway.step(&Trained {
+                    epoch: *epoch,
+                    step: *step,
+                    rows: *rows,
+                    kept_rows: *kept_rows,
+                    waited: *waited_seconds,
+                    computed: *computed_seconds,
+                });
+                if !self.stepping {
+                    self.show_steps();
+                }
+                self.show_position();
+                self.shown.set_message(self.headway.words(*loss, split));
             }
-            Event::Epoch { .. } => shown.reset(),
+            Event::Epoch { seconds, .. } => self.headway.ended(*seconds),
             _ => {}
         }
     }
 
-    fn show_steps(&self) {
+    fn show_steps(&mut self) {
+        self.stepping = true;
         self.shown.disable_steady_tick();
-        self.shown
-            .set_style(style("{bar:30} step {pos}/{len}  {msg}  {elapsed}"));
-        self.shown.set_length(self.steps);
         self.shown.set_message("");
-        self.shown.reset();
+        let template = "{job_epoch} [{bar:12}] {pos}/{len}  {wide_msg}  {job_eta}";
+        let style = style(template)
+            .with_key("job_epoch", self.writer(|ends| &ends.epoch))
+            .with_key("job_eta", self.writer(|ends| &ends.eta));
+        self.shown.set_style(style.progress_chars("=> "));
+        self.show_position();
+    }
+
+    /// Writes one end of the line.
+    fn writer(&self, end: fn(&Ends) -> &str) -> impl Fn(&ProgressState, &mut dyn Write) + Clone + use<> {
+        let ends = Arc::clone(&self.ends);
+        move |_, to| {
+            let _ = to.write_str(end(&ends.lock()));
+        }
+    }
+
+    /// All at once, so that nothing is drawn of which half is old.
+    fn show_position(&self) {
+        *self.ends.lock() = Ends {
+            epoch: self.headway.epoch(),
+            eta: self.headway.eta(),
+        };
+        let (done, steps) = self.headway.position();
+        self.shown.update(|state| {
+            state.set_len(steps);
+            state.set_pos(done);
+        });
     }
 }
 
 impl Reporter {
     pub(crate) fn new(json: bool) -> Self {
-        let bar = ProgressBar::new(0);
+        // Nothing is shown before there is something to show.
+        let bar = ProgressBar::new(0).with_style(style("{msg}"));
         if json || !io::stderr().is_terminal() {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
         Self {
             json,
             beside: false,
-            bar: Mutex::new(Bar { shown: bar, steps: 0 }),
+            bar: Mutex::new(Bar {
+                shown: bar,
+                headway: Headway::default(),
+                stepping: false,
+                ends: Arc::default(),
+            }),
         }
     }
 

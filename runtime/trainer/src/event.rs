@@ -24,6 +24,8 @@ pub enum Event {
         validation: usize,
         /// Training batches an epoch has while no sample is skipped.
         steps_per_epoch: usize,
+        /// Epochs the job is to have.
+        epochs: u32,
     },
     /// Objects that are no samples are left out: no images by their names, or in no class folder.
     #[serde(rename = "left_out")]
@@ -113,6 +115,10 @@ pub enum Event {
         computed_seconds: f64,
         /// Body bytes of the batch.
         bytes_received: u64,
+        /// Its samples.
+        rows: u64,
+        /// Of these, rows that were kept before.
+        kept_rows: u64,
     },
     /// More of the network is trained from now on; the split follows as an event of its own.
     Unfreeze {
@@ -338,11 +344,13 @@ mod tests {
             waited_seconds: 0.25,
             computed_seconds: 1.0,
             bytes_received: 7,
+            rows: 8,
+            kept_rows: 2,
         };
         assert_eq!(
             serde_json::to_value(step).unwrap(),
             serde_json::json!({"event": "step", "epoch": 1, "step": 3, "loss": 0.5, "split": "none",
-                "waited_seconds": 0.25, "computed_seconds": 1.0, "bytes_received": 7})
+                "waited_seconds": 0.25, "computed_seconds": 1.0, "bytes_received": 7, "rows": 8, "kept_rows": 2})
         );
         let done = Event::Done {
             model: PathBuf::from("tuned.onnx"),

@@ -365,6 +365,8 @@ impl Run {
             waited_seconds: iteration.waited,
             computed_seconds: iteration.computed,
             bytes_received: iteration.bytes,
+            rows: count as u64,
+            kept_rows: kept as u64,
         });
         if !loss.is_finite() {
             return Err(self.diverged(self.progress.step, format!("the loss became {loss}")));

@@ -20,6 +20,7 @@ mod planner;
 mod reader;
 mod replan;
 mod report;
+mod resume;
 mod reuse;
 mod run;
 mod splits;
@@ -99,6 +100,11 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         "replan",
         "two tiers: a job whose link or host slows down midway, against the best fixed split",
         replan::run,
+    ),
+    (
+        "resume",
+        "jobs whose trainer and host are killed at random moments: the same weights bit for bit, and the time that is lost",
+        resume::run,
     ),
     (
         "reuse",

@@ -48,6 +48,7 @@ impl Data {
             train: dataset.train.len(),
             validation: dataset.validation.len(),
             steps_per_epoch: feed.batches(Part::Train),
+            epochs: job.recipe.epochs,
         });
         Ok(Self {
             outputs: outputs(&dataset),

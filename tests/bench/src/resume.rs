@@ -1,0 +1,375 @@
+//! Jobs whose trainer and host are killed at random moments: do they come to the same weights bit for bit, and how much time is lost?
+
+mod moments;
+
+use crate::photos::{Photos, Pretrained};
+use crate::report::{Report, median};
+use crate::run::{binary, text};
+use anyhow::{Context, Result, ensure};
+use frostline_e2e::HostProcess;
+use frostline_graph::Model;
+use frostline_trainer::{RunState, can_resume, runs};
+use moments::{Kill, Moments, Victim};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+const SEED: u64 = 15;
+
+/// That every trainer computes with, as sums are rounded by how they are divided.
+const THREADS: &str = "1";
+
+/// Between two looks at a trainer.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// A trial that takes longer than so many times the reference, and [`PATIENCE_SECONDS`], hangs.
+const PATIENCE: f64 = 20.0;
+const PATIENCE_SECONDS: f64 = 120.0;
+
+pub(crate) fn run(report: &mut Report) -> Result<()> {
+    let (wanted, epochs) = if report.quick() { (4, 3) } else { (20, 6) };
+    let subject = Subject {
+        binary: binary()?,
+        pretrained: Pretrained::find(),
+        photos: report.photos(),
+        epochs,
+    };
+    println!(
+        "{} frozen at {}, {}, {epochs} epochs\n",
+        subject.pretrained.name,
+        subject.pretrained.last_block,
+        subject.photos.root().display()
+    );
+    let references = [true, false].map(|stores| Reference::of(&subject, stores));
+    let [kept, fetched] = references;
+    let references = [kept?, fetched?];
+    let alike = references[0].tuned.compare(&references[1].tuned).weights;
+    println!("with kept rows and without: {}\n", told(alike));
+    println!("trial  rows     seconds    lost, s  weights    file       killed after so many seconds");
+    let (mut moments, mut trials, mut attempt) = (Moments::new(SEED), Vec::new(), 0);
+    while trials.len() < wanted {
+        ensure!(
+            attempt < 2 * wanted,
+            "{attempt} jobs ended before anybody was killed: the reference is slower than they are"
+        );
+        let reference = &references[trials.len() % 2];
+        let kills = moments.draw(trials.len(), reference.seconds);
+        let ran = subject.run(reference.stores, kills, Some(reference.seconds))?;
+        attempt += 1;
+        // It was faster than the first kill.
+        if ran.killed.is_empty() {
+            continue;
+        }
+        let trial = Trial::of(reference, &ran);
+        trial.show(trials.len() + 1, reference, &ran);
+        trials.push(trial);
+    }
+    note(report, &trials, &references, alike);
+    Ok(())
+}
+
+fn note(report: &mut Report, trials: &[Trial], references: &[Reference; 2], alike: bool) {
+    let count = |of: fn(&Trial) -> bool| trials.iter().filter(|trial| of(trial)).count();
+    let identical = count(|trial| trial.same.weights);
+    let files = count(|trial| trial.same.files);
+    let lost: Vec<f64> = trials.iter().map(|trial| trial.lost).collect();
+    let kills: usize = trials.iter().map(|trial| trial.kills).sum();
+    println!(
+        "\n{identical} of {} trials came to the same weights ({files} to the same file) after {kills} kills; {:.1} s lost in the median",
+        trials.len(),
+        median(&lost)
+    );
+    report.set("identical", identical);
+    report.set("identical_files", files);
+    report.set("trials", trials.len());
+    report.set("kills", kills);
+    report.set("lost_seconds_median", median(&lost));
+    report.set("reference_seconds_kept", references[0].seconds);
+    report.set("reference_seconds_fetched", references[1].seconds);
+    report.set("identical_kept_and_fetched", alike);
+}
+
+fn told(alike: bool) -> &'static str {
+    if alike { "the same" } else { "DIFFERENT" }
+}
+
+/// The job that is run again and again.
+struct Subject {
+    binary: PathBuf,
+    pretrained: Pretrained,
+    photos: Photos,
+    epochs: u32,
+}
+
+/// The job when nobody was killed.
+struct Reference {
+    /// Whether rows are kept, so that later epochs need no host.
+    stores: bool,
+    seconds: f64,
+    tuned: Tuned,
+}
+
+impl Reference {
+    fn of(subject: &Subject, stores: bool) -> Result<Self> {
+        let ran = subject.run(stores, Vec::new(), None)?;
+        let rows = rows(stores);
+        println!("undisturbed, rows {rows}: {:.1} s", ran.seconds);
+        Ok(Self {
+            stores,
+            seconds: ran.seconds,
+            tuned: ran.tuned,
+        })
+    }
+}
+
+fn rows(stores: bool) -> &'static str {
+    if stores { "kept" } else { "fetched" }
+}
+
+/// What a job that was killed came to.
+struct Trial {
+    same: Same,
+    kills: usize,
+    /// Seconds that its trainers ran beyond the reference's.
+    lost: f64,
+}
+
+impl Trial {
+    fn of(reference: &Reference, ran: &Ran) -> Self {
+        Self {
+            same: reference.tuned.compare(&ran.tuned),
+            kills: ran.killed.len(),
+            lost: ran.seconds - reference.seconds,
+        }
+    }
+
+    fn show(&self, number: usize, reference: &Reference, ran: &Ran) {
+        let killed: Vec<String> = ran
+            .killed
+            .iter()
+            .map(|kill| format!("{} {:.1}", kill.victim.name(), kill.at))
+            .collect();
+        println!(
+            "{number:>5}  {:<8} {:>7.1} {:>10.1}  {:<10} {:<10} {}",
+            rows(reference.stores),
+            ran.seconds,
+            self.lost,
+            told(self.same.weights),
+            told(self.same.files),
+            killed.join(", ")
+        );
+    }
+}
+
+/// A tuned model.
+struct Tuned {
+    file: Vec<u8>,
+    model: Model,
+}
+
+/// In what two models are the same.
+struct Same {
+    /// Each weight, bit for bit.
+    weights: bool,
+    /// Each byte of their files.
+    files: bool,
+}
+
+impl Tuned {
+    fn read(file: &Path) -> Result<Self> {
+        Ok(Self {
+            model: Model::read(file)?,
+            file: fs::read(file)?,
+        })
+    }
+
+    fn compare(&self, other: &Self) -> Same {
+        Same {
+            weights: self.model.graph().initializer == other.model.graph().initializer,
+            files: self.file == other.file,
+        }
+    }
+}
+
+/// A job that ended.
+struct Ran {
+    /// That its trainers ran.
+    seconds: f64,
+    /// The kills that there were; the others would have come after its end.
+    killed: Vec<Kill>,
+    tuned: Tuned,
+}
+
+impl Subject {
+    /// Runs the job in a folder and on a host of its own through these kills; `usual` is how long it takes without.
+    fn run(&self, stores: bool, kills: Vec<Kill>, usual: Option<f64>) -> Result<Ran> {
+        let folder = tempfile::tempdir()?;
+        let mut world = World {
+            subject: self,
+            folder: folder.path(),
+            stores,
+            host: Some(self.host(folder.path(), "127.0.0.1:0")?),
+        };
+        let patience = usual.map(|seconds| PATIENCE * seconds + PATIENCE_SECONDS);
+        let (seconds, killed) = world.go(kills, patience.unwrap_or(f64::INFINITY))?;
+        Ok(Ran {
+            seconds,
+            killed,
+            tuned: Tuned::read(&world.out())?,
+        })
+    }
+
+    fn host(&self, folder: &Path, listen: &str) -> Result<HostProcess> {
+        let data = text(self.photos.root())?;
+        let host = HostProcess::start(&self.binary, folder, data, &["--listen", listen]);
+        host.with_context(|| format!("the host did not start at {listen}"))
+    }
+}
+
+/// One job's folder and host.
+struct World<'a> {
+    subject: &'a Subject,
+    folder: &'a Path,
+    stores: bool,
+    /// `None` only while another takes its place.
+    host: Option<HostProcess>,
+}
+
+impl World<'_> {
+    fn out(&self) -> PathBuf {
+        self.folder.join("tuned.onnx")
+    }
+
+    /// Starts trainers until one ends by itself: the seconds they ran, and the kills there were.
+    fn go(&mut self, kills: Vec<Kill>, patience: f64) -> Result<(f64, Vec<Kill>)> {
+        let (mut active, mut killed) = (0.0, Vec::new());
+        let mut coming = kills.into_iter().peekable();
+        while !self.is_finished()? {
+            let mut trainer = self.trainer()?;
+            let started = Instant::now();
+            loop {
+                let ran = active + started.elapsed().as_secs_f64();
+                if let Some(status) = trainer.ended()? {
+                    ensure!(
+                        status.success() && self.is_finished()?,
+                        "the trainer ended ({status}); it said: {}",
+                        self.words()
+                    );
+                    break;
+                }
+                if let Some(kill) = coming.next_if(|kill| kill.at <= ran) {
+                    killed.push(Kill { at: ran, ..kill });
+                    match kill.victim {
+                        Victim::Host => self.replace_host()?,
+                        Victim::Trainer => {
+                            trainer.kill()?;
+                            break;
+                        }
+                    }
+                }
+                ensure!(
+                    ran < patience,
+                    "a trial hangs after {ran:.0} s; it said: {}",
+                    self.words()
+                );
+                sleep(LOOK);
+            }
+            active += started.elapsed().as_secs_f64();
+        }
+        Ok((active, killed))
+    }
+
+    /// Kills the host, and starts it again with the same state, where trainers look for it.
+    fn replace_host(&mut self) -> Result<()> {
+        let mut host = self.host.take().context("there is no host")?;
+        let address = host.address().to_string();
+        host.kill()?;
+        self.host = Some(self.subject.host(self.folder, &address)?);
+        Ok(())
+    }
+
+    /// The folder of the job's runs.
+    fn runs(&self) -> PathBuf {
+        self.folder.join("runs")
+    }
+
+    fn is_finished(&self) -> Result<bool> {
+        let runs = runs(&self.runs())?;
+        Ok(runs.iter().any(|run| run.state == RunState::Finished))
+    }
+
+    /// The run to go on with; `None` for a job that was killed before its first checkpoint.
+    fn kept(&self) -> Result<Option<PathBuf>> {
+        let runs = runs(&self.runs())?;
+        Ok(runs.into_iter().map(|run| run.path).find(|run| can_resume(run)))
+    }
+
+    fn trainer(&self) -> Result<Trainer> {
+        let host = self.host.as_ref().context("there is no host")?;
+        let pretrained = &self.subject.pretrained;
+        let mut command = Command::new(&self.subject.binary);
+        command
+            .args(["train", "--json", "--reproducible", "--model"])
+            .arg(&pretrained.file)
+            .args(["--data", text(self.subject.photos.root())?])
+            .args([
+                "--freeze",
+                pretrained.last_block,
+                "--split",
+                pretrained.last_block,
+            ])
+            .args(["--encoding", "f32", "--batch", "8", "--checkpoint-steps", "5"])
+            .args(["--threads", THREADS])
+            .args(["--epochs", &self.subject.epochs.to_string(), "--out"])
+            .arg(self.out())
+            .args(["--host", &host.url(), "--token-file"])
+            .arg(host.token_file())
+            .arg("--runs")
+            .arg(self.runs())
+            .arg("--feature-folder")
+            .arg(self.folder.join("rows"));
+        if !self.stores {
+            command.args(["--feature-cache", "off"]);
+        }
+        if let Some(run) = self.kept()? {
+            command.arg("--resume").arg(run);
+        }
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(self.folder.join("words"))?)
+            .spawn()?;
+        Ok(Trainer { child })
+    }
+
+    /// What the last trainer said on standard error.
+    fn words(&self) -> String {
+        fs::read_to_string(self.folder.join("words")).unwrap_or_default()
+    }
+}
+
+/// A `frostline train` process; it ends when this is dropped.
+struct Trainer {
+    child: Child,
+}
+
+impl Trainer {
+    fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    /// Ends it at once, as `kill -9` does.
+    fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Trainer {
+    fn drop(&mut self) {
+        let _ = self.kill();
+    }
+}
