@@ -63,6 +63,10 @@ pub(crate) struct Making {
 /// The rows of a job that are kept.
 pub(crate) struct Features {
     store: Store,
+    /// Of the store, on every machine.
+    name: String,
+    /// What people may read of it elsewhere.
+    about: Vec<u8>,
     root: String,
     /// Tells objects without an etag from those of other jobs.
     run: [u8; 16],
@@ -96,10 +100,22 @@ impl Features {
         let Some(cache) = job.features.clone() else {
             return Ok(None);
         };
-        let (job, plan, told) = (job.clone(), plan.clone(), Arc::clone(events));
-        let open = move || Ok(Self::open_in(&cache, &job, making, rounding, &plan, told, there));
+        let (subject, row) = subject(job, making, rounding);
+        let offered = match &job.team {
+            Some(team) => team.offers(&subject.name(&row), events).await,
+            None => false,
+        };
+        let (root, plan, told) = (job.root.clone(), plan.clone(), Arc::clone(events));
+        let there = there && !offered;
+        let open = move || Ok(Self::open_in(&cache, root, (&subject, &row), rounding, &plan, told, there));
         match blocking(open).await? {
-            Ok(features) => Ok(features.map(Arc::new)),
+            Ok(features) => {
+                let features = features.map(Arc::new);
+                if let (Some(features), Some(team)) = (&features, &job.team) {
+                    team.take(features, events).await;
+                }
+                Ok(features)
+            }
             Err(why) => {
                 let message = format!("rows are not kept for later epochs: {why}");
                 events(Event::Warning { message });
@@ -110,33 +126,14 @@ impl Features {
 
     fn open_in(
         cache: &Cache,
-        job: &Job,
-        making: Making,
+        root: String,
+        (subject, row): (&Subject, &Row),
         rounding: Rounding,
         plan: &FeedPlan,
         events: Events,
         there: bool,
     ) -> Result<Option<Self>, String> {
-        let subject = Subject {
-            model: job.model_name.clone(),
-            freeze: job.freeze.clone(),
-            data: job.root.clone(),
-            made_by: json!({
-                "layers": making.layers,
-                "guest": hex::encode(<sha2::Sha256 as sha2::Digest>::digest(&job.guest.bytes)),
-                "parameters": making.parameters,
-                "rounding": rounding.name(),
-                "precision": job.terms.precision,
-                "fixed_batch": job.terms.fixed_batch,
-                "library": library_version().unwrap_or_default(),
-                "device": job.device.to_string(),
-            }),
-        };
-        let row = Row {
-            shape: making.shape,
-            form: rounding.form(),
-        };
-        if there && !cache.has(&subject, &row) {
+        if there && !cache.has(subject, row) {
             return Ok(None);
         }
         // Whoever only looks makes no room.
@@ -145,17 +142,33 @@ impl Features {
             let message = format!("no more rows are kept for later epochs: {why}");
             events(Event::Warning { message });
         });
-        let store = cache.open(&subject, &row, rows, stopped);
+        let store = cache.open(subject, row, rows, stopped);
         let store = store.map_err(|error| error.to_string())?;
         let mut run = [0; 16];
         getrandom::fill(&mut run).map_err(|error| error.to_string())?;
         Ok(Some(Self {
             store,
-            root: job.root.clone(),
+            name: subject.name(row),
+            about: subject.shown(row),
+            root,
             run,
             rounding,
             views: plan.views,
         }))
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The name of the store of these rows, on every machine.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What people may read of it elsewhere.
+    pub(crate) fn about(&self) -> &[u8] {
+        &self.about
     }
 
     /// The keys of `samples` as they come from `source`; `None` where such rows are not kept: because they never look like that again, or travel
@@ -224,6 +237,30 @@ impl Features {
             repeats: plan.views.repeat(),
         }
     }
+}
+
+/// What rows of a job depend on, and what they are.
+fn subject(job: &Job, making: Making, rounding: Rounding) -> (Subject, Row) {
+    let subject = Subject {
+        model: job.model_name.clone(),
+        freeze: job.freeze.clone(),
+        data: job.root.clone(),
+        made_by: json!({
+            "layers": making.layers,
+            "guest": hex::encode(<sha2::Sha256 as sha2::Digest>::digest(&job.guest.bytes)),
+            "parameters": making.parameters,
+            "rounding": rounding.name(),
+            "precision": job.terms.precision,
+            "fixed_batch": job.terms.fixed_batch,
+            "library": library_version().unwrap_or_default(),
+            "device": job.device.to_string(),
+        }),
+    };
+    let row = Row {
+        shape: making.shape,
+        form: rounding.form(),
+    };
+    (subject, row)
 }
 
 /// Rows that the batches of `plan` use and that can be kept.

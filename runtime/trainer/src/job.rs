@@ -1,4 +1,4 @@
-use crate::{Guest, Policy, ProfileCache, Recipe, TrainerError, Unfreezing, whole_file};
+use crate::{Guest, Policy, ProfileCache, Recipe, Team, TrainerError, Unfreezing, whole_file};
 use frostline_engine::Device;
 use frostline_features::Cache;
 use frostline_graph::Model;
@@ -56,6 +56,8 @@ pub struct Job {
     pub cache: Option<ProfileCache>,
     /// Where rows at the freeze cut are kept, for later epochs and jobs; `None` keeps none.
     pub features: Option<Cache>,
+    /// Where these rows are kept for other machines too; `None` for this one alone.
+    pub team: Option<Team>,
     /// Whether host and trainer are known to compute on the same cores, as in one process.
     pub shared_cores: bool,
     /// Where the tuned model goes.
@@ -108,6 +110,7 @@ impl Job {
             candidates: None,
             cache: ProfileCache::of_user(),
             features: None,
+            team: None,
             shared_cores: false,
             out,
         }

@@ -4,6 +4,7 @@ use crate::notes::Input;
 use crate::pipeline::{FeedPlan, Steering};
 use crate::run::{Best, EpochResult, Run, RunParts};
 use crate::setup::{Prepared, prepare, unfreeze};
+use crate::team::{Sharing, Team};
 use crate::unfreeze::Phase;
 use crate::{Event, Events, Job, Outcome, Quality, Received, TrainerError, export, notes};
 use frostline_client::{Hosts, Task};
@@ -39,14 +40,22 @@ pub async fn train(
         input,
         task,
         trained,
+        sharing,
         mut outcome,
     } = tuned;
     let classes = outcome.classes.clone();
+    let stop = cancel.clone();
     blocking(move || {
         notes::write(&mut headed, &input, task, &classes);
         export::write(&headed.merge(&trained.weights)?, &out, &cancel)
     })
     .await?;
+    // Whoever does not want to wait has the model already.
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => {}
+        () = sharing.finish() => {}
+    }
     if let Some(diverged) = trained.diverged {
         return Err(diverged);
     }
@@ -75,6 +84,7 @@ struct Tuned {
     input: Input,
     task: Task,
     trained: Trained,
+    sharing: Sharing,
     /// Without what is known only in the end.
     outcome: Outcome,
 }
@@ -88,7 +98,9 @@ struct Trained {
 }
 
 async fn tune(job: Job, hosts: &Hosts, events: &Events) -> Result<Tuned, TrainerError> {
-    let job = &job.checked().await?;
+    let mut job = job.checked().await?;
+    job.team = job.team.as_ref().map(Team::afresh);
+    let job = &job;
     let mut prepared = prepare(job, false, hosts, events).await?;
     let phases = job.phases();
     let phase = phases.first().ok_or(TrainerError::Ended { part: "plan" })?;
@@ -103,9 +115,12 @@ async fn tune(job: Job, hosts: &Hosts, events: &Events) -> Result<Tuned, Trainer
         events,
         prepared,
         run,
+        sharing: Sharing::new(job.team.as_ref(), events),
     };
     let trained = course.epochs(&phases, baseline).await?;
-    let Course { prepared, run, .. } = course;
+    let Course {
+        prepared, run, sharing, ..
+    } = course;
     let split = run.steering.now().split.clone();
     Ok(Tuned {
         out: job.out.clone(),
@@ -129,6 +144,7 @@ async fn tune(job: Job, hosts: &Hosts, events: &Events) -> Result<Tuned, Trainer
         },
         headed: prepared.network.headed,
         trained,
+        sharing,
     })
 }
 
@@ -158,6 +174,7 @@ struct Course<'a> {
     events: &'a Events,
     prepared: Prepared,
     run: Run,
+    sharing: Sharing,
 }
 
 impl Course<'_> {
@@ -173,7 +190,13 @@ impl Course<'_> {
             }
             for epoch in phase.first..=phase.last {
                 match self.run.epoch(epoch).await {
-                    Ok(ended) => last = ended,
+                    Ok(ended) => {
+                        last = ended;
+                        // The first epoch makes nearly all rows; the last one sees what was passed over.
+                        if epoch == phase.first || epoch == phase.last {
+                            self.sharing.begin(self.prepared.data.feed.features.as_ref());
+                        }
+                    }
                     Err(error) => {
                         let (error, best) = keep(self.job, error, self.run.take_best())?;
                         return Ok(Trained {
