@@ -22,6 +22,7 @@ mod program;
 mod report;
 mod reporter;
 mod serve;
+mod team;
 mod train;
 
 use arguments::{Arguments, Authoring, Command, Guest};

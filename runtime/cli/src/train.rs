@@ -4,6 +4,7 @@ use crate::arguments::{BadSample, Train};
 use crate::host::{Connection, data_url};
 use crate::output::print_json;
 use crate::reporter::Reporter;
+use crate::team::team;
 use anyhow::{Context, Result};
 use frostline_graph::Model;
 use frostline_trainer::{Guest, Job, OnBadSample, Recipe, train};
@@ -107,6 +108,7 @@ fn job(flags: &Train) -> Result<Job> {
     job.device = flags.compute.device.parse()?;
     job.threads = flags.compute.threads;
     job.features = flags.features.cache();
+    job.team = team(flags.team.feature_store.as_deref(), job.features.is_some())?;
     Ok(job)
 }
 

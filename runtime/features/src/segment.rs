@@ -1,7 +1,7 @@
 //! Segments: rows of a store as they lie in an object store for other machines, each under the SHA-256 of its bytes.
 
-use crate::index::{RECORD, append};
 use crate::RowKey;
+use crate::index::{RECORD, append};
 use sha2::{Digest, Sha256};
 use twox_hash::XxHash3_64;
 

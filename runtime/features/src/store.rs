@@ -307,9 +307,7 @@ impl Inner {
                 .row_of(&rows, row)
                 .is_some_and(|row| self.form.round(row, into)),
             Place::Disk(slot) => {
-                let read = self
-                    .form
-                    .read(into, |bytes| self.read_bytes(key, slot, bytes));
+                let read = self.form.read(into, |bytes| self.read_bytes(key, slot, bytes));
                 if read.is_err() {
                     let mut state = self.state.lock();
                     state.known.forget(key, slot);

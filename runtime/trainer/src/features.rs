@@ -107,7 +107,17 @@ impl Features {
         };
         let (root, plan, told) = (job.root.clone(), plan.clone(), Arc::clone(events));
         let there = there && !offered;
-        let open = move || Ok(Self::open_in(&cache, root, (&subject, &row), rounding, &plan, told, there));
+        let open = move || {
+            Ok(Self::open_in(
+                &cache,
+                root,
+                (&subject, &row),
+                rounding,
+                &plan,
+                told,
+                there,
+            ))
+        };
         match blocking(open).await? {
             Ok(features) => {
                 let features = features.map(Arc::new);

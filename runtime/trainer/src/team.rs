@@ -4,7 +4,7 @@ use crate::compute::blocking;
 use crate::event::Shared;
 use crate::features::Features;
 use crate::{Event, Events, TrainerError};
-use frostline_features::{BrokenSegment, RowKey, SegmentStore, Stored, Unavailable};
+use frostline_features::{BrokenSegment, RowKey, Segment, SegmentStore, Stored, Unavailable};
 use futures::{StreamExt, stream};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
@@ -42,6 +42,8 @@ struct Inner {
     listed: Mutex<HashMap<String, Vec<Stored>>>,
     /// Rows that are there, by their store, once that was looked at.
     shared: Mutex<HashMap<String, HashSet<RowKey>>>,
+    /// Names of objects that are not what they should be.
+    broken: Mutex<HashSet<String>>,
 }
 
 /// A segment that was looked at.
@@ -71,6 +73,7 @@ impl Team {
             off: AtomicBool::new(false),
             listed: Mutex::default(),
             shared: Mutex::default(),
+            broken: Mutex::default(),
         }))
     }
 
@@ -133,6 +136,8 @@ impl Team {
         }
         drop(looks);
         self.tell(events, Shared::Taken, rows, bytes);
+        let names = broken.iter().map(|(name, _)| name.clone());
+        self.0.broken.lock().extend(names);
         self.pass_over(events, name, &broken);
         match failed {
             Some(why) => self.give_up(events, &why),
@@ -195,18 +200,17 @@ impl Team {
         let find = move || {
             kept.store().settle();
             let shared = team.0.shared.lock();
-            Ok(shared.get(kept.name()).map(|shared| kept.store().unshared(shared)))
+            Ok(shared
+                .get(kept.name())
+                .map(|shared| kept.store().unshared(shared)))
         };
         let unshared = blocking(find).await.map_err(|error| error.to_string())?;
         let most = features.store().segments().most_rows();
         for keys in unshared.unwrap_or_default().chunks(most) {
-            let (kept, keys) = (Arc::clone(features), keys.to_vec());
-            let build = move || {
-                let segment = kept.store().segment(&keys);
-                Ok(segment.map(|segment| (segment.name(), segment)))
+            let built = self.build(features, keys.to_vec()).await;
+            let Some((file, segment)) = built.map_err(|error| error.to_string())? else {
+                continue;
             };
-            let built = blocking(build).await.map_err(|error| error.to_string())?;
-            let Some((file, segment)) = built else { continue };
             if *rows == 0 {
                 self.put(features, ABOUT, features.about().to_vec()).await?;
             }
@@ -220,6 +224,27 @@ impl Team {
             }
         }
         Ok(())
+    }
+
+    /// A segment of these rows and its name, which is none of a broken one: that is never replaced.
+    async fn build(
+        &self,
+        features: &Arc<Features>,
+        mut keys: Vec<RowKey>,
+    ) -> Result<Option<(String, Segment)>, TrainerError> {
+        let (team, kept) = (self.clone(), Arc::clone(features));
+        blocking(move || {
+            let named = |segment: Segment| (segment.name(), segment);
+            let built = kept.store().segment(&keys).map(named);
+            let taken = |built: &(String, Segment)| team.0.broken.lock().contains(&built.0);
+            if !built.as_ref().is_some_and(taken) {
+                return Ok(built);
+            }
+            // The same rows in another order have another hash.
+            keys.reverse();
+            Ok(kept.store().segment(&keys).map(named))
+        })
+        .await
     }
 
     /// Creates an object; one that is there is the same, since its name says what is in it.
@@ -237,8 +262,9 @@ impl Team {
     fn give_up(&self, events: &Events, why: &str) {
         if !self.0.off.swap(true, Ordering::Relaxed) {
             let store = self.0.store.shown();
-            let message =
-                format!("rows are not shared through {store} any more, and this machine keeps its own: {why}");
+            let message = format!(
+                "rows are not shared through {store} any more, and this machine keeps its own: {why}"
+            );
             events(Event::Warning { message });
         }
     }

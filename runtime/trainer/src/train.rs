@@ -119,7 +119,10 @@ async fn tune(job: Job, hosts: &Hosts, events: &Events) -> Result<Tuned, Trainer
     };
     let trained = course.epochs(&phases, baseline).await?;
     let Course {
-        prepared, run, sharing, ..
+        prepared,
+        run,
+        sharing,
+        ..
     } = course;
     let split = run.steering.now().split.clone();
     Ok(Tuned {

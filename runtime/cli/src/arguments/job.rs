@@ -1,7 +1,7 @@
 //! Commands on a network and images, and the flags they share.
 
 use super::augment::AugmentFlags;
-use super::features::FeatureFlags;
+use super::features::{FeatureFlags, TeamFlags};
 use super::host::{HostFlags, HostsFlags};
 use super::recipe::RecipeFlags;
 use super::value::{BadSample, EncodingChoice, LayoutName, above_zero, encoding, positive};
@@ -57,6 +57,8 @@ pub(crate) struct Train {
     pub(crate) parameters: Option<String>,
     #[command(flatten)]
     pub(crate) features: FeatureFlags,
+    #[command(flatten)]
+    pub(crate) team: TeamFlags,
     #[command(flatten)]
     pub(crate) runs: Runs,
     #[command(flatten)]

@@ -15,6 +15,7 @@ mod real_data;
 mod recipes;
 mod replan;
 mod simulated_world;
+mod team;
 mod unfreezing;
 mod whole_job;
 mod whole_network;
