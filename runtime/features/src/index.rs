@@ -62,11 +62,9 @@ impl Index {
         }
     }
 
-    /// All rows, in the order in which they lie.
-    pub(crate) fn in_order(&self) -> Vec<RowKey> {
-        let mut rows: Vec<(u64, RowKey)> = self.rows.iter().map(|(key, slot)| (slot.number, *key)).collect();
-        rows.sort_unstable_by_key(|(number, _)| *number);
-        rows.into_iter().map(|(_, key)| key).collect()
+    /// All rows, each with its number, in no order.
+    pub(crate) fn all(&self) -> Vec<(u64, RowKey)> {
+        self.rows.iter().map(|(key, slot)| (slot.number, *key)).collect()
     }
 
     pub(crate) fn len(&self) -> usize {

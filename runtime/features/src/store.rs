@@ -235,9 +235,11 @@ impl Store {
 
     /// Rows on disk that other jobs can use and that are not among those `shared` already, in the order in which they lie.
     pub fn unshared(&self, shared: &HashSet<RowKey>) -> Vec<RowKey> {
-        let mut rows = self.inner.state.lock().known.in_order();
-        rows.retain(|key| key.travels() && !shared.contains(key));
-        rows
+        let mut rows = self.inner.state.lock().known.all();
+        // Sorted while nobody who reads or keeps rows waits.
+        rows.retain(|(_, key)| key.travels() && !shared.contains(key));
+        rows.sort_unstable_by_key(|(number, _)| *number);
+        rows.into_iter().map(|(_, key)| key).collect()
     }
 
     /// Those of `keys` that are on disk, as they travel; at most as many as a segment has. `None` where there is none of them.
