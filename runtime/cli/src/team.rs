@@ -52,11 +52,15 @@ fn unavailable(error: ObjectError) -> Unavailable {
 
 async fn list(store: &Store, folder: &str, most: usize) -> Result<Vec<Stored>, Unavailable> {
     let prefix = format!("{folder}/");
-    let (mut found, mut after) = (Vec::new(), prefix.clone());
+    let (mut found, mut after) = (Vec::new(), folder.to_owned());
     loop {
         let page = store.list(Some(&after), PAGE).await.map_err(unavailable)?;
         for object in page.objects {
             let Some(name) = object.sample.key.strip_prefix(&prefix) else {
+                // `folder-2` and `folder.txt` come before `folder/`.
+                if object.sample.key < prefix {
+                    continue;
+                }
                 return Ok(found);
             };
             found.push(Stored {
@@ -121,7 +125,7 @@ mod tests {
             let shelf = shelf(&url);
             let one = if url.starts_with("file") { "b2" } else { "b1" };
             assert_eq!(shelf.list(one.to_owned(), 10).await, Ok(vec![]));
-            for key in ["a", one, "c"].map(|folder| format!("{folder}/x.rows")) {
+            for key in ["a", one, &format!("{one}-2"), "c"].map(|folder| format!("{folder}/x.rows")) {
                 shelf.put_new(key, b"1234".to_vec()).await.unwrap();
             }
             let put = |key: String, bytes: &[u8]| shelf.put_new(key, bytes.to_vec());
