@@ -1,12 +1,13 @@
 //! Rows at the freeze cut that are kept: from one epoch to the next, and from one job to the next.
 
 use crate::compute::blocking;
+use crate::named_store::NamedStore;
 use crate::pipeline::{FeedPlan, Part};
 use crate::recipe::Views;
 use crate::{Event, Events, Job, TrainerError};
 use frostline_client::{Samples, Source};
 use frostline_engine::library_version;
-use frostline_features::{Cache, Form, Found, Row, RowKey, RowKeys, Store, Subject};
+use frostline_features::{Cache, Form, Found, Row, RowKey, RowKeys, Subject};
 use frostline_tensor::Tensor;
 use frostline_wire::{Encoding, ObjectInfo, Values};
 use serde_json::json;
@@ -62,11 +63,7 @@ pub(crate) struct Making {
 
 /// The rows of a job that are kept.
 pub(crate) struct Features {
-    store: Store,
-    /// Of the store, on every machine.
-    name: String,
-    /// What people may read of it elsewhere.
-    about: Vec<u8>,
+    kept: Arc<NamedStore>,
     root: String,
     /// Tells objects without an etag from those of other jobs.
     run: [u8; 16],
@@ -122,7 +119,7 @@ impl Features {
             Ok(features) => {
                 let features = features.map(Arc::new);
                 if let (Some(features), Some(team)) = (&features, &job.team) {
-                    team.take(features, events).await;
+                    team.take(features.kept(), events).await;
                 }
                 Ok(features)
             }
@@ -157,9 +154,7 @@ impl Features {
         let mut run = [0; 16];
         getrandom::fill(&mut run).map_err(|error| error.to_string())?;
         Ok(Some(Self {
-            store,
-            name: subject.name(row),
-            about: subject.shown(row),
+            kept: Arc::new(NamedStore::new(store, subject, row)),
             root,
             run,
             rounding,
@@ -167,18 +162,9 @@ impl Features {
         }))
     }
 
-    pub(crate) fn store(&self) -> &Store {
-        &self.store
-    }
-
-    /// The name of the store of these rows, on every machine.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// What people may read of it elsewhere.
-    pub(crate) fn about(&self) -> &[u8] {
-        &self.about
+    /// For whoever shares them.
+    pub(crate) fn kept(&self) -> &Arc<NamedStore> {
+        &self.kept
     }
 
     /// The keys of `samples` as they come from `source`; `None` where such rows are not kept: because they never look like that again, or travel
@@ -199,11 +185,11 @@ impl Features {
     /// Those of `keys` that are there.
     pub(crate) async fn find(self: &Arc<Self>, keys: Arc<[RowKey]>) -> Result<Found, TrainerError> {
         let features = Arc::clone(self);
-        blocking(move || Ok(features.store.read(&keys))).await
+        blocking(move || Ok(features.kept.store.read(&keys))).await
     }
 
     pub(crate) fn keep(&self, keys: Vec<Option<RowKey>>, rows: Tensor) {
-        self.store.keep(keys, rows);
+        self.kept.store.keep(keys, rows);
     }
 
     /// Takes in what other jobs kept meanwhile.
@@ -211,7 +197,7 @@ impl Features {
         let features = Arc::clone(self);
         // A store that cannot be read again is as it was.
         blocking(move || {
-            let _ = features.store.refresh();
+            let _ = features.kept.store.refresh();
             Ok(())
         })
         .await
@@ -219,7 +205,7 @@ impl Features {
 
     /// Bytes of `rows` rows in memory.
     pub(crate) fn memory(&self, rows: usize) -> u64 {
-        self.store.row_memory().saturating_mul(rows as u64)
+        self.kept.store.row_memory().saturating_mul(rows as u64)
     }
 
     /// How much of what the batches of `plan` need is there.
@@ -233,7 +219,7 @@ impl Features {
             let keys = RowKeys::new(&self.root, view, self.run);
             let all = (0..samples.len()).filter_map(|index| samples.get(index));
             let all: Vec<RowKey> = all.map(|sample| keys.of(&sample.sample)).collect();
-            self.store.count(all.iter()) as u64
+            self.kept.store.count(all.iter()) as u64
         };
         let views = plan.views.kept(plan.epochs);
         let trained = views
@@ -243,7 +229,7 @@ impl Features {
         Coverage {
             kept: trained + count(&plan.validation, None),
             rows: rows_of(plan),
-            bytes: self.store.disk_bytes(rows_of(plan)),
+            bytes: self.kept.store.disk_bytes(rows_of(plan)),
             repeats: plan.views.repeat(),
         }
     }

@@ -21,6 +21,7 @@ mod guest;
 mod job;
 mod labels;
 mod measure;
+mod named_store;
 mod notes;
 mod offer;
 mod pipeline;

@@ -2,7 +2,7 @@
 
 use crate::compute::blocking;
 use crate::event::Shared;
-use crate::features::Features;
+use crate::named_store::NamedStore;
 use crate::{Event, Events, TrainerError};
 use frostline_features::{BrokenSegment, RowKey, Segment, SegmentStore, Stored, Unavailable};
 use futures::{StreamExt, stream};
@@ -106,18 +106,18 @@ impl Team {
     }
 
     /// Takes the rows that are there and that this machine lacks, once in a job.
-    pub(crate) async fn take(&self, features: &Arc<Features>, events: &Events) {
-        let name = features.name();
+    pub(crate) async fn take(&self, kept: &Arc<NamedStore>, events: &Events) {
+        let name = &kept.name;
         let done = self.0.shared.lock().contains_key(name);
         let Some(found) = self.0.listed.lock().get(name).cloned() else {
             return;
         };
         // Where another job of this machine writes, that one shares too.
-        if done || self.is_off() || !features.store().writes() {
+        if done || self.is_off() || !kept.store.writes() {
             return;
         }
-        let free = AtomicU64::new(features.store().free_rows());
-        let looks = found.into_iter().map(|stored| self.look(features, stored, &free));
+        let free = AtomicU64::new(kept.store.free_rows());
+        let looks = found.into_iter().map(|stored| self.look(kept, stored, &free));
         let mut looks = stream::iter(looks).buffer_unordered(FETCHES);
         let (mut keys, mut broken, mut failed) = (HashSet::new(), Vec::new(), None);
         let (mut rows, mut bytes) = (0, 0);
@@ -146,20 +146,15 @@ impl Team {
     }
 
     /// Takes the rows of a segment, if any of them is lacking and there is room.
-    async fn look(
-        &self,
-        features: &Arc<Features>,
-        stored: Stored,
-        free: &AtomicU64,
-    ) -> Result<Taken, Passed> {
+    async fn look(&self, kept: &Arc<NamedStore>, stored: Stored, free: &AtomicU64) -> Result<Taken, Passed> {
         let broken = |why| Passed::Broken(stored.name.clone(), why);
-        let form = features.store().segments();
+        let form = kept.store.segments();
         let count = form.rows(&stored.name, stored.size).map_err(broken)?;
-        let key = format!("{}/{}", features.name(), stored.name);
+        let key = format!("{}/{}", kept.name, stored.name);
         let head = form.head_bytes(count) as u64;
         let mut bytes = self.0.store.read(key.clone(), 0..head).await?;
         let keys = form.keys(&bytes, count).map_err(broken)?;
-        let lacking = keys.len().saturating_sub(features.store().count(keys.iter())) as u64;
+        let lacking = keys.len().saturating_sub(kept.store.count(keys.iter())) as u64;
         let fits = |free: u64| free.checked_sub(lacking);
         let room = free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
         if lacking == 0 || room.is_err() {
@@ -167,10 +162,10 @@ impl Team {
             return Ok(Taken { keys, rows, bytes });
         }
         bytes.extend(self.0.store.read(key, head..stored.size).await?);
-        let (name, features) = (stored.name.clone(), Arc::clone(features));
+        let (name, kept) = (stored.name.clone(), Arc::clone(kept));
         let take = move || {
             let segment = form.check(&name, bytes);
-            Ok(segment.map(|segment| features.store().take_in(&segment)))
+            Ok(segment.map(|segment| kept.store.take_in(&segment)))
         };
         let rows = blocking(take).await?.map_err(broken)? as u64;
         let bytes = stored.size;
@@ -178,48 +173,41 @@ impl Team {
     }
 
     /// Sends the rows that this machine has and that are not there yet.
-    async fn send(&self, features: &Arc<Features>, events: &Events) {
+    async fn send(&self, kept: &Arc<NamedStore>, events: &Events) {
         let (mut rows, mut bytes) = (0, 0);
-        let sent = self.send_all(features, &mut rows, &mut bytes).await;
+        let sent = self.send_all(kept, &mut rows, &mut bytes).await;
         self.tell(events, Shared::Sent, rows, bytes);
         if let Err(why) = sent {
             self.give_up(events, &why);
         }
     }
 
-    async fn send_all(
-        &self,
-        features: &Arc<Features>,
-        rows: &mut u64,
-        bytes: &mut u64,
-    ) -> Result<(), String> {
-        if self.is_off() || !features.store().writes() {
+    async fn send_all(&self, kept: &Arc<NamedStore>, rows: &mut u64, bytes: &mut u64) -> Result<(), String> {
+        if self.is_off() || !kept.store.writes() {
             return Ok(());
         }
-        let (team, kept) = (self.clone(), Arc::clone(features));
+        let (team, own) = (self.clone(), Arc::clone(kept));
         let find = move || {
-            kept.store().settle();
+            own.store.settle();
             let shared = team.0.shared.lock();
-            Ok(shared
-                .get(kept.name())
-                .map(|shared| kept.store().unshared(shared)))
+            Ok(shared.get(&own.name).map(|shared| own.store.unshared(shared)))
         };
         let unshared = blocking(find).await.map_err(|error| error.to_string())?;
-        let most = features.store().segments().most_rows();
+        let most = kept.store.segments().most_rows();
         for keys in unshared.unwrap_or_default().chunks(most) {
-            let built = self.build(features, keys.to_vec()).await;
+            let built = self.build(kept, keys.to_vec()).await;
             let Some((file, segment)) = built.map_err(|error| error.to_string())? else {
                 continue;
             };
             if *rows == 0 {
-                self.put(features, ABOUT, features.about().to_vec()).await?;
+                self.put(kept, ABOUT, kept.about.to_vec()).await?;
             }
             let keys = segment.keys();
             let body = segment.into_bytes();
             let length = body.len() as u64;
-            self.put(features, &file, body).await?;
+            self.put(kept, &file, body).await?;
             (*rows, *bytes) = (*rows + keys.len() as u64, *bytes + length);
-            if let Some(shared) = self.0.shared.lock().get_mut(features.name()) {
+            if let Some(shared) = self.0.shared.lock().get_mut(&kept.name) {
                 shared.extend(keys);
             }
         }
@@ -229,27 +217,27 @@ impl Team {
     /// A segment of these rows and its name, which is none of a broken one: that is never replaced.
     async fn build(
         &self,
-        features: &Arc<Features>,
+        kept: &Arc<NamedStore>,
         mut keys: Vec<RowKey>,
     ) -> Result<Option<(String, Segment)>, TrainerError> {
-        let (team, kept) = (self.clone(), Arc::clone(features));
+        let (team, kept) = (self.clone(), Arc::clone(kept));
         blocking(move || {
             let named = |segment: Segment| (segment.name(), segment);
-            let built = kept.store().segment(&keys).map(named);
+            let built = kept.store.segment(&keys).map(named);
             let taken = |built: &(String, Segment)| team.0.broken.lock().contains(&built.0);
             if !built.as_ref().is_some_and(taken) {
                 return Ok(built);
             }
             // The same rows in another order have another hash.
             keys.reverse();
-            Ok(kept.store().segment(&keys).map(named))
+            Ok(kept.store.segment(&keys).map(named))
         })
         .await
     }
 
     /// Creates an object; one that is there is the same, since its name says what is in it.
-    async fn put(&self, features: &Features, name: &str, bytes: Vec<u8>) -> Result<(), String> {
-        let key = format!("{}/{name}", features.name());
+    async fn put(&self, kept: &NamedStore, name: &str, bytes: Vec<u8>) -> Result<(), String> {
+        let key = format!("{}/{name}", kept.name);
         let put = self.0.store.put_new(key, bytes).await;
         put.map(drop).map_err(|error| error.to_string())
     }
@@ -330,14 +318,14 @@ impl Sharing {
     }
 
     /// Has the rows that are kept by now sent, behind the job's back.
-    pub(crate) fn begin(&mut self, features: Option<&Arc<Features>>) {
-        let (Some(team), Some(features)) = (self.team.clone(), features.cloned()) else {
+    pub(crate) fn begin(&mut self, kept: Option<&Arc<NamedStore>>) {
+        let (Some(team), Some(kept)) = (self.team.clone(), kept.cloned()) else {
             return;
         };
         let (turn, events) = (Arc::clone(&self.turn), Arc::clone(&self.events));
         self.tasks.spawn(async move {
             let _turn = turn.lock().await;
-            team.send(&features, &events).await;
+            team.send(&kept, &events).await;
         });
     }
 

@@ -197,7 +197,8 @@ impl Course<'_> {
                         last = ended;
                         // The first epoch makes nearly all rows; the last one sees what was passed over.
                         if epoch == phase.first || epoch == phase.last {
-                            self.sharing.begin(self.prepared.data.feed.features.as_ref());
+                            let features = self.prepared.data.feed.features.as_ref();
+                            self.sharing.begin(features.map(|features| features.kept()));
                         }
                     }
                     Err(error) => {
