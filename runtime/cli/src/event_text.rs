@@ -2,7 +2,7 @@
 
 use crate::output::bytes;
 use frostline_client::{HostState, LeftOut, Notice, Task};
-use frostline_trainer::{Event, Received};
+use frostline_trainer::{Event, Received, Shared};
 
 /// An event as a line for people; steps and progress of uploads move the bar only.
 pub(crate) fn text(event: &Event) -> Option<String> {
@@ -87,6 +87,24 @@ pub(crate) fn text(event: &Event) -> Option<String> {
             bytes(*needed),
             bytes(*limit),
             folder.display()
+        ),
+        Event::Shared {
+            what,
+            rows,
+            bytes: size,
+            store,
+        } => {
+            let way = match what {
+                Shared::Taken => "taken from",
+                Shared::Sent => "sent to",
+            };
+            format!(
+                "shared     {rows} rows at the freeze cut {way} {store} ({})",
+                bytes(*size)
+            )
+        }
+        Event::Sharing { store, seconds } => format!(
+            "sharing    the model is written; waiting at most {seconds:.0} s until the job's rows are in {store} (Ctrl-C leaves them for the next job)"
         ),
         Event::Warning { message } => format!("warning    {message}"),
         Event::Epoch {

@@ -26,6 +26,7 @@ mod results;
 mod runs;
 mod serve;
 mod sweep;
+mod team;
 mod train;
 
 use arguments::{Arguments, Authoring, Command, Guest};

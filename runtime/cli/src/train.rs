@@ -5,6 +5,7 @@ use crate::failure::Hinted;
 use crate::host::{Connection, data_url};
 use crate::output::print_json;
 use crate::reporter::Reporter;
+use crate::team::team;
 use crate::{results, runs, sweep};
 use anyhow::{Context, Result};
 use frostline_graph::Model;
@@ -148,6 +149,7 @@ fn job(flags: &Train) -> Result<Job> {
     job.device = flags.compute.device.parse()?;
     job.threads = flags.compute.threads;
     job.features = flags.features.cache();
+    job.team = team(flags.team.feature_store.as_deref(), job.features.is_some())?;
     Ok(job)
 }
 

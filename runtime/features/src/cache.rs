@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// The form of all files of a store. Stores of other forms lie in other folders, and go with the time.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// How often a store is opened anew that somebody removes at the same moment.
 const TRIES: usize = 8;
@@ -118,8 +118,7 @@ impl Cache {
 
     /// The folder of the store of which that is said.
     fn folder(&self, about: &[u8]) -> PathBuf {
-        let name = hex::encode(Sha256::digest(about).get(..16).unwrap_or_default());
-        self.path.join(name)
+        self.path.join(name(about))
     }
 
     /// Removes stores that nobody uses, the one used longest ago first, until there is room for `wanted` bytes beside `own` others. Returns the
@@ -167,6 +166,46 @@ impl Cache {
         }
         refused.map_or(Ok((count, freed)), Err)
     }
+}
+
+impl Subject {
+    /// The name of the store of its rows, on every machine.
+    pub fn name(&self, row: &Row) -> String {
+        name(&about(self, row).1)
+    }
+
+    /// What people may read beside rows that machines share: no text of which nobody knows what it holds.
+    pub fn shown(&self, row: &Row) -> Vec<u8> {
+        let shown = serde_json::json!({
+            "version": VERSION,
+            "model": self.model,
+            "freeze": self.freeze,
+            "data": without_credentials(&self.data),
+            "row": row,
+        });
+        serde_json::to_vec_pretty(&shown).unwrap_or_default()
+    }
+}
+
+/// A URL without user and query; a path as it is.
+fn without_credentials(data: &str) -> String {
+    let Some((scheme, rest)) = data.split_once("://") else {
+        return data.to_owned();
+    };
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let host = match host.rsplit_once('@') {
+        // Azure's containers stand where others have users.
+        Some((user, host)) if scheme.starts_with("abfs") && !user.contains(':') => format!("{user}@{host}"),
+        Some((_, host)) => host.to_owned(),
+        None => host.to_owned(),
+    };
+    format!("{scheme}://{host}/{path}")
+}
+
+/// The name of the store of which that is said.
+fn name(about: &[u8]) -> String {
+    hex::encode(Sha256::digest(about).get(..16).unwrap_or_default())
 }
 
 /// What is said of a store, also as it is written.

@@ -62,6 +62,11 @@ impl Index {
         }
     }
 
+    /// All rows, each with its number, in no order.
+    pub(crate) fn all(&self) -> Vec<(u64, RowKey)> {
+        self.rows.iter().map(|(key, slot)| (slot.number, *key)).collect()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }

@@ -2,6 +2,7 @@
 //!
 //! * [`Cache`]: a folder of stores within a number of bytes; the one used longest ago goes first.
 //! * [`Store`]: the rows of one [`Subject`], found by [`RowKey`]. One job writes to it, any number read.
+//! * [`Segment`]: rows of a store as they lie in a [`SegmentStore`] for other machines.
 //!
 //! A row is believed by its checksum alone: whatever happened to the files, a store gives the row that was kept, or none. It knows nothing of
 //! training, hosts or networks. `docs/features.md` describes the files.
@@ -10,6 +11,8 @@ mod cache;
 mod error;
 mod index;
 mod row;
+mod segment;
+mod shared;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -18,5 +21,7 @@ mod writer;
 pub use cache::{Cache, Listed, Subject};
 pub use error::FeatureError;
 pub use row::{Form, Row, RowKey, RowKeys};
+pub use segment::{BrokenSegment, Segment, SegmentForm};
+pub use shared::{SegmentStore, Stored, Unavailable};
 pub use store::{Found, Store};
 pub use writer::Stopped;

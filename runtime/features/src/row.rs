@@ -108,12 +108,21 @@ impl Form {
     }
 }
 
+/// The bit of a key's last byte that says that it is the key of one job alone.
+const OWN: u8 = 1;
+
 /// Names a row: an object's version under a data root, as it looks in a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RowKey(pub(crate) [u8; Self::BYTES]);
 
 impl RowKey {
     pub(crate) const BYTES: usize = 16;
+
+    /// Whether other jobs can find a row under this key, so that it is worth to be shown to them.
+    pub(crate) fn travels(&self) -> bool {
+        let [.., last] = self.0;
+        last & OWN == 0
+    }
 
     /// The checksum of a row under this key. It covers the key, so that a row is never taken for another's.
     pub(crate) fn checksum(&self, bytes: &[u8]) -> u64 {
@@ -152,6 +161,11 @@ impl RowKeys {
         for (to, from) in key.iter_mut().zip(hash.finalize()) {
             *to = from;
         }
+        let [.., last] = &mut key;
+        *last = match &sample.etag {
+            Some(_) => *last & !OWN,
+            None => *last | OWN,
+        };
         RowKey(key)
     }
 }

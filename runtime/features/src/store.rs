@@ -1,9 +1,10 @@
 use crate::error::failed;
 use crate::index::{Index, Slot};
 use crate::writer::{Pending, Writer};
-use crate::{FeatureError, Form, Row, RowKey, Stopped};
+use crate::{FeatureError, Form, Row, RowKey, Segment, SegmentForm, Stopped};
 use frostline_tensor::Tensor;
 use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -205,24 +206,110 @@ impl Store {
 
     /// Waits until all rows that were kept are written, or cannot be.
     pub fn settle(&self) {
-        if let Some(writer) = self.writer.lock().as_ref() {
-            writer.settle();
+        // Nobody who hands rows over waits for whoever waits here.
+        let progress = self.writer.lock().as_ref().map(Writer::progress);
+        if let Some(progress) = progress {
+            progress.wait();
         }
     }
 }
 
+/// Rows that machines share.
+impl Store {
+    /// Whether this job is the one that writes.
+    pub fn writes(&self) -> bool {
+        self.writer.lock().is_some()
+    }
+
+    /// What its segments are like.
+    pub fn segments(&self) -> SegmentForm {
+        let name = self.path.file_name().unwrap_or_default();
+        SegmentForm::new(&name.to_string_lossy(), self.inner.row_bytes)
+    }
+
+    /// Rows for which there is still room.
+    pub fn free_rows(&self) -> u64 {
+        let records = self.inner.state.lock().known.records();
+        (self.room / self.disk_bytes(1).max(1)).saturating_sub(records)
+    }
+
+    /// Rows on disk that other jobs can use and that are not among those `shared` already, in the order in which they lie.
+    pub fn unshared(&self, shared: &HashSet<RowKey>) -> Vec<RowKey> {
+        let mut rows = self.inner.state.lock().known.all();
+        // Sorted while nobody who reads or keeps rows waits.
+        rows.retain(|(_, key)| key.travels() && !shared.contains(key));
+        rows.sort_unstable_by_key(|(number, _)| *number);
+        rows.into_iter().map(|(_, key)| key).collect()
+    }
+
+    /// Those of `keys` that are on disk, as they travel; at most as many as a segment has. `None` where there is none of them.
+    pub fn segment(&self, keys: &[RowKey]) -> Option<Segment> {
+        let form = self.segments();
+        let (mut records, mut rows) = (Vec::new(), Vec::new());
+        let mut row = vec![0; self.inner.row_bytes];
+        for key in keys.iter().take(form.most_rows()) {
+            let slot = self.inner.state.lock().known.get(key);
+            if let Some(slot) = slot.filter(|_| key.travels())
+                && self.inner.read_bytes(key, slot, &mut row).is_ok()
+            {
+                records.push((*key, slot.checksum));
+                rows.extend_from_slice(&row);
+            }
+        }
+        form.build(&records, &rows)
+    }
+
+    /// Keeps the rows of a segment of this store that are sound and not there yet, and waits until they are written. Returns how many there are
+    /// now: none where another job writes, or where there is no room.
+    pub fn take_in(&self, segment: &Segment) -> usize {
+        let inner = &*self.inner;
+        if segment.form() != self.segments() {
+            return 0;
+        }
+        let (mut keys, mut values) = (Vec::new(), Vec::new());
+        for (key, bytes) in segment.sound() {
+            if self.count([key].iter()) > 0 {
+                continue;
+            }
+            let start = values.len();
+            values.resize(start + inner.values, 0.0);
+            let Some(into) = values.get_mut(start..) else {
+                continue;
+            };
+            let fill = |row: &mut [u8]| {
+                row.copy_from_slice(bytes);
+                Ok::<(), std::convert::Infallible>(())
+            };
+            let _ = inner.form.read(into, fill);
+            keys.push(key);
+        }
+        let shape = frostline_tensor::Shape::new(inner.shape.as_slice()).batched(keys.len());
+        if keys.is_empty() {
+            return 0;
+        }
+        if let Ok(rows) = Tensor::f32(shape, values) {
+            self.keep(keys.iter().copied().map(Some).collect(), rows);
+        }
+        self.settle();
+        self.count(keys.iter())
+    }
+}
+
 impl Inner {
+    /// The bytes of a row on disk.
+    fn read_bytes(&self, key: &RowKey, slot: Slot, into: &mut [u8]) -> Result<(), ()> {
+        let at = slot.number * self.row_bytes as u64;
+        self.rows.read_exact_at(into, at).map_err(drop)?;
+        (key.checksum(into) == slot.checksum).then_some(()).ok_or(())
+    }
+
     fn read(&self, key: &RowKey, place: Place, into: &mut [f32]) -> bool {
         match place {
             Place::Memory(rows, row) => self
                 .row_of(&rows, row)
                 .is_some_and(|row| self.form.round(row, into)),
             Place::Disk(slot) => {
-                let read = self.form.read(into, |bytes| {
-                    let at = slot.number * self.row_bytes as u64;
-                    self.rows.read_exact_at(bytes, at).map_err(drop)?;
-                    (key.checksum(bytes) == slot.checksum).then_some(()).ok_or(())
-                });
+                let read = self.form.read(into, |bytes| self.read_bytes(key, slot, bytes));
                 if read.is_err() {
                     let mut state = self.state.lock();
                     state.known.forget(key, slot);

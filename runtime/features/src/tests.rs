@@ -1,3 +1,5 @@
+mod segments;
+
 use crate::{Cache, Form, Row, RowKey, RowKeys, Stopped, Store, Subject};
 use frostline_tensor::{Augmentation, SampleRef, Tensor, View};
 use std::collections::HashSet;

@@ -44,7 +44,7 @@ struct Handed {
 
 /// How much was handed over, and how much of it is done with.
 #[derive(Default)]
-struct Progress {
+pub(crate) struct Progress {
     counts: Mutex<(u64, u64)>,
     moved: Condvar,
 }
@@ -115,9 +115,9 @@ impl Writer {
         }
     }
 
-    /// Waits until all that was handed over is done with.
-    pub(crate) fn settle(&self) {
-        self.progress.wait();
+    /// How far it is.
+    pub(crate) fn progress(&self) -> Arc<Progress> {
+        Arc::clone(&self.progress)
     }
 }
 
@@ -141,7 +141,8 @@ impl Progress {
         self.moved.notify_all();
     }
 
-    fn wait(&self) {
+    /// Waits until all that was handed over is done with.
+    pub(crate) fn wait(&self) {
         let counts = self.counts.lock().unwrap_or_else(|broken| broken.into_inner());
         let until = counts.0;
         let waited = self.moved.wait_while(counts, |counts| counts.1 < until);

@@ -8,6 +8,7 @@ use crate::replan::Watch;
 use crate::results::Results;
 use crate::run::{Best, Run, RunParts};
 use crate::setup::{Prepared, prepare, unfreeze};
+use crate::team::Sharing;
 use crate::unfreeze::Phase;
 use crate::{Event, Events, Job, Keep, Outcome, Quality, Received, TrainerError};
 use frostline_client::{Hosts, SampleFiles, Task};
@@ -25,6 +26,8 @@ pub(crate) struct Tuned {
     pub(crate) weights: Weights,
     /// What its run's folder says of it.
     pub(crate) results: Option<Results>,
+    /// What goes to its team meanwhile.
+    pub(crate) sharing: Sharing,
     /// Where it is written.
     pub(crate) targets: Vec<PathBuf>,
     /// What ended the job before its time, though there are weights to keep.
@@ -41,6 +44,7 @@ pub(crate) struct Course<'a> {
     cancel: &'a CancellationToken,
     prepared: Prepared,
     run: Run,
+    sharing: Sharing,
     /// The phase of the layers that are trained.
     phase: usize,
 }
@@ -114,6 +118,7 @@ impl<'a> Course<'a> {
             cancel,
             prepared,
             run,
+            sharing: Sharing::new(job.team.as_ref(), events),
             phase: place,
         })
     }
@@ -149,7 +154,11 @@ impl<'a> Course<'a> {
         };
         let ended = ended.map(|error| self.explained(error, written, checkpoint.is_some()));
         let Self {
-            job, prepared, run, ..
+            job,
+            prepared,
+            run,
+            sharing,
+            ..
         } = self;
         let split = run.steering.now().split.clone();
         let targets = job.targets();
@@ -166,6 +175,7 @@ impl<'a> Course<'a> {
             });
         Ok(Tuned {
             results,
+            sharing,
             input: prepared.offer.input(&job.guest.name, &split),
             task: prepared.data.feed.task,
             outcome: Outcome {
@@ -207,6 +217,11 @@ impl<'a> Course<'a> {
                     return Ok(());
                 }
                 self.run.epoch(epoch).await?;
+                // The first epoch makes nearly all rows; the last one sees what was passed over.
+                if epoch == phase.first || epoch == phase.last {
+                    let features = self.prepared.data.feed.features.as_ref();
+                    self.sharing.begin(features.map(|features| features.kept()));
+                }
             }
         }
         Ok(())

@@ -82,6 +82,24 @@ pub enum Event {
         /// The folder of all jobs' rows.
         folder: PathBuf,
     },
+    /// Rows at the freeze cut came from the team's store, or went there.
+    Shared {
+        /// Which of the two.
+        what: Shared,
+        /// How many.
+        rows: u64,
+        /// Bytes of the objects they came or went in.
+        bytes: u64,
+        /// The store, without credentials.
+        store: String,
+    },
+    /// The model is written, and rows are still on their way to the team's store.
+    Sharing {
+        /// The store, without credentials.
+        store: String,
+        /// The longest that the job waits for them.
+        seconds: f64,
+    },
     /// What the network takes on the hosts is not known as the job starts, or has become known at last.
     Profile {
         /// Which of the two.
@@ -237,6 +255,16 @@ pub enum Event {
 pub(crate) fn notices(events: &Events) -> Notices {
     let events = Arc::clone(events);
     Arc::new(move |notice| events(Event::Notice(notice)))
+}
+
+/// Which way rows took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Shared {
+    /// To this machine, before the job began.
+    Taken,
+    /// To the team's store.
+    Sent,
 }
 
 /// What is measured for a plan.

@@ -1,12 +1,13 @@
 //! Rows at the freeze cut that are kept: from one epoch to the next, and from one job to the next.
 
 use crate::compute::blocking;
+use crate::named_store::NamedStore;
 use crate::pipeline::{FeedPlan, Part};
 use crate::recipe::Views;
 use crate::{Event, Events, Job, TrainerError};
 use frostline_client::{Samples, Source};
 use frostline_engine::library_version;
-use frostline_features::{Cache, Form, Found, Row, RowKey, RowKeys, Store, Subject};
+use frostline_features::{Cache, Form, Found, Row, RowKey, RowKeys, Subject};
 use frostline_tensor::Tensor;
 use frostline_wire::{Encoding, ObjectInfo, Values};
 use serde_json::json;
@@ -62,7 +63,7 @@ pub(crate) struct Making {
 
 /// The rows of a job that are kept.
 pub(crate) struct Features {
-    store: Store,
+    kept: Arc<NamedStore>,
     root: String,
     /// Tells objects without an etag from those of other jobs.
     run: [u8; 16],
@@ -96,10 +97,32 @@ impl Features {
         let Some(cache) = job.features.clone() else {
             return Ok(None);
         };
-        let (job, plan, told) = (job.clone(), plan.clone(), Arc::clone(events));
-        let open = move || Ok(Self::open_in(&cache, &job, making, rounding, &plan, told, there));
+        let (subject, row) = subject(job, making, rounding);
+        let offered = match &job.team {
+            Some(team) => team.offers(&subject.name(&row), events).await,
+            None => false,
+        };
+        let (root, plan, told) = (job.root.clone(), plan.clone(), Arc::clone(events));
+        let there = there && !offered;
+        let open = move || {
+            Ok(Self::open_in(
+                &cache,
+                root,
+                (&subject, &row),
+                rounding,
+                &plan,
+                told,
+                there,
+            ))
+        };
         match blocking(open).await? {
-            Ok(features) => Ok(features.map(Arc::new)),
+            Ok(features) => {
+                let features = features.map(Arc::new);
+                if let (Some(features), Some(team)) = (&features, &job.team) {
+                    team.take(features.kept(), events).await;
+                }
+                Ok(features)
+            }
             Err(why) => {
                 let message = format!("rows are not kept for later epochs: {why}");
                 events(Event::Warning { message });
@@ -110,33 +133,14 @@ impl Features {
 
     fn open_in(
         cache: &Cache,
-        job: &Job,
-        making: Making,
+        root: String,
+        (subject, row): (&Subject, &Row),
         rounding: Rounding,
         plan: &FeedPlan,
         events: Events,
         there: bool,
     ) -> Result<Option<Self>, String> {
-        let subject = Subject {
-            model: job.model_name.clone(),
-            freeze: job.freeze.clone(),
-            data: job.root.clone(),
-            made_by: json!({
-                "layers": making.layers,
-                "guest": hex::encode(<sha2::Sha256 as sha2::Digest>::digest(&job.guest.bytes)),
-                "parameters": making.parameters,
-                "rounding": rounding.name(),
-                "precision": job.terms.precision,
-                "fixed_batch": job.terms.fixed_batch,
-                "library": library_version().unwrap_or_default(),
-                "device": job.device.to_string(),
-            }),
-        };
-        let row = Row {
-            shape: making.shape,
-            form: rounding.form(),
-        };
-        if there && !cache.has(&subject, &row) {
+        if there && !cache.has(subject, row) {
             return Ok(None);
         }
         // Whoever only looks makes no room.
@@ -145,17 +149,22 @@ impl Features {
             let message = format!("no more rows are kept for later epochs: {why}");
             events(Event::Warning { message });
         });
-        let store = cache.open(&subject, &row, rows, stopped);
+        let store = cache.open(subject, row, rows, stopped);
         let store = store.map_err(|error| error.to_string())?;
         let mut run = [0; 16];
         getrandom::fill(&mut run).map_err(|error| error.to_string())?;
         Ok(Some(Self {
-            store,
-            root: job.root.clone(),
+            kept: Arc::new(NamedStore::new(store, subject, row)),
+            root,
             run,
             rounding,
             views: plan.views,
         }))
+    }
+
+    /// For whoever shares them.
+    pub(crate) fn kept(&self) -> &Arc<NamedStore> {
+        &self.kept
     }
 
     /// The keys of `samples` as they come from `source`; `None` where such rows are not kept: because they never look like that again, or travel
@@ -176,11 +185,11 @@ impl Features {
     /// Those of `keys` that are there.
     pub(crate) async fn find(self: &Arc<Self>, keys: Arc<[RowKey]>) -> Result<Found, TrainerError> {
         let features = Arc::clone(self);
-        blocking(move || Ok(features.store.read(&keys))).await
+        blocking(move || Ok(features.kept.store.read(&keys))).await
     }
 
     pub(crate) fn keep(&self, keys: Vec<Option<RowKey>>, rows: Tensor) {
-        self.store.keep(keys, rows);
+        self.kept.store.keep(keys, rows);
     }
 
     /// Takes in what other jobs kept meanwhile.
@@ -188,7 +197,7 @@ impl Features {
         let features = Arc::clone(self);
         // A store that cannot be read again is as it was.
         blocking(move || {
-            let _ = features.store.refresh();
+            let _ = features.kept.store.refresh();
             Ok(())
         })
         .await
@@ -196,7 +205,7 @@ impl Features {
 
     /// Bytes of `rows` rows in memory.
     pub(crate) fn memory(&self, rows: usize) -> u64 {
-        self.store.row_memory().saturating_mul(rows as u64)
+        self.kept.store.row_memory().saturating_mul(rows as u64)
     }
 
     /// How much of what the batches of `plan` need is there.
@@ -210,7 +219,7 @@ impl Features {
             let keys = RowKeys::new(&self.root, view, self.run);
             let all = (0..samples.len()).filter_map(|index| samples.get(index));
             let all: Vec<RowKey> = all.map(|sample| keys.of(&sample.sample)).collect();
-            self.store.count(all.iter()) as u64
+            self.kept.store.count(all.iter()) as u64
         };
         let views = plan.views.kept(plan.epochs);
         let trained = views
@@ -220,10 +229,34 @@ impl Features {
         Coverage {
             kept: trained + count(&plan.validation, None),
             rows: rows_of(plan),
-            bytes: self.store.disk_bytes(rows_of(plan)),
+            bytes: self.kept.store.disk_bytes(rows_of(plan)),
             repeats: plan.views.repeat(),
         }
     }
+}
+
+/// What rows of a job depend on, and what they are.
+fn subject(job: &Job, making: Making, rounding: Rounding) -> (Subject, Row) {
+    let subject = Subject {
+        model: job.model_name.clone(),
+        freeze: job.freeze.clone(),
+        data: job.root.clone(),
+        made_by: json!({
+            "layers": making.layers,
+            "guest": hex::encode(<sha2::Sha256 as sha2::Digest>::digest(&job.guest.bytes)),
+            "parameters": making.parameters,
+            "rounding": rounding.name(),
+            "precision": job.terms.precision,
+            "fixed_batch": job.terms.fixed_batch,
+            "library": library_version().unwrap_or_default(),
+            "device": job.device.to_string(),
+        }),
+    };
+    let row = Row {
+        shape: making.shape,
+        form: rounding.form(),
+    };
+    (subject, row)
 }
 
 /// Rows that the batches of `plan` use and that can be kept.

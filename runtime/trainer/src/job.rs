@@ -1,4 +1,4 @@
-use crate::{Guest, Policy, ProfileCache, Recipe, RunFolder, TrainerError, Unfreezing, whole_file};
+use crate::{Guest, Policy, ProfileCache, Recipe, RunFolder, Team, TrainerError, Unfreezing, whole_file};
 use frostline_engine::Device;
 use frostline_features::Cache;
 use frostline_graph::Model;
@@ -57,6 +57,8 @@ pub struct Job {
     pub cache: Option<ProfileCache>,
     /// Where rows at the freeze cut are kept, for later epochs and jobs; `None` keeps none.
     pub features: Option<Cache>,
+    /// Where these rows are kept for other machines too; `None` for this one alone.
+    pub team: Option<Team>,
     /// Whether host and trainer are known to compute on the same cores, as in one process.
     pub shared_cores: bool,
     /// Where the tuned model goes; of a job with a run's folder it goes there as well, and `None` only there.
@@ -129,6 +131,7 @@ impl Job {
             candidates: None,
             cache: ProfileCache::of_user(),
             features: None,
+            team: None,
             shared_cores: false,
             out: Some(out),
             run: None,

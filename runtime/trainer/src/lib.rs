@@ -24,6 +24,7 @@ mod guest;
 mod job;
 mod labels;
 mod measure;
+mod named_store;
 mod notes;
 mod offer;
 mod pipeline;
@@ -43,6 +44,7 @@ mod standard;
 mod study;
 mod tables;
 mod targets;
+mod team;
 #[cfg(test)]
 mod tests;
 mod train;
@@ -55,7 +57,7 @@ pub use checkpoint::{RunFolder, RunState, RunSummary, can_resume, runs, unfinish
 pub use dry_run::{Planned, plan};
 pub use error::TrainerError;
 pub use evaluate::evaluate;
-pub use event::{Evaluation, Event, Events, Measuring, Outcome, ProfileState, Received};
+pub use event::{Evaluation, Event, Events, Measuring, Outcome, ProfileState, Received, Shared};
 pub use guest::Guest;
 pub use job::{EvaluationJob, Flow, Job, Keep, OnBadSample};
 pub use measure::{ProfileCache, folder_of_user};
@@ -70,5 +72,6 @@ pub use recipe::{
 };
 pub use study::{HostStudy, StudyJob, study};
 pub use tables::{ClassFigures, Confused, LabelFigures, Tables, TargetFigures};
+pub use team::Team;
 pub use train::train;
 pub use unfreeze::Unfreezing;

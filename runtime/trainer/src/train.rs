@@ -2,6 +2,7 @@ use crate::checkpoint::{Conclusion, Folder, conclude};
 use crate::compute::blocking;
 use crate::course::{Course, Tuned};
 use crate::event::notices;
+use crate::team::Team;
 use crate::{Event, Events, Job, Outcome, TrainerError, export, notes};
 use frostline_client::Hosts;
 use frostline_tensor::one_line;
@@ -25,7 +26,8 @@ pub async fn train(
 ) -> Result<Outcome, TrainerError> {
     let started = Instant::now();
     let hosts = hosts.into();
-    let job = job.checked().await?;
+    let mut job = job.checked().await?;
+    job.team = job.team.as_ref().map(Team::afresh);
     let Some((folder, _kept)) = Folder::take(&job).await? else {
         return tune(&job, None, hosts, &events, &cancel, started).await;
     };
@@ -71,6 +73,7 @@ async fn tune(
         weights,
         targets,
         results,
+        sharing,
         ended,
         mut outcome,
     } = course.run().await?;
@@ -84,6 +87,12 @@ async fn tune(
     // A job that was told to end does so soon.
     if let Some(results) = results.filter(|_| !cancel.is_cancelled()) {
         results.write(&hosts, events).await;
+    }
+    // Whoever does not want to wait has the model already.
+    tokio::select! {
+        biased;
+        () = cancel.cancelled() => {}
+        () = sharing.finish() => {}
     }
     if let Some(error) = ended {
         return Err(error);

@@ -23,6 +23,18 @@ pub(crate) struct FeatureFlags {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct TeamFlags {
+    /// Share kept rows with other machines through this folder or bucket (s3://, gs://, az://): what a colleague's job kept is not computed again
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "FROSTLINE_FEATURE_STORE",
+        hide_env_values = true
+    )]
+    pub(crate) feature_store: Option<String>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct FeaturePlace {
     /// The folder where rows are kept [default: frostline/features in the user's cache folder]
     #[arg(

@@ -1,7 +1,7 @@
 //! Commands on a network and images, and the flags they share.
 
 use super::augment::AugmentFlags;
-use super::features::FeatureFlags;
+use super::features::{FeatureFlags, TeamFlags};
 use super::host::{HostFlags, HostsFlags};
 use super::recipe::RecipeFlags;
 use super::run::RunFlags;
@@ -66,6 +66,8 @@ pub(crate) struct Train {
     pub(crate) parameters: Option<String>,
     #[command(flatten)]
     pub(crate) features: FeatureFlags,
+    #[command(flatten)]
+    pub(crate) team: TeamFlags,
     #[command(flatten)]
     pub(crate) terms: Runs,
     #[command(flatten)]

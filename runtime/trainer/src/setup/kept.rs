@@ -41,6 +41,9 @@ impl<'a> Setup<'a> {
             if best.as_ref().is_none_or(|(_, best)| best.kept < coverage.kept) {
                 best = Some((features, coverage));
             }
+            if coverage.kept == coverage.rows {
+                break;
+            }
         }
         Ok(best)
     }

@@ -13,10 +13,10 @@ use std::fs;
 use std::sync::Arc;
 use tempfile::TempDir;
 
-const TRAIN: usize = 21;
-const VALIDATION: usize = 6;
+pub(super) const TRAIN: usize = 21;
+pub(super) const VALIDATION: usize = 6;
 
-async fn host() -> (FakeHost, Arc<Storage>) {
+pub(super) async fn host() -> (FakeHost, Arc<Storage>) {
     versioned("1").await
 }
 
@@ -29,7 +29,7 @@ async fn versioned(etag: &str) -> (FakeHost, Arc<Storage>) {
 }
 
 /// A job that keeps its rows in `folder`.
-fn keeping(split: &str, folder: &TempDir) -> Job {
+pub(super) fn keeping(split: &str, folder: &TempDir) -> Job {
     let mut job = job(split, folder.path());
     job.features = Some(Cache::new(folder.path().join("features"), 1 << 30));
     job
@@ -66,7 +66,7 @@ fn epochs(ran: &Ran) -> Vec<(u64, u64)> {
     epochs.collect()
 }
 
-fn close(left: &[f32], right: &[f32]) -> bool {
+pub(super) fn close(left: &[f32], right: &[f32]) -> bool {
     left.len() == right.len() && left.iter().zip(right).all(|(a, b)| (a - b).abs() < 1e-5)
 }
 

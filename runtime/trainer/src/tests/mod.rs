@@ -19,6 +19,7 @@ mod results;
 mod resuming;
 mod runs;
 mod simulated_world;
+mod team;
 mod unfreezing;
 mod whole_job;
 mod whole_network;

@@ -368,6 +368,8 @@ async fn events_tell_the_whole_story() {
             | Event::Measuring { .. }
             | Event::Warning { .. }
             | Event::Features { .. }
+            | Event::Shared { .. }
+            | Event::Sharing { .. }
             | Event::Profile { .. }
             | Event::Unfreeze { .. }
             | Event::Run { .. }

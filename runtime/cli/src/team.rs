@@ -1,0 +1,165 @@
+//! A team's rows in an object store.
+
+use anyhow::{Result, bail};
+use frostline_features::{SegmentStore, Stored, Unavailable};
+use frostline_objects::{ObjectError, Store};
+use frostline_tensor::BoxFuture;
+use frostline_trainer::Team;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Objects that one page of a listing is asked for.
+const PAGE: usize = 1000;
+
+/// The team whose rows lie at `url`; `None` without one. A job that keeps no rows has none to share.
+pub(crate) fn team(url: Option<&str>, keeps: bool) -> Result<Option<Team>> {
+    let Some(url) = url else { return Ok(None) };
+    if !keeps {
+        bail!(
+            "--feature-store (or FROSTLINE_FEATURE_STORE) shares the rows that a job keeps, and this one keeps none; leave out --feature-cache off"
+        );
+    }
+    Ok(Some(Team::new(Arc::new(Shelf::open(url, Store::open)?))))
+}
+
+/// A root in an object store, or why there is none today.
+#[derive(Debug)]
+struct Shelf {
+    shown: String,
+    store: Result<Store, Unavailable>,
+}
+
+impl Shelf {
+    /// An address that can never be used is refused; a folder that is not there may be one that is not mounted, and costs no job.
+    fn open(url: &str, open: impl Fn(&str) -> Result<Store, ObjectError>) -> Result<Self> {
+        match open(url) {
+            Ok(store) => Ok(Self {
+                shown: store.root().to_owned(),
+                store: Ok(store),
+            }),
+            Err(error @ ObjectError::NoSuchRoot { .. }) => Ok(Self {
+                shown: url.to_owned(),
+                store: Err(Unavailable(error.to_string())),
+            }),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn unavailable(error: ObjectError) -> Unavailable {
+    Unavailable(error.to_string())
+}
+
+async fn list(store: &Store, folder: &str, most: usize) -> Result<Vec<Stored>, Unavailable> {
+    let prefix = format!("{folder}/");
+    let (mut found, mut after) = (Vec::new(), folder.to_owned());
+    loop {
+        let page = store.list(Some(&after), PAGE).await.map_err(unavailable)?;
+        for object in page.objects {
+            let Some(name) = object.sample.key.strip_prefix(&prefix) else {
+                // `folder-2` and `folder.txt` come before `folder/`.
+                if object.sample.key < prefix {
+                    continue;
+                }
+                return Ok(found);
+            };
+            found.push(Stored {
+                name: name.to_owned(),
+                size: object.size,
+            });
+            if found.len() == most {
+                return Ok(found);
+            }
+        }
+        let Some(next) = page.next else {
+            return Ok(found);
+        };
+        after = next;
+    }
+}
+
+impl SegmentStore for Shelf {
+    fn shown(&self) -> String {
+        self.shown.clone()
+    }
+
+    fn list(&self, folder: String, most: usize) -> BoxFuture<Result<Vec<Stored>, Unavailable>> {
+        let store = self.store.clone();
+        Box::pin(async move { list(&store?, &folder, most).await })
+    }
+
+    fn read(&self, key: String, range: Range<u64>) -> BoxFuture<Result<Vec<u8>, Unavailable>> {
+        let store = self.store.clone();
+        Box::pin(async move {
+            let read = store?.read_range(&key, range).await;
+            read.map(|bytes| bytes.to_vec()).map_err(unavailable)
+        })
+    }
+
+    fn put_new(&self, key: String, bytes: Vec<u8>) -> BoxFuture<Result<bool, Unavailable>> {
+        let store = self.store.clone();
+        Box::pin(async move {
+            match store?.put_new(&key, bytes.into()).await {
+                Ok(()) => Ok(true),
+                Err(error) if error.is_already_there() => Ok(false),
+                Err(error) => Err(unavailable(error)),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    fn shelf(url: &str) -> Shelf {
+        Shelf::open(url, |url| Store::open_with(url, HashMap::new())).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_folder_holds_what_was_put_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap();
+        for url in [path.to_owned(), "memory://".to_owned(), format!("file://{path}/")] {
+            let shelf = shelf(&url);
+            let one = if url.starts_with("file") { "b2" } else { "b1" };
+            assert_eq!(shelf.list(one.to_owned(), 10).await, Ok(vec![]));
+            for key in ["a", one, &format!("{one}-2"), "c"].map(|folder| format!("{folder}/x.rows")) {
+                shelf.put_new(key, b"1234".to_vec()).await.unwrap();
+            }
+            let put = |key: String, bytes: &[u8]| shelf.put_new(key, bytes.to_vec());
+            assert_eq!(put(format!("{one}/y.rows"), b"12").await, Ok(true), "{url}");
+            assert_eq!(put(format!("{one}/x.rows"), b"other").await, Ok(false));
+            let stored = |name: &str, size| Stored {
+                name: name.to_owned(),
+                size,
+            };
+            let all = [stored("x.rows", 4), stored("y.rows", 2)];
+            assert_eq!(shelf.list(one.to_owned(), 10).await.unwrap(), all);
+            assert_eq!(shelf.list(one.to_owned(), 1).await.unwrap(), all[..1]);
+            let part = |range| shelf.read(format!("{one}/x.rows"), range);
+            assert_eq!(part(1..3).await.unwrap(), b"23");
+            assert_eq!(part(2..9).await.unwrap(), b"34");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_used_is_refused_and_what_is_away_is_told_later() {
+        let refused = Shelf::open("ftp://id:geheim@host/x", Store::open).unwrap_err();
+        assert!(!refused.to_string().contains("geheim"), "{refused}");
+        let away = shelf("/there/is/no/such/folder");
+        let why = away.list("a".to_owned(), 1).await.unwrap_err();
+        assert!(
+            why.to_string().contains("no such folder") || why.to_string().contains("/there/is"),
+            "{why}"
+        );
+        assert!(
+            team(Some("memory://"), false)
+                .unwrap_err()
+                .to_string()
+                .contains("--feature-cache")
+        );
+        assert!(team(None, false).unwrap().is_none());
+    }
+}

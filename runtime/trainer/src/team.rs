@@ -1,0 +1,351 @@
+//! A team's store: rows that other machines kept are taken from it before a job begins, and those that the job made go there behind its back.
+
+use crate::compute::blocking;
+use crate::event::Shared;
+use crate::named_store::NamedStore;
+use crate::{Event, Events, TrainerError};
+use frostline_features::{BrokenSegment, RowKey, Segment, SegmentStore, Stored, Unavailable};
+use futures::{StreamExt, stream};
+use parking_lot::Mutex;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// Segments that are fetched at once; each takes 16 MiB, or a row, twice over.
+const FETCHES: usize = 4;
+
+/// Objects of a folder that are looked at: 160 GB of full segments.
+const MOST_SEGMENTS: usize = 10_000;
+
+/// Broken segments that a warning names.
+const NAMED: usize = 3;
+
+/// How long a job that is done waits for its rows to be sent: 1.5 GB over 20 Mbit/s, and most went while it trained.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// What people find beside segments.
+const ABOUT: &str = "about.json";
+
+/// Where a team keeps rows for all its machines. Clones are the same one.
+#[derive(Debug, Clone)]
+pub struct Team(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    store: Arc<dyn SegmentStore>,
+    patience: Duration,
+    /// Whether the store failed, so that the job does without from now on.
+    off: AtomicBool,
+    /// By the rows' store, once it was listed.
+    listed: Mutex<HashMap<String, Vec<Stored>>>,
+    /// Rows that are there, by their store, once that was looked at.
+    shared: Mutex<HashMap<String, HashSet<RowKey>>>,
+    /// Names of objects that are not what they should be.
+    broken: Mutex<HashSet<String>>,
+}
+
+/// A segment that was looked at.
+struct Taken {
+    keys: Vec<RowKey>,
+    rows: u64,
+    bytes: u64,
+}
+
+/// Why one was not taken.
+enum Passed {
+    Broken(String, BrokenSegment),
+    Failed(String),
+}
+
+impl Team {
+    /// A team that has its rows in `store`.
+    pub fn new(store: Arc<dyn SegmentStore>) -> Self {
+        Self::waiting(store, PATIENCE)
+    }
+
+    /// The same, whose jobs wait so long in the end.
+    pub(crate) fn waiting(store: Arc<dyn SegmentStore>, patience: Duration) -> Self {
+        Self(Arc::new(Inner {
+            store,
+            patience,
+            off: AtomicBool::new(false),
+            listed: Mutex::default(),
+            shared: Mutex::default(),
+            broken: Mutex::default(),
+        }))
+    }
+
+    /// The same for a job that begins: knows nothing yet of what is there.
+    pub(crate) fn afresh(&self) -> Self {
+        Self::waiting(Arc::clone(&self.0.store), self.0.patience)
+    }
+
+    /// Whether there is anything for the store called `name`.
+    pub(crate) async fn offers(&self, name: &str, events: &Events) -> bool {
+        if self.is_off() {
+            return false;
+        }
+        let listed = |found: &Vec<Stored>| !found.is_empty();
+        if let Some(known) = self.0.listed.lock().get(name).map(listed) {
+            return known;
+        }
+        match self.0.store.list(name.to_owned(), MOST_SEGMENTS).await {
+            Ok(mut found) => {
+                found.retain(|stored| stored.name != ABOUT);
+                let any = listed(&found);
+                self.0.listed.lock().insert(name.to_owned(), found);
+                any
+            }
+            Err(why) => {
+                self.give_up(events, &why.to_string());
+                false
+            }
+        }
+    }
+
+    /// Takes the rows that are there and that this machine lacks, once in a job.
+    pub(crate) async fn take(&self, kept: &Arc<NamedStore>, events: &Events) {
+        let name = &kept.name;
+        let done = self.0.shared.lock().contains_key(name);
+        let Some(found) = self.0.listed.lock().get(name).cloned() else {
+            return;
+        };
+        // Where another job of this machine writes, that one shares too.
+        if done || self.is_off() || !kept.store.writes() {
+            return;
+        }
+        let free = AtomicU64::new(kept.store.free_rows());
+        let looks = found.into_iter().map(|stored| self.look(kept, stored, &free));
+        let mut looks = stream::iter(looks).buffer_unordered(FETCHES);
+        let (mut keys, mut broken, mut failed) = (HashSet::new(), Vec::new(), None);
+        let (mut rows, mut bytes) = (0, 0);
+        while let Some(looked) = looks.next().await {
+            match looked {
+                Ok(taken) => {
+                    keys.extend(taken.keys);
+                    (rows, bytes) = (rows + taken.rows, bytes + taken.bytes);
+                }
+                Err(Passed::Broken(name, why)) => broken.push((name, why)),
+                Err(Passed::Failed(why)) => {
+                    failed = Some(why);
+                    break;
+                }
+            }
+        }
+        drop(looks);
+        self.tell(events, Shared::Taken, rows, bytes);
+        let names = broken.iter().map(|(name, _)| name.clone());
+        self.0.broken.lock().extend(names);
+        self.pass_over(events, name, &broken);
+        match failed {
+            Some(why) => self.give_up(events, &why),
+            None => drop(self.0.shared.lock().insert(name.to_owned(), keys)),
+        }
+    }
+
+    /// Takes the rows of a segment, if any of them is lacking and there is room.
+    async fn look(&self, kept: &Arc<NamedStore>, stored: Stored, free: &AtomicU64) -> Result<Taken, Passed> {
+        let broken = |why| Passed::Broken(stored.name.clone(), why);
+        let form = kept.store.segments();
+        let count = form.rows(&stored.name, stored.size).map_err(broken)?;
+        let key = format!("{}/{}", kept.name, stored.name);
+        let head = form.head_bytes(count) as u64;
+        let mut bytes = self.0.store.read(key.clone(), 0..head).await?;
+        let keys = form.keys(&bytes, count).map_err(broken)?;
+        let lacking = keys.len().saturating_sub(kept.store.count(keys.iter())) as u64;
+        let fits = |free: u64| free.checked_sub(lacking);
+        let room = free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits);
+        if lacking == 0 || room.is_err() {
+            let (rows, bytes) = (0, 0);
+            return Ok(Taken { keys, rows, bytes });
+        }
+        bytes.extend(self.0.store.read(key, head..stored.size).await?);
+        let (name, kept) = (stored.name.clone(), Arc::clone(kept));
+        let take = move || {
+            let segment = form.check(&name, bytes);
+            Ok(segment.map(|segment| kept.store.take_in(&segment)))
+        };
+        let rows = blocking(take).await?.map_err(broken)? as u64;
+        let bytes = stored.size;
+        Ok(Taken { keys, rows, bytes })
+    }
+
+    /// Sends the rows that this machine has and that are not there yet.
+    async fn send(&self, kept: &Arc<NamedStore>, events: &Events) {
+        let (mut rows, mut bytes) = (0, 0);
+        let sent = self.send_all(kept, &mut rows, &mut bytes).await;
+        self.tell(events, Shared::Sent, rows, bytes);
+        if let Err(why) = sent {
+            self.give_up(events, &why);
+        }
+    }
+
+    async fn send_all(&self, kept: &Arc<NamedStore>, rows: &mut u64, bytes: &mut u64) -> Result<(), String> {
+        if self.is_off() || !kept.store.writes() {
+            return Ok(());
+        }
+        let (team, own) = (self.clone(), Arc::clone(kept));
+        let find = move || {
+            own.store.settle();
+            let shared = team.0.shared.lock();
+            Ok(shared.get(&own.name).map(|shared| own.store.unshared(shared)))
+        };
+        let unshared = blocking(find).await.map_err(|error| error.to_string())?;
+        let most = kept.store.segments().most_rows();
+        for keys in unshared.unwrap_or_default().chunks(most) {
+            let built = self.build(kept, keys.to_vec()).await;
+            let Some((file, segment)) = built.map_err(|error| error.to_string())? else {
+                continue;
+            };
+            if *rows == 0 {
+                self.put(kept, ABOUT, kept.about.to_vec()).await?;
+            }
+            let keys = segment.keys();
+            let body = segment.into_bytes();
+            let length = body.len() as u64;
+            self.put(kept, &file, body).await?;
+            (*rows, *bytes) = (*rows + keys.len() as u64, *bytes + length);
+            if let Some(shared) = self.0.shared.lock().get_mut(&kept.name) {
+                shared.extend(keys);
+            }
+        }
+        Ok(())
+    }
+
+    /// A segment of these rows and its name, which is none of a broken one: that is never replaced.
+    async fn build(
+        &self,
+        kept: &Arc<NamedStore>,
+        mut keys: Vec<RowKey>,
+    ) -> Result<Option<(String, Segment)>, TrainerError> {
+        let (team, kept) = (self.clone(), Arc::clone(kept));
+        blocking(move || {
+            let named = |segment: Segment| (segment.name(), segment);
+            let built = kept.store.segment(&keys).map(named);
+            let taken = |built: &(String, Segment)| team.0.broken.lock().contains(&built.0);
+            if !built.as_ref().is_some_and(taken) {
+                return Ok(built);
+            }
+            // The same rows in another order have another hash.
+            keys.reverse();
+            Ok(kept.store.segment(&keys).map(named))
+        })
+        .await
+    }
+
+    /// Creates an object; one that is there is the same, since its name says what is in it.
+    async fn put(&self, kept: &NamedStore, name: &str, bytes: Vec<u8>) -> Result<(), String> {
+        let key = format!("{}/{name}", kept.name);
+        let put = self.0.store.put_new(key, bytes).await;
+        put.map(drop).map_err(|error| error.to_string())
+    }
+
+    fn is_off(&self) -> bool {
+        self.0.off.load(Ordering::Relaxed)
+    }
+
+    /// Does without the store from now on, and says so once.
+    fn give_up(&self, events: &Events, why: &str) {
+        if !self.0.off.swap(true, Ordering::Relaxed) {
+            let store = self.0.store.shown();
+            let message = format!(
+                "rows are not shared through {store} any more, and this machine keeps its own: {why}"
+            );
+            events(Event::Warning { message });
+        }
+    }
+
+    fn tell(&self, events: &Events, what: Shared, rows: u64, bytes: u64) {
+        if rows > 0 {
+            let store = self.0.store.shown();
+            events(Event::Shared {
+                what,
+                rows,
+                bytes,
+                store,
+            });
+        }
+    }
+
+    fn pass_over(&self, events: &Events, folder: &str, broken: &[(String, BrokenSegment)]) {
+        let named = broken.iter().take(NAMED);
+        let named: Vec<String> = named.map(|(name, why)| format!("{name}: {why}")).collect();
+        if named.is_empty() {
+            return;
+        }
+        let more = if broken.len() > NAMED { "; .." } else { "" };
+        let message = format!(
+            "{} objects in {folder} of {} are passed over and can be removed: {}{more}",
+            broken.len(),
+            self.0.store.shown(),
+            named.join("; ")
+        );
+        events(Event::Warning { message });
+    }
+}
+
+impl From<Unavailable> for Passed {
+    fn from(why: Unavailable) -> Self {
+        Self::Failed(why.to_string())
+    }
+}
+
+impl From<TrainerError> for Passed {
+    fn from(why: TrainerError) -> Self {
+        Self::Failed(why.to_string())
+    }
+}
+
+/// Rows of a job on their way to its team. Dropping it leaves those that have not gone for the next job.
+pub(crate) struct Sharing {
+    team: Option<Team>,
+    events: Events,
+    /// One sends at a time.
+    turn: Arc<tokio::sync::Mutex<()>>,
+    tasks: JoinSet<()>,
+}
+
+impl Sharing {
+    pub(crate) fn new(team: Option<&Team>, events: &Events) -> Self {
+        Self {
+            team: team.cloned(),
+            events: Arc::clone(events),
+            turn: Arc::default(),
+            tasks: JoinSet::new(),
+        }
+    }
+
+    /// Has the rows that are kept by now sent, behind the job's back.
+    pub(crate) fn begin(&mut self, kept: Option<&Arc<NamedStore>>) {
+        let (Some(team), Some(kept)) = (self.team.clone(), kept.cloned()) else {
+            return;
+        };
+        let (turn, events) = (Arc::clone(&self.turn), Arc::clone(&self.events));
+        self.tasks.spawn(async move {
+            let _turn = turn.lock().await;
+            team.send(&kept, &events).await;
+        });
+    }
+
+    /// Waits until all of them are sent, as long as is reasonable.
+    pub(crate) async fn finish(mut self) {
+        while self.tasks.try_join_next().is_some() {}
+        let Some(team) = self.team.filter(|_| !self.tasks.is_empty()) else {
+            return;
+        };
+        let (store, patience) = (team.0.store.shown(), team.0.patience);
+        (self.events)(Event::Sharing {
+            store: store.clone(),
+            seconds: patience.as_secs_f64(),
+        });
+        let all = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(patience, all).await.is_err() {
+            let message = format!(
+                "not all rows are in {store} after {patience:?}; the others stay on this machine, and its next job sends them"
+            );
+            (self.events)(Event::Warning { message });
+        }
+    }
+}
