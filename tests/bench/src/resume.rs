@@ -42,10 +42,8 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         subject.pretrained.last_block,
         subject.photos.root().display()
     );
-    let references = [true, false].map(|stores| Reference::of(&subject, stores));
-    let [kept, fetched] = references;
-    let references = [kept?, fetched?];
-    let alike = references[0].tuned.compare(&references[1].tuned).weights;
+    let [kept, fetched] = [Reference::of(&subject, true)?, Reference::of(&subject, false)?];
+    let alike = kept.tuned.compare(&fetched.tuned).weights;
     println!("with kept rows and without: {}\n", told(alike));
     println!("trial  rows     seconds    lost, s  weights    file       killed after so many seconds");
     let (mut moments, mut trials, mut attempt) = (Moments::new(SEED), Vec::new(), 0);
@@ -54,7 +52,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
             attempt < 2 * wanted,
             "{attempt} jobs ended before anybody was killed: the reference is slower than they are"
         );
-        let reference = &references[trials.len() % 2];
+        let reference = if trials.len() % 2 == 0 { &kept } else { &fetched };
         let kills = moments.draw(trials.len(), reference.seconds);
         let ran = subject.run(reference.stores, kills, Some(reference.seconds))?;
         attempt += 1;
@@ -66,11 +64,14 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         trial.show(trials.len() + 1, reference, &ran);
         trials.push(trial);
     }
-    note(report, &trials, &references, alike);
+    note(report, &trials);
+    report.set("reference_seconds_kept", kept.seconds);
+    report.set("reference_seconds_fetched", fetched.seconds);
+    report.set("identical_kept_and_fetched", alike);
     Ok(())
 }
 
-fn note(report: &mut Report, trials: &[Trial], references: &[Reference; 2], alike: bool) {
+fn note(report: &mut Report, trials: &[Trial]) {
     let count = |of: fn(&Trial) -> bool| trials.iter().filter(|trial| of(trial)).count();
     let identical = count(|trial| trial.same.weights);
     let files = count(|trial| trial.same.files);
@@ -86,9 +87,6 @@ fn note(report: &mut Report, trials: &[Trial], references: &[Reference; 2], alik
     report.set("trials", trials.len());
     report.set("kills", kills);
     report.set("lost_seconds_median", median(&lost));
-    report.set("reference_seconds_kept", references[0].seconds);
-    report.set("reference_seconds_fetched", references[1].seconds);
-    report.set("identical_kept_and_fetched", alike);
 }
 
 fn told(alike: bool) -> &'static str {
