@@ -53,6 +53,17 @@ struct Taken {
     bytes: u64,
 }
 
+/// What a look at all of them came to.
+#[derive(Default)]
+struct Seen {
+    keys: HashSet<RowKey>,
+    rows: u64,
+    bytes: u64,
+    broken: Vec<(String, BrokenSegment)>,
+    /// Why the store was not looked at to its end.
+    failed: Option<String>,
+}
+
 /// Why one was not taken.
 enum Passed {
     Broken(String, BrokenSegment),
@@ -116,33 +127,38 @@ impl Team {
         if done || self.is_off() || !kept.store.writes() {
             return;
         }
+        let seen = self.look_at_all(kept, found).await;
+        self.tell(events, Shared::Taken, seen.rows, seen.bytes);
+        self.pass_over(events, name, &seen.broken);
+        let broken = seen.broken.into_iter().map(|(name, _)| name);
+        self.0.broken.lock().extend(broken);
+        match seen.failed {
+            Some(why) => self.give_up(events, &why),
+            None => drop(self.0.shared.lock().insert(name.clone(), seen.keys)),
+        }
+    }
+
+    /// Takes from segments until all are looked at or the store fails.
+    async fn look_at_all(&self, kept: &Arc<NamedStore>, found: Vec<Stored>) -> Seen {
         let free = AtomicU64::new(kept.store.free_rows());
         let looks = found.into_iter().map(|stored| self.look(kept, stored, &free));
         let mut looks = stream::iter(looks).buffer_unordered(FETCHES);
-        let (mut keys, mut broken, mut failed) = (HashSet::new(), Vec::new(), None);
-        let (mut rows, mut bytes) = (0, 0);
+        let mut seen = Seen::default();
         while let Some(looked) = looks.next().await {
             match looked {
                 Ok(taken) => {
-                    keys.extend(taken.keys);
-                    (rows, bytes) = (rows + taken.rows, bytes + taken.bytes);
+                    seen.keys.extend(taken.keys);
+                    seen.rows += taken.rows;
+                    seen.bytes += taken.bytes;
                 }
-                Err(Passed::Broken(name, why)) => broken.push((name, why)),
+                Err(Passed::Broken(name, why)) => seen.broken.push((name, why)),
                 Err(Passed::Failed(why)) => {
-                    failed = Some(why);
+                    seen.failed = Some(why);
                     break;
                 }
             }
         }
-        drop(looks);
-        self.tell(events, Shared::Taken, rows, bytes);
-        let names = broken.iter().map(|(name, _)| name.clone());
-        self.0.broken.lock().extend(names);
-        self.pass_over(events, name, &broken);
-        match failed {
-            Some(why) => self.give_up(events, &why),
-            None => drop(self.0.shared.lock().insert(name.to_owned(), keys)),
-        }
+        seen
     }
 
     /// Takes the rows of a segment, if any of them is lacking and there is room.
