@@ -218,7 +218,7 @@ impl<'a> Course<'a> {
                 }
                 self.run.epoch(epoch).await?;
                 // The first epoch makes nearly all rows; the last one sees what was passed over.
-                if epoch == phase.first || epoch == phase.last {
+                if epoch == phase.first || epoch == phase.last || self.would_stop() {
                     let features = self.prepared.data.feed.features.as_ref();
                     self.sharing.begin(features.map(|features| features.kept()));
                 }
@@ -229,18 +229,23 @@ impl<'a> Course<'a> {
 
     /// Whether no epoch was better for too long; that is told.
     fn out_of_patience(&self) -> bool {
-        let (Some(patience), Some(best)) = (self.job.patience, self.run.best.as_ref()) else {
-            return false;
-        };
-        let epoch = self.run.progress.epoch.saturating_sub(1);
-        let out = epoch.saturating_sub(best.note.first) >= patience;
-        if out {
+        let out = self.would_stop();
+        if let Some(best) = self.run.best.as_ref().filter(|_| out) {
             (self.events)(Event::EarlyStop {
-                epoch,
+                epoch: self.run.progress.epoch.saturating_sub(1),
                 best: best.note.first,
             });
         }
         out
+    }
+
+    /// Whether no epoch was better for too long.
+    fn would_stop(&self) -> bool {
+        let (Some(patience), Some(best)) = (self.job.patience, self.run.best.as_ref()) else {
+            return false;
+        };
+        let epoch = self.run.progress.epoch.saturating_sub(1);
+        epoch.saturating_sub(best.note.first) >= patience
     }
 
     /// Goes on with a phase that trains more.
