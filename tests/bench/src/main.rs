@@ -145,7 +145,7 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
 
 /// Those whose networks can be named, and whose links.
 const TAKE_NETWORKS: &[&str] = &["grid", "peers", "reuse", "splits"];
-const TAKE_LINKS: &[&str] = &["grid"];
+const TAKE_LINKS: &[&str] = &["grid", "reuse"];
 const TAKE_PARTS: &[(&str, &[&str])] = &[("accuracy", &accuracy::PARTS), ("tenants", &tenants::PARTS)];
 const TAKE_SUFFIXES: &[&str] = &["training"];
 
@@ -162,13 +162,13 @@ pub(crate) struct Arguments {
     /// the demo, or those that FROSTLINE_SHARED names
     #[arg(long, value_name = "DIR", value_parser = folder)]
     pub(crate) photos: Option<PathBuf>,
-    /// Networks that grid, splits and peers measure instead of the usual ones
+    /// Networks that grid, splits, peers and reuse measure instead of the usual ones
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PossibleValuesParser::new(networks::NETWORKS))]
     pub(crate) networks: Vec<String>,
     /// Ends of networks that training measures instead of the usual ones
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PossibleValuesParser::new(training::SUFFIXES))]
     pub(crate) suffixes: Vec<String>,
-    /// Links that grid measures instead of the usual ones, in Mbit/s
+    /// Links that grid and reuse measure instead of the usual ones, in Mbit/s
     #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = rate)]
     pub(crate) links: Vec<f64>,
     /// Parts of accuracy or tenants to run alone, into a file of their own
