@@ -230,6 +230,12 @@ impl Emitter {
         self.reduce("ReduceSum", tensor, axes, keep)
     }
 
+    /// Sums the `rows` of a matrix `[rows, columns]`. As a product: ONNX Runtime's ReduceSum takes thrice as long.
+    pub(crate) fn sum_of_rows(&mut self, matrix: &str, rows: usize) -> String {
+        let ones = self.floats(&[rows], &vec![1.0; rows]);
+        self.node("MatMul", &[&ones, matrix], vec![])
+    }
+
     /// The sum of all elements' squares, a scalar.
     pub(crate) fn sum_of_squares(&mut self, tensor: &str) -> String {
         self.node("ReduceSumSquare", &[tensor], vec![build::int("keepdims", 0)])

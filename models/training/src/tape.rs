@@ -240,11 +240,14 @@ impl Tape {
         self.emit.reshape(vector, &dims)
     }
 
-    /// Sums `tensor`, which holds a value of `shape` in `form`, over everything but the channels.
-    pub(crate) fn sum_per_channel(&mut self, tensor: &str, rank: usize, form: Form) -> String {
+    /// Sums `tensor`, which holds a value like `like` in `form`, over everything but the channels.
+    pub(crate) fn sum_per_channel(&mut self, tensor: &str, like: &Value, form: Form) -> String {
         match form {
-            Form::Rows => self.emit.sum(tensor, [0], false),
-            Form::Standard | Form::Taps => self.emit.sum(tensor, std::iter::once(0).chain(2..rank), false),
+            Form::Rows => self.emit.sum_of_rows(tensor, like.batch() * like.positions()),
+            Form::Standard | Form::Taps => {
+                let axes = std::iter::once(0).chain(2..like.rank());
+                self.emit.sum(tensor, axes, false)
+            }
         }
     }
 

@@ -121,7 +121,10 @@ pub(super) fn accumulate(tape: &mut Tape, value: &Value, tensor: String, full: &
     let reduced = match (form, fit(value.shape(), full)) {
         (_, Fit::Same) => return tape.accumulate_tensor(value, form, tensor),
         (Form::Standard, _) | (_, Fit::Other) => reduce_to(tape, &tensor, full, value.shape()),
-        (_, Fit::Channels) => tape.emit.sum(&tensor, [0], false),
+        (_, Fit::Channels) => {
+            let [images, positions, _] = apart(full);
+            tape.emit.sum_of_rows(&tensor, images * positions)
+        }
         (_, Fit::Images) => {
             let by_image = tape.emit.reshape(&tensor, &apart(full));
             tape.emit.sum(&by_image, [1], false)
@@ -142,8 +145,14 @@ pub(super) fn reduce_to(tape: &mut Tape, tensor: &str, from: &[usize], to: &[usi
         |(axis, (from, to)): (usize, (&usize, &usize))| (*to == 1 && *from != 1).then_some(axis + leading);
     let aligned = from.iter().skip(leading).zip(to).enumerate();
     let axes: Vec<usize> = (0..leading).chain(aligned.filter_map(stretched)).collect();
+    let outermost = axes.iter().copied().eq(0..axes.len());
     let reduced = if axes.is_empty() {
         tensor.to_owned()
+    } else if outermost && axes.len() < from.len() {
+        let (rows, columns) = from.split_at(axes.len());
+        let (rows, columns) = (rows.iter().product(), columns.iter().product());
+        let matrix = tape.emit.reshape(tensor, &[rows, columns]);
+        tape.emit.sum_of_rows(&matrix, rows)
     } else {
         tape.emit.sum(tensor, axes, false)
     };

@@ -51,7 +51,7 @@ pub(super) fn conv(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingEr
     let output = call.output(Form::Rows, rows);
     tape.on_backward(&output, move |tape, gradient| {
         let rows = tape.rows(gradient);
-        bias_gradient(tape, bias, &rows);
+        bias_gradient(tape, bias, gradient);
         if conv.weight.is_differentiable() {
             conv.weight_gradient(tape, &rows, unrolled);
         }

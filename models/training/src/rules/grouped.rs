@@ -55,10 +55,9 @@ pub(super) fn conv(
     let result = tape.emit.node("Conv", &inputs, attributes);
     let output = call.output(Form::Standard, result);
     tape.on_backward(&output, move |tape, gradient| {
-        let rank = gradient.rank();
         if let Some(bias) = bias.filter(Value::is_differentiable) {
             let dy = tape.standard(gradient);
-            let sum = tape.sum_per_channel(&dy, rank, Form::Standard);
+            let sum = tape.sum_per_channel(&dy, gradient, Form::Standard);
             tape.accumulate_tensor(&bias, Form::Standard, sum);
         }
         if conv.weight.is_differentiable() {

@@ -42,11 +42,11 @@ fn by_stored_statistics(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Train
     let output = call.output(form, result);
     tape.on_backward(&output, move |tape, gradient| {
         let dy = tape.tensor(gradient, form);
-        let total = tape.sum_per_channel(&dy, rank, form);
+        let total = tape.sum_per_channel(&dy, gradient, form);
         if scale.is_differentiable() {
             // sum(dy * (x - mean)) * inverse, without another tensor of x's size
             let along = tape.emit.mul(&dy, &x);
-            let along = tape.sum_per_channel(&along, rank, form);
+            let along = tape.sum_per_channel(&along, gradient, form);
             let across = tape.emit.mul(&total, &mean);
             let centred = tape.emit.sub(&along, &across);
             let gradient = tape.emit.mul(&centred, &inverse);
@@ -98,11 +98,11 @@ fn by_batch_statistics(tape: &mut Tape, call: &Call<'_>) -> Result<Value, Traini
         let dy = tape.tensor(gradient, form);
         if scale.is_differentiable() {
             let along = tape.emit.mul(&dy, &standard.hat);
-            let along = tape.sum_per_channel(&along, rank, form);
+            let along = tape.sum_per_channel(&along, gradient, form);
             tape.accumulate_tensor(&scale, Form::Standard, along);
         }
         if bias.is_differentiable() {
-            let total = tape.sum_per_channel(&dy, rank, form);
+            let total = tape.sum_per_channel(&dy, gradient, form);
             tape.accumulate_tensor(&bias, Form::Standard, total);
         }
         if input.is_differentiable() {

@@ -32,10 +32,11 @@ pub(super) trait Tiled: 'static {
     fn input_gradient(&self, tape: &mut Tape, made: &str, kernels: &str);
 }
 
-/// Accumulates a bias' gradient of the output's, `[n·outputs, m]`.
-pub(super) fn bias_gradient(tape: &mut Tape, bias: Option<Value>, rows: &str) {
+/// Accumulates a bias' gradient of the output's.
+pub(super) fn bias_gradient(tape: &mut Tape, bias: Option<Value>, gradient: &Value) {
     if let Some(bias) = bias.filter(Value::is_differentiable) {
-        let sum = tape.emit.sum(rows, [0], false);
+        let rows = tape.rows(gradient);
+        let sum = tape.sum_per_channel(&rows, gradient, Form::Rows);
         tape.accumulate_tensor(&bias, Form::Standard, sum);
     }
 }
@@ -54,7 +55,7 @@ pub(super) fn conv(tape: &mut Tape, call: &Call<'_>, tiled: impl Tiled) -> Resul
     let output = call.output(Form::Rows, rows);
     tape.on_backward(&output, move |tape, gradient| {
         let rows = tape.rows(gradient);
-        bias_gradient(tape, bias, &rows);
+        bias_gradient(tape, bias, gradient);
         let made = tiled.made(tape, &rows);
         if tiled.weight().is_differentiable() {
             let seen = kept.unwrap_or_else(|| tiled.seen(tape));
