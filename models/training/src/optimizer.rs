@@ -80,6 +80,8 @@ pub(crate) struct Update<'a> {
     pub(crate) dims: &'a [usize],
     /// What the learning rate is multiplied by for it.
     pub(crate) factor: f64,
+    /// Which counter of steps it has.
+    pub(crate) joined: u32,
 }
 
 /// What the updates of one step share.
@@ -87,9 +89,10 @@ pub(crate) struct Updater {
     optimizer: Optimizer,
     /// The step's learning rate, a scalar.
     rate: String,
-    /// Learning rates of parameters that have others, by the bits of their factors.
-    rates: BTreeMap<u64, Rate>,
-    corrections: Option<Corrections>,
+    /// By the bits of what the learning rate is multiplied by, and by the counter of steps.
+    rates: BTreeMap<(u64, u32), Rate>,
+    /// By the counter of steps.
+    corrections: BTreeMap<u32, Corrections>,
 }
 
 /// One learning rate.
@@ -106,9 +109,12 @@ struct AdamSteps {
     shrink: Option<String>,
     /// `rate / (1 - beta1^step)`.
     size: String,
+    /// `sqrt(1 - beta2^step)`.
+    second: String,
 }
 
 /// Of AdamW, by the number of the step.
+#[derive(Clone)]
 struct Corrections {
     /// `1 - beta1^step`, an `f64` scalar.
     first: String,
@@ -117,21 +123,12 @@ struct Corrections {
 }
 
 impl Updater {
-    pub(crate) fn new(
-        optimizer: Optimizer,
-        rate: &str,
-        emit: &mut Emitter,
-        state: &mut StateBuilder,
-    ) -> Self {
-        let corrections = match optimizer {
-            Optimizer::Sgd { .. } => None,
-            Optimizer::AdamW { beta1, beta2, .. } => Some(Corrections::new(emit, state, [beta1, beta2])),
-        };
+    pub(crate) fn new(optimizer: Optimizer, rate: &str) -> Self {
         Self {
             optimizer,
             rate: rate.to_owned(),
             rates: BTreeMap::new(),
-            corrections,
+            corrections: BTreeMap::new(),
         }
     }
 
@@ -142,8 +139,8 @@ impl Updater {
         state: &mut StateBuilder,
         update: &Update<'_>,
     ) -> String {
-        let rate = self.rate(emit, update.factor);
-        match (self.optimizer, &self.corrections, &rate.steps) {
+        let rate = self.rate(emit, state, update);
+        match (self.optimizer, &rate.steps) {
             (
                 Optimizer::AdamW {
                     beta1,
@@ -151,10 +148,9 @@ impl Updater {
                     epsilon,
                     ..
                 },
-                Some(corrections),
                 Some(steps),
             ) => {
-                let direction = adam(emit, state, update, [beta1, beta2, epsilon], &corrections.second);
+                let direction = adam(emit, state, update, [beta1, beta2, epsilon], &steps.second);
                 let step = emit.mul(&direction, &steps.size);
                 match &steps.shrink {
                     Some(shrink) => {
@@ -172,19 +168,28 @@ impl Updater {
         }
     }
 
-    fn rate(&mut self, emit: &mut Emitter, factor: f64) -> Rate {
-        if let Some(known) = self.rates.get(&factor.to_bits()) {
+    fn rate(&mut self, emit: &mut Emitter, state: &mut StateBuilder, update: &Update<'_>) -> Rate {
+        let of = (update.factor.to_bits(), update.joined);
+        if let Some(known) = self.rates.get(&of) {
             return known.clone();
         }
-        let rate = emit.scale(&self.rate, factor);
-        let steps = match (self.optimizer, &self.corrections) {
-            (Optimizer::AdamW { weight_decay, .. }, Some(corrections)) => {
+        let rate = emit.scale(&self.rate, update.factor);
+        let steps = match self.optimizer {
+            Optimizer::AdamW {
+                beta1,
+                beta2,
+                weight_decay,
+                ..
+            } => {
+                let corrections = self.corrections.entry(update.joined);
+                let corrections = corrections
+                    .or_insert_with(|| Corrections::new(emit, state, update.joined, [beta1, beta2]));
                 Some(AdamSteps::new(emit, &rate, weight_decay, corrections))
             }
-            _ => None,
+            Optimizer::Sgd { .. } => None,
         };
         let made = Rate { rate, steps };
-        self.rates.insert(factor.to_bits(), made.clone());
+        self.rates.insert(of, made.clone());
         made
     }
 }
@@ -235,8 +240,8 @@ fn add_scaled(emit: &mut Emitter, update: &Update<'_>, addend: &str, factor: f64
 }
 
 impl Corrections {
-    fn new(emit: &mut Emitter, state: &mut StateBuilder, betas: [f64; 2]) -> Self {
-        let step = count_step(emit, state);
+    fn new(emit: &mut Emitter, state: &mut StateBuilder, joined: u32, betas: [f64; 2]) -> Self {
+        let step = count_step(emit, state, joined);
         let [first, second] = betas.map(|beta| bias(emit, beta, &step));
         let root = emit.node("Sqrt", &[&second], vec![]);
         Self {
@@ -246,12 +251,16 @@ impl Corrections {
     }
 }
 
-/// Raises the step counter and returns it as an `f64` scalar.
-fn count_step(emit: &mut Emitter, state: &mut StateBuilder) -> String {
-    let before = state.counter();
+/// Raises a step counter and returns it as an `f64` scalar.
+fn count_step(emit: &mut Emitter, state: &mut StateBuilder, joined: u32) -> String {
+    let name = match joined {
+        0 => String::new(),
+        joined => format!("{joined}/"),
+    };
+    let before = state.counter(&name);
     let one = emit.integer(1);
     let step = emit.add(&before, &one);
-    state.next(emit, "", SlotKind::Step, &step);
+    state.next(emit, &name, SlotKind::Step, &step);
     widen(emit, &step)
 }
 
@@ -285,6 +294,7 @@ impl AdamSteps {
         Self {
             shrink,
             size: narrow(emit, &size),
+            second: corrections.second.clone(),
         }
     }
 }

@@ -11,6 +11,9 @@ pub struct StepSettings {
     pub loss: Loss,
     /// What the learning rate of a weight is multiplied by, by the weight's name in the suffix; 1 for those not named.
     pub rates: BTreeMap<String, f64>,
+    /// Weights that are trained since later than others, by their name in the suffix: those of one number count AdamW's steps for
+    /// themselves, and those not named have the number 0.
+    pub joined: BTreeMap<String, u32>,
     /// The norm of all gradients together is cut down to this, as `torch.nn.utils.clip_grad_norm_` does; `None` leaves it.
     pub clip_norm: Option<f64>,
     /// Whether gradients of several batches make one update: [`TrainingGraph::gather`](crate::TrainingGraph::gather) adds up those
@@ -34,6 +37,7 @@ impl From<Optimizer> for StepSettings {
             optimizer,
             loss: Loss::default(),
             rates: BTreeMap::new(),
+            joined: BTreeMap::new(),
             clip_norm: None,
             accumulates: false,
             averages: false,

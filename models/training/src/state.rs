@@ -148,7 +148,7 @@ impl SlotKind {
             Self::Second => format!("{parameter}/second_moment"),
             Self::Gathered => format!("{parameter}/gathered"),
             Self::Average => format!("{parameter}/average"),
-            Self::Step => "step".into(),
+            Self::Step => format!("{parameter}step"),
         }
     }
 
@@ -223,12 +223,12 @@ impl StateBuilder {
         slot.map_or_else(String::new, |slot| self.add(slot))
     }
 
-    /// Adds the counter of steps, an `i64` scalar, and returns its input.
-    pub(crate) fn counter(&mut self) -> String {
+    /// Adds a counter of steps, an `i64` scalar, and returns its input.
+    pub(crate) fn counter(&mut self, name: &str) -> String {
         let zero = Tensor::i64([], vec![0]);
         zero.map_or_else(
             |_| String::new(),
-            |zero| self.add(StateSlot::new(SlotKind::Step, "", zero)),
+            |zero| self.add(StateSlot::new(SlotKind::Step, name, zero)),
         )
     }
 

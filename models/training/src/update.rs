@@ -65,7 +65,7 @@ pub(crate) fn emit(
     if let Some(most) = settings.clip_norm {
         clip(emit, gradients.iter_mut().flatten(), most);
     }
-    let mut updater = Updater::new(settings.optimizer, LEARNING_RATE, emit, state);
+    let mut updater = Updater::new(settings.optimizer, LEARNING_RATE);
     for (parameter, gradient) in parameters.iter().zip(&gradients) {
         let next = gradient.as_ref().map(|gradient| {
             let update = Update {
@@ -74,6 +74,7 @@ pub(crate) fn emit(
                 gradient,
                 dims: &parameter.slot_dims,
                 factor: settings.rates.get(parameter.name).copied().unwrap_or(1.0),
+                joined: settings.joined.get(parameter.name).copied().unwrap_or(0),
             };
             updater.apply(emit, state, &update)
         });

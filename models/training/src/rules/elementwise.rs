@@ -2,7 +2,7 @@
 
 use crate::TrainingError;
 use crate::call::Call;
-use crate::emitter::Emitter;
+use crate::emitter::{Emitter, Float};
 use crate::tape::{Tape, Value};
 use frostline_graph::build;
 
@@ -44,12 +44,27 @@ pub(super) fn ones_where(emit: &mut Emitter, condition: &str) -> String {
     emit.node("Cast", &[condition], vec![to])
 }
 
+/// 1 where a tensor without negative numbers is positive, 0 elsewhere.
+fn ones_where_positive(emit: &mut Emitter, tensor: &str) -> String {
+    match emit.float {
+        // One pass where Greater and Cast are two: cut off at 1 whatever is no denormal number. ONNX Runtime has it for f32 alone.
+        Float::F32 => {
+            let settings = vec![build::float("alpha", f32::MAX), build::float("beta", 0.0)];
+            emit.node("HardSigmoid", &[tensor], settings)
+        }
+        Float::F64 => {
+            let zero = emit.scalar(0.0);
+            let positive = emit.node("Greater", &[tensor, &zero], vec![]);
+            ones_where(emit, &positive)
+        }
+    }
+}
+
 pub(super) fn relu(tape: &mut Tape, call: &Call<'_>) -> Result<Value, TrainingError> {
     let forward = |emit: &mut Emitter, x: &str| emit.node("Relu", &[x], vec![]);
     unary(tape, call, forward, |emit, at| {
-        let zero = emit.scalar(0.0);
-        let positive = emit.node("Greater", &[at.y, &zero], vec![]);
-        only_where(emit, &positive, at.dy)
+        let ones = ones_where_positive(emit, at.y);
+        emit.mul(at.dy, &ones)
     })
 }
 

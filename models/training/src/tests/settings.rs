@@ -162,3 +162,40 @@ fn averages_follow_the_weights() {
     let back: Tensor = trained.graph.state[average].to_weight(&state[average]).unwrap();
     assert_eq!(back.shape(), model.weight("w").unwrap().shape());
 }
+
+#[test]
+fn weights_that_join_later_count_their_own_steps() {
+    let model = net();
+    let batch = Batch::random(&model, 4, 1);
+    let mut fresh = Trained::new(&model, 4, ADAMW);
+    let first = fresh.step(&fresh.initial(), &batch, 0.1).state;
+    let settings = StepSettings {
+        joined: [("w".to_owned(), 1)].into(),
+        ..ADAMW.into()
+    };
+    let mut joined = Trained::new(&model, 4, settings);
+    let mut state = joined.initial();
+    let counters = ["step", "1/step"].map(|input| slot(&joined.graph, input));
+    state[counters[0]] = Tensor::i64([], vec![40]).unwrap();
+    let state = joined.step(&state, &batch, 0.1).state;
+    let counted = counters.map(|counter| state[counter].as_i64().unwrap()[0]);
+    assert_eq!(counted, [41, 1]);
+    let weight = |graph: &TrainingGraph, state: &[Tensor], name: &str| {
+        values(&state[slot(graph, &format!("{name}/weight"))])
+    };
+    let both = |name: &str| {
+        [
+            weight(&fresh.graph, &first, name),
+            weight(&joined.graph, &state, name),
+        ]
+    };
+    let [expected, actual] = both("w");
+    near(&actual, &expected);
+    let [fresh, old] = both("b");
+    assert!(
+        fresh
+            .iter()
+            .zip(old)
+            .all(|(fresh, old)| (fresh - old).abs() > 1e-3)
+    );
+}

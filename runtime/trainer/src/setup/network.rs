@@ -7,7 +7,7 @@ use frostline_client::SampleFiles;
 use frostline_graph::{Model, Network};
 use frostline_tensor::{PixelSpec, Tensor};
 use frostline_training::{Dropout, Loss, StepSettings};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 /// A job's network, divided at the freeze cut.
 #[derive(Clone)]
@@ -76,8 +76,12 @@ impl DividedNetwork {
         blocking(move || {
             let headed = before.headed.merge(&weights)?;
             let suffix = headed.slice(Some(&job.freeze), None)?;
+            let settings = StepSettings {
+                joined: joined(&job, &headed, &before)?,
+                ..settings(&job, &headed, &suffix, &before.outputs)?
+            };
             Ok(Self {
-                settings: settings(&job, &headed, &suffix, &before.outputs)?,
+                settings,
                 suffix,
                 headed,
                 ..before
@@ -141,6 +145,24 @@ fn settings(
     let names = trained.iter().map(|weight| weight.name.as_str());
     settings.rates = job.recipe.rates().factors(names, &headed.head_weights()?)?;
     Ok(settings)
+}
+
+/// In which of the job's later phases each weight joins that the suffix `before` does not have from the beginning.
+fn joined(job: &Job, headed: &Model, before: &DividedNetwork) -> Result<BTreeMap<String, u32>, TrainerError> {
+    let mut joined = before.settings.joined.clone();
+    let known = before.suffix.parameters();
+    let known: HashSet<&str> = known.iter().map(|weight| weight.name.as_str()).collect();
+    for (phase, cut) in (1..).zip(job.unfreeze.0.values()) {
+        let suffix = headed.slice(Some(cut), None)?;
+        let new = suffix.parameters().into_iter().map(|weight| weight.name.clone());
+        for weight in new.filter(|weight| !known.contains(weight.as_str())) {
+            joined.entry(weight).or_insert(phase);
+        }
+        if *cut == job.freeze {
+            break;
+        }
+    }
+    Ok(joined)
 }
 
 /// Dropout in front of each of the classifier's layers that is trained.
