@@ -77,7 +77,7 @@ impl<'a> Course<'a> {
         };
         let phases = job.phases();
         let of = |found: &Found| {
-            let freeze = &found.snapshot.note.freeze;
+            let freeze = &found.snapshot.note.at.freeze;
             phases.iter().position(|phase| phase.freeze == *freeze)
         };
         let place = found.as_ref().and_then(of).unwrap_or(0);
@@ -91,7 +91,7 @@ impl<'a> Course<'a> {
         let mut parts = parts(job, &mut prepared, phase)?;
         let mut layers = prepared.suffix.clone();
         if let Some(found) = &found {
-            let progress = found.snapshot.note.progress;
+            let progress = found.snapshot.note.at.progress;
             (parts.feed.first, parts.feed.skip) = (progress.epoch, progress.batch);
             parts.bad.clone_from(&found.snapshot.bad);
             layers.state = Some(Arc::new(found.snapshot.suffix.clone()));
@@ -355,7 +355,7 @@ impl<'a> Course<'a> {
 /// Tells which run it is, and what it goes on from.
 fn announce(job: &Job, found: Option<&Found>, events: &Events) {
     let Some(run) = &job.run else { return };
-    let progress = found.map(|found| found.snapshot.note.progress);
+    let progress = found.map(|found| found.snapshot.note.at.progress);
     events(Event::Run {
         folder: run.path.clone(),
         checkpoint: found.map(|found| found.path.clone()),
@@ -371,7 +371,7 @@ fn announce(job: &Job, found: Option<&Found>, events: &Events) {
 
 /// Has the run be where the checkpoint was written.
 fn go_on(run: &mut Run, found: Found) {
-    let note = found.snapshot.note;
+    let note = found.snapshot.note.at;
     (run.progress, run.last) = (note.progress, note.last);
     run.baseline = Some(note.baseline);
     run.best = match (note.best, found.best) {
