@@ -129,6 +129,7 @@ impl<'a> Course<'a> {
     /// Whatever ends the job and leaves no model to write.
     pub(crate) async fn run(mut self) -> Result<Tuned, TrainerError> {
         let ended = self.epochs().await;
+        self.tell_kept();
         let ended = match ended {
             Ok(()) => None,
             Err(error) => Some(self.kept(error).await?),
@@ -227,6 +228,13 @@ impl<'a> Course<'a> {
         Ok(())
     }
 
+    /// Tells of the rows at the freeze cut what did not go as it should.
+    fn tell_kept(&self) {
+        if let Some(features) = &self.prepared.data.feed.features {
+            features.tell(self.events);
+        }
+    }
+
     /// Whether no epoch was better for too long; that is told.
     fn out_of_patience(&self) -> bool {
         let out = self.would_stop();
@@ -258,6 +266,8 @@ impl<'a> Course<'a> {
         let split = self.run.steering.now().split.clone();
         let job = self.job.in_phase(phase);
         let prepared = unfreeze(&job, &self.prepared, &split, weights, self.hosts, self.events);
+        // They go with the phase that kept them.
+        self.tell_kept();
         // On the heap: what plans is large, and lies deep here.
         self.prepared = tokio::select! {
             biased;
