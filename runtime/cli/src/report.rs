@@ -2,10 +2,11 @@
 
 use crate::arguments::Report;
 use crate::output::print_json;
-use crate::results::whole;
 use anyhow::{Context, Result, bail};
 use frostline_report::Run;
+use frostline_trainer::whole_file;
 use serde::Serialize;
+use std::io::Write;
 use std::path::PathBuf;
 
 /// What was written.
@@ -28,7 +29,7 @@ pub(crate) fn run(flags: &Report, json: bool) -> Result<()> {
         .map(|run| Run::read(run))
         .collect::<Result<_, _>>()?;
     let page = frostline_report::html(&runs);
-    whole(&target, page.as_bytes())
+    whole_file::write(&target, |file| file.write_all(page.as_bytes()))
         .with_context(|| format!("cannot write the report to {}", target.display()))?;
     if json {
         print_json(&Written {

@@ -1,6 +1,7 @@
 //! What a run's folder has for people and for other programs, made of what the job wrote there.
 
 use frostline_report::Run;
+use frostline_trainer::whole_file;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -21,26 +22,8 @@ pub(crate) fn write(folder: &Path) -> Result<PathBuf, String> {
         ("report.html", page.into_bytes()),
     ] {
         let file = folder.join(name);
-        whole(&file, &bytes).map_err(|error| format!("{}: {error}", file.display()))?;
+        whole_file::write(&file, |file| file.write_all(&bytes))
+            .map_err(|error| format!("{}: {error}", file.display()))?;
     }
     Ok(report)
-}
-
-/// Writes a file whole or not at all.
-pub(crate) fn whole(target: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".frostline-").suffix(".part");
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        // As any new file: the user's mask applies.
-        builder.permissions(std::fs::Permissions::from_mode(0o666));
-    }
-    let mut file = builder.tempfile_in(folder)?;
-    file.write_all(bytes)?;
-    file.as_file().sync_all()?;
-    file.persist(target)?;
-    std::fs::File::open(folder)?.sync_all()
 }

@@ -4,11 +4,12 @@ use crate::arguments::{Sweep, Train};
 use crate::host::Connection;
 use crate::output::{print_json, print_table};
 use crate::reporter::Reporter;
-use crate::results::{self, whole};
+use crate::results;
 use crate::runs::new_folder;
 use anyhow::{Context, Result, bail};
-use frostline_trainer::{Job, Outcome, Quality, RunFolder, TrainerError, train};
+use frostline_trainer::{Job, Outcome, Quality, RunFolder, TrainerError, train, whole_file};
 use serde::Serialize;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -180,7 +181,8 @@ fn conclude(rows: Vec<Row>, folder: &Path, out: Option<&Path>, json: bool) -> Re
         .collect();
     let report = folder.join("report.html");
     let page = frostline_report::html(&runs?);
-    whole(&report, page.as_bytes()).with_context(|| format!("cannot write {}", report.display()))?;
+    whole_file::write(&report, |file| file.write_all(page.as_bytes()))
+        .with_context(|| format!("cannot write {}", report.display()))?;
     let best = best.variant.clone();
     if json {
         return Ok(print_json(&Swept {

@@ -67,10 +67,6 @@ impl Index {
         self.rows.iter().map(|(key, slot)| (slot.number, *key)).collect()
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.rows.len()
-    }
-
     /// Records, those of rows that were forgotten or replaced among them.
     pub(crate) fn records(&self) -> u64 {
         self.records

@@ -170,10 +170,9 @@ impl Store {
         }
     }
 
-    /// Rows that are there.
-    pub fn rows(&self) -> u64 {
-        let state = self.inner.state.lock();
-        (state.known.len() + state.pending.len()) as u64
+    /// Its folder.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// How many of `keys` are there.

@@ -29,10 +29,6 @@ impl Pending {
     pub(crate) fn get(&self, key: &RowKey) -> Option<(Arc<Tensor>, usize)> {
         self.rows.get(key).cloned()
     }
-
-    pub(crate) fn len(&self) -> usize {
-        self.rows.len()
-    }
 }
 
 /// Rows on their way to the disk.

@@ -77,7 +77,7 @@ impl<'a> Course<'a> {
         };
         let phases = job.phases();
         let of = |found: &Found| {
-            let freeze = &found.snapshot.note.freeze;
+            let freeze = &found.snapshot.note.at.freeze;
             phases.iter().position(|phase| phase.freeze == *freeze)
         };
         let place = found.as_ref().and_then(of).unwrap_or(0);
@@ -91,7 +91,7 @@ impl<'a> Course<'a> {
         let mut parts = parts(job, &mut prepared, phase)?;
         let mut layers = prepared.suffix.clone();
         if let Some(found) = &found {
-            let progress = found.snapshot.note.progress;
+            let progress = found.snapshot.note.at.progress;
             (parts.feed.first, parts.feed.skip) = (progress.epoch, progress.batch);
             parts.bad.clone_from(&found.snapshot.bad);
             layers.state = Some(Arc::new(found.snapshot.suffix.clone()));
@@ -129,6 +129,7 @@ impl<'a> Course<'a> {
     /// Whatever ends the job and leaves no model to write.
     pub(crate) async fn run(mut self) -> Result<Tuned, TrainerError> {
         let ended = self.epochs().await;
+        self.tell_kept();
         let ended = match ended {
             Ok(()) => None,
             Err(error) => Some(self.kept(error).await?),
@@ -227,6 +228,13 @@ impl<'a> Course<'a> {
         Ok(())
     }
 
+    /// Tells of the rows at the freeze cut what did not go as it should.
+    fn tell_kept(&self) {
+        if let Some(features) = &self.prepared.data.feed.features {
+            features.tell(self.events);
+        }
+    }
+
     /// Whether no epoch was better for too long; that is told.
     fn out_of_patience(&self) -> bool {
         let out = self.would_stop();
@@ -258,6 +266,8 @@ impl<'a> Course<'a> {
         let split = self.run.steering.now().split.clone();
         let job = self.job.in_phase(phase);
         let prepared = unfreeze(&job, &self.prepared, &split, weights, self.hosts, self.events);
+        // They go with the phase that kept them.
+        self.tell_kept();
         // On the heap: what plans is large, and lies deep here.
         self.prepared = tokio::select! {
             biased;
@@ -355,7 +365,7 @@ impl<'a> Course<'a> {
 /// Tells which run it is, and what it goes on from.
 fn announce(job: &Job, found: Option<&Found>, events: &Events) {
     let Some(run) = &job.run else { return };
-    let progress = found.map(|found| found.snapshot.note.progress);
+    let progress = found.map(|found| found.snapshot.note.at.progress);
     events(Event::Run {
         folder: run.path.clone(),
         checkpoint: found.map(|found| found.path.clone()),
@@ -371,7 +381,7 @@ fn announce(job: &Job, found: Option<&Found>, events: &Events) {
 
 /// Has the run be where the checkpoint was written.
 fn go_on(run: &mut Run, found: Found) {
-    let note = found.snapshot.note;
+    let note = found.snapshot.note.at;
     (run.progress, run.last) = (note.progress, note.last);
     run.baseline = Some(note.baseline);
     run.best = match (note.best, found.best) {

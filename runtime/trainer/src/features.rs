@@ -192,6 +192,23 @@ impl Features {
         self.kept.store.keep(keys, rows);
     }
 
+    /// Tells what did not go as it should, if anything: of that the job is only slower.
+    pub(crate) fn tell(&self, events: &Events) {
+        let (broken, late) = (self.kept.store.broken(), self.kept.store.passed_over());
+        let warn = |message| events(Event::Warning { message });
+        if broken > 0 {
+            warn(format!(
+                "{broken} of the kept rows were not what had been written, and were computed again: if that comes back, look at the disk of {}",
+                self.kept.store.path().display()
+            ));
+        }
+        if late > 0 {
+            warn(format!(
+                "{late} times a row was not kept because the disk did not follow; it was computed again where it was needed"
+            ));
+        }
+    }
+
     /// Takes in what other jobs kept meanwhile.
     pub(crate) async fn refresh(self: &Arc<Self>) -> Result<(), TrainerError> {
         let features = Arc::clone(self);

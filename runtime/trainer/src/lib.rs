@@ -7,6 +7,7 @@
 //! * [`study`]: what a network takes on a host.
 //! * [`plan`], [`Policy`], [`Simulation`]: where a network is divided, and why.
 //! * [`rehearsal`]: training steps at given splits, for benchmarks.
+//! * [`whole_file`]: how all of them write their files.
 //!
 //! Hosts and data are `frostline-client`'s. Every step's loss is the same wherever the network is divided. `docs/pipeline.md` says how batches flow.
 
@@ -51,7 +52,7 @@ mod train;
 mod unfreeze;
 mod upload;
 mod validation;
-mod whole_file;
+pub mod whole_file;
 
 pub use checkpoint::{RunFolder, RunState, RunSummary, can_resume, runs, unfinished};
 pub use dry_run::{Planned, plan};

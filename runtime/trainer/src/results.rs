@@ -17,7 +17,9 @@ use std::time::Duration;
 const MISTAKES: usize = 24;
 /// Pixels of a side of their images.
 const SIDE: u32 = 128;
-/// How long their objects may take; without them the report has no images.
+/// Bytes of their objects together: room for the photos of most data sets, and a second or two on most links.
+const BYTES: u64 = 8 << 20;
+/// How long their objects may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a job leaves in its folder.
@@ -40,29 +42,55 @@ struct Mistake {
     label: String,
     predicted: String,
     probability: f32,
-    image: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image: Option<String>,
 }
 
 impl Results {
     /// Writes all of it. What goes wrong is told, and the model is there all the same.
     pub(crate) async fn write(self, hosts: &Hosts, events: &Events) {
+        let warn = |what: String| {
+            let message = format!("the run's folder lacks some of its results: {what}");
+            events(Event::Warning { message });
+        };
         let file = self.folder.join("predictions.csv");
         let (predictions, names) = (Arc::clone(&self.predictions), self.names.clone());
         let written = blocking(move || predictions.write(&names, &file)).await;
-        let shown = match tokio::time::timeout(PATIENCE, self.show_mistakes(hosts)).await {
-            Ok(shown) if self.images => shown,
-            _ => Ok(()),
+        let worst = self.predictions.worst(MISTAKES);
+        let images = match tokio::time::timeout(PATIENCE, self.images(hosts, &worst)).await {
+            Ok(Ok(images)) => images,
+            Ok(Err(error)) => {
+                warn(format!("the images of its worst mistakes: {error}"));
+                Vec::new()
+            }
+            Err(_) => {
+                let seconds = PATIENCE.as_secs();
+                warn(format!(
+                    "the images of its worst mistakes did not come within {seconds} seconds"
+                ));
+                Vec::new()
+            }
         };
-        for error in [written, shown].into_iter().filter_map(Result::err) {
-            let message = format!("the run's folder lacks some of its results: {error}");
-            events(Event::Warning { message });
+        let (path, names) = (self.folder.join("mistakes"), self.names);
+        let at = path.clone();
+        let shown = blocking(move || {
+            show(&path, worst, &names, &images)
+                .map_err(|source| TrainerError::Predictions { path: at, source })
+        });
+        for error in [written, shown.await].into_iter().filter_map(Result::err) {
+            warn(error.to_string());
         }
     }
 
-    async fn show_mistakes(&self, hosts: &Hosts) -> Result<(), TrainerError> {
-        let worst = self.predictions.worst(MISTAKES);
-        if worst.is_empty() || !self.images {
-            return Ok(());
+    /// The images of those samples that fit into [`BYTES`], each with its place among `worst`.
+    async fn images(
+        &self,
+        hosts: &Hosts,
+        worst: &[(ObjectInfo, OfClasses)],
+    ) -> Result<Vec<(usize, Vec<f32>)>, TrainerError> {
+        let places = fitting(worst.iter().map(|(sample, _)| sample.size), BYTES);
+        if places.is_empty() || !self.images {
+            return Ok(Vec::new());
         }
         let spec = PixelSpec {
             resize: SIDE,
@@ -84,45 +112,54 @@ impl Results {
             shape: spec.sample_shape().to_vec(),
             request_samples: MISTAKES,
         };
-        let samples: Arc<[ObjectInfo]> = worst.iter().map(|(sample, _)| sample.clone()).collect();
+        let samples = places.iter().filter_map(|place| worst.get(*place));
+        let samples: Arc<[ObjectInfo]> = samples.map(|(sample, _)| sample.clone()).collect();
         let fetched = fetcher(2, 1)?.fetch(hosts, Arc::new(source), samples).await?;
-        let folder = self.folder.join("mistakes");
-        let kept: Vec<OfClasses> = fetched
-            .kept
-            .iter()
-            .filter_map(|place| worst.get(*place).map(|(_, said)| said.clone()))
-            .collect();
-        let names = self.names.clone();
-        let values = fetched.rows.as_f32().unwrap_or_default().to_vec();
-        let write = move || show(&folder, &kept, &names, &values);
-        let failed = |path: PathBuf| move |source| TrainerError::Predictions { path, source };
-        let at = self.folder.join("mistakes");
-        blocking(move || write().map_err(failed(at))).await
+        let kept = fetched.kept.iter().filter_map(|kept| places.get(*kept).copied());
+        let pixels = 3 * (SIDE * SIDE) as usize;
+        let images = fetched.rows.as_f32().unwrap_or_default().chunks_exact(pixels);
+        Ok(kept.zip(images.map(<[f32]>::to_vec)).collect())
     }
 }
 
-/// Writes the images, pixels of 0 to 1 `[3, side, side]` one after the other, and what was said of them.
-fn show(folder: &Path, said: &[OfClasses], names: &[String], values: &[f32]) -> io::Result<()> {
-    std::fs::create_dir_all(folder)?;
+/// The places of `sizes` that fit into `room` together, those before others first.
+fn fitting(sizes: impl Iterator<Item = u64>, room: u64) -> Vec<usize> {
+    let mut left = room;
+    let mut fits = |size: u64| left.checked_sub(size).inspect(|rest| left = *rest).is_some();
+    let places = sizes.enumerate().filter(|(_, size)| fits(*size));
+    places.map(|(place, _)| place).collect()
+}
+
+/// Writes what was said of the `worst`, and their `images`, pixels of 0 to 1 `[3, side, side]`, in place of what the folder had.
+fn show(
+    folder: &Path,
+    worst: Vec<(ObjectInfo, OfClasses)>,
+    names: &[String],
+    images: &[(usize, Vec<f32>)],
+) -> io::Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ if worst.is_empty() => return Ok(()),
+        _ => std::fs::create_dir_all(folder)?,
+    }
     let name = |place: Option<usize>| {
         place
             .and_then(|place| names.get(place))
             .cloned()
             .unwrap_or_default()
     };
-    let pixels = 3 * (SIDE * SIDE) as usize;
-    let mut mistakes = Vec::with_capacity(said.len());
-    for ((number, one), image) in said.iter().enumerate().zip(values.chunks_exact(pixels)) {
-        let file = format!("{number:02}.png");
-        whole_file::write(&folder.join(&file), |to| encode(image, to))?;
-        mistakes.push(Mistake {
-            key: one.key.clone(),
-            label: name(Some(one.label)),
-            predicted: name(one.predicted),
-            probability: one.probability,
-            image: file,
-        });
+    let file = |place: usize| format!("{place:02}.png");
+    for (place, image) in images {
+        whole_file::write(&folder.join(file(*place)), |to| encode(image, to))?;
     }
+    let mistakes = worst.into_iter().enumerate().map(|(place, (_, said))| Mistake {
+        label: name(Some(said.label)),
+        predicted: name(said.predicted),
+        key: said.key,
+        probability: said.probability,
+        image: images.iter().any(|(of, _)| *of == place).then(|| file(place)),
+    });
+    let mistakes: Vec<Mistake> = mistakes.collect();
     whole_file::write(&folder.join("mistakes.json"), |to| {
         Ok(serde_json::to_writer_pretty(to, &mistakes)?)
     })
@@ -141,4 +178,27 @@ fn encode(image: &[f32], to: &mut impl io::Write) -> io::Result<()> {
     encoder.set_depth(png::BitDepth::Eight);
     let mut writer = encoder.write_header().map_err(io::Error::other)?;
     writer.write_image_data(&bytes).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_come_first_and_what_does_not_fit_is_left_out() {
+        let chosen = |sizes: &[u64]| fitting(sizes.iter().copied(), 10);
+        assert_eq!(chosen(&[4, 7, 6, 1]), [0, 2]);
+        assert_eq!(chosen(&[11, 10, 0]), [1, 2]);
+        assert_eq!(chosen(&[u64::MAX, 3, u64::MAX, 3]), [1, 3]);
+    }
+
+    #[test]
+    fn what_another_job_left_goes() {
+        let run = tempfile::tempdir().unwrap();
+        let folder = run.path().join("mistakes");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("23.png"), "of another job").unwrap();
+        show(&folder, Vec::new(), &[], &[]).unwrap();
+        assert!(!folder.exists());
+    }
 }

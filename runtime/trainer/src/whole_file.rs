@@ -5,6 +5,11 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
+/// What files are called that are not whole yet.
+const PARTIAL: &str = ".part";
+/// Tensors are written in pieces of their own size, headers and tables in small ones.
+const BUFFER: usize = 1 << 18;
+
 /// Refuses a place that cannot be written to, before hours are spent on what should go there.
 ///
 /// # Errors
@@ -13,38 +18,55 @@ pub(crate) fn check(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a directory"));
     }
-    temporary(path).map(drop)
+    temporary(path, |path| File::create_new(path)).map(drop)
 }
+
+/// Opens a new file to be written; tests open one that is full.
+pub(crate) type Create = fn(&Path) -> io::Result<File>;
 
 /// Writes what `fill` writes to `path`. A file that was there stays as it is until the new one takes its place.
 ///
 /// # Errors
 /// The system's own, such as a full disk, or what `fill` ends with; nothing is left behind.
-pub(crate) fn write(
+pub fn write(path: &Path, fill: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>) -> io::Result<()> {
+    write_to(path, |path| File::create_new(path), fill).map(drop)
+}
+
+/// [`write`], into a file that `create` opens. Returns its bytes.
+pub(crate) fn write_to(
     path: &Path,
+    create: Create,
     fill: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
-) -> io::Result<()> {
-    let file = temporary(path)?;
-    let mut writer = BufWriter::new(file.as_file());
+) -> io::Result<u64> {
+    let file = temporary(path, create)?;
+    let mut writer = BufWriter::with_capacity(BUFFER, file.as_file());
     fill(&mut writer)?;
     writer.flush()?;
     drop(writer);
     file.as_file().sync_all()?;
+    let bytes = file.as_file().metadata()?.len();
     file.persist(path)?;
-    File::open(folder(path))?.sync_all()
+    File::open(folder(path))?.sync_all()?;
+    Ok(bytes)
 }
 
-/// A file beside `path`, so that it can be renamed to it.
-fn temporary(path: &Path) -> io::Result<NamedTempFile> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".frostline-").suffix(".part");
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        // As any new file: the user's mask applies. Temporary files are for their owner only otherwise.
-        builder.permissions(std::fs::Permissions::from_mode(0o666));
+/// Removes what somebody who was killed left half written in `folder`.
+pub(crate) fn sweep(folder: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with('.') && name.ends_with(PARTIAL) {
+            std::fs::remove_file(path)?;
+        }
     }
-    builder.tempfile_in(folder(path))
+    Ok(())
+}
+
+/// A file beside `path`, so that it can be renamed to it. As any new file the user's mask applies to it.
+fn temporary(path: &Path, create: Create) -> io::Result<NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".frostline-").suffix(PARTIAL);
+    builder.make_in(folder(path), create)
 }
 
 fn folder(path: &Path) -> PathBuf {
@@ -68,6 +90,9 @@ mod tests {
         });
         assert_eq!(failed.unwrap_err().to_string(), "on purpose");
         assert_eq!(std::fs::read(&path).unwrap(), b"first");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        std::fs::write(folder.path().join(".frostline-x.part"), "half").unwrap();
+        sweep(folder.path()).unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
         assert!(check(folder.path()).is_err());
         assert!(check(&folder.path().join("no/such/folder.csv")).is_err());

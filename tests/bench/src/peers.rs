@@ -95,47 +95,41 @@ fn network(
     python: &Path,
 ) -> Result<Vec<Compared>> {
     let quick = report.quick();
-    let folder = tempfile::tempdir()?;
-    tiers.link().hold(None)?;
-    let host = tiers.host(folder.path())?;
-    let mut trainer = Trainer::open(tiers, &host, network, network.batch(quick))?;
-    trainer.upload()?;
-    let mut all = Vec::new();
-    for mbit in extent.links {
-        tiers.link().hold(Some(*mbit))?;
-        let plan = Plan::ask(&trainer, "auto", network.cuts(quick))?;
-        let legs = [leg(&plan.split, plan.encoding, extent.steps, plan.flow())];
-        let times = trainer.time(&legs, plan.flow())?;
-        let peer = Peer {
-            trainer: &trainer,
-            python,
-        };
-        let compared = Compared {
-            ours: times.first().map_or(f64::NAN, |times| times.seconds),
-            loader: peer.loader(extent.loader_steps)?,
-            extracted: peer.extracted(extent.extracted)?,
-        };
-        let Compared {
-            ours,
-            loader,
-            extracted,
-        } = compared;
-        let (name, split) = (&network.name, plan.split.to_string());
-        println!(
-            "{name:<12} {mbit:>6} {:>5}  {:<40} {ours:>9.3} {loader:>11.3} {:>9.2} {extracted:>13.3} {:>9.2}",
-            trainer.batch(),
-            short(&split),
-            loader / ours,
-            extracted / ours
-        );
-        report.set(&format!("{name}_{mbit}mbit_speedup_vs_pytorch"), loader / ours);
-        report.set(
-            &format!("{name}_{mbit}mbit_speedup_vs_extract_once"),
-            extracted / ours,
-        );
-        all.push(compared);
-    }
-    Ok(all)
+    Trainer::with_host(tiers, network, network.batch(quick), |trainer| {
+        let mut all = Vec::new();
+        for mbit in extent.links {
+            tiers.link().hold(Some(*mbit))?;
+            let plan = Plan::ask(trainer, "auto", network.cuts(quick))?;
+            let legs = [leg(&plan.split, plan.encoding, extent.steps, plan.flow())];
+            let times = trainer.time(&legs, plan.flow())?;
+            let peer = Peer { trainer, python };
+            let compared = Compared {
+                ours: times.first().map_or(f64::NAN, |times| times.seconds),
+                loader: peer.loader(extent.loader_steps)?,
+                extracted: peer.extracted(extent.extracted)?,
+            };
+            let Compared {
+                ours,
+                loader,
+                extracted,
+            } = compared;
+            let (name, split) = (&network.name, plan.split.to_string());
+            println!(
+                "{name:<12} {mbit:>6} {:>5}  {:<40} {ours:>9.3} {loader:>11.3} {:>9.2} {extracted:>13.3} {:>9.2}",
+                trainer.batch(),
+                short(&split),
+                loader / ours,
+                extracted / ours
+            );
+            report.set(&format!("{name}_{mbit}mbit_speedup_vs_pytorch"), loader / ours);
+            report.set(
+                &format!("{name}_{mbit}mbit_speedup_vs_extract_once"),
+                extracted / ours,
+            );
+            all.push(compared);
+        }
+        Ok(all)
+    })
 }
 
 /// The scripts beside this benchmark, run on the trainer's core.

@@ -7,7 +7,7 @@ use crate::networks::{Grid, Network, noted, short};
 use crate::peers::Peer;
 use crate::report::{Report, geometric_mean, median, quantile};
 use crate::tiers::Tiers;
-use crate::trainer::{Trainer, Whole};
+use crate::trainer::Trainer;
 use crate::training::torch;
 use anyhow::{Context, Result};
 use frostline_features::Cache;
@@ -124,47 +124,46 @@ fn network(
     python: &Path,
 ) -> Result<Vec<Compared>> {
     let quick = report.quick();
-    let folder = tempfile::tempdir()?;
-    tiers.link().hold(None)?;
-    let host = tiers.host(folder.path())?;
-    let mut trainer = Trainer::open(tiers, &host, network, network.batch(quick))?;
-    // Layers are sent, and both sides measured, before any job is timed: that is done once for many jobs.
-    trainer.upload()?;
     let candidates = candidates(network.cuts(quick));
-    trainer.whole(&candidates, 1, None)?;
-    let mut all = Vec::new();
-    for mbit in links {
-        tiers.link().hold(Some(*mbit))?;
-        let compared =
-            compare(&mut trainer, &candidates, python).with_context(|| format!("over {mbit} Mbit/s"))?;
-        let (of, split) = (compared.0, compared.1);
-        println!(
-            "{:<10} {mbit:>6}  {:<24} {:>8.1} {:>9.1} {:>7.2} {:>9.1} {:>7.2} {:>8.1} {:>8.1} {:>6.3} {:>6.3}",
-            network.name,
-            short(&split),
-            of.ours,
-            of.pytorch,
-            of.pytorch / of.ours,
-            of.extract_once,
-            of.extract_once / of.ours,
-            of.streamed / of.later,
-            of.unkept / of.second,
-            of.tax,
-            of.over_steps
-        );
-        for (key, value) in [
-            ("job_seconds", of.ours),
-            ("pytorch_seconds", of.pytorch),
-            ("extract_once_seconds", of.extract_once),
-            ("later_epoch_speedup", of.streamed / of.later),
-            ("second_run_speedup", of.unkept / of.second),
-            ("first_epoch_tax", of.tax),
-        ] {
-            report.set(&format!("{}_{mbit}mbit_{key}", network.name), value);
+    Trainer::with_host(tiers, network, network.batch(quick), |trainer| {
+        // Both sides are measured before any job is timed: that is done once for many jobs.
+        trainer.whole(&candidates, 1, None)?;
+        let mut all = Vec::new();
+        for mbit in links {
+            tiers.link().hold(Some(*mbit))?;
+            let (of, split) =
+                compare(trainer, &candidates, python).with_context(|| format!("over {mbit} Mbit/s"))?;
+            tell(report, &network.name, *mbit, &of, &split);
+            all.push(of);
         }
-        all.push(of);
+        Ok(all)
+    })
+}
+
+fn tell(report: &mut Report, name: &str, mbit: f64, of: &Compared, split: &Split) {
+    println!(
+        "{name:<10} {mbit:>6}  {:<24} {:>8.1} {:>9.1} {:>7.2} {:>9.1} {:>7.2} {:>8.1} {:>8.1} {:>6.3} {:>6.3}",
+        short(&split.to_string()),
+        of.ours,
+        of.pytorch,
+        of.pytorch / of.ours,
+        of.extract_once,
+        of.extract_once / of.ours,
+        of.streamed / of.later,
+        of.unkept / of.second,
+        of.tax,
+        of.over_steps
+    );
+    for (key, value) in [
+        ("job_seconds", of.ours),
+        ("pytorch_seconds", of.pytorch),
+        ("extract_once_seconds", of.extract_once),
+        ("later_epoch_speedup", of.streamed / of.later),
+        ("second_run_speedup", of.unkept / of.second),
+        ("first_epoch_tax", of.tax),
+    ] {
+        report.set(&format!("{name}_{mbit}mbit_{key}"), value);
     }
-    Ok(all)
 }
 
 fn candidates(cuts: &[String]) -> Vec<Split> {
@@ -173,7 +172,7 @@ fn candidates(cuts: &[String]) -> Vec<Split> {
 }
 
 /// All ways over the link as it is.
-fn compare(trainer: &mut Trainer<'_>, candidates: &[Split], python: &Path) -> Result<(Compared, String)> {
+fn compare(trainer: &mut Trainer<'_>, candidates: &[Split], python: &Path) -> Result<(Compared, Split)> {
     let kept = tempfile::tempdir()?;
     let cache = || Some(Cache::new(kept.path(), u64::MAX));
     let unkept = trainer.whole(candidates, 2, None)?;
@@ -181,6 +180,8 @@ fn compare(trainer: &mut Trainer<'_>, candidates: &[Split], python: &Path) -> Re
     let listed = Cache::new(kept.path(), 0).list();
     let store = listed.first().context("the job kept nothing")?;
     let second = trainer.whole(candidates, EPOCHS, cache())?;
+    let place = first.place.clone().context("the job was divided nowhere")?;
+    let tax = tax(trainer, &place)?;
     let streamed = leg(&Split::None, Encoding::F32, STEPS as u64, FLOW);
     let streamed = trainer.time(&[streamed], FLOW)?;
     let streamed = streamed.first().map_or(f64::NAN, |times| times.seconds);
@@ -198,16 +199,23 @@ fn compare(trainer: &mut Trainer<'_>, candidates: &[Split], python: &Path) -> Re
         extract_once,
         second: second.seconds,
         unkept: unkept.seconds + others * unkept.later().seconds,
-        tax: first.first().training() / epoch(&unkept),
+        tax,
         over_steps: later.training() / later.computed,
         overhead: store.bytes as f64 / rows - row_bytes(store),
     };
-    Ok((compared, first.split))
+    Ok((compared, place.0))
 }
 
-/// Seconds of an epoch's training of a job that keeps nothing.
-fn epoch(unkept: &Whole) -> f64 {
-    unkept.first().training()
+/// Training in an epoch that keeps its rows over one that does not: both divided at one place, since a plan that knows of later epochs may choose
+/// another than one that does not.
+fn tax(trainer: &Trainer<'_>, place: &(Split, Encoding)) -> Result<f64> {
+    let kept = tempfile::tempdir()?;
+    let epoch = |features| {
+        let whole = trainer.whole_at(place.clone(), 1, features)?;
+        anyhow::Ok(whole.first().training())
+    };
+    let without = epoch(None)?;
+    Ok(epoch(Some(Cache::new(kept.path(), u64::MAX)))? / without)
 }
 
 /// Bytes of the values of one row.

@@ -74,8 +74,8 @@ pub(crate) struct Whole {
     /// From the listing to the tuned model.
     pub(crate) seconds: f64,
     pub(crate) epochs: Vec<Epoch>,
-    /// The split it began with.
-    pub(crate) split: String,
+    /// Where it was divided at first, and how its activations travelled.
+    pub(crate) place: Option<(Split, Encoding)>,
     present: Epoch,
 }
 
@@ -92,7 +92,9 @@ pub(crate) struct Epoch {
 impl Whole {
     fn take(&mut self, event: &Event) {
         match event {
-            Event::Split { split, .. } => self.split = split.to_string(),
+            Event::Split { split, encoding, .. } if self.place.is_none() => {
+                self.place = Some((split.clone(), *encoding));
+            }
             Event::Step {
                 waited_seconds,
                 computed_seconds,
@@ -162,6 +164,21 @@ impl<'a> Trainer<'a> {
             scratch: tempfile::tempdir()?,
             rehearsal: None,
         })
+    }
+
+    /// Has `work` done with the layers of `network` on a host of its own. They are sent before any job is timed, while the link is not held.
+    pub(crate) fn with_host<T>(
+        tiers: &Tiers,
+        network: &Network,
+        batch: usize,
+        work: impl FnOnce(&mut Trainer<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let folder = tempfile::tempdir()?;
+        tiers.link().hold(None)?;
+        let host = tiers.host(folder.path())?;
+        let mut trainer = Trainer::open(tiers, &host, network, batch)?;
+        trainer.upload()?;
+        work(&mut trainer)
     }
 
     pub(crate) fn tiers(&self) -> &Tiers {
@@ -314,6 +331,23 @@ impl<'a> Trainer<'a> {
     pub(crate) fn whole(&self, candidates: &[Split], epochs: u32, features: Option<Cache>) -> Result<Whole> {
         let mut job = self.job();
         job.candidates = Some(candidates.to_vec());
+        self.timed(job, epochs, features)
+    }
+
+    /// [`Trainer::whole`], divided at `split` from its first step to its last.
+    pub(crate) fn whole_at(
+        &self,
+        (split, encoding): (Split, Encoding),
+        epochs: u32,
+        features: Option<Cache>,
+    ) -> Result<Whole> {
+        let mut job = self.job();
+        job.split = Policy::Fixed(split);
+        job.encoding = Some(encoding);
+        self.timed(job, epochs, features)
+    }
+
+    fn timed(&self, mut job: Job, epochs: u32, features: Option<Cache>) -> Result<Whole> {
         job.recipe.epochs = epochs;
         job.features = features;
         let mut whole = Whole::default();

@@ -7,9 +7,16 @@ pub(super) fn section(out: &mut String, mistakes: &[Mistake]) {
     if mistakes.is_empty() {
         return;
     }
-    out.push_str(
-        r#"<section><h2>Worst mistakes</h2><p class="soft">What the model was surest of and wrong about.</p><div class="mistakes">"#,
-    );
+    let without = match mistakes.iter().filter(|mistake| mistake.image.is_none()).count() {
+        0 => String::new(),
+        count => format!(
+            " {count} of {} without an image: it has none, is too large, or did not come when the job ended.",
+            mistakes.len()
+        ),
+    };
+    out.push_str(&format!(
+        r#"<section><h2>Worst mistakes</h2><p class="soft">What the model was surest of and wrong about.{without}</p><div class="mistakes">"#,
+    ));
     for mistake in mistakes {
         let (label, predicted) = (
             escaped(&shortened(&mistake.label, 60)),

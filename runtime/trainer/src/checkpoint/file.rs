@@ -3,13 +3,14 @@
 //! `FROSTCKP`, the version (u32), the length of the header (u64), the header in JSON, the elements of the tensors one after the other, and the
 //! SHA-256 of all before. Numbers are little-endian. Every version ends in such a hash.
 
+use crate::whole_file::{Create, write_to};
 use frostline_tensor::{DType, Data, Shape, Tensor};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
 
 const MAGIC: &[u8] = b"FROSTCKP";
 const VERSION: u32 = 1;
@@ -18,9 +19,6 @@ const HASH: usize = 32;
 
 /// Tensors by their names.
 pub(super) type Tensors = Vec<(String, Tensor)>;
-
-/// Opens a file to be written; tests open one that is full.
-pub(crate) type Create = fn(&Path) -> io::Result<File>;
 
 /// Why a file is not used.
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +64,7 @@ pub(super) fn write(
         note,
         tensors: tensors.iter().map(entry).collect(),
     })?;
-    write_whole(path, create, |file| {
+    write_to(path, create, |file| {
         let mut to = Hashing {
             to: file,
             hash: Sha256::new(),
@@ -81,51 +79,6 @@ pub(super) fn write(
         let hash = to.hash.finalize();
         to.to.write_all(&hash)
     })
-}
-
-/// Writes a file beside `path`, and moves it there once it is on disk; nothing is left where that fails.
-pub(super) fn write_whole(
-    path: &Path,
-    create: Create,
-    fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> io::Result<u64> {
-    let partial = beside(path);
-    let written = fill_and_sync(&partial, create, fill).and_then(|bytes| {
-        fs::rename(&partial, path)?;
-        sync_folder(path)?;
-        Ok(bytes)
-    });
-    if written.is_err() {
-        // What cannot be removed is overwritten the next time.
-        let _ = fs::remove_file(&partial);
-    }
-    written
-}
-
-fn fill_and_sync(
-    partial: &Path,
-    create: Create,
-    fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> io::Result<u64> {
-    let mut buffered = BufWriter::with_capacity(1 << 18, create(partial)?);
-    fill(&mut buffered)?;
-    let file = buffered.into_inner().map_err(io::IntoInnerError::into_error)?;
-    file.sync_all()?;
-    Ok(file.metadata()?.len())
-}
-
-/// `.name.part` beside `name`.
-fn beside(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.part"))
-}
-
-/// Has the folder of `path` keep its names through a loss of power.
-fn sync_folder(path: &Path) -> io::Result<()> {
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => File::open(folder)?.sync_all(),
-        _ => File::open(".")?.sync_all(),
-    }
 }
 
 /// Reads what [`write`] wrote. It is checked before anything of it is believed; while it is read it is in memory twice.
@@ -196,6 +149,8 @@ impl<W: Write> Write for Hashing<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
+    use std::path::PathBuf;
 
     fn tensors() -> Tensors {
         vec![
@@ -210,7 +165,7 @@ mod tests {
 
     fn written(folder: &Path) -> PathBuf {
         let path = folder.join("file");
-        write(&path, |path| File::create(path), &"a note", &tensors()).unwrap();
+        write(&path, |path| File::create_new(path), &"a note", &tensors()).unwrap();
         path
     }
 

@@ -1,6 +1,5 @@
 //! A run's folder.
 
-use super::file::{self, Create};
 use super::keeper::Keeper;
 use super::lock::{Kept, lock};
 use super::record::recorded;
@@ -10,11 +9,12 @@ use super::settings::Settings;
 use super::shelf::{Found, Shelf};
 use super::snapshot::{JobNote, Maker};
 use crate::compute::{blocking, session_options};
+use crate::whole_file::{self, Create};
 use crate::{Events, Job, Policy, Summary, TrainerError};
 use frostline_engine::library_version;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -103,6 +103,7 @@ impl Folder {
                 why: "there is a run already; go on with it (--resume), or take another folder".to_owned(),
             });
         }
+        whole_file::sweep(&path).map_err(failed)?;
         let settings = Settings::of(job)?;
         let mut shelf = Shelf::open(path.join(CHECKPOINTS), run.create).map_err(failed)?;
         let maker = Maker {
@@ -117,7 +118,7 @@ impl Folder {
             found = shelf.newest().map_err(&refused)?;
             let begun = found
                 .as_ref()
-                .map_or(0, |found| found.snapshot.note.progress.epoch_begun());
+                .map_or(0, |found| found.snapshot.note.at.progress.epoch_begun());
             if let Some(why) = config.settings.refusal(&settings, &job.recipe, begun) {
                 return Err(refused(why));
             }
@@ -170,7 +171,7 @@ impl Folder {
     /// The job that the run was: with its split and encoding, where bits count and they were chosen.
     pub(crate) fn fixed(&self, mut job: Job) -> Job {
         if let Some(found) = self.found.as_ref().filter(|_| job.reproducible) {
-            let note = &found.snapshot.note;
+            let note = &found.snapshot.note.at;
             job.split = Policy::Fixed(note.split.clone());
             job.encoding = Some(note.encoding);
         }
@@ -234,7 +235,7 @@ impl Folder {
 /// Says how the run in `folder` ended, as well as that can be said.
 pub(crate) fn conclude(folder: &Path, conclusion: &Conclusion) {
     // Without it the run counts as interrupted, which can be gone on with.
-    let _ = write_json(&folder.join(END), |path| File::create(path), conclusion);
+    let _ = write_json(&folder.join(END), |path| File::create_new(path), conclusion);
 }
 
 /// What a run's `config.json` says.
@@ -250,7 +251,7 @@ pub(super) fn conclusion(folder: &Path) -> Option<Conclusion> {
 fn write_json(path: &Path, create: Create, value: &impl Serialize) -> io::Result<()> {
     let mut text = serde_json::to_vec_pretty(value)?;
     text.push(b'\n');
-    file::write_whole(path, create, |file| file.write_all(&text)).map(drop)
+    whole_file::write_to(path, create, |file| file.write_all(&text)).map(drop)
 }
 
 fn job_note(settings: &Settings, samples: String) -> JobNote {

@@ -101,7 +101,7 @@ fn write(
     snapshot: &Snapshot,
     best: Option<&Weights>,
 ) -> Option<PathBuf> {
-    let (started, progress) = (Instant::now(), snapshot.note.progress);
+    let (started, progress) = (Instant::now(), snapshot.note.at.progress);
     let (file, bytes, error) = match shelf.lock().save(snapshot, best) {
         Ok((path, bytes)) => (path, bytes, None),
         Err((path, error)) => (path, 0, Some(error.to_string())),

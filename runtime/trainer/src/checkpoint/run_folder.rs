@@ -1,4 +1,4 @@
-use super::file::Create;
+use crate::whole_file::Create;
 use std::fs::File;
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ impl RunFolder {
             path: path.into(),
             resume: false,
             checkpoint_steps: None,
-            create: |path| File::create(path),
+            create: |path| File::create_new(path),
         }
     }
 

@@ -1,7 +1,8 @@
 //! Which samples a job has, in a few bytes each, so that a job that is to go on can say what became of them.
 
-use super::file::{self, Broken, Create, Tensors};
+use super::file::{self, Broken, Tensors};
 use crate::pipeline::{FeedPlan, Part};
+use crate::whole_file::Create;
 use frostline_tensor::{Data, Tensor};
 use sha2::{Digest, Sha256};
 use std::cmp::Ordering;
@@ -166,7 +167,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("samples");
         let written = index(&[("a", "1", 0), ("b", "1", 1)]);
-        written.write(&path, |path| std::fs::File::create(path)).unwrap();
+        written
+            .write(&path, |path| std::fs::File::create_new(path))
+            .unwrap();
         assert_eq!(SampleIndex::read(&path).unwrap(), written);
         std::fs::write(&path, "something").unwrap();
         assert!(SampleIndex::read(&path).is_err());

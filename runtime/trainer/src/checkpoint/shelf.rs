@@ -1,7 +1,8 @@
 //! The checkpoints of a run: the last two, and the best epochs that they speak of.
 
-use super::file::{self, Create, Tensors};
+use super::file::{self, Tensors};
 use super::snapshot::{BestFile, BestNote, JobNote, Snapshot};
+use crate::whole_file::{self, Create};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -39,12 +40,7 @@ impl Shelf {
     /// Opens the folder, made where it is not there, and removes what a job left half written.
     pub(crate) fn open(folder: PathBuf, create: Create) -> io::Result<Self> {
         fs::create_dir_all(&folder)?;
-        for entry in fs::read_dir(&folder)? {
-            let path = entry?.path();
-            if path.extension().is_some_and(|extension| extension == "part") {
-                fs::remove_file(path)?;
-            }
-        }
+        whole_file::sweep(&folder)?;
         Ok(Self {
             folder,
             create,
@@ -63,10 +59,10 @@ impl Shelf {
         snapshot: &Snapshot,
         best: Option<&Weights>,
     ) -> Result<(PathBuf, u64), (PathBuf, io::Error)> {
-        let path = self.folder.join(name(STEP, snapshot.note.progress.step));
+        let path = self.folder.join(name(STEP, snapshot.note.at.progress.step));
         let failed = |error| (path.clone(), error);
         let mut bytes = 0;
-        if let (Some(note), Some(weights)) = (snapshot.note.best, best)
+        if let (Some(note), Some(weights)) = (snapshot.note.at.best, best)
             && self.best != Some(note)
         {
             let of = BestFile {
@@ -78,7 +74,7 @@ impl Shelf {
             self.best = Some(note);
         }
         bytes += snapshot.write(&path, self.create).map_err(failed)?;
-        let of = snapshot.note.best.map_or(0, |best| best.epoch.into());
+        let of = snapshot.note.at.best.map_or(0, |best| best.epoch.into());
         self.spoken_of.push(of);
         if self.spoken_of.len() > KEPT {
             self.spoken_of.remove(0);
@@ -162,7 +158,7 @@ impl Shelf {
         for path in &found.broken {
             fs::remove_file(path)?;
         }
-        let note = found.snapshot.note.best;
+        let note = found.snapshot.note.at.best;
         let last = note.map_or(0, |best| u64::from(best.epoch));
         for (epoch, path) in self.numbered(BEST)? {
             if epoch > last {
@@ -174,7 +170,7 @@ impl Shelf {
     }
 
     fn best_of(&self, snapshot: &Snapshot, told: &mut Vec<String>) -> Option<Weights> {
-        let note = snapshot.note.best?;
+        let note = snapshot.note.at.best?;
         let path = self.best_path(note);
         let why = match read_best(&path) {
             Ok((of, weights)) if of.best == note && of.job == snapshot.note.job => {

@@ -1,11 +1,12 @@
 //! All that one step of a job hands to the next, and what job it is of.
 
 use super::exact;
-use super::file::{self, Broken, Create, Tensors};
+use super::file::{self, Broken, Tensors};
 use crate::Quality;
 use crate::compute::SuffixState;
 use crate::pipeline::Part;
 use crate::standard::Standard;
+use crate::whole_file::Create;
 use frostline_tensor::{Data, Tensor};
 use frostline_wire::{Encoding, Split};
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,17 @@ pub(crate) struct Snapshot {
 pub(crate) struct Note {
     pub(crate) job: JobNote,
     pub(crate) maker: Maker,
+    /// Where it stood.
+    #[serde(flatten)]
+    pub(crate) at: Situation,
+    winograd: BTreeSet<String>,
+    /// Rows of a batch, whether it ended in an update, and how often such a step drew.
+    drawn: Vec<(usize, bool, u64)>,
+}
+
+/// Where a job stands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Situation {
     pub(crate) progress: Progress,
     /// The freeze cut that the layers are of which are trained.
     pub(crate) freeze: String,
@@ -40,9 +52,6 @@ pub(crate) struct Note {
     pub(crate) last: Option<EpochResult>,
     /// The best epoch so far; its weights have a file of their own.
     pub(crate) best: Option<BestNote>,
-    winograd: BTreeSet<String>,
-    /// Rows of a batch, whether it ended in an update, and how often such a step drew.
-    drawn: Vec<(usize, bool, u64)>,
 }
 
 /// Which job it is.
@@ -137,26 +146,11 @@ impl Progress {
 
 impl Note {
     /// Of a job of which `suffix` has the rest to say.
-    pub(crate) fn new(job: JobNote, maker: Maker, of: Situation, suffix: &SuffixState) -> Self {
-        let Situation {
-            progress,
-            freeze,
-            split,
-            encoding,
-            baseline,
-            last,
-            best,
-        } = of;
+    pub(crate) fn new(job: JobNote, maker: Maker, at: Situation, suffix: &SuffixState) -> Self {
         Self {
             job,
             maker,
-            progress,
-            freeze,
-            split,
-            encoding,
-            baseline,
-            last,
-            best,
+            at,
             winograd: suffix.winograd.clone(),
             drawn: suffix
                 .drawn
@@ -165,18 +159,6 @@ impl Note {
                 .collect(),
         }
     }
-}
-
-/// What a job says of itself for a [`Note`].
-#[derive(Debug, Clone)]
-pub(crate) struct Situation {
-    pub(crate) progress: Progress,
-    pub(crate) freeze: String,
-    pub(crate) split: Split,
-    pub(crate) encoding: Encoding,
-    pub(crate) baseline: Quality,
-    pub(crate) last: Option<EpochResult>,
-    pub(crate) best: Option<BestNote>,
 }
 
 const SLOT: &str = "slot/";

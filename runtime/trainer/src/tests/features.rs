@@ -217,12 +217,25 @@ async fn a_broken_row_is_extracted_again() {
     let mut bytes = fs::read(&rows).unwrap();
     bytes[5] ^= 1;
     fs::write(&rows, bytes).unwrap();
+    let warnings = |ran: &Ran| {
+        let told = ran.events.iter().filter_map(|event| match event {
+            Event::Warning { message } => Some(message.clone()),
+            _ => None,
+        });
+        told.collect::<Vec<_>>()
+    };
     let second = run(&host, keeping("features", &folder)).await;
     assert_eq!(storage.extracted().len(), 1);
     assert!(close(&second.losses(), &first.losses()));
+    let told = warnings(&second);
+    assert!(
+        told.len() == 1 && told[0].starts_with("1 of the kept rows"),
+        "{told:?}"
+    );
     let third = run(&host, keeping("features", &folder)).await;
     assert_eq!(storage.extracted().len(), 0);
     assert!(close(&third.losses(), &first.losses()));
+    assert_eq!(warnings(&third), [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -23,6 +23,9 @@ async fn a_run_tells_every_prediction_and_shows_its_mistakes() {
     for (epochs, rate) in [(1, 1e-6), (3, 0.05)] {
         let out = TempDir::new().unwrap();
         let folder = out.path().join("run");
+        let stale = folder.join("mistakes/23.png");
+        fs::create_dir_all(folder.join("mistakes")).unwrap();
+        fs::write(&stale, "of the run before").unwrap();
         let mut kept: Job = job("features", out.path());
         kept.run = Some(RunFolder::new(&folder));
         kept.recipe.epochs = epochs;
@@ -31,6 +34,7 @@ async fn a_run_tells_every_prediction_and_shows_its_mistakes() {
         let crate::Quality::Classes { accuracy } = ran.outcome.unwrap().validation else {
             panic!("samples have classes");
         };
+        assert!(!stale.exists());
         let (rows, mistakes) = told(&folder);
         assert_eq!(rows.len(), 6);
         let wrong: Vec<&Vec<String>> = rows.iter().filter(|row| row[1] != row[2]).collect();
