@@ -1,6 +1,6 @@
 //! From a configuration as it is written to one that can be tried.
 
-use super::checked::{HostConfig, StateLocation};
+use super::checked::{HostConfig, MetricsListen, StateLocation};
 use super::error::ConfigError;
 use super::limits::Limits;
 use super::memory::checked_budget;
@@ -84,7 +84,7 @@ impl HostSettings {
     }
 
     /// Where to listen: for tenants, for admins from afar, for who reads metrics.
-    fn addresses(&self) -> Result<(SocketAddr, Option<SocketAddr>, Option<SocketAddr>), ConfigError> {
+    fn addresses(&self) -> Result<(SocketAddr, Option<SocketAddr>, Option<MetricsListen>), ConfigError> {
         let optional = |key, text: &Option<String>| {
             let text = text.as_deref();
             text.map(|text| checked_address(key, text)).transpose()
@@ -97,11 +97,8 @@ impl HostSettings {
         if let (None, Some(listen)) = (&self.tls, admin_listen) {
             return Err(ConfigError::PlainAdmin { listen });
         }
-        Ok((
-            listen,
-            admin_listen,
-            optional("metrics_listen", &self.metrics_listen)?,
-        ))
+        let metrics_listen = self.metrics_listen.as_deref().map(checked_metrics).transpose()?;
+        Ok((listen, admin_listen, metrics_listen))
     }
 }
 
@@ -160,6 +157,16 @@ fn checked_address(key: &'static str, text: &str) -> Result<SocketAddr, ConfigEr
         key,
         value: format!("{text:?}"),
         rule: "it must be an address and a port, such as 127.0.0.1:7433".to_owned(),
+    })
+}
+
+/// An address, or one as a URL of plain HTTP.
+fn checked_metrics(text: &str) -> Result<MetricsListen, ConfigError> {
+    let plain = text.strip_prefix("http://");
+    let address = plain.map_or(text, |address| address.trim_end_matches('/'));
+    Ok(MetricsListen {
+        address: checked_address("metrics_listen", address)?,
+        plain: plain.is_some(),
     })
 }
 
@@ -261,6 +268,28 @@ mod tests {
         let tls = "[tls]\ncertificate = \"cert.pem\"\nkey = \"key.pem\"\n";
         assert!(HostConfig::from_toml(&format!("{open}{tls}")).is_ok());
         assert!(HostConfig::from_toml("[tls]\ncertificate = \"cert.pem\"\n").is_err());
+    }
+
+    #[test]
+    fn metrics_are_shown_over_plain_http_only_where_that_is_written() {
+        let listen = |text: &str| HostConfig::from_toml(&format!("metrics_listen = \"{text}\""));
+        let listen = |text: &str| listen(text).map(|config| config.metrics_listen);
+        let at = |plain| MetricsListen {
+            address: "0.0.0.0:7435".parse().unwrap(),
+            plain,
+        };
+        assert_eq!(listen("0.0.0.0:7435").unwrap(), Some(at(false)));
+        assert_eq!(listen("http://0.0.0.0:7435").unwrap(), Some(at(true)));
+        assert_eq!(listen("http://0.0.0.0:7435/").unwrap(), Some(at(true)));
+        for wrong in [
+            "https://0.0.0.0:7435",
+            "http://",
+            "7435",
+            "http://0.0.0.0:7435/metrics",
+        ] {
+            let refused = listen(wrong).unwrap_err().to_string();
+            assert!(refused.contains("metrics_listen"), "{refused}");
+        }
     }
 
     #[test]

@@ -25,7 +25,8 @@ pub struct HostSettings {
     /// The file with the token of admins from afar; created with a fresh one when missing. Default: `admin-token` in `local`.
     pub admin_token_file: Option<PathBuf>,
     /// Address and port where `/metrics` says what each tenant had, for whoever runs the host: without a token, so for loopback or a network of
-    /// one's own. Without it there is only `/metrics` where tenants ask, which names nobody.
+    /// one's own; over TLS where the host has a certificate, or with `http://` before it over plain HTTP in any case. Without it there is only
+    /// `/metrics` where tenants ask, which names nobody.
     pub metrics_listen: Option<String>,
     /// The file with the token, one line; created with a fresh one when missing. Default: `token` in `local`.
     pub token_file: Option<PathBuf>,
