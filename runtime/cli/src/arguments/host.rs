@@ -141,8 +141,9 @@ Examples:
 #[derive(Debug, Args)]
 pub(crate) struct HostsFlags {
     /// A running storage host; without it one is started inside this process. May be repeated, for hosts that serve the same data:
-    /// each object is read at one of them, and when one fails the others do its work
-    #[arg(long, value_name = "URL", requires = "token_file")]
+    /// each object is read at one of them, and when one fails the others do its work. dns://name:8443 (dns+http:// without TLS) stands for
+    /// all addresses of a name, looked up again while the job runs: hosts may join and leave it
+    #[arg(long, visible_alias = "hosts", value_name = "URL", requires = "token_file")]
     pub(crate) host: Vec<String>,
     /// File with the token for the hosts
     #[arg(long, value_name = "FILE", requires = "host")]

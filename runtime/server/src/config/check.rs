@@ -53,6 +53,7 @@ impl HostSettings {
             StateLocation::Store(_) => PathBuf::from("frostline-local"),
         });
         Ok(HostConfig {
+            name: checked_name(self.name)?,
             listen,
             token_file: self.token_file.unwrap_or_else(|| local.join("token")),
             state,
@@ -150,6 +151,24 @@ fn checked_quota(quota: Quota) -> Result<Quota, ConfigError> {
         key.check(*value)?;
     }
     Ok(quota)
+}
+
+/// As written, or the system's own: names of DNS are taken, in a host's or a pod's.
+fn checked_name(written: Option<String>) -> Result<String, ConfigError> {
+    let Some(name) = written else {
+        let system = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let system = system.trim();
+        return Ok(if system.is_empty() { "host" } else { system }.to_owned());
+    };
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    if (1..=253).contains(&name.len()) && name.bytes().all(fits) {
+        return Ok(name);
+    }
+    Err(ConfigError::Value {
+        key: "name",
+        value: format!("{name:?}"),
+        rule: "it must be 1 to 253 letters, digits, '.', '-' and '_'".to_owned(),
+    })
 }
 
 fn checked_address(key: &'static str, text: &str) -> Result<SocketAddr, ConfigError> {
@@ -250,6 +269,7 @@ mod tests {
         assert!(refused("listne = \"127.0.0.1:1\"").contains("listne"));
         assert!(refused("[extractions]\ngrant = 0").contains("extractions.grant"));
         assert!(refused("listen = \"here\"").contains("listen"));
+        assert!(refused("name = \"a b\"").contains("name is \"a b\""));
         assert!(refused("[engine]\ndevice = \"tpu\"").contains("engine.device"));
         assert!(refused("data = [\"s3://b?x=1\"]").contains("s3://b?x=1"));
         assert!(refused("[limits]\nupload_bytes = 1").contains("limits.upload_bytes"));

@@ -51,6 +51,8 @@ pub struct MetricsListen {
 /// A checked configuration: whatever it says can be tried.
 #[derive(Debug, Clone)]
 pub struct HostConfig {
+    /// What the host calls itself.
+    pub name: String,
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
     /// Where guests and models are kept.

@@ -10,6 +10,9 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HostSettings {
+    /// What the host calls itself; it should stay the same when its address does not, since clients that find hosts by DNS divide the data by
+    /// it. Default: the system's host name.
+    pub name: Option<String>,
     /// Address and port; port 0 takes a free one.
     pub listen: String,
     /// Where guests and models are kept: a directory, created when missing, or an object store's URL (`s3://bucket/prefix`). Hosts with the
@@ -58,6 +61,7 @@ const DRAIN: u64 = 60;
 impl Default for HostSettings {
     fn default() -> Self {
         Self {
+            name: None,
             listen: "127.0.0.1:7433".to_owned(),
             state: "frostline-state".to_owned(),
             local: None,
