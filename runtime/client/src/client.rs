@@ -10,8 +10,8 @@ use crate::upload::{self, Upload, Uploaded};
 use crate::{ClientError, Deadlines, Listing, Notices, Token, Trust, UploadKind, error};
 use bytes::Bytes;
 use frostline_wire::{
-    ActivationReader, Description, DescriptionRequest, ErrorClass, ExtractionRequest, GuestInfo, Layout,
-    Load, ModelInfo, ObjectInfo, ObjectPage, Profile, ProfileRequest, RowFormat, listing_order,
+    ActivationReader, Description, DescriptionRequest, ErrorClass, ExtractionRequest, GuestInfo, GuestLog,
+    Layout, Load, ModelInfo, ObjectInfo, ObjectPage, Profile, ProfileRequest, RowFormat, listing_order,
 };
 use http::Method;
 
@@ -199,6 +199,15 @@ impl HostClient {
     /// The guest `name`, `None` when there is none.
     pub async fn guest(&self, name: &str) -> Result<Option<GuestInfo>, ClientError> {
         found(self.transport.get(&path("guests", name), &[]).await)
+    }
+
+    /// What the guest `name` logged lately, after what an earlier answer calls `next`; 0 for all there is.
+    ///
+    /// # Errors
+    /// [`ClientError`]; `Refused` with class `NotFound` where there is no such guest, and none was there lately.
+    pub async fn guest_log(&self, name: &str, after: u64) -> Result<GuestLog, ClientError> {
+        let path = format!("{}/log", path("guests", name));
+        self.transport.get(&path, &[("after", &after.to_string())]).await
     }
 
     /// The models the tenant may use: its own, and those that all tenants share.

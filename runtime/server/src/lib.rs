@@ -11,6 +11,7 @@ mod audit;
 mod caller;
 mod config;
 mod extraction;
+mod guest_lines;
 mod host;
 mod http;
 mod library;

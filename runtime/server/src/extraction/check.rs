@@ -262,6 +262,7 @@ fn context(
             .map(|view| loader(caller, Arc::clone(&store), Some(view))),
         objects: Arc::new(LoaderSource::new(caller, store)),
         allowance,
+        on_line: Some(caller.on_line(&guest, &id)),
         labels: Labels {
             tenant: caller.tenant().name.clone(),
             guest,

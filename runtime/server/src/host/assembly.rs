@@ -4,6 +4,7 @@ use super::error::StartError;
 use crate::audit::Audit;
 use crate::config::{HostConfig, StateLocation};
 use crate::extraction::GRANT;
+use crate::guest_lines::{GuestLines, since_1970};
 use crate::library::Library;
 use crate::machine::Machine;
 use crate::metrics::{Build, Exposition, MemoryNow, Metrics, Present, Queue};
@@ -87,6 +88,7 @@ pub(super) async fn service(
         operations: Operations {
             exposition: Exposition::new(&metrics, build, present),
             metrics,
+            lines: Arc::new(GuestLines::new(since_1970())),
             audit: audit(&config)?,
         },
         machine,

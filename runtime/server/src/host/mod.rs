@@ -183,7 +183,9 @@ impl RunningHost {
             self.connections.spawn(base.watch(stop(), forget));
         }
         self.connections.spawn(refresh(refreshed, stop()));
-        self.connections.spawn(sweep(library.partials.clone(), stop()));
+        let lines = Arc::clone(&self.service.operations.lines);
+        self.connections
+            .spawn(sweep(library.partials.clone(), lines, stop()));
         self.connections
             .spawn(follow(Arc::clone(&library.journal), stop()));
         self.connections

@@ -48,6 +48,7 @@ pub(crate) fn routes(service: Arc<Service>) -> Router {
                 .put(uploads::put_guest)
                 .delete(tenant_routes::delete_guest),
         )
+        .route("/v1/guests/{name}/log", get(tenant_routes::guest_log))
         .route("/v1/models", get(tenant_routes::list_models))
         .route(
             "/v1/models/{name}",

@@ -14,6 +14,7 @@ mod descriptions;
 mod dismissal;
 mod extraction;
 mod fixtures;
+mod guest_logs;
 mod lifecycle;
 mod memory;
 mod metrics;
