@@ -1,12 +1,14 @@
-//! `frostline guest`: upload, list, show, remove; what authors do without a host is in [`authoring`].
+//! `frostline guest`: upload, list, show, logs, remove; what authors do without a host is in [`authoring`].
 
 use crate::arguments::{Guest, RemoteHost};
 use crate::authoring;
+use crate::guest_log;
 use crate::output::{bytes, meant, print_each, print_json, print_table};
 use anyhow::{Context, Result, bail};
 use frostline_wire::GuestInfo;
+use tokio_util::sync::CancellationToken;
 
-pub(crate) async fn run(command: Guest, json: bool) -> Result<()> {
+pub(crate) async fn run(command: Guest, json: bool, stop: &CancellationToken) -> Result<()> {
     match command {
         Guest::Authoring(command) => authoring::run(command, json).await?,
         Guest::Push { name, file, host } => {
@@ -31,6 +33,7 @@ pub(crate) async fn run(command: Guest, json: bool) -> Result<()> {
                 println!("{name}@sha256:{} {verb} ({})", pushed.sha256, bytes(pushed.bytes));
             }
         }
+        Guest::Logs { name, follow, hosts } => guest_log::run(name, follow, &hosts, json, stop).await?,
         Guest::List { host } => show(&host.access().client()?.guests().await?, json)?,
         Guest::Remove { name, host } => {
             if !host.access().client()?.remove_guest(&name).await? {

@@ -10,6 +10,7 @@ mod event_text;
 mod failure;
 mod figures;
 mod guest;
+mod guest_log;
 mod headway;
 mod host;
 mod man;
@@ -79,7 +80,7 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
         Command::Report(flags) => report::run(&flags, json),
         Command::Runs(flags) => runs::run(&flags, json),
         Command::Serve(flags) => serve::run(flags, json, stop).await,
-        Command::Guest(command) => guest::run(command, json).await,
+        Command::Guest(command) => guest::run(command, json, stop).await,
         Command::Model(command) => model::run(command, json).await,
         Command::Cache(command) => cache::run(&command, json),
         Command::Admin(flags) => admin::run(flags, json).await,

@@ -10,8 +10,8 @@ use crate::upload::{self, Upload, Uploaded};
 use crate::{ClientError, Deadlines, Listing, Notices, Token, Trust, UploadKind, error};
 use bytes::Bytes;
 use frostline_wire::{
-    ActivationReader, Description, DescriptionRequest, ErrorClass, ExtractionRequest, GuestInfo, Layout,
-    Load, ModelInfo, ObjectInfo, ObjectPage, Profile, ProfileRequest, RowFormat, listing_order,
+    ActivationReader, Description, DescriptionRequest, ErrorClass, ExtractionRequest, GuestInfo, GuestLog,
+    Layout, Load, ModelInfo, ObjectInfo, ObjectPage, Profile, ProfileRequest, RowFormat, listing_order,
 };
 use http::Method;
 
@@ -54,7 +54,19 @@ impl HostClient {
         trust: &Trust,
         deadlines: Deadlines,
     ) -> Result<Self, ClientError> {
-        let transport = Transport::new(url, None, token, trust, deadlines)?;
+        let transport = Transport::new(url, None, token, (trust, None), deadlines)?;
+        Ok(Self { transport })
+    }
+
+    /// The same, of a host whose certificate is to be that of `name`.
+    pub(crate) fn verified_as(
+        name: &str,
+        url: &str,
+        token: Option<Token>,
+        trust: &Trust,
+        deadlines: Deadlines,
+    ) -> Result<Self, ClientError> {
+        let transport = Transport::new(url, None, token, (trust, Some(name)), deadlines)?;
         Ok(Self { transport })
     }
 
@@ -64,7 +76,7 @@ impl HostClient {
     /// As for [`HostClient::new`].
     pub fn embedded(url: &str, token: Token) -> Result<Self, ClientError> {
         let (name, deadlines) = (Some(error::EMBEDDED), Deadlines::default());
-        let transport = Transport::new(url, name, Some(token), &Trust::System, deadlines)?;
+        let transport = Transport::new(url, name, Some(token), (&Trust::System, None), deadlines)?;
         Ok(Self { transport })
     }
 
@@ -107,6 +119,11 @@ impl HostClient {
     /// How busy the host is.
     pub async fn load(&self) -> Result<Load, ClientError> {
         self.transport.get("/v1/load", &[]).await
+    }
+
+    /// What the host calls itself, which stays the same when its address does not; `None` from one of an earlier version.
+    pub(crate) async fn name(&self) -> Result<Option<String>, ClientError> {
+        Ok(self.load().await?.name)
     }
 
     /// Whether the host takes work: one that is being stopped refuses, but answers everything else as ever until its work is done.
@@ -182,6 +199,15 @@ impl HostClient {
     /// The guest `name`, `None` when there is none.
     pub async fn guest(&self, name: &str) -> Result<Option<GuestInfo>, ClientError> {
         found(self.transport.get(&path("guests", name), &[]).await)
+    }
+
+    /// What the guest `name` logged lately, after what an earlier answer calls `next`; 0 for all there is.
+    ///
+    /// # Errors
+    /// [`ClientError`]; `Refused` with class `NotFound` where there is no such guest, and none was there lately.
+    pub async fn guest_log(&self, name: &str, after: u64) -> Result<GuestLog, ClientError> {
+        let path = format!("{}/log", path("guests", name));
+        self.transport.get(&path, &[("after", &after.to_string())]).await
     }
 
     /// The models the tenant may use: its own, and those that all tenants share.

@@ -120,7 +120,12 @@ pub struct CallContext {
     pub allowance: Arc<Allowance>,
     /// For log lines.
     pub labels: Labels,
+    /// Gets those lines too, if anything is to: a level in lower case, and at most 1,024 bytes without control characters.
+    pub on_line: Option<OnLine>,
 }
+
+/// What is told the lines that a guest logs.
+pub type OnLine = Arc<dyn Fn(&'static str, &str) + Send + Sync>;
 
 /// Whose call it is; stands beside every line the guest logs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

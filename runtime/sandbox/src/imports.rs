@@ -155,10 +155,13 @@ impl log::Host for CallState {
         }
         let labels = &extraction.context.labels;
         macro_rules! line_at {
-            ($level:ident) => {
+            ($level:ident) => {{
+                if let Some(told) = &extraction.context.on_line {
+                    told(stringify!($level), &line);
+                }
                 tracing::$level!(target: "frostline::guest", tenant = labels.tenant, guest = labels.guest,
                     extraction = labels.extraction, "{line}")
-            };
+            }};
         }
         match level {
             log::Level::Debug => line_at!(debug),

@@ -54,7 +54,7 @@ mod world;
 pub use allowance::Allowance;
 pub use bounds::{GuestBounds, GuestPart};
 pub use breach::Resource;
-pub use call::{Call, CallContext, CutView, Extracted, Labels, ModelView};
+pub use call::{Call, CallContext, CutView, Extracted, Labels, ModelView, OnLine};
 pub use compiler::ChildCompiler;
 pub use config::{Compiler, Limits, SandboxConfig};
 pub use error::{CompileCost, SandboxError};

@@ -1,6 +1,7 @@
 //! Who asks, and what of this host is there for them: all that tenants' requests see.
 
 use crate::config::{HostConfig, Root};
+use crate::guest_lines::{Owner, since_1970};
 use crate::library::Library;
 use crate::machine::Machine;
 use crate::metrics::Metrics;
@@ -12,7 +13,7 @@ use crate::tenants::{Pass, Tenant};
 use frostline_batching::Kind;
 use frostline_engine::TenantLanes;
 use frostline_objects::Store;
-use frostline_sandbox::{Allowance, CutView, Guest, ModelView};
+use frostline_sandbox::{Allowance, CutView, Guest, ModelView, OnLine};
 use frostline_tensor::{RunTerms, Terms};
 use frostline_wire::{Description, Pin, QuotaKey};
 use std::sync::Arc;
@@ -199,6 +200,22 @@ impl Caller {
         Allowance::borrowing(limits, Arc::clone(tensors) as _, move |usage| {
             metrics.used(&tenant, &usage);
         })
+    }
+
+    /// What keeps the lines that `guest` logs in the extraction `id`, for the tenant to read.
+    pub(crate) fn on_line(&self, guest: &str, id: &str) -> OnLine {
+        let (lines, owner) = (Arc::clone(&self.service.operations.lines), self.owner());
+        let (guest, id): (Arc<str>, Arc<str>) = (guest.into(), id.into());
+        Arc::new(move |level, text| lines.keep(&owner, &guest, &id, level, text, since_1970()))
+    }
+
+    /// Whose lines it reads.
+    pub(crate) fn owner(&self) -> Owner {
+        let Tenant { name, created_at, .. } = self.tenant();
+        Owner {
+            tenant: name.clone(),
+            created_at: *created_at,
+        }
     }
 
     /// The lanes, for the extraction `id` on `terms`.

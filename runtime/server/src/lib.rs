@@ -11,6 +11,7 @@ mod audit;
 mod caller;
 mod config;
 mod extraction;
+mod guest_lines;
 mod host;
 mod http;
 mod library;
@@ -29,7 +30,7 @@ mod unique;
 
 pub use config::{
     ConfigError, DataRoots, EngineSettings, ExtractionSettings, HostConfig, HostSettings, LimitSettings,
-    Limits, StateLocation, TlsFiles,
+    Limits, MetricsListen, StateLocation, TlsFiles,
 };
 pub use frostline_engine::{ChildLanes, LanesPlace, serve_lane};
 pub use frostline_sandbox::Compiler;

@@ -2,6 +2,7 @@
 
 use crate::audit::Audit;
 use crate::config::HostConfig;
+use crate::guest_lines::GuestLines;
 use crate::library::Library;
 use crate::machine::Machine;
 use crate::metrics::{Exposition, Metrics};
@@ -26,6 +27,8 @@ pub(crate) struct Operations {
     pub(crate) metrics: Arc<Metrics>,
     /// What `/metrics` shows of these.
     pub(crate) exposition: Exposition,
+    /// What guests logged.
+    pub(crate) lines: Arc<GuestLines>,
     /// Who did what.
     pub(crate) audit: Audit,
 }

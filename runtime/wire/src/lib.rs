@@ -10,6 +10,7 @@ mod encoding;
 mod error;
 mod frame_error;
 mod frames;
+mod guest_log;
 mod load;
 mod messages;
 mod profile;
@@ -38,6 +39,7 @@ pub use frostline_tensor::{
     Augmentation, AugmentationError, Layout, LeftOut, ObjectInfo, ObjectPage, Precision, SampleRef, Terms,
     TermsError, View, listing_order,
 };
+pub use guest_log::{GuestLine, GuestLog};
 pub use load::{Load, MemoryLoad, StageLoad};
 pub use messages::{
     CutInfo, DescriptionRequest, ExtractionRequest, GuestInfo, ModelInfo, Pin, RequestedSample,

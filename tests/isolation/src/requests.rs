@@ -47,6 +47,13 @@ const REQUESTS: &[(&str, &str, &str, &str, Ask)] = &[
         |scene| get(scene, "/v1/guests/neighbours"),
     ),
     (
+        "neighbours-log",
+        "asks for what its neighbour's guest logged",
+        "404",
+        "no guest",
+        |scene| get(scene, "/v1/guests/neighbours/log"),
+    ),
+    (
         "neighbours-model",
         "asks for its neighbour's model",
         "404",

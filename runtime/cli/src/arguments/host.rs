@@ -47,6 +47,10 @@ pub(crate) struct Serve {
     /// The token of `frostline admin --host`; by default admin-token in the local directory
     #[arg(long, value_name = "FILE")]
     pub(crate) admin_token_file: Option<PathBuf>,
+    /// Address where /metrics has tenants' names too, without a token: 127.0.0.1:7435, or http://0.0.0.0:7435 for plain HTTP although the
+    /// host has a certificate; by default there is none
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics_listen: Option<String>,
     /// The tenant's token
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
@@ -99,6 +103,22 @@ pub(crate) enum Guest {
         #[command(flatten)]
         host: RemoteHost,
     },
+    /// Show what a guest of yours logged in the last hour
+    ///
+    /// Each host keeps 1 MiB of a tenant's lines.
+    #[command(after_help = "\
+Examples:
+  frostline guest logs mine --host https://store:8443 --token-file token
+  frostline guest logs mine --follow --hosts dns://frostline.storage:8443 --token-file token")]
+    Logs {
+        /// Its name
+        name: String,
+        /// Go on with what it logs from now on, until Ctrl-C
+        #[arg(long, short)]
+        follow: bool,
+        #[command(flatten)]
+        hosts: RemoteHosts,
+    },
     /// Show one guest
     #[command(
         after_help = "Example:\n  frostline guest show prefix --host http://store:8080 --token-file token"
@@ -137,8 +157,9 @@ Examples:
 #[derive(Debug, Args)]
 pub(crate) struct HostsFlags {
     /// A running storage host; without it one is started inside this process. May be repeated, for hosts that serve the same data:
-    /// each object is read at one of them, and when one fails the others do its work
-    #[arg(long, value_name = "URL", requires = "token_file")]
+    /// each object is read at one of them, and when one fails the others do its work. dns://name:8443 (dns+http:// without TLS) stands for
+    /// all addresses of a name, looked up again while the job runs: hosts may join and leave it
+    #[arg(long, visible_alias = "hosts", value_name = "URL", requires = "token_file")]
     pub(crate) host: Vec<String>,
     /// File with the token for the hosts
     #[arg(long, value_name = "FILE", requires = "host")]
@@ -159,6 +180,20 @@ pub(crate) struct HostFlags {
     pub(crate) token_file: Option<PathBuf>,
     /// File with the certificates, in PEM, that an https host is to be trusted by; by default those the system trusts
     #[arg(long, value_name = "FILE", requires = "host")]
+    pub(crate) ca: Option<PathBuf>,
+}
+
+/// Running hosts.
+#[derive(Debug, Args)]
+pub(crate) struct RemoteHosts {
+    /// A storage host; may be repeated. dns://name:8443 (dns+http:// without TLS) stands for all addresses of a name
+    #[arg(long, visible_alias = "hosts", value_name = "URL", required = true)]
+    pub(crate) host: Vec<String>,
+    /// File with the token for the hosts
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: PathBuf,
+    /// File with the certificates, in PEM, that an https host is to be trusted by; by default those the system trusts
+    #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
 }
 
@@ -191,6 +226,16 @@ impl HostFlags {
         Access {
             urls: self.host.as_slice(),
             token_file: self.token_file.as_deref(),
+            ca: self.ca.as_deref(),
+        }
+    }
+}
+
+impl RemoteHosts {
+    pub(crate) fn access(&self) -> Access<'_> {
+        Access {
+            urls: &self.host,
+            token_file: Some(&self.token_file),
             ca: self.ca.as_deref(),
         }
     }

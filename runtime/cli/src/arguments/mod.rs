@@ -18,7 +18,7 @@ pub(crate) use admin::{Admin, AdminCommand, GuestAdmin, ModelAdmin, Quota, Tenan
 pub(crate) use compile::{COMPILE_GUEST, CompileGuest};
 pub(crate) use features::CacheCommand;
 pub(crate) use guest::{Authoring, BuildGuest, CheckGuest, Language, NewGuest, RunGuest};
-pub(crate) use host::{Guest, HostFlags, Model, RemoteHost, Serve};
+pub(crate) use host::{Guest, HostFlags, Model, RemoteHost, RemoteHosts, Serve};
 pub(crate) use job::{Eval, Plan, Predict, Profile, Train};
 pub(crate) use report::Report;
 pub(crate) use run::{RunFlags, Runs};

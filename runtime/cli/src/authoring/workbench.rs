@@ -125,6 +125,7 @@ impl Workbench {
                 guest: guest.to_owned(),
                 ..Labels::default()
             },
+            on_line: None,
         }
     }
 }

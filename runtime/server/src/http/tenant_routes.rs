@@ -4,6 +4,7 @@ use super::receive::json;
 use super::references::{Reference, query, sha256, version};
 use crate::caller::Caller;
 use crate::extraction::GRANT;
+use crate::guest_lines::{ANSWER, since_1970};
 use crate::refusal::Refusal;
 use crate::state::{Found, ModelFacts, Named, Owned, StateError};
 use axum::Json;
@@ -11,7 +12,8 @@ use axum::extract::{Path, Request};
 use frostline_batching::{Kind, Standing};
 use frostline_tensor::Stage;
 use frostline_wire::{
-    Description, DescriptionRequest, GuestInfo, Layout, Load, MemoryLoad, ModelInfo, ObjectPage, StageLoad,
+    Description, DescriptionRequest, GuestInfo, GuestLog, Layout, Load, MemoryLoad, ModelInfo, ObjectPage,
+    StageLoad,
 };
 use http::{StatusCode, Uri};
 use serde::Deserialize;
@@ -77,6 +79,33 @@ pub(super) async fn show_guest(
     Ok(Json(
         version(found, "guest", wanted.name)?.info(wanted.name, disabled),
     ))
+}
+
+/// `?after=` what the last answer said.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Following {
+    #[serde(default)]
+    after: u64,
+}
+
+pub(super) async fn guest_log(
+    caller: Caller,
+    Path(name): Path<String>,
+    uri: Uri,
+) -> Result<Json<GuestLog>, Refusal> {
+    let Following { after } = query(&uri)?;
+    let _memory = caller.room(Kind::Request).wait(ANSWER, LISTING).await?;
+    let lines = &caller.service().operations.lines;
+    if let Some(log) = lines.read(&caller.owner(), &name, after, since_1970()) {
+        return Ok(Json(log));
+    }
+    // One that logged nothing yet is no mistake.
+    version(caller.guests().find(&name, None), "guest", &name)?;
+    Ok(Json(GuestLog {
+        next: after,
+        ..GuestLog::default()
+    }))
 }
 
 pub(super) async fn show_model(
@@ -153,6 +182,7 @@ pub(super) async fn load(caller: Caller) -> Json<Load> {
         .filter(|(name, _)| *name == caller.tenant().name)
         .map(|(_, longest)| longest.as_secs_f64());
     Json(Load {
+        name: Some(caller.config().name.clone()),
         queued: queued as u64,
         running: running as u64,
         lanes: lanes.lanes() as u64,

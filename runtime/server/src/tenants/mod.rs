@@ -35,6 +35,8 @@ const READY: usize = 1024;
 /// A tenant as its requests are served.
 pub(crate) struct Tenant {
     pub(crate) name: String,
+    /// Seconds since 1970; tells it from one of the same name that was removed. 0 for the configured one.
+    pub(crate) created_at: u64,
     /// What it may read.
     pub(crate) data: DataRoots,
     /// How much it may use.
@@ -52,13 +54,20 @@ pub(crate) struct Tenant {
 }
 
 impl Tenant {
-    fn new(name: &str, data: DataRoots, allowed: Allowed, room: u64, lanes: &Lanes) -> Self {
+    fn new(
+        (name, created_at): (&str, u64),
+        data: DataRoots,
+        allowed: Allowed,
+        room: u64,
+        lanes: &Lanes,
+    ) -> Self {
         let uploads = allowed.number(QuotaKey::Uploads).min(Semaphore::MAX_PERMITS);
         let executor = lanes
             .for_tenant(name)
             .on_terms(allowed.weight(), RunTerms::default());
         Self {
             name: name.to_owned(),
+            created_at,
             data,
             allowed,
             uploads: Arc::new(Semaphore::new(uploads)),
@@ -99,7 +108,7 @@ impl Tenants {
     ) -> Self {
         let allowed = Allowed::of_configured(config);
         let room = config.limits.upload_bytes;
-        let configured = Tenant::new(CONFIGURED, config.data.clone(), allowed, room, &lanes);
+        let configured = Tenant::new((CONFIGURED, 0), config.data.clone(), allowed, room, &lanes);
         Self {
             configured: Arc::new(configured),
             token,
@@ -163,7 +172,8 @@ impl Tenants {
         });
         let allowed = Allowed::of_added(&record.quota, &self.config);
         let room = self.config.limits.upload_room();
-        let tenant = Arc::new(Tenant::new(name, data, allowed, room, &self.lanes));
+        let tenant = Tenant::new((name, record.created_at), data, allowed, room, &self.lanes);
+        let tenant = Arc::new(tenant);
         self.ready.insert(name.to_owned(), (record, Arc::clone(&tenant)));
         tenant
     }

@@ -135,6 +135,7 @@ pub(super) async fn remove(
         models.delete(&model).await?;
     }
     service.library.partials.forget(&name).await;
+    service.operations.lines.forget(&name);
     let gone = |_: Option<&TenantRecord>| Ok::<_, Refusal>(None);
     service.tenants.records.update(&name, gone).await?;
     admin.note(&service, "tenant removed", &name, "");

@@ -1,0 +1,125 @@
+//! `frostline guest logs`: what a tenant's guest logged on its hosts.
+
+use crate::arguments::RemoteHosts;
+use crate::output::{print_json, time};
+use anyhow::Result;
+use frostline_client::{ClientError, HostClient, Hosts};
+use frostline_wire::{ErrorClass, GuestLine, GuestLog};
+use serde::Serialize;
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// How often hosts are asked for more.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// A line, and where it was logged.
+#[derive(Serialize)]
+struct Logged {
+    host: String,
+    #[serde(flatten)]
+    line: GuestLine,
+}
+
+/// What hosts were asked for already.
+struct Reader {
+    hosts: Hosts,
+    guest: String,
+    /// By host.
+    after: HashMap<String, u64>,
+}
+
+pub(crate) async fn run(
+    guest: String,
+    follow: bool,
+    hosts: &RemoteHosts,
+    json: bool,
+    stop: &CancellationToken,
+) -> Result<()> {
+    let mut reader = Reader {
+        hosts: hosts.access().hosts().await?.for_job(Arc::new(|_| ())),
+        guest,
+        after: HashMap::new(),
+    };
+    let mut failing = false;
+    loop {
+        let (lines, failed) = reader.more().await;
+        let several = reader.after.len() > 1;
+        lines.iter().try_for_each(|line| show(line, several, json))?;
+        let fails = failed.is_some();
+        match failed {
+            Some(error) if !follow || !may_pass(&error) => return Err(error.into()),
+            Some(error) if !failing => eprintln!("{error}; asking again"),
+            _ => {}
+        }
+        failing = fails;
+        if !follow || tokio::time::timeout(AGAIN, stop.cancelled()).await.is_ok() {
+            return Ok(());
+        }
+    }
+}
+
+impl Reader {
+    /// What was logged since the last time, oldest first; and why a host did not say.
+    async fn more(&mut self) -> (Vec<Logged>, Option<ClientError>) {
+        let ask = |client: HostClient| {
+            let (url, guest) = (client.url().to_owned(), self.guest.as_str());
+            let after = self.after.get(&url).copied().unwrap_or(0);
+            async move { Ok((url, all(&client, guest, after).await?)) }
+        };
+        let (mut lines, mut failed) = (Vec::new(), None);
+        for answer in self.hosts.all(ask).await {
+            match answer {
+                Ok((host, log)) => {
+                    if log.dropped {
+                        eprintln!("{host} had no room for all lines: older ones are gone");
+                    }
+                    self.after.insert(host.clone(), log.next);
+                    let logged = log.lines.into_iter().map(|line| Logged {
+                        host: host.clone(),
+                        line,
+                    });
+                    lines.extend(logged);
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        lines.sort_by(|one: &Logged, other| one.line.at.total_cmp(&other.line.at));
+        (lines, failed)
+    }
+}
+
+/// All pages of a host.
+async fn all(client: &HostClient, guest: &str, after: u64) -> Result<GuestLog, ClientError> {
+    let mut log = client.guest_log(guest, after).await?;
+    while log.more {
+        let page = client.guest_log(guest, log.next).await?;
+        log.lines.extend(page.lines);
+        (log.next, log.more) = (page.next, page.more);
+        log.dropped |= page.dropped;
+    }
+    Ok(log)
+}
+
+/// Whether a host may answer the next time.
+fn may_pass(error: &ClientError) -> bool {
+    let class = error.class();
+    class.is_none_or(|class| matches!(class, ErrorClass::Busy | ErrorClass::Stopping | ErrorClass::Host))
+}
+
+fn show(logged: &Logged, several: bool, json: bool) -> io::Result<()> {
+    if json {
+        return print_json(logged);
+    }
+    let GuestLine { at, level, text, .. } = &logged.line;
+    let host = if several {
+        format!("{}  ", logged.host)
+    } else {
+        String::new()
+    };
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{}  {host}{level:<5}  {text}", time(*at as u64))?;
+    stdout.flush()
+}

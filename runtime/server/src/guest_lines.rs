@@ -1,0 +1,289 @@
+//! What guests logged in the last hour, for the tenants whose they are: so many bytes of each, and of all.
+
+use frostline_wire::{GuestLine, GuestLog};
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How long a line is kept.
+const KEPT: Duration = Duration::from_secs(3600);
+
+/// Bytes of a tenant's lines: some 4,000 of usual length.
+const OF_ONE: usize = 1 << 20;
+
+/// Bytes of all: beyond them whoever has most loses the oldest.
+const OF_ALL: usize = 32 << 20;
+
+/// What a line takes beside its text.
+const BESIDE: usize = 128;
+
+/// Lines of one answer, of 1 KiB each at most.
+const PAGE: usize = 1000;
+
+/// Bytes of such an answer at most, with what JSON adds.
+pub(crate) const ANSWER: u64 = 3 << 20;
+
+/// Whose lines they are. Somebody else may have the name of a tenant that was removed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Owner {
+    pub(crate) tenant: String,
+    /// Seconds since 1970.
+    pub(crate) created_at: u64,
+}
+
+/// See the module.
+pub(crate) struct GuestLines(Mutex<Lines>);
+
+struct Lines {
+    /// The number of the next line.
+    next: u64,
+    bytes: usize,
+    owners: HashMap<Owner, Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    lines: VecDeque<Line>,
+    bytes: usize,
+    /// The newest that was let go of for want of room.
+    dropped: u64,
+}
+
+struct Line {
+    number: u64,
+    /// Since 1970.
+    at: Duration,
+    guest: Arc<str>,
+    extraction: Arc<str>,
+    level: &'static str,
+    text: Box<str>,
+}
+
+/// The time, since 1970.
+pub(crate) fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+impl GuestLines {
+    /// None yet. Those of a host that starts at `now` have higher numbers than what it kept before.
+    pub(crate) fn new(now: Duration) -> Self {
+        Self(Mutex::new(Lines {
+            next: u64::try_from(now.as_micros()).unwrap_or(u64::MAX / 2).max(1),
+            bytes: 0,
+            owners: HashMap::new(),
+        }))
+    }
+
+    /// Keeps a line.
+    pub(crate) fn keep(
+        &self,
+        owner: &Owner,
+        guest: &Arc<str>,
+        extraction: &Arc<str>,
+        level: &'static str,
+        text: &str,
+        now: Duration,
+    ) {
+        let line = Line {
+            number: 0,
+            at: now,
+            guest: Arc::clone(guest),
+            extraction: Arc::clone(extraction),
+            level,
+            text: text.into(),
+        };
+        self.0.lock().keep(owner, line);
+    }
+
+    /// A page of what the owner's `guest` logged after the line of that number; `None` where it logged nothing lately.
+    pub(crate) fn read(&self, owner: &Owner, guest: &str, after: u64, now: Duration) -> Option<GuestLog> {
+        let mut all = self.0.lock();
+        all.forget_old(owner, now);
+        let kept = all.owners.get(owner)?;
+        let newest = kept.lines.back()?.number;
+        kept.lines.iter().find(|line| &*line.guest == guest)?;
+        let new = |line: &&Line| &*line.guest == guest && line.number > after;
+        let mut lines: Vec<GuestLine> = kept.lines.iter().filter(new).take(PAGE + 1).map(shown).collect();
+        let more = lines.len() > PAGE;
+        lines.truncate(PAGE);
+        let last = lines.last().filter(|_| more).map(|line| line.number);
+        Some(GuestLog {
+            next: last.unwrap_or(newest.max(after)),
+            lines,
+            more,
+            dropped: kept.dropped > after,
+        })
+    }
+
+    /// Forgets what a tenant that is removed has.
+    pub(crate) fn forget(&self, tenant: &str) {
+        let mut all = self.0.lock();
+        let gone = all.owners.extract_if(|owner, _| owner.tenant == tenant);
+        let bytes: usize = gone.map(|(_, kept)| kept.bytes).sum();
+        all.bytes -= bytes;
+    }
+
+    /// Forgets what is too old, of everybody.
+    pub(crate) fn sweep(&self, now: Duration) {
+        let mut all = self.0.lock();
+        let owners: Vec<Owner> = all.owners.keys().cloned().collect();
+        owners.iter().for_each(|owner| all.forget_old(owner, now));
+    }
+}
+
+impl Lines {
+    fn keep(&mut self, owner: &Owner, mut line: Line) {
+        line.number = self.next;
+        self.next += 1;
+        self.forget_old(owner, line.at);
+        let bytes = line.bytes();
+        let kept = self.owners.entry(owner.clone()).or_default();
+        kept.lines.push_back(line);
+        kept.bytes += bytes;
+        self.bytes += bytes;
+        while self.owners.get(owner).is_some_and(|kept| kept.bytes > OF_ONE) {
+            self.drop_oldest(owner);
+        }
+        while self.bytes > OF_ALL {
+            let most = self.owners.iter().max_by_key(|(_, kept)| kept.bytes);
+            let Some(most) = most.map(|(owner, _)| owner.clone()) else {
+                return;
+            };
+            self.drop_oldest(&most);
+        }
+    }
+
+    fn drop_oldest(&mut self, owner: &Owner) {
+        let Some(kept) = self.owners.get_mut(owner) else {
+            return;
+        };
+        if let Some(line) = kept.lines.pop_front() {
+            kept.bytes -= line.bytes();
+            kept.dropped = line.number;
+            self.bytes -= line.bytes();
+        }
+    }
+
+    fn forget_old(&mut self, owner: &Owner, now: Duration) {
+        let Some(kept) = self.owners.get_mut(owner) else {
+            return;
+        };
+        let old = |line: &Line| line.at + KEPT < now;
+        while let Some(line) = kept.lines.pop_front_if(|line| old(line)) {
+            kept.bytes -= line.bytes();
+            self.bytes -= line.bytes();
+        }
+        if kept.lines.is_empty() {
+            self.owners.remove(owner);
+        }
+    }
+}
+
+impl Line {
+    fn bytes(&self) -> usize {
+        self.text.len() + BESIDE
+    }
+}
+
+fn shown(line: &Line) -> GuestLine {
+    GuestLine {
+        number: line.number,
+        at: line.at.as_millis() as f64 / 1000.0,
+        level: line.level.to_owned(),
+        extraction: (*line.extraction).to_owned(),
+        text: (*line.text).to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn owner(tenant: &str) -> Owner {
+        Owner {
+            tenant: tenant.to_owned(),
+            created_at: 7,
+        }
+    }
+
+    fn kept(now: Duration) -> GuestLines {
+        GuestLines::new(now)
+    }
+
+    fn write(lines: &GuestLines, tenant: &str, guest: &str, text: &str, now: Duration) {
+        lines.keep(&owner(tenant), &guest.into(), &"x1".into(), "info", text, now);
+    }
+
+    fn texts(log: &GuestLog) -> Vec<&str> {
+        log.lines.iter().map(|line| line.text.as_str()).collect()
+    }
+
+    #[test]
+    fn everybody_reads_their_own_guests_alone_and_what_follows() {
+        let lines = kept(SECOND);
+        write(&lines, "acme", "mine", "one", SECOND);
+        write(&lines, "acme", "other", "two", SECOND);
+        write(&lines, "bolt", "mine", "three", SECOND);
+        let read = |tenant: &str, after| lines.read(&owner(tenant), "mine", after, SECOND);
+        let first = read("acme", 0).unwrap();
+        assert_eq!(texts(&first), ["one"]);
+        assert!(!first.more && !first.dropped);
+        assert_eq!(texts(&read("acme", first.next).unwrap()), [""; 0]);
+        write(&lines, "acme", "mine", "four", SECOND);
+        assert_eq!(texts(&read("acme", first.next).unwrap()), ["four"]);
+        assert_eq!(texts(&read("bolt", 0).unwrap()), ["three"]);
+        assert!(read("nobody", 0).is_none());
+        let later = Owner {
+            created_at: 8,
+            ..owner("acme")
+        };
+        assert!(
+            lines.read(&later, "mine", 0, SECOND).is_none(),
+            "another tenant of that name"
+        );
+        // What is known of a restarted host follows on.
+        assert!(kept(SECOND * 2).0.lock().next > lines.0.lock().next);
+    }
+
+    #[test]
+    fn lines_are_forgotten_after_an_hour() {
+        let lines = kept(SECOND);
+        write(&lines, "acme", "mine", "old", SECOND);
+        write(&lines, "acme", "mine", "new", SECOND * 3000);
+        let now = SECOND * 3602;
+        assert_eq!(
+            texts(&lines.read(&owner("acme"), "mine", 0, now).unwrap()),
+            ["new"]
+        );
+        write(&lines, "bolt", "mine", "new", now);
+        lines.forget("bolt");
+        assert!(lines.read(&owner("bolt"), "mine", 0, now).is_none());
+        lines.sweep(SECOND * 7000);
+        assert!(lines.0.lock().owners.is_empty());
+        assert_eq!(lines.0.lock().bytes, 0);
+    }
+
+    #[test]
+    fn who_logs_much_loses_its_own_oldest_lines_page_by_page() {
+        let lines = kept(SECOND);
+        let long = "x".repeat(1024 - BESIDE);
+        write(&lines, "quiet", "mine", "still there", SECOND);
+        (0..2000).for_each(|_| write(&lines, "loud", "mine", &long, SECOND));
+        let read = |after| lines.read(&owner("loud"), "mine", after, SECOND).unwrap();
+        let first = read(0);
+        assert!(first.dropped && first.more && first.lines.len() == PAGE);
+        let rest = read(first.next);
+        assert!(!rest.dropped && !rest.more);
+        assert_eq!(rest.lines.len(), OF_ONE / 1024 - PAGE);
+        (0..2000).for_each(|number| write(&lines, &format!("t{}", number % 50), "mine", &long, SECOND));
+        for tenant in 0..50 {
+            (0..1000).for_each(|_| write(&lines, &format!("t{tenant}"), "mine", &long, SECOND));
+        }
+        assert!(lines.0.lock().bytes <= OF_ALL);
+        let quiet = lines.read(&owner("quiet"), "mine", 0, SECOND).unwrap();
+        assert_eq!(texts(&quiet), ["still there"]);
+    }
+}
