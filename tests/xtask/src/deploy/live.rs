@@ -217,9 +217,12 @@ impl Live<'_> {
     /// A tenant whose quota of uploads is 0 is answered 429.
     fn refused_upload(&self, host: &Host, token: &Path) -> Result<()> {
         let mut curl = Command::new("curl");
-        curl.args(["--silent", "--insecure", "--request", "PUT", "--data-binary", "none"]);
+        curl.args(["--silent", "--insecure", "--http1.1", "--request", "PUT", "--data-binary", "none"]);
         curl.args(["--output", "/dev/null", "--write-out", "%{http_code}"]);
-        curl.args(["--header", &format!("Authorization: Bearer {}", fs::read_to_string(token)?.trim())]);
+        // From a file, so that no error shows it.
+        let header = self.folder.join("header");
+        fs::write(&header, format!("Authorization: Bearer {}", fs::read_to_string(token)?.trim()))?;
+        curl.args(["--header", &format!("@{}", header.display())]);
         let status = output(curl.arg(format!("{}/v1/models/none", host.process.url())))?;
         if status != "429" {
             bail!("an upload beyond the quota was answered {status}, not 429");
