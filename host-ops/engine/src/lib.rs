@@ -30,7 +30,7 @@ pub use error::EngineError;
 pub use gauge::free_device_memory;
 pub use interrupt::{Interrupt, InterruptCause};
 pub use lanes::{
-    ChildLanes, LaneStats, Lanes, LanesConfig, LanesPlace, PreparedStages, StageSource, TenantLanes,
+    ChildLanes, LaneStats, Lanes, LanesConfig, LanesPlace, OnBegin, PreparedStages, StageSource, TenantLanes,
     serve_lane,
 };
 pub use library::library_version;

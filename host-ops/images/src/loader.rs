@@ -7,6 +7,7 @@ use frostline_tensor::{
 use futures::{FutureExt, StreamExt, stream};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Where samples' bytes come from: a store, or memory.
 pub trait ByteSource: Send + Sync + 'static {
@@ -27,6 +28,8 @@ pub struct LoaderOptions {
     pub room: Option<Arc<dyn DecodeRoom>>,
     /// How samples are augmented; not at all without one.
     pub view: Option<View>,
+    /// Is told how long its thread decoded, resized and augmented an image, well or not; waiting for room is not counted.
+    pub on_decoded: Option<Arc<dyn Fn(Duration) + Send + Sync>>,
 }
 
 impl LoaderOptions {
@@ -47,6 +50,7 @@ impl Default for LoaderOptions {
             batch: BatchLimits::default(),
             room: None,
             view: None,
+            on_decoded: None,
         }
     }
 }
@@ -159,8 +163,13 @@ fn crop(key: &str, object: &Held, spec: &PixelSpec, options: &LoaderOptions) -> 
     decode.check_bytes(image.format(), takes).map_err(named)?;
     let room = room.as_ref().filter(|_| takes >= LoaderOptions::ASKS_FROM);
     let _reserved = room.map(|room| room.enter(takes)).transpose()?;
-    let image = image.decode().map_err(named)?;
-    pixels_of(&image, spec, view.as_ref(), key).map_err(named)
+    let started = Instant::now();
+    let decoded = image.decode();
+    let crop = decoded.and_then(|image| pixels_of(&image, spec, view.as_ref(), key));
+    if let Some(told) = &options.on_decoded {
+        told(started.elapsed());
+    }
+    crop.map_err(named)
 }
 
 fn set_row(batch: &Mutex<Option<Batch>>, index: usize, crop: Result<Vec<u8>, OpError>) {

@@ -39,7 +39,7 @@ pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Re
     };
     let connection = Connection::open(flags.host.access(), &job.root, device).await?;
     let events = Arc::new(move |event| warn(&event, json));
-    let result = evaluate(job, connection.hosts()?, events, stop.clone()).await;
+    let result = evaluate(job, connection.hosts(), events, stop.clone()).await;
     connection.close().await;
     let evaluation = result?;
     if json {

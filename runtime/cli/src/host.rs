@@ -20,31 +20,33 @@ pub(crate) struct Access<'a> {
 }
 
 impl Access<'_> {
-    /// A client of each host.
-    pub(crate) fn clients(&self) -> Result<Vec<HostClient>> {
+    /// Who asks, and whom they trust.
+    fn identity(&self) -> Result<(Option<Token>, Trust)> {
         let token = self.token_file.map(Token::read).transpose()?;
-        let trust = self.ca.map_or(Ok(Trust::System), Trust::read)?;
-        let client = |url: &String| HostClient::with(url, token.clone(), &trust, Deadlines::default());
-        Ok(self.urls.iter().map(client).collect::<Result<_, _>>()?)
+        Ok((token, self.ca.map_or(Ok(Trust::System), Trust::read)?))
+    }
+
+    /// All of them, for a job.
+    pub(crate) async fn hosts(&self) -> Result<Hosts> {
+        let (token, trust) = self.identity()?;
+        Ok(Hosts::connect(self.urls, token, &trust, Deadlines::default()).await?)
     }
 
     /// A client of the only host there is.
     pub(crate) fn client(&self) -> Result<HostClient> {
-        only(&self.clients()?).cloned()
-    }
-}
-
-/// The client of a command that talks to one host.
-fn only(clients: &[HostClient]) -> Result<&HostClient> {
-    match clients {
-        [only] => Ok(only),
-        several => bail!("one host is needed, and {} are given", several.len()),
+        let [url] = self.urls else {
+            bail!("one host is needed, and {} are given", self.urls.len());
+        };
+        let (token, trust) = self.identity()?;
+        Ok(HostClient::with(url, token, &trust, Deadlines::default())?)
     }
 }
 
 /// A connection to one or more hosts, and the host itself where it was started for this command.
 pub(crate) struct Connection {
-    clients: Vec<HostClient>,
+    hosts: Hosts,
+    /// The only one of them, or any where they have one name.
+    one: Option<HostClient>,
     embedded: Option<Embedded>,
 }
 
@@ -61,7 +63,8 @@ impl Connection {
             return Self::embed(data, device).await;
         }
         Ok(Self {
-            clients: access.clients()?,
+            hosts: access.hosts().await?,
+            one: access.client().ok(),
             embedded: None,
         })
     }
@@ -84,7 +87,8 @@ impl Connection {
             .context("cannot start the embedded host")?;
         let client = HostClient::embedded(&host.url(), Token::read(&token_file)?)?;
         Ok(Self {
-            clients: vec![client],
+            one: Some(client.clone()),
+            hosts: client.into(),
             embedded: Some(Embedded { host, _state: state }),
         })
     }
@@ -95,16 +99,15 @@ impl Connection {
     }
 
     /// All hosts, as one job uses them.
-    pub(crate) fn hosts(&self) -> Result<Hosts> {
-        match self.clients.as_slice() {
-            [only] => Ok(only.clone().into()),
-            several => Ok(Hosts::new(several.to_vec())?),
-        }
+    pub(crate) fn hosts(&self) -> Hosts {
+        self.hosts.clone()
     }
 
     /// The host of a command that talks to one.
     pub(crate) fn client(&self) -> Result<&HostClient> {
-        only(&self.clients)
+        self.one
+            .as_ref()
+            .context("one host is needed, and several are given")
     }
 
     /// Ends the embedded host, if there is one, and removes its state.

@@ -28,7 +28,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     let events = Arc::clone(&reporter);
     let planning = frostline_trainer::plan(
         job,
-        connection.hosts()?,
+        connection.hosts(),
         Arc::new(move |event| events.show(&event)),
     );
     let planned = tokio::select! {

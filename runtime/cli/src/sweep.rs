@@ -92,7 +92,7 @@ async fn one(
     let reporter = Arc::new(Reporter::new(json));
     let events = Arc::clone(&reporter);
     let told = Arc::new(move |event| events.show(&event));
-    let trained = train(job, connection.hosts()?, told, stop.clone()).await;
+    let trained = train(job, connection.hosts(), told, stop.clone()).await;
     reporter.finish();
     if let Err(error) = results::write(run) {
         tracing::warn!("the run {name} has no report: {error}");

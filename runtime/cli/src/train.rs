@@ -34,7 +34,7 @@ pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> R
     job.run = Some(folder);
     let reporter = Arc::new(Reporter::new(json));
     let events = Arc::clone(&reporter);
-    let hosts = connection.hosts()?;
+    let hosts = connection.hosts();
     let result = train(
         job,
         hosts,

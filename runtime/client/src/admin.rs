@@ -37,7 +37,7 @@ impl AdminClient {
     /// # Errors
     /// As [`HostClient::with`](crate::HostClient::with).
     pub fn remote(url: &str, token: Token, trust: &Trust) -> Result<Self, ClientError> {
-        let transport = Transport::new(url, None, Some(token), trust, Deadlines::default())?;
+        let transport = Transport::new(url, None, Some(token), (trust, None), Deadlines::default())?;
         Ok(Self { transport })
     }
 

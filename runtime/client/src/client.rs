@@ -54,7 +54,19 @@ impl HostClient {
         trust: &Trust,
         deadlines: Deadlines,
     ) -> Result<Self, ClientError> {
-        let transport = Transport::new(url, None, token, trust, deadlines)?;
+        let transport = Transport::new(url, None, token, (trust, None), deadlines)?;
+        Ok(Self { transport })
+    }
+
+    /// The same, of a host whose certificate is to be that of `name`.
+    pub(crate) fn verified_as(
+        name: &str,
+        url: &str,
+        token: Option<Token>,
+        trust: &Trust,
+        deadlines: Deadlines,
+    ) -> Result<Self, ClientError> {
+        let transport = Transport::new(url, None, token, (trust, Some(name)), deadlines)?;
         Ok(Self { transport })
     }
 
@@ -64,7 +76,7 @@ impl HostClient {
     /// As for [`HostClient::new`].
     pub fn embedded(url: &str, token: Token) -> Result<Self, ClientError> {
         let (name, deadlines) = (Some(error::EMBEDDED), Deadlines::default());
-        let transport = Transport::new(url, name, Some(token), &Trust::System, deadlines)?;
+        let transport = Transport::new(url, name, Some(token), (&Trust::System, None), deadlines)?;
         Ok(Self { transport })
     }
 
@@ -107,6 +119,11 @@ impl HostClient {
     /// How busy the host is.
     pub async fn load(&self) -> Result<Load, ClientError> {
         self.transport.get("/v1/load", &[]).await
+    }
+
+    /// What the host calls itself, which stays the same when its address does not; `None` from one of an earlier version.
+    pub(crate) async fn name(&self) -> Result<Option<String>, ClientError> {
+        Ok(self.load().await?.name)
     }
 
     /// Whether the host takes work: one that is being stopped refuses, but answers everything else as ever until its work is done.

@@ -1,12 +1,13 @@
 use crate::ClientError;
+use crate::transport::Connector;
 use frostline_tensor::Cause;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::Verifier;
 use std::path::Path;
@@ -47,12 +48,14 @@ impl Trust {
         Ok(Self::Authorities(Arc::new(roots)))
     }
 
-    /// Opens connections to a host, encrypted where its address begins with `https`; HTTP/2 alone is spoken over these.
+    /// Opens connections to a host, encrypted where its address begins with `https`; HTTP/2 alone is spoken over these. Its certificate is to
+    /// be that of its address, or of `verified_as`.
     pub(crate) fn connector(
         &self,
         encrypted: bool,
+        verified_as: Option<&str>,
         deadline: Duration,
-    ) -> Result<HttpsConnector<HttpConnector>, ClientError> {
+    ) -> Result<Connector, ClientError> {
         let mut tcp = HttpConnector::new();
         tcp.set_connect_timeout(Some(deadline));
         tcp.set_nodelay(true);
@@ -65,6 +68,14 @@ impl Trust {
             scheme.https_only()
         } else {
             scheme.https_or_http()
+        };
+        let scheme = match verified_as {
+            None => scheme,
+            Some(name) => {
+                let name = ServerName::try_from(name.to_owned())
+                    .map_err(|error| ClientError::Authorities { reason: error.into() })?;
+                scheme.with_server_name_resolver(FixedServerNameResolver::new(name))
+            }
         };
         Ok(scheme.enable_http2().wrap_connector(tcp))
     }

@@ -29,7 +29,7 @@ mod unique;
 
 pub use config::{
     ConfigError, DataRoots, EngineSettings, ExtractionSettings, HostConfig, HostSettings, LimitSettings,
-    Limits, StateLocation, TlsFiles,
+    Limits, MetricsListen, StateLocation, TlsFiles,
 };
 pub use frostline_engine::{ChildLanes, LanesPlace, serve_lane};
 pub use frostline_sandbox::Compiler;

@@ -55,16 +55,25 @@ struct Current {
     /// Of both files, to tell whether they changed.
     digest: [u8; 32],
     key: Arc<CertifiedKey>,
+    ends: Option<i64>,
+}
+
+impl Current {
+    fn new(digest: [u8; 32], key: CertifiedKey) -> Self {
+        Self {
+            digest,
+            ends: ends(&key),
+            key: Arc::new(key),
+        }
+    }
 }
 
 impl Certificate {
     /// Reads both files.
     pub(crate) fn read(files: TlsFiles) -> Result<Self, TlsError> {
         let (chain, key) = contents(&files)?;
-        let current = RwLock::new(Current {
-            digest: digest(&chain, &key),
-            key: Arc::new(certified(&files, &chain, &key)?),
-        });
+        let current = Current::new(digest(&chain, &key), certified(&files, &chain, &key)?);
+        let current = RwLock::new(current);
         Ok(Self { files, current })
     }
 
@@ -75,9 +84,14 @@ impl Certificate {
         if digest == self.current.read().digest {
             return Ok(false);
         }
-        let key = Arc::new(certified(&self.files, &chain, &key)?);
-        *self.current.write() = Current { digest, key };
+        let current = Current::new(digest, certified(&self.files, &chain, &key)?);
+        *self.current.write() = current;
         Ok(true)
+    }
+
+    /// When the one that is shown ends, in Unix seconds, where it says so as X.509 has it.
+    pub(crate) fn ends(&self) -> Option<i64> {
+        self.current.read().ends
     }
 
     /// Speaks TLS 1.3 and 1.2 with this certificate, HTTP/2 where the client can.
@@ -98,6 +112,12 @@ impl ResolvesServerCert for Certificate {
         let current = self.current.read();
         Some(Arc::clone(&current.key))
     }
+}
+
+/// When the host's own certificate of a chain ends.
+fn ends(key: &CertifiedKey) -> Option<i64> {
+    let (_, certificate) = x509_parser::parse_x509_certificate(key.cert.first()?).ok()?;
+    Some(certificate.validity().not_after.timestamp())
 }
 
 fn provider() -> Arc<CryptoProvider> {
@@ -196,6 +216,25 @@ mod tests {
         write(folder.path(), None, Some(&new_key));
         assert!(certificate.refresh().unwrap());
         assert_ne!(first.cert, shown(&certificate).cert);
+    }
+
+    #[test]
+    fn its_end_is_that_of_the_certificate_that_is_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut parameters = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
+        let write_until = |parameters: &rcgen::CertificateParams| {
+            let key = rcgen::KeyPair::generate().unwrap();
+            let made = parameters.self_signed(&key).unwrap();
+            write(folder.path(), Some(&made.pem()), Some(&key.serialize_pem()));
+        };
+        parameters.not_after = rcgen::date_time_ymd(2030, 1, 1);
+        write_until(&parameters);
+        let certificate = Certificate::read(files(folder.path())).unwrap();
+        assert_eq!(certificate.ends(), Some(1_893_456_000));
+        parameters.not_after = rcgen::date_time_ymd(2031, 1, 1);
+        write_until(&parameters);
+        assert!(certificate.refresh().unwrap());
+        assert_eq!(certificate.ends(), Some(1_924_992_000));
     }
 
     #[test]

@@ -1,12 +1,24 @@
 use crate::Device;
 use frostline_batching::Memory;
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What the smallest run has to have room for beside a lane's process: a row of the usual networks with its session, whose weights are
 /// mapped.
 pub(super) const SMALLEST_RUN: u64 = 64 << 20;
+
+/// Is told how long whatever begins on a lane has waited for it; it must not wait itself.
+#[derive(Clone)]
+pub struct OnBegin(pub Arc<dyn Fn(Duration) + Send + Sync>);
+
+impl fmt::Debug for OnBegin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnBegin")
+    }
+}
 
 /// How lanes are set up, and their limits.
 #[derive(Debug, Clone)]
@@ -40,6 +52,8 @@ pub struct LanesConfig {
     pub sessions_per_lane: usize,
     /// Bytes of the models whose sessions a lane keeps, where its memory is not bounded. One larger model is still run, alone.
     pub session_bytes_per_lane: usize,
+    /// Who is told of waits, if anyone.
+    pub on_begin: Option<OnBegin>,
 }
 
 impl LanesConfig {
@@ -77,6 +91,7 @@ impl LanesConfig {
             run_deadline: Duration::from_secs(120),
             sessions_per_lane: 64,
             session_bytes_per_lane: 2 << 30,
+            on_begin: None,
         }
     }
 

@@ -22,7 +22,7 @@ mod waits;
 pub use child::serve_lane;
 #[cfg(test)]
 pub(crate) use child::serve_lane_on;
-pub use config::{ChildLanes, LanesConfig, LanesPlace, PreparedStages};
+pub use config::{ChildLanes, LanesConfig, LanesPlace, OnBegin, PreparedStages};
 pub use source::StageSource;
 pub use stats::LaneStats;
 

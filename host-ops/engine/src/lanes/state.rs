@@ -7,7 +7,7 @@ use super::order::{Order, Part, Task};
 use super::quarantine::{Quarantine, Quarantined};
 use super::run::{about, describe};
 use super::waits::Waits;
-use super::{LaneStats, LanesConfig, LanesPlace};
+use super::{LaneStats, LanesConfig, LanesPlace, OnBegin};
 use crate::{EngineError, Interrupt, InterruptCause};
 use frostline_batching::device::{Decision, Device, DeviceRules, Guess, Room, Run, Work};
 use frostline_batching::{Kind, Memory};
@@ -29,6 +29,7 @@ pub(super) struct State {
     pub(super) entries: HashMap<u64, Entry>,
     pub(super) quarantine: Quarantine,
     pub(super) waits: Waits,
+    on_begin: Option<OnBegin>,
     /// Where it is kept to.
     pub(super) memory: Option<Memory>,
     /// Whether that is a device's, whose sessions keep what their runs took; and the host's setting that says how much there is.
@@ -97,6 +98,7 @@ impl State {
             entries: HashMap::new(),
             quarantine: Quarantine::new(quarantine),
             waits: Waits::default(),
+            on_begin: config.on_begin.clone(),
             memory: config.bounded().cloned(),
             on_device: config.device_memory.is_some(),
             budget_key: config.budget_key(),
@@ -223,6 +225,9 @@ impl State {
             if let Some(entry) = self.entries.get(&part.work) {
                 let (time, waited) = (self.time(now), self.waited(entry, now));
                 self.waits.note(time, &entry.job.customer.tenant, waited);
+                if let Some(OnBegin(told)) = &self.on_begin {
+                    told(waited);
+                }
             }
         }
     }

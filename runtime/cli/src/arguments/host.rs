@@ -47,6 +47,10 @@ pub(crate) struct Serve {
     /// The token of `frostline admin --host`; by default admin-token in the local directory
     #[arg(long, value_name = "FILE")]
     pub(crate) admin_token_file: Option<PathBuf>,
+    /// Address where /metrics has tenants' names too, without a token: 127.0.0.1:7435, or http://0.0.0.0:7435 for plain HTTP although the
+    /// host has a certificate; by default there is none
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics_listen: Option<String>,
     /// The tenant's token
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
@@ -137,8 +141,9 @@ Examples:
 #[derive(Debug, Args)]
 pub(crate) struct HostsFlags {
     /// A running storage host; without it one is started inside this process. May be repeated, for hosts that serve the same data:
-    /// each object is read at one of them, and when one fails the others do its work
-    #[arg(long, value_name = "URL", requires = "token_file")]
+    /// each object is read at one of them, and when one fails the others do its work. dns://name:8443 (dns+http:// without TLS) stands for
+    /// all addresses of a name, looked up again while the job runs: hosts may join and leave it
+    #[arg(long, visible_alias = "hosts", value_name = "URL", requires = "token_file")]
     pub(crate) host: Vec<String>,
     /// File with the token for the hosts
     #[arg(long, value_name = "FILE", requires = "host")]

@@ -4,7 +4,7 @@ use super::Transfer;
 use super::attempt::{Failure, passing};
 use super::exchange::{Ask, Exchange};
 use super::request::Pending;
-use crate::hosts::Member;
+use crate::hosts::{Member, Placement};
 use crate::retry::{Attempts, Decision};
 use crate::{ClientError, Notice};
 use frostline_tensor::OpError;
@@ -113,8 +113,8 @@ impl Exchange {
             // The last of the others has gone down since.
             candidates = self.hosts.candidates(&BTreeSet::new());
         }
-        let place = |key: &str| self.hosts.place(key, &candidates);
-        let index = |sample: &ObjectInfo| place(&sample.sample.key).map_or(0, |host| host.index);
+        let placement = Placement::among(&candidates);
+        let index = |sample: &ObjectInfo| placement.of(&sample.sample.key).map_or(0, |host| host.index);
         let groups = pending.divide(index).into_iter();
         let host = |index| candidates.iter().find(|host| host.index == index).cloned();
         groups

@@ -1,7 +1,7 @@
 use frostline_batching::Backoff;
 use std::time::{Duration, Instant};
 
-/// Whether a host is used, and when one that failed is checked again. Holds no clock: it is told what happened and when.
+/// Whether a host is used, and when one that failed is checked again. It is told what happened and when.
 #[derive(Debug)]
 pub(super) struct Health {
     /// One wait for each failure in a row, each after the one before.
@@ -37,6 +37,14 @@ impl Health {
         }
     }
 
+    /// One that is not used before it was checked, which may be now.
+    pub(super) fn joining(waits: Waits) -> Self {
+        Self {
+            until: Some(Instant::now()),
+            ..Self::new(waits)
+        }
+    }
+
     pub(super) fn is_up(&self) -> bool {
         self.until.is_none()
     }
@@ -67,6 +75,15 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_host_that_joins_is_checked_first() {
+        let mut health = Health::joining(Waits::default());
+        let now = Instant::now();
+        assert!(!health.is_up() && health.is_due(now));
+        assert!(!health.failed(now) && !health.is_due(now));
+        assert!(health.did_well() && health.is_up());
+    }
 
     #[test]
     fn a_host_that_fails_is_left_alone_ever_longer_until_it_does_well() {

@@ -1,3 +1,4 @@
+use super::fleet::Known;
 use super::health::Health;
 use crate::{ClientError, HostClient, HostState, Notice, Notices, UploadKind, Uploaded};
 use bytes::Bytes;
@@ -16,14 +17,20 @@ pub(super) struct Upload {
 
 /// One host of several: whether it is up, and what it has been given.
 pub(crate) struct Member {
-    /// Its place among the hosts as they were given.
+    /// Its number among all that were ever hosts of the job.
     pub(crate) index: usize,
     /// Counts into the whole job.
     pub(super) client: HostClient,
+    /// What it calls itself, where it was asked.
+    pub(super) name: Mutex<Option<Arc<str>>>,
     pub(super) health: Mutex<Health>,
     pub(super) notices: Notices,
     /// Whether it has no others beside it, and is asked whatever it did before.
     pub(super) alone: bool,
+    /// Whether it was found by a name, and is known by what it calls itself: its address may be another tomorrow.
+    pub(super) found: bool,
+    /// Whether it was ever used.
+    pub(super) joined: AtomicBool,
     /// What all of them are to have.
     pub(super) uploads: Arc<Mutex<Vec<Upload>>>,
     /// What became of the first of the uploads.
@@ -36,6 +43,22 @@ impl Member {
     /// Its address.
     pub(crate) fn url(&self) -> &str {
         self.client.url()
+    }
+
+    /// What is known of it for other jobs.
+    pub(super) fn known(&self) -> Known {
+        Known {
+            client: self.client.clone(),
+            name: self.name.lock().clone(),
+            found: self.found,
+            up: self.joined.load(Ordering::Relaxed),
+        }
+    }
+
+    /// What objects are placed by: what it is called, or its address.
+    pub(super) fn key(&self) -> Arc<str> {
+        let name = self.name.lock().clone();
+        name.unwrap_or_else(|| self.url().into())
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -66,8 +89,10 @@ impl Member {
     /// It did what it was asked.
     pub(crate) fn did_well(&self) {
         let was_down = self.health.lock().did_well();
+        let joined = self.joined.swap(true, Ordering::Relaxed);
         if was_down {
-            self.tell(HostState::Up, "it answers again".to_owned(), None);
+            let reason = if joined { "it answers again" } else { "it joined" };
+            self.tell(HostState::Up, reason.to_owned(), None);
         }
     }
 
@@ -97,13 +122,18 @@ impl Member {
 
     /// Checks whether it is back, and gives it what it needs.
     pub(super) async fn check_again(&self) {
-        let answered = match self.client.ready().await {
-            Ok(()) => self.catch_up().await.map(drop),
-            Err(error) => Err(error),
-        };
-        match answered {
+        match self.prepare().await {
             Ok(()) => self.did_well(),
             Err(error) => self.failed(&error),
         }
+    }
+
+    async fn prepare(&self) -> Result<(), ClientError> {
+        self.client.ready().await?;
+        if self.found {
+            let name = self.client.name().await?;
+            *self.name.lock() = name.map(Into::into);
+        }
+        self.catch_up().await.map(drop)
     }
 }

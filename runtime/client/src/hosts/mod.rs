@@ -1,43 +1,37 @@
 //! Several hosts that serve the same data: which one is asked for what, and which of them are up.
 
+mod discovery;
+mod fleet;
 mod health;
 mod member;
+mod membership;
 mod placement;
 mod restart;
 
+#[cfg(test)]
+pub(crate) use discovery::Lookup;
+pub(crate) use discovery::any_of;
 pub(crate) use health::Waits;
 pub(crate) use member::Member;
+pub(crate) use placement::Placement;
 
 use crate::meter::ByteMeter;
 use crate::notice::unheard;
 use crate::retry::Seen;
 use crate::{ClientError, HostClient, Listing, Notice, Notices, UploadKind, Uploaded};
 use bytes::Bytes;
+use fleet::{Fleet, Known};
 use frostline_wire::{Description, DescriptionRequest, Layout, LeftOut, ModelInfo};
 use futures::future::join_all;
-use health::Health;
 use member::Upload;
-use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use tokio_util::task::AbortOnDropHandle;
 
 /// One or more hosts that serve the same data to the same tenant. Clones share what is known about them.
 #[derive(Clone)]
 pub struct Hosts {
     fleet: Arc<Fleet>,
     meter: ByteMeter,
-}
-
-struct Fleet {
-    members: Vec<Arc<Member>>,
-    uploads: Arc<Mutex<Vec<Upload>>>,
-    notices: Notices,
-    /// Answers that its hosts had given before it was there.
-    before: u64,
-    /// Checks of hosts that were down, by the host's index; they end with the fleet.
-    checks: Mutex<Vec<Option<AbortOnDropHandle<()>>>>,
 }
 
 impl Hosts {
@@ -57,12 +51,13 @@ impl Hosts {
         if let Some(twice) = clients.iter().find(|client| !seen.insert(client.url())) {
             return Err(refused(twice.url(), "it is given twice; name each host once"));
         }
-        Ok(Self::of(
-            clients,
+        let known = clients.into_iter().map(Known::given).collect();
+        Ok(Self::of(Fleet::new(
+            known,
             ByteMeter::default(),
             unheard(),
             Waits::default(),
-        ))
+        )))
     }
 
     /// Body bytes received from all of them through this value and its clones, whatever became of them.
@@ -70,44 +65,26 @@ impl Hosts {
         self.meter.bytes()
     }
 
-    fn of(clients: Vec<HostClient>, meter: ByteMeter, notices: Notices, waits: Waits) -> Self {
-        let uploads = Arc::default();
-        let alone = clients.len() == 1;
-        let member = |(index, client): (usize, HostClient)| Member {
-            index,
-            client: client.counting_into(&meter),
-            health: Mutex::new(Health::new(waits)),
-            notices: Arc::clone(&notices),
-            alone,
-            uploads: Arc::clone(&uploads),
-            has: tokio::sync::Mutex::default(),
-            doubtful: AtomicBool::new(false),
-        };
-        let members = clients.into_iter().enumerate().map(member);
-        let members: Vec<_> = members.map(Arc::new).collect();
-        let checks = Mutex::new(members.iter().map(|_| None).collect());
-        let before = answers(&members);
+    fn of(fleet: Fleet) -> Self {
         Self {
-            fleet: Arc::new(Fleet {
-                members,
-                uploads,
-                notices,
-                before,
-                checks,
-            }),
-            meter,
+            meter: fleet.meter.clone(),
+            fleet: Arc::new(fleet),
         }
     }
 
     /// The same hosts for one job: `notices` is told when one goes down or comes back and what else happens, and its bytes are counted
-    /// from zero, and here too. Nothing is known of them yet.
+    /// from zero, and here too. Nothing is known of them yet. Where they are those of a name, the job goes on with those that it has by then.
     pub fn for_job(&self, notices: Notices) -> Self {
         self.for_job_with(notices, Waits::default())
     }
 
     pub(crate) fn for_job_with(&self, notices: Notices, waits: Waits) -> Self {
-        let clients = self.fleet.members.iter().map(|member| member.client.clone());
-        Self::of(clients.collect(), self.meter.child(), notices, waits)
+        let known = self.fleet.members().iter().map(|member| member.known()).collect();
+        let mut fleet = Fleet::new(known, self.meter.child(), notices, waits);
+        fleet.discovery.clone_from(&self.fleet.discovery);
+        let hosts = Self::of(fleet);
+        hosts.fleet.follow();
+        hosts
     }
 
     /// These hosts with a count of its own, which starts at zero; its bytes count here too.
@@ -121,7 +98,7 @@ impl Hosts {
     /// What the hosts have shown of themselves until now.
     pub(crate) fn seen(&self) -> Seen {
         Seen {
-            answers: answers(&self.fleet.members),
+            answers: self.fleet.answers(),
             now: tokio::time::Instant::now(),
         }
     }
@@ -138,22 +115,21 @@ impl Hosts {
 
     /// Their addresses, for people.
     pub(crate) fn names(&self) -> String {
-        let names: Vec<&str> = self.fleet.members.iter().map(|member| member.url()).collect();
+        let members = self.fleet.members();
+        let names: Vec<&str> = members.iter().map(|member| member.url()).collect();
         names.join(", ")
     }
 
     /// Whether all are reached over loopback, and so most likely are this machine.
     pub fn are_loopback(&self) -> bool {
-        let mut members = self.fleet.members.iter();
-        members.all(|member| member.client.is_loopback())
+        let members = self.fleet.members();
+        members.iter().all(|member| member.client.is_loopback())
     }
 
     /// The hosts that may be asked now: those that are up, or all where none is; without those `tried`. Hosts that were down for long
     /// enough are checked meanwhile.
     pub(crate) fn candidates(&self, tried: &BTreeSet<usize>) -> Vec<Arc<Member>> {
-        for member in self.fleet.members.iter().filter(|member| member.is_due()) {
-            self.fleet.check_again(member);
-        }
+        self.fleet.check_due();
         let mut usable = self.fleet.usable();
         usable.retain(|member| !tried.contains(&member.index));
         usable
@@ -161,14 +137,9 @@ impl Hosts {
 
     /// Whether a host that was a candidate still is.
     pub(crate) fn may_be_asked(&self, host: &Member) -> bool {
-        host.is_up() || self.fleet.members.iter().all(|member| !member.is_up())
-    }
-
-    /// The one of `candidates` that is asked for the object `key`; `None` only without candidates.
-    pub(crate) fn place(&self, key: &str, candidates: &[Arc<Member>]) -> Option<Arc<Member>> {
-        let addresses: Vec<&str> = candidates.iter().map(|member| member.url()).collect();
-        let placed = placement::place(&addresses, key)?;
-        candidates.get(placed).cloned()
+        let members = self.fleet.members();
+        let there = members.iter().any(|member| member.index == host.index);
+        there && (host.is_up() || members.iter().all(|member| !member.is_up()))
     }
 
     /// All samples under `root`, which is laid out as `layout`, from the first host that answers; what it left out is told.
@@ -194,7 +165,7 @@ impl Hosts {
             like.map(|model| model.name.clone()).collect()
         };
         let everywhere = all.iter().map(names).reduce(|one, other| &one & &other)?;
-        let asked = all.len() == self.fleet.members.len();
+        let asked = all.len() == self.fleet.members().len();
         everywhere.into_iter().next().filter(|_| asked)
     }
 
@@ -311,7 +282,7 @@ impl Hosts {
 
     fn none_left(&self, last: Option<ClientError>) -> ClientError {
         match last {
-            Some(error) if self.fleet.members.len() == 1 => error,
+            Some(error) if self.fleet.members().len() == 1 => error,
             Some(error) => ClientError::NoHost {
                 hosts: self.names(),
                 source: Box::new(error),
@@ -321,43 +292,11 @@ impl Hosts {
     }
 }
 
-/// Answers of all of them until now.
-fn answers(members: &[Arc<Member>]) -> u64 {
-    let answers = members.iter().map(|member| member.client.seen().answers);
-    answers.fold(0, u64::wrapping_add)
-}
-
-impl Fleet {
-    /// What was to be uploaded last is needed no more; what is there of it is not known.
-    fn withdraw(&self) {
-        self.uploads.lock().pop();
-        self.members.iter().for_each(|member| member.doubt());
-    }
-
-    /// Those that are up, or all where none is.
-    fn usable(&self) -> Vec<Arc<Member>> {
-        let up = self.members.iter().filter(|member| member.is_up());
-        let up: Vec<_> = up.cloned().collect();
-        if up.is_empty() { self.members.clone() } else { up }
-    }
-
-    fn check_again(&self, member: &Arc<Member>) {
-        let mut checks = self.checks.lock();
-        let Some(check) = checks.get_mut(member.index) else {
-            return;
-        };
-        if check.as_ref().is_none_or(AbortOnDropHandle::is_finished) {
-            let member = Arc::clone(member);
-            let checking = tokio::spawn(async move { member.check_again().await });
-            *check = Some(AbortOnDropHandle::new(checking));
-        }
-    }
-}
-
 impl From<HostClient> for Hosts {
     fn from(client: HostClient) -> Self {
         let meter = client.meter().clone();
-        Self::of(vec![client], meter, unheard(), Waits::default())
+        let known = vec![Known::given(client)];
+        Self::of(Fleet::new(known, meter, unheard(), Waits::default()))
     }
 }
 

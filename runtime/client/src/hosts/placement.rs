@@ -2,15 +2,48 @@
 //! IEEE/ACM Transactions on Networking 1998). Every host gets a score for a key, and the highest one wins. So an object is always read
 //! at the same host, whose caches know it; a host that goes away moves its own objects only, evenly over the others.
 
+use super::Member;
 use sha2::{Digest, Sha256};
+use std::sync::Arc;
 
-/// The index of the host that is asked for the object `key`: it depends on nothing but the addresses, in any order, and the key.
+/// Hosts that objects are placed at.
+pub(crate) struct Placement<'a> {
+    hosts: &'a [Arc<Member>],
+    /// What each is known by.
+    keys: Vec<Arc<str>>,
+}
+
+impl<'a> Placement<'a> {
+    /// Among these. Two that call themselves the same are told apart by their addresses.
+    pub(crate) fn among(hosts: &'a [Arc<Member>]) -> Self {
+        let keys: Vec<Arc<str>> = hosts.iter().map(|host| host.key()).collect();
+        let own = |(host, key): (&Arc<Member>, &Arc<str>)| {
+            let same = keys.iter().filter(|other| *other == key).count();
+            if same > 1 {
+                host.url().into()
+            } else {
+                Arc::clone(key)
+            }
+        };
+        Self {
+            hosts,
+            keys: hosts.iter().zip(&keys).map(own).collect(),
+        }
+    }
+
+    /// The host that is asked for the object `key`; `None` only without hosts.
+    pub(crate) fn of(&self, key: &str) -> Option<&'a Arc<Member>> {
+        self.hosts.get(place(&self.keys, key)?)
+    }
+}
+
+/// The index of the host that is asked for the object `key`: it depends on nothing but what hosts are known by, in any order, and the key.
 /// `None` without hosts.
-pub(super) fn place(hosts: &[&str], key: &str) -> Option<usize> {
+fn place<T: AsRef<str>>(hosts: &[T], key: &str) -> Option<usize> {
     match hosts {
         [] => None,
         [_] => Some(0),
-        _ => (0..hosts.len()).max_by_key(|host| hosts.get(*host).map(|address| score(address, key))),
+        _ => (0..hosts.len()).max_by_key(|host| hosts.get(*host).map(|known| score(known.as_ref(), key))),
     }
 }
 
@@ -38,7 +71,10 @@ mod tests {
         let placed: Vec<_> = (0..12).filter_map(|number| place(&HOSTS, &key(number))).collect();
         // By another implementation of SHA-256 (Python's): a change would empty every host's caches.
         assert_eq!(placed, [3, 3, 3, 2, 0, 3, 3, 2, 1, 2, 3, 3]);
-        assert_eq!((place(&[], "x"), place(&HOSTS[..1], "x")), (None, Some(0)));
+        assert_eq!(
+            (place::<&str>(&[], "x"), place(&HOSTS[..1], "x")),
+            (None, Some(0))
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod connections;
 mod dataset;
 mod fetching;
 mod hosts;
+mod members;
 mod restarts;
 mod tokens;
 mod uploads;

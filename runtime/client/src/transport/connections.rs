@@ -1,6 +1,6 @@
 use super::call::Body;
 use super::peer::Peer;
-use crate::{ClientError, Deadlines, Trust};
+use crate::{ClientError, Deadlines};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
@@ -21,7 +21,7 @@ const CONNECTION_WINDOW: u32 = 16 << 20;
 /// tell and to gain from; beyond that a job takes from its neighbours on the link more than its share.
 pub(crate) const CONNECTIONS: usize = 4;
 
-type Connector = HttpsConnector<HttpConnector>;
+pub(crate) type Connector = HttpsConnector<HttpConnector>;
 
 /// The HTTP/2 connections to one host.
 pub(super) enum Connections {
@@ -39,8 +39,7 @@ pub(super) enum Connections {
 
 impl Connections {
     /// Connections over the network that are not open yet, of which one is used.
-    pub(super) fn new(encrypted: bool, trust: &Trust, deadlines: Deadlines) -> Result<Self, ClientError> {
-        let connector = trust.connector(encrypted, deadlines.connect)?;
+    pub(super) fn new(connector: &Connector, deadlines: Deadlines) -> Self {
         let client = |_| {
             Client::builder(TokioExecutor::new())
                 .timer(TokioTimer::new())
@@ -52,11 +51,11 @@ impl Connections {
                 .http2_keep_alive_timeout(deadlines.ping)
                 .build(connector.clone())
         };
-        Ok(Self::Network {
+        Self::Network {
             clients: Box::new(std::array::from_fn(client)),
             used: AtomicUsize::new(1),
             turn: AtomicUsize::new(0),
-        })
+        }
     }
 
     /// Sends a request over the connection of that number, the first where there is none.

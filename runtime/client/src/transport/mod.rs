@@ -8,8 +8,9 @@ mod refusal;
 
 pub(crate) use answer::Answer;
 pub(crate) use call::{Body, Call, Content};
-pub(crate) use connections::CONNECTIONS;
+pub(crate) use connections::{CONNECTIONS, Connector};
 
+use crate::hosts::any_of;
 use crate::meter::ByteMeter;
 use crate::retry::Seen;
 use crate::{ClientError, Deadlines, Token, Trust};
@@ -53,19 +54,21 @@ struct Endpoint {
 }
 
 impl Transport {
-    /// To the host at `url`, which messages call `name` where it has one.
+    /// To the host at `url`, which messages call `name` where it has one, and whose certificate is to be that of `verified_as` where that is
+    /// not its address.
     pub(crate) fn new(
         url: &str,
         name: Option<&str>,
         token: Option<Token>,
-        trust: &Trust,
+        (trust, verified_as): (&Trust, Option<&str>),
         deadlines: Deadlines,
     ) -> Result<Self, ClientError> {
         let base = address(url).map_err(|reason| ClientError::Address {
             url: url.to_owned(),
             reason: reason.into(),
         })?;
-        let connections = Connections::new(base.scheme() == "https", trust, deadlines)?;
+        let connector = trust.connector(base.scheme() == "https", verified_as, deadlines.connect)?;
+        let connections = Connections::new(&connector, deadlines);
         let name = name.unwrap_or(base.as_str().trim_end_matches('/')).to_owned();
         Ok(Self::over(connections, base, name, token, deadlines))
     }
@@ -280,9 +283,11 @@ pub(crate) fn encode(request: &impl Serialize) -> Result<Bytes, ClientError> {
     Ok(bytes.into())
 }
 
-/// A host's address, or what is wrong with it.
+/// A host's address, or what is wrong with it. Of hosts with one name it is any.
 fn address(url: &str) -> Result<Url, String> {
-    let base = Url::parse(url).map_err(|error| format!("{error}; write it like http://host:8080"))?;
+    let any = any_of(url);
+    let base = Url::parse(any.as_deref().unwrap_or(url))
+        .map_err(|error| format!("{error}; write it like http://host:8080"))?;
     if !matches!(base.scheme(), "http" | "https") {
         return Err(format!(
             "the scheme '{}' is not supported, only http and https are",

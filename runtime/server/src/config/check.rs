@@ -1,6 +1,6 @@
 //! From a configuration as it is written to one that can be tried.
 
-use super::checked::{HostConfig, StateLocation};
+use super::checked::{HostConfig, MetricsListen, StateLocation};
 use super::error::ConfigError;
 use super::limits::Limits;
 use super::memory::checked_budget;
@@ -53,6 +53,7 @@ impl HostSettings {
             StateLocation::Store(_) => PathBuf::from("frostline-local"),
         });
         Ok(HostConfig {
+            name: checked_name(self.name)?,
             listen,
             token_file: self.token_file.unwrap_or_else(|| local.join("token")),
             state,
@@ -84,7 +85,7 @@ impl HostSettings {
     }
 
     /// Where to listen: for tenants, for admins from afar, for who reads metrics.
-    fn addresses(&self) -> Result<(SocketAddr, Option<SocketAddr>, Option<SocketAddr>), ConfigError> {
+    fn addresses(&self) -> Result<(SocketAddr, Option<SocketAddr>, Option<MetricsListen>), ConfigError> {
         let optional = |key, text: &Option<String>| {
             let text = text.as_deref();
             text.map(|text| checked_address(key, text)).transpose()
@@ -97,11 +98,8 @@ impl HostSettings {
         if let (None, Some(listen)) = (&self.tls, admin_listen) {
             return Err(ConfigError::PlainAdmin { listen });
         }
-        Ok((
-            listen,
-            admin_listen,
-            optional("metrics_listen", &self.metrics_listen)?,
-        ))
+        let metrics_listen = self.metrics_listen.as_deref().map(checked_metrics).transpose()?;
+        Ok((listen, admin_listen, metrics_listen))
     }
 }
 
@@ -155,11 +153,39 @@ fn checked_quota(quota: Quota) -> Result<Quota, ConfigError> {
     Ok(quota)
 }
 
+/// As written, or the system's own: names of DNS are taken, in a host's or a pod's.
+fn checked_name(written: Option<String>) -> Result<String, ConfigError> {
+    let Some(name) = written else {
+        let system = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let system = system.trim();
+        return Ok(if system.is_empty() { "host" } else { system }.to_owned());
+    };
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    if (1..=253).contains(&name.len()) && name.bytes().all(fits) {
+        return Ok(name);
+    }
+    Err(ConfigError::Value {
+        key: "name",
+        value: format!("{name:?}"),
+        rule: "it must be 1 to 253 letters, digits, '.', '-' and '_'".to_owned(),
+    })
+}
+
 fn checked_address(key: &'static str, text: &str) -> Result<SocketAddr, ConfigError> {
     text.parse().map_err(|_| ConfigError::Value {
         key,
         value: format!("{text:?}"),
         rule: "it must be an address and a port, such as 127.0.0.1:7433".to_owned(),
+    })
+}
+
+/// An address, or one as a URL of plain HTTP.
+fn checked_metrics(text: &str) -> Result<MetricsListen, ConfigError> {
+    let plain = text.strip_prefix("http://");
+    let address = plain.map_or(text, |address| address.trim_end_matches('/'));
+    Ok(MetricsListen {
+        address: checked_address("metrics_listen", address)?,
+        plain: plain.is_some(),
     })
 }
 
@@ -243,6 +269,7 @@ mod tests {
         assert!(refused("listne = \"127.0.0.1:1\"").contains("listne"));
         assert!(refused("[extractions]\ngrant = 0").contains("extractions.grant"));
         assert!(refused("listen = \"here\"").contains("listen"));
+        assert!(refused("name = \"a b\"").contains("name is \"a b\""));
         assert!(refused("[engine]\ndevice = \"tpu\"").contains("engine.device"));
         assert!(refused("data = [\"s3://b?x=1\"]").contains("s3://b?x=1"));
         assert!(refused("[limits]\nupload_bytes = 1").contains("limits.upload_bytes"));
@@ -261,6 +288,28 @@ mod tests {
         let tls = "[tls]\ncertificate = \"cert.pem\"\nkey = \"key.pem\"\n";
         assert!(HostConfig::from_toml(&format!("{open}{tls}")).is_ok());
         assert!(HostConfig::from_toml("[tls]\ncertificate = \"cert.pem\"\n").is_err());
+    }
+
+    #[test]
+    fn metrics_are_shown_over_plain_http_only_where_that_is_written() {
+        let listen = |text: &str| HostConfig::from_toml(&format!("metrics_listen = \"{text}\""));
+        let listen = |text: &str| listen(text).map(|config| config.metrics_listen);
+        let at = |plain| MetricsListen {
+            address: "0.0.0.0:7435".parse().unwrap(),
+            plain,
+        };
+        assert_eq!(listen("0.0.0.0:7435").unwrap(), Some(at(false)));
+        assert_eq!(listen("http://0.0.0.0:7435").unwrap(), Some(at(true)));
+        assert_eq!(listen("http://0.0.0.0:7435/").unwrap(), Some(at(true)));
+        for wrong in [
+            "https://0.0.0.0:7435",
+            "http://",
+            "7435",
+            "http://0.0.0.0:7435/metrics",
+        ] {
+            let refused = listen(wrong).unwrap_err().to_string();
+            assert!(refused.contains("metrics_listen"), "{refused}");
+        }
     }
 
     #[test]

@@ -39,9 +39,20 @@ impl StateLocation {
     }
 }
 
+/// Where metrics are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetricsListen {
+    /// Port 0 takes a free one.
+    pub address: SocketAddr,
+    /// Whether over plain HTTP in any case; otherwise as the host itself is served.
+    pub plain: bool,
+}
+
 /// A checked configuration: whatever it says can be tried.
 #[derive(Debug, Clone)]
 pub struct HostConfig {
+    /// What the host calls itself.
+    pub name: String,
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
     /// Where guests and models are kept.
@@ -61,7 +72,7 @@ pub struct HostConfig {
     /// Limits that are lower than written, since the budget holds no more: in words.
     pub lowered: Vec<String>,
     /// Where `/metrics` says what each tenant had; `None` for nowhere.
-    pub metrics_listen: Option<SocketAddr>,
+    pub metrics_listen: Option<MetricsListen>,
     /// The file with the tenant's token; created on first start.
     pub token_file: PathBuf,
     /// Where data may be read.

@@ -8,7 +8,7 @@ mod memory;
 mod roots;
 mod settings;
 
-pub use checked::{HostConfig, StateLocation};
+pub use checked::{HostConfig, MetricsListen, StateLocation};
 pub use error::ConfigError;
 pub use limits::Limits;
 pub(crate) use limits::upload_units;

@@ -10,6 +10,9 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HostSettings {
+    /// What the host calls itself; it should stay the same when its address does not, since clients that find hosts by DNS divide the data by
+    /// it. Default: the system's host name.
+    pub name: Option<String>,
     /// Address and port; port 0 takes a free one.
     pub listen: String,
     /// Where guests and models are kept: a directory, created when missing, or an object store's URL (`s3://bucket/prefix`). Hosts with the
@@ -25,7 +28,8 @@ pub struct HostSettings {
     /// The file with the token of admins from afar; created with a fresh one when missing. Default: `admin-token` in `local`.
     pub admin_token_file: Option<PathBuf>,
     /// Address and port where `/metrics` says what each tenant had, for whoever runs the host: without a token, so for loopback or a network of
-    /// one's own. Without it there is only `/metrics` where tenants ask, which names nobody.
+    /// one's own; over TLS where the host has a certificate, or with `http://` before it over plain HTTP in any case. Without it there is only
+    /// `/metrics` where tenants ask, which names nobody.
     pub metrics_listen: Option<String>,
     /// The file with the token, one line; created with a fresh one when missing. Default: `token` in `local`.
     pub token_file: Option<PathBuf>,
@@ -57,6 +61,7 @@ const DRAIN: u64 = 60;
 impl Default for HostSettings {
     fn default() -> Self {
         Self {
+            name: None,
             listen: "127.0.0.1:7433".to_owned(),
             state: "frostline-state".to_owned(),
             local: None,

@@ -4,7 +4,7 @@ use super::check::Checked;
 use super::size::GrantSize;
 use super::work::{CallRows, READS_AT_ONCE, Work};
 use crate::caller::Caller;
-use crate::metrics::SplitKind;
+use crate::metrics::{Queue, SplitKind};
 use crate::refusal::Refusal;
 use crate::scheduling::Tensors;
 use frostline_batching::{Grant, Kind};
@@ -127,7 +127,11 @@ impl Shared {
             FIRST
         };
         let room = self.caller.room(Kind::Grant);
-        let grant = room.grant(samples, size.fixed, size.each, longest).await?;
+        let started = Instant::now();
+        let grant = room.grant(samples, size.fixed, size.each, longest).await;
+        let waits = &self.caller.metrics().queue_waits;
+        waits.observe(Queue::Memory, started.elapsed());
+        let grant = grant?;
         self.begun.store(true, Ordering::Relaxed);
         Ok(grant)
     }

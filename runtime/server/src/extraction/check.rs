@@ -79,8 +79,8 @@ pub(super) async fn check(
     };
     let (work, rows, size) = match &request.split {
         Split::None => {
-            let limit = caller.config().limits.object_bytes;
-            (Work::Objects { store, limit }, RowFormat::Object, None)
+            let source = LoaderSource::new(caller, store);
+            (Work::Objects(source), RowFormat::Object, None)
         }
         Split::Input => {
             let (_, _, description) = described(caller, &request, &allowance, &tensors).await?;
@@ -228,17 +228,14 @@ fn pixels(
 }
 
 fn loader(caller: &Caller, store: Arc<Store>, view: Option<View>) -> Arc<dyn SampleLoader> {
-    let source = LoaderSource {
-        store,
-        limit: caller.config().limits.object_bytes,
-    };
     Arc::new(BatchLoader::new(
-        Arc::new(source),
+        Arc::new(LoaderSource::new(caller, store)),
         caller.machine().decoders.for_tenant(&caller.tenant().name),
         LoaderOptions {
             decode: caller.config().limits.decode,
             room: Some(Arc::new(caller.room(Kind::Decode))),
             view,
+            on_decoded: Some(caller.metrics().on_decoded()),
             ..LoaderOptions::default()
         },
     ))
@@ -263,10 +260,7 @@ fn context(
         augmented: request
             .view
             .map(|view| loader(caller, Arc::clone(&store), Some(view))),
-        objects: Arc::new(LoaderSource {
-            store,
-            limit: caller.config().limits.object_bytes,
-        }),
+        objects: Arc::new(LoaderSource::new(caller, store)),
         allowance,
         labels: Labels {
             tenant: caller.tenant().name.clone(),

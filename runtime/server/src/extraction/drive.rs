@@ -4,7 +4,7 @@ use super::calls::{Calls, calls};
 use super::check;
 use super::encoder::Encoder;
 use crate::caller::Caller;
-use crate::metrics::{Outcome, SplitKind};
+use crate::metrics::{Outcome, Queue, SplitKind};
 use crate::refusal::Refusal;
 use crate::scheduling::Permit;
 use crate::unique::unique;
@@ -72,6 +72,8 @@ impl Extraction {
             .extractions
             .enter(&tenant.name, tenant.allowed.permits());
         let permit = timeout_at(deadline, entering).await.map_err(too_long)??;
+        let waits = &caller.metrics().queue_waits;
+        waits.observe(Queue::Extraction, started.elapsed());
         let begun = tokio::select! {
             begun = timeout_at(deadline, first(&caller, id, request, kind)) => begun.map_err(too_long).flatten(),
             refusal = caller.dismissed(guest.as_deref()) => Err(refusal),

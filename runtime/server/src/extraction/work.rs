@@ -1,5 +1,7 @@
 //! What one grant's samples are turned into: objects, pixels or activations.
 
+use crate::caller::Caller;
+use crate::metrics::Metrics;
 use crate::refusal::Refusal;
 use bytes::Bytes;
 use frostline_batching::Reserved;
@@ -13,6 +15,7 @@ use frostline_wire::{ActivationWriter, FrameError, RequestedSample, RowFailure};
 use futures::{FutureExt, StreamExt, stream};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Objects of one grant being read at a time: a store answers in some 30 ms, and more only hold memory.
 pub(crate) const READS_AT_ONCE: usize = 8;
@@ -21,7 +24,7 @@ pub(crate) const READS_AT_ONCE: usize = 8;
 #[derive(Clone)]
 pub(super) enum Work {
     /// Split `none`.
-    Objects { store: Arc<Store>, limit: u64 },
+    Objects(LoaderSource),
     /// Split `input`.
     Pixels {
         loader: Arc<dyn SampleLoader>,
@@ -54,7 +57,7 @@ impl Work {
     pub(super) fn guest(&self) -> Option<&str> {
         match self {
             Self::Activations { context, .. } => Some(&context.labels.guest),
-            Self::Objects { .. } | Self::Pixels { .. } => None,
+            Self::Objects(_) | Self::Pixels { .. } => None,
         }
     }
 
@@ -65,7 +68,7 @@ impl Work {
             .map(|asked| (asked.position, asked.sample))
             .unzip();
         match self {
-            Self::Objects { store, limit } => Ok(objects(&store, limit, &positions, samples).await),
+            Self::Objects(source) => Ok(objects(&source, &positions, samples).await),
             Self::Pixels { loader, spec, format } => {
                 let loaded = loader.load(samples, spec, format).await?;
                 Ok(CallRows::of_tensor(&positions, loaded.pixels, loaded.failed))
@@ -135,13 +138,13 @@ impl CallRows {
     }
 }
 
-async fn objects(store: &Arc<Store>, limit: u64, positions: &[u32], samples: Vec<SampleRef>) -> CallRows {
+async fn objects(source: &LoaderSource, positions: &[u32], samples: Vec<SampleRef>) -> CallRows {
     let reads = samples
         .into_iter()
         .zip(positions.to_vec())
         .map(|(sample, position)| {
-            let store = Arc::clone(store);
-            async move { (position, read(&store, &sample, limit).await) }
+            let source = source.clone();
+            async move { (position, source.sample(&sample).await) }
         });
     let (mut rows, mut failed) = (Vec::new(), Vec::new());
     let mut reads = stream::iter(reads).buffer_unordered(READS_AT_ONCE);
@@ -158,20 +161,36 @@ async fn objects(store: &Arc<Store>, limit: u64, positions: &[u32], samples: Vec
     }
 }
 
-async fn read(store: &Store, sample: &SampleRef, limit: u64) -> Result<Bytes, OpError> {
-    Ok(store.read_sample(sample, limit).await?)
+/// A data root as image loading and guests see it; what is read of it is counted.
+#[derive(Clone)]
+pub(super) struct LoaderSource {
+    store: Arc<Store>,
+    /// Bytes of an object.
+    limit: u64,
+    metrics: Arc<Metrics>,
 }
 
-/// A data root as image loading and guests see it.
-pub(super) struct LoaderSource {
-    pub(super) store: Arc<Store>,
-    pub(super) limit: u64,
+impl LoaderSource {
+    pub(super) fn new(caller: &Caller, store: Arc<Store>) -> Self {
+        Self {
+            store,
+            limit: caller.config().limits.object_bytes,
+            metrics: Arc::clone(caller.metrics()),
+        }
+    }
+
+    async fn sample(&self, sample: &SampleRef) -> Result<Bytes, OpError> {
+        let started = Instant::now();
+        let bytes = self.store.read_sample(sample, self.limit).await?;
+        self.metrics.read(started.elapsed(), bytes.len() as u64);
+        Ok(bytes)
+    }
 }
 
 impl ByteSource for LoaderSource {
     fn read(&self, sample: SampleRef) -> BoxFuture<Result<Held, OpError>> {
-        let (store, limit) = (Arc::clone(&self.store), self.limit);
-        async move { Ok(read(&store, &sample, limit).await?.into()) }.boxed()
+        let source = self.clone();
+        async move { Ok(source.sample(&sample).await?.into()) }.boxed()
     }
 }
 

@@ -6,16 +6,17 @@ use crate::config::{HostConfig, StateLocation};
 use crate::extraction::GRANT;
 use crate::library::Library;
 use crate::machine::Machine;
-use crate::metrics::{Exposition, MemoryNow, Metrics, Present};
+use crate::metrics::{Build, Exposition, MemoryNow, Metrics, Present, Queue};
 use crate::scheduling::Scheduling;
 use crate::service::{Operations, Service};
 use crate::stages::ModelStages;
-use crate::state::{ModelFacts, PartialLimits, Partials, SharedState, Shelf};
+use crate::state::{Journal, ModelFacts, PartialLimits, Partials, SharedState, Shelf};
 use crate::tenants::{Bouncer, Tenants};
+use crate::tls::Certificate;
 use crate::token::TokenHash;
 use frostline_batching::{Budget, Memory};
 use frostline_engine::{
-    Device, Lanes, LanesConfig, LanesPlace, PreparedStages, free_device_memory, library_version,
+    Device, Lanes, LanesConfig, LanesPlace, OnBegin, PreparedStages, free_device_memory, library_version,
 };
 use frostline_images::DecodePool;
 use frostline_objects::Store;
@@ -42,7 +43,10 @@ fn audit(config: &HostConfig) -> Result<Audit, StartError> {
     })
 }
 
-pub(super) async fn service(config: HostConfig) -> Result<Service, StartError> {
+pub(super) async fn service(
+    config: HostConfig,
+    certificate: Option<Arc<Certificate>>,
+) -> Result<Service, StartError> {
     let token = TokenHash::read_or_create(&config.token_file)?;
     let state = SharedState::open(state_store(&config.state)?, &config.limits).await?;
     let sandbox = Sandbox::new(SandboxConfig {
@@ -55,8 +59,19 @@ pub(super) async fn service(config: HostConfig) -> Result<Service, StartError> {
         ..SandboxConfig::default()
     })?;
     let scheduling = Scheduling::new(&config);
-    let machine = machine(&config, scheduling.memory.clone(), Arc::clone(&state.models))?;
     let metrics = Arc::<Metrics>::default();
+    let machine = machine(
+        &config,
+        scheduling.memory.clone(),
+        Arc::clone(&state.models),
+        &metrics,
+    )?;
+    let build = Build {
+        version: env!("CARGO_PKG_VERSION"),
+        device: config.device.to_string(),
+        library: machine.library.clone(),
+    };
+    let present = present(&scheduling, &machine, Arc::clone(&state.journal), certificate);
     Ok(Service {
         tenants: Tenants::new(token, &config, state.tenants, Arc::clone(&machine.lanes)),
         bouncer: Bouncer::new(),
@@ -70,7 +85,7 @@ pub(super) async fn service(config: HostConfig) -> Result<Service, StartError> {
             scheduling.memory.clone(),
         ),
         operations: Operations {
-            exposition: Exposition::new(&metrics, present(&scheduling, &machine)),
+            exposition: Exposition::new(&metrics, build, present),
             metrics,
             audit: audit(&config)?,
         },
@@ -81,7 +96,13 @@ pub(super) async fn service(config: HostConfig) -> Result<Service, StartError> {
 }
 
 /// What to ask whenever it is to be shown.
-fn present(scheduling: &Scheduling, machine: &Machine) -> impl Fn() -> Present + Send + Sync + 'static {
+fn present(
+    scheduling: &Scheduling,
+    machine: &Machine,
+    journal: Arc<Journal>,
+    certificate: Option<Arc<Certificate>>,
+) -> impl Fn() -> Present + Send + Sync + 'static {
+    let decode_threads = machine.decoders.threads();
     let (extractions, lanes) = (Arc::clone(&scheduling.extractions), Arc::clone(&machine.lanes));
     let memory = scheduling.memory.clone();
     move || {
@@ -91,6 +112,9 @@ fn present(scheduling: &Scheduling, machine: &Machine) -> impl Fn() -> Present +
             running: standing.running,
             memory: MemoryNow::of(&memory),
             lanes,
+            decode_threads,
+            state_age: journal.age(),
+            certificate_ends: certificate.as_ref().and_then(|certificate| certificate.ends()),
         }
     }
 }
@@ -129,7 +153,9 @@ fn machine(
     config: &HostConfig,
     memory: Memory,
     models: Arc<Shelf<ModelFacts>>,
+    metrics: &Arc<Metrics>,
 ) -> Result<Machine, StartError> {
+    let waits = metrics.queue_waits.clone();
     let device_memory = device_memory(config);
     let of_device = device_memory.as_ref();
     let budget = of_device.map(|memory| memory.read(|ledger| ledger.budget().bytes));
@@ -142,6 +168,9 @@ fn machine(
         threads_per_lane: config.threads_per_lane,
         place: place(config),
         memory,
+        on_begin: Some(OnBegin(Arc::new(move |waited| {
+            waits.observe(Queue::Lane, waited);
+        }))),
         ..LanesConfig::for_device(config.device)
     };
     let stages = ModelStages::new(models, Handle::current(), &lanes.memory);

@@ -59,7 +59,7 @@ impl Host {
         let certificate = certificate.map(Arc::new);
         let tls = certificate.as_ref().map(Certificate::acceptor).transpose()?;
         check_data(&config).await?;
-        let service = Arc::new(assembly::service(config).await?);
+        let service = Arc::new(assembly::service(config, certificate.clone()).await?);
         let base = base(&service)?;
         // Whatever can fail comes before the first connection is taken: a port that is served outlives this function.
         let listeners = Listeners::open(&service.config).await?;
@@ -158,6 +158,12 @@ impl RunningHost {
             open(bound, routes, tls.clone(), http::ADMINS);
         }
         if let Some(bound) = listeners.metrics {
+            let plain = self
+                .service
+                .config
+                .metrics_listen
+                .is_some_and(|listen| listen.plain);
+            let tls = tls.filter(|_| !plain);
             open(bound, http::metrics_routes(service()), tls, http::ADMINS);
         }
         if let Some(listener) = listeners.admin_socket {

@@ -30,7 +30,7 @@ impl Listeners {
             None => None,
         };
         let metrics = match config.metrics_listen {
-            Some(listen) => Some(bind(listen).await?),
+            Some(listen) => Some(bind(listen.address).await?),
             None => None,
         };
         let listen = |path: &Path| {

@@ -10,9 +10,9 @@ use axum::Extension;
 use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
+use http::{HeaderMap, StatusCode};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -33,7 +33,12 @@ pub(super) async fn authorize(
             peer.permit.known(&caller.tenant().name);
             request.extensions_mut().insert(caller.clone());
             tokio::select! {
-                response = next.run(request) => Ok(response),
+                response = next.run(request) => {
+                    if response.status() == StatusCode::TOO_MANY_REQUESTS {
+                        service.operations.metrics.tenants.busy(&caller.tenant().name);
+                    }
+                    Ok(response)
+                }
                 refusal = caller.dismissed(None) => Err(refusal),
             }
         }
@@ -89,6 +94,9 @@ pub(super) async fn observe(State(service): State<Arc<Service>>, request: Reques
         _ => "5xx",
     };
     let metrics = &service.operations.metrics;
+    if response.status() == StatusCode::TOO_MANY_REQUESTS {
+        metrics.busy_answers.inc();
+    }
     metrics
         .requests
         .get_or_create(&RequestLabels { route, status })

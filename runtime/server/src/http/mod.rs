@@ -95,10 +95,12 @@ async fn ready(State(service): State<Arc<Service>>) -> (StatusCode, &'static str
     }
 }
 
-/// `/metrics` with what each tenant had, for whoever runs the host.
+/// `/metrics` with what each tenant had, for whoever runs the host; and how it is, where no stranger takes the room of who asks.
 pub(crate) fn metrics_routes(service: Arc<Service>) -> Router {
     Router::new()
         .route("/metrics", get(metrics_by_tenant))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
         .with_state(service)
 }
 

@@ -153,6 +153,7 @@ pub(super) async fn load(caller: Caller) -> Json<Load> {
         .filter(|(name, _)| *name == caller.tenant().name)
         .map(|(_, longest)| longest.as_secs_f64());
     Json(Load {
+        name: Some(caller.config().name.clone()),
         queued: queued as u64,
         running: running as u64,
         lanes: lanes.lanes() as u64,

@@ -1,5 +1,6 @@
 use super::labels::{ExtractionLabels, Outcome, RequestLabels, SampleLabels, SplitKind};
 use super::meter::Meter;
+use super::queues::QueueWaits;
 use super::tally::{COMPILING, GUEST_CPU, SecondsCounter, Tally};
 use frostline_sandbox::Usage;
 use prometheus_client::metrics::counter::Counter;
@@ -7,12 +8,15 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Counters of one host.
 #[derive(Default)]
 pub(crate) struct Metrics {
     pub(crate) requests: Family<RequestLabels, Counter>,
+    /// Requests that were answered 429.
+    pub(crate) busy_answers: Counter,
     extractions: Family<ExtractionLabels, Counter>,
     /// By tenant; as many as have had anything done since the host started.
     pub(crate) tenants: Tally,
@@ -23,21 +27,31 @@ pub(crate) struct Metrics {
     pub(crate) connections_refused: Counter,
     pub(crate) call_seconds: Seconds,
     pub(crate) extraction_seconds: Seconds,
+    pub(crate) queue_waits: QueueWaits,
+    read_seconds: Seconds,
+    read_bytes: Counter,
+    decode_seconds: Seconds,
     guest_cpu: SecondsCounter,
     compiling: SecondsCounter,
     /// For `/v1/load`.
     pub(crate) meter: Meter,
 }
 
-/// A histogram of seconds, from 5 ms to 10 minutes.
+/// A histogram of seconds.
+#[derive(Clone)]
 pub(crate) struct Seconds(Histogram);
 
 impl Default for Seconds {
     fn default() -> Self {
-        Self(Histogram::new([
-            0.005, 0.02, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0,
-        ]))
+        Self(histogram())
     }
+}
+
+/// Of seconds, from 5 ms, a small photo's decoding, to 10 minutes.
+pub(super) fn histogram() -> Histogram {
+    Histogram::new([
+        0.005, 0.02, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0,
+    ])
 }
 
 impl Seconds {
@@ -70,6 +84,18 @@ impl Metrics {
         self.meter.count(good + bad);
     }
 
+    /// Counts an object that was read.
+    pub(crate) fn read(&self, took: Duration, bytes: u64) {
+        self.read_seconds.observe(took);
+        self.read_bytes.inc_by(bytes);
+    }
+
+    /// What is told how long images took to decode.
+    pub(crate) fn on_decoded(&self) -> Arc<dyn Fn(Duration) + Send + Sync> {
+        let seconds = self.decode_seconds.clone();
+        Arc::new(move |took| seconds.observe(took))
+    }
+
     /// What the bytes of a tenant's answer are counted in.
     pub(crate) fn answer_bytes_of(&self, tenant: &str) -> [Counter; 2] {
         [self.answer_bytes.clone(), self.tenants.answer_bytes_of(tenant)]
@@ -86,6 +112,8 @@ impl Metrics {
     /// Shows all of it but what tenants had.
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register("requests", "Requests answered", self.requests.clone());
+        registry.register("busy_answers", "Requests answered 429", self.busy_answers.clone());
+        self.queue_waits.register(registry);
         registry.register(
             "extractions",
             "Admitted extractions by how they ended",
@@ -99,6 +127,7 @@ impl Metrics {
                 "Bytes of guests and models received",
                 &self.upload_bytes,
             ),
+            ("read", "Bytes of objects read from stores", &self.read_bytes),
         ];
         for (name, help, counter) in bytes {
             registry.register_with_unit(name, help, Unit::Bytes, counter.clone());
@@ -106,6 +135,16 @@ impl Metrics {
         let seconds = [
             ("call", "Calls for one grant", &self.call_seconds),
             ("extraction", "Extractions", &self.extraction_seconds),
+            (
+                "read",
+                "Objects read, from asking to having all of it, waits for memory included",
+                &self.read_seconds,
+            ),
+            (
+                "decode",
+                "Images decoded, each on its thread",
+                &self.decode_seconds,
+            ),
         ];
         for (name, help, histogram) in seconds {
             registry.register_with_unit(name, help, Unit::Seconds, histogram.0.clone());

@@ -1,13 +1,16 @@
 //! What `/metrics` shows: what was counted, and what is so when it is asked for.
 
 use super::counters::Metrics;
+use super::figures::{counters, device_gauges, gauges};
 use super::memory::MemoryNow;
+use super::process::Process;
 use frostline_engine::LaneStats;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
 use std::sync::Arc;
@@ -19,34 +22,61 @@ pub(crate) struct Present {
     pub(crate) running: usize,
     pub(crate) lanes: LaneStats,
     pub(crate) memory: MemoryNow,
+    pub(crate) decode_threads: usize,
+    /// Since the state that hosts share was last read to its end.
+    pub(crate) state_age: Duration,
+    /// When the certificate ends, in Unix seconds.
+    pub(crate) certificate_ends: Option<i64>,
+}
+
+/// What does not change while a host runs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Build {
+    pub(crate) version: &'static str,
+    pub(crate) device: String,
+    /// Name and version of the engine's library.
+    pub(crate) library: String,
 }
 
 /// See the module.
 pub(crate) struct Exposition {
+    /// Under their own names.
+    process: Registry,
     host: Registry,
     tenants: Registry,
 }
 
 impl Exposition {
     /// Shows `metrics` and what `present` says.
-    pub(crate) fn new(metrics: &Metrics, present: impl Fn() -> Present + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(
+        metrics: &Metrics,
+        build: Build,
+        present: impl Fn() -> Present + Send + Sync + 'static,
+    ) -> Self {
+        let mut process = Registry::default();
+        process.register_collector(Box::new(Process));
         let [mut host, mut tenants] = [(); 2].map(|()| Registry::with_prefix("frostline"));
+        host.register("build", "What this host is", Info::new(build));
         metrics.register(&mut host);
         let present = Arc::new(present);
         host.register_collector(Box::new(Now(Arc::clone(&present))));
         metrics.tenants.register(&mut tenants);
         tenants.register_collector(Box::new(OfTenants(present)));
-        Self { host, tenants }
+        Self {
+            process,
+            host,
+            tenants,
+        }
     }
 
     /// For who may know of the host as a whole, but not who its tenants are.
     pub(crate) fn text(&self) -> Result<String, fmt::Error> {
-        encoded(&[&self.host])
+        encoded(&[&self.process, &self.host])
     }
 
     /// For whoever runs the host.
     pub(crate) fn text_by_tenant(&self) -> Result<String, fmt::Error> {
-        encoded(&[&self.host, &self.tenants])
+        encoded(&[&self.process, &self.host, &self.tenants])
     }
 }
 
@@ -100,6 +130,15 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for Now<F> {
         let seconds = Some(&Unit::Seconds);
         let whole = encoder.encode_descriptor("lane_busy", help, seconds, MetricType::Counter)?;
         ConstCounter::new(busy).encode(whole)?;
+        let help = "Time since the state that hosts share was last read to its end";
+        let whole = encoder.encode_descriptor("state_age", help, seconds, MetricType::Gauge)?;
+        ConstGauge::new(present.state_age.as_secs_f64()).encode(whole)?;
+        if let Some(ends) = present.certificate_ends {
+            let help = "When the certificate that the host shows ends, in Unix time";
+            let name = "certificate_expiry_timestamp";
+            let whole = encoder.encode_descriptor(name, help, seconds, MetricType::Gauge)?;
+            ConstGauge::new(ends).encode(whole)?;
+        }
         let MemoryNow { budget, held, .. } = &present.memory;
         let help = "Memory that host and lanes may hold";
         let whole =
@@ -155,95 +194,6 @@ impl<F: Fn() -> Present + Send + Sync + 'static> Collector for OfTenants<F> {
     }
 }
 
-/// A name, what it is, and how much.
-type Shown = (&'static str, &'static str, u64);
-
-/// Only of lanes whose device has memory of its own.
-fn device_gauges(lanes: &LaneStats) -> Option<[Shown; 2]> {
-    Some([
-        (
-            "device_memory_budget_bytes",
-            "Memory of the GPU that lanes may hold.",
-            lanes.device_budget?,
-        ),
-        (
-            "device_memory_held_bytes",
-            "Memory of the GPU that is reserved for lanes and their runs.",
-            lanes.memory_reserved,
-        ),
-    ])
-}
-
-fn gauges(present: &Present) -> [Shown; 5] {
-    let lanes = &present.lanes;
-    [
-        (
-            "extractions_queued",
-            "Extractions waiting.",
-            present.queued as u64,
-        ),
-        (
-            "extractions_running",
-            "Extractions running.",
-            present.running as u64,
-        ),
-        ("lane_queue", "Batches waiting for a lane.", lanes.queued as u64),
-        (
-            "lane_memory_held_bytes",
-            "Memory that lanes hold between runs.",
-            lanes.memory_held,
-        ),
-        (
-            "lane_memory_reserved_bytes",
-            "Memory reserved for lanes and their runs.",
-            lanes.memory_reserved,
-        ),
-    ]
-}
-
-fn counters(lanes: &LaneStats) -> [Shown; 10] {
-    [
-        (
-            "lane_samples",
-            "Samples computed by the lanes.",
-            lanes.samples_done,
-        ),
-        ("lane_runs", "Runs of the lanes that ended well.", lanes.runs),
-        ("lane_rows", "Rows in those runs.", lanes.rows),
-        (
-            "lane_runs_joined",
-            "Runs with rows of several batches.",
-            lanes.runs_joined,
-        ),
-        (
-            "lane_out_of_memory",
-            "Runs tried again with fewer rows.",
-            lanes.out_of_memory,
-        ),
-        (
-            "lane_memory_misses",
-            "Runs that took more memory than predicted.",
-            lanes.memory_misses,
-        ),
-        ("lane_sessions_opened", "Sessions opened.", lanes.sessions_opened),
-        (
-            "lane_sessions_closed",
-            "Sessions closed for others.",
-            lanes.sessions_closed,
-        ),
-        (
-            "lane_crashes",
-            "Processes of lanes lost during a run.",
-            lanes.crashes,
-        ),
-        (
-            "lane_quarantines",
-            "Models not run any more as they crashed processes.",
-            lanes.quarantines,
-        ),
-    ]
-}
-
 /// Shows bytes by one label.
 fn bytes_by<'a>(
     encoder: &mut DescriptorEncoder<'_>,
@@ -261,7 +211,7 @@ fn bytes_by<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::{Outcome, SplitKind};
+    use crate::metrics::{Outcome, Queue, SplitKind};
     use frostline_sandbox::Usage;
 
     fn present() -> Present {
@@ -285,6 +235,9 @@ mod tests {
                 waiting: 1,
                 tenants: vec![("acme".to_owned(), 30)],
             },
+            decode_threads: 2,
+            state_age: Duration::from_millis(750),
+            certificate_ends: Some(1_800_000_000),
         }
     }
 
@@ -299,7 +252,17 @@ mod tests {
             ..Usage::default()
         };
         metrics.used("acme", &usage);
-        Exposition::new(&metrics, present)
+        metrics.tenants.busy("acme");
+        metrics.busy_answers.inc();
+        metrics.read(Duration::from_millis(10), 2000);
+        metrics.on_decoded()(Duration::from_millis(3));
+        metrics.queue_waits.observe(Queue::Lane, Duration::from_secs(3));
+        let build = Build {
+            version: "1.2.3",
+            device: "cpu".to_owned(),
+            library: "onnxruntime 1".to_owned(),
+        };
+        Exposition::new(&metrics, build, present)
     }
 
     #[test]
@@ -312,6 +275,22 @@ mod tests {
             "frostline_compile_seconds_total 0.25",
             "frostline_answer_bytes_total 0",
             "frostline_extractions_queued 2",
+            "frostline_busy_answers_total 1",
+            "frostline_read_bytes_total 2000",
+            "frostline_read_seconds_bucket{le=\"0.02\"} 1",
+            "frostline_decode_seconds_bucket{le=\"0.005\"} 1",
+            "frostline_decode_threads 2",
+            "frostline_lanes 2",
+            "frostline_queue_wait_seconds_bucket{le=\"5.0\",queue=\"lane\"} 1",
+            "frostline_queue_wait_seconds_count{queue=\"memory\"} 0",
+            "frostline_state_age_seconds 0.75",
+            "frostline_certificate_expiry_timestamp_seconds 1800000000",
+            "frostline_build_info{version=\"1.2.3\",device=\"cpu\",library=\"onnxruntime 1\"} 1",
+            "process_resident_memory_bytes ",
+            "process_cpu_seconds_total ",
+            "process_start_time_seconds ",
+            "process_open_fds ",
+            "process_max_fds ",
             "frostline_lane_crashes_total 3",
             "frostline_lane_busy_seconds_total 1.0",
             "frostline_memory_budget_bytes 100",
@@ -336,6 +315,7 @@ mod tests {
             "frostline_tenant_compile_seconds_total{tenant=\"acme\"} 0.25",
             "frostline_tenant_device_seconds_total{tenant=\"acme\"} 2.5",
             "frostline_tenant_longest_wait_seconds{tenant=\"acme\"} 0.5",
+            "frostline_tenant_busy_answers_total{tenant=\"acme\"} 1",
             "frostline_tenant_lane_rows{tenant=\"acme\"} 7",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");

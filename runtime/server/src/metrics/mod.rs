@@ -2,12 +2,17 @@
 
 mod counters;
 mod exposition;
+mod figures;
 mod labels;
 mod memory;
 mod meter;
+mod process;
+mod queues;
 mod tally;
 
 pub(crate) use counters::Metrics;
-pub(crate) use exposition::{Exposition, Present};
+pub(crate) use exposition::{Build, Exposition, Present};
 pub(crate) use labels::{Outcome, RequestLabels, SplitKind};
 pub(crate) use memory::MemoryNow;
+pub(crate) use process::resident_bytes;
+pub(crate) use queues::Queue;

@@ -21,6 +21,7 @@ pub(crate) struct Tally {
     answer_bytes: Family<TenantLabels, Counter>,
     cpu_seconds: Family<TenantLabels, SecondsCounter>,
     compile_seconds: Family<TenantLabels, SecondsCounter>,
+    busy_answers: Family<TenantLabels, Counter>,
     known: Mutex<BTreeSet<String>>,
 }
 
@@ -55,6 +56,11 @@ impl Tally {
         self.compile_seconds.get_or_create(&labels).inc_by(compiling);
     }
 
+    /// Counts a request that was answered 429.
+    pub(crate) fn busy(&self, tenant: &str) {
+        self.busy_answers.get_or_create(&TenantLabels::of(tenant)).inc();
+    }
+
     /// Of a tenant that is known from now on.
     fn labels(&self, tenant: &str) -> TenantLabels {
         self.known.lock().insert(tenant.to_owned());
@@ -87,6 +93,11 @@ impl Tally {
             "tenant_samples",
             by_tenant("Samples answered"),
             self.samples.clone(),
+        );
+        registry.register(
+            "tenant_busy_answers",
+            by_tenant("Requests answered 429"),
+            self.busy_answers.clone(),
         );
         registry.register_with_unit(
             "tenant_answer",

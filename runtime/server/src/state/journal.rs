@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::task::spawn_blocking;
 
@@ -66,6 +66,8 @@ pub(crate) struct Journal {
     adding: Mutex<()>,
     /// The newest snapshot's number, as far as is known.
     snapshot: AtomicU64,
+    /// When the log was last read to its end.
+    read: parking_lot::Mutex<Instant>,
 }
 
 impl Journal {
@@ -78,12 +80,18 @@ impl Journal {
             position: Mutex::default(),
             adding: Mutex::default(),
             snapshot: AtomicU64::new(0),
+            read: parking_lot::Mutex::new(Instant::now()),
         };
         let mut position = journal.position.lock().await;
         journal.load(&mut position).await?;
         journal.read_on(&mut position).await?;
         drop(position);
         Ok(journal)
+    }
+
+    /// How long ago the log was last read to its end.
+    pub(crate) fn age(&self) -> Duration {
+        self.read.lock().elapsed()
     }
 
     /// How many documents are known.
@@ -193,6 +201,7 @@ impl Journal {
             let mut changes = stream::iter(numbers).map(read).buffered(READ_AT_ONCE as usize);
             while let Some((number, change)) = changes.next().await {
                 let Some(change) = change? else {
+                    *self.read.lock() = Instant::now();
                     return Ok(());
                 };
                 self.apply(number, &change)?;

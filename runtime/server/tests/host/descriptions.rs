@@ -2,6 +2,7 @@
 
 use crate::client::{Client, body};
 use crate::fixtures::pin;
+use crate::metrics::{metrics, operator, value};
 use crate::support::TestHost;
 use frostline_wire::{Description, DescriptionRequest, ErrorClass, Pin, QuotaKey};
 use http::{Method, StatusCode};
@@ -19,29 +20,13 @@ async fn describe(client: &Client, (guest, model): (Pin, Pin)) -> Description {
     serde_json::from_slice(&self::body(answer).await).unwrap()
 }
 
-async fn metrics(client: &Client) -> String {
-    let answer = client.send(Method::GET, "/metrics", "").await;
-    assert_eq!(answer.status(), StatusCode::OK);
-    String::from_utf8(body(answer).await.to_vec()).unwrap()
-}
-
-/// The value of a line.
-fn value(text: &str, name: &str) -> f64 {
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    line.unwrap_or_else(|| panic!("no {name} in\n{text}"))
-        .trim()
-        .parse()
-        .unwrap()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_asks_pays_and_only_the_hosts_own_port_names_them() {
     let test = TestHost::with(|settings| settings.metrics_listen = Some("127.0.0.1:0".to_owned())).await;
     let (acme, bolt) = (test.tenant("acme", &[]).await, test.tenant("bolt", &[]).await);
     // The same guest: one tenant had it compiled, the other made it ready last.
     let (asked, other) = (acme.upload().await, bolt.upload().await);
-    let address = test.host.as_ref().unwrap().metrics_address().unwrap();
-    let operator = Client::new(format!("http://{address}"), String::new(), false);
+    let operator = operator(&test);
     let cpu = |tenant: &str| format!("frostline_tenant_guest_cpu_seconds_total{{tenant=\"{tenant}\"}}");
 
     assert_eq!(describe(&acme, asked).await.name, "prefix");

@@ -16,6 +16,7 @@ mod extraction;
 mod fixtures;
 mod lifecycle;
 mod memory;
+mod metrics;
 mod neighbours;
 mod profiles;
 mod resuming;

@@ -2,7 +2,7 @@
 
 use super::identity::Admin;
 use crate::http::references::query;
-use crate::metrics::MemoryNow;
+use crate::metrics::{MemoryNow, resident_bytes};
 use crate::refusal::Refusal;
 use crate::service::Service;
 use axum::Json;
@@ -104,12 +104,4 @@ fn of_memory(memory: &MemoryNow) -> MemoryActivity {
         waiting: memory.waiting as u64,
         kinds: kinds.map(|(kind, bytes)| ((*kind).to_owned(), *bytes)).collect(),
     }
-}
-
-/// Memory this process holds, as Linux tells it.
-fn resident_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
 }

@@ -1,0 +1,174 @@
+//! Hosts that are found by a name: `dns://frostline.storage:8443` stands for all of its addresses.
+
+use crate::{ClientError, Deadlines, HostClient, Token, Trust};
+use futures::future::BoxFuture;
+use std::collections::BTreeSet;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long a name may take to be found.
+const LOOKUP: Duration = Duration::from_secs(10);
+
+/// Addresses of a name that are used; each costs connections.
+const MOST: usize = 1024;
+
+/// The addresses of a name, at a port.
+pub(crate) type Lookup =
+    Arc<dyn Fn(String, u16) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync>;
+
+/// Where hosts are found, and how they are reached.
+pub(super) struct Discovery {
+    url: String,
+    scheme: &'static str,
+    name: String,
+    port: u16,
+    token: Option<Token>,
+    trust: Trust,
+    deadlines: Deadlines,
+    lookup: Lookup,
+}
+
+/// The address by which any of the hosts of a name is reached; `None` for one that is no name of several.
+pub(crate) fn any_of(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    let scheme = match scheme {
+        "dns" | "dns+https" => "https",
+        "dns+http" => "http",
+        _ => return None,
+    };
+    Some(format!("{scheme}://{rest}"))
+}
+
+impl Discovery {
+    /// What finds the hosts of `url`; `None` where that is the address of one.
+    ///
+    /// # Errors
+    /// [`ClientError::Address`].
+    pub(super) fn new(
+        url: &str,
+        token: Option<Token>,
+        trust: &Trust,
+        deadlines: Deadlines,
+    ) -> Result<Option<Self>, ClientError> {
+        let Some(any) = any_of(url) else { return Ok(None) };
+        let refused = |reason: &str| ClientError::Address {
+            url: url.to_owned(),
+            reason: format!(
+                "{reason}; write it like dns://frostline.storage:8443, or dns+http:// for plain HTTP"
+            )
+            .into(),
+        };
+        let parsed = url::Url::parse(&any).map_err(|error| refused(&error.to_string()))?;
+        let scheme = if parsed.scheme() == "https" {
+            "https"
+        } else {
+            "http"
+        };
+        let (Some(name), Some(port)) = (parsed.domain(), parsed.port_or_known_default()) else {
+            return Err(refused("a name is needed"));
+        };
+        if !matches!(parsed.path(), "" | "/") || parsed.query().is_some() || !parsed.username().is_empty() {
+            return Err(refused("it must be a name and a port only"));
+        }
+        Ok(Some(Self {
+            url: url.to_owned(),
+            scheme,
+            name: name.to_owned(),
+            port,
+            token,
+            trust: trust.clone(),
+            deadlines,
+            lookup: Arc::new(|name, port| {
+                Box::pin(async move { Ok(tokio::net::lookup_host((name, port)).await?.collect()) })
+            }),
+        }))
+    }
+
+    /// The same with another way to look names up.
+    #[cfg(test)]
+    pub(super) fn with(self, lookup: Lookup) -> Self {
+        Self { lookup, ..self }
+    }
+
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Where they are now; never nowhere.
+    ///
+    /// # Errors
+    /// [`ClientError::Unreachable`].
+    pub(super) async fn addresses(&self) -> Result<BTreeSet<SocketAddr>, ClientError> {
+        let unreachable = |reason: String| ClientError::Unreachable {
+            host: self.url.clone(),
+            reason,
+        };
+        let looking = (self.lookup)(self.name.clone(), self.port);
+        let found = timeout(LOOKUP, looking).await;
+        let found = found.map_err(|_| unreachable(format!("looking up {} took too long", self.name)))?;
+        let found = found.map_err(|error| unreachable(format!("looking up {}: {error}", self.name)))?;
+        let found: BTreeSet<SocketAddr> = found.into_iter().collect();
+        if found.is_empty() {
+            return Err(unreachable(format!("{} has no address", self.name)));
+        }
+        Ok(found.into_iter().take(MOST).collect())
+    }
+
+    /// How the host at `address` is called.
+    pub(super) fn url_of(&self, address: SocketAddr) -> String {
+        format!("{}://{address}", self.scheme)
+    }
+
+    /// A client of the host at `address`, whose certificate is to be the name's.
+    pub(super) fn client(&self, address: SocketAddr) -> Result<HostClient, ClientError> {
+        let url = self.url_of(address);
+        HostClient::verified_as(&self.name, &url, self.token.clone(), &self.trust, self.deadlines)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn discovery(url: &str) -> Result<Option<Discovery>, ClientError> {
+        Discovery::new(url, None, &Trust::System, Deadlines::default())
+    }
+
+    #[test]
+    fn a_name_and_a_port_are_taken_and_nothing_else() {
+        let of = |url: &str| {
+            let found = discovery(url).unwrap().unwrap();
+            (found.scheme, found.name, found.port)
+        };
+        assert_eq!(of("dns://store:8443"), ("https", "store".to_owned(), 8443));
+        assert_eq!(of("dns+https://a.b.svc/"), ("https", "a.b.svc".to_owned(), 443));
+        assert_eq!(of("dns+http://store:7433"), ("http", "store".to_owned(), 7433));
+        assert!(discovery("https://store:8443").unwrap().is_none());
+        for wrong in [
+            "dns://",
+            "dns://store:1/path",
+            "dns://10.0.0.1:8443",
+            "dns://me@store:1",
+            "dns://[::1]:1",
+        ] {
+            let error = discovery(wrong).err().unwrap().to_string();
+            assert!(error.contains("dns://frostline.storage:8443"), "{error}");
+        }
+        assert_eq!(any_of("dns://store:8443").unwrap(), "https://store:8443");
+        assert_eq!(any_of("http://store"), None);
+    }
+
+    #[tokio::test]
+    async fn a_name_without_addresses_is_told() {
+        let lookup: Lookup = Arc::new(|_, _| Box::pin(async { Ok(Vec::new()) }));
+        let discovery = discovery("dns://store:1").unwrap().unwrap().with(lookup);
+        let error = discovery.addresses().await.unwrap_err().to_string();
+        assert!(
+            error.contains("dns://store:1") && error.contains("no address"),
+            "{error}"
+        );
+    }
+}

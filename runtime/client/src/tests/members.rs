@@ -1,0 +1,236 @@
+//! Hosts of one name, which join and leave while a job runs.
+
+use super::fetching::{answer_all, assert_complete, retry, source, start_with, take};
+use crate::hosts::Lookup;
+use crate::{ClientError, Deadlines, HostState, Hosts, Notice, RowKind, Trust, UploadKind};
+use bytes::Bytes;
+use frostline_fake_host::{FakeHost, Reply, extraction};
+use frostline_wire::{ErrorClass, Load};
+use http::Method;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const STUCK: Duration = Duration::from_secs(60);
+
+/// A host that calls itself that, and what was asked of it.
+struct Named {
+    host: FakeHost,
+    asked: Arc<Mutex<BTreeSet<String>>>,
+    uploads: Arc<Mutex<Vec<String>>>,
+}
+
+impl Named {
+    async fn start(name: &'static str) -> Self {
+        let asked: Arc<Mutex<BTreeSet<String>>> = Arc::default();
+        let uploads: Arc<Mutex<Vec<String>>> = Arc::default();
+        let (asks, uploaded) = (Arc::clone(&asked), Arc::clone(&uploads));
+        let host = FakeHost::start(move |_, parts, body| match (&parts.method, parts.uri.path()) {
+            (_, "/readyz") => Reply::Whole(Vec::new()),
+            (_, "/v1/load") => Reply::json(&Load {
+                name: Some(name.to_owned()),
+                ..Load::default()
+            }),
+            (&Method::POST, _) => {
+                let request = extraction(body);
+                let keys = request.samples.iter().map(|sample| sample.sample.key.clone());
+                asks.lock().unwrap().extend(keys);
+                answer_all(&request)
+            }
+            (&Method::PUT, path) => {
+                uploaded.lock().unwrap().push(path.to_owned());
+                Reply::Whole(Vec::new())
+            }
+            _ => Reply::Refused(404, ErrorClass::NotFound, None),
+        });
+        Self {
+            host: host.await,
+            asked,
+            uploads,
+        }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.host.url.strip_prefix("http://").unwrap().parse().unwrap()
+    }
+
+    /// What was asked of it since the last time.
+    fn asked(&self) -> BTreeSet<String> {
+        std::mem::take(&mut *self.asked.lock().unwrap())
+    }
+}
+
+/// What the name stands for; `None` while nobody knows it.
+type Answer = Arc<Mutex<Option<Vec<SocketAddr>>>>;
+
+fn name_of(hosts: &[&Named]) -> Answer {
+    Arc::new(Mutex::new(Some(
+        hosts.iter().map(|host| host.address()).collect(),
+    )))
+}
+
+async fn found(answer: &Answer) -> Result<Hosts, ClientError> {
+    let answer = Arc::clone(answer);
+    let lookup: Lookup = Arc::new(move |name, port| {
+        assert_eq!((name.as_str(), port), ("store", 7433));
+        let answer = answer.lock().unwrap().clone();
+        Box::pin(async move { answer.ok_or_else(|| std::io::Error::other("no such name")) })
+    });
+    Hosts::found_by("dns+http://store:7433", lookup).await
+}
+
+/// Waits until the host is told to be up, or down.
+async fn told(notices: &Mutex<Vec<Notice>>, of: &Named, wanted: HostState) -> String {
+    let there = || {
+        let notices = notices.lock().unwrap();
+        notices.iter().find_map(|notice| match notice {
+            Notice::Host {
+                host, state, reason, ..
+            } if *host == of.host.url && *state == wanted => Some(reason.clone()),
+            _ => None,
+        })
+    };
+    let wait = async {
+        loop {
+            match there() {
+                Some(reason) => return reason,
+                None => tokio::time::sleep(Duration::from_millis(2)).await,
+            }
+        }
+    };
+    tokio::time::timeout(STUCK, wait)
+        .await
+        .expect("nothing was told of the host")
+}
+
+#[tokio::test]
+async fn a_host_joins_a_job_and_leaves_it_as_the_name_says() {
+    let (a, b) = (Named::start("a").await, Named::start("b").await);
+    let answer = name_of(&[&a]);
+    let setting = start_with(found(&answer).await.unwrap(), source(RowKind::Values), retry());
+    let pushed = setting
+        .hosts
+        .push(UploadKind::Model, "layers", Bytes::from_static(b"layers"));
+    pushed.await.unwrap();
+    assert_complete(&take(&setting, 40).await.unwrap(), 40);
+    assert_eq!(a.asked().len(), 40);
+
+    answer.lock().unwrap().as_mut().unwrap().push(b.address());
+    setting.hosts.look_again().await;
+    assert_eq!(told(&setting.notices, &b, HostState::Up).await, "it joined");
+    assert_eq!(
+        *b.uploads.lock().unwrap(),
+        ["/v1/models/layers"],
+        "before it is asked for rows"
+    );
+    assert_complete(&take(&setting, 40).await.unwrap(), 40);
+    let (of_a, of_b) = (a.asked(), b.asked());
+    assert!(!of_a.is_empty() && !of_b.is_empty());
+    assert_eq!(of_a.len() + of_b.len(), 40, "each of one host");
+
+    *answer.lock().unwrap() = Some(vec![b.address()]);
+    setting.hosts.look_again().await;
+    let reason = told(&setting.notices, &a, HostState::Down).await;
+    assert!(reason.contains("dns+http://store:7433"), "{reason}");
+    assert_complete(&take(&setting, 40).await.unwrap(), 40);
+    assert_eq!((a.asked().len(), b.asked().len()), (0, 40));
+}
+
+#[tokio::test]
+async fn objects_stay_where_they_are_when_a_host_comes_back_at_another_address() {
+    let (a, b) = (Named::start("a").await, Named::start("b").await);
+    let answer = name_of(&[&a, &b]);
+    let setting = start_with(found(&answer).await.unwrap(), source(RowKind::Values), retry());
+    assert_complete(&take(&setting, 40).await.unwrap(), 40);
+    let before = (a.asked(), b.asked());
+    let moved = Named::start("b").await;
+    *answer.lock().unwrap() = Some(vec![moved.address(), a.address()]);
+    drop(b);
+    setting.hosts.look_again().await;
+    told(&setting.notices, &moved, HostState::Up).await;
+    assert_complete(&take(&setting, 40).await.unwrap(), 40);
+    assert_eq!((a.asked(), moved.asked()), before);
+    // The next job knows them too.
+    let next = start_with(setting.hosts.clone(), source(RowKind::Values), retry());
+    assert_complete(&take(&next, 40).await.unwrap(), 40);
+    assert_eq!((a.asked(), moved.asked()), before);
+}
+
+#[tokio::test]
+async fn a_name_that_is_not_found_for_a_while_changes_nothing() {
+    let (a, b) = (Named::start("a").await, Named::start("b").await);
+    let answer = name_of(&[&a, &b]);
+    let setting = start_with(found(&answer).await.unwrap(), source(RowKind::Values), retry());
+    for none in [None, Some(Vec::new())] {
+        *answer.lock().unwrap() = none;
+        setting.hosts.look_again().await;
+        assert_complete(&take(&setting, 40).await.unwrap(), 40);
+        assert!(!a.asked().is_empty() && !b.asked().is_empty());
+    }
+    assert!(setting.notices.lock().unwrap().is_empty());
+    let error = found(&answer).await.unwrap_err().to_string();
+    assert!(
+        error.contains("dns+http://store:7433") && error.contains("no address"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn hosts_that_call_themselves_the_same_share_the_work() {
+    let (one, other) = (Named::start("same").await, Named::start("same").await);
+    let answer = name_of(&[&one, &other]);
+    let setting = start_with(found(&answer).await.unwrap(), source(RowKind::Values), retry());
+    assert_complete(&take(&setting, 40).await.unwrap(), 40);
+    assert!(!one.asked().is_empty() && !other.asked().is_empty());
+}
+
+#[tokio::test]
+async fn a_host_that_does_not_answer_joins_once_it_does() {
+    let (a, late) = (Named::start("a").await, FakeHost::free_address());
+    let answer = name_of(&[&a]);
+    answer
+        .lock()
+        .unwrap()
+        .as_mut()
+        .unwrap()
+        .push(late.parse().unwrap());
+    let setting = start_with(found(&answer).await.unwrap(), source(RowKind::Values), retry());
+    assert_complete(&take(&setting, 40).await.unwrap(), 40);
+    assert_eq!(a.asked().len(), 40);
+    let late = FakeHost::start_at(&late, |_, parts, body| match parts.uri.path() {
+        "/readyz" => Reply::Whole(Vec::new()),
+        // One of an earlier version has no name.
+        "/v1/load" => Reply::json(&Load::default()),
+        _ => answer_all(&extraction(body)),
+    })
+    .await;
+    let used = async {
+        while late.calls() < 4 {
+            assert_complete(&take(&setting, 40).await.unwrap(), 40);
+        }
+    };
+    tokio::time::timeout(STUCK, used).await.expect("it never joined");
+}
+
+#[tokio::test]
+async fn the_system_is_asked_for_names_and_a_name_stands_alone() {
+    let a = Named::start("a").await;
+    let connect = |urls: Vec<String>| async move {
+        Hosts::connect(&urls, None, &Trust::System, Deadlines::default()).await
+    };
+    let local = format!("dns+http://localhost:{}", a.address().port());
+    let setting = start_with(
+        connect(vec![local.clone()]).await.unwrap(),
+        source(RowKind::Values),
+        retry(),
+    );
+    assert!(setting.hosts.are_loopback());
+    assert_complete(&take(&setting, 40).await.unwrap(), 40);
+    assert_eq!(a.asked().len(), 40);
+    let error = connect(vec![a.host.url.clone(), local])
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("no other beside it"), "{error}");
+}

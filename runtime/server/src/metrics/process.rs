@@ -1,0 +1,77 @@
+//! What Linux tells of this process, under the names that Prometheus' own clients use.
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Unit;
+use rustix::process::{Resource, getrlimit};
+use std::fmt;
+
+/// Shows what can be read; nothing of what cannot.
+#[derive(Debug)]
+pub(super) struct Process;
+
+impl Collector for Process {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let mut show = |name, help, unit: Option<&Unit>, metric: &dyn EncodeMetric| {
+            metric.encode(encoder.encode_descriptor(name, help, unit, metric.metric_type())?)
+        };
+        if let Some(bytes) = resident_bytes() {
+            let help = "Memory that the host's process holds; its lanes are processes of their own.";
+            let bytes = ConstGauge::new(bytes);
+            show("process_resident_memory", help, Some(&Unit::Bytes), &bytes)?;
+        }
+        if let Some(Times { cpu, started }) = times() {
+            let help = "CPU time of the host's process.";
+            show("process_cpu", help, Some(&Unit::Seconds), &ConstCounter::new(cpu))?;
+            let help = "When the host's process started, in Unix time.";
+            let started = ConstGauge::new(started);
+            show("process_start_time", help, Some(&Unit::Seconds), &started)?;
+        }
+        if let Ok(files) = std::fs::read_dir("/proc/self/fd") {
+            let open = ConstGauge::new(files.count() as u64);
+            show(
+                "process_open_fds",
+                "Files and sockets that are open.",
+                None,
+                &open,
+            )?;
+        }
+        if let Some(most) = getrlimit(Resource::Nofile).current {
+            let help = "Files and sockets that may be open.";
+            show("process_max_fds", help, None, &ConstGauge::new(most))?;
+        }
+        Ok(())
+    }
+}
+
+/// Memory this process holds.
+pub(crate) fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// Seconds.
+struct Times {
+    cpu: f64,
+    /// In Unix time.
+    started: f64,
+}
+
+fn times() -> Option<Times> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The program's name may hold anything, and ends with the last bracket.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = rustix::param::clock_ticks_per_second() as f64;
+    // proc_pid_stat(5) counts from 1; the third is the first here.
+    let seconds = |field: usize| Some(fields.get(field - 3)?.parse::<f64>().ok()? / ticks);
+    let system = std::fs::read_to_string("/proc/stat").ok()?;
+    let booted = system.lines().find_map(|line| line.strip_prefix("btime "))?;
+    Some(Times {
+        cpu: seconds(14)? + seconds(15)?,
+        started: booted.trim().parse::<f64>().ok()? + seconds(22)?,
+    })
+}

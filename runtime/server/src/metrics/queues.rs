@@ -1,0 +1,55 @@
+//! How long whatever waits for its turn waited.
+
+use super::counters::histogram;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+use std::time::Duration;
+use strum::IntoEnumIterator;
+
+/// What is waited for.
+#[derive(Debug, Clone, Copy, strum::IntoStaticStr, strum::EnumIter)]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum Queue {
+    /// An extraction, for its place.
+    Extraction,
+    /// A grant, for memory; also one that got none.
+    Memory,
+    /// A batch, or what is left of it, for a lane.
+    Lane,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    queue: &'static str,
+}
+
+/// A histogram of each queue.
+#[derive(Clone)]
+pub(crate) struct QueueWaits(Family<Labels, Histogram, fn() -> Histogram>);
+
+impl Default for QueueWaits {
+    fn default() -> Self {
+        let family = Family::new_with_constructor(histogram as fn() -> Histogram);
+        let waits = Self(family);
+        Queue::iter().for_each(|queue| drop(waits.of(queue)));
+        waits
+    }
+}
+
+impl QueueWaits {
+    fn of(&self, queue: Queue) -> Histogram {
+        let labels = Labels { queue: queue.into() };
+        self.0.get_or_create(&labels).clone()
+    }
+
+    pub(crate) fn observe(&self, queue: Queue, waited: Duration) {
+        self.of(queue).observe(waited.as_secs_f64());
+    }
+
+    pub(super) fn register(&self, registry: &mut Registry) {
+        let help = "How long extractions waited for a place, grants for memory, batches for a lane";
+        registry.register_with_unit("queue_wait", help, Unit::Seconds, self.0.clone());
+    }
+}
