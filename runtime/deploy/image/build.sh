@@ -3,24 +3,31 @@
 # In it are the C and C++ libraries and certificates of the Debian release SUITE, and the command of the package DEB: no shell, no package
 # manager. OUT becomes an OCI layout with the tag `latest`; push it with `skopeo copy oci:OUT:latest docker://REGISTRY/frostline:VERSION`.
 set -eu
-suite=$1 deb=$2 out=$3
+suite=$1 deb=$(realpath "$2") out=$(realpath "$3")
 # One time for all files, so that the same package makes the same layer.
 export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-1795392000}"
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
 # Extracted, not installed: what their scripts would have done is done below.
-mmdebstrap --quiet --variant=extract --include=libc6,libstdc++6,ca-certificates \
-    --customize-hook="dpkg-deb --extract '$deb' \"\$1\"" \
-    --customize-hook='cd "$1" && find usr/share/ca-certificates -name "*.crt" | sort | xargs cat > certificates &&
-        mkdir -p etc/ssl/certs && mv certificates etc/ssl/certs/ca-certificates.crt' \
-    --customize-hook='cd "$1" && rm -rf usr/share/man usr/share/doc/*/changelog* usr/share/doc/*/http.md.gz usr/share/perl5 usr/share/debconf \
-        usr/share/lintian usr/share/bash-completion usr/share/zsh usr/share/fish usr/share/pixmaps usr/share/gdb usr/share/gcc \
-        usr/lib/systemd etc/frostline usr/sbin sbin var/cache var/log var/lib/apt etc/apt' \
-    --customize-hook='cd "$1" && mkdir -p proc dev sys tmp etc/frostline var/lib/frostline && chmod 1777 tmp &&
-        printf "root:x:0:0::/:/\nfrostline:x:65532:65532::/var/lib/frostline:/\n" > etc/passwd &&
-        printf "root:x:0:\nfrostline:x:65532:\n" > etc/group && chown 65532:65532 var/lib/frostline' \
-    "$suite" "$scratch/rootfs.tar"
+mmdebstrap --quiet --variant=extract --include=libc6,libstdc++6,ca-certificates "$suite" "$scratch/rootfs"
+dpkg-deb --extract "$deb" "$scratch/rootfs"
+cd "$scratch/rootfs"
+mkdir -p etc/ssl/certs
+find usr/share/ca-certificates -name '*.crt' | LC_ALL=C sort | xargs cat > etc/ssl/certs/ca-certificates.crt
+# What only people, package managers and other programs read.
+find usr/share/doc -type f ! -name copyright -delete
+rm -rf etc/apt etc/debconf.conf etc/dpkg etc/frostline etc/fstab etc/hostname etc/resolv.conf etc/ssl/openssl.cnf etc/ssl/private sbin usr/bin/c_rehash usr/bin/openssl usr/lib/systemd \
+    lib/*/gconv usr/lib/*/engines-3 usr/lib/*/gconv usr/lib/*/libcrypto.* usr/lib/*/libssl.* usr/lib/*/ossl-modules usr/lib/*/perl* usr/sbin \
+    usr/share/bash-completion usr/share/debconf usr/share/fish usr/share/gcc usr/share/gdb usr/share/lintian usr/share/man usr/share/perl5 \
+    usr/share/pixmaps usr/share/zsh var/cache var/lib/apt var/log
+mkdir -p dev etc/frostline proc sys tmp var/lib/frostline
+chmod 1777 tmp
+printf 'root:x:0:0::/:/\nfrostline:x:65532:65532::/var/lib/frostline:/\n' > etc/passwd
+printf 'root:x:0:\nfrostline:x:65532:\n' > etc/group
+chown 65532:65532 var/lib/frostline
+cd - > /dev/null
+tar --create --file "$scratch/rootfs.tar" --directory "$scratch/rootfs" --sort=name --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" .
 
 umoci init --layout "$out"
 umoci new --image "$out:latest"

@@ -64,7 +64,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and .Values.local.persistent (eq .Values.kind "DaemonSet") -}}
 {{- fail "local.persistent needs kind: StatefulSet; hosts of a DaemonSet keep their own in an emptyDir" -}}
 {{- end -}}
-{{- range $key := list "listen" "admin_listen" "metrics_listen" "local" "token_file" "admin_token_file" "admin_socket" "tls" -}}
+{{- range $key := list "listen" "name" "admin_listen" "metrics_listen" "local" "token_file" "admin_token_file" "admin_socket" "tls" -}}
 {{- if hasKey $.Values.config $key -}}
 {{- fail (printf "config.%s is the chart's to say: use ports, token, admin and tls" $key) -}}
 {{- end -}}

@@ -36,13 +36,21 @@ spec:
     - name: host
       image: {{ include "frostline.image" . | quote }}
       imagePullPolicy: {{ .Values.image.pullPolicy }}
+      {{- if eq .Values.kind "StatefulSet" }}
       args: [serve, --config, /etc/frostline/host.toml, --json]
+      {{- else }}
+      # A StatefulSet's pods keep their names, which hosts are known by; these are known by their nodes.
+      args: [serve, --config, /etc/frostline/host.toml, --json, --name, $(NODE_NAME)]
+      {{- end }}
       {{- with .Values.store.secret }}
       envFrom:
         - secretRef: {name: {{ . }}}
       {{- end }}
-      {{- if or .Values.store.env .Values.extraEnv }}
+      {{- if or .Values.store.env .Values.extraEnv (eq .Values.kind "DaemonSet") }}
       env:
+        {{- if eq .Values.kind "DaemonSet" }}
+        - {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+        {{- end }}
         {{- range $name, $value := .Values.store.env }}
         - {name: {{ $name }}, value: {{ $value | quote }}}
         {{- end }}
