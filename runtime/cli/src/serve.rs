@@ -69,6 +69,7 @@ fn settings(flags: Serve) -> Result<HostSettings> {
         .map(|data| data_url(data))
         .collect::<Result<_>>()?;
     settings.listen = flags.listen.unwrap_or(settings.listen);
+    settings.name = flags.name.or(settings.name);
     settings.state = flags.state.unwrap_or(settings.state);
     settings.local = flags.local.or(settings.local);
     if let (Some(certificate), Some(key)) = (flags.tls_certificate, flags.tls_key) {

@@ -3,7 +3,7 @@
 //!
 //! * [`HostClient`]: one host, as a tenant uses it; [`Token`], [`Trust`] and [`Deadlines`] say how it is reached.
 //! * [`AdminClient`]: one host, as its admins use it.
-//! * [`Hosts`]: several that serve the same data. One that fails is left out until it is back.
+//! * [`Hosts`]: several that serve the same data. One that fails is left out until it is back. [`place`] says which is asked for what.
 //! * [`Fetcher`]: samples at a split become the rows of a tensor, from any of the hosts and whatever it takes: the central operation.
 //!   [`Source`] says what is asked for.
 //! * [`Listing`], [`LabelTable`], [`Dataset`], [`Samples`]: which objects there are, and how they become a task.
@@ -41,7 +41,7 @@ pub use deadlines::Deadlines;
 pub use error::ClientError;
 pub use extraction::ExtractionStream;
 pub use fetch::{Fetched, Fetcher, RowKind, Source, Transfer, Weight};
-pub use hosts::Hosts;
+pub use hosts::{Hosts, place};
 pub use link::Link;
 pub use notice::{HostState, Notice, Notices, UploadKind};
 pub use token::Token;

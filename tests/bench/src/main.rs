@@ -3,6 +3,7 @@
 
 mod accuracy;
 mod augment;
+mod capacity;
 mod codecs;
 mod dataset;
 mod engine;
@@ -50,6 +51,11 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         "augment",
         "what augmenting training images costs, decoded by the host and by the trainer",
         augment::run,
+    ),
+    (
+        "capacity",
+        "1 to 1,000 hosts, simulated: how even their shares are, what a lost host does, what placing a sample takes",
+        capacity::run,
     ),
     (
         "codecs",

@@ -32,7 +32,7 @@ impl HostProcess {
             ("--state", state.as_os_str()),
             ("--listen", OsStr::new("127.0.0.1:0")),
         ];
-        let mut child = command
+        command
             .args(["serve", "--json", "--data", data, "--token-file"])
             .arg(&token_file)
             .args(
@@ -41,7 +41,16 @@ impl HostProcess {
                     .filter(|(flag, _)| !arguments.contains(flag))
                     .flat_map(|(flag, value)| [OsStr::new(flag), value]),
             )
-            .args(arguments)
+            .args(arguments);
+        Self::spawn(command, token_file)
+    }
+
+    /// Starts a command that is `serve --json` with all it needs, and waits until it listens.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub fn spawn(mut command: Command, token_file: PathBuf) -> io::Result<Self> {
+        let mut child = command
             .env("RUST_LOG", "warn")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

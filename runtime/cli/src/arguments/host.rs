@@ -38,6 +38,9 @@ pub(crate) struct Serve {
     /// Its private key
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     pub(crate) tls_key: Option<PathBuf>,
+    /// What the host calls itself, where its address may change: clients that find hosts by DNS place objects by it [default: the host name]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
     /// The socket of `frostline admin`; by default admin.sock in the local directory
     #[arg(long, value_name = "FILE")]
     pub(crate) admin_socket: Option<PathBuf>,

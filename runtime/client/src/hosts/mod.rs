@@ -14,6 +14,7 @@ pub(crate) use discovery::any_of;
 pub(crate) use health::Waits;
 pub(crate) use member::Member;
 pub(crate) use placement::Placement;
+pub use placement::place;
 
 use crate::meter::ByteMeter;
 use crate::notice::unheard;

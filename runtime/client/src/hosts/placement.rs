@@ -39,7 +39,7 @@ impl<'a> Placement<'a> {
 
 /// The index of the host that is asked for the object `key`: it depends on nothing but what hosts are known by, in any order, and the key.
 /// `None` without hosts.
-fn place<T: AsRef<str>>(hosts: &[T], key: &str) -> Option<usize> {
+pub fn place<T: AsRef<str>>(hosts: &[T], key: &str) -> Option<usize> {
     match hosts {
         [] => None,
         [_] => Some(0),

@@ -1,0 +1,40 @@
+#!/bin/sh
+# Writes an OCI image without a daemon: build.sh SUITE DEB OUT (cargo xtask deploy image does that).
+# In it are the C and C++ libraries and certificates of the Debian release SUITE, and the command of the package DEB: no shell, no package
+# manager. OUT becomes an OCI layout with the tag `latest`; push it with `skopeo copy oci:OUT:latest docker://REGISTRY/frostline:VERSION`.
+set -eu
+suite=$1 deb=$(realpath "$2") out=$(realpath "$3")
+# One time for all files, so that the same package makes the same layer.
+export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-1795392000}"
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+# Extracted, not installed: what their scripts would have done is done below.
+mmdebstrap --quiet --variant=extract --include=libc6,libstdc++6,ca-certificates "$suite" "$scratch/rootfs"
+dpkg-deb --extract "$deb" "$scratch/rootfs"
+cd "$scratch/rootfs"
+mkdir -p etc/ssl/certs
+find usr/share/ca-certificates -name '*.crt' | LC_ALL=C sort | xargs cat > etc/ssl/certs/ca-certificates.crt
+# What only people, package managers and other programs read.
+find usr/share/doc -type f ! -name copyright -delete
+rm -rf etc/apt etc/debconf.conf etc/dpkg etc/frostline etc/fstab etc/hostname etc/resolv.conf etc/ssl/openssl.cnf etc/ssl/private sbin usr/bin/c_rehash usr/bin/openssl usr/lib/systemd \
+    lib/*/gconv usr/lib/*/engines-3 usr/lib/*/gconv usr/lib/*/libcrypto.* usr/lib/*/libssl.* usr/lib/*/ossl-modules usr/lib/*/perl* usr/sbin \
+    usr/share/bash-completion usr/share/debconf usr/share/fish usr/share/gcc usr/share/gdb usr/share/lintian usr/share/man usr/share/perl5 \
+    usr/share/pixmaps usr/share/zsh var/cache var/lib/apt var/log
+mkdir -p dev etc/frostline proc sys tmp var/lib/frostline
+chmod 1777 tmp
+printf 'root:x:0:0::/:/\nfrostline:x:65532:65532::/var/lib/frostline:/\n' > etc/passwd
+printf 'root:x:0:\nfrostline:x:65532:\n' > etc/group
+chown 65532:65532 var/lib/frostline
+cd - > /dev/null
+tar --create --file "$scratch/rootfs.tar" --directory "$scratch/rootfs" --sort=name --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" .
+
+umoci init --layout "$out"
+umoci new --image "$out:latest"
+umoci raw add-layer --image "$out:latest" "$scratch/rootfs.tar"
+version=$(dpkg-deb --field "$deb" Version)
+umoci config --image "$out:latest" --clear=config.entrypoint --config.entrypoint /usr/bin/frostline --config.cmd serve \
+    --config.user 65532:65532 --config.workingdir /var/lib/frostline --config.exposedports 8443/tcp \
+    --config.label "org.opencontainers.image.version=$version" --config.label org.opencontainers.image.title=frostline \
+    --config.label "org.opencontainers.image.licenses=MIT OR Apache-2.0"
+umoci gc --layout "$out"

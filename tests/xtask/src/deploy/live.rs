@@ -1,0 +1,253 @@
+//! Two real hosts, started with what the chart rendered and scraped by a real Prometheus with the rules it rendered, under load. Every query of
+//! dashboard, rules and autoscaling has to be answered.
+
+use super::store::Store;
+use super::tools::{chart, documents, helm, manifest, missing, render};
+use super::{Outcome, Setup, python_path, queries};
+use crate::workspace::{output, root};
+use anyhow::{Context, Result, bail};
+use frostline_e2e::HostProcess;
+use serde_json::{Value, json};
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+const DATA: &str = "s3://frostline/photos";
+
+pub(super) fn check(setup: &Setup) -> Result<Outcome> {
+    let programs = [
+        ("prometheus", "prometheus"),
+        ("promtool", "prometheus"),
+        ("openssl", "openssl"),
+        ("curl", "curl"),
+    ];
+    if let Some(why) = missing(&programs) {
+        return Ok(Outcome::Skipped(why));
+    }
+    let helm = match (helm(), python_path()) {
+        (Ok(helm), Ok(_)) => helm,
+        (Err(why), _) | (_, Err(why)) => return Ok(Outcome::Skipped(why)),
+    };
+    let folder = setup.folder.join("live");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder)?;
+    let store = Store::start(&root().join("models/zoo/demo/photos"))?;
+    secrets(&folder)?;
+    let live = Live {
+        setup,
+        helm,
+        folder,
+        store,
+    };
+    let hosts = [live.host(0)?, live.host(1)?];
+    let (_prometheus, url) = live.prometheus(&hosts)?;
+    live.load(&hosts)?;
+    let queries = queries::all(&hosts[0].rules)?;
+    let table = queries::table(&queries, &url)?;
+    let file = setup.folder.join("queries.md");
+    fs::write(&file, table)?;
+    Ok(Outcome::Passed(format!(
+        "two hosts started with what the chart rendered; {} queries of dashboard, rules and autoscaling answered, see {}",
+        queries.len(),
+        file.display()
+    )))
+}
+
+/// What the chart's Secrets would hold: a token, and a certificate for this machine.
+fn secrets(folder: &Path) -> Result<()> {
+    for kept in ["token", "admin", "tls"] {
+        fs::create_dir_all(folder.join("etc").join(kept))?;
+    }
+    for name in ["token", "admin"] {
+        let token = output(Command::new("openssl").args(["rand", "-hex", "32"]))?;
+        fs::write(folder.join("etc").join(name).join("token"), token)?;
+    }
+    let mut certify = Command::new("openssl");
+    certify.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30"]);
+    certify.args(["-subj", "/CN=frostline", "-addext", "subjectAltName=IP:127.0.0.1"]);
+    certify.args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout"]);
+    certify.arg(folder.join("etc/tls/tls.key")).arg("-out").arg(folder.join("etc/tls/tls.crt"));
+    output(&mut certify).map(drop)
+}
+
+struct Live<'a> {
+    setup: &'a Setup,
+    helm: PathBuf,
+    folder: PathBuf,
+    store: Store,
+}
+
+/// A host, and what the chart rendered for it.
+struct Host {
+    process: HostProcess,
+    metrics: SocketAddr,
+    local: PathBuf,
+    rules: Value,
+}
+
+impl Live<'_> {
+    /// Starts a host as its pod would, but for folders and the address, which are this machine's.
+    fn host(&self, number: usize) -> Result<Host> {
+        let (tenants, admin, metrics) = (free()?, free()?, free()?);
+        let values = json!({
+            "config": {"state": "s3://frostline/state", "data": [DATA], "memory_budget": 2_u64 << 30, "drain": 1},
+            "ports": {"tenants": tenants.port(), "admin": admin.port(), "metrics": metrics.port()},
+            "store": {"env": serde_json::Map::from_iter(self.store.environment().map(|(name, value)| (name.to_owned(), json!(value))))},
+        });
+        let file = self.folder.join(format!("values-{number}.json"));
+        fs::write(&file, values.to_string())?;
+        let rendered = documents(&render(&self.helm, &[&chart().join("ci/usual-values.yaml"), &file])?)?;
+        let local = self.folder.join(format!("local-{number}"));
+        let config = manifest(&rendered, "ConfigMap", "frostline")?.pointer("/data/host.toml");
+        let config = config.and_then(Value::as_str).context("the chart rendered no host.toml")?;
+        let etc = self.folder.join("etc");
+        let config = config
+            .replace("/etc/frostline", &path(&etc)?)
+            .replace("/var/lib/frostline", &path(&local)?)
+            .replace("0.0.0.0:", "127.0.0.1:");
+        let file = self.folder.join(format!("host-{number}.toml"));
+        fs::write(&file, config)?;
+        let pod = manifest(&rendered, "StatefulSet", "frostline")?;
+        let mut command = self.as_container(pod, &file)?;
+        command.stderr(fs::File::create(self.folder.join(format!("host-{number}.log")))?);
+        Ok(Host {
+            process: HostProcess::spawn(command, etc.join("token/token"))
+                .with_context(|| format!("{} does not start a host; see its log beside", file.display()))?,
+            metrics,
+            local,
+            rules: manifest(&rendered, "PrometheusRule", "frostline")?["spec"].clone(),
+        })
+    }
+
+    /// The container's arguments and environment, with the configuration in `file`.
+    fn as_container(&self, pod: &Value, file: &Path) -> Result<Command> {
+        let container = pod.pointer("/spec/template/spec/containers/0").context("a pod without a container")?;
+        let list = |name: &str| container[name].as_array().cloned().unwrap_or_default();
+        let mut command = Command::new(&self.setup.frostline);
+        for argument in list("args") {
+            match argument.as_str().context("an argument that is no text")? {
+                "/etc/frostline/host.toml" => command.arg(file),
+                word => command.arg(word),
+            };
+        }
+        for variable in list("env") {
+            let text = |key: &str| variable[key].as_str().unwrap_or_default().to_owned();
+            command.env(text("name"), text("value"));
+        }
+        command.env("ORT_DYLIB_PATH", &self.setup.library);
+        Ok(command)
+    }
+
+    /// A Prometheus that scrapes `hosts` under the labels that the ServiceMonitor gives, and its URL.
+    fn prometheus(&self, hosts: &[Host]) -> Result<(Prometheus, String)> {
+        let rules = self.folder.join("rules.json");
+        let first = hosts.first().context("no host")?;
+        fs::write(&rules, first.rules.to_string())?;
+        let target = |(number, host): (usize, &Host)| {
+            json!({"targets": [host.metrics.to_string()], "labels": {"namespace": "prod", "pod": format!("demo-frostline-{number}")}})
+        };
+        let targets: Vec<Value> = hosts.iter().enumerate().map(target).collect();
+        let config = json!({
+            "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+            "rule_files": [path(&rules)?],
+            "scrape_configs": [{"job_name": "frostline", "static_configs": targets}],
+        });
+        let file = self.folder.join("prometheus.json");
+        fs::write(&file, config.to_string())?;
+        let address = free()?;
+        let log = fs::File::create(self.folder.join("prometheus.log"))?;
+        let child = Command::new("prometheus")
+            .arg(format!("--config.file={}", file.display()))
+            .arg(format!("--storage.tsdb.path={}", self.folder.join("tsdb").display()))
+            .arg(format!("--web.listen-address={address}"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()?;
+        Ok((Prometheus(child), format!("http://{address}")))
+    }
+
+    /// Jobs of two tenants at two splits on both hosts, one after the other, and an upload of a third who may send none.
+    fn load(&self, hosts: &[Host; 2]) -> Result<()> {
+        let acme = self.tenant(&hosts[0], "acme", None)?;
+        let globex = self.tenant(&hosts[0], "globex", Some("uploads=0"))?;
+        let default = hosts[0].process.token_file().to_owned();
+        for (token, split) in [(&default, "features"), (&acme, "input"), (&acme, "features")] {
+            self.train(hosts, token, split)?;
+        }
+        for host in hosts {
+            self.refused_upload(host, &globex)?;
+        }
+        Ok(())
+    }
+
+    /// Adds a tenant; the file of its token.
+    fn tenant(&self, host: &Host, name: &str, quota: Option<&str>) -> Result<PathBuf> {
+        let admin = |words: &[&str]| {
+            let mut command = Command::new(&self.setup.frostline);
+            command.args(["--json", "admin", "--socket"]).arg(host.local.join("admin.sock")).args(words);
+            output(&mut command)
+        };
+        let added: Value = serde_json::from_str(&admin(&["tenant", "add", name, "--data", DATA])?)?;
+        let token = added["token"].as_str().context("no token was given")?;
+        let file = self.folder.join(name);
+        fs::write(&file, token)?;
+        if let Some(quota) = quota {
+            admin(&["quota", "set", name, quota])?;
+        }
+        Ok(file)
+    }
+
+    fn train(&self, hosts: &[Host; 2], token: &Path, split: &str) -> Result<()> {
+        let mut command = Command::new(&self.setup.frostline);
+        command.args(["train", "--json", "--freeze", "features", "--split", split, "--batch", "16", "--epochs", "1"]);
+        command.args(["--feature-cache", "off", "--data", DATA, "--model"]);
+        command.arg(root().join("models/zoo/demo/backbone.onnx"));
+        for host in hosts {
+            command.args(["--host", &host.process.url()]);
+        }
+        command.arg("--token-file").arg(token);
+        command.arg("--ca").arg(self.folder.join("etc/tls/tls.crt"));
+        command.arg("--runs").arg(self.folder.join("runs"));
+        command.env("ORT_DYLIB_PATH", &self.setup.library);
+        output(&mut command).map(drop)
+    }
+
+    /// A tenant whose quota of uploads is 0 is answered 429.
+    fn refused_upload(&self, host: &Host, token: &Path) -> Result<()> {
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--insecure", "--http1.1", "--request", "PUT", "--data-binary", "none"]);
+        curl.args(["--output", "/dev/null", "--write-out", "%{http_code}"]);
+        // From a file, so that no error shows it.
+        let header = self.folder.join("header");
+        fs::write(&header, format!("Authorization: Bearer {}", fs::read_to_string(token)?.trim()))?;
+        curl.args(["--header", &format!("@{}", header.display())]);
+        let status = output(curl.arg(format!("{}/v1/models/none", host.process.url())))?;
+        if status != "429" {
+            bail!("an upload beyond the quota was answered {status}, not 429");
+        }
+        Ok(())
+    }
+}
+
+/// Ends with this.
+struct Prometheus(Child);
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A free port of loopback.
+pub(super) fn free() -> Result<SocketAddr> {
+    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?)
+}
+
+fn path(path: &Path) -> Result<String> {
+    path.to_str()
+        .map(str::to_owned)
+        .with_context(|| format!("{} is not UTF-8", path.display()))
+}

@@ -1,0 +1,247 @@
+//! The Debian package: the command, ONNX Runtime beside it, and a unit for a host.
+
+use super::tools::{is_root, missing};
+use super::{Outcome, Setup};
+use crate::workspace::{output, root, run};
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Our version and the package's of it.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-1");
+
+/// What systemd may find of the unit's exposure at most, from 0 to 10.
+const EXPOSURE: f64 = 1.5;
+
+const TOOLS: [(&str, &str); 4] = [
+    ("dpkg-deb", "dpkg"),
+    ("dpkg-shlibdeps", "dpkg-dev"),
+    ("strip", "binutils"),
+    ("gzip", "gzip"),
+];
+
+fn folder() -> PathBuf {
+    root().join("runtime/deploy/deb")
+}
+
+/// Writes the package, once, and returns its file.
+pub(super) fn build(setup: &Setup) -> Result<&Path> {
+    if let Some(built) = setup.package.get() {
+        return Ok(built);
+    }
+    let built = build_anew(setup)?;
+    Ok(setup.package.get_or_init(|| built))
+}
+
+fn build_anew(setup: &Setup) -> Result<PathBuf> {
+    if let Some(why) = missing(&TOOLS) {
+        bail!("{why}");
+    }
+    let tree = setup.folder.join("deb");
+    let _ = fs::remove_dir_all(&tree);
+    Tree(&tree).fill(setup)?;
+    let architecture = output(Command::new("dpkg").arg("--print-architecture"))?;
+    let file = setup.folder.join(format!("frostline_{VERSION}_{}.deb", architecture.trim()));
+    control(setup, &tree, architecture.trim())?;
+    // Sums for `dpkg --verify`.
+    let sums = output(Command::new("sh").current_dir(&tree).args(["-c", "find usr -type f | sort | xargs md5sum"]))?;
+    Tree(&tree).write("DEBIAN/md5sums", &sums)?;
+    output(
+        Command::new("dpkg-deb")
+            .args(["--root-owner-group", "-Zxz", "-z1", "--build"])
+            .arg(&tree)
+            .arg(&file),
+    )?;
+    fs::remove_dir_all(&tree)?;
+    Ok(file)
+}
+
+/// The files of the package, below a folder.
+struct Tree<'a>(&'a Path);
+
+impl Tree<'_> {
+    fn fill(&self, setup: &Setup) -> Result<()> {
+        let program = self.path("usr/lib/frostline/frostline")?;
+        strip(&setup.frostline, &program, 0o755)?;
+        // The command looks there by itself.
+        let library = self.path("usr/lib/frostline/onnxruntime/libonnxruntime.so")?;
+        strip(&setup.library, &library, 0o644)?;
+        symlink("../lib/frostline/frostline", self.path("usr/bin/frostline")?)?;
+        self.copy("frostline.service", "usr/lib/systemd/system/frostline.service", 0o644)?;
+        self.copy("host.toml", "etc/frostline/host.toml", 0o644)?;
+        self.copy("copyright", "usr/share/doc/frostline/copyright", 0o644)?;
+        self.copy("lintian-overrides", "usr/share/lintian/overrides/frostline", 0o644)?;
+        self.write("DEBIAN/conffiles", "/etc/frostline/host.toml\n")?;
+        for script in ["postinst", "prerm", "postrm"] {
+            self.copy(script, &format!("DEBIAN/{script}"), 0o755)?;
+        }
+        self.documents(setup)
+    }
+
+    /// Manual pages, completions, the changelog, and the page on configuration.
+    fn documents(&self, setup: &Setup) -> Result<()> {
+        let pages = self.path("usr/share/man/man1/x")?;
+        let pages = pages.parent().context("no folder of pages")?;
+        output(Command::new(&setup.frostline).args(["man", "--directory"]).arg(pages))?;
+        for page in fs::read_dir(pages)?.flatten() {
+            mode(&page.path(), 0o644)?;
+            self.compress(&page.path())?;
+        }
+        let shells = [
+            ("bash", "bash-completion/completions/frostline"),
+            ("zsh", "zsh/vendor-completions/_frostline"),
+            ("fish", "fish/vendor_completions.d/frostline.fish"),
+        ];
+        for (shell, place) in shells {
+            let words = output(Command::new(&setup.frostline).args(["completions", shell]))?;
+            self.write(&format!("usr/share/{place}"), &words)?;
+        }
+        let changelog = fs::read_to_string(folder().join("changelog"))?.replace("@version@", VERSION);
+        self.write("usr/share/doc/frostline/changelog.Debian", &changelog)?;
+        let page = fs::read_to_string(root().join("runtime/server/docs/http.md"))?;
+        self.write("usr/share/doc/frostline/http.md", &page)?;
+        for name in ["changelog.Debian", "http.md"] {
+            self.compress(&self.0.join("usr/share/doc/frostline").join(name))?;
+        }
+        Ok(())
+    }
+
+    fn compress(&self, file: &Path) -> Result<()> {
+        run(Command::new("gzip").args(["-9", "--no-name"]).arg(file))
+    }
+
+    fn copy(&self, name: &str, place: &str, bits: u32) -> Result<()> {
+        let place = self.path(place)?;
+        fs::copy(folder().join(name), &place).with_context(|| format!("runtime/deploy/deb/{name}"))?;
+        mode(&place, bits)
+    }
+
+    fn write(&self, place: &str, text: &str) -> Result<()> {
+        let place = self.path(place)?;
+        fs::write(&place, text)?;
+        mode(&place, 0o644)
+    }
+
+    /// A place in it, with the folders above.
+    fn path(&self, place: &str) -> Result<PathBuf> {
+        let mut path = self.0.to_owned();
+        fs::create_dir_all(&path)?;
+        let mut parts = place.split('/').peekable();
+        while let Some(part) = parts.next() {
+            path.push(part);
+            if parts.peek().is_some() && !path.is_dir() {
+                fs::create_dir(&path)?;
+                mode(&path, 0o755)?;
+            }
+        }
+        Ok(path)
+    }
+}
+
+fn mode(path: &Path, bits: u32) -> Result<()> {
+    Ok(fs::set_permissions(path, fs::Permissions::from_mode(bits))?)
+}
+
+/// Copies a program or library without what only debuggers read.
+fn strip(file: &Path, place: &Path, bits: u32) -> Result<()> {
+    let unneeded = ["--strip-unneeded", "--remove-section=.comment", "--remove-section=.note", "-o"];
+    output(Command::new("strip").args(unneeded).arg(place).arg(file))?;
+    mode(place, bits)
+}
+
+/// The file of fields, with the packages whose libraries are needed.
+fn control(setup: &Setup, tree: &Path, architecture: &str) -> Result<()> {
+    let scratch = setup.folder.join("shlibdeps");
+    fs::create_dir_all(scratch.join("debian"))?;
+    fs::write(scratch.join("debian/control"), "Source: frostline\n\nPackage: frostline\nArchitecture: any\n")?;
+    let tree = tree.canonicalize()?;
+    let own = tree.join("usr/lib/frostline");
+    let needed = output(
+        Command::new("dpkg-shlibdeps")
+            .current_dir(&scratch)
+            .args(["-O", "--warnings=0"])
+            .arg(own.join("frostline"))
+            .arg(own.join("onnxruntime/libonnxruntime.so")),
+    )?;
+    let depends = needed.trim().strip_prefix("shlibs:Depends=").context("dpkg-shlibdeps found nothing")?;
+    let size = output(Command::new("du").args(["--summarize", "--block-size=1K"]).arg(&tree))?;
+    let size = size.split_whitespace().next().unwrap_or_default();
+    let control = fs::read_to_string(folder().join("control"))?
+        .replace("@version@", VERSION)
+        .replace("@architecture@", architecture)
+        .replace("@depends@", depends)
+        .replace("@size@", size);
+    fs::remove_dir_all(&scratch)?;
+    Tree(&tree).write("DEBIAN/control", &control)
+}
+
+/// lintian has nothing to say of the package, and it can be installed, used, removed and purged, in a root of its own.
+pub(super) fn check(setup: &Setup) -> Result<Outcome> {
+    if let Some(why) = missing(&TOOLS).or_else(|| missing(&[("lintian", "lintian"), ("mmdebstrap", "mmdebstrap")])) {
+        return Ok(Outcome::Skipped(why));
+    }
+    let file = build(setup)?;
+    let lint = Command::new("lintian")
+        .args(["--fail-on", "error,warning", "--no-tag-display-limit", "--allow-root"])
+        .arg(file)
+        .output()?;
+    if !lint.status.success() {
+        bail!("lintian: {}", String::from_utf8_lossy(&lint.stdout));
+    }
+    let megabytes = fs::metadata(file)?.len() / 1_000_000;
+    let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    if !is_root() {
+        return Ok(Outcome::Skipped(format!("{name} ({megabytes} MB) is lintian clean; only root can try to install it")));
+    }
+    install(file)?;
+    Ok(Outcome::Passed(format!(
+        "{name} ({megabytes} MB) is lintian clean; installed, ran and purged in a root of its own"
+    )))
+}
+
+/// In a Debian of its own, which is gone afterwards.
+fn install(file: &Path) -> Result<()> {
+    let inside = "/root/frostline.deb";
+    let hook = |words: String| format!("--customize-hook={words}");
+    let tried = format!(
+        "set -eu; apt-get install -y --no-install-recommends {inside} >/dev/null 2>&1; frostline --version; \
+         frostline model list --help >/dev/null; test -f /lib/systemd/system/frostline.service; getent passwd frostline >/dev/null; \
+         systemctl --version >/dev/null 2>&1 && systemd-analyze verify --man=no frostline.service; \
+         apt-get purge -y frostline >/dev/null 2>&1; test ! -e /usr/bin/frostline; test ! -e /etc/frostline"
+    );
+    let script = std::env::temp_dir().join(format!("frostline-installed-{}", std::process::id()));
+    fs::write(&script, tried)?;
+    let made = output(
+        Command::new("mmdebstrap")
+            .args(["--variant=apt", "--include=systemd"])
+            .arg(hook(format!("copy-in '{}' /root", file.display())))
+            .arg(hook(format!("mv \"$1\"/root/frostline_*.deb \"$1\"{inside}")))
+            .arg(hook(format!("chroot \"$1\" sh < '{}'", script.display())))
+            .arg(super::image::suite()?)
+            .arg("/dev/null"),
+    );
+    fs::remove_file(script)?;
+    made.map(drop)
+}
+
+/// systemd understands the unit, and finds it no more exposed than it says.
+pub(super) fn check_unit(_: &Setup) -> Result<Outcome> {
+    if let Some(why) = missing(&[("systemd-analyze", "systemd")]) {
+        return Ok(Outcome::Skipped(why));
+    }
+    let unit = folder().join("frostline.service");
+    let found = output(
+        Command::new("systemd-analyze")
+            .args(["security", "--offline=true", "--no-pager"])
+            .arg(&unit),
+    )?;
+    let line = found.lines().rev().find(|line| line.contains("Overall exposure level"));
+    let level = line.and_then(|line| line.split_whitespace().find_map(|word| word.parse::<f64>().ok()));
+    let level = level.context("systemd-analyze said nothing of the unit's exposure")?;
+    if level > EXPOSURE {
+        bail!("the unit's exposure is {level}, more than {EXPOSURE}:\n{found}");
+    }
+    Ok(Outcome::Passed(format!("systemd-analyze security: {level} of 10")))
+}

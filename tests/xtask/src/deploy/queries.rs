@@ -1,0 +1,190 @@
+//! Every query of dashboard, rules and autoscaling, and what a Prometheus answers to it.
+
+use super::tools::{chart, documents};
+use crate::workspace::output;
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::fs;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How long Prometheus may take until it has what every query needs: it scrapes and evaluates each second.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// What stands for a variable of the dashboard.
+const VARIABLES: [(&str, &str); 3] = [
+    ("$__rate_interval", "1m"),
+    ("$namespace", "prod"),
+    ("$pod", ".*"),
+];
+
+/// One query and who asks it.
+pub(super) struct Query {
+    asker: String,
+    text: String,
+}
+
+impl Query {
+    fn new(asker: impl Into<String>, text: &str) -> Self {
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        Self {
+            asker: asker.into(),
+            text,
+        }
+    }
+}
+
+/// All of them; `rules` is what the chart rendered for Prometheus.
+pub(super) fn all(rules: &Value) -> Result<Vec<Query>> {
+    let mut queries = dashboard()?;
+    for rule in rules.pointer("/groups").into_iter().flat_map(each).flat_map(|group| each(&group["rules"])) {
+        let text = text(rule, "expr")?;
+        match rule["record"].as_str() {
+            Some(name) => {
+                queries.push(Query::new(format!("rule {name}"), text));
+                queries.push(Query::new(format!("{name}, recorded"), name));
+            }
+            None => queries.push(Query::new(format!("alert {}", rule["alert"].as_str().unwrap_or_default()), left(text)?)),
+        }
+    }
+    queries.push(autoscaling()?);
+    Ok(queries)
+}
+
+fn each(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn text<'a>(value: &'a Value, name: &str) -> Result<&'a str> {
+    value[name].as_str().with_context(|| format!("no {name} in {value}"))
+}
+
+/// What an alert compares with a number: `LEFT > NUMBER`. It answers whether or not the alert fires.
+fn left(expression: &str) -> Result<&str> {
+    let compared = [" > ", " < "].iter().find_map(|operator| expression.rsplit_once(operator));
+    compared
+        .filter(|(_, number)| number.trim().parse::<f64>().is_ok())
+        .map(|(left, _)| left)
+        .with_context(|| format!("an alert has to be LEFT > NUMBER or LEFT < NUMBER: {expression}"))
+}
+
+/// Those of panels, and of the variables above them.
+fn dashboard() -> Result<Vec<Query>> {
+    let file = chart().join("files/dashboard.json");
+    let dashboard: Value = serde_json::from_str(&fs::read_to_string(file)?)?;
+    let mut queries = Vec::new();
+    for variable in each(&dashboard["templating"]["list"]) {
+        if let Some(query) = variable.pointer("/query/query").and_then(Value::as_str) {
+            let inside = query.strip_prefix("label_values(").and_then(|rest| rest.rsplit_once(", "));
+            let (series, label) = inside.context("a variable has to be label_values(SERIES, LABEL)")?;
+            let label = label.trim_end_matches(')');
+            queries.push(Query::new(format!("variable {label}"), &filled(&format!("count by ({label}) ({series})"))));
+        }
+    }
+    let mut row = "";
+    for panel in each(&dashboard["panels"]) {
+        let title = text(panel, "title")?;
+        if panel["type"] == "row" {
+            row = title;
+        }
+        for target in each(&panel["targets"]) {
+            let legend = target["legendFormat"].as_str().filter(|legend| !legend.starts_with('{'));
+            let legend = legend.map(|legend| format!(" ({legend})")).unwrap_or_default();
+            queries.push(Query::new(format!("{row}: {title}{legend}"), &filled(text(target, "expr")?)));
+        }
+    }
+    Ok(queries)
+}
+
+fn filled(query: &str) -> String {
+    VARIABLES
+        .iter()
+        .fold(query.to_owned(), |query, (name, value)| query.replace(name, value))
+}
+
+/// What prometheus-adapter asks for the pods of a namespace.
+fn autoscaling() -> Result<Query> {
+    let file = documents(&fs::read_to_string(chart().join("files/adapter.yaml"))?)?;
+    let rule = file.first().and_then(|file| file.pointer("/rules/custom/0"));
+    let rule = rule.context("files/adapter.yaml has no rule")?;
+    let series = text(rule, "seriesQuery")?.split('{').next().unwrap_or_default();
+    let query = text(rule, "metricsQuery")?
+        .replace("<<.Series>>", series)
+        .replace("<<.LabelMatchers>>", "namespace=\"prod\"")
+        .replace("<<.GroupBy>>", "pod");
+    Ok(Query::new("autoscaling", &query))
+}
+
+/// Asks until each has an answer; a table of them.
+///
+/// # Errors
+/// When one has none after [`PATIENCE`].
+pub(super) fn table(queries: &[Query], prometheus: &str) -> Result<String> {
+    let until = Instant::now() + PATIENCE;
+    let mut table = "| who asks | query | answer |\n|---|---|---|\n".to_owned();
+    for Query { asker, text } in queries {
+        let answer = loop {
+            match answer(text, prometheus) {
+                Ok(Some(answer)) => break answer,
+                // It may still be starting, or wait for its next scrape.
+                _ if Instant::now() < until => sleep(Duration::from_secs(1)),
+                Ok(None) => bail!("{asker}: the answer is empty: {text}"),
+                Err(error) => return Err(error),
+            }
+        };
+        writeln!(table, "| {asker} | `{}` | {answer} |", text.replace('|', "\\|"))?;
+    }
+    Ok(table)
+}
+
+/// How many series, and from which to which value; none where there is none with a number.
+fn answer(query: &str, prometheus: &str) -> Result<Option<String>> {
+    let asked = ["query", "--format", "json", "instant", prometheus, query];
+    let series: Value = serde_json::from_str(&output(Command::new("promtool").args(asked))?)?;
+    let values = each(&series).filter_map(|series| series.pointer("/value/1")?.as_str()?.parse::<f64>().ok());
+    let mut values: Vec<f64> = values.filter(|value| !value.is_nan()).collect();
+    values.sort_by(f64::total_cmp);
+    let (Some(least), Some(most)) = (values.first(), values.last()) else {
+        return Ok(None);
+    };
+    let range = if values.len() == 1 {
+        short(*least)
+    } else {
+        format!("{} to {} ({} series)", short(*least), short(*most), values.len())
+    };
+    Ok(Some(range))
+}
+
+/// Three digits.
+fn short(value: f64) -> String {
+    if value == 0.0 || (value.fract() == 0.0 && value.abs() < 1e6) {
+        return format!("{value:.0}");
+    }
+    let whole = value.abs().log10().floor();
+    if (-3.0..6.0).contains(&whole) {
+        let decimals = (2.0 - whole).clamp(0.0, 6.0);
+        format!("{value:.*}", decimals as usize)
+    } else {
+        format!("{value:.2e}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alert_is_a_comparison_with_a_number() {
+        assert_eq!(left("(a - time()) / 86400 < 14").unwrap(), "(a - time()) / 86400");
+        assert_eq!(left("a{b=\"c > 1\"} > 0.2").unwrap(), "a{b=\"c > 1\"}");
+        assert!(left("a > b").is_err() && left("a").is_err());
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        let numbers = [0.0, 12.0, 0.0123456, 1234.56, 1.5e9].map(short);
+        assert_eq!(numbers, ["0", "12", "0.0123", "1235", "1.50e9"]);
+    }
+}

