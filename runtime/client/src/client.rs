@@ -11,7 +11,8 @@ use crate::{ClientError, Deadlines, Listing, Notices, Token, Trust, UploadKind, 
 use bytes::Bytes;
 use frostline_wire::{
     ActivationReader, Description, DescriptionRequest, ErrorClass, ExtractionRequest, GuestInfo, GuestLog,
-    Layout, Load, ModelInfo, ObjectInfo, ObjectPage, Profile, ProfileRequest, RowFormat, listing_order,
+    Layout, Load, ModelInfo, ObjectInfo, ObjectPage, Profile, ProfileRequest, ROW_CHECKSUM, RowFormat, XXH3,
+    listing_order,
 };
 use http::Method;
 
@@ -311,7 +312,11 @@ impl HostClient {
         format: RowFormat,
         message_limit: usize,
     ) -> Result<ExtractionStream, ClientError> {
-        let call = Call::new(Method::POST, "/v1/extractions").json(encode(request)?);
+        let checksums = [(ROW_CHECKSUM, XXH3.to_owned())];
+        let call = Call {
+            headers: &checksums,
+            ..Call::new(Method::POST, "/v1/extractions").json(encode(request)?)
+        };
         let connection = self.transport.next_connection();
         let answer = self.transport.send_over(connection, call).await?;
         let positions: Vec<u32> = request.samples.iter().map(|sample| sample.position).collect();

@@ -79,6 +79,17 @@ pub enum ClientError {
         #[source]
         reason: Cause,
     },
+    /// Rows were changed on their way.
+    #[error(
+        "{rows} of the rows that {} sent are not what it had written: their checksums do not fit, so something on the way changes bytes",
+        at(host)
+    )]
+    Altered {
+        /// The host.
+        host: String,
+        /// How many.
+        rows: usize,
+    },
     /// The host said no.
     #[error("{} answered {status}: {message}", at(host))]
     Refused {

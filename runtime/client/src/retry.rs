@@ -212,6 +212,7 @@ fn kind(error: &ClientError) -> Kind {
         ClientError::Unreachable { .. }
         | ClientError::Silent { .. }
         | ClientError::Interrupted { .. }
+        | ClientError::Altered { .. }
         | ClientError::Protocol { .. } => Kind::Passing,
         ClientError::Refused {
             class, retry_after, ..

@@ -3,10 +3,12 @@
 use crate::rows::row_error;
 use crate::{FrameError, RowFormat, RowValue};
 use arrow_array::cast::AsArray;
-use arrow_array::types::{ArrowPrimitiveType, Float16Type, Float32Type, Int8Type, UInt8Type, UInt32Type};
+use arrow_array::types::{
+    ArrowPrimitiveType, Float16Type, Float32Type, Int8Type, UInt8Type, UInt32Type, UInt64Type,
+};
 use arrow_array::{
-    Array, ArrayRef, FixedSizeListArray, LargeBinaryArray, LargeListArray, PrimitiveArray, RecordBatch,
-    StringArray, StructArray, UInt32Array,
+    Array, ArrayRef, FixedSizeListArray, LargeBinaryArray, LargeListArray, PrimitiveArray, StringArray,
+    StructArray, UInt32Array,
 };
 use frostline_tensor::OpError;
 
@@ -18,6 +20,8 @@ pub struct ActivationBatch {
     values: Columns,
     exact: Option<Exact>,
     errors: StructArray,
+    /// Rows that are not what was written, ascending.
+    broken: Vec<usize>,
 }
 
 #[derive(Debug, Clone)]
@@ -56,9 +60,13 @@ pub struct Row<'a> {
 }
 
 impl ActivationBatch {
-    /// Columns of a batch whose schema was checked to be that of `format`.
-    pub(crate) fn new(format: &RowFormat, batch: &RecordBatch) -> Result<Self, FrameError> {
-        let columns = match (format, batch.columns()) {
+    /// Of the columns of a batch whose schema was checked to be that of `format`, the one of `checksums` apart.
+    pub(crate) fn new(
+        format: &RowFormat,
+        columns: &[ArrayRef],
+        checksums: Option<&ArrayRef>,
+    ) -> Result<Self, FrameError> {
+        let mut batch = match (format, columns) {
             (RowFormat::F16(_), [positions, values, exact, errors]) => {
                 let exact = Exact::of(exact, format)?;
                 Self::of(positions, Columns::F16(Lists::of(values)?), Some(exact), errors)
@@ -84,8 +92,19 @@ impl ActivationBatch {
             }
             _ => Err(wrong()),
         }?;
-        columns.check_scales()?;
-        Ok(columns)
+        if let Some(checksums) = checksums {
+            let written = checksums
+                .as_primitive_opt::<UInt64Type>()
+                .ok_or_else(wrong)?
+                .values();
+            let pairs = batch.checksums().zip(written).enumerate();
+            batch.broken = pairs
+                .filter(|(_, (now, written))| now != *written)
+                .map(|(row, _)| row)
+                .collect();
+        }
+        batch.check_scales()?;
+        Ok(batch)
     }
 
     fn of(
@@ -102,6 +121,7 @@ impl ActivationBatch {
             values,
             exact,
             errors: errors.as_struct_opt().ok_or_else(wrong)?.clone(),
+            broken: Vec::new(),
         })
     }
 
@@ -118,16 +138,18 @@ impl ActivationBatch {
     /// The rows, as they stand in the batch.
     ///
     /// # Errors
-    /// [`FrameError::AmbiguousRow`] for a row with both an activation and an error, or neither. Batches from
-    /// [`ActivationReader`](crate::ActivationReader) have been checked for it.
+    /// [`FrameError::Checksum`] for a row that was changed on its way. [`FrameError::AmbiguousRow`] for one with both an activation and an error, or
+    /// neither: batches from [`ActivationReader`](crate::ActivationReader) have been checked for it.
     pub fn rows(&self) -> impl Iterator<Item = Result<Row<'_>, FrameError>> {
         self.positions
             .values()
             .iter()
             .enumerate()
             .map(|(index, &position)| {
-                let exact = self.exact.as_ref().and_then(|exact| exact.row(index));
-                let outcome = match (self.value(index), exact, self.error(index)) {
+                if self.is_broken(index) {
+                    return Err(FrameError::Checksum { position });
+                }
+                let outcome = match (self.value(index), self.exact(index), self.error(index)) {
                     (Some(value), None, None) => Ok(value),
                     (None, Some(row), None) => Ok(RowValue::F32(row)),
                     (None, None, Some(error)) => Err(error),
@@ -137,7 +159,21 @@ impl ActivationBatch {
             })
     }
 
-    fn value(&self, index: usize) -> Option<RowValue<'_>> {
+    /// The position that a row claims.
+    pub(crate) fn position(&self, index: usize) -> u32 {
+        self.positions.values().get(index).copied().unwrap_or_default()
+    }
+
+    fn is_broken(&self, index: usize) -> bool {
+        self.broken.binary_search(&index).is_ok()
+    }
+
+    /// A row's values as computed, where its encoding could not hold them.
+    pub(crate) fn exact(&self, index: usize) -> Option<&[f32]> {
+        self.exact.as_ref()?.row(index)
+    }
+
+    pub(crate) fn value(&self, index: usize) -> Option<RowValue<'_>> {
         match &self.values {
             Columns::Objects(objects) => objects
                 .is_valid(index)
@@ -152,6 +188,7 @@ impl ActivationBatch {
     /// Refuses scales and offsets that no encoder writes.
     fn check_scales(&self) -> Result<(), FrameError> {
         let sane = |index| match self.value(index) {
+            _ if self.is_broken(index) => true,
             Some(RowValue::Int8 { scales, offsets, .. }) => {
                 scales.iter().all(|scale| scale.is_finite() && *scale >= 0.0)
                     && offsets.iter().all(|offset| offset.is_finite())
@@ -167,6 +204,12 @@ impl ActivationBatch {
     }
 
     fn error(&self, index: usize) -> Option<OpError> {
+        let [code, text] = self.error_texts(index)?;
+        Some(row_error(code, text))
+    }
+
+    /// An error's code and text.
+    pub(crate) fn error_texts(&self, index: usize) -> Option<[&str; 2]> {
         if self.errors.is_null(index) {
             return None;
         }
@@ -174,10 +217,7 @@ impl ActivationBatch {
             let texts: &StringArray = self.errors.columns().get(column)?.as_string_opt()?;
             texts.is_valid(index).then(|| texts.value(index))
         };
-        Some(row_error(
-            text(0).unwrap_or_default(),
-            text(1).unwrap_or_default(),
-        ))
+        Some([0, 1].map(|column| text(column).unwrap_or_default()))
     }
 }
 

@@ -14,10 +14,10 @@ pub(crate) struct BufferBound {
 
 impl RowFormat {
     /// The buffers a batch of `rows` rows has, in the order of its columns, once decompressed.
-    pub(crate) fn buffers(&self, rows: usize) -> Result<Vec<BufferBound>, FrameError> {
+    pub(crate) fn buffers(&self, rows: usize, checksums: bool) -> Result<Vec<BufferBound>, FrameError> {
         let width = self.width()?.unwrap_or(1);
         let mut bounds = Vec::new();
-        for field in self.schema()?.fields() {
+        for field in self.schema(checksums)?.fields() {
             bound(field.data_type(), rows, width, &mut bounds);
         }
         Ok(bounds)
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn buffers_are_bounded_by_the_rows_there_are() {
-        let bounds = RowFormat::Int8(vec![2, 64]).buffers(3).unwrap();
+        let bounds = RowFormat::Int8(vec![2, 64]).buffers(3, true).unwrap();
         let expected = [
             // position
             (1, 64),
@@ -92,6 +92,9 @@ mod tests {
             (1, 64),
             (4, 64),
             (1, usize::MAX),
+            // checksum
+            (1, 64),
+            (8, 64),
         ];
         let actual: Vec<_> = bounds.iter().map(|bound| (bound.element, bound.most)).collect();
         assert_eq!(actual, expected);

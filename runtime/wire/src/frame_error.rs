@@ -70,6 +70,12 @@ pub enum FrameError {
         /// The position.
         position: u32,
     },
+    /// A row is not what its writer wrote; ask again for it.
+    #[error("the row for position {position} was changed on the way: its checksum does not fit")]
+    Checksum {
+        /// The position it claims.
+        position: u32,
+    },
     /// The stream ended early; ask again for the missing positions.
     #[error("the answer ended early ({} positions are missing{})", missing.len(), if *end_marker { "" } else { ", and its end marker" })]
     Incomplete {

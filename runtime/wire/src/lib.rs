@@ -4,6 +4,7 @@
 mod admin;
 mod batch;
 mod buffers;
+mod checksum;
 mod columns;
 mod description;
 mod encoding;
@@ -52,6 +53,11 @@ pub use rows::RowFormat;
 pub use split::Split;
 pub use upload::{REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_OFFSET, digest_of, repr_digest};
 pub use writer::{ActivationWriter, RowFailure};
+
+/// The request header that asks for a checksum of each row of an extraction's answer; a host that does not know it gives none.
+pub const ROW_CHECKSUM: &str = "row-checksum";
+/// What it asks for.
+pub const XXH3: &str = "xxh3";
 
 /// The media type of an extraction's answer: an Arrow IPC stream.
 pub const ARROW_STREAM: &str = "application/vnd.apache.arrow.stream";

@@ -23,9 +23,13 @@ pub struct ActivationReader {
     message_limit: usize,
     frames: Frames,
     schema: Option<SchemaRef>,
+    /// Whether its rows have checksums.
+    checksums: bool,
     /// Whether each position asked for was answered.
     answered: BTreeMap<u32, bool>,
     outstanding: usize,
+    /// Rows that were changed on the way; nobody knows for which positions they were.
+    broken: usize,
 }
 
 impl ActivationReader {
@@ -40,8 +44,10 @@ impl ActivationReader {
             message_limit,
             frames: Frames::new(message_limit),
             schema: None,
+            checksums: false,
             answered,
             outstanding,
+            broken: 0,
         }
     }
 
@@ -74,9 +80,9 @@ impl ActivationReader {
     /// To be called when the body has ended.
     ///
     /// # Errors
-    /// [`FrameError::Incomplete`] when positions lack a row or the stream lacks its end marker.
+    /// [`FrameError::Incomplete`] when positions lack a row or the stream lacks its end marker. Rows that were changed on the way count as there.
     pub fn finish(self) -> Result<(), FrameError> {
-        if self.outstanding == 0 && self.frames.ended() {
+        if self.outstanding == self.broken && self.frames.ended() {
             return Ok(());
         }
         Err(FrameError::Incomplete {
@@ -103,7 +109,7 @@ impl ActivationReader {
                     .header_as_schema()
                     .ok_or_else(|| FrameError::malformed("an empty schema"))?;
                 let schema = try_fb_to_schema(schema).map_err(FrameError::malformed)?;
-                self.format.check(&schema)?;
+                self.checksums = self.format.check(&schema)?;
                 self.schema = Some(Arc::new(schema));
                 Ok(None)
             }
@@ -113,7 +119,11 @@ impl ActivationReader {
                     .ok_or_else(|| FrameError::malformed("an empty batch"))?;
                 self.check_batch(&batch, &message.body)?;
                 let batch = decode(message, batch, schema, header.version())?;
-                let batch = ActivationBatch::new(&self.format, &batch)?;
+                let (checksums, columns) = match batch.columns().split_last() {
+                    Some((checksums, columns)) if self.checksums => (Some(checksums), columns),
+                    _ => (None, batch.columns()),
+                };
+                let batch = ActivationBatch::new(&self.format, columns, checksums)?;
                 self.mark(&batch)?;
                 Ok(Some(batch))
             }
@@ -126,14 +136,14 @@ impl ActivationReader {
     /// Refuses what arrow's decoder would panic on or allocate without bound: buffers outside the body, not
     /// aligned or of broken elements, lengths beyond the rows there can be, buffers that would decompress to more than that.
     fn check_batch(&self, batch: &BatchHeader<'_>, body: &[u8]) -> Result<(), FrameError> {
+        let missing = self.outstanding.saturating_sub(self.broken);
         let rows = usize::try_from(batch.length())
             .ok()
-            .filter(|&rows| rows > 0 && rows <= self.outstanding);
+            .filter(|&rows| rows > 0 && rows <= missing);
         let rows = rows.ok_or_else(|| {
             FrameError::malformed(format!(
-                "a batch of {} rows where {} are missing",
-                batch.length(),
-                self.outstanding
+                "a batch of {} rows where {missing} are missing",
+                batch.length()
             ))
         })?;
         let elements = rows.saturating_mul(self.format.width()?.unwrap_or(1));
@@ -150,7 +160,7 @@ impl ActivationReader {
     fn check_buffers(&self, batch: &BatchHeader<'_>, rows: usize, body: &[u8]) -> Result<(), FrameError> {
         let codec = Codec::of(batch, self.compression)?;
         let buffers = batch.buffers().unwrap_or_default();
-        let bounds = self.format.buffers(rows)?;
+        let bounds = self.format.buffers(rows, self.checksums)?;
         if buffers.len() != bounds.len()
             || batch
                 .variadicBufferCounts()
@@ -186,7 +196,14 @@ impl ActivationReader {
 
     fn mark(&mut self, batch: &ActivationBatch) -> Result<(), FrameError> {
         for row in batch.rows() {
-            let position = row?.position;
+            let position = match row {
+                Ok(row) => row.position,
+                Err(FrameError::Checksum { .. }) => {
+                    self.broken += 1;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             match self.answered.get_mut(&position) {
                 None => return Err(FrameError::UnknownPosition { position }),
                 Some(true) => return Err(FrameError::DuplicatePosition { position }),

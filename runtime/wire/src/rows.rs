@@ -14,6 +14,7 @@ pub(crate) const SCALE: &str = "scale";
 pub(crate) const OFFSET: &str = "offset";
 pub(crate) const EXACT: &str = "exact";
 pub(crate) const ERROR: &str = "error";
+pub(crate) const CHECKSUM: &str = "checksum";
 
 /// A slice of a row's first axis gets a scale of its own from this size on; for smaller ones the scales would weigh too much.
 const SLICE: usize = 64;
@@ -147,8 +148,8 @@ impl RowFormat {
         matches!(self, Self::F16(_) | Self::Int8(_))
     }
 
-    /// The Arrow schema of an answer with these rows.
-    pub(crate) fn schema(&self) -> Result<Schema, FrameError> {
+    /// The Arrow schema of an answer with these rows, which may have checksums.
+    pub(crate) fn schema(&self, checksums: bool) -> Result<Schema, FrameError> {
         let mut fields = vec![
             Field::new(POSITION, DataType::UInt32, false),
             self.activation_field()?,
@@ -162,6 +163,9 @@ impl RowFormat {
             fields.push(Field::new(EXACT, DataType::LargeList(exact_field()), true));
         }
         fields.push(Field::new(ERROR, DataType::Struct(error_fields()), true));
+        if checksums {
+            fields.push(Field::new(CHECKSUM, DataType::UInt64, false));
+        }
         Ok(Schema::new(fields))
     }
 
@@ -206,9 +210,11 @@ impl RowFormat {
     }
 
     /// Refuses a schema other than this format's. Names, types and the tensor's shape count; how a writer spelled its
-    /// metadata does not.
-    pub(crate) fn check(&self, schema: &Schema) -> Result<(), FrameError> {
-        let expected = self.schema()?;
+    /// metadata does not. Returns whether its rows have checksums.
+    pub(crate) fn check(&self, schema: &Schema) -> Result<bool, FrameError> {
+        let last = schema.fields().last();
+        let checksums = last.is_some_and(|field| field.name() == CHECKSUM);
+        let expected = self.schema(checksums)?;
         if schema.fields().len() != expected.fields().len() {
             return Err(FrameError::malformed(format!(
                 "it has {} columns, it should have {}",
@@ -226,7 +232,7 @@ impl RowFormat {
                 });
             }
         }
-        Ok(())
+        Ok(checksums)
     }
 
     fn same_shape(&self, field: &Field) -> bool {
@@ -311,7 +317,7 @@ mod tests {
     fn rows_arrow_cannot_count_are_refused() {
         for shape in [vec![usize::MAX, 2], vec![1 << 16, 1 << 15], vec![3, 0]] {
             assert!(matches!(
-                RowFormat::F32(shape).schema(),
+                RowFormat::F32(shape).schema(false),
                 Err(FrameError::Format { .. })
             ));
         }
@@ -329,11 +335,10 @@ mod tests {
         ];
         for (i, left) in formats.iter().enumerate() {
             for (k, right) in formats.iter().enumerate() {
-                assert_eq!(
-                    left.check(&right.schema().unwrap()).is_ok(),
-                    i == k,
-                    "{left} against {right}"
-                );
+                for checksums in [false, true] {
+                    let checked = left.check(&right.schema(checksums).unwrap()).ok();
+                    assert_eq!(checked, (i == k).then_some(checksums), "{left} against {right}");
+                }
             }
         }
     }

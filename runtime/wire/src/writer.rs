@@ -2,9 +2,10 @@
 
 use crate::columns::{blank, columns};
 use crate::rows::{code_of, error_fields};
-use crate::{Compression, FrameError, RowFormat};
+use crate::{ActivationBatch, Compression, FrameError, RowFormat};
 use arrow_array::{
-    ArrayRef, LargeBinaryArray, RecordBatch, StringArray, StructArray, UInt32Array, new_null_array,
+    ArrayRef, LargeBinaryArray, RecordBatch, StringArray, StructArray, UInt32Array, UInt64Array,
+    new_null_array,
 };
 use arrow_buffer::{Buffer, OffsetBuffer};
 use arrow_ipc::CompressionType;
@@ -22,6 +23,7 @@ const ZSTD_LEVEL: i32 = 1;
 pub struct ActivationWriter {
     format: RowFormat,
     schema: Arc<Schema>,
+    checksums: bool,
     encoder: StreamEncoder,
     /// The unused elements under a failed row; made once, shared by all of them.
     blank: Option<Vec<ArrayRef>>,
@@ -50,13 +52,26 @@ impl ActivationWriter {
     /// # Errors
     /// [`FrameError::Format`] for a shape Arrow cannot hold.
     pub fn compressed(format: RowFormat, compression: Compression) -> Result<Self, FrameError> {
-        let schema = Arc::new(format.schema()?);
+        Self::open(format, compression, false)
+    }
+
+    /// [`ActivationWriter::compressed`], with a checksum of each row in a column of its own.
+    ///
+    /// # Errors
+    /// [`FrameError::Format`] for a shape Arrow cannot hold.
+    pub fn checked(format: RowFormat, compression: Compression) -> Result<Self, FrameError> {
+        Self::open(format, compression, true)
+    }
+
+    fn open(format: RowFormat, compression: Compression, checksums: bool) -> Result<Self, FrameError> {
+        let schema = Arc::new(format.schema(checksums)?);
         let encoder = options(compression)
             .and_then(|options| StreamEncoder::try_new_with_options(&schema, options))
             .map_err(FrameError::encode)?;
         Ok(Self {
             format,
             schema,
+            checksums,
             encoder,
             blank: None,
         })
@@ -167,6 +182,10 @@ impl ActivationWriter {
         let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt32Array::from(positions.to_vec()))];
         columns.extend(values);
         columns.push(error.unwrap_or_else(no_error));
+        if self.checksums {
+            let batch = ActivationBatch::new(&self.format, &columns, None)?;
+            columns.push(Arc::new(UInt64Array::from_iter_values(batch.checksums())));
+        }
         let batch = RecordBatch::try_new(Arc::clone(&self.schema), columns).map_err(FrameError::encode)?;
         let pieces = self.encoder.encode(&batch).map_err(FrameError::encode)?;
         Ok(pieces

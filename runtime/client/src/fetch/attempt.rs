@@ -6,7 +6,7 @@ use crate::extraction::Step;
 use crate::{ClientError, HostClient};
 use frostline_images::{DecodeLimits, DecodePool, ImageError, load_augmented};
 use frostline_tensor::{OpError, PixelSpec};
-use frostline_wire::{ActivationBatch, RowValue};
+use frostline_wire::{ActivationBatch, FrameError, RowValue};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -118,6 +118,7 @@ impl Exchange {
                         move || load_augmented(&bytes, &spec, &DecodeLimits::default(), view.as_ref(), &key);
                     decoding.spawn(decode(decoders, buffer, position, crop));
                 }
+                Arrival::Altered => ask.pending.altered(),
                 Arrival::Nothing(reason) => {
                     return Err(ClientError::Protocol {
                         host: ask.host.url().to_owned(),
@@ -138,6 +139,8 @@ enum Arrival {
     Failure(u32, OpError),
     /// It is an object that has yet to be decoded.
     Object(u32, Vec<u8>, PixelSpec),
+    /// It was changed on its way.
+    Altered,
     /// It is no row, and what follows it was not looked at.
     Nothing(String),
 }
@@ -155,6 +158,7 @@ fn place(batches: &[ActivationBatch], buffer: &BatchBuffer, rows: RowKind) -> Ve
                 (Ok(value), _) if buffer.set(row.position as usize, value) => Arrival::Row(row.position),
                 _ => Arrival::Nothing(format!("a row of the wrong type at position {}", row.position)),
             },
+            Err(FrameError::Checksum { .. }) => Arrival::Altered,
             Err(error) => Arrival::Nothing(error.to_string()),
         };
         let last = matches!(row, Arrival::Nothing(_));
@@ -236,10 +240,15 @@ async fn decode(
     (position, decoded)
 }
 
-/// Samples that failed for a reason that may pass count as lost.
+/// Samples that failed for a reason that may pass count as lost, and so do those whose rows were changed on the way.
 pub(super) fn passing(ask: &mut Ask) -> Option<Failure> {
+    let host = ask.host.url().to_owned();
+    let rows = ask.pending.take_altered();
+    if rows > 0 {
+        return Some(Failure::Samples(ClientError::Altered { host, rows }));
+    }
     let error = ask.pending.take_passing()?;
-    let (host, lacking) = (ask.host.url().to_owned(), error.host_caused);
+    let lacking = error.host_caused;
     let reason = error.into();
     Some(Failure::Samples(if lacking {
         ClientError::Lacking { host, reason }

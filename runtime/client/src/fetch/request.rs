@@ -14,6 +14,8 @@ pub(super) struct Pending {
     missing: BTreeMap<u32, u32>,
     bad: Vec<(u32, OpError)>,
     passing: Option<OpError>,
+    /// Rows that were changed on their way.
+    altered: usize,
 }
 
 impl Pending {
@@ -28,6 +30,7 @@ impl Pending {
             missing,
             bad: Vec::new(),
             passing: None,
+            altered: 0,
         }
     }
 
@@ -87,6 +90,16 @@ impl Pending {
     pub(super) fn spoiled(&mut self, position: u32, error: OpError) {
         self.missing.remove(&position);
         self.bad.push((position, error));
+    }
+
+    /// A row came that is not what the host wrote. For which sample is not known, so that it is still missing.
+    pub(super) fn altered(&mut self) {
+        self.altered += 1;
+    }
+
+    /// How many rows the last attempts brought that were changed on their way.
+    pub(super) fn take_altered(&mut self) -> usize {
+        std::mem::take(&mut self.altered)
     }
 
     /// A failure that may pass, if the last attempt met one.

@@ -1,6 +1,7 @@
 //! Tests of whole parts, most of them against a scripted host.
 
 mod absence;
+mod checksums;
 mod client;
 mod connections;
 mod dataset;

@@ -43,14 +43,14 @@ pub(crate) struct Extraction {
 }
 
 impl Extraction {
-    /// Holds a request against what there is, waits for its turn and then for its first rows. Dropping this future cancels everything
+    /// Holds a request, and whether its rows are to have checksums, against what there is, waits for its turn and then for its first rows. Dropping this future cancels everything
     /// that was started.
     ///
     /// # Errors
     /// [`Refusal`] for all that fails until then.
     pub(crate) async fn begin(
         caller: Caller,
-        request: ExtractionRequest,
+        (request, checksums): (ExtractionRequest, bool),
         memory: Reserved,
         deadline: Instant,
     ) -> Result<Self, Refusal> {
@@ -75,7 +75,7 @@ impl Extraction {
         let waits = &caller.metrics().queue_waits;
         waits.observe(Queue::Extraction, started.elapsed());
         let begun = tokio::select! {
-            begun = timeout_at(deadline, first(&caller, id, request, kind)) => begun.map_err(too_long).flatten(),
+            begun = timeout_at(deadline, first(&caller, id, (request, checksums), kind)) => begun.map_err(too_long).flatten(),
             refusal = caller.dismissed(guest.as_deref()) => Err(refusal),
         };
         let refused = |_: &Refusal| caller.metrics().ended(&tenant.name, kind, Outcome::Refused);
@@ -129,11 +129,11 @@ impl Extraction {
 async fn first(
     caller: &Caller,
     id: String,
-    request: ExtractionRequest,
+    (request, checksums): (ExtractionRequest, bool),
     kind: SplitKind,
 ) -> Result<(Option<Vec<Bytes>>, Encoder, Calls), Refusal> {
     let checked = check::check(caller, id, request).await?;
-    let encoder = Encoder::new(caller.clone(), checked.rows.clone(), checked.encoding)?;
+    let encoder = Encoder::new(caller.clone(), checked.rows.clone(), checked.encoding, checksums)?;
     let mut calls = calls(caller.clone(), checked, kind);
     let (first, encoder) = next(&mut calls, encoder).await?;
     Ok((first, encoder, calls))

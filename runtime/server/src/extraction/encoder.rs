@@ -21,10 +21,20 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    pub(super) fn new(caller: Caller, rows: RowFormat, encoding: Encoding) -> Result<Self, FrameError> {
+    pub(super) fn new(
+        caller: Caller,
+        rows: RowFormat,
+        encoding: Encoding,
+        checksums: bool,
+    ) -> Result<Self, FrameError> {
+        let open = if checksums {
+            ActivationWriter::checked
+        } else {
+            ActivationWriter::compressed
+        };
         let decoders = &caller.machine().decoders;
         Ok(Self {
-            writer: ActivationWriter::compressed(rows, encoding.compression)?,
+            writer: open(rows, encoding.compression)?,
             threads: (!travels_as_it_is(encoding)).then(|| decoders.for_tenant(&caller.tenant().name)),
             caller,
             bytes: 0,

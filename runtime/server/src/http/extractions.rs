@@ -9,7 +9,7 @@ use crate::refusal::Refusal;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
-use frostline_wire::ARROW_STREAM;
+use frostline_wire::{ARROW_STREAM, ROW_CHECKSUM, XXH3};
 use http::header::CONTENT_TYPE;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -18,8 +18,12 @@ use tokio::time::Instant;
 /// the body. Dropping this future, or the body, cancels everything that was started.
 pub(super) async fn extract(caller: Caller, request: Request) -> Result<Response, Refusal> {
     let deadline = Instant::now() + caller.tenant().allowed.wall();
+    let checksums = request
+        .headers()
+        .get(ROW_CHECKSUM)
+        .is_some_and(|kind| kind == XXH3);
     let (request, memory) = json(request, caller.service(), Some(&caller)).await?;
-    let extraction = Extraction::begin(caller.clone(), request, memory, deadline).await?;
+    let extraction = Extraction::begin(caller.clone(), (request, checksums), memory, deadline).await?;
     let (sender, pieces) = mpsc::channel(1);
     extraction.send(sender);
     let (service, tenant) = (caller.service(), &caller.tenant().name);

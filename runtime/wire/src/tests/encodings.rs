@@ -45,7 +45,7 @@ fn as_eight_bits(values: &[f32], slices: usize) -> Vec<f32> {
 }
 
 /// Three good rows, one that no narrow encoding can hold, one that failed.
-fn sample(format: &RowFormat) -> Rows {
+pub(super) fn sample(format: &RowFormat) -> Rows {
     let width = format.width().unwrap().unwrap();
     let row = |seed: usize| {
         let value = |i: usize| (((i + seed) * 31) % 97) as f32 - 20.0;

@@ -1,0 +1,40 @@
+//! What tells whether a row arrived as its writer wrote it.
+
+use crate::{ActivationBatch, RowValue};
+use arrow_buffer::ToByteSlice;
+use twox_hash::XxHash3_64;
+
+impl ActivationBatch {
+    /// The checksum of each row: the XXH3 (64 bits) of its bytes, seeded with its position. Of what lies in several columns (values, scales, offsets;
+    /// an error's code and text) each part is seeded with the hash of those before.
+    pub(crate) fn checksums(&self) -> impl Iterator<Item = u64> {
+        (0..self.len()).map(|row| self.checksum(row))
+    }
+
+    fn checksum(&self, row: usize) -> u64 {
+        let mut hash = u64::from(self.position(row));
+        let mut add = |bytes: &[u8]| hash = XxHash3_64::oneshot_with_seed(hash, bytes);
+        match self.value(row) {
+            Some(RowValue::Object(bytes) | RowValue::U8(bytes)) => add(bytes),
+            Some(RowValue::F32(values)) => add(values.to_byte_slice()),
+            Some(RowValue::F16(values)) => add(values.to_byte_slice()),
+            Some(RowValue::Int8 {
+                values,
+                scales,
+                offsets,
+            }) => {
+                add(values.to_byte_slice());
+                add(scales.to_byte_slice());
+                add(offsets.to_byte_slice());
+            }
+            None => {}
+        }
+        if let Some(exact) = self.exact(row) {
+            add(exact.to_byte_slice());
+        }
+        for text in self.error_texts(row).into_iter().flatten() {
+            add(text.as_bytes());
+        }
+        hash
+    }
+}
