@@ -10,6 +10,7 @@ mod python;
 mod relay;
 mod structure;
 mod test;
+mod wheel;
 mod workspace;
 
 use anyhow::{Result, bail};
@@ -25,6 +26,7 @@ Usage: cargo xtask <command>
   structure  lines, functions, circles and public names of the product's crates; another copy's by its folder
   fuzz     run the fuzz targets, 30 s each: cargo xtask fuzz [--seconds N] [target..]
   guests   build the guests from source (--check: fail when the committed component is stale)
+  wheel    build the Python wheel and print where it is (--release: optimised)
   ort      put the ONNX Runtime library under target/ (--gpu: the one that runs networks on an NVIDIA GPU)
   bench    run a benchmark: cargo xtask bench <name> [--quick]; without a name, lists them";
 
@@ -39,6 +41,7 @@ fn main() -> Result<()> {
         "lint" => lint::run(),
         "structure" => structure::run(&rest),
         "guests" => workspace::run(Command::new(workspace::program("guest-builder")?).args(&rest)),
+        "wheel" => wheel::run_command(&rest),
         "ort" => ort::run(&rest),
         "bench" => bench::run(&rest),
         "" | "help" | "--help" | "-h" => {

@@ -13,11 +13,11 @@ use crate::notice::unheard;
 use crate::retry::Seen;
 use crate::{ClientError, HostClient, Listing, Notice, Notices, UploadKind, Uploaded};
 use bytes::Bytes;
+use frostline_batching::Lock;
 use frostline_wire::{Description, DescriptionRequest, Layout, LeftOut, ModelInfo};
 use futures::future::join_all;
 use health::Health;
 use member::Upload;
-use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -32,12 +32,12 @@ pub struct Hosts {
 
 struct Fleet {
     members: Vec<Arc<Member>>,
-    uploads: Arc<Mutex<Vec<Upload>>>,
+    uploads: Arc<Lock<Vec<Upload>>>,
     notices: Notices,
     /// Answers that its hosts had given before it was there.
     before: u64,
     /// Checks of hosts that were down, by the host's index; they end with the fleet.
-    checks: Mutex<Vec<Option<AbortOnDropHandle<()>>>>,
+    checks: Lock<Vec<Option<AbortOnDropHandle<()>>>>,
 }
 
 impl Hosts {
@@ -76,7 +76,7 @@ impl Hosts {
         let member = |(index, client): (usize, HostClient)| Member {
             index,
             client: client.counting_into(&meter),
-            health: Mutex::new(Health::new(waits)),
+            health: Lock::new(Health::new(waits)),
             notices: Arc::clone(&notices),
             alone,
             uploads: Arc::clone(&uploads),
@@ -85,7 +85,7 @@ impl Hosts {
         };
         let members = clients.into_iter().enumerate().map(member);
         let members: Vec<_> = members.map(Arc::new).collect();
-        let checks = Mutex::new(members.iter().map(|_| None).collect());
+        let checks = Lock::new(members.iter().map(|_| None).collect());
         let before = answers(&members);
         Self {
             fleet: Arc::new(Fleet {

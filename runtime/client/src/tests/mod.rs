@@ -4,7 +4,7 @@ mod absence;
 mod client;
 mod connections;
 mod dataset;
-mod fetching;
+pub(crate) mod fetching;
 mod hosts;
 mod restarts;
 mod tokens;
