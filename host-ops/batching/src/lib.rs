@@ -11,6 +11,7 @@
 
 mod backoff;
 pub mod device;
+mod lock;
 mod memory;
 pub mod simulate;
 mod turn_gate;
@@ -19,6 +20,7 @@ mod turns;
 mod waiters;
 
 pub use backoff::{Backoff, doubled};
+pub use lock::Lock;
 pub use memory::{Ask, Budget, Grant, Kind, Ledger, Memory, NoRoom, Reservation, Reserved};
 pub use turn_gate::{EnterError, GateTurns, NEWCOMERS, Permit, Share, Standing, TurnGate};
 pub use turn_pool::TurnPool;

@@ -1,7 +1,7 @@
+use crate::Lock;
 use crate::turns::Turns;
-use parking_lot::{Condvar, Mutex};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, PoisonError};
 use std::time::Duration;
 
 /// Threads that run what is ready, in turns between tenants by the time they hold a thread; within a tenant, first come, first
@@ -12,7 +12,7 @@ pub struct TurnPool<T> {
 }
 
 struct Queue<T> {
-    state: Mutex<State<T>>,
+    state: Lock<State<T>>,
     more: Condvar,
 }
 
@@ -42,7 +42,7 @@ impl<T: Send + 'static> TurnPool<T> {
         };
         let pool = Self {
             queue: Arc::new(Queue {
-                state: Mutex::new(state),
+                state: Lock::new(state),
                 more: Condvar::new(),
             }),
             threads: threads.max(1),
@@ -120,7 +120,7 @@ impl<T> Queue<T> {
             if let Some((tenant, (_, thing))) = state.turns.begin() {
                 return Some((tenant, thing));
             }
-            self.more.wait(&mut state);
+            state = self.more.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         None
     }

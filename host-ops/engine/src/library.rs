@@ -136,8 +136,10 @@ impl Search {
             .collect()
     }
 
-    /// Folders to look in: where `cargo xtask ort` puts it, beside the executable, then the system's.
+    /// Folders to look in: where `cargo xtask ort` puts it, where pip does for the environment the executable is installed in, beside
+    /// the executable, then the system's.
     fn folders(&self) -> Vec<PathBuf> {
+        let installed = self.executable.iter().flat_map(|file| packages(file));
         let above = self.executable.iter().flat_map(|file| file.ancestors().skip(1));
         let beside = self
             .executable
@@ -147,6 +149,7 @@ impl Search {
         let loader = self.loader_path.iter().flat_map(std::env::split_paths);
         above
             .map(|folder| folder.join("onnxruntime"))
+            .chain(installed)
             .chain(beside)
             .chain(loader.filter(|folder| folder.is_absolute()))
             .chain(SYSTEM_FOLDERS.map(PathBuf::from))
@@ -156,10 +159,30 @@ impl Search {
     fn describe(&self) -> String {
         let above = "`onnxruntime/` in every folder above the program";
         format!(
-            "{above}, `lib/` beside it, LD_LIBRARY_PATH, {}",
+            "{above}, the Python package onnxruntime beside it, `lib/` beside it, LD_LIBRARY_PATH, {}",
             SYSTEM_FOLDERS.join(", ")
         )
     }
+}
+
+/// Where the Python package `onnxruntime` has its library, if `program` lies in the `bin` folder of an environment with it; of several
+/// versions of Python the newest comes first.
+fn packages(program: &Path) -> Vec<PathBuf> {
+    let bin = program.parent().filter(|folder| folder.ends_with("bin"));
+    let Some(libraries) = bin.and_then(Path::parent).map(|prefix| prefix.join("lib")) else {
+        return Vec::new();
+    };
+    let entries = std::fs::read_dir(&libraries).into_iter().flatten().flatten();
+    let mut pythons: Vec<String> = entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| name.starts_with("python3"))
+        .collect();
+    pythons.sort_by_key(|name| std::cmp::Reverse(numbers_in(name.trim_start_matches("python"))));
+    let folders = |python: &String| {
+        ["site-packages", "dist-packages"]
+            .map(|packages| libraries.join(python).join(packages).join("onnxruntime/capi"))
+    };
+    pythons.iter().flat_map(folders).collect()
 }
 
 /// The libraries of `folder`: the unversioned name first, then the newest version.
@@ -248,6 +271,25 @@ mod tests {
         let [above, beside, further_above] = folders.map(|folder| folder.join(library_name()));
         let candidates = search("", &program).candidates();
         assert_eq!(candidates.get(..3), Some(&[above, further_above, beside][..]));
+    }
+
+    #[test]
+    fn a_program_that_pip_installed_finds_the_package_beside_it() {
+        let root = tempfile::tempdir().unwrap();
+        let place = |python: &str| {
+            let capi = root.path().join(python).join("site-packages/onnxruntime/capi");
+            std::fs::create_dir_all(&capi).unwrap();
+            let library = capi.join(library_name());
+            std::fs::write(&library, "").unwrap();
+            library
+        };
+        let (older, newer) = (place("lib/python3.9"), place("lib/python3.14"));
+        let candidates = |program: &str| search("", &root.path().join(program)).candidates();
+        assert_eq!(
+            candidates("bin/frostline").get(..2),
+            Some(&[newer, older.clone()][..])
+        );
+        assert!(!candidates("tools/frostline").contains(&older));
     }
 
     #[cfg(target_os = "linux")]

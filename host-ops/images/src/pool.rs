@@ -1,6 +1,5 @@
 use crate::ImageError;
-use frostline_batching::TurnPool;
-use parking_lot::Mutex;
+use frostline_batching::{Lock, TurnPool};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -28,7 +27,7 @@ pub struct DecodePool {
 struct Threads {
     pool: TurnPool<Work>,
     /// Of tenants that have a handle.
-    permits: Mutex<BTreeMap<Arc<str>, Weak<Semaphore>>>,
+    permits: Lock<BTreeMap<Arc<str>, Weak<Semaphore>>>,
 }
 
 /// Takes work back that nobody waits for any more.
@@ -47,7 +46,7 @@ impl DecodePool {
         let clock = move || since.elapsed();
         let started = Threads {
             pool: TurnPool::start("decode", threads, TURN, clock, |work: Work| work())?,
-            permits: Mutex::default(),
+            permits: Lock::default(),
         };
         Ok(Self::of(Arc::new(started), ""))
     }

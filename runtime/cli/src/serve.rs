@@ -10,6 +10,9 @@ use frostline_server::{ChildLanes, Compiler, Host, HostSettings, LanesPlace, Tls
 use tokio_util::sync::CancellationToken;
 
 pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> Result<()> {
+    if flags.until_input_ends {
+        end_with_input(stop.clone());
+    }
     let settings = settings(flags)?;
     let lanes_in_child = settings.engine.lanes_in_child;
     let mut config = settings.check()?;
@@ -48,6 +51,15 @@ pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> R
     stop.cancelled().await;
     host.shutdown(drain).await;
     Ok(())
+}
+
+/// Asks everything to end when standard input ends, which it does when whoever holds its other end is gone, however that came.
+fn end_with_input(stop: CancellationToken) {
+    std::thread::spawn(move || {
+        // What comes is of no matter, and an input that cannot be read has ended.
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        stop.cancel();
+    });
 }
 
 /// The configuration file, with what flags say in its place.

@@ -5,7 +5,8 @@
 //! * [`AdminClient`]: one host, as its admins use it.
 //! * [`Hosts`]: several that serve the same data. One that fails is left out until it is back. [`place`] says which is asked for what.
 //! * [`Fetcher`]: samples at a split become the rows of a tensor, from any of the hosts and whatever it takes: the central operation.
-//!   [`Source`] says what is asked for.
+//!   [`Source`] says what is asked for, and [`Inquiry`] finds that out for who does not know the network;
+//!   [`Pass`] goes through many samples, some batches ahead.
 //! * [`Listing`], [`LabelTable`], [`Dataset`], [`Samples`]: which objects there are, and how they become a task.
 //! * [`Notice`]: what happens on the way; [`ClientError`]: why nothing came.
 //!
@@ -14,6 +15,7 @@
 mod admin;
 mod blocking;
 mod client;
+mod content_name;
 mod data;
 mod deadlines;
 mod error;
@@ -33,14 +35,17 @@ mod upload;
 
 pub use admin::AdminClient;
 pub use client::HostClient;
+pub use content_name::content_name;
 pub use data::{
-    Dataset, DatasetError, LabelTable, LabelsError, LeftOut, Listed, Listing, Purpose, SampleFiles, Samples,
-    Task, balanced_order, order,
+    Dataset, DatasetError, LabelTable, LabelsError, LeftOut, Listed, Listing, Placed, Purpose, SampleFiles,
+    Samples, Task, balanced_order, order,
 };
 pub use deadlines::Deadlines;
 pub use error::ClientError;
 pub use extraction::ExtractionStream;
-pub use fetch::{Fetched, Fetcher, RowKind, Source, Transfer, Weight};
+pub use fetch::{
+    Ahead, Fetched, Fetcher, Inquiry, InquiryError, Pass, Passed, RowKind, Source, Transfer, Weight,
+};
 pub use hosts::{Hosts, place};
 pub use link::Link;
 pub use notice::{HostState, Notice, Notices, UploadKind};

@@ -1,8 +1,8 @@
 use crate::ClientError;
 use crate::blocking::blocking;
+use frostline_batching::Lock;
 use frostline_tensor::Cause;
 use http::HeaderValue;
-use parking_lot::Mutex;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 pub struct Token(Arc<Shared>);
 
 struct Shared {
-    header: Mutex<HeaderValue>,
+    header: Lock<HeaderValue>,
     file: Option<Watched>,
 }
 
@@ -55,7 +55,7 @@ impl Token {
 
     fn of(header: HeaderValue, file: Option<Watched>) -> Self {
         Self(Arc::new(Shared {
-            header: Mutex::new(header),
+            header: Lock::new(header),
             file,
         }))
     }

@@ -1,11 +1,10 @@
 //! What a host needs for a job, named by its content and sent to it.
 
 use crate::compute::blocking;
-use crate::guest::content_name;
 use crate::plan::Layers;
 use crate::{Event, Events, Guest, Job, TrainerError};
 use bytes::Bytes;
-use frostline_client::{Hosts, UploadKind, Uploaded};
+use frostline_client::{Hosts, UploadKind, Uploaded, content_name};
 use frostline_graph::{GraphError, Model};
 use frostline_wire::{Description, DescriptionRequest, ModelInfo, Pin};
 use sha2::{Digest, Sha256};

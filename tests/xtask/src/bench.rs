@@ -1,7 +1,7 @@
 //! Benchmarks: built for release and run with what they need.
 
 use crate::workspace::{self, cargo, output, root, target};
-use crate::{gpu, ort, python};
+use crate::{gpu, ort, python, wheel};
 use anyhow::Result;
 use std::process::Command;
 
@@ -23,9 +23,15 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         "--package",
         "frostline-bench",
     ]))?;
-    let binary = target().join("release/frostline-bench");
+    let mut command = Command::new(target().join("release/frostline-bench"));
+    if arguments.first().is_some_and(|name| name == "python") {
+        let wheel = wheel::installed(true)?.map_err(anyhow::Error::msg)?;
+        command
+            .env("FROSTLINE_WHEEL_PYTHON", wheel.python)
+            .env("FROSTLINE_WHEEL", wheel.file);
+    }
     workspace::run(
-        Command::new(binary)
+        command
             .args(arguments)
             .current_dir(root())
             .env("ORT_DYLIB_PATH", library)

@@ -18,7 +18,7 @@ const ADDRESSES: [(&str, &str); 3] = [
 ];
 
 /// Crates that must not reach others, however indirectly.
-const WALLS: [(&str, &[&str]); 11] = [
+const WALLS: [(&str, &[&str]); 12] = [
     ("frostline-tensor", &["wasmtime", "ort", "object_store", "hyper"]),
     (
         "frostline-sealed",
@@ -52,6 +52,16 @@ const WALLS: [(&str, &[&str]); 11] = [
     (
         "frostline-trainer",
         &["wasmtime", "object_store", "frostline-server"],
+    ),
+    (
+        "frostline-python",
+        &[
+            "wasmtime",
+            "ort",
+            "object_store",
+            "frostline-server",
+            "frostline-trainer",
+        ],
     ),
     (
         "frostline-report",

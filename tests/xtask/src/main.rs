@@ -11,6 +11,7 @@ mod python;
 mod relay;
 mod structure;
 mod test;
+mod wheel;
 mod workspace;
 
 use anyhow::{Result, bail};
@@ -27,6 +28,7 @@ Usage: cargo xtask <command>
   fuzz     run the fuzz targets, 30 s each: cargo xtask fuzz [--seconds N] [target..]
   guests   build the guests from source (--check: fail when the committed component is stale)
   deploy   check the chart, the package and the image of runtime/deploy, or write them (build-deb, build-image)
+  wheel    build the Python wheel and print where it is (--release: optimised)
   ort      put the ONNX Runtime library under target/ (--gpu: the one that runs networks on an NVIDIA GPU)
   bench    run a benchmark: cargo xtask bench <name> [--quick]; without a name, lists them";
 
@@ -42,6 +44,7 @@ fn main() -> Result<()> {
         "structure" => structure::run(&rest),
         "guests" => workspace::run(Command::new(workspace::program("guest-builder")?).args(&rest)),
         "deploy" => deploy::run(&rest),
+        "wheel" => wheel::run_command(&rest),
         "ort" => ort::run(&rest),
         "bench" => bench::run(&rest),
         "" | "help" | "--help" | "-h" => {

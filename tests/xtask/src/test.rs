@@ -2,7 +2,7 @@
 
 use crate::relay::Runner;
 use crate::workspace::{cargo, has_cargo_command, target};
-use crate::{gpu, ort, python};
+use crate::{gpu, ort, python, wheel};
 use anyhow::{Result, bail};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -24,11 +24,15 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if given("--gpu") && on_gpu.is_err() {
         bail!("{notice}");
     }
+    let wheel = wheel(given("--quick"), &words)?;
     let selection = Selection::Usual {
-        without: left_out(given("--quick")),
+        without: left_out(given("--quick"), &wheel),
         quick: given("--quick"),
     };
     let (runner, mut command) = runner(&selection, &words, &library, &path);
+    if let Ok(python) = wheel {
+        command.env("FROSTLINE_WHEEL_PYTHON", python);
+    }
     runner.run(&mut command, Some(&notice)).map(drop)
 }
 
@@ -43,9 +47,22 @@ fn on_gpu(words: &[&String], path: &OsStr) -> Result<gpu::Outcome> {
     })
 }
 
+/// The interpreter that has the wheel, which is built where all tests are run or one of it is named; else why there is none.
+fn wheel(quick: bool, words: &[&String]) -> Result<Result<PathBuf, String>> {
+    let asked = words.iter().any(|word| word.contains("wheel"));
+    if quick || !(asked || words.is_empty()) {
+        let when = "the wheel is built where all tests are run, or `wheel` is asked for";
+        return Ok(Err(when.to_owned()));
+    }
+    Ok(wheel::installed(false)?.map(|installed| installed.python))
+}
+
 /// The modules whose tests are not run.
-fn left_out(quick: bool) -> Vec<&'static str> {
+fn left_out(quick: bool, wheel: &Result<PathBuf, String>) -> Vec<&'static str> {
     let missing = missing();
+    if let Err(why) = wheel {
+        eprintln!("skipping the tests in modules `{NEEDS_WHEEL}`: {why}");
+    }
     for need in &missing {
         eprintln!(
             "skipping the tests in modules `{}`: {}",
@@ -54,11 +71,15 @@ fn left_out(quick: bool) -> Vec<&'static str> {
     }
     let mut modules: Vec<&str> = missing.iter().map(|need| need.module).collect();
     modules.extend(quick.then_some("needs_shared"));
+    modules.extend(wheel.is_err().then_some(NEEDS_WHEEL));
     modules
 }
 
 /// Packages that `--quick` leaves out beside networks of real size: whole systems.
 const WHOLE: [&str; 2] = ["frostline-e2e", "frostline-isolation"];
+
+/// The module of tests that need the Python wheel.
+const NEEDS_WHEEL: &str = "needs_wheel";
 
 /// What not every machine has. The tests that cannot do without lie in modules of this name, in whatever crate.
 struct Need {

@@ -72,6 +72,9 @@ pub(crate) struct Serve {
     /// Engine worker threads
     #[arg(long)]
     pub(crate) lanes: Option<usize>,
+    /// End when standard input ends too, as it does when the program that started this one is gone
+    #[arg(long)]
+    pub(crate) until_input_ends: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,7 +1,7 @@
 //! Objects sorted into parts and classes: by the folders or shards they lie in, or by a table.
 
 use super::shards::{self, ShardSample, TEST, TRAIN, VALIDATION};
-use super::{LabelTable, LabelsError, Listing};
+use super::{LabelTable, LabelsError, Listed, Listing};
 use frostline_images::{extension, is_image_name};
 use frostline_wire::listing_order;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +26,41 @@ pub(crate) struct Class<'a> {
     pub(crate) others: usize,
     /// One of these.
     pub(crate) other: Option<&'a str>,
+}
+
+/// An object that is a sample, and what its place says of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed<'a> {
+    /// The object.
+    pub object: Listed<'a>,
+    /// `train`, `validation` or `test`, where its folder or shard is called so.
+    pub part: Option<&'static str>,
+    /// Its class: what its shard says, or the folder it lies in.
+    pub class: Option<&'a str>,
+}
+
+impl Listing {
+    /// The objects that are samples by their names, by ascending key, with what their places say. Hidden ones are none.
+    pub fn placed(&self, files: SampleFiles) -> Vec<Placed<'_>> {
+        let objects = by_key(self);
+        let is_sample = samples(&objects, files);
+        let sample = |(number, key): &(u32, &str)| {
+            let object = self.get(*number)?;
+            if let Some(ShardSample { part, label }) = ShardSample::of(object) {
+                let class = Some(label);
+                return Some(Placed { object, part, class });
+            }
+            if is_hidden(key) || !is_sample(key) {
+                return None;
+            }
+            Some(Placed {
+                object,
+                part: part(object.key),
+                class: class_folder(object.key).map(|(_, name)| name),
+            })
+        };
+        objects.iter().filter_map(sample).collect()
+    }
 }
 
 /// Hidden files, and the empty objects that stores without folders mark them with. A shard's sample is never one.

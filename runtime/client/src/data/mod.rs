@@ -12,7 +12,7 @@ mod table;
 
 pub use dataset::{Dataset, LeftOut};
 pub use error::{DatasetError, LabelsError};
-pub use folders::SampleFiles;
+pub use folders::{Placed, SampleFiles};
 pub use listing::{Listed, Listing};
 pub use samples::Samples;
 pub use shuffle::{Purpose, balanced_order, order};

@@ -1,13 +1,13 @@
+use frostline_batching::Lock;
 use frostline_images::normalise;
 use frostline_tensor::{Data, OpError, PixelSpec, ShapeError, Tensor};
 use frostline_wire::RowValue;
-use parking_lot::Mutex;
 
 /// The memory of one batch. Rows are copied in where they belong, in any order and from several requests at once.
 pub(super) struct BatchBuffer {
     shape: Vec<usize>,
     width: usize,
-    rows: Mutex<Contents>,
+    rows: Lock<Contents>,
 }
 
 enum Contents {
@@ -23,7 +23,7 @@ impl BatchBuffer {
         let whole = frostline_tensor::Shape::new(shape);
         let width = whole.elements()?;
         let elements = whole.batched(count).elements()?;
-        let rows = Mutex::new(match pixels {
+        let rows = Lock::new(match pixels {
             None => Contents::F32(vec![0.0; elements]),
             Some(spec) => Contents::U8(vec![0; elements], spec),
         });

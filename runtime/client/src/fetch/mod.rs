@@ -5,6 +5,8 @@ mod buffer;
 mod exchange;
 mod failover;
 mod fetcher;
+mod inquiry;
+mod pass;
 mod patience;
 mod request;
 mod source;
@@ -12,6 +14,8 @@ mod transfer;
 mod window;
 
 pub use fetcher::{Fetched, Fetcher};
+pub use inquiry::{Inquiry, InquiryError};
+pub use pass::{Ahead, Pass, Passed};
 pub(crate) use patience::PatiencePolicy;
 pub use source::{RowKind, Source, Weight};
 pub use transfer::Transfer;

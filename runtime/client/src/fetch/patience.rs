@@ -1,6 +1,5 @@
-use frostline_batching::doubled;
+use frostline_batching::{Lock, doubled};
 use frostline_wire::Split;
-use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
@@ -38,14 +37,14 @@ const REMEMBERED: usize = 15;
 /// come, and from one piece to the next. Holds no clock.
 pub(super) struct Patience {
     policy: PatiencePolicy,
-    silences: Mutex<HashMap<Split, VecDeque<Duration>>>,
+    silences: Lock<HashMap<Split, VecDeque<Duration>>>,
 }
 
 impl Patience {
     pub(super) fn new(policy: PatiencePolicy) -> Self {
         Self {
             policy,
-            silences: Mutex::default(),
+            silences: Lock::default(),
         }
     }
 

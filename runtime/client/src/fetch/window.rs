@@ -1,4 +1,4 @@
-use parking_lot::Mutex;
+use frostline_batching::Lock;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -8,14 +8,14 @@ use tokio::sync::Notify;
 pub(crate) struct Window {
     /// Of which a host may be allowed fewer for a time.
     most: f64,
-    state: Mutex<State>,
+    state: Lock<State>,
     freed: Notify,
 }
 
 /// A window for each host: one that is busy says nothing about the others.
 pub(super) struct Windows {
     requests: usize,
-    hosts: Mutex<HashMap<String, Arc<Window>>>,
+    hosts: Lock<HashMap<String, Arc<Window>>>,
 }
 
 impl Windows {
@@ -23,7 +23,7 @@ impl Windows {
     pub(super) fn new(requests: usize) -> Self {
         Self {
             requests,
-            hosts: Mutex::default(),
+            hosts: Lock::default(),
         }
     }
 
@@ -54,7 +54,7 @@ impl Window {
         let most = most.max(1) as f64;
         Self {
             most,
-            state: Mutex::new(State {
+            state: Lock::new(State {
                 most,
                 size: (start.max(1) as f64).min(most),
                 open: 0,

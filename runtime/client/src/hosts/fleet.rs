@@ -3,7 +3,7 @@ use super::health::{Health, Waits};
 use super::member::{Member, Upload};
 use crate::meter::ByteMeter;
 use crate::{HostClient, Notices};
-use parking_lot::Mutex;
+use frostline_batching::Lock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -12,8 +12,8 @@ use tokio_util::task::AbortOnDropHandle;
 /// The hosts of one job.
 pub(super) struct Fleet {
     /// Never none; those of a name come and go.
-    members: Mutex<Vec<Arc<Member>>>,
-    pub(super) uploads: Arc<Mutex<Vec<Upload>>>,
+    members: Lock<Vec<Arc<Member>>>,
+    pub(super) uploads: Arc<Lock<Vec<Upload>>>,
     pub(super) notices: Notices,
     pub(super) meter: ByteMeter,
     waits: Waits,
@@ -26,9 +26,9 @@ pub(super) struct Fleet {
     /// Answers of those that have left.
     of_gone: AtomicU64,
     /// Checks of hosts that were down, by the host's index; they end with the fleet.
-    checks: Mutex<BTreeMap<usize, AbortOnDropHandle<()>>>,
+    checks: Lock<BTreeMap<usize, AbortOnDropHandle<()>>>,
     /// What looks for others; it ends with the fleet too.
-    pub(super) following: Mutex<Option<AbortOnDropHandle<()>>>,
+    pub(super) following: Lock<Option<AbortOnDropHandle<()>>>,
 }
 
 /// A host before there is a job.
@@ -57,7 +57,7 @@ impl Fleet {
     pub(super) fn new(known: Vec<Known>, meter: ByteMeter, notices: Notices, waits: Waits) -> Self {
         let alone = known.len() == 1;
         let fleet = Self {
-            members: Mutex::default(),
+            members: Lock::default(),
             uploads: Arc::default(),
             notices,
             meter,
@@ -69,8 +69,8 @@ impl Fleet {
                 .map(|known| known.client.seen().answers)
                 .fold(0, u64::wrapping_add),
             of_gone: AtomicU64::new(0),
-            checks: Mutex::default(),
-            following: Mutex::default(),
+            checks: Lock::default(),
+            following: Lock::default(),
         };
         let members = known.into_iter().map(|known| fleet.member(known, alone));
         let members = members.collect();
@@ -86,8 +86,8 @@ impl Fleet {
         Arc::new(Member {
             index: self.next.fetch_add(1, Ordering::Relaxed),
             client: known.client.counting_into(&self.meter),
-            name: Mutex::new(known.name),
-            health: Mutex::new(health),
+            name: Lock::new(known.name),
+            health: Lock::new(health),
             notices: Arc::clone(&self.notices),
             alone: alone && !known.found,
             found: known.found,

@@ -2,7 +2,7 @@ use super::fleet::Known;
 use super::health::Health;
 use crate::{ClientError, HostClient, HostState, Notice, Notices, UploadKind, Uploaded};
 use bytes::Bytes;
-use parking_lot::Mutex;
+use frostline_batching::Lock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -22,8 +22,8 @@ pub(crate) struct Member {
     /// Counts into the whole job.
     pub(super) client: HostClient,
     /// What it calls itself, where it was asked.
-    pub(super) name: Mutex<Option<Arc<str>>>,
-    pub(super) health: Mutex<Health>,
+    pub(super) name: Lock<Option<Arc<str>>>,
+    pub(super) health: Lock<Health>,
     pub(super) notices: Notices,
     /// Whether it has no others beside it, and is asked whatever it did before.
     pub(super) alone: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Member {
     /// Whether it was ever used.
     pub(super) joined: AtomicBool,
     /// What all of them are to have.
-    pub(super) uploads: Arc<Mutex<Vec<Upload>>>,
+    pub(super) uploads: Arc<Lock<Vec<Upload>>>,
     /// What became of the first of the uploads.
     pub(super) has: tokio::sync::Mutex<Vec<Uploaded>>,
     /// Whether it may lack what it was given, because it was away or refused it.

@@ -4,7 +4,7 @@ use crate::{
     ClientError, Deadlines, Fetched, Fetcher, HostClient, Hosts, Notice, Notices, RowKind, Source, Trust,
 };
 use bytes::Bytes;
-pub(super) use frostline_fake_host::numbered::{WIDTH, answer_all, format, samples, values};
+pub(crate) use frostline_fake_host::numbered::{WIDTH, answer_all, format, samples, values};
 use frostline_fake_host::{Answer, FakeHost, Reply, extraction};
 use frostline_images::DecodePool;
 use frostline_tensor::{OpError, OpErrorCode};
@@ -14,14 +14,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-pub(super) struct Setting {
-    pub(super) notices: Arc<Mutex<Vec<Notice>>>,
-    pub(super) hosts: Hosts,
-    pub(super) fetcher: Fetcher,
-    pub(super) source: Arc<Source>,
+pub(crate) struct Setting {
+    pub(crate) notices: Arc<Mutex<Vec<Notice>>>,
+    pub(crate) hosts: Hosts,
+    pub(crate) fetcher: Fetcher,
+    pub(crate) source: Arc<Source>,
 }
 
-pub(super) fn source(rows: RowKind) -> Source {
+pub(crate) fn source(rows: RowKind) -> Source {
     let (split, shape) = match rows {
         RowKind::Objects(spec) => (Split::None, spec.sample_shape().to_vec()),
         _ => (Split::Cut("features".to_owned()), vec![WIDTH]),
@@ -51,7 +51,7 @@ fn start(host: &FakeHost) -> Setting {
 }
 
 /// Gives up after three attempts, without long waits.
-pub(super) fn retry() -> RetryPolicy {
+pub(crate) fn retry() -> RetryPolicy {
     RetryPolicy {
         attempts: 3,
         first_wait: Duration::from_millis(1),
@@ -60,13 +60,13 @@ pub(super) fn retry() -> RetryPolicy {
 }
 
 /// Notices are kept as they come.
-pub(super) fn log() -> (Arc<Mutex<Vec<Notice>>>, Notices) {
+pub(crate) fn log() -> (Arc<Mutex<Vec<Notice>>>, Notices) {
     let notices: Arc<Mutex<Vec<Notice>>> = Arc::default();
     let log = Arc::clone(&notices);
     (notices, Arc::new(move |notice| log.lock().unwrap().push(notice)))
 }
 
-pub(super) fn start_with(hosts: Hosts, source: Source, retry: RetryPolicy) -> Setting {
+pub(crate) fn start_with(hosts: Hosts, source: Source, retry: RetryPolicy) -> Setting {
     let (notices, told) = log();
     let waits = Waits {
         first: Duration::from_millis(20),
@@ -81,7 +81,7 @@ pub(super) fn start_with(hosts: Hosts, source: Source, retry: RetryPolicy) -> Se
 }
 
 /// Fetches `s0`, `s1`, ... in batches of eight, two at a time; returns their numbers as they come.
-pub(super) async fn take(setting: &Setting, count: usize) -> Result<Vec<usize>, ClientError> {
+pub(crate) async fn take(setting: &Setting, count: usize) -> Result<Vec<usize>, ClientError> {
     let Setting {
         hosts,
         fetcher,
@@ -104,7 +104,7 @@ pub(super) async fn take(setting: &Setting, count: usize) -> Result<Vec<usize>, 
 }
 
 /// All samples once, in their order.
-pub(super) fn assert_complete(taken: &[usize], count: usize) {
+pub(crate) fn assert_complete(taken: &[usize], count: usize) {
     assert_eq!(taken, (0..count).collect::<Vec<_>>());
 }
 

@@ -5,7 +5,7 @@ mod checksums;
 mod client;
 mod connections;
 mod dataset;
-mod fetching;
+pub(crate) mod fetching;
 mod hosts;
 mod members;
 mod restarts;

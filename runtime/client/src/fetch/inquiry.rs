@@ -1,0 +1,235 @@
+//! What guests and models on hosts make at a cut, found out by asking them.
+
+use super::{RowKind, Source};
+use crate::{ClientError, Hosts};
+use frostline_tensor::PixelSpec;
+use frostline_wire::{
+    Activation, Description, DescriptionRequest, Encoding, ModelInfo, Pin, Pixels, Split, Terms, Values,
+};
+
+/// Rows that are wanted of hosts by somebody who does not know the network: what they look like is asked for.
+#[derive(Debug, Clone)]
+pub struct Inquiry {
+    /// The data root that keys are relative to.
+    pub root: String,
+    /// Who makes them; not needed at the split `none`.
+    pub guest: Option<Pin>,
+    /// Whose layers it runs; not needed at the split `none`.
+    pub model: Option<Pin>,
+    /// What the guest is told; of the stock guest a [`PixelSpec`] as JSON, or nothing.
+    pub parameters: String,
+    /// How rows travel; at the split `none` objects do, as they are.
+    pub encoding: Encoding,
+    /// How its runs stand to other work there.
+    pub terms: Terms,
+    /// The most samples of one request.
+    pub request_samples: usize,
+}
+
+/// Why nothing can be asked for at a split.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InquiryError {
+    /// A host brought no answer.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// What was asked for does not go together.
+    #[error("{0}")]
+    Wrong(String),
+}
+
+impl Inquiry {
+    /// What to ask for at `split`, and the shape of a sample there.
+    ///
+    /// # Errors
+    /// [`InquiryError::Wrong`] where there is no such cut, or the guest does not serve it.
+    pub async fn source(&self, hosts: &Hosts, split: Split) -> Result<Source, InquiryError> {
+        let (rows, shape) = match (&split, &self.guest, &self.model) {
+            (Split::None, None, _) | (Split::None, _, None) => objects(self.told()?),
+            (_, Some(guest), Some(model)) => self.ask(hosts, &split, guest, model).await?,
+            (Split::Input | Split::Cut(_), ..) => {
+                let needed = "needs a model and a guest on the hosts; push them first";
+                return Err(InquiryError::Wrong(format!("the split '{split}' {needed}")));
+            }
+        };
+        Ok(Source {
+            root: self.root.clone(),
+            split,
+            encoding: if matches!(rows, RowKind::Objects(_)) {
+                Encoding::F32
+            } else {
+                self.encoding
+            },
+            guest: self.guest.clone(),
+            model: self.model.clone(),
+            parameters: self.parameters.clone(),
+            terms: self.terms,
+            view: None,
+            rows,
+            shape,
+            request_samples: self.request_samples.max(1),
+        })
+    }
+
+    /// The recipe that the stock guest would be told.
+    fn told(&self) -> Result<PixelSpec, InquiryError> {
+        if self.parameters.is_empty() {
+            return Ok(PixelSpec::imagenet(224, 224));
+        }
+        let wrong =
+            |error: String| InquiryError::Wrong(format!("the parameters are no pixel recipe: {error}"));
+        let spec: PixelSpec =
+            serde_json::from_str(&self.parameters).map_err(|error| wrong(error.to_string()))?;
+        spec.check().map_err(|error| wrong(error.to_string()))?;
+        Ok(spec)
+    }
+
+    async fn ask(
+        &self,
+        hosts: &Hosts,
+        split: &Split,
+        guest: &Pin,
+        model: &Pin,
+    ) -> Result<(RowKind, Vec<usize>), InquiryError> {
+        let request = DescriptionRequest {
+            guest: guest.clone(),
+            model: model.clone(),
+            parameters: self.parameters.clone(),
+        };
+        let description = hosts.describe(&request).await?;
+        let pixels = || match description.pixels {
+            Pixels::Spec(spec) => Ok(spec),
+            Pixels::Own => Err(InquiryError::Wrong(format!(
+                "the guest {} makes its own input, so only it can decode: take one of the cuts it serves instead of '{split}'",
+                description.name
+            ))),
+        };
+        match split {
+            Split::None => Ok(objects(pixels()?)),
+            Split::Input if self.encoding.values == Values::U8 => {
+                let spec = pixels()?;
+                Ok((RowKind::Pixels(spec), spec.sample_shape().to_vec()))
+            }
+            Split::Input => Ok((RowKind::Values, pixels()?.sample_shape().to_vec())),
+            Split::Cut(cut) => {
+                let shape = self.shape(hosts, &description, model, cut).await?;
+                Ok((RowKind::Values, shape))
+            }
+        }
+    }
+
+    /// The shape of a sample at a cut.
+    async fn shape(
+        &self,
+        hosts: &Hosts,
+        description: &Description,
+        model: &Pin,
+        cut: &str,
+    ) -> Result<Vec<usize>, InquiryError> {
+        let served = description.cuts.iter().find(|served| served.name == cut);
+        match served.map(|served| &served.activation) {
+            Some(Activation::Own(shape)) => Ok(shape.clone()),
+            Some(Activation::Faithful) => {
+                let name = model.name.as_str();
+                let info = hosts
+                    .first(|client| async move { client.model(name).await })
+                    .await?;
+                shape_in(info.as_ref(), cut).ok_or_else(|| {
+                    InquiryError::Wrong(format!(
+                        "the model {name} is not on the hosts any more; push it again"
+                    ))
+                })
+            }
+            None => {
+                let cuts: Vec<&str> = description
+                    .cuts
+                    .iter()
+                    .map(|served| served.name.as_str())
+                    .collect();
+                Err(InquiryError::Wrong(format!(
+                    "the guest {} serves no cut '{cut}' of {}; it serves {}",
+                    description.name,
+                    model.name,
+                    shown(&cuts)
+                )))
+            }
+        }
+    }
+}
+
+fn objects(spec: PixelSpec) -> (RowKind, Vec<usize>) {
+    (RowKind::Objects(spec), spec.sample_shape().to_vec())
+}
+
+fn shape_in(info: Option<&ModelInfo>, cut: &str) -> Option<Vec<usize>> {
+    let cut = info?.cuts.iter().find(|known| known.name == cut)?;
+    Some(cut.shape.clone())
+}
+
+/// Cuts that an error names; networks have hundreds.
+const NAMED: usize = 12;
+
+fn shown(cuts: &[&str]) -> String {
+    match cuts {
+        [] => "none of its cuts".to_owned(),
+        cuts if cuts.len() <= NAMED => cuts.join(", "),
+        cuts => {
+            let last: Vec<&str> = cuts.iter().skip(cuts.len() - NAMED).copied().collect();
+            format!("{} cuts, the last are {}", cuts.len(), last.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HostClient;
+
+    fn inquiry(parameters: &str) -> Inquiry {
+        Inquiry {
+            root: "data".to_owned(),
+            guest: None,
+            model: None,
+            parameters: parameters.to_owned(),
+            encoding: Encoding::F16,
+            terms: Terms::default(),
+            request_samples: 0,
+        }
+    }
+
+    async fn source(parameters: &str, split: &str) -> Result<Source, InquiryError> {
+        let nobody = HostClient::new("http://127.0.0.1:9", None).unwrap();
+        inquiry(parameters).source(&nobody.into(), split.into()).await
+    }
+
+    #[tokio::test]
+    async fn objects_need_no_host_to_be_known() {
+        let usual = source("", "none").await.unwrap();
+        assert_eq!(usual.shape, [3, 224, 224]);
+        assert_eq!((usual.encoding, usual.request_samples), (Encoding::F32, 1));
+        let spec = serde_json::to_string(&PixelSpec::imagenet(64, 32)).unwrap();
+        assert_eq!(source(&spec, "none").await.unwrap().shape, [3, 64, 32]);
+        let error = source("{}", "none").await.unwrap_err().to_string();
+        assert!(error.contains("no pixel recipe"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn cuts_need_a_model_and_a_guest() {
+        for split in ["input", "layer1"] {
+            let error = source("", split).await.unwrap_err().to_string();
+            assert!(error.contains(split) && error.contains("push"), "{error}");
+        }
+    }
+
+    #[test]
+    fn of_many_cuts_the_last_are_named() {
+        assert_eq!(shown(&[]), "none of its cuts");
+        assert_eq!(shown(&["a", "b"]), "a, b");
+        let many: Vec<String> = (0..40).map(|number| format!("c{number}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let said = shown(&many);
+        assert!(
+            said.starts_with("40 cuts") && said.ends_with("c39") && !said.contains("c27"),
+            "{said}"
+        );
+    }
+}

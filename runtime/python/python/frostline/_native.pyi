@@ -1,0 +1,70 @@
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypedDict, final
+
+import numpy
+from numpy.typing import NDArray
+
+__version__: str
+
+class Batch(TypedDict):
+    data: NDArray[numpy.float32]
+    """Rows ``[len(keys), *shape of one sample]``, C order, writable, its memory nobody else's."""
+    keys: list[str]
+    """Those that worked, in the order asked for."""
+    index: list[int]
+    """Their places among all keys that were given to :meth:`Stream.rows`."""
+    failed: list[tuple[str, str]]
+    """Those that did not, with the reason."""
+
+@final
+class Hosts:
+    def __init__(self, config: Mapping[str, Any]) -> None: ...
+    def objects(self, data: str, layout: str) -> list[tuple[str, str | None, int, str | None, str | None]]: ...
+    def push(self, guest: bool, stem: str, name: str | None, content: bytes) -> tuple[str, str, int, bool]: ...
+    def push_stock_guest(self, name: str | None = None) -> tuple[str, str, int, bool]: ...
+    def load(self) -> list[tuple[str, bool, str]]: ...
+
+@final
+class Stream:
+    """Rows at a cut, for any number of passes. Nothing is sent before :meth:`rows`; may be pickled, and used after a fork.
+
+    ``config`` is what :meth:`frostline.Client.config` returns and
+
+    * ``model``, ``guest``: ``(name, sha256)`` of uploads; left out only for the cut ``none``.
+    * ``parameters`` (``""``), ``encoding`` (``"f32"``): as for :meth:`frostline.Client.extract`.
+    * ``model_file``, ``guest_file``: paths; hosts that come back without them are given them again.
+    * ``open_requests`` (8): at once at each host; ``request_samples`` (32): samples of one at most.
+    * ``ahead`` (3): batches under way while one is used; ``memory`` (1 GiB): bytes that all of them may hold.
+    * ``threads``: that decode here; by default one for each core.
+    * ``priority``, ``fixed_batch``, ``shared_runs``, ``precision``: as the command's flags.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None: ...
+    def rows(
+        self,
+        keys: Sequence[str | tuple[Any, ...]],
+        cut: str,
+        batch: int,
+        *,
+        view: Mapping[str, Any] | None = None,
+    ) -> Rows:
+        """Batches of ``batch`` rows (the last may have fewer), the first of ``keys[:batch]`` and so on, in this order.
+
+        ``keys`` are keys, ``(key, etag)``, or :class:`frostline.Object`. ``view`` says how pixels are augmented. A sample that fails
+        leaves its batch smaller, and an error ends the pass.
+        """
+
+    def shape(self, cut: str) -> list[int]:
+        """The shape of one sample at the cut."""
+
+@final
+class Rows(Iterator[Batch]):
+    """One pass; belongs to the process that asked for it."""
+
+    def __iter__(self) -> Rows: ...
+    def __next__(self) -> Batch: ...
+    def __len__(self) -> int:
+        """Batches left."""
+
+    def close(self) -> None:
+        """Cancels what is under way."""

@@ -1,0 +1,24 @@
+//! The Python package `frostline`, as far as it is native: what talks to hosts, on `frostline-client`.
+//!
+//! * [`hosts::Hosts`]: listings, uploads, loads.
+//! * [`stream::Stream`], [`rows::Rows`]: activations as NumPy arrays, in the order they are asked for.
+//!
+//! Python objects hold settings and nothing else; what works for them belongs to one process ([`process`]), so that they may be
+//! pickled and used after a fork. The interpreter's lock is released while something is waited for ([`process::wait`]).
+
+mod errors;
+mod hosts;
+mod process;
+mod rows;
+mod settings;
+mod stream;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<hosts::Hosts>()?;
+    module.add_class::<stream::Stream>()?;
+    module.add_class::<rows::Rows>()
+}

@@ -1,0 +1,141 @@
+//! Settings as Python hands them over: a dictionary, which is checked here as a whole.
+
+use crate::errors;
+use frostline_client::{ClientError, Deadlines, HostClient, Hosts, Inquiry, Token, Trust};
+use frostline_wire::{Encoding, Pin, Precision, Terms};
+use pyo3::prelude::*;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::path::PathBuf;
+
+/// Which hosts, and how they and we know each other.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Reach {
+    hosts: Vec<String>,
+    token: Option<String>,
+    token_file: Option<PathBuf>,
+    ca: Option<PathBuf>,
+    /// Whether the host was started by this package, so that messages need not name its address.
+    #[serde(default)]
+    embedded: bool,
+}
+
+/// What a stream of rows asks for.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StreamSettings {
+    hosts: Vec<String>,
+    token: Option<String>,
+    token_file: Option<PathBuf>,
+    ca: Option<PathBuf>,
+    #[serde(default)]
+    embedded: bool,
+    data: String,
+    model: Option<(String, String)>,
+    guest: Option<(String, String)>,
+    #[serde(default)]
+    parameters: String,
+    #[serde(default)]
+    encoding: Encoding,
+    pub(crate) model_file: Option<PathBuf>,
+    pub(crate) guest_file: Option<PathBuf>,
+    #[serde(default = "open_requests")]
+    pub(crate) open_requests: usize,
+    #[serde(default = "request_samples")]
+    request_samples: usize,
+    #[serde(default = "ahead")]
+    pub(crate) ahead: usize,
+    pub(crate) threads: Option<usize>,
+    #[serde(default = "memory")]
+    pub(crate) memory: u64,
+    #[serde(default)]
+    priority: i32,
+    fixed_batch: Option<usize>,
+    #[serde(default)]
+    shared_runs: bool,
+    #[serde(default)]
+    precision: Precision,
+}
+
+// As the command's.
+const fn open_requests() -> usize {
+    8
+}
+
+const fn request_samples() -> usize {
+    32
+}
+
+const fn ahead() -> usize {
+    3
+}
+
+const fn memory() -> u64 {
+    1 << 30
+}
+
+/// Reads a value of Python's as JSON has it.
+///
+/// # Errors
+/// `frostline.SettingsError` that says what is wrong with it; never a value, which may be a token.
+pub(crate) fn read<T: DeserializeOwned>(value: &Bound<'_, PyAny>, what: &str) -> PyResult<T> {
+    let py = value.py();
+    let text: String = py.import("json")?.call_method1("dumps", (value,))?.extract()?;
+    serde_json::from_str(&text).map_err(|error| errors::settings(py, &format!("{what}: {error}")))
+}
+
+impl Reach {
+    /// The hosts; nothing is sent to them before they are used.
+    pub(crate) fn hosts(&self) -> Result<Hosts, ClientError> {
+        let token = match (&self.token, &self.token_file) {
+            (Some(secret), _) => Some(Token::new(secret)?),
+            (None, Some(file)) => Some(Token::read(file)?),
+            (None, None) => None,
+        };
+        let trust = self.ca.as_deref().map_or(Ok(Trust::System), Trust::read)?;
+        let client = |url: &String| match (&token, self.embedded) {
+            (Some(token), true) => HostClient::embedded(url, token.clone()),
+            _ => HostClient::with(url, token.clone(), &trust, Deadlines::default()),
+        };
+        let clients = self.hosts.iter().map(client).collect::<Result<Vec<_>, _>>()?;
+        match clients.as_slice() {
+            [only] => Ok(only.clone().into()),
+            _ => Hosts::new(clients),
+        }
+    }
+}
+
+impl StreamSettings {
+    pub(crate) fn reach(&self) -> Reach {
+        Reach {
+            hosts: self.hosts.clone(),
+            token: self.token.clone(),
+            token_file: self.token_file.clone(),
+            ca: self.ca.clone(),
+            embedded: self.embedded,
+        }
+    }
+
+    /// What is asked for, whatever the cut.
+    pub(crate) fn inquiry(&self) -> Inquiry {
+        let pin = |pin: &(String, String)| Pin {
+            name: pin.0.clone(),
+            sha256: pin.1.clone(),
+        };
+        Inquiry {
+            root: self.data.clone(),
+            guest: self.guest.as_ref().map(pin),
+            model: self.model.as_ref().map(pin),
+            parameters: self.parameters.clone(),
+            encoding: self.encoding,
+            terms: Terms {
+                priority: self.priority,
+                fixed_batch: self.fixed_batch,
+                shared_runs: self.shared_runs,
+                precision: self.precision,
+            },
+            request_samples: self.request_samples,
+        }
+    }
+}
