@@ -12,6 +12,7 @@
 //!
 //! `docs/fetching.md` says how samples travel.
 
+mod address;
 mod admin;
 mod blocking;
 mod client;

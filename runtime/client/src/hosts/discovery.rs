@@ -1,5 +1,6 @@
 //! Hosts that are found by a name: `dns://frostline.storage:8443` stands for all of its addresses.
 
+use crate::address::any_of;
 use crate::{ClientError, Deadlines, HostClient, Token, Trust};
 use futures::future::BoxFuture;
 use std::collections::BTreeSet;
@@ -29,17 +30,6 @@ pub(super) struct Discovery {
     trust: Trust,
     deadlines: Deadlines,
     lookup: Lookup,
-}
-
-/// The address by which any of the hosts of a name is reached; `None` for one that is no name of several.
-pub(crate) fn any_of(url: &str) -> Option<String> {
-    let (scheme, rest) = url.split_once("://")?;
-    let scheme = match scheme {
-        "dns" | "dns+https" => "https",
-        "dns+http" => "http",
-        _ => return None,
-    };
-    Some(format!("{scheme}://{rest}"))
 }
 
 impl Discovery {

@@ -10,7 +10,6 @@ mod restart;
 
 #[cfg(test)]
 pub(crate) use discovery::Lookup;
-pub(crate) use discovery::any_of;
 pub(crate) use health::Waits;
 pub(crate) use member::Member;
 pub(crate) use placement::Placement;

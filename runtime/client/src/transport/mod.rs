@@ -10,7 +10,7 @@ pub(crate) use answer::Answer;
 pub(crate) use call::{Body, Call, Content};
 pub(crate) use connections::{CONNECTIONS, Connector};
 
-use crate::hosts::any_of;
+use crate::address::any_of;
 use crate::meter::ByteMeter;
 use crate::retry::Seen;
 use crate::{ClientError, Deadlines, Token, Trust};
