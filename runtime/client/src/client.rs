@@ -5,6 +5,7 @@ use crate::link::{self, Link};
 use crate::meter::ByteMeter;
 use crate::notice::unheard;
 use crate::retry::Seen;
+use crate::trace::Trace;
 use crate::transport::{Call, Transport, encode};
 use crate::upload::{self, Upload, Uploaded};
 use crate::{ClientError, Deadlines, Listing, Notices, Token, Trust, UploadKind, error};
@@ -108,6 +109,13 @@ impl HostClient {
 
     pub(crate) fn meter(&self) -> &ByteMeter {
         self.transport.meter()
+    }
+
+    /// This client for calls of a trace.
+    pub(crate) fn traced(self, trace: Option<&Trace>) -> Self {
+        Self {
+            transport: self.transport.traced(trace),
+        }
     }
 
     /// This client with another count.

@@ -30,6 +30,7 @@ mod retry;
 #[cfg(test)]
 mod tests;
 mod token;
+mod trace;
 mod transport;
 mod trust;
 mod upload;

@@ -2,6 +2,7 @@ use super::discovery::Discovery;
 use super::health::{Health, Waits};
 use super::member::{Member, Upload};
 use crate::meter::ByteMeter;
+use crate::trace::Trace;
 use crate::{HostClient, Notices};
 use frostline_batching::Lock;
 use std::collections::BTreeMap;
@@ -17,6 +18,8 @@ pub(super) struct Fleet {
     pub(super) notices: Notices,
     pub(super) meter: ByteMeter,
     waits: Waits,
+    /// What its requests belong to.
+    trace: Option<Trace>,
     /// Where more of them are found, if anywhere.
     pub(super) discovery: Option<Arc<Discovery>>,
     /// What the next one is numbered.
@@ -54,7 +57,13 @@ impl Known {
 }
 
 impl Fleet {
-    pub(super) fn new(known: Vec<Known>, meter: ByteMeter, notices: Notices, waits: Waits) -> Self {
+    pub(super) fn new(
+        known: Vec<Known>,
+        trace: Option<Trace>,
+        meter: ByteMeter,
+        notices: Notices,
+        waits: Waits,
+    ) -> Self {
         let alone = known.len() == 1;
         let fleet = Self {
             members: Lock::default(),
@@ -62,6 +71,7 @@ impl Fleet {
             notices,
             meter,
             waits,
+            trace,
             discovery: None,
             next: AtomicUsize::new(0),
             before: known
@@ -85,7 +95,10 @@ impl Fleet {
         };
         Arc::new(Member {
             index: self.next.fetch_add(1, Ordering::Relaxed),
-            client: known.client.counting_into(&self.meter),
+            client: known
+                .client
+                .counting_into(&self.meter)
+                .traced(self.trace.as_ref()),
             name: Lock::new(known.name),
             health: Lock::new(health),
             notices: Arc::clone(&self.notices),

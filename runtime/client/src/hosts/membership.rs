@@ -59,7 +59,7 @@ impl Hosts {
         let addresses = discovery.addresses().await?;
         let known = addresses.into_iter().map(|address| known(&discovery, address));
         let known = join_all(known.collect::<Result<Vec<_>, _>>()?.into_iter().map(introduced)).await;
-        let mut fleet = Fleet::new(known, ByteMeter::default(), unheard(), Waits::default());
+        let mut fleet = Fleet::new(known, None, ByteMeter::default(), unheard(), Waits::default());
         fleet.discovery = Some(Arc::new(discovery));
         Ok(Self::of(fleet))
     }

@@ -18,6 +18,7 @@ pub use placement::place;
 use crate::meter::ByteMeter;
 use crate::notice::unheard;
 use crate::retry::Seen;
+use crate::trace::Trace;
 use crate::{ClientError, HostClient, Listing, Notice, Notices, UploadKind, Uploaded};
 use bytes::Bytes;
 use fleet::{Fleet, Known};
@@ -54,6 +55,7 @@ impl Hosts {
         let known = clients.into_iter().map(Known::given).collect();
         Ok(Self::of(Fleet::new(
             known,
+            None,
             ByteMeter::default(),
             unheard(),
             Waits::default(),
@@ -80,7 +82,14 @@ impl Hosts {
 
     pub(crate) fn for_job_with(&self, notices: Notices, waits: Waits) -> Self {
         let known = self.fleet.members().iter().map(|member| member.known()).collect();
-        let mut fleet = Fleet::new(known, self.meter.child(), notices, waits);
+        let trace = Trace::of_job();
+        if let Some(trace) = &trace {
+            tracing::info!(
+                trace = trace.id(),
+                "what the job asks of hosts belongs to this trace"
+            );
+        }
+        let mut fleet = Fleet::new(known, trace, self.meter.child(), notices, waits);
         fleet.discovery.clone_from(&self.fleet.discovery);
         let hosts = Self::of(fleet);
         hosts.fleet.follow();
@@ -296,7 +305,7 @@ impl From<HostClient> for Hosts {
     fn from(client: HostClient) -> Self {
         let meter = client.meter().clone();
         let known = vec![Known::given(client)];
-        Self::of(Fleet::new(known, meter, unheard(), Waits::default()))
+        Self::of(Fleet::new(known, None, meter, unheard(), Waits::default()))
     }
 }
 

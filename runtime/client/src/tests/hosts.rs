@@ -246,3 +246,32 @@ async fn a_lone_host_is_asked_again_and_rows_that_came_count() {
         "only the third sample is asked again"
     );
 }
+
+#[tokio::test]
+async fn all_that_a_job_asks_belongs_to_one_trace() {
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let saw = Arc::clone(&seen);
+    let host = FakeHost::start(move |_, parts, body| {
+        let header = parts.headers.get("traceparent");
+        saw.lock()
+            .unwrap()
+            .extend(header.map(|header| header.to_str().unwrap().to_owned()));
+        answer_all(&extraction(body))
+    })
+    .await;
+    let jobs = [(); 2].map(|()| start_with(client(&host.url).into(), source(RowKind::Values), retry()));
+    let mut traces = Vec::new();
+    for job in jobs {
+        assert_complete(&take(&job, 40).await.unwrap(), 40);
+        let seen = std::mem::take(&mut *seen.lock().unwrap());
+        let mut ids: Vec<&str> = seen
+            .iter()
+            .map(|header| header.split('-').nth(1).unwrap())
+            .collect();
+        ids.dedup();
+        assert!(seen.len() > 3 && ids.len() == 1, "{seen:?}");
+        traces.push(ids[0].to_owned());
+    }
+    // Unless the environment says that both belong to another.
+    assert_eq!(traces[0] == traces[1], std::env::var_os("TRACEPARENT").is_some());
+}

@@ -13,6 +13,7 @@ pub(crate) use connections::{CONNECTIONS, Connector};
 use crate::address::any_of;
 use crate::meter::ByteMeter;
 use crate::retry::Seen;
+use crate::trace::{TRACEPARENT, Trace};
 use crate::{ClientError, Deadlines, Token, Trust};
 use bytes::Bytes;
 use connections::Connections;
@@ -42,6 +43,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 pub(crate) struct Transport {
     host: Arc<Endpoint>,
     meter: ByteMeter,
+    /// What its calls belong to.
+    trace: Option<Trace>,
 }
 
 struct Endpoint {
@@ -101,6 +104,15 @@ impl Transport {
         Self {
             host: Arc::new(endpoint),
             meter: ByteMeter::default(),
+            trace: None,
+        }
+    }
+
+    /// The same for calls of a trace.
+    pub(crate) fn traced(self, trace: Option<&Trace>) -> Self {
+        Self {
+            trace: trace.cloned(),
+            ..self
         }
     }
 
@@ -109,6 +121,7 @@ impl Transport {
         Self {
             host: Arc::clone(&self.host),
             meter: meter.clone(),
+            trace: self.trace.clone(),
         }
     }
 
@@ -208,7 +221,10 @@ impl Transport {
             answers,
             ..
         } = &*self.host;
-        let request = call.request(base, token)?;
+        let mut request = call.request(base, token)?;
+        if let Some(header) = self.trace.as_ref().and_then(Trace::header) {
+            request.headers_mut().insert(TRACEPARENT, header);
+        }
         let (head, body) = connections.send(connection, request, peer).await?.into_parts();
         answers.fetch_add(1, Ordering::SeqCst);
         let (status, headers) = (head.status, head.headers.clone());
