@@ -54,7 +54,7 @@ impl std::error::Error for Hinted {
 /// Says why a command ended; `interrupted` when somebody ended it.
 pub(crate) fn ended(error: &anyhow::Error, interrupted: bool, json: bool) -> ExitCode {
     if reader_left(error) {
-        return ExitCode::from(FAILED);
+        return ExitCode::SUCCESS;
     }
     let (kind, code) = if interrupted {
         (Kind::Ours("interrupted"), INTERRUPTED)
@@ -72,7 +72,8 @@ pub(crate) fn ended(error: &anyhow::Error, interrupted: bool, json: bool) -> Exi
     )
 }
 
-/// Whether whoever read our output went away (`| head`), which is not worth a word. Broken connections have more causes to tell.
+/// Whether whoever read our output went away (`| head`) and had all it wanted: a job's events are dropped then, so this ends nothing but
+/// printing. Broken connections have more causes to tell.
 fn reader_left(error: &anyhow::Error) -> bool {
     let broken = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
     error.chain().len() == 1 && error.downcast_ref().is_some_and(broken)

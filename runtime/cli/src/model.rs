@@ -10,6 +10,7 @@ use frostline_wire::{CutInfo, ModelInfo};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
+use std::io::{self, Write};
 use std::path::Path;
 
 /// What is shown of a model, wherever it lies.
@@ -77,18 +78,23 @@ pub(crate) async fn run(command: Command, json: bool) -> Result<()> {
     if json {
         return Ok(print_json(&shown)?);
     }
-    println!("{}  sha256:{}", shown.name, shown.sha256);
+    writeln!(io::stdout(), "{}  sha256:{}", shown.name, shown.sha256)?;
     if let Some(held) = shown.host_sha256.filter(|held| *held != shown.sha256) {
-        println!("where a host holds it  sha256:{held}");
+        writeln!(io::stdout(), "where a host holds it  sha256:{held}")?;
     }
     let whole = match shown.trainable_whole {
         Some(true) => ", trainable from here with --freeze none",
         _ => "",
     };
-    println!("input {} {:?}{whole}\n", shown.input, shown.input_shape);
+    writeln!(
+        io::stdout(),
+        "input {} {:?}{whole}\n",
+        shown.input,
+        shown.input_shape
+    )?;
     table(&shown.cuts)?;
     for line in reasons(&shown.cuts) {
-        println!("\n{line}");
+        writeln!(io::stdout(), "\n{line}")?;
     }
     Ok(())
 }

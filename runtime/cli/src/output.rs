@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 
 /// Prints one JSON object on a line of its own.
 ///
-/// A reader that went away (`| head`) is no error worth a message: the next write ends us the same way.
+/// A reader that went away (`| head`) has what it wanted: the command ends well, and says nothing.
 pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');

@@ -7,8 +7,8 @@ use frostline_client::Notice;
 use frostline_trainer::Event;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use parking_lot::Mutex;
-use std::fmt::Write;
-use std::io::{self, IsTerminal};
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -138,7 +138,10 @@ impl Bar {
     }
 
     /// Writes one end of the line.
-    fn writer(&self, end: fn(&Ends) -> &str) -> impl Fn(&ProgressState, &mut dyn Write) + Clone + use<> {
+    fn writer(
+        &self,
+        end: fn(&Ends) -> &str,
+    ) -> impl Fn(&ProgressState, &mut dyn std::fmt::Write) + Clone + use<> {
         let ends = Arc::clone(&self.ends);
         move |_, to| {
             let _ = to.write_str(end(&ends.lock()));
@@ -209,7 +212,7 @@ impl Reporter {
         if self.beside {
             bar.shown.suspend(|| warn(event, false));
         } else if let Some(line) = text(event) {
-            bar.shown.suspend(|| println!("{line}"));
+            bar.shown.suspend(|| writeln!(io::stdout(), "{line}").ok());
         }
         if let Event::Measuring { what } = event
             && bar.shown.is_hidden()

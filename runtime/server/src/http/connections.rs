@@ -114,7 +114,12 @@ pub(crate) async fn serve_admin(
         let admin = Admin::User(peer.uid());
         let (router, stop) = (router.clone().layer(Extension(admin)), stop.clone());
         connections.spawn(async move {
-            let handler = service_fn(move |request: http::Request<Incoming>| router.clone().oneshot(request));
+            let traffic = Traffic::new();
+            let seen = Arc::clone(&traffic);
+            let handler = service_fn(move |request: http::Request<Incoming>| {
+                let (open, answer) = (seen.open(), router.clone().oneshot(request));
+                async move { Ok::<_, Infallible>(answer.await?.map(|body| open.answer(body))) }
+            });
             let protocol = protocol(&limits);
             let serving = protocol.serve_connection(TokioIo::new(stream), handler);
             tokio::select! {
@@ -123,10 +128,24 @@ pub(crate) async fn serve_admin(
                         tracing::debug!(%error, "an admin's connection ended early");
                     }
                 }
+                () = let_go_by(&traffic, limits.stall) => tracing::debug!("an admin's connection was closed: nothing came"),
                 () = stop.cancelled() => {}
             }
             drop(permit);
         });
+    }
+}
+
+/// Ends when a client lets its turn go by for so long.
+async fn let_go_by(traffic: &Traffic, patience: Duration) {
+    loop {
+        let now = Instant::now();
+        let due = match traffic.waits() {
+            Waits::Host => now + patience / 4,
+            Waits::Idle(since) | Waits::Untaken(since) if since + patience <= now => return,
+            Waits::Idle(since) | Waits::Untaken(since) => since + patience,
+        };
+        sleep_until(due).await;
     }
 }
 

@@ -179,3 +179,15 @@ async fn a_host_with_nothing_to_do_stops_at_once_whoever_holds_a_connection() {
         .expect("it waits for strangers");
     drop((silent, answer));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_says_nothing_at_the_admins_socket_takes_no_place_there_for_long() {
+    let test = TestHost::limited(|_| (), |config| config.limits.stall = SOON).await;
+    let socket = test.folder.path().join("admin.sock");
+    let mut silent = Vec::new();
+    for _ in 0..16 {
+        silent.push(tokio::net::UnixStream::connect(&socket).await.unwrap());
+    }
+    let asked = tokio::time::timeout(STUCK, test.running()).await;
+    assert_eq!(asked.expect("no place was given back"), 0);
+}
