@@ -5,6 +5,7 @@ mod arenas;
 mod arguments;
 mod authoring;
 mod cache;
+mod doctor;
 mod eval;
 mod event_text;
 mod failure;
@@ -83,6 +84,7 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
         Command::Guest(command) => guest::run(command, json, stop).await,
         Command::Model(command) => model::run(command, json).await,
         Command::Cache(command) => cache::run(&command, json),
+        Command::Doctor(flags) => doctor::run(flags, json).await,
         Command::Admin(flags) => admin::run(flags, json).await,
         Command::CompileGuest(_) => Ok(()),
         // The first signal to end is the host's matter: it closes the lane when running work is done.

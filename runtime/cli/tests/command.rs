@@ -7,6 +7,8 @@
     clippy::indexing_slicing
 )]
 
+#[path = "command/doctor.rs"]
+mod doctor;
 #[path = "command/runs.rs"]
 mod runs;
 
@@ -42,6 +44,8 @@ fn every_command_has_help_with_an_example() {
         "guest push",
         "guest list",
         "guest show",
+        "guest logs",
+        "doctor",
         "model show",
         "model list",
         "admin guest show",

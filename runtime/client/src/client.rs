@@ -160,6 +160,15 @@ impl HostClient {
         Ok(objects)
     }
 
+    /// The first `most` of [`HostClient::objects`].
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn first_objects(&self, root: &str, most: usize) -> Result<ObjectPage, ClientError> {
+        let query = [("root", root), ("limit", &most.to_string())];
+        self.transport.get("/v1/objects", &query).await
+    }
+
     /// [`HostClient::objects`], packed as they come, and what is under the root besides that cannot be a sample.
     ///
     /// # Errors

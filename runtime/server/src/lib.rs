@@ -34,7 +34,7 @@ pub use config::{
 };
 pub use frostline_engine::{ChildLanes, LanesPlace, serve_lane};
 pub use frostline_sandbox::Compiler;
-pub use host::{Host, RunningHost, StartError};
+pub use host::{Examined, Host, RunningHost, StartError, examine};
 pub use state::StateError;
 pub use tls::TlsError;
 pub use token::TokenError;

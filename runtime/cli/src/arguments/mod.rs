@@ -3,6 +3,7 @@
 mod admin;
 mod augment;
 mod compile;
+mod doctor;
 mod features;
 mod guest;
 mod host;
@@ -16,6 +17,7 @@ mod value;
 
 pub(crate) use admin::{Admin, AdminCommand, GuestAdmin, ModelAdmin, Quota, Tenant};
 pub(crate) use compile::{COMPILE_GUEST, CompileGuest};
+pub(crate) use doctor::Doctor;
 pub(crate) use features::CacheCommand;
 pub(crate) use guest::{Authoring, BuildGuest, CheckGuest, Language, NewGuest, RunGuest};
 pub(crate) use host::{Guest, HostFlags, Model, RemoteHost, RemoteHosts, Serve};
@@ -75,6 +77,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Cache(CacheCommand),
     Admin(Admin),
+    Doctor(Doctor),
     #[command(name = COMPILE_GUEST, hide = true)]
     CompileGuest(CompileGuest),
     /// Run one lane for `frostline serve`, which starts this itself

@@ -129,6 +129,12 @@ impl Hosts {
         names.join(", ")
     }
 
+    /// A client of each, whether it answers or not.
+    pub fn clients(&self) -> Vec<HostClient> {
+        let members = self.fleet.members();
+        members.iter().map(|member| self.client(member)).collect()
+    }
+
     /// Whether all are reached over loopback, and so most likely are this machine.
     pub fn are_loopback(&self) -> bool {
         let members = self.fleet.members();

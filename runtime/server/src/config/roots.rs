@@ -47,6 +47,11 @@ impl DataRoots {
         Self(Vec::new())
     }
 
+    /// Their URLs.
+    pub(crate) fn urls(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(Root::as_str)
+    }
+
     /// The folders of this machine among them.
     pub(crate) fn folders(&self) -> impl Iterator<Item = PathBuf> {
         let local = self.0.iter().filter(|root| root.store == "file://");

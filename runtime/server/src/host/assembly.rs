@@ -191,7 +191,7 @@ fn machine(
     })
 }
 
-fn state_store(place: &StateLocation) -> Result<Arc<Store>, StartError> {
+pub(super) fn state_store(place: &StateLocation) -> Result<Arc<Store>, StartError> {
     let url = match place {
         StateLocation::Store(url) => url.clone(),
         StateLocation::Directory(path) => {

@@ -2,10 +2,12 @@
 
 mod assembly;
 mod error;
+mod examine;
 mod sockets;
 mod upkeep;
 
 pub use error::StartError;
+pub use examine::{Examined, examine};
 
 use crate::config::HostConfig;
 use crate::http::{self, Port};

@@ -25,5 +25,6 @@ pub(crate) use follow::{compact, follow};
 pub(crate) use journal::Journal;
 pub(crate) use leftovers::PartialLimits;
 pub(crate) use partials::{Claim, Partials, Unclaimed};
+pub(crate) use probe::probe;
 pub(crate) use shared::SharedState;
 pub(crate) use shelf::{Facts, Found, Named, Owned, SHARED, Shelf, Stored};

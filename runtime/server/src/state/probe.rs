@@ -12,7 +12,7 @@ use frostline_objects::{ObjectError, Store};
 ///
 /// # Errors
 /// [`StateError::Replaces`], [`StateError::CreatesNothing`], and the store's failures.
-pub(super) async fn probe(store: &Store) -> Result<(), StateError> {
+pub(crate) async fn probe(store: &Store) -> Result<(), StateError> {
     let key = format!("probes/{}", unique()?);
     let probed = create_twice(store, &key).await;
     if let Err(error) = store.delete(&key).await

@@ -1,0 +1,79 @@
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// Whether something works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum State {
+    Works,
+    Fails,
+    /// It was not tried.
+    Skipped,
+}
+
+/// What was tried, and what came of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Finding {
+    pub(super) check: &'static str,
+    pub(super) state: State,
+    pub(super) found: String,
+    /// What to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) advice: Option<String>,
+}
+
+impl Finding {
+    pub(super) fn works(check: &'static str, found: impl Into<String>) -> Self {
+        Self {
+            check,
+            state: State::Works,
+            found: found.into(),
+            advice: None,
+        }
+    }
+
+    pub(super) fn fails(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self {
+            state: State::Fails,
+            advice: Some(advice.into()),
+            ..Self::works(check, found)
+        }
+    }
+
+    pub(super) fn skipped(check: &'static str, found: impl Into<String>) -> Self {
+        Self {
+            state: State::Skipped,
+            ..Self::works(check, found)
+        }
+    }
+
+    pub(super) fn and(self, advice: impl Into<String>) -> Self {
+        Self {
+            advice: Some(advice.into()),
+            ..self
+        }
+    }
+}
+
+/// For people.
+pub(super) fn show(findings: &[Finding]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    for Finding {
+        check,
+        state,
+        found,
+        advice,
+    } in findings
+    {
+        let state = match state {
+            State::Works => "works",
+            State::Fails => "FAILS",
+            State::Skipped => "skipped",
+        };
+        writeln!(stdout, "{state:<7}  {check:<7}  {found}")?;
+        if let Some(advice) = advice {
+            writeln!(stdout, "{:18}-> {advice}", "")?;
+        }
+    }
+    stdout.flush()
+}

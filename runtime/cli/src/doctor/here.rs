@@ -1,0 +1,112 @@
+//! What this machine has: the library, a GPU, a store that is read from here.
+
+use super::finding::Finding;
+use crate::output::bytes;
+use frostline_engine::{Device, EngineError, Session, SessionOptions, free_device_memory, library_version};
+use frostline_graph::onnx::GraphProto;
+use frostline_graph::{Model, build};
+use frostline_objects::{ObjectError, Store};
+use frostline_tensor::Tensor;
+use std::time::Duration;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+/// How long a store may take: with wrong credentials it is asked several times.
+const STORE: Duration = Duration::from_secs(30);
+
+/// How long a device may take: CUDA loads its kernels when it is first used.
+const DEVICE: Duration = Duration::from_secs(120);
+
+/// The library, and the device that is asked for or there.
+pub(super) async fn engine(device: Option<Device>) -> Vec<Finding> {
+    let library = match ran(Device::Cpu).await {
+        Ok(version) => Finding::works("library", format!("{version} ran a network on the CPU")),
+        Err(error) => Finding::fails(
+            "library",
+            error,
+            "install ONNX Runtime (pip install onnxruntime), and name its library in ORT_DYLIB_PATH",
+        ),
+    };
+    let gpu = match device {
+        Some(device @ Device::Cuda(_)) => match ran(device).await {
+            Ok(version) => Finding::works(
+                "gpu",
+                format!("{version} ran a network on {device}{}", free(device)),
+            ),
+            Err(error) => Finding::fails(
+                "gpu",
+                error,
+                "it takes NVIDIA's driver and a library built for CUDA (pip install onnxruntime-gpu), with CUDA and cuDNN where the loader finds them",
+            ),
+        },
+        _ if free_device_memory(Device::Cuda(0)).is_some() => {
+            let found = format!("there is an NVIDIA GPU{}", free(Device::Cuda(0)));
+            Finding::skipped("gpu", found).and("--device cuda:0 tries it")
+        }
+        _ => Finding::skipped("gpu", "no NVIDIA driver answers; networks run on the CPU"),
+    };
+    vec![library, gpu]
+}
+
+fn free(device: Device) -> String {
+    let free = free_device_memory(device).map(|free| format!(", {} free", bytes(free)));
+    free.unwrap_or_default()
+}
+
+/// Runs a network of one operator; the library's name and version.
+async fn ran(device: Device) -> Result<String, String> {
+    let trying = spawn_blocking(move || run_one(device).map_err(|error| error.to_string()));
+    match timeout(DEVICE, trying).await {
+        Ok(Ok(ran)) => ran,
+        Ok(Err(lost)) => Err(lost.to_string()),
+        Err(_) => Err(format!("nothing came of it in {} s", DEVICE.as_secs())),
+    }
+}
+
+fn run_one(device: Device) -> Result<String, EngineError> {
+    let version = library_version()?;
+    let model = |error: &dyn std::fmt::Display| EngineError::Model {
+        reason: error.to_string(),
+    };
+    let graph = GraphProto {
+        name: "one".to_owned(),
+        node: vec![build::node("Relu", &["x"], &["y"])],
+        input: vec![build::batched("x", &[1])],
+        output: vec![build::batched("y", &[1])],
+        ..GraphProto::default()
+    };
+    let network = Model::from_proto(build::model(17, graph)).map_err(|error| model(&error))?;
+    let network = network.to_bytes().map_err(|error| model(&error))?;
+    let options = SessionOptions {
+        device,
+        ..SessionOptions::default()
+    };
+    let x = Tensor::f32([1, 1], vec![-1.0]).map_err(|error| model(&error))?;
+    Session::open(&network, &options)?.run(&[("x", &x)])?;
+    Ok(format!("onnxruntime {version}"))
+}
+
+/// A root that is read from here.
+pub(super) async fn store(root: &str) -> Finding {
+    let advice = "check the root and the credentials in the environment (host-ops/objects/docs/stores.md)";
+    match timeout(STORE, first_of(root)).await {
+        Ok(Ok(found)) => Finding::works("data", found),
+        Ok(Err(error)) => Finding::fails("data", error.to_string(), advice),
+        Err(_) => Finding::fails(
+            "data",
+            format!("{root}: nothing came of it in {} s", STORE.as_secs()),
+            advice,
+        ),
+    }
+}
+
+async fn first_of(root: &str) -> Result<String, ObjectError> {
+    let store = Store::open(root)?;
+    let page = store.list(None, 1).await?;
+    let Some(object) = page.objects.first() else {
+        return Ok(format!("{root} can be listed from here, and is empty"));
+    };
+    let key = &object.sample.key;
+    store.read_range(key, 0..1).await?;
+    Ok(format!("{root} can be listed from here, and {key} be read"))
+}

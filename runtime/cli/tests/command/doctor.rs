@@ -1,0 +1,175 @@
+use super::frostline;
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// The exit code, and what was found: check and state.
+fn doctor(arguments: &[&str]) -> (Option<i32>, Vec<(String, String)>, String) {
+    let output = frostline(&[&["--json", "doctor"], arguments].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let found = text.lines().map(|line| {
+        let finding: Value = serde_json::from_str(line).unwrap();
+        let word = |name: &str| finding[name].as_str().unwrap().to_owned();
+        assert_eq!(
+            finding["advice"].is_string(),
+            word("state") == "fails" || word("found").contains("NVIDIA GPU")
+        );
+        (word("check"), word("state"))
+    });
+    (output.status.code(), found.collect(), text)
+}
+
+fn is(found: &[(String, String)], check: &str, state: &str) -> bool {
+    found.iter().any(|(name, was)| name == check && was == state)
+}
+
+/// A host on a free port.
+struct Served {
+    child: Child,
+    url: String,
+}
+
+impl Served {
+    fn start(folder: &Path) -> Self {
+        std::fs::create_dir(folder.join("data")).unwrap();
+        std::fs::write(folder.join("data/1.jpg"), "no image, but an object").unwrap();
+        let at = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_frostline"))
+            .args(["--json", "serve", "--listen", "127.0.0.1:0", "--lanes", "1"])
+            .args([
+                "--state",
+                &at("state"),
+                "--data",
+                &at("data"),
+                "--token-file",
+                &at("token"),
+            ])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut said = BufReader::new(child.stdout.take().unwrap());
+        said.read_line(&mut line).unwrap();
+        let listening: Value = serde_json::from_str(&line).unwrap();
+        Self {
+            child,
+            url: listening["url"].as_str().unwrap().to_owned(),
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+#[test]
+fn what_works_of_a_host_is_told_and_what_does_not_with_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let served = Served::start(folder.path());
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (data, token) = (at("data"), at("token"));
+    let asked = ["--host", &served.url, "--token-file", &token];
+    let (code, found, text) = doctor(&[&asked[..], &["--data", &data]].concat());
+    for check in ["library", "token", "host", "link", "data"] {
+        assert!(is(&found, check, "works"), "{check}: {text}");
+    }
+    assert_eq!(code, Some(0), "{text}");
+
+    // By its name too, among which a host may be that does not answer.
+    let named = served.url.replace("http://127.0.0.1", "dns+http://localhost");
+    let (_, found, text) = doctor(&["--host", &named, "--token-file", &token]);
+    assert!(is(&found, "host", "works"), "{text}");
+
+    let (code, found, text) = doctor(&[&asked[..], &["--data", "/elsewhere"]].concat());
+    assert!(code == Some(1) && is(&found, "data", "fails"), "{text}");
+
+    std::fs::write(at("other"), "a-token-of-nobody-that-is-long-enough").unwrap();
+    let (code, found, text) = doctor(&["--host", &served.url, "--token-file", &at("other")]);
+    assert!(code == Some(1) && is(&found, "token", "fails"), "{text}");
+    assert!(!text.contains("a-token-of-nobody"), "{text}");
+
+    let (code, found, _) = doctor(&["--host", "http://127.0.0.1:9", "--token-file", &token]);
+    assert!(code == Some(1) && is(&found, "host", "fails"));
+    let (code, found, _) = doctor(&["--host", &served.url, "--token-file", &at("absent")]);
+    assert!(code == Some(1) && is(&found, "token", "fails"));
+
+    // A host has kept what it was told; a guest that is none is told apart.
+    let logs = frostline(&[
+        "guest",
+        "logs",
+        "mine",
+        "--host",
+        &served.url,
+        "--token-file",
+        &token,
+    ]);
+    let said = String::from_utf8(logs.stderr).unwrap();
+    assert!(
+        logs.status.code() == Some(1) && said.contains("no guest"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_a_configuration_needs_is_tried_without_leaving_anything() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let write = |text: &str| {
+        std::fs::write(at("host.toml"), text).unwrap();
+        doctor(&["--config", at("host.toml").to_str().unwrap()])
+    };
+    std::fs::create_dir(at("data")).unwrap();
+    let good = format!("state = {:?}\ndata = [{:?}]\n", at("state"), at("data"));
+    let (code, found, text) = write(&good);
+    for check in ["config", "state", "data", "token"] {
+        assert!(is(&found, check, "works"), "{check}: {text}");
+    }
+    assert_eq!(code, Some(0), "{text}");
+    assert!(!at("state").exists());
+    std::fs::create_dir(at("state")).unwrap();
+    assert_eq!(write(&good).0, Some(0));
+    let left = walk(&at("state"));
+    assert_eq!(left, 0, "files in the state");
+
+    let tls = format!(
+        "{good}[tls]\ncertificate = {:?}\nkey = {:?}\n",
+        at("cert.pem"),
+        at("key.pem")
+    );
+    let (code, found, text) = write(&tls);
+    assert!(code == Some(1) && is(&found, "tls", "fails"), "{text}");
+    let (code, found, text) = write(&good.replace("/data", "/nowhere"));
+    assert!(code == Some(1) && is(&found, "data", "fails"), "{text}");
+    let (code, found, text) = write("listne = 1\n");
+    assert!(code == Some(1) && is(&found, "config", "fails"), "{text}");
+}
+
+/// Files below a folder.
+fn walk(folder: &Path) -> usize {
+    let entries = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    entries
+        .map(|path| if path.is_dir() { walk(&path) } else { 1 })
+        .sum()
+}
+
+#[test]
+fn a_reader_that_has_what_it_wants_is_no_failure() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_frostline"))
+        .args(["--json", "doctor"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Nobody reads before it has said a word: loading the library takes longer than this.
+    drop(child.stdout.take());
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!((child.wait().unwrap().code(), said.as_str()), (Some(0), ""));
+}

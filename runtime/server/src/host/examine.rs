@@ -1,0 +1,114 @@
+//! What of a configuration works on this machine, tried without starting a host.
+
+use super::assembly::state_store;
+use crate::config::{HostConfig, StateLocation};
+use crate::state::probe;
+use crate::tls::Certificate;
+use crate::token::TokenHash;
+use frostline_objects::Store;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long one thing may take: stores with wrong credentials are asked several times.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Seconds of a day.
+const DAY: i64 = 86_400;
+
+/// One thing that a host needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Examined {
+    /// `state`, `data`, `tls` or `token`.
+    pub what: &'static str,
+    /// What it is like, or what is wrong with it.
+    pub outcome: Result<String, String>,
+}
+
+/// Tries what a host with this configuration needs: its state, its data, its certificate and its token. Nothing is left behind, and
+/// nothing made that is not there yet.
+pub async fn examine(config: &HostConfig) -> Vec<Examined> {
+    let mut all = vec![Examined {
+        what: "state",
+        outcome: in_time(state(&config.state)).await,
+    }];
+    for root in config.data.urls() {
+        all.push(Examined {
+            what: "data",
+            outcome: in_time(data(root)).await,
+        });
+    }
+    if let Some(files) = config.tls.clone() {
+        all.push(Examined {
+            what: "tls",
+            outcome: Certificate::read(files)
+                .map_err(|error| error.to_string())
+                .and_then(|certificate| until(&certificate)),
+        });
+    }
+    all.push(Examined {
+        what: "token",
+        outcome: token(config),
+    });
+    all
+}
+
+async fn in_time(trying: impl Future<Output = Result<String, String>>) -> Result<String, String> {
+    let late = |_| format!("nothing came of it in {} s", LONGEST.as_secs());
+    timeout(LONGEST, trying).await.map_err(late)?
+}
+
+async fn state(place: &StateLocation) -> Result<String, String> {
+    let shown = match place {
+        StateLocation::Directory(path) if !path.exists() => {
+            return Ok(format!(
+                "{} is not there yet: the first start makes it",
+                path.display()
+            ));
+        }
+        StateLocation::Directory(path) => path.display().to_string(),
+        StateLocation::Store(url) => url.clone(),
+    };
+    let store = state_store(place).map_err(|error| error.to_string())?;
+    probe(&store).await.map_err(|error| error.to_string())?;
+    Ok(format!("{shown} takes objects and does not replace them"))
+}
+
+async fn data(root: &str) -> Result<String, String> {
+    let told = |error: frostline_objects::ObjectError| error.to_string();
+    let store = Store::open(root).map_err(told)?;
+    let page = store.list(None, 1).await.map_err(told)?;
+    let Some(object) = page.objects.first() else {
+        return Ok(format!("{root} can be listed, and is empty"));
+    };
+    let key = &object.sample.key;
+    store.read_range(key, 0..1).await.map_err(told)?;
+    Ok(format!("{root} can be listed, and {key} be read"))
+}
+
+fn until(certificate: &Certificate) -> Result<String, String> {
+    let Some(ends) = certificate.ends() else {
+        return Ok("the certificate and its key go together".to_owned());
+    };
+    let days = (ends - i64::try_from(frostline_profile::now()).unwrap_or(i64::MAX)) / DAY;
+    match days {
+        ..0 => Err(format!(
+            "the certificate ended {} days ago; renew it, it is read again without a restart",
+            -days
+        )),
+        _ => Ok(format!(
+            "the certificate and its key go together, for {days} days more"
+        )),
+    }
+}
+
+fn token(config: &HostConfig) -> Result<String, String> {
+    let file = &config.token_file;
+    if !file.exists() {
+        return Ok(format!(
+            "{} is not there yet: the first start makes it",
+            file.display()
+        ));
+    }
+    TokenHash::read_or_create(file).map_err(|error| error.to_string())?;
+    Ok(format!("{} holds one", file.display()))
+}
