@@ -27,7 +27,12 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         let figures = simulate(&names, &keys).with_context(|| format!("{hosts} hosts"))?;
         println!(
             "{hosts:>5}  {:>7.3}  {:>6.3}  {:>10.2}  {:>5.3}  {:>12.3}  {:>11.2}",
-            figures.most, figures.least, figures.batch, figures.moved, figures.most_then, figures.microseconds
+            figures.most,
+            figures.least,
+            figures.batch,
+            figures.moved,
+            figures.most_then,
+            figures.microseconds
         );
         for (name, value) in [
             ("balance", figures.most),
@@ -59,14 +64,22 @@ struct Figures {
 
 fn simulate(names: &[String], keys: &[String]) -> Result<Figures> {
     let start = Instant::now();
-    let placed: Vec<usize> = keys.iter().map(|key| place(names, key)).collect::<Option<_>>().context("no hosts")?;
+    let placed: Vec<usize> = keys
+        .iter()
+        .map(|key| place(names, key))
+        .collect::<Option<_>>()
+        .context("no hosts")?;
     let microseconds = start.elapsed().as_secs_f64() * 1e6 / keys.len() as f64;
     let counts = counted(&placed, names.len());
     let batches: Vec<f64> = placed
         .chunks_exact(BATCH)
         .map(|batch| most(&counted(batch, names.len())))
         .collect();
-    let (lost, _) = counts.iter().enumerate().max_by_key(|(_, count)| **count).context("no hosts")?;
+    let (lost, _) = counts
+        .iter()
+        .enumerate()
+        .max_by_key(|(_, count)| **count)
+        .context("no hosts")?;
     let mut left = names.to_vec();
     left.remove(lost);
     // Only what the lost host had is placed anew; the client's own tests show that nothing else moves.
@@ -114,7 +127,9 @@ mod tests {
     #[test]
     fn a_lost_hosts_share_is_all_that_moves() {
         let names: Vec<String> = (0..4).map(|host| format!("frostline-{host}")).collect();
-        let keys: Vec<String> = (0..8 * BATCH).map(|number| format!("train/{number}.jpg")).collect();
+        let keys: Vec<String> = (0..8 * BATCH)
+            .map(|number| format!("train/{number}.jpg"))
+            .collect();
         let figures = simulate(&names, &keys).unwrap();
         assert!((1.0..1.1).contains(&figures.most) && (0.9..=1.0).contains(&figures.least));
         assert!((figures.moved - figures.most / 4.0).abs() < 1e-9);

@@ -15,12 +15,24 @@ const VERSIONS: &str = "1.27,1.31,1.37";
 /// Values that must be refused, and a word of the reason.
 const REFUSED: [(&str, &[&str], &str); 8] = [
     ("no state", &["config.state="], "state"),
-    ("a folder as shared state", &["config.state=/var/lib/state"], "state"),
+    (
+        "a folder as shared state",
+        &["config.state=/var/lib/state"],
+        "state",
+    ),
     ("no TLS at all", &["tls.plainHttp=false"], "tls.secret"),
     ("two ways of TLS", &["tls.secret=mine"], "tls.secret"),
-    ("admins without TLS", &["admin.enabled=true", "admin.secret=x"], "TLS"),
+    (
+        "admins without TLS",
+        &["admin.enabled=true", "admin.secret=x"],
+        "TLS",
+    ),
     ("a key of the chart's", &["config.listen=0.0.0.0:1"], "listen"),
-    ("scaled nodes", &["kind=DaemonSet", "autoscaling.enabled=true"], "DaemonSet"),
+    (
+        "scaled nodes",
+        &["kind=DaemonSet", "autoscaling.enabled=true"],
+        "DaemonSet",
+    ),
     ("a value nobody knows", &["replicaCount=3"], "replicaCount"),
 ];
 
@@ -72,7 +84,11 @@ fn refusals(helm: &Path) -> Result<()> {
     let values = chart().join("ci/least-values.yaml");
     for (what, settings, reason) in REFUSED {
         let mut command = Command::new(helm);
-        command.args(["template", "demo"]).arg(chart()).arg("--values").arg(&values);
+        command
+            .args(["template", "demo"])
+            .arg(chart())
+            .arg("--values")
+            .arg(&values);
         for setting in settings {
             command.args(["--set", setting]);
         }

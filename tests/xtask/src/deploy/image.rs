@@ -15,8 +15,13 @@ const TOOLS: [(&str, &str); 2] = [("mmdebstrap", "mmdebstrap"), ("umoci", "umoci
 /// The release of Debian that this machine has: what was linked here runs there.
 pub(super) fn suite() -> Result<String> {
     let told = fs::read_to_string("/etc/os-release")?;
-    let name = told.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
-    Ok(name.context("/etc/os-release names no release")?.trim_matches('"').to_owned())
+    let name = told
+        .lines()
+        .find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    Ok(name
+        .context("/etc/os-release names no release")?
+        .trim_matches('"')
+        .to_owned())
 }
 
 /// Writes the image, an OCI layout, and returns its folder.
@@ -55,7 +60,9 @@ pub(super) fn check(setup: &Setup) -> Result<Outcome> {
         return Ok(Outcome::Skipped(why));
     }
     if !is_root() {
-        return Ok(Outcome::Skipped("only root can build and enter the image's root here".to_owned()));
+        return Ok(Outcome::Skipped(
+            "only root can build and enter the image's root here".to_owned(),
+        ));
     }
     let helm = match (helm(), python_path()) {
         (Ok(helm), Ok(_)) => helm,
@@ -65,7 +72,11 @@ pub(super) fn check(setup: &Setup) -> Result<Outcome> {
     let bundle = setup.folder.join("bundle");
     let _ = fs::remove_dir_all(&bundle);
     let tag = format!("{}:latest", image.display());
-    output(Command::new("umoci").args(["unpack", "--image", &tag]).arg(&bundle))?;
+    output(
+        Command::new("umoci")
+            .args(["unpack", "--image", &tag])
+            .arg(&bundle),
+    )?;
     let config: Value = serde_json::from_str(&fs::read_to_string(bundle.join("config.json"))?)?;
     let answered = start(setup, &helm, &bundle, &config)?;
     fs::remove_dir_all(&bundle)?;
@@ -101,15 +112,24 @@ fn start(setup: &Setup, helm: &Path, bundle: &Path, config: &Value) -> Result<St
         .pointer("/spec/template/spec/containers/0/args")
         .and_then(Value::as_array)
         .context("a container without arguments")?;
-    let process = config.pointer("/process/args").and_then(Value::as_array).context("an image without an entry point")?;
+    let process = config
+        .pointer("/process/args")
+        .and_then(Value::as_array)
+        .context("an image without an entry point")?;
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c", POD, "pod"]);
-    command.arg(bundle.join("rootfs")).arg(&mounted).arg(bundle.join("rootfs"));
+    command
+        .arg(bundle.join("rootfs"))
+        .arg(&mounted)
+        .arg(bundle.join("rootfs"));
     for word in process.iter().chain(container) {
         command.arg(word.as_str().unwrap_or_default());
     }
-    let host = HostProcess::spawn(command, mounted.join("token/token")).context("the image does not start a host")?;
-    let asked = |path: &str| output(Command::new("curl").args(["--silent", "--fail", &format!("http://{metrics}{path}")]));
+    let host = HostProcess::spawn(command, mounted.join("token/token"))
+        .context("the image does not start a host")?;
+    let asked = |path: &str| {
+        output(Command::new("curl").args(["--silent", "--fail", &format!("http://{metrics}{path}")]))
+    };
     asked("/healthz")?;
     asked("/readyz")?;
     let listed = output(
@@ -118,6 +138,12 @@ fn start(setup: &Setup, helm: &Path, bundle: &Path, config: &Value) -> Result<St
             .arg(mounted.join("token/token")),
     )?;
     let metrics = asked("/metrics")?;
-    let library = metrics.lines().find(|line| line.starts_with("frostline_build_info")).unwrap_or_default();
-    Ok(format!("/readyz, a list of {} guests, {library}", listed.lines().count()))
+    let library = metrics
+        .lines()
+        .find(|line| line.starts_with("frostline_build_info"))
+        .unwrap_or_default();
+    Ok(format!(
+        "/readyz, a list of {} guests, {library}",
+        listed.lines().count()
+    ))
 }

@@ -2,7 +2,7 @@
 //! dashboard, rules and autoscaling has to be answered.
 
 use super::store::Store;
-use super::tools::{chart, documents, helm, manifest, missing, render};
+use super::tools::{chart, documents, field, helm, manifest, missing, render};
 use super::{Outcome, Setup, python_path, queries};
 use crate::workspace::{output, root};
 use anyhow::{Context, Result, bail};
@@ -42,7 +42,7 @@ pub(super) fn check(setup: &Setup) -> Result<Outcome> {
     };
     let hosts = [live.host(0)?, live.host(1)?];
     let (_prometheus, url) = live.prometheus(&hosts)?;
-    live.load(&hosts)?;
+    let _jobs = live.load(&hosts)?;
     let queries = queries::all(&hosts[0].rules)?;
     let table = queries::table(&queries, &url)?;
     let file = setup.folder.join("queries.md");
@@ -64,10 +64,23 @@ fn secrets(folder: &Path) -> Result<()> {
         fs::write(folder.join("etc").join(name).join("token"), token)?;
     }
     let mut certify = Command::new("openssl");
-    certify.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30"]);
+    certify.args([
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "30",
+    ]);
     certify.args(["-subj", "/CN=frostline", "-addext", "subjectAltName=IP:127.0.0.1"]);
     certify.args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout"]);
-    certify.arg(folder.join("etc/tls/tls.key")).arg("-out").arg(folder.join("etc/tls/tls.crt"));
+    certify
+        .arg(folder.join("etc/tls/tls.key"))
+        .arg("-out")
+        .arg(folder.join("etc/tls/tls.crt"));
     output(&mut certify).map(drop)
 }
 
@@ -97,10 +110,15 @@ impl Live<'_> {
         });
         let file = self.folder.join(format!("values-{number}.json"));
         fs::write(&file, values.to_string())?;
-        let rendered = documents(&render(&self.helm, &[&chart().join("ci/usual-values.yaml"), &file])?)?;
+        let rendered = documents(&render(
+            &self.helm,
+            &[&chart().join("ci/usual-values.yaml"), &file],
+        )?)?;
         let local = self.folder.join(format!("local-{number}"));
         let config = manifest(&rendered, "ConfigMap", "frostline")?.pointer("/data/host.toml");
-        let config = config.and_then(Value::as_str).context("the chart rendered no host.toml")?;
+        let config = config
+            .and_then(Value::as_str)
+            .context("the chart rendered no host.toml")?;
         let etc = self.folder.join("etc");
         let config = config
             .replace("/etc/frostline", &path(&etc)?)
@@ -116,14 +134,16 @@ impl Live<'_> {
                 .with_context(|| format!("{} does not start a host; see its log beside", file.display()))?,
             metrics,
             local,
-            rules: manifest(&rendered, "PrometheusRule", "frostline")?["spec"].clone(),
+            rules: field(manifest(&rendered, "PrometheusRule", "frostline")?, "spec").clone(),
         })
     }
 
     /// The container's arguments and environment, with the configuration in `file`.
     fn as_container(&self, pod: &Value, file: &Path) -> Result<Command> {
-        let container = pod.pointer("/spec/template/spec/containers/0").context("a pod without a container")?;
-        let list = |name: &str| container[name].as_array().cloned().unwrap_or_default();
+        let container = pod
+            .pointer("/spec/template/spec/containers/0")
+            .context("a pod without a container")?;
+        let list = |name: &str| field(container, name).as_array().cloned().unwrap_or_default();
         let mut command = Command::new(&self.setup.frostline);
         for argument in list("args") {
             match argument.as_str().context("an argument that is no text")? {
@@ -132,7 +152,7 @@ impl Live<'_> {
             };
         }
         for variable in list("env") {
-            let text = |key: &str| variable[key].as_str().unwrap_or_default().to_owned();
+            let text = |key: &str| field(&variable, key).as_str().unwrap_or_default().to_owned();
             command.env(text("name"), text("value"));
         }
         command.env("ORT_DYLIB_PATH", &self.setup.library);
@@ -140,13 +160,11 @@ impl Live<'_> {
     }
 
     /// A Prometheus that scrapes `hosts` under the labels that the ServiceMonitor gives, and its URL.
-    fn prometheus(&self, hosts: &[Host]) -> Result<(Prometheus, String)> {
+    fn prometheus(&self, hosts: &[Host]) -> Result<(Running, String)> {
         let rules = self.folder.join("rules.json");
         let first = hosts.first().context("no host")?;
         fs::write(&rules, first.rules.to_string())?;
-        let target = |(number, host): (usize, &Host)| {
-            json!({"targets": [host.metrics.to_string()], "labels": {"namespace": "prod", "pod": format!("demo-frostline-{number}")}})
-        };
+        let target = |(number, host): (usize, &Host)| json!({"targets": [host.metrics.to_string()], "labels": {"namespace": "prod", "pod": format!("demo-frostline-{number}")}});
         let targets: Vec<Value> = hosts.iter().enumerate().map(target).collect();
         let config = json!({
             "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
@@ -159,38 +177,54 @@ impl Live<'_> {
         let log = fs::File::create(self.folder.join("prometheus.log"))?;
         let child = Command::new("prometheus")
             .arg(format!("--config.file={}", file.display()))
-            .arg(format!("--storage.tsdb.path={}", self.folder.join("tsdb").display()))
+            .arg(format!(
+                "--storage.tsdb.path={}",
+                self.folder.join("tsdb").display()
+            ))
             .arg(format!("--web.listen-address={address}"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()?;
-        Ok((Prometheus(child), format!("http://{address}")))
+        Ok((Running(child), format!("http://{address}")))
     }
 
-    /// Jobs of two tenants at two splits on both hosts, one after the other, and an upload of a third who may send none.
-    fn load(&self, hosts: &[Host; 2]) -> Result<()> {
+    /// Jobs of two tenants at two splits on both hosts, which go on until they are dropped, and an upload of a third who may send none.
+    fn load(&self, hosts: &[Host; 2]) -> Result<[Running; 2]> {
         let acme = self.tenant(&hosts[0], "acme", None)?;
         let globex = self.tenant(&hosts[0], "globex", Some("uploads=0"))?;
-        let default = hosts[0].process.token_file().to_owned();
-        for (token, split) in [(&default, "features"), (&acme, "input"), (&acme, "features")] {
-            self.train(hosts, token, split)?;
-        }
+        let default = hosts[0].process.token_file();
+        // One to its end: that jobs end well here is part of it.
+        output(&mut self.train(hosts, default, "features", "1"))?;
         for host in hosts {
             self.refused_upload(host, &globex)?;
         }
-        Ok(())
+        let go_on = |token: &Path, split: &str| {
+            let mut command = self.train(hosts, token, split, "100000");
+            let log = fs::File::create(self.folder.join(format!("job-{split}.log")))?;
+            anyhow::Ok(Running(
+                command
+                    .stdin(Stdio::null())
+                    .stdout(Stdio::null())
+                    .stderr(log)
+                    .spawn()?,
+            ))
+        };
+        Ok([go_on(default, "features")?, go_on(&acme, "input")?])
     }
 
     /// Adds a tenant; the file of its token.
     fn tenant(&self, host: &Host, name: &str, quota: Option<&str>) -> Result<PathBuf> {
         let admin = |words: &[&str]| {
             let mut command = Command::new(&self.setup.frostline);
-            command.args(["--json", "admin", "--socket"]).arg(host.local.join("admin.sock")).args(words);
+            command
+                .args(["--json", "admin", "--socket"])
+                .arg(host.local.join("admin.sock"))
+                .args(words);
             output(&mut command)
         };
         let added: Value = serde_json::from_str(&admin(&["tenant", "add", name, "--data", DATA])?)?;
-        let token = added["token"].as_str().context("no token was given")?;
+        let token = field(&added, "token").as_str().context("no token was given")?;
         let file = self.folder.join(name);
         fs::write(&file, token)?;
         if let Some(quota) = quota {
@@ -199,9 +233,11 @@ impl Live<'_> {
         Ok(file)
     }
 
-    fn train(&self, hosts: &[Host; 2], token: &Path, split: &str) -> Result<()> {
+    fn train(&self, hosts: &[Host; 2], token: &Path, split: &str, epochs: &str) -> Command {
         let mut command = Command::new(&self.setup.frostline);
-        command.args(["train", "--json", "--freeze", "features", "--split", split, "--batch", "16", "--epochs", "1"]);
+        command.args([
+            "train", "--json", "--freeze", "features", "--split", split, "--batch", "16", "--epochs", epochs,
+        ]);
         command.args(["--feature-cache", "off", "--data", DATA, "--model"]);
         command.arg(root().join("models/zoo/demo/backbone.onnx"));
         for host in hosts {
@@ -211,17 +247,28 @@ impl Live<'_> {
         command.arg("--ca").arg(self.folder.join("etc/tls/tls.crt"));
         command.arg("--runs").arg(self.folder.join("runs"));
         command.env("ORT_DYLIB_PATH", &self.setup.library);
-        output(&mut command).map(drop)
+        command
     }
 
     /// A tenant whose quota of uploads is 0 is answered 429.
     fn refused_upload(&self, host: &Host, token: &Path) -> Result<()> {
         let mut curl = Command::new("curl");
-        curl.args(["--silent", "--insecure", "--http1.1", "--request", "PUT", "--data-binary", "none"]);
+        curl.args([
+            "--silent",
+            "--insecure",
+            "--http1.1",
+            "--request",
+            "PUT",
+            "--data-binary",
+            "none",
+        ]);
         curl.args(["--output", "/dev/null", "--write-out", "%{http_code}"]);
         // From a file, so that no error shows it.
         let header = self.folder.join("header");
-        fs::write(&header, format!("Authorization: Bearer {}", fs::read_to_string(token)?.trim()))?;
+        fs::write(
+            &header,
+            format!("Authorization: Bearer {}", fs::read_to_string(token)?.trim()),
+        )?;
         curl.args(["--header", &format!("@{}", header.display())]);
         let status = output(curl.arg(format!("{}/v1/models/none", host.process.url())))?;
         if status != "429" {
@@ -231,10 +278,10 @@ impl Live<'_> {
     }
 }
 
-/// Ends with this.
-struct Prometheus(Child);
+/// A process that ends with this.
+struct Running(Child);
 
-impl Drop for Prometheus {
+impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

