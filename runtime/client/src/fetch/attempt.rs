@@ -5,7 +5,7 @@ use crate::blocking::blocking;
 use crate::extraction::Step;
 use crate::{ClientError, HostClient};
 use frostline_images::{DecodeLimits, DecodePool, ImageError, load_augmented};
-use frostline_tensor::{OpError, PixelSpec};
+use frostline_tensor::{OpError, OpErrorCode, PixelSpec};
 use frostline_wire::{ActivationBatch, RowValue};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -239,11 +239,11 @@ async fn decode(
 /// Samples that failed for a reason that may pass count as lost.
 pub(super) fn passing(ask: &mut Ask) -> Option<Failure> {
     let error = ask.pending.take_passing()?;
-    let (host, lacking) = (ask.host.url().to_owned(), error.host_caused);
+    let (host, kind) = (ask.host.url().to_owned(), (error.host_caused, error.code));
     let reason = error.into();
-    Some(Failure::Samples(if lacking {
-        ClientError::Lacking { host, reason }
-    } else {
-        ClientError::Interrupted { host, reason }
+    Some(Failure::Samples(match kind {
+        (true, OpErrorCode::Security) => ClientError::Barred { host, reason },
+        (true, _) => ClientError::Lacking { host, reason },
+        (false, _) => ClientError::Interrupted { host, reason },
     }))
 }
