@@ -8,6 +8,7 @@ mod lint;
 mod ort;
 mod python;
 mod relay;
+mod stores;
 mod structure;
 mod test;
 mod workspace;
@@ -26,6 +27,8 @@ Usage: cargo xtask <command>
   fuzz     run the fuzz targets, 30 s each: cargo xtask fuzz [--seconds N] [target..]
   guests   build the guests from source (--check: fail when the committed component is stale)
   ort      put the ONNX Runtime library under target/ (--gpu: the one that runs networks on an NVIDIA GPU)
+  stores   start object stores of others, try them, and print what came of it: cargo xtask stores [--install] [azurite|fake_gcs|swift|moto..]
+           (--serve: only start them and say how they are reached)
   bench    run a benchmark: cargo xtask bench <name> [--quick]; without a name, lists them";
 
 fn main() -> Result<()> {
@@ -41,6 +44,7 @@ fn main() -> Result<()> {
         "guests" => workspace::run(Command::new(workspace::program("guest-builder")?).args(&rest)),
         "ort" => ort::run(&rest),
         "bench" => bench::run(&rest),
+        "stores" => stores::run(&rest),
         "" | "help" | "--help" | "-h" => {
             println!("{HELP}");
             Ok(())
