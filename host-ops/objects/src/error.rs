@@ -1,3 +1,4 @@
+use crate::codes::is_about_credentials;
 use frostline_tensor::{Cause, OpError, OpErrorCode};
 use std::time::Duration;
 
@@ -157,6 +158,17 @@ pub enum ObjectError {
         /// The root.
         root: String,
     },
+    /// The store does not know what was asked of it, such as a condition.
+    #[error("the store of '{root}' does not do what was asked of it for '{key}': {reason}")]
+    Unsupported {
+        /// The object, or the root's listing.
+        key: String,
+        /// Its root.
+        root: String,
+        /// The store's code.
+        #[source]
+        reason: Cause,
+    },
     /// The store failed in another way.
     #[error("the store of '{root}' failed for '{key}': {reason}")]
     Store {
@@ -167,6 +179,8 @@ pub enum ObjectError {
         /// The store's code or the operating system's words, shortened.
         #[source]
         reason: Cause,
+        /// Whether it says nothing of the object: the store is busy or down, or the way there is, and any other may fail like that.
+        passing: bool,
     },
 }
 
@@ -203,9 +217,21 @@ impl ObjectError {
             Self::NoRoom { error, .. } => error.code,
             Self::Denied { .. } | Self::NoCredentials { .. } => OpErrorCode::Security,
             Self::Deadline { .. } => OpErrorCode::Timeout,
+            Self::Unsupported { .. } => OpErrorCode::UnsupportedOperation,
             Self::Store { .. } | Self::Unreachable { .. } | Self::NoListing { .. } => {
                 OpErrorCode::RuntimeError
             }
+        }
+    }
+
+    /// Whether it says nothing of the object that was asked for: others fail alike.
+    fn is_of_the_host(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::Deadline { .. } | Self::NoCredentials { .. } => true,
+            Self::Store { passing, .. } => *passing,
+            Self::Denied { reason, .. } => is_about_credentials(reason),
+            Self::NoRoom { error, .. } => error.host_caused,
+            _ => false,
         }
     }
 }
@@ -213,13 +239,7 @@ impl ObjectError {
 impl From<ObjectError> for OpError {
     fn from(error: ObjectError) -> Self {
         Self {
-            host_caused: match &error {
-                ObjectError::NoRoom { error, .. } => error.host_caused,
-                error => matches!(
-                    error,
-                    ObjectError::Unreachable { .. } | ObjectError::Deadline { .. }
-                ),
-            },
+            host_caused: error.is_of_the_host(),
             ..Self::new(error.code(), error.to_string())
         }
     }

@@ -4,49 +4,20 @@
 //! in it, so nothing is taken over but the error code, the HTTP status, and what the operating system said.
 
 use crate::ObjectError;
+use crate::codes::{
+    LONGEST_REASON, NO_TOKEN, answered, code, element, is_about_the_bucket, is_elsewhere, is_refusal,
+    may_pass, status,
+};
 use crate::kind::{Credentials, Kind};
 use crate::root::{LISTING, Root};
 use object_store::Error;
 use object_store::client::{HttpError, HttpErrorKind};
 
-/// The longest text taken over: the operating system's messages are shorter.
-const LONGEST_REASON: usize = 200;
-
-/// Codes for credentials that are wrong, over, or not allowed enough.
-const REFUSALS: [&str; 12] = [
-    "AccessDenied",
-    "AuthenticationFailed",
-    "AuthenticationRequired",
-    "AuthorizationFailure",
-    "ExpiredToken",
-    "InvalidAccessKeyId",
-    "InvalidSecurity",
-    "InvalidToken",
-    "NoAuthenticationInformation",
-    "PublicAccessNotPermitted",
-    "RequestTimeTooSkewed",
-    "SignatureDoesNotMatch",
-];
-
-/// Codes for a bucket that is not there.
-const NO_BUCKET: [&str; 5] = [
-    "ContainerBeingDeleted",
-    "ContainerNotFound",
-    "InvalidBucketName",
-    "InvalidResourceName",
-    "NoSuchBucket",
-];
-
-/// Codes for a bucket that lies in another region than requests are signed for.
-const ELSEWHERE: [&str; 4] = [
-    "AuthorizationHeaderMalformed",
-    "IllegalLocationConstraintException",
-    "PermanentRedirect",
-    "TemporaryRedirect",
-];
-
 /// What `object_store` says of a redirect that leads nowhere.
 const BARE_REDIRECT: &str = "redirect without LOCATION";
+
+/// What it says of an answer that was not the store's, but of whoever gives tokens.
+const TOKEN_REQUEST: &str = "Error performing token request";
 
 impl Root {
     /// What a store's error about `key` means here.
@@ -66,13 +37,15 @@ impl Root {
                 Credentials::Given | Credentials::Missing => kind.credentials_advice(),
             },
         };
+        let no_bucket = || ObjectError::NoSuchRoot {
+            root: root.clone(),
+            advice: kind.bucket_advice(),
+        };
+        let lists = key == LISTING && kind.is_remote();
         match (error, code.as_deref()) {
-            (_, Some(code)) if NO_BUCKET.contains(&code) => ObjectError::NoSuchRoot {
-                root,
-                advice: kind.bucket_advice(),
-            },
-            (_, Some(code)) if ELSEWHERE.contains(&code) => elsewhere(root, code, &text),
-            (_, Some(code)) if REFUSALS.contains(&code) => denied(code),
+            (_, Some(code)) if is_about_the_bucket(code) => no_bucket(),
+            (_, Some(code)) if is_elsewhere(code) => elsewhere(root, code, &text),
+            (_, Some(code)) if is_refusal(code) => denied(code),
             // Azure does not tell strangers what is there.
             (Error::NotFound { .. }, Some(code @ "ResourceNotFound"))
                 if kind == Kind::Azure && credentials == Credentials::Unsigned =>
@@ -80,10 +53,7 @@ impl Root {
                 denied(code)
             }
             // A bucket that is there has a listing, however little is in it.
-            (Error::NotFound { .. }, _) if key == LISTING && kind.is_remote() => ObjectError::NoSuchRoot {
-                root,
-                advice: kind.bucket_advice(),
-            },
+            (Error::NotFound { .. }, _) if lists => no_bucket(),
             (Error::NotFound { .. }, _) => ObjectError::NotFound { key, root },
             (Error::Precondition { .. } | Error::NotModified { .. }, _) => ObjectError::Changed { key, root },
             (Error::AlreadyExists { .. }, _) => ObjectError::AlreadyThere { key, root },
@@ -91,30 +61,46 @@ impl Root {
                 denied(code.as_deref().unwrap_or("access denied"))
             }
             (_, None) if text.contains(BARE_REDIRECT) => elsewhere(root, "a redirect", &text),
-            (_, Some(code)) => ObjectError::Store {
-                key,
-                root,
-                reason: format!("it answered {code}").into(),
-            },
-            _ if credentials == Credentials::Missing => ObjectError::NoCredentials {
+            (_, None) if credentials == Credentials::Missing => ObjectError::NoCredentials {
                 root,
                 advice: kind.missing_credentials_advice(),
             },
-            _ if cannot_connect(error) => ObjectError::Unreachable {
+            (_, None) if text.contains(TOKEN_REQUEST) && answered(&text, "4") => denied(NO_TOKEN),
+            // Some servers say so without an error document.
+            (_, None) if lists && kind != Kind::Web && answered(&text, "404") => no_bucket(),
+            (_, None) if cannot_connect(error) => ObjectError::Unreachable {
                 root,
                 reason: innermost(error),
                 advice: kind.address_advice(),
             },
-            (Error::NotSupported { .. }, _) => ObjectError::Store {
-                key,
-                root,
-                reason: "it does not serve parts of an object (HTTP range requests)".into(),
-            },
-            _ => ObjectError::Store {
-                key,
-                root,
-                reason: status(error).unwrap_or_else(|| innermost(error)).into(),
-            },
+            _ => Self::failed_otherwise(error, &text, code, key, root),
+        }
+    }
+
+    /// The store failed in a way that nothing is known of but what it answered.
+    fn failed_otherwise(
+        error: &Error,
+        text: &str,
+        code: Option<String>,
+        key: String,
+        root: String,
+    ) -> ObjectError {
+        if matches!(error, Error::NotSupported { .. }) {
+            let reason = "it does not serve parts of an object (HTTP range requests)".into();
+            return ObjectError::Unsupported { key, root, reason };
+        }
+        let answer = code
+            .or_else(|| status(text))
+            .map(|answer| format!("it answered {answer}"));
+        let reason = answer.unwrap_or_else(|| innermost(error)).into();
+        if answered(text, "501") {
+            return ObjectError::Unsupported { key, root, reason };
+        }
+        ObjectError::Store {
+            key,
+            root,
+            reason,
+            passing: may_pass(text) || (status(text).is_none() && breaks_off(error)),
         }
     }
 }
@@ -133,40 +119,17 @@ fn elsewhere(root: String, answer: &str, text: &str) -> ObjectError {
     }
 }
 
-/// The code of an error document, such as `SlowDown`. S3, Google and Azure write it alike.
-fn code(text: &str) -> Option<String> {
-    element(text, "Code")
-}
-
-/// What an element of an error document holds, where it is a plain word.
-fn element(text: &str, name: &str) -> Option<String> {
-    let (_, rest) = text.split_once(&format!("<{name}>"))?;
-    let (word, _) = rest.split_once(&format!("</{name}>"))?;
-    let plain = word.len() <= 64
-        && word
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    plain.then(|| word.to_owned())
-}
-
-/// The HTTP status, for an answer that is no error document.
-fn status(error: &Error) -> Option<String> {
-    let text = error.to_string();
-    let (_, rest) = text.split_once("status code: ")?;
-    let status: String = rest
-        .chars()
-        .take_while(|&letter| letter != ':')
-        .take(LONGEST_REASON)
-        .collect();
-    Some(format!("it answered {status}"))
-}
-
 fn cannot_connect(error: &Error) -> bool {
-    sources(error).any(|source| {
-        source
-            .downcast_ref::<HttpError>()
-            .is_some_and(|error| matches!(error.kind(), HttpErrorKind::Connect))
-    })
+    http_errors(error).any(|error| matches!(error.kind(), HttpErrorKind::Connect))
+}
+
+/// Whether an answer did not come, or not to its end.
+fn breaks_off(error: &Error) -> bool {
+    http_errors(error).next().is_some()
+}
+
+fn http_errors(error: &Error) -> impl Iterator<Item = &HttpError> {
+    sources(error).filter_map(|source| source.downcast_ref::<HttpError>())
 }
 
 /// The text of the first cause, on one line. Only the operating system and the HTTP client speak here: an answer's body never
@@ -190,6 +153,7 @@ fn sources(error: &Error) -> impl Iterator<Item = &(dyn std::error::Error + 'sta
 #[cfg(test)]
 mod tests {
     use super::*;
+    use frostline_tensor::OpError;
 
     fn explain(error: &Error, root: &str, key: &str, kind: Kind, credentials: Credentials) -> ObjectError {
         let root = Root {
@@ -236,6 +200,45 @@ mod tests {
         ] {
             assert!(!error.to_string().contains("abc123"), "{error}");
         }
+    }
+
+    #[test]
+    fn what_says_nothing_of_the_object_is_told_from_what_does() {
+        let of_the_host = |error: ObjectError| OpError::from(error).host_caused;
+        let answer = |status: &str, code: &str| {
+            generic(&format!(
+                "status code: {status} Some Words: <Error><Code>{code}</Code></Error>"
+            ))
+        };
+        assert!(of_the_host(answer("503", "SlowDown")));
+        assert!(of_the_host(answer("400", "ExpiredToken")));
+        assert!(of_the_host(generic("status code: 502 Bad Gateway: <html/>")));
+        // A broken object answers like this for ever.
+        assert!(!of_the_host(answer("500", "InternalError")));
+        assert!(!of_the_host(answer("416", "InvalidRange")));
+        let error = answer("501", "NotImplemented");
+        assert!(matches!(&error, ObjectError::Unsupported { .. }), "{error}");
+        assert!(!of_the_host(error));
+        let denied = |code: &str| {
+            let source = format!("status code: 403 Forbidden: <Error><Code>{code}</Code></Error>").into();
+            let path = "a.jpg".to_owned();
+            explain(
+                &Error::PermissionDenied { path, source },
+                "r",
+                "a.jpg",
+                Kind::S3,
+                Credentials::Given,
+            )
+        };
+        assert!(of_the_host(denied("SignatureDoesNotMatch")));
+        assert!(
+            !of_the_host(denied("AccessDenied")),
+            "it may be this object alone"
+        );
+        let token =
+            generic("Error performing token request: status code: 401 Unauthorized: {\"error\":\"geheim\"}");
+        assert!(matches!(&token, ObjectError::Denied { .. }), "{token}");
+        assert!(!token.to_string().contains("geheim") && of_the_host(token));
     }
 
     #[test]
@@ -310,5 +313,16 @@ mod tests {
         assert!(matches!(hidden, ObjectError::Denied { .. }), "{hidden}");
         let bucket = missing(LISTING, "", Kind::Google, Credentials::Given);
         assert!(matches!(bucket, ObjectError::NoSuchRoot { .. }), "{bucket}");
+        let text = listing("status code: 404 Not Found: no", Kind::Google, Credentials::Given);
+        assert!(text.contains("check the bucket's name"), "{text}");
+        let text = listing(
+            "status code: 404 Not Found: no",
+            Kind::Google,
+            Credentials::Missing,
+        );
+        assert!(
+            text.contains("there are no credentials"),
+            "the machine's role was asked: {text}"
+        );
     }
 }

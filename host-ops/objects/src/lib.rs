@@ -3,6 +3,7 @@
 //! A [`Store`] is bound to a root: keys are relative to it and never escape it. Every operation has a deadline, and reads at
 //! once are bounded, so that one tenant's job cannot take all of a host's connections.
 
+mod codes;
 mod error;
 mod explain;
 mod fetch;

@@ -143,7 +143,9 @@ impl Lister {
         let listing = self.store.list(prefix).take(LARGEST_WHOLE + 1);
         let (found, cut) = listed(listing.try_collect::<Vec<_>>()).await;
         let found = found.map_err(|error| match self.scope.root.explain(&error, LISTING) {
-            ObjectError::Store { root, reason, .. } => ObjectError::NoListing { root, reason },
+            ObjectError::Store { root, reason, .. } | ObjectError::Unsupported { root, reason, .. } => {
+                ObjectError::NoListing { root, reason }
+            }
             error => error,
         })?;
         if found.len() > LARGEST_WHOLE {

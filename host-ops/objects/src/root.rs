@@ -52,6 +52,7 @@ impl Root {
             key: key.to_owned(),
             root: self.shown.clone(),
             reason: reason.into(),
+            passing: false,
         }
     }
 

@@ -99,7 +99,7 @@ impl SegmentStore for Shelf {
     fn put_new(&self, key: String, bytes: Vec<u8>) -> BoxFuture<Result<bool, Unavailable>> {
         let store = self.store.clone();
         Box::pin(async move {
-            match store?.put_new(&key, bytes.into()).await {
+            match store?.put_same(&key, bytes.into()).await {
                 Ok(()) => Ok(true),
                 Err(error) if error.is_already_there() => Ok(false),
                 Err(error) => Err(unavailable(error)),

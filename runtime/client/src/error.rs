@@ -90,6 +90,18 @@ pub enum ClientError {
         /// How many.
         rows: usize,
     },
+    /// The host is not let at the data, and asking again does not change that.
+    #[error(
+        "{} cannot read the data any more: {reason}; mend that and start the job again",
+        at(host)
+    )]
+    Barred {
+        /// The host.
+        host: String,
+        /// What the store says.
+        #[source]
+        reason: Cause,
+    },
     /// The host said no.
     #[error("{} answered {status}: {message}", at(host))]
     Refused {

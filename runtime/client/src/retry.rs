@@ -204,6 +204,7 @@ fn kind(error: &ClientError) -> Kind {
         | ClientError::Token { .. }
         | ClientError::Upload { .. }
         | ClientError::Lost { .. }
+        | ClientError::Barred { .. }
         | ClientError::Preprocess { .. }
         | ClientError::Ended { .. } => Kind::Final,
         ClientError::NoHost { source, .. } => kind(source),

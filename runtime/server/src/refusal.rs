@@ -120,6 +120,8 @@ impl Refusal {
     fn of_host(error: &OpError, message: String) -> Self {
         match error.code {
             OpErrorCode::TooLarge | OpErrorCode::Timeout => Self::busy(message, ROOM_AGAIN),
+            // A store that knows its host no longer: whoever runs it has to do something first.
+            OpErrorCode::Security => Self::Request { message },
             _ => Self::Host { message },
         }
     }
@@ -266,6 +268,7 @@ mod tests {
             assert!(refusal.to_string().contains("no room"), "{refusal}");
         }
         assert_eq!(refused(OpErrorCode::RuntimeError).class(), ErrorClass::Host);
+        assert_eq!(refused(OpErrorCode::Security).class(), ErrorClass::Request);
         let own = OpError::new(OpErrorCode::TooLarge, "too large");
         let guest = Refusal::extraction(SandboxError::Failed(own), "acme");
         assert_eq!(guest.class(), ErrorClass::Guest);

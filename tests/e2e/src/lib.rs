@@ -4,7 +4,9 @@
 mod command;
 mod host;
 mod link;
+mod real_store;
 
 pub use command::{Finished, finish, frostline_binary, repository};
 pub use host::HostProcess;
 pub use link::Link;
+pub use real_store::{OPERATIONS, RealStore, STORES};

@@ -9,6 +9,7 @@ mod lint;
 mod ort;
 mod python;
 mod relay;
+mod stores;
 mod structure;
 mod test;
 mod wheel;
@@ -30,6 +31,8 @@ Usage: cargo xtask <command>
   deploy   check the chart, the package and the image of runtime/deploy, or write them (build-deb, build-image)
   wheel    build the Python wheel and print where it is (--release: optimised)
   ort      put the ONNX Runtime library under target/ (--gpu: the one that runs networks on an NVIDIA GPU)
+  stores   start object stores of others, try them, and print what came of it: cargo xtask stores [--install] [azurite|fake_gcs|swift|moto..]
+           (--serve: only start them and say how they are reached)
   bench    run a benchmark: cargo xtask bench <name> [--quick]; without a name, lists them";
 
 fn main() -> Result<()> {
@@ -47,6 +50,7 @@ fn main() -> Result<()> {
         "wheel" => wheel::run_command(&rest),
         "ort" => ort::run(&rest),
         "bench" => bench::run(&rest),
+        "stores" => stores::run(&rest),
         "" | "help" | "--help" | "-h" => {
             println!("{HELP}");
             Ok(())

@@ -75,6 +75,9 @@ fn left_out(quick: bool, wheel: &Result<PathBuf, String>) -> Vec<&'static str> {
     modules
 }
 
+/// The module of tests that need an object store of others, with a module for each.
+const NEEDS_STORES: &str = "needs_stores";
+
 /// Packages that `--quick` leaves out beside networks of real size: whole systems.
 const WHOLE: [&str; 2] = ["frostline-e2e", "frostline-isolation"];
 
@@ -100,6 +103,11 @@ fn missing() -> Vec<Need> {
             "needs_guests",
             "the guests for tests are not built (cargo xtask guests)",
         ),
+        (
+            false,
+            NEEDS_STORES,
+            "they need object stores of others (cargo xtask stores)",
+        ),
         (has_program("clang"), "needs_clang", "clang is not installed"),
         (
             has_program("chromium"),
@@ -114,15 +122,22 @@ fn missing() -> Vec<Need> {
 }
 
 /// Which tests run.
-enum Selection {
+pub(crate) enum Selection {
     /// All that are not ignored, without those in these modules and, `quick`, without whole systems.
     Usual { without: Vec<&'static str>, quick: bool },
     /// Those that need a GPU, which are ignored otherwise.
     Gpu,
+    /// Those that need a real store, on these.
+    Stores(Vec<&'static str>),
 }
 
 /// Nextest where it is installed, else cargo's own runner, with `words` of the caller's.
-fn runner(selection: &Selection, words: &[&String], library: &Path, path: &OsStr) -> (Runner, Command) {
+pub(crate) fn runner(
+    selection: &Selection,
+    words: &[&String],
+    library: &Path,
+    path: &OsStr,
+) -> (Runner, Command) {
     let (runner, mut command) = if has_cargo_command("nextest") {
         (Runner::Nextest, nextest(selection, words))
     } else {
@@ -156,6 +171,9 @@ fn nextest(selection: &Selection, words: &[&String]) -> Command {
             command.args(["--run-ignored", "only", "--no-tests", "pass"]);
             filters.push(within(gpu::MODULE));
         }
+        Selection::Stores(servers) => {
+            filters.push(within(&format!("{NEEDS_STORES}::({})", servers.join("|"))));
+        }
     }
     if !filters.is_empty() {
         command.arg("-E").arg(filters.join(" & "));
@@ -182,6 +200,10 @@ fn cargo_test(selection: &Selection, words: &[&String]) -> Command {
         Selection::Gpu => {
             let module = format!("{}::", gpu::MODULE);
             command.args(words).args(["--", "--ignored"]).arg(module);
+        }
+        Selection::Stores(servers) => {
+            let modules = servers.iter().map(|server| format!("{NEEDS_STORES}::{server}::"));
+            command.arg("--").args(modules);
         }
     }
     command

@@ -2,7 +2,7 @@
 
 use super::address::{bucket, prefix, refused};
 use super::opened::Opened;
-use super::settings::{Variables, client, known, plain_http, retry};
+use super::settings::{Variables, client, is_on, known, plain_http, retry};
 use crate::ObjectError;
 use crate::kind::{Credentials, Kind};
 use crate::names::Connector;
@@ -69,7 +69,7 @@ fn with_container(
     if builder.get_config_value(&AzureConfigKey::AccountName).is_none()
         && builder
             .get_config_value(&AzureConfigKey::UseEmulator)
-            .is_none_or(|value| value != "true")
+            .is_none_or(|value| !is_on(&value))
     {
         return Err(refused(
             root,
@@ -100,11 +100,7 @@ fn check_endpoint(root: &str, endpoint: &str, account: Option<&String>) -> Resul
 }
 
 fn credentials(builder: &MicrosoftAzureBuilder) -> Credentials {
-    let is_set = |key| {
-        builder
-            .get_config_value(&key)
-            .is_some_and(|value| value == "true")
-    };
+    let is_set = |key| builder.get_config_value(&key).is_some_and(|value| is_on(&value));
     let given = is_set(AzureConfigKey::UseEmulator)
         || is_set(AzureConfigKey::UseAzureCli)
         || CREDENTIALS

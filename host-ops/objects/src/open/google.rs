@@ -2,12 +2,14 @@
 
 use super::address::{bucket, prefix, refused};
 use super::opened::Opened;
-use super::settings::{Variables, client, known, plain_http, retry};
+use super::settings::{Variables, client, is_on, known, plain_http, retry};
 use crate::ObjectError;
 use crate::kind::{Credentials, Kind};
 use crate::names::Connector;
-use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::StaticCredentialProvider;
+use object_store::gcp::{GcpCredential, GoogleCloudStorageBuilder, GoogleConfigKey};
 use std::path::Path;
+use std::sync::Arc;
 use url::Url;
 
 /// Where `gcloud auth application-default login` leaves its credentials, below the home.
@@ -41,10 +43,15 @@ pub(super) fn open(root: &str, url: &Url, variables: &Variables) -> Result<Opene
         .with_retry(retry());
     let settings = known::<GoogleConfigKey>(variables, "GOOGLE_").into_iter();
     let builder = settings.fold(builder, |builder, (key, value)| builder.with_config(key, value));
-    let builder = builder.with_bucket_name(name);
+    let mut builder = builder.with_bucket_name(name);
     let skipped = builder.get_config_value(&GoogleConfigKey::SkipSignature);
-    let unsigned = skipped.is_some_and(|value| value == "true");
+    let unsigned = skipped.is_some_and(|value| is_on(&value));
     let credentials = Credentials::of(unsigned, has_credentials(&builder, variables));
+    if unsigned {
+        // `object_store` signs writes all the same, and would ask the machine for its account.
+        let bearer = String::new();
+        builder = builder.with_credentials(Arc::new(StaticCredentialProvider::new(GcpCredential { bearer })));
+    }
     // The builder's own words can repeat parts of the key.
     let store = builder.build().map_err(|_| refused(root, UNUSABLE))?;
     Ok(Opened::paged(

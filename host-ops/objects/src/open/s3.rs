@@ -3,7 +3,7 @@
 use super::address::{bucket, prefix, refused};
 use super::opened::Opened;
 use super::profile::{self, Profile};
-use super::settings::{Variables, client, known, plain_http, retry};
+use super::settings::{Variables, client, is_on, known, plain_http, retry};
 use crate::ObjectError;
 use crate::kind::{Credentials, Kind};
 use crate::names::Connector;
@@ -97,7 +97,7 @@ fn with_profile(
 
 fn is_unsigned(builder: &AmazonS3Builder) -> bool {
     let skipped = builder.get_config_value(&AmazonS3ConfigKey::SkipSignature);
-    skipped.is_some_and(|value| value == "true")
+    skipped.is_some_and(|value| is_on(&value))
 }
 
 fn has_credentials(builder: &AmazonS3Builder) -> bool {

@@ -52,9 +52,12 @@ pub(super) fn plain_http(
 }
 
 fn is_true(variables: &Variables, name: &str) -> bool {
-    variables
-        .get(name)
-        .is_some_and(|value| value == "true" || value == "1")
+    variables.get(name).is_some_and(|value| is_on(value))
+}
+
+/// Whether a switch is on, in the words that the vendors' clients know.
+pub(super) fn is_on(value: &str) -> bool {
+    ["1", "true", "on", "yes", "y"].contains(&value.to_ascii_lowercase().as_str())
 }
 
 /// 5 s to connect: a store beside the host answers in milliseconds, one across the world in under a second. 30 s for one

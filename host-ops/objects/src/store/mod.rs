@@ -19,6 +19,7 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A root in an object store. Keys are relative to it.
 #[derive(Debug, Clone)]
@@ -29,6 +30,8 @@ pub struct Store {
     fetcher: Arc<Fetcher>,
     indexes: Arc<Indexes>,
     room: Room,
+    /// Whether the store was found not to know conditions.
+    unconditional: Arc<AtomicBool>,
 }
 
 impl Store {
@@ -86,6 +89,7 @@ impl Store {
             lister,
             indexes: Arc::new(Indexes::new()),
             room: Room::default(),
+            unconditional: Arc::default(),
         })
     }
 
@@ -120,6 +124,28 @@ impl Store {
     /// [`ObjectError::AlreadyThere`], [`ObjectError::ReadOnly`] for a web server, and the store's failures.
     pub async fn put_new(&self, key: &str, bytes: Bytes) -> Result<(), ObjectError> {
         self.put_in_mode(key, bytes, PutMode::Create).await
+    }
+
+    /// [`Store::put_new`] of an object whose key says what is in it, so that nothing is lost where two write it at once: a store that does
+    /// not know how to create one only where none is gets it written where none was seen.
+    ///
+    /// # Errors
+    /// As [`Store::put_new`].
+    pub async fn put_same(&self, key: &str, bytes: Bytes) -> Result<(), ObjectError> {
+        if !self.unconditional.load(Ordering::Relaxed) {
+            match self.put_new(key, bytes.clone()).await {
+                Err(ObjectError::Unsupported { .. }) => self.unconditional.store(true, Ordering::Relaxed),
+                done => return done,
+            }
+        }
+        match self.head(key).await {
+            Ok(_) => Err(ObjectError::AlreadyThere {
+                key: key.to_owned(),
+                root: self.scope.root.shown.clone(),
+            }),
+            Err(error) if error.is_not_found() => self.put(key, bytes).await,
+            Err(error) => Err(error),
+        }
     }
 
     /// Writes the object, replacing one that is there.

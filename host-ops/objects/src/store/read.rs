@@ -120,10 +120,12 @@ impl Store {
             .in_time(key, async {
                 match self.fetcher.get(&wanted).await {
                     // Stores differ in what they say of a range that starts at or after the end.
-                    Err(error @ ObjectError::Store { .. }) => match self.store.head(&wanted.location).await {
-                        Ok(meta) if range.start >= meta.size => Ok(Bytes::new()),
-                        _ => Err(error),
-                    },
+                    Err(error @ (ObjectError::Store { .. } | ObjectError::Unsupported { .. })) => {
+                        match self.store.head(&wanted.location).await {
+                            Ok(meta) if range.start >= meta.size => Ok(Bytes::new()),
+                            _ => Err(error),
+                        }
+                    }
                     got => got,
                 }
             })

@@ -2,10 +2,11 @@
 
 use crate::server::{Answer, Server, whole};
 use crate::version;
+use bytes::Bytes;
 use frostline_objects::{LARGEST_READ, ObjectError, Store};
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, IF_MATCH, LAST_MODIFIED};
-use hyper::{Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use std::io;
 
 const DATE: &str = "Sat, 21 Nov 2026 10:00:00 GMT";
@@ -38,6 +39,19 @@ async fn serve(request: Request<Incoming>, listing: String) -> io::Result<Answer
             refusal(StatusCode::FORBIDDEN, "AuthorizationFailure")
         }
         "/photos" => answer(StatusCode::OK, listing),
+        "/photos/set/new.jpg" if request.method() == Method::PUT => {
+            let signed = request.headers().contains_key(AUTHORIZATION);
+            let status = if signed {
+                StatusCode::FORBIDDEN
+            } else {
+                StatusCode::OK
+            };
+            let mut written = answer(status, String::new());
+            let headers = written.headers_mut();
+            headers.insert(ETAG, "\"new\"".parse().unwrap());
+            headers.insert("x-goog-generation", "1".parse().unwrap());
+            written
+        }
         "/photos/set/a.jpg" => {
             let condition = request.headers().get(IF_MATCH);
             if condition.is_some_and(|etag| etag != "\"one\"") {
@@ -111,11 +125,10 @@ async fn googles_store_is_a_store() {
     )
     .await;
     let base = ("GOOGLE_BASE_URL", url.as_str());
-    behaves(&open(
-        "gs://photos/set",
-        &[base, ("GOOGLE_SKIP_SIGNATURE", "true")],
-    ))
-    .await;
+    let unsigned = open("gs://photos/set", &[base, ("GOOGLE_SKIP_SIGNATURE", "1")]);
+    behaves(&unsigned).await;
+    // Whoever signs nothing is not asked who the machine is, for a write either.
+    unsigned.put_new("new.jpg", Bytes::new()).await.unwrap();
     let wrong = open("gs://photos/set", &[base, ("GOOGLE_BEARER_TOKEN", "wrong")]);
     refuses(&wrong, "GOOGLE_APPLICATION_CREDENTIALS").await;
 }

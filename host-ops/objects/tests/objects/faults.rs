@@ -47,14 +47,17 @@ async fn what_does_not_pass_is_told_and_never_short() {
     let (read, gets) = read_with(&[Fault::SlowDown; 50]).await;
     let error = read.unwrap_err();
     assert!(
-        matches!(&error, ObjectError::Store { key, reason, .. } if key == "a.jpg" && reason.to_string().contains("SlowDown")),
+        matches!(&error, ObjectError::Store { key, reason, passing: true, .. } if key == "a.jpg" && reason.to_string().contains("SlowDown")),
         "{error}"
     );
     assert!(gets <= 10, "{gets} requests for a store that asks to slow down");
     for fault in [Fault::Truncate, Fault::Reset] {
         let (read, _) = read_with(&[fault; 50]).await;
         let error = read.unwrap_err();
-        assert!(matches!(&error, ObjectError::Store { .. }), "{fault:?}: {error}");
+        assert!(
+            matches!(&error, ObjectError::Store { passing: true, .. }),
+            "{fault:?}: {error}"
+        );
     }
 }
 

@@ -12,6 +12,7 @@ mod contents;
 mod faults;
 mod keys;
 mod listings;
+mod needs_stores;
 mod server;
 mod shards;
 mod web;

@@ -5,7 +5,7 @@ use crate::blocking::blocking;
 use crate::extraction::Step;
 use crate::{ClientError, HostClient};
 use frostline_images::{DecodeLimits, DecodePool, ImageError, load_augmented};
-use frostline_tensor::{OpError, PixelSpec};
+use frostline_tensor::{OpError, OpErrorCode, PixelSpec};
 use frostline_wire::{ActivationBatch, FrameError, RowValue};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -248,11 +248,11 @@ pub(super) fn passing(ask: &mut Ask) -> Option<Failure> {
         return Some(Failure::Samples(ClientError::Altered { host, rows }));
     }
     let error = ask.pending.take_passing()?;
-    let lacking = error.host_caused;
+    let kind = (error.host_caused, error.code);
     let reason = error.into();
-    Some(Failure::Samples(if lacking {
-        ClientError::Lacking { host, reason }
-    } else {
-        ClientError::Interrupted { host, reason }
+    Some(Failure::Samples(match kind {
+        (true, OpErrorCode::Security) => ClientError::Barred { host, reason },
+        (true, _) => ClientError::Lacking { host, reason },
+        (false, _) => ClientError::Interrupted { host, reason },
     }))
 }

@@ -210,6 +210,21 @@ async fn a_host_that_never_has_room_is_not_waited_for_for_ever() {
 }
 
 #[tokio::test]
+async fn a_host_that_is_not_let_at_the_data_ends_the_fetch_and_makes_no_sample_bad() {
+    let host = FakeHost::start(|_, _, body| {
+        let request = extraction(body);
+        let expired = OpError::of_host(OpErrorCode::Security, "the store refuses access (ExpiredToken)");
+        let failed = |rows: Answer, position| rows.failure(position, expired.clone());
+        let positions = request.samples.iter().map(|sample| sample.position);
+        positions.fold(Answer::new(format()), failed).finished()
+    })
+    .await;
+    let error = take(&start(&host), 2).await.unwrap_err();
+    assert!(matches!(error, ClientError::Barred { .. }), "{error}");
+    assert!(error.to_string().contains("ExpiredToken"), "{error}");
+}
+
+#[tokio::test]
 async fn samples_that_never_come_end_the_fetch_with_their_names() {
     let host = FakeHost::start(|_, _, _| Reply::Cut(Vec::new())).await;
     let setting = start(&host);

@@ -28,7 +28,9 @@ async fn create_twice(store: &Store, key: &str) -> Result<(), StateError> {
         Ok(()) => {}
         // The store's client tried again after an answer was lost.
         Err(error) if error.is_already_there() => {}
-        Err(error @ ObjectError::Store { .. }) => return Err(unconditional(store, key, error).await),
+        Err(error @ (ObjectError::Store { .. } | ObjectError::Unsupported { .. })) => {
+            return Err(unconditional(store, key, error).await);
+        }
         Err(error) => return Err(error.into()),
     }
     match store.put_new(key, Bytes::from_static(b"second")).await {
@@ -43,10 +45,12 @@ async fn create_twice(store: &Store, key: &str) -> Result<(), StateError> {
 /// Why a create failed: if the same object can be written without a condition, by the condition.
 async fn unconditional(store: &Store, key: &str, error: ObjectError) -> StateError {
     match (store.put(key, Bytes::new()).await, &error) {
-        (Ok(()), ObjectError::Store { reason, .. }) => StateError::CreatesNothing {
-            root: store.root().to_owned(),
-            reason: reason.clone(),
-        },
+        (Ok(()), ObjectError::Store { reason, .. } | ObjectError::Unsupported { reason, .. }) => {
+            StateError::CreatesNothing {
+                root: store.root().to_owned(),
+                reason: reason.clone(),
+            }
+        }
         _ => error.into(),
     }
 }

@@ -1,0 +1,84 @@
+"""What the servers here have in common: each is started by `cargo xtask stores` and tells what it is in one line of JSON."""
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+BUCKET = "frostline"
+
+
+def folder():
+    """Where the server's files go, and what it is installed from."""
+    path = pathlib.Path(sys.argv[1])
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def missing(reason):
+    print(json.dumps({"missing": reason}), flush=True)
+    sys.exit()
+
+
+def free_ports(count):
+    """Ports that are free now, all of them at once."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def run(command):
+    """Runs a command to its end; without it there is no server."""
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        missing(f"`{' '.join(map(str, command))}`: {error}")
+    if done.returncode != 0:
+        last = done.stdout.strip().splitlines()[-1:]
+        missing(f"`{' '.join(map(str, command))}` failed: {' '.join(last)}")
+
+
+def request(url, method="GET", headers=None, body=None):
+    """The answer to one request: its status and body."""
+    asked = urllib.request.Request(url, method=method, headers=headers or {}, data=body)
+    try:
+        with urllib.request.urlopen(asked, timeout=10) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+def serve(programs, url, prepare, **told):
+    """Starts `programs`, waits until `url` answers, tells what there is, and ends them when standard input does."""
+    log = open(folder() / "log", "wb")
+    children = [
+        subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        for program in programs
+    ]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    try:
+        patience = time.monotonic() + 60
+        while True:
+            try:
+                request(url)
+                break
+            except OSError as error:
+                if time.monotonic() > patience or any(child.poll() is not None for child in children):
+                    missing(f"it does not answer ({error}); {log.name} has its own words")
+                time.sleep(0.1)
+        prepare()
+        print(json.dumps(told), flush=True)
+        sys.stdin.read()
+    finally:
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()

@@ -1,0 +1,134 @@
+//! Object stores of others: started here, and what is tried on them as a table.
+
+use crate::test::{self, Selection};
+use crate::workspace::{root, target};
+use crate::{ort, python};
+use anyhow::{Context, Result, bail};
+use frostline_e2e::{OPERATIONS, STORES};
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// The servers, and the module of tests and the script (below `tests/stores/`) of each.
+const SERVERS: [(&str, &str); 4] = [
+    ("azurite", "azurite.py"),
+    ("fake_gcs", "fake_gcs.py"),
+    ("swift", "swift.py"),
+    ("moto", "moto_s3.py"),
+];
+
+/// A server that runs until this is dropped.
+struct Server {
+    name: &'static str,
+    version: String,
+    child: Child,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Its end of input is the sign to stop what it started.
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// `cargo xtask stores [--install] [--serve] [server..]`: starts each server that can be had, runs the tests of a real store against it,
+/// and prints what came of them. `--serve` only says how to reach them, until Enter is pressed.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let (flags, named): (Vec<&str>, Vec<&str>) = arguments
+        .iter()
+        .map(String::as_str)
+        .partition(|word| word.starts_with("--"));
+    let names = SERVERS.map(|(name, _)| name);
+    if let Some(word) = named.iter().find(|word| !names.contains(*word)) {
+        bail!("there is no server {word:?}; there are {}", names.join(", "));
+    }
+    if let Some(flag) = flags.iter().find(|flag| !["--install", "--serve"].contains(flag)) {
+        bail!("stores takes --install and --serve, not {flag}");
+    }
+    let folder = target().join("stores");
+    let _ = fs::remove_dir_all(folder.join("tried"));
+    let path = python::ensure("tests/requirements.txt", "python")?;
+    let mut servers = Vec::new();
+    for (name, script) in SERVERS {
+        if !named.is_empty() && !named.contains(&name) {
+            continue;
+        }
+        match start(name, script, &folder, &path, flags.contains(&"--install")) {
+            Ok(server) => servers.push(server),
+            Err(error) => eprintln!("skipping {name}: {error:#}"),
+        }
+    }
+    if servers.is_empty() {
+        eprintln!("none of the servers can be had here: nothing was tried");
+        return Ok(());
+    }
+    if flags.contains(&"--serve") {
+        let files = servers
+            .iter()
+            .map(|server| folder.join(format!("{}.json", server.name)));
+        files.for_each(|file| println!("{}", file.display()));
+        println!("press Enter to end them");
+        std::io::stdin().read_line(&mut String::new())?;
+        return Ok(());
+    }
+    let selection = Selection::Stores(servers.iter().map(|server| server.name).collect());
+    let (runner, mut command) = test::runner(&selection, &[], &ort::ensure()?, &path);
+    let ran = runner.run(command.env(STORES, &folder), None);
+    println!("{}", table(&servers, &folder.join("tried")));
+    ran.map(|count| eprintln!("stores: {count} tests of {} servers", servers.len()))
+}
+
+/// Installs and starts a server, and writes down how it is reached.
+fn start(name: &'static str, script: &str, folder: &Path, path: &OsStr, install: bool) -> Result<Server> {
+    // What it is installed from is for this server alone, as others may not be had where this one can.
+    let own = match name {
+        "fake_gcs" => Some(python::ensure("tests/stores/requirements.txt", "stores-python")?),
+        _ => None,
+    };
+    let mut child = Command::new("python3")
+        .arg(root().join("tests/stores").join(script))
+        .arg(folder.join(name))
+        .args(install.then_some("--install"))
+        .env("PATH", own.as_deref().unwrap_or(path))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start python3")?;
+    let mut line = String::new();
+    let words = child.stdout.take().context("no standard output")?;
+    BufReader::new(words).read_line(&mut line)?;
+    let mut server = Server {
+        name,
+        version: name.to_owned(),
+        child,
+    };
+    let told: Value = serde_json::from_str(&line).context("its script failed")?;
+    if let Some(reason) = told["missing"].as_str() {
+        bail!("{reason}");
+    }
+    fs::write(folder.join(format!("{name}.json")), &line)?;
+    if let Some(version) = told["version"].as_str() {
+        version.clone_into(&mut server.version);
+    }
+    eprintln!("started {}", server.version);
+    Ok(server)
+}
+
+/// What was tried, a row an operation and a column a server.
+fn table(servers: &[Server], tried: &Path) -> String {
+    let row = |first: &str, cells: &mut dyn Iterator<Item = String>| {
+        format!("| {first} | {} |\n", cells.collect::<Vec<_>>().join(" | "))
+    };
+    let mut text = row("", &mut servers.iter().map(|server| server.version.clone()));
+    text += &row("---", &mut servers.iter().map(|_| "---".to_owned()));
+    for operation in OPERATIONS {
+        let note = |server: &Server| -> PathBuf { tried.join(server.name).join(operation) };
+        let cell = |server| fs::read_to_string(note(server)).unwrap_or_else(|_| "not tried, or failed".to_owned());
+        text += &row(operation, &mut servers.iter().map(cell));
+    }
+    text
+}
