@@ -52,10 +52,12 @@ pub(crate) fn installed(release: bool) -> Result<Result<Installed, String>> {
 /// The interpreter of an environment with PyTorch in which the wheel that was built last is installed too; or why there is none.
 pub(crate) fn with_trainers() -> Result<Result<PathBuf, String>> {
     let interpreter = target().join("torch/bin/python");
-    if !interpreter.is_file() {
+    let needs = ["-c", "import onnx, onnxscript, torch, torchvision"];
+    let found = Command::new(&interpreter).args(needs).output();
+    if !found.is_ok_and(|output| output.status.success()) {
         let how = "python3 tests/bench/peers/setup_torch.py --trainers installs it";
         return Ok(Err(format!(
-            "PyTorch is not installed below the build folder; {how}"
+            "PyTorch with torchvision and onnx is not below the build folder; {how}"
         )));
     }
     let wheels = fs::read_dir(target().join("wheels"))?.flatten();
