@@ -96,7 +96,7 @@ impl Hosts {
 }
 
 impl Hosts {
-    fn of_this_process(&self, py: Python<'_>) -> PyResult<Arc<frostline_client::Hosts>> {
+    pub(crate) fn of_this_process(&self, py: Python<'_>) -> PyResult<Arc<frostline_client::Hosts>> {
         let make = || self.reach.hosts().map_err(|error| errors::of_client(py, &error));
         self.hosts.get(py, make)
     }

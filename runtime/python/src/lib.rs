@@ -1,11 +1,13 @@
 //! The Python package `frostline`, as far as it is native: what talks to hosts, on `frostline-client`.
 //!
 //! * [`hosts::Hosts`]: listings, uploads, loads.
+//! * [`dataset::dataset`]: samples as the trainer divides them.
 //! * [`stream::Stream`], [`rows::Rows`]: activations as NumPy arrays, in the order they are asked for.
 //!
 //! Python objects hold settings and nothing else; what works for them belongs to one process ([`process`]), so that they may be
 //! pickled and used after a fork. The interpreter's lock is released while something is waited for ([`process::wait`]).
 
+mod dataset;
 mod errors;
 mod hosts;
 mod process;
@@ -20,5 +22,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<hosts::Hosts>()?;
     module.add_class::<stream::Stream>()?;
-    module.add_class::<rows::Rows>()
+    module.add_class::<rows::Rows>()?;
+    module.add_function(wrap_pyfunction!(dataset::dataset, module)?)?;
+    module.add_function(wrap_pyfunction!(dataset::shuffled, module)?)
 }

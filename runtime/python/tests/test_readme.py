@@ -26,8 +26,9 @@ class Readme(bundled.Case):
                 if "frostline.torch" in snippet:
                     try:
                         import torch  # noqa: F401
+                        import torchvision  # noqa: F401
                     except ImportError:
-                        self.skipTest("torch is not installed")
+                        self.skipTest("torch and torchvision are not installed")
                 exec(compile(snippet, f"snippet {number}", "exec"), known)
 
 

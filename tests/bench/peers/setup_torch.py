@@ -6,7 +6,8 @@ An interpreter that already has torch is used as it is; an environment made earl
 Linux on x86-64 is the CUDA build, and its CUDA libraries weigh gigabytes that a CPU run never calls. So there torch is installed
 without them, and each missing library is replaced by a stub in torch/lib: every symbol torch asks for exists and answers
 "no CUDA device". Needs pip, gcc and readelf (binutils); about 550 MB of download, 1.2 GB of disk. `--vision` adds torchvision and what models/zoo/export.py
-and the S3 peers need (another 90 MB), `--zoo` also timm (3 MB) for models/zoo/classifiers.py.
+and the S3 peers need (another 90 MB), `--zoo` also timm (3 MB) for models/zoo/classifiers.py, `--trainers` also Ray, Lightning and transformers (180 MB)
+for the tests of the Python package.
 """
 
 import argparse
@@ -21,6 +22,11 @@ import venv
 TORCH = "torch==2.15.0"
 TORCHVISION = "torchvision==0.29.2"
 TIMM = ["timm==1.0.31", "pyyaml>=6,<7"]
+# Of their dependencies, those that ask for torch are not followed: torch would ask for CUDA's packages.
+TRAINERS = ["lightning==2.6.6", "pytorch-lightning==2.6.6", "torchmetrics==1.9.0", "lightning-utilities==0.15.3"]
+TRAINERS += ["transformers==5.23.0", "accelerate==1.15.0", "torchdata==0.11.0"]
+TRAINER_DEPENDENCIES = ["ray==2.60.0", "pyarrow==26.0.1", "pandas>=2,<4", "pydantic>=2,<3"]
+TRAINER_DEPENDENCIES += ["huggingface_hub", "tokenizers", "safetensors", "regex", "tqdm", "psutil", "typer"]
 VISION_DEPENDENCIES = ["onnx>=1.20,<2", "onnxscript==0.7.2", "onnxruntime==1.31.1", "pillow>=11,<14", "boto3>=1.40,<2"]
 PURE_DEPENDENCIES = ["typing_extensions", "sympy", "filelock", "jinja2", "networkx", "fsspec", "numpy"]
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
@@ -36,6 +42,9 @@ print(torch.__version__)
 VISION_CHECK = """
 import boto3, onnx, onnxruntime, onnxscript, torchvision
 torchvision.models.resnet18(weights=None)
+"""
+TRAINERS_CHECK = """
+import lightning, ray.data, ray.train.torch, torchdata, transformers
 """
 ZOO_CHECK = """
 import timm
@@ -172,15 +181,22 @@ def install_zoo(python):
     pip_install(python, ["--no-deps", name])
 
 
+def install_trainers(python):
+    """Adds Ray, Lightning and transformers."""
+    pip_install(python, TRAINER_DEPENDENCIES)
+    pip_install(python, ["--no-deps", *TRAINERS])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--venv", type=pathlib.Path, default=REPOSITORY / "target" / "torch")
     parser.add_argument("--vision", action="store_true", help="torchvision, onnx, boto3 as well")
     parser.add_argument("--zoo", action="store_true", help="all that, and timm")
+    parser.add_argument("--trainers", action="store_true", help="all of --vision, Ray, Lightning and transformers")
     arguments = parser.parse_args()
     environment = arguments.venv.resolve()
-    vision = arguments.vision or arguments.zoo
-    check = CHECK + (VISION_CHECK if vision else "") + (ZOO_CHECK if arguments.zoo else "")
+    vision = arguments.vision or arguments.zoo or arguments.trainers
+    check = CHECK + (VISION_CHECK if vision else "") + (ZOO_CHECK if arguments.zoo else "") + (TRAINERS_CHECK if arguments.trainers else "")
     made_earlier = str(environment / "bin" / "python")
     for python in (made_earlier, sys.executable):
         if works(python, check):
@@ -192,6 +208,8 @@ def main():
         install_vision(python)
     if arguments.zoo:
         install_zoo(python)
+    if arguments.trainers:
+        install_trainers(python)
     if not works(python, check):
         result = subprocess.run([python, "-c", check], capture_output=True, text=True)
         sys.exit(f"torch in {environment} does not run: {result.stderr.strip()[-2000:]}\nRemove the folder and try again.")

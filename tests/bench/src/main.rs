@@ -12,9 +12,11 @@ mod fleet;
 mod grid;
 mod isolation;
 mod legs;
+mod loops;
 mod networks;
 mod overhead;
 mod overlap;
+mod package;
 mod peers;
 mod photos;
 mod planner;
@@ -24,6 +26,7 @@ mod report;
 mod resume;
 mod reuse;
 mod run;
+mod scale;
 mod splits;
 mod study;
 mod tenants;
@@ -83,6 +86,11 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         isolation::run,
     ),
     (
+        "loops",
+        "two tiers: the same PyTorch loop fed by an S3 DataLoader and by the Python package",
+        loops::run,
+    ),
+    (
         "overhead",
         "what the sandbox, the path by HTTP and Arrow, and lanes in processes of their own cost",
         overhead::run,
@@ -116,6 +124,11 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         "reuse",
         "two tiers: jobs of 20 epochs whose frozen layers run once, against streaming, PyTorch and extracting once; a second job",
         reuse::run,
+    ),
+    (
+        "scale",
+        "two PyTorch trainers and two hosts: equal losses, what the second one brings, and what restarts and deaths of hosts cost",
+        scale::run,
     ),
     (
         "splits",

@@ -4,6 +4,7 @@
 use crate::grid::describe;
 use crate::legs::leg;
 use crate::networks::{Grid, Network, noted, short};
+use crate::package::Package;
 use crate::planner::Plan;
 use crate::report::{Report, geometric_mean, quantile};
 use crate::run::{json_lines, text};
@@ -162,8 +163,39 @@ impl Peer<'_> {
         self.last("extract_once.py", &["--memory", "--epochs", &epochs], "seconds")
     }
 
+    /// Seconds of an iteration of the Python package's loop, and the split that was planned.
+    pub(crate) fn pushed_down(&self, package: &Package, steps: usize) -> Result<(f64, String)> {
+        let host = self.trainer.host();
+        let (url, steps) = (host.url(), steps.to_string());
+        let arguments = [
+            "--steps",
+            &steps,
+            "--host",
+            &url,
+            "--token-file",
+            text(host.token_file())?,
+        ];
+        let mut command = self.script("pushdown.py", &arguments)?;
+        command.env("XDG_CACHE_HOME", self.trainer.cache());
+        let printed = json_lines(package.known_to(&mut command)?)?;
+        let last = printed.last().context("pushdown.py printed nothing")?;
+        let seconds = last.get("iteration_seconds_median").and_then(Value::as_f64);
+        let split = last.get("split").and_then(Value::as_str).unwrap_or_default();
+        Ok((seconds.context("pushdown.py printed no time")?, split.to_owned()))
+    }
+
     /// `key` in the last line that `script` prints.
     fn last(&self, script: &str, arguments: &[&str], key: &str) -> Result<f64> {
+        let printed = json_lines(&mut self.script(script, arguments)?)?;
+        let value = printed
+            .last()
+            .and_then(|line| line.get(key))
+            .and_then(Value::as_f64);
+        value.with_context(|| format!("{script} printed no {key}"))
+    }
+
+    /// One of the scripts, told of the task.
+    fn script(&self, script: &str, arguments: &[&str]) -> Result<Command> {
         let tiers = self.trainer.tiers();
         let root = tiers.data().trim_start_matches("s3://");
         let (bucket, prefix) = root.split_once('/').context("the data root names no bucket")?;
@@ -183,11 +215,6 @@ impl Peer<'_> {
             .args(["--batch", &self.trainer.batch().to_string(), "--threads", "1"])
             .args(arguments)
             .envs(tiers.store_access());
-        let printed = json_lines(&mut command)?;
-        let value = printed
-            .last()
-            .and_then(|line| line.get(key))
-            .and_then(Value::as_f64);
-        value.with_context(|| format!("{script} printed no {key}"))
+        Ok(command)
     }
 }

@@ -5,6 +5,9 @@ use crate::{gpu, ort, python, wheel};
 use anyhow::Result;
 use std::process::Command;
 
+/// Those that need the Python wheel.
+const WITH_WHEEL: [&str; 3] = ["loops", "python", "scale"];
+
 /// `cargo xtask bench <name> [--quick]`: the names are the benchmark binary's own; without one it lists them.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     // One that can use a GPU runs what is measured on the processor as well.
@@ -24,7 +27,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         "frostline-bench",
     ]))?;
     let mut command = Command::new(target().join("release/frostline-bench"));
-    if arguments.first().is_some_and(|name| name == "python") {
+    if arguments
+        .first()
+        .is_some_and(|name| WITH_WHEEL.contains(&name.as_str()))
+    {
         let wheel = wheel::installed(true)?.map_err(anyhow::Error::msg)?;
         command
             .env("FROSTLINE_WHEEL_PYTHON", wheel.python)

@@ -25,13 +25,23 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         bail!("{notice}");
     }
     let wheel = wheel(given("--quick"), &words)?;
+    let trainers = match &wheel {
+        Ok(_) => wheel::with_trainers()?,
+        Err(why) => Err(why.clone()),
+    };
     let selection = Selection::Usual {
-        without: left_out(given("--quick"), &wheel),
+        without: left_out(
+            given("--quick"),
+            [(NEEDS_WHEEL, &wheel), (NEEDS_TRAINERS, &trainers)],
+        ),
         quick: given("--quick"),
     };
     let (runner, mut command) = runner(&selection, &words, &library, &path);
     if let Ok(python) = wheel {
         command.env("FROSTLINE_WHEEL_PYTHON", python);
+    }
+    if let Ok(python) = trainers {
+        command.env("FROSTLINE_TRAINERS_PYTHON", python);
     }
     runner.run(&mut command, Some(&notice)).map(drop)
 }
@@ -58,10 +68,13 @@ fn wheel(quick: bool, words: &[&String]) -> Result<Result<PathBuf, String>> {
 }
 
 /// The modules whose tests are not run.
-fn left_out(quick: bool, wheel: &Result<PathBuf, String>) -> Vec<&'static str> {
+fn left_out(quick: bool, pythons: [(&'static str, &Result<PathBuf, String>); 2]) -> Vec<&'static str> {
     let missing = missing();
-    if let Err(why) = wheel {
-        eprintln!("skipping the tests in modules `{NEEDS_WHEEL}`: {why}");
+    let absent = pythons
+        .into_iter()
+        .filter_map(|(module, python)| Some((module, python.as_ref().err()?)));
+    for (module, why) in absent.clone() {
+        eprintln!("skipping the tests in modules `{module}`: {why}");
     }
     for need in &missing {
         eprintln!(
@@ -71,7 +84,7 @@ fn left_out(quick: bool, wheel: &Result<PathBuf, String>) -> Vec<&'static str> {
     }
     let mut modules: Vec<&str> = missing.iter().map(|need| need.module).collect();
     modules.extend(quick.then_some("needs_shared"));
-    modules.extend(wheel.is_err().then_some(NEEDS_WHEEL));
+    modules.extend(absent.map(|(module, _)| module));
     modules
 }
 
@@ -83,6 +96,9 @@ const WHOLE: [&str; 2] = ["frostline-e2e", "frostline-isolation"];
 
 /// The module of tests that need the Python wheel.
 const NEEDS_WHEEL: &str = "needs_wheel";
+
+/// That of tests that need PyTorch, and Ray where they say so, beside it.
+const NEEDS_TRAINERS: &str = "needs_wheel_with_trainers";
 
 /// What not every machine has. The tests that cannot do without lie in modules of this name, in whatever crate.
 struct Need {

@@ -49,6 +49,29 @@ pub(crate) fn installed(release: bool) -> Result<Result<Installed, String>> {
     Ok(Ok(Installed { file, python }))
 }
 
+/// The interpreter of an environment with PyTorch in which the wheel that was built last is installed too; or why there is none.
+pub(crate) fn with_trainers() -> Result<Result<PathBuf, String>> {
+    let interpreter = target().join("torch/bin/python");
+    let needs = ["-c", "import onnx, onnxscript, torch, torchvision"];
+    let found = Command::new(&interpreter).args(needs).output();
+    if !found.is_ok_and(|output| output.status.success()) {
+        let how = "python3 tests/bench/peers/setup_torch.py --trainers installs it";
+        return Ok(Err(format!(
+            "PyTorch with torchvision and onnx is not below the build folder; {how}"
+        )));
+    }
+    let wheels = fs::read_dir(target().join("wheels"))?.flatten();
+    let wheel = wheels
+        .map(|entry| entry.path())
+        .next()
+        .context("no wheel was built")?;
+    run(python::pip(&["--python"])
+        .arg(&interpreter)
+        .args(["install", "--no-deps", "--no-index", "--force-reinstall"])
+        .arg(wheel))?;
+    Ok(Ok(interpreter))
+}
+
 fn build(release: bool) -> Result<PathBuf> {
     let path = python::ensure(REQUIREMENTS, ENVIRONMENT)?;
     let package = root().join("runtime/python");

@@ -68,3 +68,25 @@ class Rows(Iterator[Batch]):
 
     def close(self) -> None:
         """Cancels what is under way."""
+
+class Part(TypedDict):
+    keys: list[str]
+    etags: list[str | None]
+    sizes: NDArray[numpy.int64]
+    labels: NDArray[numpy.int64] | NDArray[numpy.float32]
+    """Of each sample its class; else the values of one sample after those of another."""
+
+class Dataset(TypedDict):
+    classes: list[str]
+    """Names of classes, sorted, or of the values."""
+    train: Part
+    validation: Part
+    left_out: tuple[int, list[str]]
+    """How many objects are none of them, and the keys of the first."""
+
+def dataset(hosts: Hosts, root: str, wanted: Mapping[str, Any]) -> Dataset:
+    """Samples divided as ``frostline train`` does. ``wanted``: ``layout``; ``labels``, a CSV file or None; ``task``: ``classes``, ``labels`` or
+    ``numbers``; ``validation``, a share or None; ``seed``; ``any_files``, whether others than images are samples."""
+
+def order(count: int, seed: int, epoch: int) -> NDArray[numpy.uint32]:
+    """``range(count)`` in the order of an epoch of ``frostline train``, counted from 1."""

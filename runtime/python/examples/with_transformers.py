@@ -1,0 +1,43 @@
+"""Hugging Face's Trainer on activations: each of its items is one of our batches already.
+
+    python with_transformers.py photos
+
+In several processes give `pushdown` the words `rank=0, world=1`: accelerate divides batches by itself.
+"""
+
+import sys
+import tempfile
+
+import torch
+import torchvision
+import transformers
+
+import frostline.torch as fl
+
+
+class Classifier(torch.nn.Module):
+    """The suffix as the Trainer wants models: it tells its own loss."""
+
+    def __init__(self, suffix):
+        super().__init__()
+        self.suffix = suffix
+
+    def forward(self, activations, labels):
+        logits = self.suffix(activations)
+        return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+def one_batch(items):
+    ((activations, labels),) = items
+    return {"activations": activations, "labels": labels}
+
+
+if __name__ == "__main__":
+    model = torchvision.models.resnet18(weights=None, num_classes=8)
+    suffix, data = fl.pushdown(model, sys.argv[1], freeze="layer4.0", batch=32)
+    with tempfile.TemporaryDirectory() as folder:
+        settings = transformers.TrainingArguments(
+            folder, num_train_epochs=2, per_device_train_batch_size=1, learning_rate=1e-3, use_cpu=True, save_strategy="no", report_to=[]
+        )
+        trainer = transformers.Trainer(Classifier(suffix), settings, data_collator=one_batch, train_dataset=data)
+        print(trainer.train().metrics)

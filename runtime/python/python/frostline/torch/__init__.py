@@ -1,0 +1,11 @@
+"""Frostline for PyTorch: the frozen layers of a network run beside the images, and a loop of yours trains the rest.
+
+    import frostline.torch as fl
+    suffix, data = fl.pushdown(model, "s3://photos/clothing", hosts=[...], freeze="layer4.0", batch=64, seed=0)
+    for x, y in torch.utils.data.DataLoader(data, batch_size=None): ...
+"""
+
+from frostline.torch._activations import Activations, mean
+from frostline.torch._pushdown import pushdown
+
+__all__ = ["Activations", "mean", "pushdown"]

@@ -1,0 +1,114 @@
+"""A module as an ONNX network, and its cuts by the names of its modules."""
+
+import ast
+import warnings
+
+import onnx
+import onnx.utils
+import torch
+
+SCOPES = "pkg.torch.onnx.name_scopes"
+"""Where torch's exporter notes the modules around a node."""
+INPUT, OUTPUT = "input", "output"
+TOLERANCE = 1e-3
+"""How far the divided network may be off, as a part of its largest output: kernels round differently, wrong cuts are off by all of it."""
+
+
+class Evaluating:
+    """A module in evaluation mode for a while; then each of its modules is as it was."""
+
+    def __init__(self, module):
+        self.module = module
+        self.training = [part for part in module.modules() if part.training]
+
+    def __enter__(self):
+        return self.module.eval()
+
+    def __exit__(self, *_):
+        for part in self.training:
+            part.training = True
+
+
+def export(model, example):
+    """`model` in evaluation mode as an ONNX model with the input `input`, of any number of samples like those of `example`."""
+    with Evaluating(model), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.onnx.export(
+            model,
+            (example,),
+            dynamo=True,
+            verbose=False,
+            dynamic_shapes=({0: torch.export.Dim("batch")},),
+            input_names=[INPUT],
+            output_names=[OUTPUT],
+        )
+    exported = program.model_proto
+    # Where in somebody's source a node came from is nobody's business.
+    for part in (exported, exported.graph, *exported.graph.node, *exported.graph.value_info, *exported.graph.initializer):
+        part.ClearField("doc_string")
+    for node in exported.graph.node:
+        kept = [entry for entry in node.metadata_props if entry.key == SCOPES]
+        node.ClearField("metadata_props")
+        node.metadata_props.extend(kept)
+    return exported
+
+
+def scopes(node):
+    """The paths of the modules that an exported node lies in, from the outermost one."""
+    note = next((entry.value for entry in node.metadata_props if entry.key == SCOPES), "[]")
+    return [path for path in ast.literal_eval(note)[:-1] if path]
+
+
+def cut(exported, module):
+    """The tensor that carries everything out of the module of this path, or `module` itself where it names a tensor.
+
+    Raises `ValueError`, with the modules there are.
+    """
+    inside = [node for node in exported.graph.node if module in scopes(node)]
+    if not inside:
+        if any(module in node.output for node in exported.graph.node):
+            return module
+        found = dict.fromkeys(path for node in exported.graph.node for path in scopes(node))
+        raise ValueError(f"the network has no module {module!r} to be frozen up to; it has {', '.join(found)}")
+    made = {name for node in inside for name in node.output}
+    outside = [node for node in exported.graph.node if module not in scopes(node)]
+    read = {name for node in outside for name in node.input} | {output.name for output in exported.graph.output}
+    ends = sorted(made & read)
+    if len(ends) != 1:
+        raise ValueError(f"module {module!r} gives {len(ends)} tensors to what follows it ({', '.join(ends)}); the network can be divided where it gives one")
+    return ends[0]
+
+
+def piece(exported, begin, end):
+    """The layers from the tensor `begin` to `end`, as bytes of an ONNX model. Raises `ValueError` where something else crosses `begin`."""
+    known = {value.name for value in (*exported.graph.value_info, *exported.graph.input, *exported.graph.output)}
+    if missing := {begin, end} - known:
+        raise ValueError(f"the exporter left no shape of {', '.join(sorted(missing))}")
+    try:
+        sliced = onnx.utils.Extractor(exported).extract_model([begin], [end])
+        onnx.checker.check_model(sliced)
+    except (ValueError, onnx.checker.ValidationError) as error:
+        raise ValueError(f"the layers from {begin!r} to {end!r} cannot be taken out of the network: {error}") from error
+    sliced.metadata_props.extend(exported.metadata_props)
+    return sliced.SerializeToString()
+
+
+def run(model, rows):
+    """What an ONNX model of one input and output makes of `rows`, a tensor."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    return torch.from_numpy(session.run(None, {session.get_inputs()[0].name: rows.numpy()})[0])
+
+
+def check(model, prefix, suffix, example):
+    """Holds the divided network against the whole one. Raises `ValueError` where they differ."""
+    with Evaluating(model), Evaluating(suffix), torch.no_grad():
+        whole = model(example)
+        rows = run(prefix, example)
+        divided = suffix(rows.clone())
+    if not (isinstance(whole, torch.Tensor) and isinstance(divided, torch.Tensor)):
+        return
+    off = float((whole - divided).abs().max()) if whole.shape == divided.shape else float("inf")
+    if not off <= TOLERANCE * float(whole.abs().max()):
+        raise ValueError(f"frozen layers and suffix together give {tuple(divided.shape)}, off by {off:.2g}, where the model gives {tuple(whole.shape)}")

@@ -1,0 +1,187 @@
+"""From a module and images to what a training loop needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+import frostline
+from frostline._samples import listed
+from frostline._source import Source
+from frostline.torch import _network as network
+from frostline.torch._activations import Activations
+from frostline.torch._divide import suffix_of
+
+_FOLDERS = []
+
+
+def pushdown(
+    model: torch.nn.Module,
+    data: str | os.PathLike[str],
+    hosts: str | Sequence[str] | None = None,
+    *,
+    freeze: str,
+    batch: int = 64,
+    seed: int = 0,
+    split: str = "auto",
+    encoding: str = "auto",
+    suffix: torch.nn.Module | None = None,
+    pixels: str | None = None,
+    size: int = 224,
+    labels: str | os.PathLike[str] | None = None,
+    task: str = "classes",
+    validation: float | None = None,
+    layout: str = "auto",
+    augment: Mapping[str, Any] | None = None,
+    drop_last: bool = False,
+    on_bad_sample: str = "fail",
+    guest: str | os.PathLike[str] | None = None,
+    parameters: str | None = None,
+    threads: int = 0,
+    rank: int | None = None,
+    world: int | None = None,
+    token: str | None = None,
+    token_file: str | os.PathLike[str] | None = None,
+    ca: str | os.PathLike[str] | None = None,
+    **stream: Any,
+) -> tuple[torch.nn.Module, Activations]:
+    """Has `hosts` run `model` up to the module `freeze`; returns `(suffix, data)`: a module with what follows, which shares the model's
+    Parameters, and the `Activations` to train it on, whose `validation` are those of the validation images, if there are any.
+
+    * `model`: an image classifier that takes float32 `[n, 3, size, size]`; it is left as it is.
+    * `data`: a path, `s3://bucket/prefix`, `gs://`, `az://` or `https://`, laid out as `frostline train` has it; its words are also those of
+      `labels` (a CSV file), `validation` (a share), `layout`, `on_bad_sample` (`fail` or `skip`) and `guest` with `parameters`.
+    * `hosts`: their addresses; without, one is started beside this process.
+    * `freeze`: a module's path such as `layer4.0`, up to whose output the network is frozen; `none` freezes nothing.
+    * `batch`: samples of a batch of all processes together; the last one of an epoch may have fewer, unless `drop_last`.
+    * `split`: where hosts stop and this process goes on: `none`, `input`, or a module or tensor at or before `freeze`; `auto` measures host, link
+      and this machine, as `frostline plan` does. The activations are the same wherever it lies.
+      Where a `guest` is given, `auto` has it run all of them.
+    * `encoding`: how activations travel: `f32`, `f16`, `int8`, each with `+lz4` or `+zstd`; `auto` as it was planned.
+    * `suffix`: the module after the freeze cut, where `model` cannot be divided by itself.
+    * `pixels`: a recipe by `frostline.pixels`; ImageNet's for the `size` without one. `augment`: how training images are varied.
+    * `task`: `classes`, or, of a table of labels, `labels` (columns of 0 and 1) or `numbers`.
+    * `threads`: of the layers between split and freeze cut, 0 for all cores. `rank`, `world`: see `Activations`.
+    * other words: `ahead`, `memory`, `open_requests`, `request_samples`, `priority`, `fixed_batch`, `shared_runs`, as for `frostline train`.
+
+    Raises `ValueError` for what cannot be divided, and `frostline.Error` for what hosts refuse. Where `torch.distributed` is in use, all processes
+    call it: the first one's frozen layers are everyone's.
+    """
+    if on_bad_sample not in ("fail", "skip"):
+        raise ValueError(f"on_bad_sample is {on_bad_sample!r}; it is 'fail' or 'skip'")
+    client, data = frostline.Client(hosts, token, token_file=token_file, ca=ca), os.fspath(data)
+    guest, labels = guest and os.fspath(guest), labels and os.fspath(labels)
+    config = client.config(data)
+    listing = {"layout": layout, "labels": labels, "task": task, "validation": validation, "seed": seed}
+    train, held_out, classes = listed(config, **listing, any_files=guest is not None)
+    settings = {**config, "parameters": parameters if parameters is not None else pixels or ""}
+    middle = None
+    if freeze == "none":
+        suffix, split = model, "none"
+    else:
+        example = _example(pixels, size)
+        suffix = suffix_of(model, freeze, example) if suffix is None else suffix
+
+        def provided():
+            frozen = _Frozen(model, freeze, suffix, example, pixels)
+            where, planned = frozen.plan(client, data, split, encoding, guest, listing | {"batch": batch})
+            return where, planned | frozen.sent(client, data, guest), frozen.middle(where)
+
+        split, planned, middle = _once(provided)
+        settings |= planned
+    source = Source(settings | stream, split, middle, threads, on_bad_sample)
+    common = {"batch": batch, "seed": seed, "rank": rank, "world": world}
+    activations = Activations(source, train, drop_last=drop_last, augment=augment, **common)
+    activations.classes = classes
+    if len(held_out):
+        activations.validation = Activations(source, held_out, shuffle=False, **common)
+        activations.validation.classes = classes
+    return suffix, activations
+
+
+def _once(work):
+    """What `work` gives in the first of several processes. Its layers are everyone's, as its Parameters are with DistributedDataParallel; and
+    who measures is not disturbed by the others.
+    """
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return work()
+    found = [None]
+    if distributed.get_rank() == 0:
+        try:
+            found = [work()]
+        except Exception as error:  # the others wait for an answer
+            found = [error]
+    distributed.broadcast_object_list(found, 0)
+    if isinstance(found[0], Exception):
+        raise found[0]
+    return found[0]
+
+
+def _example(pixels, size):
+    """Two samples of the shape of the network's input."""
+    spec = json.loads(pixels) if pixels else {}
+    return torch.randn(2, 3, spec.get("crop_height", size), spec.get("crop_width", size))
+
+
+class _Frozen:
+    """The layers up to the freeze cut, for hosts."""
+
+    def __init__(self, model, freeze, suffix, example, pixels):
+        self.exported = network.export(model, example)
+        if pixels:
+            self.exported.metadata_props.add(key="frostline.pixels", value=pixels)
+        self.name = re.sub(r"[^a-z0-9_-]", "-", type(model).__name__.lower())
+        self.cut = network.cut(self.exported, freeze)
+        self.layers = network.piece(self.exported, network.INPUT, self.cut)
+        network.check(model, self.layers, suffix, example)
+        self.folder = pathlib.Path(_keep().name)
+
+    def plan(self, client, data, split, encoding, guest, settings):
+        """(split, settings of a stream) as planned, or as they are given. Whoever brings a guest has it run all frozen layers."""
+        if split != "auto" or guest:
+            where = split if split in ("none", "input") else self.cut if split == "auto" else network.cut(self.exported, split)
+            usual = "u8" if where == "input" else "f32"
+            return where, {"encoding": usual if encoding == "auto" else encoding}
+        whole = self.folder / f"{self.name}.onnx"
+        whole.write_bytes(self.exported.SerializeToString())
+        loss = {"classes": "cross-entropy", "labels": "bce", "numbers": "mse"}[settings.pop("task")]
+        words = {key: value for key, value in settings.items() if value is not None}
+        planned = client.plan(str(whole), data, freeze=self.cut, encoding=encoding, loss=loss, feature_cache="off", **words)
+        whole.unlink()
+        return planned["split"], {
+            "encoding": planned["encoding"],
+            "request_samples": planned["request_samples"],
+            "open_requests": planned["window"],
+            "ahead": planned["batches_ahead"],
+        }
+
+    def middle(self, split):
+        """The layers from the split to the freeze cut; `None` where there are none."""
+        if split == self.cut:
+            return None
+        begin = network.INPUT if split in ("none", "input") else split
+        return network.piece(self.exported, begin, self.cut)
+
+    def sent(self, client, data, guest):
+        """Has the hosts take layers and guest; returns what a stream is told of them."""
+        # Hosts that come back without the layers are given them again from here.
+        file = self.folder / f"{self.name}-frozen.onnx"
+        file.write_bytes(self.layers)
+        pins = client.push_model(file, data=data), client.push_guest(guest, data=data)
+        (model, helper) = ((pin.name, pin.sha256) for pin in pins)
+        return {"model": model, "guest": helper, "model_file": str(file), "guest_file": guest}
+
+
+def _keep():
+    """A folder that is there while this process is."""
+    folder = tempfile.TemporaryDirectory(prefix="frostline-")
+    _FOLDERS.append(folder)
+    return folder

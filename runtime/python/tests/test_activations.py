@@ -1,0 +1,245 @@
+"""Which samples come when, to whom: without hosts, from rows that name their sample."""
+
+import pickle
+import unittest
+
+import numpy
+import torch
+
+from frostline._samples import Samples
+from frostline.torch import Activations, mean
+from frostline.torch._steps import Share, Steps
+from processes import together
+
+
+class Named:
+    """A source whose rows are the numbers of their samples; those in `bad` fail."""
+
+    def __init__(self, bad=()):
+        self.bad, self.asked = set(bad), []
+
+    def rows(self, samples, batch, view=None):
+        for first in range(0, len(samples), batch):
+            numbers = [int(key) for key, _, _ in samples[first : first + batch]]
+            self.asked += numbers
+            kept = [place for place, number in enumerate(numbers) if number not in self.bad]
+            rows = numpy.array([[numbers[place]] for place in kept], dtype=numpy.float32).reshape(len(kept), 1)
+            yield rows, [first + place for place in kept], [(str(n), "broken") for n in numbers if n in self.bad]
+
+
+def activations(count=50, batch=8, bad=(), **options):
+    samples = Samples([str(n) for n in range(count)], [f"v{n}" for n in range(count)], [1] * count, numpy.arange(count))
+    return Activations(Named(bad), samples, batch=batch, **options)
+
+
+def loader(data, **options):
+    return torch.utils.data.DataLoader(data, batch_size=None, **options)
+
+
+def numbers(batches):
+    """The samples of each batch; its labels have to be theirs."""
+    found = []
+    for x, y in batches:
+        assert x[:, 0].tolist() == y.tolist(), (x, y)
+        found.append(y.tolist())
+    return found
+
+
+class Orders(unittest.TestCase):
+    def test_every_pass_is_an_epoch_with_every_sample_once(self):
+        data = activations()
+        first, second = numbers(loader(data)), numbers(loader(data))
+        self.assertEqual([len(batch) for batch in first], [8] * 6 + [2])
+        self.assertEqual(len(data), 7)
+        for epoch in (first, second):
+            self.assertEqual(sorted(sum(epoch, [])), list(range(50)))
+        self.assertNotEqual(first, second)
+        data.set_epoch(0)
+        self.assertEqual(numbers(data), first)
+        self.assertEqual(numbers(activations()), first)
+        self.assertNotEqual(numbers(activations(seed=1)), first)
+        self.assertEqual(sum(numbers(activations(shuffle=False)), []), list(range(50)))
+
+    def test_a_short_last_batch_may_be_dropped(self):
+        self.assertEqual([len(batch) for batch in numbers(activations(drop_last=True))], [8] * 6)
+
+    def test_tensors_may_be_written_to(self):
+        for x, y in activations():
+            x += 1
+            y += 1
+
+    def test_what_makes_no_sense_is_refused(self):
+        for options in ({"batch": 0}, {"seed": -1}, {"rank": 0}, {"rank": 2, "world": 2}):
+            with self.assertRaises(ValueError):
+                activations(**options)
+
+
+class Ranks(unittest.TestCase):
+    def test_global_batches_are_the_same_for_every_world(self):
+        alone = numbers(activations())
+        for world in (2, 3):
+            each = [numbers(activations(rank=rank, world=world, drop_last=world == 3)) for rank in range(world)]
+            joined = [sum(parts, []) for parts in zip(*each, strict=True)]
+            self.assertEqual(joined, alone[: len(joined)])
+            self.assertGreaterEqual(len(joined), 6)
+        # The last batch has two samples: one of three processes would have none.
+        with self.assertRaisesRegex(ValueError, "drop_last=True"):
+            next(iter(activations(rank=0, world=3)))
+
+    def test_parts_are_even(self):
+        for world in range(1, 9):
+            parts = [Share(rank, world).of(19) for rank in range(world)]
+            self.assertEqual([first for first, _ in parts], [0] + [end for _, end in parts[:-1]])
+            self.assertEqual(parts[-1][1], 19)
+            sizes = [end - first for first, end in parts]
+            self.assertLessEqual(max(sizes) - min(sizes), 1)
+        self.assertEqual(len(Steps(0, 4)), 0)
+
+    def test_a_bad_sample_costs_its_row_and_no_step(self):
+        bad = numbers(activations())[2][:5]
+        each = [numbers(activations(rank=rank, world=2, bad=bad)) for rank in range(2)]
+        self.assertEqual([len(steps) for steps in each], [7, 7])
+        self.assertEqual([len(steps[2]) for steps in each], [0, 3])
+        self.assertEqual(sorted(sum(each[0] + each[1], [])), sorted(set(range(50)) - set(bad)))
+        data = activations(bad=[7])
+        self.assertEqual(len(numbers(data)) + len(numbers(data)), 14)
+        self.assertEqual(data.skipped, {"7": 2})
+
+
+class States(unittest.TestCase):
+    def test_going_on_in_an_epoch_fetches_nothing_of_what_is_behind(self):
+        data = activations()
+        data.set_epoch(3)
+        passed = iter(loader(data))
+        before = numbers(next(passed) for _ in range(3))
+        state = pickle.loads(pickle.dumps(data.state_dict()))
+        self.assertEqual((state["epoch"], state["step"]), (3, 3))
+        rest, following = numbers(passed), numbers(data)
+        again = activations(seed=9)
+        again.load_state_dict(state)
+        again.set_epoch(3)
+        self.assertEqual(numbers(loader(again)), rest)
+        self.assertEqual(again.source.asked, sum(rest, []))
+        self.assertEqual(numbers(again), following)
+        self.assertEqual(sorted(sum(before + rest, [])), list(range(50)))
+
+    def test_the_number_of_processes_may_change(self):
+        data = activations()
+        passed = iter(data)
+        numbers(next(passed) for _ in range(2))
+        state, rest = data.state_dict(), numbers(passed)
+        each = []
+        for rank in range(2):
+            part = activations(rank=rank, world=2)
+            part.load_state_dict(state)
+            each.append(numbers(part))
+        self.assertEqual([sum(parts, []) for parts in zip(*each, strict=True)], rest)
+
+    def test_after_its_last_step_comes_the_next_epoch(self):
+        data = activations()
+        numbers(data)
+        self.assertEqual((data.state_dict()["epoch"], data.state_dict()["step"]), (1, 0))
+        state = activations().state_dict(step=7)
+        self.assertEqual((state["epoch"], state["step"]), (1, 0))
+
+    def test_a_state_of_other_data_is_refused(self):
+        state = activations().state_dict()
+        for other in (activations(count=51), activations(batch=9)):
+            with self.assertRaises(ValueError):
+                other.load_state_dict(state)
+        labelled = activations()
+        labelled.samples.labels[0] = 1
+        with self.assertRaisesRegex(ValueError, "the samples are others"):
+            labelled.load_state_dict(state)
+
+
+class Workers(unittest.TestCase):
+    def test_workers_divide_the_steps_in_order(self):
+        alone = activations()
+        epochs = [numbers(alone) for _ in range(3)]
+        # Spawned ones take seconds to start.
+        for method, persistent in (("fork", False), ("fork", True), ("spawn", True)):
+            batches = loader(activations(), num_workers=2, multiprocessing_context=method, persistent_workers=persistent)
+            with self.subTest(method=method, persistent=persistent):
+                self.assertEqual([numbers(batches) for _ in range(3)], epochs)
+                batches.dataset.set_epoch(1)
+                self.assertEqual(numbers(batches), epochs[1])
+
+    def test_a_copy_has_places_of_its_own(self):
+        alone = activations()
+        epochs = [numbers(alone) for _ in range(2)]
+        data = activations()
+        copied = loader(pickle.loads(pickle.dumps(data)), num_workers=2)
+        self.assertEqual([numbers(copied) for _ in range(2)], epochs)
+        self.assertEqual(numbers(data), epochs[0])
+
+    def test_going_on_with_workers(self):
+        first, second = (numbers(activation) for activation in [activations()] * 2)
+        data = activations()
+        batches = loader(data, num_workers=2, persistent_workers=True)
+        passed = iter(batches)
+        self.assertEqual(numbers(next(passed) for _ in range(4)), first[:4])
+        with self.assertRaisesRegex(ValueError, "step="):
+            data.state_dict()
+        state = data.state_dict(step=4)
+        again = activations()
+        again.load_state_dict(state)
+        batches = loader(again, num_workers=2, persistent_workers=True)
+        self.assertEqual(numbers(batches), first[4:])
+        self.assertEqual(numbers(batches), second)
+
+    def test_a_pass_that_is_left_leaves_the_next_one_whole(self):
+        data = activations()
+        for options in ({"num_workers": 0}, {"num_workers": 2}):
+            next(iter(loader(data, **options)))
+        batches = loader(data, num_workers=2)
+        self.assertEqual(sorted(sum(numbers(batches), [])), list(range(50)))
+
+    def test_torchdatas_loader_keeps_its_workers_places(self):
+        try:
+            from torchdata.stateful_dataloader import StatefulDataLoader
+        except ImportError:
+            self.skipTest("torchdata is not installed")
+        whole = numbers(activations())
+        for workers in (0, 2):
+            batches = StatefulDataLoader(activations(), batch_size=None, num_workers=workers)
+            passed = iter(batches)
+            numbers(next(passed) for _ in range(3))
+            again = StatefulDataLoader(activations(), batch_size=None, num_workers=workers)
+            again.load_state_dict(batches.state_dict())
+            with self.subTest(workers=workers):
+                self.assertEqual(numbers(again), whole[3:])
+
+
+def train(bad, batch):
+    """The losses of an epoch of linear regression, by whoever takes part."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(1, 1).double()
+    if torch.distributed.is_initialized():
+        model = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer, losses = torch.optim.SGD(model.parameters(), 1e-3), []
+    for x, y in loader(activations(bad=bad, batch=batch)):
+        loss = mean(torch.nn.functional.mse_loss(model(x.double())[:, 0], torch.sqrt(y.double()), reduction="none"))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        loss = loss.detach()
+        if torch.distributed.is_initialized():
+            torch.distributed.all_reduce(loss)
+            loss /= torch.distributed.get_world_size()
+        losses.append(float(loss))
+    return losses
+
+
+class Together(unittest.TestCase):
+    def test_losses_of_two_processes_are_those_of_one(self):
+        bad = numbers(activations(batch=9))[2][:4]
+        for left_out in ([], bad):
+            alone = train(left_out, 9)
+            for losses in together(2, train, left_out, 9):
+                for mine, expected in zip(losses, alone, strict=True):
+                    self.assertAlmostEqual(mine, expected, delta=1e-9)
+
+
+if __name__ == "__main__":
+    unittest.main()

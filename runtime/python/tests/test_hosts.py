@@ -1,0 +1,106 @@
+"""Training on real hosts: alone and together, while hosts end and begin."""
+
+import os
+import signal
+import tempfile
+import unittest
+
+import torch
+
+import local_hosts
+import small
+from local_hosts import PHOTOS, Host
+from processes import together
+
+NEEDS = unittest.skipUnless(local_hosts.command(), "the frostline command is not installed, and FROSTLINE names none")
+
+
+def member(hosts, token_file, options, kill):
+    """One process of a job; the first one kills the host with the process id `kill` after its second step."""
+    torch.set_num_threads(1)
+    rank = torch.distributed.get_rank()
+    after = lambda step: os.kill(kill, signal.SIGKILL) if kill and rank == 0 and step == 1 else None
+    return small.train(*small.divided(PHOTOS, hosts, token_file=token_file, **options), after)
+
+
+@NEEDS
+class Hosts(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.hosts = [Host(folder.name, name) for name in ("a", "b")]
+        for host in self.hosts:
+            self.addCleanup(host.end)
+        self.reach = [host.url for host in self.hosts], str(self.hosts[0].token_file)
+        files = sorted(str(file.relative_to(PHOTOS)) for file in (PHOTOS / "train").rglob("*.jpg"))
+        self.expected = files
+
+    def divided(self, **options):
+        hosts, token_file = self.reach
+        return small.divided(PHOTOS, hosts, token_file=token_file, **options)
+
+    def once(self, *steps):
+        """Nobody was got twice, or not at all."""
+        self.assertEqual(sorted(key for keys in steps for step in keys for key in step), self.expected)
+
+    def assert_close(self, losses, expected, within):
+        self.assertEqual(len(losses), len(expected))
+        for loss, other in zip(losses, expected):
+            self.assertAlmostEqual(loss, other, delta=within)
+
+    def test_two_processes_train_as_one(self):
+        losses, keys = small.train(*self.divided())
+        self.once(keys)
+        pairs = together(2, member, *self.reach, {}, None)
+        self.once(*(keys for _, keys in pairs))
+        for theirs, _ in pairs:
+            self.assert_close(theirs, losses, 1e-4)
+        # Wherever the network is divided.
+        for split in ("none", "input", "stem"):
+            elsewhere, keys = small.train(*self.divided(split=split))
+            self.once(keys)
+            self.assert_close(elsewhere, losses, 1e-4)
+
+    def test_a_host_that_dies_costs_no_sample(self):
+        losses, _ = small.train(*self.divided())
+        pairs = together(2, member, *self.reach, {}, self.hosts[1].process.pid)
+        self.once(*(keys for _, keys in pairs))
+        for theirs, _ in pairs:
+            self.assert_close(theirs, losses, 1e-4)
+
+    def test_hosts_are_restarted_one_after_the_other_and_steps_go_on_meanwhile(self):
+        losses, _ = small.train(*self.divided())
+        # One batch ahead, so that most of the epoch is yet to be asked for. While a host is gone, every step comes from the other.
+        first, second = self.hosts
+        turns = {1: first.stop, 4: first.start, 6: second.stop, 9: second.start}
+        theirs, keys = small.train(*self.divided(ahead=1), lambda step: turns.get(step, int)())
+        self.once(keys)
+        self.assert_close(theirs, losses, 1e-4)
+
+    def test_workers_of_a_loader_have_connections_of_their_own(self):
+        _, data = self.divided()
+        alone = [y.tolist() for _, y in data]
+        for method in ("fork", "spawn"):
+            data.set_epoch(0)
+            batches = torch.utils.data.DataLoader(data, batch_size=None, num_workers=2, multiprocessing_context=method)
+            self.assertEqual([y.tolist() for _, y in batches], alone)
+
+    def test_validation_images_come_in_their_order(self):
+        _, data = self.divided()
+        labels = torch.cat([y for _, y in data.validation])
+        self.assertEqual(sorted(labels.tolist()), labels.tolist())
+        self.assertEqual(len(labels), len(list((PHOTOS / "validation").rglob("*.jpg"))))
+        self.assertEqual(data.classes, sorted(folder.name for folder in (PHOTOS / "train").iterdir()))
+
+
+@NEEDS
+class Embedded(unittest.TestCase):
+    def test_without_hosts_one_is_started_and_the_split_planned(self):
+        suffix, data = small.divided(PHOTOS, split="auto")
+        losses, keys = small.train(suffix, data)
+        self.assertEqual(len(losses), len(data))
+        self.assertEqual(sum(map(len, keys)), len(data.samples))
+
+
+if __name__ == "__main__":
+    unittest.main()

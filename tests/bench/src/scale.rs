@@ -1,0 +1,48 @@
+//! Two PyTorch trainers, two hosts: do they come to the same losses, what does the second one of each bring, and what do trainers notice of hosts
+//! that are restarted or die.
+
+use crate::package;
+use crate::report::Report;
+use crate::run::{binary, json_lines, text};
+use crate::training::torch;
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// What `peers/scale.py` prints last.
+const FIGURES: [&str; 7] = [
+    "ddp_loss_difference_max",
+    "ddp_speedup_2",
+    "lost_samples",
+    "repeated_samples",
+    "rolling_restart_stall_seconds",
+    "host_kill_stall_seconds",
+    "hosts_2_vs_1",
+];
+
+pub(crate) fn run(report: &mut Report) -> Result<()> {
+    let python = torch(&["--vision"])?;
+    let package = package::unpacked()?;
+    let photos = report.photos();
+    let script: PathBuf = [env!("CARGO_MANIFEST_DIR"), "peers", "scale.py"].iter().collect();
+    let mut command = Command::new(&python);
+    command
+        .arg(text(&script)?)
+        .args(["--photos", text(photos.root())?]);
+    command.args(report.quick().then_some("--quick"));
+    package.known_to(&mut command)?.env("FROSTLINE", binary()?);
+    let printed = json_lines(&mut command)?;
+    let (last, jobs) = printed.split_last().context("scale.py printed nothing")?;
+    for job in jobs {
+        println!("{job}");
+    }
+    println!();
+    for name in FIGURES {
+        let figure = last.get(name).and_then(Value::as_f64);
+        let figure = figure.with_context(|| format!("scale.py printed no {name}"))?;
+        report.set(name, figure);
+        println!("{name:<30} {figure:.6}");
+    }
+    Ok(())
+}
