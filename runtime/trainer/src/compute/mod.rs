@@ -3,6 +3,7 @@
 
 mod forward;
 mod state;
+mod step;
 mod suffix;
 mod thread;
 mod ways;

@@ -1,5 +1,5 @@
 use super::Suffix;
-use super::suffix::training;
+use super::step::training;
 use crate::TrainerError;
 use crate::standard::Standard;
 use frostline_tensor::Tensor;

@@ -1,15 +1,16 @@
 use super::state::{Drawn, SuffixState, after};
+use super::step::{Step, build, not_trained, resident, scalars, training};
 use super::{Dedicated, Forward, ways};
 use crate::TrainerError;
 use crate::pipeline::{Keeping, Rows};
 use crate::recipe::StepTerms;
 use crate::standard::{LinearHead, Moments, Standard};
 use crate::targets::Targets;
-use frostline_engine::{EngineError, Interrupt, ResidentSlot, ResidentState, Session, SessionOptions};
+use frostline_engine::{Interrupt, ResidentState, SessionOptions};
 use frostline_graph::Model;
 use frostline_profile::Folder;
 use frostline_tensor::Tensor;
-use frostline_training::{Scalars, StateSlot, StepSettings, TrainingError, TrainingGraph};
+use frostline_training::{StateSlot, StepSettings};
 use frostline_wire::Split;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -47,18 +48,6 @@ pub(crate) struct Suffix {
     pub(super) drawn: Drawn,
     /// The forward pass under the present weights, once asked for.
     present: Option<Forward>,
-}
-
-/// The step for one batch size.
-struct Step {
-    batch: usize,
-    /// Whether it ends in an update.
-    updates: bool,
-    session: Session,
-    input: String,
-    targets: String,
-    scalars: Scalars,
-    loss: String,
 }
 
 /// What a suffix is made of.
@@ -382,99 +371,5 @@ fn middle(whole: &Model, split: &Split, freeze: &str) -> Result<Option<Model>, T
         Split::None | Split::Input => Ok(Some(whole.slice(None, Some(freeze))?)),
         Split::Cut(name) if name == freeze => Ok(None),
         Split::Cut(name) => Ok(Some(whole.slice(Some(name), Some(freeze))?)),
-    }
-}
-
-impl Step {
-    fn open(
-        batch: usize,
-        updates: bool,
-        graph: TrainingGraph,
-        options: &SessionOptions,
-        interrupt: &Interrupt,
-    ) -> Result<Self, TrainerError> {
-        let session = open(&graph, options, interrupt)?;
-        let TrainingGraph {
-            input,
-            targets,
-            scalars,
-            loss,
-            ..
-        } = graph;
-        Ok(Self {
-            batch,
-            updates,
-            session,
-            input,
-            targets,
-            scalars,
-            loss,
-        })
-    }
-}
-
-/// What the step's scalars are, by the inputs that take them.
-fn scalars<'a>(names: &'a Scalars, terms: &StepTerms) -> Result<Vec<(&'a str, Tensor)>, TrainerError> {
-    let given = [
-        (Some(&names.learning_rate), terms.rate),
-        (names.share.as_ref(), terms.share),
-        (names.average_decay.as_ref(), terms.decay),
-    ];
-    let taken = given
-        .into_iter()
-        .filter_map(|(name, value)| Some((name?.as_str(), value)));
-    taken
-        .map(|(name, value)| Ok((name, Tensor::f32([], vec![value])?)))
-        .collect()
-}
-
-fn build(
-    model: &Model,
-    batch: usize,
-    settings: &StepSettings,
-    updates: bool,
-    freeze: &str,
-) -> Result<TrainingGraph, TrainerError> {
-    let built = if updates {
-        TrainingGraph::build(model, batch, settings)
-    } else {
-        TrainingGraph::gather(model, batch, settings)
-    };
-    built.map_err(|source| not_trained(freeze, source))
-}
-
-/// A session that leaves the transposes of `graph` as they are: each is of the smaller operand of a matrix product.
-pub(super) fn open(
-    graph: &TrainingGraph,
-    options: &SessionOptions,
-    interrupt: &Interrupt,
-) -> Result<Session, TrainerError> {
-    let options = SessionOptions {
-        fused_transposes: false,
-        ..options.clone()
-    };
-    Session::open_until(&graph.model.to_bytes()?, &options, interrupt).map_err(training)
-}
-
-/// The slots as they are before the first step.
-pub(super) fn resident(slots: &[StateSlot]) -> impl Iterator<Item = ResidentSlot> {
-    slots.iter().map(|slot| ResidentSlot {
-        input: slot.input.clone(),
-        output: slot.output.clone(),
-        initial: slot.initial.clone(),
-    })
-}
-
-fn not_trained(freeze: &str, source: TrainingError) -> TrainerError {
-    TrainerError::Training {
-        freeze: freeze.to_owned(),
-        source,
-    }
-}
-
-pub(super) fn training(source: EngineError) -> TrainerError {
-    TrainerError::Engine {
-        doing: "training",
-        source,
     }
 }

@@ -1,6 +1,6 @@
 //! Which way of convolving is the faster one on this machine: measured once, then known.
 
-use super::suffix::{open, resident, training};
+use super::step::{open, resident, training};
 use crate::TrainerError;
 use frostline_engine::{Device, Interrupt, ResidentState, SessionOptions, library_version};
 use frostline_graph::Model;

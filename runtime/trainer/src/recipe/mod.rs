@@ -4,6 +4,7 @@
 mod feature_augment;
 mod mix;
 mod rates;
+mod scales;
 mod schedule;
 mod steps;
 mod varied;

@@ -1,0 +1,137 @@
+//! Plans and hosts that are simulated.
+
+use super::{failure, frostline};
+use serde_json::Value;
+
+/// Two splits of a job: on 8 Mbit/s the cut is the better one, on 8 Gbit/s none is.
+const MEASURED: &str = r#"{"link_bytes_per_second":1e6,"batch":10,"iterations":8,"candidates":[
+    {"split":"none","host_seconds":0.1,"trainer_seconds":1,"bytes":9e6},
+    {"split":"features","host_seconds":1.5,"trainer_seconds":0.5,"bytes":1e6}]}"#;
+
+#[test]
+fn a_simulation_takes_every_flag_or_refuses_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("measured.json");
+    std::fs::write(&file, MEASURED).unwrap();
+    let plan = |flags: &[&str]| {
+        frostline(&[&["plan", "--json", "--simulate", file.to_str().unwrap()], flags].concat())
+    };
+    let split = |flags: &[&str]| {
+        let planned = plan(flags);
+        let object: Value = serde_json::from_slice(&planned.stdout).unwrap_or_else(|_| panic!("{planned:?}"));
+        object["split"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(split(&[]), "features");
+    assert_eq!(split(&["--link-bytes-per-second", "1e9"]), "none");
+    assert_eq!(split(&["--candidates", "none"]), "none");
+    for flags in [
+        &["--batch", "64"][..],
+        &["--epochs", "2"],
+        &["--encoding", "f16"],
+        &["--freeze", "features"],
+        &["--hflip", "0.5"],
+        &["--validation", "0.2"],
+        &["--layout", "objects"],
+        &["--device", "cpu"],
+        &["--threads", "2"],
+        &["--link-bytes-per-second", "0"],
+    ] {
+        let refused = plan(flags);
+        assert_eq!(refused.status.code(), Some(2), "{flags:?}: {refused:?}");
+        assert!(failure(&refused)["error"].as_str().unwrap().contains(flags[0]));
+    }
+    for (flags, meant) in [
+        (["--policy", "hapi-sise"], "did you mean hapi-size"),
+        (["--candidates", "Features"], "did you mean features"),
+    ] {
+        let mistyped = plan(&flags);
+        assert_eq!(mistyped.status.code(), Some(1));
+        let said = failure(&mistyped);
+        assert!(said["error"].as_str().unwrap().contains(meant), "{said}");
+    }
+    let figure = folder.path().join("links.svg");
+    assert_eq!(split(&["--plot", figure.to_str().unwrap()]), "features");
+    let figure = std::fs::read_to_string(figure).unwrap();
+    assert!(figure.contains("best split: features") && figure.contains("best split: none"));
+    let alone = plan(&["--candidates", "features", "--plot", "unused.svg"]);
+    assert!(failure(&alone)["error"].as_str().unwrap().contains("'none'"));
+    assert_eq!(
+        plan(&["--candidates", "features", "--policy", "hapi-size"])
+            .status
+            .code(),
+        Some(1)
+    );
+}
+
+#[test]
+fn a_simulation_tells_what_epochs_from_kept_rows_take() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("measured.json");
+    let reused = MEASURED.replacen(
+        r#""iterations":8,"#,
+        r#""iterations":80,"epoch_iterations":8,"reuse":{"bytes":1200000000},"#,
+        1,
+    );
+    std::fs::write(&file, reused).unwrap();
+    let file = file.to_str().unwrap();
+    let text = frostline(&["plan", "--simulate", file]);
+    let text = String::from_utf8_lossy(&text.stdout);
+    // No step is given: half a second, the least that the trainer does.
+    let told = "epochs from the 2nd on take 4.00 s from kept rows (1.20 GB)";
+    assert!(text.contains(told), "{text}");
+    let planned = frostline(&["plan", "--json", "--simulate", file]);
+    let object: Value = serde_json::from_slice(&planned.stdout).unwrap();
+    assert_eq!(object["kept_iterations"], 72);
+    assert_eq!(object["store_bytes"], 1_200_000_000);
+    assert_eq!(object["later_epoch_seconds"], 4.0);
+    std::fs::write(file, planned.stdout).unwrap();
+    let again = frostline(&["plan", "--json", "--simulate", file]);
+    let again: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert_eq!(again, object);
+}
+
+#[test]
+fn a_scenario_is_played_without_a_host_and_a_bad_one_refused_with_words() {
+    let replay = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../host-ops/batching/docs/replays/hapi-18.json"
+    );
+    let play = |policy: &str| {
+        let output = frostline(&["admin", "simulate", replay, "--policy", policy, "--json"]);
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    assert_eq!(play("frostline")["failures"], 0);
+    assert!(play("fixed:64")["failures"].as_u64() > Some(0));
+
+    let directory = tempfile::tempdir().unwrap();
+    let good = std::fs::read_to_string(replay).unwrap();
+    let cases = [
+        ("unknown", good.replacen("\"lanes\"", "\"lames\"", 1), "lames"),
+        (
+            "weightless",
+            good.replacen("\"weight\": 1", "\"weight\": 0", 1),
+            "1 to 100",
+        ),
+        (
+            "negative",
+            good.replacen("\"images\": 8000", "\"images\": -8", 1),
+            "-8",
+        ),
+        (
+            "absurd",
+            good.replacen("\"images\": 8000", "\"images\": 1000000000000000000", 1),
+            "images",
+        ),
+        ("policy", good.replacen("frostline", "fastest", 1), "hapi-lp"),
+        ("cut", good[..200].to_owned(), "EOF"),
+    ];
+    for (name, text, words) in cases {
+        let file = directory.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        let output = frostline(&["admin", "simulate", file.to_str().unwrap()]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{name}: {said}");
+        assert!(said.contains(words), "{name}: {said}");
+    }
+}

@@ -1,0 +1,128 @@
+//! One step of a run: what it takes, what it says of the split, and whether training still goes anywhere.
+
+use super::Run;
+use crate::compute::Suffix;
+use crate::pipeline::Part;
+use crate::recipe::StepTerms;
+use crate::replan::Iteration;
+use crate::{Event, TrainerError};
+use frostline_client::Source;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A loss that no training comes from: f32 holds nothing between 0 and e^-104, so the right class counts as impossible.
+const IMPOSSIBLE: f32 = 104.0;
+
+impl Run {
+    /// Trains the next batch, which is the one of this number in its epoch, and returns its mean loss and its samples, 0 when all of them are bad.
+    pub(crate) async fn step(&mut self, epoch: u32, index: usize) -> Result<(f32, usize), TrainerError> {
+        let asked = Instant::now();
+        let batch = &mut self.next().await?;
+        let Some(rows) = batch.rows.take() else {
+            return Ok((0.0, 0));
+        };
+        let waited = asked.elapsed();
+        let (targets, count, kept) = (batch.targets.clone(), rows.count(), rows.kept());
+        let source = Arc::clone(&batch.source);
+        let split = source.split.clone();
+        let samples = batch
+            .indices
+            .iter()
+            .filter_map(|index| self.plan.train.get(*index));
+        let terms = StepTerms {
+            varied: self.steps.varied(epoch, samples.map(|sample| sample.sample.key)),
+            ..self.steps.terms(epoch, index, count)
+        };
+        let work = move |suffix: &mut Suffix| suffix.train(&split, rows, targets, &terms);
+        let loss = self.suffix.run(work).await?;
+        self.progress.step += 1;
+        let iteration = Iteration {
+            waited: waited.as_secs_f64(),
+            computed: asked.elapsed().saturating_sub(waited).as_secs_f64(),
+            samples: count,
+            bytes: batch.transfer.bytes,
+            on_host: batch.transfer.on_host(),
+        };
+        self.waited += iteration.waited;
+        let [kept_rows, fetched_rows] = &mut self.rows;
+        *kept_rows += kept as u64;
+        *fetched_rows += (count - kept) as u64;
+        (self.events)(Event::Step {
+            epoch,
+            step: self.progress.step,
+            loss,
+            split: source.split.clone(),
+            waited_seconds: iteration.waited,
+            computed_seconds: iteration.computed,
+            bytes_received: iteration.bytes,
+            rows: count as u64,
+            kept_rows: kept as u64,
+        });
+        if !loss.is_finite() {
+            return Err(self.diverged(self.progress.step, format!("the loss became {loss}")));
+        }
+        let progress = &mut self.progress;
+        let beyond = self.bounded && loss > IMPOSSIBLE;
+        progress.beyond = beyond.then(|| progress.beyond.unwrap_or(progress.step));
+        // A batch whose rows were kept says nothing about hosts and link.
+        if kept == 0 {
+            self.reconsider(&source, &iteration).await?;
+        }
+        Ok((loss, count))
+    }
+
+    /// Shows an iteration to the planner, and goes on from another split if it says so.
+    async fn reconsider(&mut self, source: &Source, iteration: &Iteration) -> Result<(), TrainerError> {
+        let epoch = self.plan.batches(Part::Train) as u64;
+        let before = epoch * u64::from(self.plan.first.saturating_sub(1));
+        let left = (epoch * u64::from(self.plan.epochs)).saturating_sub(self.progress.step);
+        let present = self.steering.now();
+        let Some(watch) = self.watch.as_mut() else {
+            return Ok(());
+        };
+        // Batches asked for before a change say nothing about what is used now.
+        if (&source.split, source.encoding) != (&present.split, present.encoding) {
+            return Ok(());
+        }
+        let left = watch
+            .fetching_after(self.progress.step.saturating_sub(before))
+            .min(left);
+        let Some(change) = watch.saw(iteration, left) else {
+            return Ok(());
+        };
+        let next = self
+            .offer
+            .at(&change.to.split, change.to.encoding, change.request_samples)?;
+        (self.events)(Event::Replan {
+            step: self.progress.step,
+            from: present.split.clone(),
+            to: next.split.clone(),
+            encoding: next.encoding,
+            reason: change.reason,
+        });
+        watch.start(change.to);
+        let split = next.split.clone();
+        self.steering.turn(Arc::new(next));
+        self.suffix.run(move |suffix| suffix.expect(&split)).await
+    }
+
+    /// Refuses an epoch whose loss is out of this world and stays there, or was the last.
+    pub(super) fn check(&self, loss: f64, last: bool) -> Result<(), TrainerError> {
+        if !self.bounded || loss <= f64::from(IMPOSSIBLE) || (self.progress.beyond.is_none() && !last) {
+            return Ok(());
+        }
+        let step = self.progress.beyond.unwrap_or(self.progress.step);
+        let sign =
+            format!("the mean loss of the epoch is {loss:.3e}, which takes the right classes for impossible");
+        Err(self.diverged(step, sign))
+    }
+
+    pub(super) fn diverged(&self, step: u64, sign: String) -> TrainerError {
+        TrainerError::Diverged {
+            step,
+            sign,
+            learning_rate: self.learning_rate,
+            kept: None,
+        }
+    }
+}
