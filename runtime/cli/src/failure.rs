@@ -82,13 +82,18 @@ fn reader_left(error: &anyhow::Error) -> bool {
 /// Says what is wrong with what was typed; help and versions, which were asked for, are printed.
 pub(crate) fn not_understood(error: &clap::Error) -> ExitCode {
     let code = u8::try_from(error.exit_code()).unwrap_or(FAILED);
-    let json = std::env::args_os().any(|argument| argument == "--json");
+    let json = in_json();
     if !json || !error.use_stderr() {
         // Nobody is left to tell that standard error is closed.
         let _ = error.print();
         return ExitCode::from(code);
     }
     say(&usage(&error.render().to_string(), code), json)
+}
+
+/// Whether failures are to be JSON, before the command line is understood.
+pub(crate) fn in_json() -> bool {
+    std::env::args_os().any(|argument| argument == "--json")
 }
 
 /// What clap says, in which the first paragraph is the error and the others are what to do.

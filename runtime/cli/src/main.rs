@@ -25,6 +25,7 @@ mod program;
 mod report;
 mod reporter;
 mod results;
+mod resume;
 mod runs;
 mod serve;
 mod sweep;
@@ -39,7 +40,11 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let arguments = match resume::completed(std::env::args_os().collect()) {
+        Ok(words) => Arguments::try_parse_from(words),
+        Err(error) => return failure::ended(&error, false, failure::in_json()),
+    };
+    let arguments = match arguments {
         Ok(arguments) => arguments,
         Err(error) => return failure::not_understood(&error),
     };

@@ -1,7 +1,8 @@
 //! `frostline runs`, and the folder that a job gets.
 
-use crate::arguments::{RunFlags, Runs};
+use crate::arguments::{RunFlags, Runs, Train};
 use crate::output::{print_each, print_table};
+use crate::resume::command;
 use anyhow::{Context, Result, bail};
 use frostline_trainer::{Job, RunFolder, RunSummary, runs, unfinished};
 use std::fs;
@@ -47,18 +48,25 @@ fn age(seconds: u64) -> String {
 }
 
 /// The folder of a checked job: a new one, or that of the run to go on with.
-pub(crate) fn folder(flags: &RunFlags, job: &Job) -> Result<RunFolder> {
-    let mut folder = match &flags.resume {
-        None => RunFolder::new(new_folder(&flags.runs, &job.model_name)?),
-        Some(None) => unfinished(&flags.runs, job)?,
-        Some(Some(run)) => RunFolder::resumed(found(&flags.runs, run)),
+pub(crate) fn folder(flags: &Train, job: &Job) -> Result<RunFolder> {
+    let RunFlags {
+        runs,
+        resume,
+        checkpoint_steps,
+        ..
+    } = &flags.run;
+    let mut folder = match resume {
+        None => RunFolder::new(new_folder(runs, &job.model_name)?),
+        Some(None) => unfinished(runs, job)?,
+        Some(Some(run)) => RunFolder::resumed(found(runs, run)),
     };
-    folder.checkpoint_steps = flags.checkpoint_steps;
+    folder.checkpoint_steps = *checkpoint_steps;
+    folder.command = command(flags);
     Ok(folder)
 }
 
 /// A run by its path, or by its name among `runs`.
-fn found(runs: &Path, run: &Path) -> PathBuf {
+pub(crate) fn found(runs: &Path, run: &Path) -> PathBuf {
     let among = runs.join(run);
     if !run.exists() && among.exists() {
         among

@@ -5,6 +5,7 @@ use crate::host::Connection;
 use crate::output::{print_json, print_table};
 use crate::reporter::Reporter;
 use crate::results;
+use crate::resume::command;
 use crate::runs::new_folder;
 use anyhow::{Context, Result, bail};
 use frostline_trainer::{Job, Outcome, Quality, RunFolder, TrainerError, train, whole_file};
@@ -60,7 +61,7 @@ pub(crate) async fn run(flags: &Train, job: Job, json: bool, stop: &Cancellation
     let mut rows = Vec::new();
     for variant in variants {
         let run = folder.join(&variant.name);
-        let trained = one(variant, &run, &connection, json, stop).await;
+        let trained = one(flags, variant, &run, &connection, json, stop).await;
         match trained {
             Ok(Some(row)) => rows.push(row),
             Ok(None) => {}
@@ -75,6 +76,7 @@ pub(crate) async fn run(flags: &Train, job: Job, json: bool, stop: &Cancellation
 }
 
 async fn one(
+    flags: &Train,
     variant: Variant,
     run: &Path,
     connection: &Connection,
@@ -82,9 +84,13 @@ async fn one(
     stop: &CancellationToken,
 ) -> Result<Option<Row>> {
     let Variant { name, mut job } = variant;
+    let mut folder = RunFolder::new(run);
+    folder.command = command(flags);
+    // The best is written there, which this may not be.
+    folder.command.remove("out");
     job.shared_cores = connection.is_embedded();
     job.out = None;
-    job.run = Some(RunFolder::new(run));
+    job.run = Some(folder);
     if json {
         print_json(&serde_json::json!({"event": "variant", "variant": name, "run": run}))?;
     } else {

@@ -29,7 +29,7 @@ pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> R
     }
     let connection = Connection::open(flags.host.access(), &job.root, &flags.compute.device).await?;
     job.shared_cores = connection.is_embedded();
-    let folder = runs::folder(&flags.run, &job)?;
+    let folder = runs::folder(&flags, &job)?;
     let run = folder.path.clone();
     job.run = Some(folder);
     let reporter = Arc::new(Reporter::new(json));
@@ -67,7 +67,7 @@ fn failed(error: TrainerError, run: &Path) -> anyhow::Error {
         return error.into();
     }
     let hint = format!(
-        "what was trained is kept: the same command with --resume {} goes on",
+        "what was trained is kept: frostline train --resume {} goes on",
         run.display()
     );
     anyhow::Error::new(Hinted { error, hint })

@@ -347,7 +347,7 @@ impl<'a> Course<'a> {
             TrainerError::Cancelled => {
                 if let Some(run) = self.job.run.as_ref().filter(|_| checkpoint) {
                     text.push_str(&format!(
-                        "; the same command with --resume {} goes on",
+                        "; frostline train --resume {} goes on",
                         run.path.display()
                     ));
                 }

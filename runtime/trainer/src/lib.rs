@@ -54,7 +54,7 @@ mod upload;
 mod validation;
 pub mod whole_file;
 
-pub use checkpoint::{RunFolder, RunState, RunSummary, can_resume, runs, unfinished};
+pub use checkpoint::{Recorded, RunFolder, RunState, RunSummary, can_resume, runs, unfinished};
 pub use dry_run::{Planned, plan};
 pub use error::TrainerError;
 pub use evaluate::evaluate;

@@ -78,12 +78,12 @@ async fn tune(
         mut outcome,
     } = course.run().await?;
     let classes = outcome.classes.clone();
-    blocking(move || {
+    let written = blocking(move || {
         notes::write(&mut headed, &input, task, &classes);
         let model = headed.merge(&weights)?;
-        targets.iter().try_for_each(|out| export::write(&model, out))
-    })
-    .await?;
+        Ok(targets.iter().map(|out| export::write(&model, out)).collect())
+    });
+    let unwritten = unwritten(written.await?, events);
     // A job that was told to end does so soon.
     if let Some(results) = results.filter(|_| !cancel.is_cancelled()) {
         results.write(&hosts, events).await;
@@ -94,7 +94,7 @@ async fn tune(
         () = cancel.cancelled() => {}
         () = sharing.finish() => {}
     }
-    if let Some(error) = ended {
+    if let Some(error) = unwritten.or(ended) {
         return Err(error);
     }
     outcome.bytes_received = hosts.bytes_received();
@@ -102,6 +102,17 @@ async fn tune(
     outcome.seconds = started.elapsed().as_secs_f64();
     events(done(&outcome));
     Ok(outcome)
+}
+
+/// Why the model is not where it is wanted, the first of the places that it was `written` to; of another one that is a warning.
+fn unwritten(written: Vec<Result<(), TrainerError>>, events: &Events) -> Option<TrainerError> {
+    let mut written = written.into_iter();
+    let wanted = written.next().and_then(Result::err);
+    for error in written.filter_map(Result::err) {
+        let message = error.to_string();
+        events(Event::Warning { message });
+    }
+    wanted
 }
 
 fn done(outcome: &Outcome) -> Event {

@@ -29,7 +29,7 @@ Examples:
   frostline train --model resnet18.onnx --data ./xrays --labels findings.csv --loss bce --validation 0.2 --out tuned.onnx
   frostline train --model resnet18.onnx --data s3://photos/clothing --host http://store-1:8080 --host http://store-2:8080 \\
       --token-file token --freeze layer4.0 --out tuned.onnx
-  frostline train --model squeezenet1_1.onnx --data ./photos --freeze 52 --resume     # where Ctrl-C, a kill or an error ended it")]
+  frostline train --resume runs/20261123-101500-resnet18     # where Ctrl-C, a kill or an error ended it")]
 pub(crate) struct Train {
     #[command(flatten)]
     pub(crate) inputs: Inputs,

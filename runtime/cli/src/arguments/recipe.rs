@@ -4,10 +4,12 @@ use super::augment::AugmentFlags;
 use anyhow::{Context, Result};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use frostline_trainer::{ClassWeights, LearningRates, LossName, OptimizerName, Recipe, Sampling, Scheduler};
+use frostline_trainer::{
+    ClassWeights, LearningRates, LossName, OptimizerName, Recipe, Recorded, Sampling, Scheduler,
+};
 use frostline_training::BatchNorm;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use strum::VariantNames;
 
@@ -15,7 +17,7 @@ use strum::VariantNames;
 #[derive(Debug, Args, Serialize)]
 #[command(next_help_heading = "Recipe")]
 pub(crate) struct RecipeFlags {
-    /// Take the recipe from a TOML file with these flags' names (underscores for hyphens); flags come before it
+    /// Take the recipe from a TOML file with these flags' names (underscores for hyphens), or from the config.json of a run; flags come before it
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
     recipe: Option<PathBuf>,
@@ -124,6 +126,13 @@ impl RecipeFlags {
     /// The whole recipe, with how images are varied.
     pub(crate) fn resolve(&self, augment: &AugmentFlags) -> Result<Recipe> {
         let mut words = match &self.recipe {
+            Some(file) if file.ends_with("config.json") => {
+                let run = file.parent().unwrap_or(Path::new("."));
+                let mut recipe = Recorded::read(run)?.recipe;
+                // TOML has no word for nothing.
+                recipe.retain(|_, value| !value.is_null());
+                toml::Table::try_from(recipe)?
+            }
             Some(file) => {
                 let text = std::fs::read_to_string(file);
                 let text = text.with_context(|| format!("cannot read the recipe {}", file.display()))?;

@@ -11,8 +11,8 @@ pub(crate) struct RunFlags {
     /// Where runs are kept, each in a folder of its own with its settings, events, checkpoints and model
     #[arg(long, value_name = "DIR", default_value = "runs")]
     pub(crate) runs: PathBuf,
-    /// Go on with this run, a folder, from its newest checkpoint; without a folder, with the newest unfinished one of the same job. The other
-    /// flags are to be the same as before, but for those that change nothing that is learnt
+    /// Go on with this run, a folder, from its newest checkpoint; without a folder, with the newest unfinished one. Other flags need not be given again; one
+    /// that makes it another job is refused. With --model and --data, and no folder, the newest unfinished run that is this job
     #[arg(long, value_name = "RUN", num_args = 0..=1)]
     #[allow(clippy::option_option)]
     pub(crate) resume: Option<Option<PathBuf>>,

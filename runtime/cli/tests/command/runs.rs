@@ -99,13 +99,22 @@ fn a_job_that_was_interrupted_or_killed_goes_on_to_the_same_model() {
     model(&listed(&broken)[0]);
 
     let name = listed(&broken)[0]["name"].as_str().unwrap().to_owned();
-    let other = train(&broken, &["--resume", &name, "--seed", "9"])
-        .output()
-        .unwrap();
-    let text = failure(&other)["error"].as_str().unwrap().to_owned();
-    assert!(text.contains("--seed was 0 and is 9 now"), "{text}");
+    let run = broken.join(&name);
+    let run = run.to_str().unwrap();
+    for (flag, words) in [
+        (["--seed", "9"], "--seed was 0 and is 9 now"),
+        (["--batch", "8"], "--batch was 16 and is 8 now"),
+    ] {
+        let other = frostline(&["train", "--json", "--resume", run, flag[0], flag[1]]);
+        let text = failure(&other)["error"].as_str().unwrap().to_owned();
+        assert!(text.contains(words), "{text}");
+    }
 
-    let resumed = train(&broken, &["--resume", &name]).output().unwrap();
+    // All else is as the folder says, wherever it is typed.
+    let mut bare = Command::new(env!("CARGO_BIN_EXE_frostline"));
+    bare.current_dir(folder.path());
+    bare.args(["train", "--json", "--resume", "--runs", "broken"]);
+    let resumed = bare.output().unwrap();
     assert!(resumed.status.success(), "{resumed:?}");
     let runs = listed(&broken);
     assert_eq!(
@@ -121,6 +130,9 @@ fn a_job_that_was_interrupted_or_killed_goes_on_to_the_same_model() {
     );
 
     // Now there is none left.
+    let bare = frostline(&["train", "--json", "--resume", "--runs", broken.to_str().unwrap()]);
+    let text = failure(&bare)["error"].as_str().unwrap().to_owned();
+    assert!(text.contains("there is no unfinished run in"), "{text}");
     let none = train(&broken, &["--resume"]).output().unwrap();
     let text = failure(&none)["error"].as_str().unwrap().to_owned();
     assert!(

@@ -5,7 +5,7 @@ use super::lock::{Kept, lock};
 use super::record::recorded;
 use super::run_folder::RunFolder;
 use super::samples::SampleIndex;
-use super::settings::Settings;
+use super::settings::{self, Settings};
 use super::shelf::{Found, Shelf};
 use super::snapshot::{JobNote, Maker};
 use crate::compute::{blocking, session_options};
@@ -13,6 +13,7 @@ use crate::whole_file::{self, Create};
 use crate::{Events, Job, Policy, Summary, TrainerError};
 use frostline_engine::library_version;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -34,6 +35,9 @@ pub(super) struct Config {
     pub(super) created: u64,
     #[serde(flatten)]
     pub(super) settings: Settings,
+    /// See [`RunFolder::command`].
+    #[serde(default)]
+    pub(super) command: Map<String, Value>,
 }
 
 /// How a run ended, as `end.json` says it; without such a file it was killed, or runs.
@@ -90,7 +94,7 @@ impl Folder {
             why,
         };
         if run.resume && !path.join(CONFIG).is_file() {
-            return Err(refused(format!("there is no run: it has no {CONFIG}")));
+            return Err(refused(no_run()));
         }
         fs::create_dir_all(&path).map_err(failed)?;
         let kept = lock(&path).map_err(failed)?.ok_or_else(|| TrainerError::Run {
@@ -137,6 +141,7 @@ impl Folder {
             frostline: env!("CARGO_PKG_VERSION").to_owned(),
             created,
             settings: settings.clone(),
+            command: run.command.clone().into_iter().map(without_secrets).collect(),
         };
         write_json(&path.join(CONFIG), run.create, &config).map_err(failed)?;
         match fs::remove_file(path.join(END)) {
@@ -236,6 +241,23 @@ impl Folder {
 pub(crate) fn conclude(folder: &Path, conclusion: &Conclusion) {
     // Without it the run counts as interrupted, which can be gone on with.
     let _ = write_json(&folder.join(END), |path| File::create_new(path), conclusion);
+}
+
+pub(super) fn no_run() -> String {
+    format!("there is no run: it has no {CONFIG}")
+}
+
+/// A word of a command without what opens its URLs.
+fn without_secrets((name, value): (String, Value)) -> (String, Value) {
+    let word = |value: Value| match value {
+        Value::String(text) if text.contains("://") => settings::without_secrets(&text).into(),
+        value => value,
+    };
+    let value = match value {
+        Value::Array(words) => words.into_iter().map(word).collect(),
+        value => word(value),
+    };
+    (name, value)
 }
 
 /// What a run's `config.json` says.

@@ -1,4 +1,5 @@
 use crate::whole_file::Create;
+use serde_json::{Map, Value};
 use std::fs::File;
 use std::path::PathBuf;
 
@@ -11,6 +12,8 @@ pub struct RunFolder {
     pub resume: bool,
     /// Steps from one checkpoint to the next, at least 1. There is one after each epoch anyway, and without this one at least every five minutes.
     pub checkpoint_steps: Option<u64>,
+    /// What else a command needs to go on with the run, such as where its files and hosts are; kept as it is, but for passwords and signatures in URLs.
+    pub command: Map<String, Value>,
     /// Opens files of checkpoints.
     pub(crate) create: Create,
 }
@@ -22,6 +25,7 @@ impl RunFolder {
             path: path.into(),
             resume: false,
             checkpoint_steps: None,
+            command: Map::new(),
             create: |path| File::create_new(path),
         }
     }

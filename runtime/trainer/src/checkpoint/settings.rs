@@ -15,6 +15,27 @@ pub(crate) struct Settings {
     pub(crate) free: Map<String, Value>,
 }
 
+/// Settings of `job` that are no part of the recipe.
+const BESIDE_RECIPE: [&str; 18] = [
+    MODEL,
+    MODEL_SHA256,
+    "data",
+    "layout",
+    "validation",
+    "freeze",
+    "unfreeze",
+    "encoding",
+    "guest",
+    "guest_sha256",
+    "parameters",
+    "pixels",
+    "device",
+    "fixed_batch",
+    "precision",
+    "reproducible",
+    "split",
+    "threads",
+];
 const EPOCHS: &str = "epochs";
 const MODEL: &str = "model";
 const MODEL_SHA256: &str = "model_sha256";
@@ -75,6 +96,15 @@ impl Settings {
         // Numbers as they are read again: reading may err in a last digit.
         let text = serde_json::to_string(&settings).unwrap_or_default();
         Ok(serde_json::from_str(&text).unwrap_or(settings))
+    }
+
+    /// The recipe, and all other settings.
+    pub(crate) fn recipe_apart(self) -> (Map<String, Value>, Map<String, Value>) {
+        let beside = |name: &String| BESIDE_RECIPE.contains(&name.as_str());
+        let (mut others, recipe): (Map<_, _>, Map<_, _>) =
+            self.job.into_iter().partition(|(name, _)| beside(name));
+        others.extend(self.free);
+        (recipe, others)
     }
 
     /// Hash of what makes it this job, but for how long it is to take.
@@ -173,7 +203,7 @@ fn short(hash: &str) -> &str {
 }
 
 /// A data root without what opens it: a password, or a signature in a query.
-fn without_secrets(root: &str) -> String {
+pub(super) fn without_secrets(root: &str) -> String {
     let root = root.split_once('?').map_or(root, |(root, _)| root);
     match root.split_once("://") {
         Some((scheme, rest)) => {
@@ -314,6 +344,19 @@ mod tests {
             said.contains("--split was auto and is none") && said.contains("--threads"),
             "{said}"
         );
+    }
+
+    #[test]
+    fn a_recipe_is_read_again_as_it_was() {
+        let mut exact = job();
+        (exact.reproducible, exact.recipe.model_ema_decay) = (true, Some(0.99));
+        exact.recipe.augmentation.hflip = 0.5;
+        for job in [job(), exact] {
+            let (recipe, others) = Settings::of(&job).unwrap().recipe_apart();
+            let recipe: Recipe = serde_json::from_value(recipe.into()).unwrap();
+            assert_eq!(recipe, job.recipe.resolved());
+            assert_eq!(others["split"], "auto");
+        }
     }
 
     #[test]

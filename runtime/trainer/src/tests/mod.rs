@@ -6,6 +6,7 @@ mod evaluation;
 mod failed_job;
 mod feature_augment;
 mod features;
+mod full_disk;
 mod hosts;
 mod labels;
 mod pipeline;

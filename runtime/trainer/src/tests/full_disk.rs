@@ -1,0 +1,102 @@
+//! A disk that fills up while a job runs.
+
+use super::whole_job::{job, photos};
+use crate::{Event, Events, Outcome, RunFolder, TrainerError, train};
+use frostline_client::HostClient;
+use frostline_graph::Model;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+const DISK: &str = "FROSTLINE_TEST_DISK";
+
+/// Runs the ignored test with a small disk in a mount namespace. Says so where the system allows none.
+#[test]
+fn a_model_is_written_although_the_disk_of_its_run_is_full() {
+    let folder = TempDir::new().unwrap();
+    let within = |flags: &[&str], then: &str| -> Option<Output> {
+        let mut command = Command::new("unshare");
+        command.args(flags).args(["sh", "-c"]);
+        command.arg(format!("mount -t tmpfs -o size=1m none \"${DISK}\" && {then}"));
+        command.arg(std::env::current_exe().unwrap());
+        command.args(["tests::full_disk::on_a_small_disk", "--exact"]);
+        command.args(["--ignored", "--nocapture"]);
+        command.env(DISK, folder.path()).output().ok()
+    };
+    let ways = [&["--mount"][..], &["--map-root-user", "--mount"]];
+    let allowed = |flags: &&&[&str]| within(flags, "true").is_some_and(|tried| tried.status.success());
+    let Some(flags) = ways.iter().find(allowed) else {
+        eprintln!("skipped: this system allows no mount namespace (unshare --mount) for a small disk");
+        return;
+    };
+    let tried = within(flags, r#"exec "$0" "$@""#).unwrap();
+    let told = String::from_utf8_lossy(&tried.stdout) + String::from_utf8_lossy(&tried.stderr);
+    assert!(tried.status.success() && told.contains("1 passed"), "{told}");
+}
+
+/// A job whose run lies on `disk`, which is filled once the job has begun; what it said in words.
+async fn filled(disk: &Path, out: &Path) -> (Result<Outcome, TrainerError>, Vec<String>) {
+    let (host, _) = photos().start().await;
+    let mut job = job("features", disk);
+    job.out = Some(out.to_owned());
+    job.run = Some(RunFolder::new(disk.join("run")));
+    // So that its events take more than the room that is left in the last page of their file.
+    job.recipe.epochs = 40;
+    let said: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (log, ballast) = (Arc::clone(&said), disk.join("ballast"));
+    let events: Events = Arc::new(move |event| match event {
+        Event::Step { step: 2, .. } => {
+            let mut file = File::create(&ballast).unwrap();
+            while file.write_all(&[1; 4096]).is_ok() {}
+        }
+        Event::Warning { message } => log.lock().unwrap().push(message),
+        Event::Checkpoint {
+            error: Some(error), ..
+        } => log.lock().unwrap().push(format!("checkpoint: {error}")),
+        _ => {}
+    });
+    let client = HostClient::new(&host.url, None).unwrap();
+    let outcome = train(job, client, events, CancellationToken::new()).await;
+    fs::remove_file(disk.join("ballast")).unwrap();
+    fs::remove_dir_all(disk.join("run")).unwrap();
+    let said = said.lock().unwrap().clone();
+    (outcome, said)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "on a small disk, which `a_model_is_written_although_the_disk_of_its_run_is_full` sees to"]
+async fn on_a_small_disk() {
+    let disk = PathBuf::from(std::env::var_os(DISK).unwrap());
+    let elsewhere = TempDir::new().unwrap();
+    let out = elsewhere.path().join("mine.onnx");
+    let (outcome, said) = filled(&disk, &out).await;
+    assert_eq!(outcome.unwrap().model, out);
+    Model::read(&out).unwrap();
+    for words in [
+        "checkpoint: No space left",
+        "no more events are written",
+        "predictions.csv",
+        "run/tuned.onnx",
+    ] {
+        assert!(said.iter().any(|line| line.contains(words)), "{words}: {said:#?}");
+    }
+    let events = said.iter().filter(|line| line.contains("no more events"));
+    assert_eq!(events.count(), 1, "{said:#?}");
+    assert!(
+        said.iter().all(|line| line.contains("No space left")),
+        "{said:#?}"
+    );
+
+    // Where it is wanted there is no room either, but the job says so and leaves nothing half written.
+    let (outcome, _) = filled(&disk, &disk.join("mine.onnx")).await;
+    let error = outcome.unwrap_err().to_string();
+    assert!(
+        error.contains("mine.onnx") && error.contains("No space left"),
+        "{error}"
+    );
+    assert_eq!(fs::read_dir(&disk).unwrap().count(), 0);
+}
