@@ -7,7 +7,6 @@ use frostline_client::Notice;
 use frostline_trainer::Event;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use parking_lot::Mutex;
-use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
 use std::sync::Arc;
 use std::time::Duration;

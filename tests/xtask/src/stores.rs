@@ -127,7 +127,8 @@ fn table(servers: &[Server], tried: &Path) -> String {
     text += &row("---", &mut servers.iter().map(|_| "---".to_owned()));
     for operation in OPERATIONS {
         let note = |server: &Server| -> PathBuf { tried.join(server.name).join(operation) };
-        let cell = |server| fs::read_to_string(note(server)).unwrap_or_else(|_| "not tried, or failed".to_owned());
+        let cell =
+            |server| fs::read_to_string(note(server)).unwrap_or_else(|_| "not tried, or failed".to_owned());
         text += &row(operation, &mut servers.iter().map(cell));
     }
     text
