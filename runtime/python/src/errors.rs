@@ -73,7 +73,11 @@ fn details_of(error: &ClientError, details: &Bound<'_, PyDict>) -> PyResult<&'st
             details.set_item("first", first)?;
             "Lost"
         }
-        ClientError::Lacking { .. } => "Lost",
+        ClientError::Lacking { .. } | ClientError::Altered { .. } => "Lost",
+        ClientError::Barred { .. } => {
+            details.set_item("kind", word(ErrorClass::Request))?;
+            "Refused"
+        }
         ClientError::Protocol { .. } => "ProtocolError",
         ClientError::Preprocess { .. } | ClientError::Ended { .. } => "Error",
     })
