@@ -59,7 +59,7 @@ impl RealStore {
 
     /// Its bucket, as a root.
     pub fn bucket(&self) -> &str {
-        self.told["root"].as_str().unwrap_or_default()
+        self.told.get("root").and_then(Value::as_str).unwrap_or_default()
     }
 
     /// What leads to it and opens it, as an environment has that.
@@ -76,7 +76,10 @@ impl RealStore {
 
     /// Whether it knows how to create an object only where none is.
     pub fn creates(&self) -> bool {
-        self.told["creates"] == true
+        self.told
+            .get("creates")
+            .and_then(Value::as_bool)
+            .unwrap_or_default()
     }
 
     /// Notes what came of one of [`OPERATIONS`].
@@ -93,7 +96,8 @@ impl RealStore {
     }
 
     fn variables(&self, name: &str) -> BTreeMap<String, String> {
-        let told = self.told[name].as_object().into_iter().flatten();
+        let told = self.told.get(name).and_then(Value::as_object);
+        let told = told.into_iter().flatten();
         let text = |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
         told.filter_map(text).collect()
     }
