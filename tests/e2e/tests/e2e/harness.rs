@@ -51,8 +51,12 @@ impl Scratch {
 
     /// [`Scratch::train`] with something done to it after its second epoch.
     pub(crate) fn disturbed(&self, arguments: &[&str], disturb: impl FnOnce()) -> Finished {
-        let mut child = self
-            .train_command(arguments)
+        Self::disturb(&mut self.train_command(arguments), disturb)
+    }
+
+    /// A `frostline train` with something done to it after its second epoch.
+    pub(crate) fn disturb(train: &mut Command, disturb: impl FnOnce()) -> Finished {
+        let mut child = train
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

@@ -16,6 +16,7 @@ mod harness;
 mod hosts;
 mod lanes;
 mod logs;
+mod needs_stores;
 mod operating;
 mod place;
 mod raw;

@@ -6,18 +6,31 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Starts moto's server on a free port, fills a bucket from a folder, and says where it listens.
+/// Starts moto's server on a free port, fills a bucket from a folder, and says where it listens. Reads of each object may fail, from the
+/// n-th to the m-th, with an HTTP status and a code.
 const SERVER: &str = r#"
-import pathlib, sys
+import collections, pathlib, sys, threading
 try:
-    from moto.server import ThreadedMotoServer
+    from moto.server import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import make_server
     import boto3
 except ImportError:
     print("missing"); sys.exit()
-server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-server.start()
-host, port = server.get_host_and_port()
-url = f"http://{host}:{port}"
+app = DomainDispatcherApplication(create_backend_app)
+reads, first, last, status, code = collections.Counter(), 1, 0, "", ""
+if len(sys.argv) > 2:
+    first, last, status, code = int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
+def failing(environ, start):
+    path = environ["PATH_INFO"]
+    if environ["REQUEST_METHOD"] == "GET" and path.endswith(".jpg"):
+        reads[path] += 1
+        if first <= reads[path] <= last:
+            start(status, [("Content-Type", "application/xml")])
+            return [f"<Error><Code>{code}</Code><Message>with a-secret-key</Message></Error>".encode()]
+    return app(environ, start)
+server = make_server("127.0.0.1", 0, failing, threaded=True)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+url = f"http://127.0.0.1:{server.server_port}"
 store = boto3.client("s3", endpoint_url=url, region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test")
 store.create_bucket(Bucket="photos")
 root = pathlib.Path(sys.argv[1])
@@ -40,9 +53,15 @@ impl Moto {
 
     /// With the files of a folder below `s3://photos/shop`.
     pub(crate) fn with_files(folder: &Path) -> Self {
+        Self::failing(folder, &[])
+    }
+
+    /// The same, whose reads fail: from which to which of each object, with which status and code.
+    fn failing(folder: &Path, faults: &[&str]) -> Self {
         let mut child = Command::new("python3")
             .args(["-c", SERVER])
             .arg(folder)
+            .args(faults)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -77,6 +96,52 @@ fn photos_in_a_bucket_train_like_photos_in_a_folder() {
     let mut train = scratch.train_command(&["--split", "features", "--data", "s3://photos/shop"]);
     let run = finish(with_credentials(&mut train, &moto.url)).unwrap();
     assert_eq!(series(&events(&run), "step", "loss"), local);
+}
+
+#[test]
+fn a_store_that_asks_to_slow_down_for_a_while_costs_no_job_and_no_photo() {
+    let scratch = Scratch::with_photos(3, 1);
+    // More than a read is tried for, and more than a photo may fail by itself: four requests three times.
+    let moto = Moto::failing(&scratch.path("photos"), &["1", "14", "503 Slow Down", "SlowDown"]);
+    let local = series(&events(&scratch.train(&["--split", "features"])), "step", "loss");
+    let skipping = [
+        "--split",
+        "features",
+        "--data",
+        "s3://photos/shop",
+        "--on-bad-sample",
+        "skip",
+    ];
+    let mut train = scratch.train_command(&skipping);
+    let run = finish(with_credentials(&mut train, &moto.url)).unwrap();
+    assert_eq!(series(&events(&run), "step", "loss"), local);
+}
+
+#[test]
+fn credentials_that_are_over_in_mid_job_end_it_and_are_not_taken_for_bad_photos() {
+    let scratch = Scratch::with_photos(3, 1);
+    let moto = Moto::failing(
+        &scratch.path("photos"),
+        &["2", "9999", "400 Bad Request", "ExpiredToken"],
+    );
+    let skipping = [
+        "--split",
+        "features",
+        "--data",
+        "s3://photos/shop",
+        "--on-bad-sample",
+        "skip",
+        "--epochs",
+        "9",
+    ];
+    let mut train = scratch.train_command(&skipping);
+    let run = finish(with_credentials(&mut train, &moto.url)).unwrap();
+    scratch.assert_failed(&run, &["ExpiredToken", "AWS_ACCESS_KEY_ID"]);
+    let error = run.failure().unwrap()["error"].to_string();
+    assert!(
+        !error.contains("--on-bad-sample") && !run.stderr.contains("a-secret-key"),
+        "{error}"
+    );
 }
 
 #[test]

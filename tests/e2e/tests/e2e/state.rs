@@ -11,7 +11,11 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Two hosts on `state`, each with a local folder of its own.
-fn hosts(scratch: &Scratch, state: &str, start: impl Fn(&[&str]) -> HostProcess) -> [HostProcess; 2] {
+pub(crate) fn hosts(
+    scratch: &Scratch,
+    state: &str,
+    start: impl Fn(&[&str]) -> HostProcess,
+) -> [HostProcess; 2] {
     ["one", "two"].map(|name| {
         let local = scratch.path(name);
         start(&["--state", state, "--local", local.to_str().unwrap()])
@@ -44,7 +48,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 }
 
 /// What one host is given the other one serves, and a job there sends nothing.
-fn check(scratch: &Scratch, mut hosts: [HostProcess; 2], data: &[&str]) {
+pub(crate) fn check(scratch: &Scratch, mut hosts: [HostProcess; 2], data: &[&str]) {
     let train = |host: &HostProcess| {
         let url = host.url();
         let arguments = [&flags(host, &url)[..], &["--split", "features"], data].concat();

@@ -1,0 +1,211 @@
+//! The main job, and what machines share, on servers of others that `cargo xtask stores` started.
+
+use crate::harness::{Scratch, binary, events, series};
+use crate::state::{check, hosts};
+use frostline_e2e::{HostProcess, RealStore, finish};
+use frostline_objects::Store;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+macro_rules! on {
+    ($($server:ident),*) => {$(
+        mod $server {
+            on!(of $server: photos_in_a_bucket_train_like_photos_in_a_folder, a_photo_that_is_replaced_ends_the_job,
+                wrong_credentials_end_the_job_and_are_not_repeated, two_hosts_share_state, a_team_shares_rows);
+        }
+    )*};
+    (of $server:ident: $($test:ident),*) => {$(
+        #[test]
+        fn $test() {
+            super::$test(&super::running(stringify!($server)));
+        }
+    )*};
+}
+
+on!(azurite, fake_gcs, swift, moto);
+
+fn running(name: &str) -> RealStore {
+    RealStore::running(name).unwrap()
+}
+
+/// The photos of `scratch` in the bucket; their root there.
+fn uploaded(scratch: &Scratch, server: &RealStore) -> String {
+    let root = server.root("shop photos");
+    put(server, &root, &scratch.path("photos"), Path::new(""));
+    root
+}
+
+/// Writes the files of `folder` below the root, under the names that they have from `below` on.
+fn put(server: &RealStore, root: &str, folder: &Path, below: &Path) {
+    for entry in fs::read_dir(folder.join(below)).unwrap() {
+        let below = below.join(entry.unwrap().file_name());
+        match fs::read(folder.join(&below)) {
+            Ok(bytes) => {
+                let store = Store::open_with(root, server.settings()).unwrap();
+                let runtime = tokio::runtime::Runtime::new().unwrap();
+                runtime
+                    .block_on(store.put(below.to_str().unwrap(), bytes.into()))
+                    .unwrap();
+            }
+            Err(_) => put(server, root, folder, &below),
+        }
+    }
+}
+
+fn photos_in_a_bucket_train_like_photos_in_a_folder(server: &RealStore) {
+    let scratch = Scratch::with_photos(6, 2);
+    let root = uploaded(&scratch, server);
+    let local = series(&events(&scratch.train(&["--split", "features"])), "step", "loss");
+    let mut train = scratch.train_command(&["--split", "features", "--data", &root]);
+    let run = finish(train.envs(server.settings())).unwrap();
+    assert_eq!(series(&events(&run), "step", "loss"), local);
+    server
+        .tried("the main job", "the losses of a local folder")
+        .unwrap();
+}
+
+fn a_photo_that_is_replaced_ends_the_job(server: &RealStore) {
+    let scratch = Scratch::with_photos(6, 2);
+    let root = uploaded(&scratch, server);
+    let class = scratch.class("train", 1);
+    let photo = fs::read_dir(&class).unwrap().next().unwrap().unwrap().path();
+    let key = photo
+        .strip_prefix(scratch.path("photos"))
+        .unwrap()
+        .to_str()
+        .unwrap()
+        .to_owned();
+    // More epochs than are fetched ahead.
+    let mut train = scratch.train_command(&["--split", "features", "--data", &root, "--epochs", "500"]);
+    let run = Scratch::disturb(train.envs(server.settings()), || {
+        let other = scratch.class("train", 0);
+        let other = fs::read_dir(other).unwrap().next().unwrap().unwrap().path();
+        let store = Store::open_with(&root, server.settings()).unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime
+            .block_on(store.put(&key, fs::read(other).unwrap().into()))
+            .unwrap();
+    });
+    assert_eq!(run.code, Some(1), "{run:?}");
+    let error = run.failure().unwrap()["error"].as_str().unwrap().to_owned();
+    assert!(
+        error.contains(&key) && error.contains("was replaced since it was listed"),
+        "{error}"
+    );
+    server
+        .tried("replaced in mid-job", "the job ends and names the photo")
+        .unwrap();
+}
+
+fn wrong_credentials_end_the_job_and_are_not_repeated(server: &RealStore) {
+    let Some(settings) = server.wrong_settings() else {
+        server
+            .tried("refused to the job", "not tried: it takes any credentials")
+            .unwrap();
+        return;
+    };
+    let scratch = Scratch::with_photos(2, 1);
+    let root = server.root("refused");
+    let mut train = scratch.train_command(&["--data", &root]);
+    let run = finish(train.envs(&settings)).unwrap();
+    let secrets: Vec<_> = settings
+        .iter()
+        .filter(|(name, _)| name.ends_with("KEY"))
+        .collect();
+    for (name, secret) in secrets {
+        scratch.assert_failed(&run, &["refuses access", name, &root]);
+        assert!(
+            !run.stderr.contains(secret.as_str()) && !run.stdout.contains(secret.as_str()),
+            "{run:?}"
+        );
+    }
+    server
+        .tried("refused to the job", "the error names the setting")
+        .unwrap();
+}
+
+fn two_hosts_share_state(server: &RealStore) {
+    let scratch = Scratch::with_photos(4, 1);
+    let state = server.root("state");
+    let start = |arguments: &[&str]| {
+        let mut command = Command::new(binary());
+        command.envs(server.settings());
+        HostProcess::start_as(
+            command,
+            scratch.folder(),
+            scratch.path("photos").to_str().unwrap(),
+            arguments,
+        )
+    };
+    if !server.creates() {
+        let local = scratch.path("one");
+        let arguments = ["--state", &state, "--local", local.to_str().unwrap()];
+        assert!(start(&arguments).is_err(), "it would lose changes");
+        server
+            .tried(
+                "state of two hosts",
+                "refused at start: it does not create only once",
+            )
+            .unwrap();
+        return;
+    }
+    let hosts = hosts(&scratch, &state, |arguments| start(arguments).unwrap());
+    check(&scratch, hosts, &[]);
+    server.tried("state of two hosts", "shared; one killed").unwrap();
+}
+
+fn a_team_shares_rows(server: &RealStore) {
+    let scratch = Scratch::with_photos(10, 4);
+    let (root, team) = (uploaded(&scratch, server), server.root("a team's"));
+    let job = |machine: &str| {
+        let folder = scratch.path(machine);
+        let keeping = [
+            "--feature-cache",
+            "64MiB",
+            "--feature-folder",
+            folder.to_str().unwrap(),
+        ];
+        let sharing = [
+            "--feature-store",
+            &team,
+            "--data",
+            &root,
+            "--epochs",
+            "2",
+            "--encoding",
+            "f32",
+        ];
+        let mut train = scratch.train_command(&[&keeping[..], &sharing, &["--split", "features"]].concat());
+        events(&finish(train.envs(server.settings())).unwrap())
+    };
+    let shared = |events: &[Value], what: &str| {
+        let shared = events
+            .iter()
+            .filter(|event| event["event"] == "shared" && event["what"] == what);
+        shared.map(|event| event["rows"].as_u64().unwrap()).sum::<u64>()
+    };
+    let (first, second) = (job("one"), job("two"));
+    // 30 to train, 12 to validate.
+    assert_eq!(
+        (shared(&first, "taken"), shared(&first, "sent")),
+        (0, 42),
+        "{first:?}"
+    );
+    assert_eq!(
+        (shared(&second, "taken"), shared(&second, "sent")),
+        (42, 0),
+        "{second:?}"
+    );
+    let losses = |events: &[Value]| series(events, "step", "loss");
+    assert!(losses(&first).len() == losses(&second).len());
+    for (made, taken) in losses(&first).into_iter().zip(losses(&second)) {
+        assert!((made - taken).abs() < 1e-4, "{made} {taken}");
+    }
+    let done = second.iter().find(|event| event["event"] == "done").unwrap();
+    assert_eq!(done["received"]["training"], 0, "{done}");
+    server
+        .tried("kept rows of a team", "42 of 42 rows from another machine")
+        .unwrap();
+}
