@@ -7,6 +7,7 @@ mod authoring;
 mod cache;
 mod eval;
 mod event_text;
+mod extract;
 mod failure;
 mod figures;
 mod guest;
@@ -76,6 +77,7 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
         Command::Eval(flags) => eval::run(flags, json, stop).await,
         Command::Predict(flags) => predict::run(flags, json, stop).await,
         Command::Profile(flags) => profile::run(flags, json, stop).await,
+        Command::Extract(flags) => extract::run(flags, json, stop).await,
         Command::Report(flags) => report::run(&flags, json),
         Command::Runs(flags) => runs::run(&flags, json),
         Command::Serve(flags) => serve::run(flags, json, stop).await,

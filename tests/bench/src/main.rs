@@ -17,6 +17,7 @@ mod overlap;
 mod peers;
 mod photos;
 mod planner;
+mod python;
 mod reader;
 mod replan;
 mod report;
@@ -90,6 +91,11 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         "peers",
         "two tiers: the same task by PyTorch over the same link",
         peers::run,
+    ),
+    (
+        "python",
+        "rows through the Python wheel against the Rust client; what the wheel weighs",
+        python::run,
     ),
     (
         "reader",

@@ -3,6 +3,7 @@
 mod admin;
 mod augment;
 mod compile;
+mod extract;
 mod features;
 mod guest;
 mod host;
@@ -16,6 +17,7 @@ mod value;
 
 pub(crate) use admin::{Admin, AdminCommand, GuestAdmin, ModelAdmin, Quota, Tenant};
 pub(crate) use compile::{COMPILE_GUEST, CompileGuest};
+pub(crate) use extract::Extract;
 pub(crate) use features::CacheCommand;
 pub(crate) use guest::{Authoring, BuildGuest, CheckGuest, Language, NewGuest, RunGuest};
 pub(crate) use host::{Guest, HostFlags, Model, RemoteHost, Serve};
@@ -63,6 +65,7 @@ pub(crate) enum Command {
     Eval(Eval),
     Predict(Predict),
     Profile(Profile),
+    Extract(Extract),
     Report(Report),
     Runs(Runs),
     Serve(Serve),
