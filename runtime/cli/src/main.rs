@@ -8,6 +8,7 @@ mod cache;
 mod doctor;
 mod eval;
 mod event_text;
+mod extract;
 mod failure;
 mod figures;
 mod guest;
@@ -83,6 +84,7 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
         Command::Eval(flags) => eval::run(flags, json, stop).await,
         Command::Predict(flags) => predict::run(flags, json, stop).await,
         Command::Profile(flags) => profile::run(flags, json, stop).await,
+        Command::Extract(flags) => extract::run(flags, json, stop).await,
         Command::Report(flags) => report::run(&flags, json),
         Command::Runs(flags) => runs::run(&flags, json),
         Command::Serve(flags) => serve::run(flags, json, stop).await,

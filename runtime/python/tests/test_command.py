@@ -1,9 +1,17 @@
-"""The command that comes with the package, from Python."""
+"""The command that comes with the package: by itself, and from Python."""
 
+import importlib.util
+import json
+import os
+import subprocess
 import unittest
 
 import bundled
 import frostline
+import pyarrow
+import pyarrow.ipc
+import pyarrow.parquet
+from frostline import _program
 
 client = frostline.Client()
 
@@ -46,6 +54,60 @@ class Command(bundled.Case):
         with self.assertRaises(frostline.CommandError) as late:
             client.profile(bundled.MODEL, bundled.PHOTOS, timeout=0.0)
         self.assertEqual(late.exception.kind, "timeout")
+
+
+class Alone(bundled.Case):
+    """The command as a shell runs it: without the package's help."""
+
+    def extract(self, name, *more, data=bundled.PHOTOS):
+        out = self.folder / name
+        words = ["extract", "--json", "--model", bundled.MODEL, "--data", data, "--cut", bundled.CUT, "--out", out, *more]
+        environment = {name: value for name, value in os.environ.items() if name != "ORT_DYLIB_PATH"}
+        ended = subprocess.run([_program.program(), *words], env=environment, capture_output=True, text=True)
+        return out, ended
+
+    def check(self, table):
+        self.assertEqual(table.num_rows, 288)
+        self.assertEqual(table.schema.field("activation").type.shape, [128])
+        self.assertFalse(table.schema.field("activation").nullable or table.schema.field("key").nullable)
+        self.assertEqual(sum(chunk.null_count for chunk in table["activation"].chunks), 0)
+        self.assertEqual(table["label"].to_pylist()[0], "brick")
+        expected = client.extract(bundled.PHOTOS, bundled.MODEL, bundled.CUT).read_all()
+        self.assertEqual(table["key"], expected["key"])
+
+    def test_arrow_files_are_read_by_pyarrow(self):
+        out, ended = self.extract("rows.arrow")
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        done = json.loads(ended.stdout)
+        self.assertEqual((done["rows"], done["shape"]), (288, [128]))
+        with pyarrow.memory_map(str(out)) as file:
+            self.check(pyarrow.ipc.open_file(file).read_all())
+
+    def test_parquet_files_are_read_by_pyarrow(self):
+        out, ended = self.extract("rows.parquet")
+        self.assertEqual(ended.returncode, 0, ended.stderr)
+        self.check(pyarrow.parquet.read_table(out))
+
+    @unittest.skipUnless(importlib.util.find_spec("datasets"), "the package datasets is not installed")
+    def test_files_are_read_by_datasets(self):
+        import datasets
+
+        for kind, name in (("parquet", "rows.parquet"), ("arrow", "rows.arrow")):
+            out, ended = self.extract(name)
+            self.assertEqual(ended.returncode, 0, ended.stderr)
+            rows = datasets.load_dataset(kind, data_files=str(out), cache_dir=str(self.folder / "cache"), split="train")
+            self.assertEqual((len(rows), len(rows[0]["activation"])), (288, 128))
+
+    def test_a_file_is_written_whole_or_not_at_all(self):
+        root = self.few()
+        (root / "brick/broken.jpg").write_bytes(b"no image")
+        out, ended = self.extract("rows.parquet", data=root)
+        self.assertEqual(ended.returncode, 1)
+        self.assertIn("broken.jpg", ended.stderr)
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["photos"])
+        out, ended = self.extract("rows.parquet", "--on-bad-sample", "skip", data=root)
+        self.assertEqual(json.loads(ended.stdout)["left_out"], 1)
+        self.assertEqual(pyarrow.parquet.read_table(out).num_rows, 8)
 
 
 if __name__ == "__main__":

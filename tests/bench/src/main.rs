@@ -20,6 +20,7 @@ mod package;
 mod peers;
 mod photos;
 mod planner;
+mod python;
 mod reader;
 mod replan;
 mod report;
@@ -104,6 +105,11 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         "peers",
         "two tiers: the same task by PyTorch over the same link",
         peers::run,
+    ),
+    (
+        "python",
+        "rows through the Python wheel against the Rust client; what the wheel weighs",
+        python::run,
     ),
     (
         "reader",

@@ -4,6 +4,7 @@ mod admin;
 mod augment;
 mod compile;
 mod doctor;
+mod extract;
 mod features;
 mod guest;
 mod host;
@@ -18,6 +19,7 @@ mod value;
 pub(crate) use admin::{Admin, AdminCommand, GuestAdmin, ModelAdmin, Quota, Tenant};
 pub(crate) use compile::{COMPILE_GUEST, CompileGuest};
 pub(crate) use doctor::Doctor;
+pub(crate) use extract::Extract;
 pub(crate) use features::CacheCommand;
 pub(crate) use guest::{Authoring, BuildGuest, CheckGuest, Language, NewGuest, RunGuest};
 pub(crate) use host::{Guest, HostFlags, Model, RemoteHost, RemoteHosts, Serve};
@@ -65,6 +67,7 @@ pub(crate) enum Command {
     Eval(Eval),
     Predict(Predict),
     Profile(Profile),
+    Extract(Extract),
     Report(Report),
     Runs(Runs),
     Serve(Serve),

@@ -1,0 +1,55 @@
+//! `frostline extract`.
+
+use super::host::HostsFlags;
+use super::job::{Inputs, Runs};
+use super::value::{BadSample, positive};
+use clap::Args;
+use frostline_wire::Encoding;
+use std::path::PathBuf;
+
+/// Write activations of labelled images into a file, for other programs
+///
+/// One row an image, ascending by its key: key, label (its class, null where there is none) and activation, a fixed-shape tensor of f32.
+/// pyarrow, Hugging Face datasets, DuckDB, Lance and Polars read such files. The file is written whole or not at all.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  frostline extract --model resnet18.onnx --data ./photos --cut layer4.0 --out features.parquet
+  frostline extract --model resnet18.onnx --data s3://photos/clothing --host http://store:8080 --token-file token --out features.arrow
+  duckdb -c \"select label, count(*) from 'features.parquet' group by label\"")]
+pub(crate) struct Extract {
+    #[command(flatten)]
+    pub(crate) inputs: Inputs,
+    /// Where the activations are taken: a tensor, or a module as `frostline model show` lists it; by default the last cut before the
+    /// classifier
+    #[arg(long, value_name = "CUT")]
+    pub(crate) cut: Option<String>,
+    /// The file to write: .arrow (Arrow's file format) or .parquet
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: PathBuf,
+    /// Images asked for together, and rows of a record batch
+    #[arg(long, default_value_t = 64, value_parser = positive)]
+    pub(crate) batch: usize,
+    /// How activations travel: f32, f16 or int8, each with +lz4 or +zstd to compress them; they are written as f32
+    #[arg(long, default_value = "f32")]
+    pub(crate) encoding: Encoding,
+    /// What to do about an image that cannot be decoded
+    #[arg(long, value_enum, default_value_t = BadSample::Fail)]
+    pub(crate) on_bad_sample: BadSample,
+    /// Images per request to the host, at most
+    #[arg(long, default_value_t = 32, value_parser = positive)]
+    pub(crate) request_samples: usize,
+    /// Use this guest (a component or a core module) instead of the stock one
+    #[arg(long, value_name = "FILE")]
+    pub(crate) guest: Option<PathBuf>,
+    /// Text passed to the guest as it is; the stock guest takes a preprocessing recipe as JSON
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) parameters: Option<String>,
+    /// Where the embedded host computes: cpu or cuda:0
+    #[arg(long, value_name = "DEVICE", default_value = "cpu", conflicts_with = "host")]
+    pub(crate) device: String,
+    #[command(flatten)]
+    pub(crate) terms: Runs,
+    #[command(flatten)]
+    pub(crate) host: HostsFlags,
+}

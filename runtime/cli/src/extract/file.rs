@@ -1,0 +1,204 @@
+//! Files of rows, which appear at their place when they are whole, or not at all.
+
+use anyhow::{Context, Result, bail};
+use arrow_array::RecordBatch;
+use arrow_ipc::writer::FileWriter;
+use arrow_schema::SchemaRef;
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::properties::WriterProperties;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
+
+/// Activations are written once and read often; the fastest level already finds their zeros.
+const LEVEL: i32 = 1;
+
+/// Bytes of a row group, which is held until it is whole: what readers take at once.
+const GROUP: usize = 64 << 20;
+
+/// How a file is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    /// Arrow's file format, uncompressed, so that it can be mapped into memory.
+    Arrow,
+    /// Parquet, compressed by Zstandard.
+    Parquet,
+}
+
+impl Format {
+    /// As the file's name says.
+    pub(super) fn of(path: &Path) -> Result<Self> {
+        match path.extension().and_then(|ending| ending.to_str()) {
+            Some("arrow") => Ok(Self::Arrow),
+            Some("parquet") => Ok(Self::Parquet),
+            _ => bail!(
+                "--out is {}; its name says the format: end it in .arrow or .parquet",
+                path.display()
+            ),
+        }
+    }
+}
+
+/// Refuses a place that cannot be written to, before anything is asked of hosts.
+pub(super) fn check(path: &Path) -> Result<()> {
+    if path.is_dir() {
+        bail!("--out is {}, which is a directory", path.display());
+    }
+    temporary(path).map(drop)
+}
+
+/// A file that is being written, beside its place.
+pub(super) struct RowFile {
+    path: PathBuf,
+    file: NamedTempFile,
+    writer: Writer,
+}
+
+enum Writer {
+    Arrow(Box<FileWriter<BufWriter<File>>>),
+    Parquet(Box<ArrowWriter<BufWriter<File>>>),
+}
+
+impl RowFile {
+    pub(super) fn create(path: &Path, format: Format, schema: &SchemaRef) -> Result<Self> {
+        let file = temporary(path)?;
+        let to = BufWriter::new(file.as_file().try_clone()?);
+        let writer = match format {
+            Format::Arrow => Writer::Arrow(Box::new(FileWriter::try_new(to, schema)?)),
+            Format::Parquet => {
+                let level = Compression::ZSTD(ZstdLevel::try_new(LEVEL)?);
+                let properties = WriterProperties::builder()
+                    .set_compression(level)
+                    // Keys and activations repeat nowhere: a dictionary of them is built for nothing.
+                    .set_dictionary_enabled(false)
+                    .build();
+                Writer::Parquet(Box::new(ArrowWriter::try_new(
+                    to,
+                    schema.clone(),
+                    Some(properties),
+                )?))
+            }
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            writer,
+        })
+    }
+
+    /// Adds rows: a record batch, or a part of a row group.
+    pub(super) fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        let written = match &mut self.writer {
+            Writer::Arrow(writer) => writer.write(batch).map_err(anyhow::Error::from),
+            Writer::Parquet(writer) => writer
+                .write(batch)
+                .and_then(|()| match writer.in_progress_size() {
+                    size if size >= GROUP => writer.flush(),
+                    _ => Ok(()),
+                })
+                .map_err(anyhow::Error::from),
+        };
+        written.with_context(|| cannot(&self.path))
+    }
+
+    /// Puts the file in its place.
+    pub(super) fn finish(self) -> Result<()> {
+        let Self { path, file, writer } = self;
+        let written = match writer {
+            Writer::Arrow(writer) => writer.into_inner().map_err(anyhow::Error::from),
+            Writer::Parquet(writer) => writer.into_inner().map_err(anyhow::Error::from),
+        };
+        let flushed = written.and_then(|mut to| Ok(to.flush()?));
+        flushed.with_context(|| cannot(&path))?;
+        file.as_file().sync_all().with_context(|| cannot(&path))?;
+        file.persist(&path).with_context(|| cannot(&path))?;
+        File::open(folder(&path))
+            .and_then(|folder| folder.sync_all())
+            .with_context(|| cannot(&path))
+    }
+}
+
+fn cannot(path: &Path) -> String {
+    format!("cannot write {}", path.display())
+}
+
+/// A file beside `path`, so that it can be renamed to it, with the permissions of any new one.
+fn temporary(path: &Path) -> Result<NamedTempFile> {
+    use std::os::unix::fs::PermissionsExt;
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".frostline-").suffix(".part");
+    builder.permissions(std::fs::Permissions::from_mode(0o666));
+    builder.tempfile_in(folder(path)).with_context(|| cannot(path))
+}
+
+fn folder(path: &Path) -> PathBuf {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::extract::rows::Rows;
+    use frostline_client::{Fetched, Transfer};
+    use frostline_tensor::Tensor;
+    use frostline_wire::{ObjectInfo, SampleRef};
+    use std::collections::HashMap;
+
+    fn fetched(rows: usize) -> (Fetched, Vec<ObjectInfo>) {
+        let samples = (0..rows).map(|number| ObjectInfo {
+            sample: SampleRef::new(format!("cat/{number}.jpg")),
+            size: 1,
+            label: None,
+        });
+        let fetched = Fetched {
+            rows: Tensor::f32([rows, 2, 3], (0..rows * 6).map(|value| value as f32).collect()).unwrap(),
+            kept: (0..rows).collect(),
+            bad: Vec::new(),
+            transfer: Transfer::default(),
+        };
+        (fetched, samples.collect())
+    }
+
+    fn write(path: &Path, finish: bool) {
+        let rows = Rows::new(&[2, 3]).unwrap();
+        let mut file = RowFile::create(path, Format::of(path).unwrap(), rows.schema()).unwrap();
+        for count in [2, 1] {
+            let (fetched, samples) = fetched(count);
+            let labels = HashMap::from([("cat/0.jpg".to_owned(), "cat".to_owned())]);
+            file.write(&rows.batch(fetched, &samples, &labels).unwrap())
+                .unwrap();
+        }
+        if finish {
+            file.finish().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_file_is_there_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, magic) in [("x.arrow", &b"ARROW1"[..]), ("x.parquet", b"PAR1")] {
+            let path = folder.path().join(name);
+            write(&path, false);
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+            write(&path, true);
+            let bytes = std::fs::read(&path).unwrap();
+            assert!(bytes.starts_with(magic) && bytes.ends_with(magic), "{name}");
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_name_says_the_format() {
+        assert_eq!(Format::of(Path::new("a/x.arrow")).unwrap(), Format::Arrow);
+        for name in ["x", "x.csv", "arrow"] {
+            let error = Format::of(Path::new(name)).unwrap_err().to_string();
+            assert!(error.contains(".parquet"), "{error}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        assert!(check(folder.path()).is_err());
+        assert!(check(&folder.path().join("no/such/x.arrow")).is_err());
+    }
+}

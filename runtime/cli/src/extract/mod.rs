@@ -1,0 +1,202 @@
+//! `frostline extract`.
+
+mod file;
+mod rows;
+
+use crate::arguments::{BadSample, Extract as Flags};
+use crate::host::{Connection, data_url};
+use crate::output::{bytes, print_json};
+use crate::train::{guest, last_cut_before_head, model_name, read_model};
+use anyhow::{Result, bail};
+use bytes::Bytes;
+use file::{Format, RowFile};
+use frostline_client::{
+    Ahead, Fetcher, Hosts, Inquiry, Listing, Pass, Passed, SampleFiles, UploadKind, content_name,
+};
+use frostline_images::DecodePool;
+use frostline_trainer::Guest;
+use frostline_wire::{ObjectInfo, Pin, Split};
+use rows::Rows;
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Requests open at once at each host, as of a job.
+const OPEN_REQUESTS: usize = 8;
+/// Batches under way while one is written, and what they may hold: a file is written faster than rows come.
+const AHEAD: Ahead = Ahead {
+    batches: 3,
+    bytes: 1 << 30,
+};
+
+/// What an extraction came to.
+#[derive(Serialize)]
+struct Done {
+    event: &'static str,
+    out: String,
+    cut: String,
+    /// Of a row.
+    shape: Vec<usize>,
+    rows: u64,
+    left_out: u64,
+    bytes_received: u64,
+    seconds: f64,
+}
+
+pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> Result<()> {
+    let format = Format::of(&flags.out)?;
+    file::check(&flags.out)?;
+    let root = data_url(&flags.inputs.data)?;
+    let asked = Asked::read(&flags)?;
+    let connection = Connection::open(flags.host.access(), &root, &flags.device).await?;
+    let extracting = extract(&flags, asked, root, connection.hosts()?, format, json);
+    let done = tokio::select! {
+        done = extracting => done,
+        () = stop.cancelled() => Err(anyhow::anyhow!("interrupted; nothing was written")),
+    };
+    connection.close().await;
+    let done = done?;
+    if json {
+        return Ok(print_json(&done)?);
+    }
+    let shape: Vec<String> = done.shape.iter().map(usize::to_string).collect();
+    println!(
+        "{} rows of {} at {} written to {}; {} received in {:.1} s",
+        done.rows,
+        shape.join("x"),
+        done.cut,
+        done.out,
+        bytes(done.bytes_received),
+        done.seconds
+    );
+    Ok(())
+}
+
+/// What is sent to hosts, and the cut.
+struct Asked {
+    name: String,
+    layers: Bytes,
+    cut: String,
+    guest: Guest,
+}
+
+impl Asked {
+    fn read(flags: &Flags) -> Result<Self> {
+        let model = read_model(&flags.inputs.model)?;
+        let cut = match &flags.cut {
+            Some(cut) => model.network()?.named(cut)?.name.clone(),
+            None => last_cut_before_head(&model)?,
+        };
+        Ok(Self {
+            name: model_name(&flags.inputs.model),
+            layers: model.slice(None, Some(&cut))?.to_bytes()?.into(),
+            cut,
+            guest: guest(flags.guest.as_deref(), flags.parameters.as_deref())?,
+        })
+    }
+
+    /// Sends guest and layers, and says what is asked for.
+    async fn send(&self, hosts: &Hosts, flags: &Flags, root: String) -> Result<Inquiry> {
+        let (guest, layers) = (&self.guest, self.layers.clone());
+        Ok(Inquiry {
+            root,
+            guest: Some(send(hosts, UploadKind::Guest, &guest.name, guest.bytes.clone()).await?),
+            model: Some(send(hosts, UploadKind::Model, &self.name, layers).await?),
+            parameters: guest.parameters.clone().unwrap_or_default(),
+            encoding: flags.encoding,
+            terms: flags.terms.terms(),
+            request_samples: flags.request_samples,
+        })
+    }
+}
+
+async fn send(hosts: &Hosts, kind: UploadKind, name: &str, bytes: Bytes) -> Result<Pin> {
+    let name = content_name(name, &hex::encode(Sha256::digest(&bytes)));
+    let sha256 = hosts.push(kind, &name, bytes).await?.sha256;
+    Ok(Pin { name, sha256 })
+}
+
+async fn extract(
+    flags: &Flags,
+    asked: Asked,
+    root: String,
+    hosts: Hosts,
+    format: Format,
+    json: bool,
+) -> Result<Done> {
+    let since = Instant::now();
+    let listing = hosts.listing(&root, flags.inputs.layout.into()).await?;
+    let (samples, labels) = samples(&listing, flags.guest.is_some());
+    if samples.is_empty() {
+        bail!("there is no image under {root}");
+    }
+    let inquiry = asked.send(&hosts, flags, root).await?;
+    let source = inquiry.source(&hosts, Split::from(asked.cut.as_str())).await?;
+    let shape = source.shape.clone();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let fetcher = Fetcher::new(OPEN_REQUESTS, DecodePool::start(threads)?);
+    let batches = samples.chunks(flags.batch).map(Arc::from).collect();
+    let mut pass = Pass::new(fetcher, hosts.clone(), source.into(), batches, AHEAD);
+    let rows = Rows::new(&shape)?;
+    let mut file = RowFile::create(&flags.out, format, rows.schema())?;
+    let (mut written, mut left_out) = (0, 0);
+    while let Some(passed) = pass.next().await {
+        let Passed { samples, fetched } = passed?;
+        for (index, why) in &fetched.bad {
+            let key = samples
+                .get(*index)
+                .map_or("", |sample| sample.sample.key.as_str());
+            if matches!(flags.on_bad_sample, BadSample::Fail) {
+                bail!("the image '{key}' cannot be used: {why}; leave it out, or with --on-bad-sample skip");
+            }
+            leave_out(key, &why.to_string(), json);
+        }
+        written += fetched.kept.len() as u64;
+        left_out += fetched.bad.len() as u64;
+        let batch = rows.batch(fetched, &samples, &labels)?;
+        tokio::task::block_in_place(|| file.write(&batch))?;
+    }
+    tokio::task::block_in_place(|| file.finish())?;
+    Ok(Done {
+        event: "done",
+        out: flags.out.display().to_string(),
+        cut: asked.cut,
+        shape,
+        rows: written,
+        left_out,
+        bytes_received: hosts.bytes_received(),
+        seconds: since.elapsed().as_secs_f64(),
+    })
+}
+
+/// All samples, and the class of each by its key. Other guests than the stock one may read any file.
+fn samples(listing: &Listing, any_file: bool) -> (Vec<ObjectInfo>, HashMap<String, String>) {
+    let files = if any_file {
+        SampleFiles::All
+    } else {
+        SampleFiles::Images
+    };
+    let placed = listing.placed(files);
+    let labels = placed
+        .iter()
+        .filter_map(|placed| Some((placed.object.key.to_owned(), placed.class?.to_owned())));
+    (
+        placed.iter().map(|placed| placed.object.into()).collect(),
+        labels.collect(),
+    )
+}
+
+/// Names an image that is left out, on standard error.
+fn leave_out(key: &str, why: &str, json: bool) {
+    if json {
+        eprintln!(
+            "{}",
+            serde_json::json!({"event": "bad_sample", "key": key, "reason": why})
+        );
+    } else {
+        eprintln!("left out: {key}: {why}");
+    }
+}

@@ -1,0 +1,219 @@
+//! Rows through the Python wheel against rows through the Rust client: the same samples of the same host, in turns, at the pixels
+//! (large rows) and at the freeze cut (small ones). And how heavy the wheel is.
+
+use crate::photos::Pretrained;
+use crate::report::{Report, median};
+use crate::run::{binary, text};
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use frostline_client::{
+    Ahead, Fetcher, HostClient, Hosts, Inquiry, Pass, SampleFiles, Source, Token, UploadKind, content_name,
+};
+use frostline_e2e::HostProcess;
+use frostline_images::DecodePool;
+use frostline_trainer::Guest;
+use frostline_wire::{Encoding, Layout, ObjectInfo, Pin, Split, Terms};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::time::Instant;
+
+const BATCH: usize = 64;
+/// As the wheel's own settings are.
+const OPEN_REQUESTS: usize = 8;
+const REQUEST_SAMPLES: usize = 32;
+const AHEAD: Ahead = Ahead {
+    batches: 3,
+    bytes: 1 << 30,
+};
+
+pub(crate) fn run(report: &mut Report) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let (pretrained, photos) = (Pretrained::find(), report.photos());
+    let (folder, data) = (tempfile::tempdir()?, text(photos.root())?.to_owned());
+    let host = HostProcess::start(&binary()?, folder.path(), &data, &[])?;
+    let ours = runtime.block_on(Ours::open(&host, &data, &pretrained.file))?;
+    let mut wheel = Wheel::start(&host, &data, &pretrained.file)?;
+    let rounds = if report.quick() { 5 } else { 15 };
+    println!(
+        "{} samples, batches of {BATCH}, {rounds} rounds\n",
+        ours.samples.len()
+    );
+    println!(
+        "{:<12} {:>12} {:>12} {:>8}",
+        "", "Rust rows/s", "wheel rows/s", "ratio"
+    );
+    let mut least = f64::INFINITY;
+    for cut in ["input", pretrained.freeze] {
+        let source = Arc::new(runtime.block_on(ours.inquiry.source(&ours.hosts, Split::from(cut)))?);
+        let (mut rust, mut python) = (Vec::new(), Vec::new());
+        for round in 0..=rounds {
+            let pair = if round % 2 == 0 {
+                let first = runtime.block_on(ours.rate(&source))?;
+                (first, wheel.rate(cut, ours.samples.len())?)
+            } else {
+                let first = wheel.rate(cut, ours.samples.len())?;
+                (runtime.block_on(ours.rate(&source))?, first)
+            };
+            // The first round warms up.
+            if round > 0 {
+                rust.push(pair.0);
+                python.push(pair.1);
+            }
+        }
+        let ratios: Vec<f64> = python
+            .iter()
+            .zip(&rust)
+            .map(|(wheel, rust)| wheel / rust)
+            .collect();
+        let (rust, python, ratio) = (median(&rust), median(&python), median(&ratios));
+        least = least.min(ratio);
+        println!("{cut:<12} {rust:>12.1} {python:>12.1} {ratio:>8.3}");
+        report.set(&format!("{cut}_rust_rows_per_second"), rust);
+        report.set(&format!("{cut}_wheel_rows_per_second"), python);
+    }
+    report.set("ratio_vs_rust_client", least);
+    report.set("import_seconds", wheel.import_seconds);
+    report.set("installed_mb", wheel.installed_bytes / 1e6);
+    let packed = std::env::var_os("FROSTLINE_WHEEL")
+        .map(std::fs::metadata)
+        .transpose()?;
+    let megabytes = packed.map(|file| file.len() as f64 / 1e6);
+    report.set("wheel_mb", megabytes);
+    println!(
+        "\nimported in {:.3} s; the wheel has {:.1} MB, installed {:.1} MB",
+        wheel.import_seconds,
+        megabytes.unwrap_or(f64::NAN),
+        wheel.installed_bytes / 1e6
+    );
+    Ok(())
+}
+
+/// The Rust client.
+struct Ours {
+    hosts: Hosts,
+    fetcher: Fetcher,
+    inquiry: Inquiry,
+    samples: Vec<ObjectInfo>,
+}
+
+impl Ours {
+    async fn open(host: &HostProcess, data: &str, model: &Path) -> Result<Self> {
+        let client = HostClient::new(&host.url(), Some(Token::read(host.token_file())?))?;
+        let hosts = Hosts::from(client);
+        let send = async |kind, name: &str, bytes: Bytes| {
+            let sha256 = hosts.push(kind, name, bytes).await?.sha256;
+            anyhow::Ok(Pin {
+                name: name.to_owned(),
+                sha256,
+            })
+        };
+        let guest = Guest::stock();
+        let guest = send(UploadKind::Guest, &content_name(&guest.name, "rust"), guest.bytes).await?;
+        let layers = std::fs::read(model)?.into();
+        let model = send(UploadKind::Model, &content_name("model", "rust"), layers).await?;
+        let listing = hosts.listing(data, Layout::Auto).await?;
+        let samples = listing.placed(SampleFiles::Images);
+        let threads = std::thread::available_parallelism()?.get();
+        Ok(Self {
+            samples: samples.iter().map(|placed| placed.object.into()).collect(),
+            hosts,
+            fetcher: Fetcher::new(OPEN_REQUESTS, DecodePool::start(threads)?),
+            inquiry: Inquiry {
+                root: data.to_owned(),
+                guest: Some(guest),
+                model: Some(model),
+                parameters: String::new(),
+                encoding: Encoding::F32,
+                terms: Terms::default(),
+                request_samples: REQUEST_SAMPLES,
+            },
+        })
+    }
+
+    /// Rows a second of one pass.
+    async fn rate(&self, source: &Arc<Source>) -> Result<f64> {
+        let since = Instant::now();
+        let batches = self.samples.chunks(BATCH).map(Arc::from).collect();
+        let (fetcher, hosts) = (self.fetcher.clone(), self.hosts.clone());
+        let mut pass = Pass::new(fetcher, hosts, Arc::clone(source), batches, AHEAD);
+        let mut rows = 0;
+        while let Some(passed) = pass.next().await {
+            rows += passed?.fetched.kept.len();
+        }
+        ensure!(
+            rows == self.samples.len(),
+            "{rows} of {} rows came",
+            self.samples.len()
+        );
+        Ok(rows as f64 / since.elapsed().as_secs_f64())
+    }
+}
+
+/// A Python with the wheel, which takes rows when it is told to.
+struct Wheel {
+    child: Child,
+    says: ChildStdin,
+    said: BufReader<ChildStdout>,
+    import_seconds: f64,
+    installed_bytes: f64,
+}
+
+impl Wheel {
+    fn start(host: &HostProcess, data: &str, model: &Path) -> Result<Self> {
+        let python = std::env::var_os("FROSTLINE_WHEEL_PYTHON").context(
+            "FROSTLINE_WHEEL_PYTHON names no interpreter: run this through `cargo xtask bench python`",
+        )?;
+        let script = frostline_e2e::repository().join("tests/bench/peers/wheel_rows.py");
+        let mut child = Command::new(python)
+            .arg(script)
+            .args([host.url().as_str(), text(host.token_file())?, data, text(model)?])
+            .arg(BATCH.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let says = child.stdin.take().context("it has no input")?;
+        let said = BufReader::new(child.stdout.take().context("it has no output")?);
+        let mut wheel = Self {
+            child,
+            says,
+            said,
+            import_seconds: f64::NAN,
+            installed_bytes: f64::NAN,
+        };
+        let itself = wheel.hear()?;
+        wheel.import_seconds = number(&itself, "import_seconds")?;
+        wheel.installed_bytes = number(&itself, "installed_bytes")?;
+        Ok(wheel)
+    }
+
+    fn hear(&mut self) -> Result<Value> {
+        let mut line = String::new();
+        self.said.read_line(&mut line)?;
+        serde_json::from_str(&line).context("Python ended; its own words are above")
+    }
+
+    /// Rows a second of one pass.
+    fn rate(&mut self, cut: &str, samples: usize) -> Result<f64> {
+        writeln!(self.says, "{}", json!({ "cut": cut }))?;
+        let done = self.hear()?;
+        let rows = number(&done, "rows")?;
+        ensure!(rows == samples as f64, "{rows} of {samples} rows came");
+        Ok(rows / number(&done, "seconds")?)
+    }
+}
+
+impl Drop for Wheel {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn number(said: &Value, key: &str) -> Result<f64> {
+    said.get(key)
+        .and_then(Value::as_f64)
+        .with_context(|| format!("Python did not say its {key}"))
+}
