@@ -52,7 +52,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     let root = data_url(&flags.inputs.data)?;
     let asked = Asked::read(&flags)?;
     let connection = Connection::open(flags.host.access(), &root, &flags.device).await?;
-    let extracting = extract(&flags, asked, root, connection.hosts()?, format, json);
+    let extracting = extract(&flags, asked, root, connection.hosts(), format, json);
     let done = tokio::select! {
         done = extracting => done,
         () = stop.cancelled() => Err(anyhow::anyhow!("interrupted; nothing was written")),
