@@ -107,11 +107,11 @@ fn start(name: &'static str, script: &str, folder: &Path, path: &OsStr, install:
         child,
     };
     let told: Value = serde_json::from_str(&line).context("its script failed")?;
-    if let Some(reason) = told["missing"].as_str() {
+    if let Some(reason) = told.get("missing").and_then(Value::as_str) {
         bail!("{reason}");
     }
     fs::write(folder.join(format!("{name}.json")), &line)?;
-    if let Some(version) = told["version"].as_str() {
+    if let Some(version) = told.get("version").and_then(Value::as_str) {
         version.clone_into(&mut server.version);
     }
     eprintln!("started {}", server.version);
