@@ -1,5 +1,7 @@
 //! The package with PyTorch, Ray and their trainers, in an environment that has them.
 
+#![allow(clippy::expect_used)]
+
 /// `cargo xtask test` installs the wheel there and names the interpreter.
 mod needs_wheel_with_trainers {
     use std::path::Path;
