@@ -62,9 +62,15 @@ impl Connection {
         if access.urls.is_empty() {
             return Self::embed(data, device).await;
         }
+        // Read once: a token file may be a pipe.
+        let (token, trust) = access.identity()?;
+        let one = match access.urls {
+            [url] => HostClient::with(url, token.clone(), &trust, Deadlines::default()).ok(),
+            _ => None,
+        };
         Ok(Self {
-            hosts: access.hosts().await?,
-            one: access.client().ok(),
+            hosts: Hosts::connect(access.urls, token, &trust, Deadlines::default()).await?,
+            one,
             embedded: None,
         })
     }

@@ -22,7 +22,8 @@ impl Rows {
     pub(super) fn new(shape: &[usize]) -> Result<Self> {
         let width = i32::try_from(shape.iter().product::<usize>())
             .with_context(|| format!("a row of {shape:?} is larger than Arrow holds"))?;
-        let element = Arc::new(Field::new("item", DataType::Float32, false));
+        // Nullable, though none is: pyarrow knows the extension again in a Parquet file only as it writes it itself.
+        let element = Arc::new(Field::new("item", DataType::Float32, true));
         // By hand: arrow-schema 60 spells this extension's `permutation` differently from the specification.
         let metadata = HashMap::from([
             (

@@ -171,5 +171,7 @@ fn a_reader_that_has_what_it_wants_is_no_failure() {
     drop(child.stdout.take());
     let mut said = String::new();
     child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!((child.wait().unwrap().code(), said.as_str()), (Some(0), ""));
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    // A machine without a GPU's driver may be told of.
+    assert!(!said.contains("panicked") && !said.contains("pipe"), "{said}");
 }
