@@ -122,7 +122,8 @@ fn start(setup: &Setup, helm: &Path, bundle: &Path, config: &Value) -> Result<St
         .arg(bundle.join("rootfs"))
         .arg(&mounted)
         .arg(bundle.join("rootfs"));
-    for word in process.iter().chain(container) {
+    // A container's arguments take the place of the image's own, after the entry point.
+    for word in process.iter().take(1).chain(container) {
         command.arg(word.as_str().unwrap_or_default());
     }
     let host = HostProcess::spawn(command, mounted.join("token/token"))
