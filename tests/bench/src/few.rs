@@ -107,6 +107,8 @@ fn train(
         &seed,
         "--out",
         text(&out)?,
+        "--feature-cache",
+        "4GiB",
         "--feature-folder",
         text(&kept)?,
     ]);
