@@ -11,9 +11,9 @@ use crate::upload::{self, Upload, Uploaded};
 use crate::{ClientError, Deadlines, Listing, Notices, Token, Trust, UploadKind, error};
 use bytes::Bytes;
 use frostline_wire::{
-    ActivationReader, Description, DescriptionRequest, ErrorClass, ExtractionRequest, GuestInfo, GuestLog,
-    Layout, Load, ModelInfo, ObjectInfo, ObjectPage, Profile, ProfileRequest, ROW_CHECKSUM, RowFormat, XXH3,
-    listing_order,
+    ActivationBatch, ActivationReader, Description, DescriptionRequest, Encoding, ErrorClass,
+    ExtractionRequest, GuestInfo, GuestLog, Layout, Load, ModelInfo, ObjectInfo, ObjectPage, Profile,
+    ProfileRequest, ROW_CHECKSUM, RequestedSample, RowFormat, RowValue, Split, Terms, XXH3, listing_order,
 };
 use http::Method;
 
@@ -158,6 +158,39 @@ impl HostClient {
         self.pages(root, layout, |page| objects.extend(page.objects))
             .await?;
         Ok(objects)
+    }
+
+    /// The bytes of `objects` under `root`, whole and in the versions that were listed; those that cannot be read are left out.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn read(&self, root: &str, objects: &[ObjectInfo]) -> Result<Vec<Bytes>, ClientError> {
+        let bytes = objects
+            .iter()
+            .fold(0, |sum: u64, object| sum.saturating_add(object.size));
+        let limit = RowFormat::Object.message_bytes(objects.len() as u64, bytes);
+        let request = ExtractionRequest {
+            root: root.to_owned(),
+            split: Split::None,
+            guest: None,
+            model: None,
+            parameters: String::new(),
+            encoding: Encoding::F32,
+            terms: Terms::default(),
+            view: None,
+            samples: RequestedSample::in_order(objects),
+        };
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let mut answer = self.extract(&request, RowFormat::Object, limit).await?;
+        let mut read = Vec::new();
+        while let Some(batches) = answer.next().await? {
+            for row in batches.iter().flat_map(ActivationBatch::rows).flatten() {
+                if let Ok(RowValue::Object(bytes)) = row.outcome {
+                    read.push(Bytes::copy_from_slice(bytes));
+                }
+            }
+        }
+        Ok(read)
     }
 
     /// The first `most` of [`HostClient::objects`].

@@ -8,9 +8,7 @@ use bytes::Bytes;
 use frostline_client::{
     ClientError, Dataset, DatasetError, HostClient, LabelTable, Purpose, SampleFiles, Samples, Task, order,
 };
-use frostline_wire::{
-    Encoding, ExtractionRequest, Layout, ObjectInfo, RequestedSample, RowFormat, RowValue, Split, Terms,
-};
+use frostline_wire::{Layout, ObjectInfo};
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -149,33 +147,7 @@ async fn fetch(client: HostClient, root: &str, object: &ObjectInfo) -> Result<Op
     if object.size > LabelTable::MOST_BYTES {
         return Ok(None);
     }
-    let request = ExtractionRequest {
-        root: root.to_owned(),
-        split: Split::None,
-        guest: None,
-        model: None,
-        parameters: String::new(),
-        encoding: Encoding::F32,
-        terms: Terms::default(),
-        view: None,
-        samples: vec![RequestedSample {
-            position: 0,
-            sample: object.sample.clone(),
-        }],
-    };
-    let limit = RowFormat::Object.message_bytes(1, object.size);
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let mut answer = client.extract(&request, RowFormat::Object, limit).await?;
-    let mut found = None;
-    while let Some(batches) = answer.next().await? {
-        let rows = batches.iter().flat_map(frostline_wire::ActivationBatch::rows);
-        for row in rows.flatten() {
-            if let Ok(RowValue::Object(bytes)) = row.outcome {
-                found = Some(Bytes::copy_from_slice(bytes));
-            }
-        }
-    }
-    Ok(found)
+    Ok(client.read(root, std::slice::from_ref(object)).await?.pop())
 }
 
 /// The numbers `0..count` in the order of an epoch of `frostline train`, which are counted from 1.

@@ -1,42 +1,78 @@
-//! The wheel as it is installed: the package's own tests, and the snippets of its README, each by the interpreter that has it.
+//! The wheel as it is installed: the package's own tests and the snippets of its README, each by the interpreter that has it.
 
 #![allow(clippy::expect_used)]
 
+use std::path::Path;
+use std::process::Command;
+
+/// Runs one of the files beside this one by the interpreter that `variable` names; what it skips is said.
+fn run(variable: &str, file: &str) {
+    let python = std::env::var_os(variable);
+    let python = python.unwrap_or_else(|| panic!("{variable} names no interpreter; run cargo xtask test"));
+    let output = Command::new(python)
+        .args(["-W", "ignore", "-m", "unittest", "--verbose", file])
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests"))
+        // Found as users have it: by the package's own means.
+        .env_remove("ORT_DYLIB_PATH")
+        .env_remove("PYTHONPATH")
+        .output()
+        .expect("the interpreter cannot be started");
+    let said = String::from_utf8_lossy(&output.stderr);
+    println!("{}{said}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{said}");
+}
+
 /// `cargo xtask test` builds the wheel and names the interpreter.
 mod needs_wheel {
-    use std::path::Path;
-    use std::process::Command;
-
-    /// Runs one of the files beside this one; what it skips is said.
-    fn run(file: &str) {
-        let python = std::env::var_os("FROSTLINE_WHEEL_PYTHON");
-        let python = python.expect("FROSTLINE_WHEEL_PYTHON names no interpreter; run cargo xtask test");
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
-        let output = Command::new(python)
-            .args(["-m", "unittest", "--verbose", file])
-            .current_dir(folder)
-            // Found as users have it: by the package's own means.
-            .env_remove("ORT_DYLIB_PATH")
-            .env_remove("PYTHONPATH")
-            .output()
-            .expect("the interpreter cannot be started");
-        let said = String::from_utf8_lossy(&output.stderr);
-        println!("{}{said}", String::from_utf8_lossy(&output.stdout));
-        assert!(output.status.success(), "{said}");
-    }
+    const PYTHON: &str = "FROSTLINE_WHEEL_PYTHON";
 
     #[test]
     fn the_package_does_what_it_says() {
-        run("test_client.py");
+        super::run(PYTHON, "test_client.py");
     }
 
     #[test]
     fn commands_run_from_python() {
-        run("test_command.py");
+        super::run(PYTHON, "test_command.py");
     }
 
     #[test]
     fn the_snippets_of_the_readme_run() {
-        run("test_readme.py");
+        super::run(PYTHON, "test_readme.py");
+    }
+}
+
+/// With PyTorch, Ray and their trainers, in an environment that has them.
+mod needs_wheel_with_trainers {
+    const PYTHON: &str = "FROSTLINE_TRAINERS_PYTHON";
+
+    #[test]
+    fn epochs_are_divided_among_processes_and_workers() {
+        super::run(PYTHON, "test_activations.py");
+    }
+
+    #[test]
+    fn modules_are_divided() {
+        super::run(PYTHON, "test_dividing.py");
+    }
+
+    #[test]
+    fn processes_train_as_one_while_hosts_end_and_begin() {
+        super::run(PYTHON, "test_hosts.py");
+    }
+
+    #[test]
+    fn ray_trains_and_reads() {
+        super::run(PYTHON, "test_ray.py");
+    }
+
+    #[test]
+    fn the_examples_run() {
+        super::run(PYTHON, "test_examples.py");
+    }
+
+    #[test]
+    fn the_snippets_of_the_readme_run() {
+        super::run(PYTHON, "test_readme.py");
     }
 }

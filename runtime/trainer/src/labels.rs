@@ -1,10 +1,9 @@
 //! The table with a job's labels, where there is one.
 
 use crate::compute::blocking;
-use crate::measure::read_objects;
 use crate::{LossName, TrainerError};
 use bytes::Bytes;
-use frostline_client::{Hosts, LabelTable, Listing, Task};
+use frostline_client::{HostClient, Hosts, LabelTable, Listing, Task};
 use frostline_wire::ObjectInfo;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -83,7 +82,7 @@ async fn fetch(root: &str, object: ObjectInfo, hosts: &Hosts) -> Result<Bytes, T
         )));
     }
     let wanted = std::slice::from_ref(&object);
-    let read = |client| async move { read_objects(&client, root, wanted).await };
+    let read = |client: HostClient| async move { client.read(root, wanted).await };
     let bytes = hosts.first(read).await?.pop();
     bytes
         .ok_or_else(|| failed("the host could not read it, or it has changed since it was listed".to_owned()))

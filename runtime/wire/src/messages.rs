@@ -1,5 +1,5 @@
 use crate::{Encoding, Split};
-use frostline_tensor::{SampleRef, Terms, View};
+use frostline_tensor::{ObjectInfo, SampleRef, Terms, View};
 use serde::{Deserialize, Serialize};
 
 /// A guest or model by name and exact content.
@@ -119,6 +119,17 @@ pub struct RequestedSample {
     /// The object, and the version that is meant.
     #[serde(flatten)]
     pub sample: SampleRef,
+}
+
+impl RequestedSample {
+    /// `objects` by the positions 0, 1, ...
+    pub fn in_order(objects: &[ObjectInfo]) -> Vec<Self> {
+        let sample = |(position, object): (u32, &ObjectInfo)| Self {
+            position,
+            sample: object.sample.clone(),
+        };
+        (0..).zip(objects).map(sample).collect()
+    }
 }
 
 /// A sample as it is read: through serde's `flatten` unknown fields would not be refused.

@@ -35,6 +35,7 @@ mod tiers;
 mod trainer;
 mod training;
 mod transfer;
+mod whole;
 mod zoo;
 
 use anyhow::{Result, bail};

@@ -7,5 +7,5 @@ mod trainer;
 
 pub use cache::{ProfileCache, folder_of_user};
 pub(crate) use hosts::{Reach, probe, profiles};
-pub(crate) use samples::{mean_size, read_objects, requested, spread};
+pub(crate) use samples::{mean_size, spread};
 pub(crate) use trainer::{TrainerTask, trainer_profile};

@@ -1,11 +1,7 @@
 //! A handful of real samples to measure with.
 
-use bytes::Bytes;
-use frostline_client::{ClientError, HostClient};
 use frostline_images::is_image_name;
-use frostline_wire::{
-    Encoding, ExtractionRequest, ObjectInfo, RequestedSample, RowFormat, RowValue, Split, Terms,
-};
+use frostline_wire::ObjectInfo;
 
 /// `count` of the images among `objects`, or of all objects where none has an image's name, evenly spread over the listing so that
 /// all classes have their share.
@@ -27,56 +23,6 @@ pub(crate) fn mean_size(sizes: impl Iterator<Item = u64>) -> u64 {
     let add = |(total, count), size| (total + u128::from(size), count + 1);
     let (total, count) = sizes.fold((0_u128, 0_u128), add);
     u64::try_from(total / count.max(1)).unwrap_or(u64::MAX)
-}
-
-/// The samples of a request, by the positions 0, 1, ...
-pub(crate) fn requested(objects: &[ObjectInfo]) -> Vec<RequestedSample> {
-    let sample = |(position, object): (u32, &ObjectInfo)| RequestedSample {
-        position,
-        sample: object.sample.clone(),
-    };
-    (0..).zip(objects).map(sample).collect()
-}
-
-/// The bytes of `objects` under `root`, through the host; those that cannot be read are left out.
-///
-/// # Errors
-/// [`ClientError`].
-pub(crate) async fn read_objects(
-    client: &HostClient,
-    root: &str,
-    objects: &[ObjectInfo],
-) -> Result<Vec<Bytes>, ClientError> {
-    let bytes = objects
-        .iter()
-        .fold(0, |sum: u64, object| sum.saturating_add(object.size));
-    let limit = RowFormat::Object.message_bytes(objects.len() as u64, bytes);
-    let request = ExtractionRequest {
-        root: root.to_owned(),
-        split: Split::None,
-        guest: None,
-        model: None,
-        parameters: String::new(),
-        encoding: Encoding::F32,
-        terms: Terms::default(),
-        view: None,
-        samples: requested(objects),
-    };
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let mut answer = client.extract(&request, RowFormat::Object, limit).await?;
-    let mut fetched = Vec::new();
-    while let Some(batches) = answer.next().await? {
-        for row in batches
-            .iter()
-            .flat_map(frostline_wire::ActivationBatch::rows)
-            .flatten()
-        {
-            if let Ok(RowValue::Object(bytes)) = row.outcome {
-                fetched.push(Bytes::copy_from_slice(bytes));
-            }
-        }
-    }
-    Ok(fetched)
 }
 
 #[cfg(test)]

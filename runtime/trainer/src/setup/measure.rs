@@ -2,12 +2,12 @@
 
 use super::context::{LinkAndTrainer, Setup};
 use crate::compute::session_options;
-use crate::measure::{Reach, TrainerTask, probe, profiles, read_objects, requested, trainer_profile};
+use crate::measure::{Reach, TrainerTask, probe, profiles, trainer_profile};
 use crate::plan::{Planner, Slowdown, Survey, TrainerProfile, UsableSplit};
 use crate::upload::OnHosts;
 use crate::{Event, Measuring, TrainerError};
-use frostline_client::{ClientError, Link};
-use frostline_wire::{ErrorClass, Platform, ProfileRequest, Split};
+use frostline_client::{ClientError, HostClient, Link};
+use frostline_wire::{ErrorClass, Platform, ProfileRequest, RequestedSample, Split};
 
 /// Real samples whose sizes and decoding are measured: their mean is within a few percent of all, and they take a second.
 const SAMPLES: usize = 8;
@@ -132,7 +132,7 @@ impl Setup<'_> {
         };
         let wanted = self.data.feed.train.spread(SAMPLES);
         let (root, wanted) = (&job.root, &wanted);
-        let read = |client| async move { read_objects(&client, root, wanted).await };
+        let read = |client: HostClient| async move { client.read(root, wanted).await };
         let objects = async { Ok(self.measuring.first(read).await?) };
         trainer_profile(task, job.cache.as_ref(), objects).await
     }
@@ -145,7 +145,7 @@ impl Setup<'_> {
             model: on_hosts.model.clone(),
             parameters: self.network.parameters.clone(),
             cuts: self.profiled_cuts(splits),
-            samples: requested(&self.data.feed.train.spread(SAMPLES)),
+            samples: RequestedSample::in_order(&self.data.feed.train.spread(SAMPLES)),
             view: self.job.recipe.views().of(1),
             wait_seconds: Some(WAIT_SECONDS),
         }

@@ -1,5 +1,5 @@
 use super::whole_job::{network, photos};
-use crate::measure::{TrainerTask, read_objects, spread, trainer_profile};
+use crate::measure::{TrainerTask, spread, trainer_profile};
 use crate::recipe::Views;
 use crate::{ProfileCache, Recipe, TrainerError};
 use frostline_client::HostClient;
@@ -33,7 +33,7 @@ async fn a_trainer_measures_itself_once() {
     let samples = || async {
         fetched.fetch_add(1, Ordering::SeqCst);
         let objects = spread(&client.objects("photos", Layout::Auto).await?, 5);
-        Ok(read_objects(&client, "photos", &objects).await?)
+        Ok(client.read("photos", &objects).await?)
     };
     let first = trainer_profile(task(), Some(&cache), samples()).await.unwrap();
     let names: Vec<&str> = first.cuts.iter().map(|cut| cut.name.as_str()).collect();
@@ -111,7 +111,7 @@ async fn layers_that_cannot_be_trained_are_an_error() {
     let (host, _storage) = photos().start().await;
     let client = HostClient::new(&host.url, None).unwrap();
     let objects = spread(&client.objects("photos", Layout::Auto).await.unwrap(), 2);
-    let samples = async { Ok(read_objects(&client, "photos", &objects).await?) };
+    let samples = async { Ok(client.read("photos", &objects).await?) };
     let nothing_left = TrainerTask {
         freeze: "scores".to_owned(),
         ..task()
