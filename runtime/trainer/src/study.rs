@@ -1,14 +1,14 @@
 //! The per-layer study of a network on a host.
 
 use crate::compute::blocking;
-use crate::measure::{mean_size, requested, spread};
+use crate::measure::{mean_size, spread};
 use crate::upload::Upload;
 use crate::{Guest, TrainerError, notes};
 use frostline_client::HostClient;
 use frostline_graph::{Cut, Model};
 use frostline_profile::candidates;
 use frostline_tensor::PixelSpec;
-use frostline_wire::{Layout, Pin, Profile, ProfileRequest};
+use frostline_wire::{Layout, Pin, Profile, ProfileRequest, RequestedSample};
 use serde::Serialize;
 
 /// Samples a study measures with: a host's usual grant.
@@ -79,7 +79,7 @@ pub async fn study(job: StudyJob, client: &HostClient) -> Result<HostStudy, Trai
             None => notes::recipe(&pixels)?,
         },
         cuts: cuts.iter().map(|cut| cut.name.clone()).collect(),
-        samples: requested(&spread(&objects, SAMPLES)),
+        samples: RequestedSample::in_order(&spread(&objects, SAMPLES)),
         view: None,
         wait_seconds: None,
     };
