@@ -1,7 +1,7 @@
 //! Features: rows of activations at a job's freeze cut, kept on this machine's disk so that the frozen layers run once for each sample.
 //!
 //! * [`Cache`]: a folder of stores within a number of bytes; the one used longest ago goes first.
-//! * [`Store`]: the rows of one [`Subject`], found by [`RowKey`]. One job writes to it, any number read.
+//! * [`Store`]: the rows of one [`Subject`], found by [`RowKey`]; any number of jobs use it at once.
 //! * [`Segment`]: rows of a store as they lie in a [`SegmentStore`] for other machines.
 //!
 //! A row is believed by its checksum alone: whatever happened to the files, a store gives the row that was kept, or none. It knows nothing of

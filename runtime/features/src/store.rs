@@ -21,14 +21,15 @@ pub struct Found {
 
 /// The rows of one subject. Reading waits for the disk; keeping does not.
 ///
-/// Of the jobs that use it one writes, the first to come; the others see its rows from their next [`Store::refresh`] on. Rows that are
+/// All jobs that use it write, in turns; each sees the rows of the others from its next [`Store::refresh`] on. Rows that are
 /// to be written are found at once. Dropping it writes them.
 pub struct Store {
     inner: Arc<Inner>,
-    writer: Mutex<Option<Writer>>,
+    writer: Writer,
+    /// Locked by the job that shares the rows with other machines.
+    lead: Mutex<Option<File>>,
     path: PathBuf,
     room: u64,
-    told: Stopped,
     /// Locked as long as a job uses the store.
     _used: File,
 }
@@ -52,6 +53,12 @@ pub(crate) struct State {
     broken: u64,
     /// Rows that were not kept, because those before them were not written yet.
     pub(crate) passed_over: u64,
+}
+
+impl State {
+    fn has(&self, key: &RowKey) -> bool {
+        self.pending.get(key).is_some() || self.known.get(key).is_some()
+    }
 }
 
 /// Where a row is now.
@@ -85,41 +92,28 @@ impl Store {
             index: file("index")?,
             state: Mutex::default(),
         };
+        let inner = Arc::new(inner);
+        let writer = Writer::start(Arc::clone(&inner), file("turn")?, room, told);
         let store = Self {
-            inner: Arc::new(inner),
-            writer: Mutex::new(None),
+            inner,
+            writer: writer.map_err(failed("starting a thread to write", path))?,
+            lead: Mutex::new(None),
             path: path.to_owned(),
             room,
-            told,
             _used: used,
         };
         store.refresh()?;
         Ok(store)
     }
 
-    /// Takes in what others wrote meanwhile, and writes from now on where nobody else does any more.
+    /// Takes in what others wrote meanwhile.
     ///
     /// # Errors
     /// [`FeatureError::Io`].
     pub fn refresh(&self) -> Result<(), FeatureError> {
-        let mut writer = self.writer.lock();
-        if writer.is_some() {
-            return Ok(());
-        }
-        let path = self.path.join("writer");
-        let lock = File::create(&path).map_err(failed("opening", &path))?;
-        let first = lock.try_lock().is_ok();
         let index = self.path.join("index");
-        let mut state = self.inner.state.lock();
-        let read = state.known.read_on(&self.inner.index);
-        read.map_err(failed("reading", &index))?;
-        drop(state);
-        if first {
-            let inner = Arc::clone(&self.inner);
-            let started = Writer::start(inner, lock, self.room, Arc::clone(&self.told));
-            *writer = Some(started.map_err(failed("starting a thread to write", &self.path))?);
-        }
-        Ok(())
+        let read = self.inner.state.lock().known.read_on(&self.inner.index);
+        read.map_err(failed("reading", &index))
     }
 
     /// Those of `keys` that are there. A row whose bytes are not what was written counts as not there, and may be kept again.
@@ -158,16 +152,14 @@ impl Store {
     }
 
     /// Keeps rows `[rows, ..row]` of the samples whose keys are given; a row without one is none that is to be kept. Does not wait: a row is passed over
-    /// where those before it wait to be written already, and where this job is not the one that writes.
+    /// where those before it wait to be written already.
     pub fn keep(&self, keys: Vec<Option<RowKey>>, rows: Tensor) {
         let inner = &*self.inner;
         let fits = rows.shape().dims().get(1..) == Some(inner.shape.as_slice());
         if !fits || rows.as_f32().is_none() {
             return;
         }
-        if let Some(writer) = self.writer.lock().as_ref() {
-            writer.keep(keys, rows);
-        }
+        self.writer.keep(keys, rows);
     }
 
     /// Its folder.
@@ -178,8 +170,13 @@ impl Store {
     /// How many of `keys` are there.
     pub fn count<'a>(&self, keys: impl Iterator<Item = &'a RowKey>) -> usize {
         let state = self.inner.state.lock();
-        keys.filter(|key| state.pending.get(key).is_some() || state.known.get(key).is_some())
-            .count()
+        keys.filter(|key| state.has(key)).count()
+    }
+
+    /// Which of `keys` are there.
+    pub fn has(&self, keys: &[RowKey]) -> Vec<bool> {
+        let state = self.inner.state.lock();
+        keys.iter().map(|key| state.has(key)).collect()
     }
 
     /// Rows so far whose bytes were not what was written.
@@ -205,19 +202,20 @@ impl Store {
 
     /// Waits until all rows that were kept are written, or cannot be.
     pub fn settle(&self) {
-        // Nobody who hands rows over waits for whoever waits here.
-        let progress = self.writer.lock().as_ref().map(Writer::progress);
-        if let Some(progress) = progress {
-            progress.wait();
-        }
+        self.writer.settle();
     }
 }
 
 /// Rows that machines share.
 impl Store {
-    /// Whether this job is the one that writes.
-    pub fn writes(&self) -> bool {
-        self.writer.lock().is_some()
+    /// Whether of this machine's jobs this is the one that shares: the first to ask among those that run.
+    pub fn shares(&self) -> bool {
+        let mut lead = self.lead.lock();
+        if lead.is_none() {
+            let file = File::create(self.path.join("lead")).ok();
+            *lead = file.filter(|file| file.try_lock().is_ok());
+        }
+        lead.is_some()
     }
 
     /// What its segments are like.
@@ -259,7 +257,7 @@ impl Store {
     }
 
     /// Keeps the rows of a segment of this store that are sound and not there yet, and waits until they are written. Returns how many there are
-    /// now: none where another job writes, or where there is no room.
+    /// now: none where there is no room.
     pub fn take_in(&self, segment: &Segment) -> usize {
         let inner = &*self.inner;
         if segment.form() != self.segments() {

@@ -5,15 +5,22 @@ use crate::index::{RECORD, append};
 use crate::store::Inner;
 use frostline_tensor::Tensor;
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, sleep};
+use std::time::{Duration, Instant};
 
 /// Bytes that may wait to be written: a disk that lags behind by more does not follow at all.
 const MOST_PENDING: u64 = 256 << 20;
+
+/// How long the turns of other jobs are waited for; each takes as long as a batch is written. Who waits longer waits for a job that stands still.
+const TURN: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 10_000 });
+
+/// How soon it is seen that a turn is over.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// Is told once why no more rows are written: the room is used up, or the system's text.
 pub type Stopped = Arc<dyn Fn(String) + Send + Sync>;
@@ -53,18 +60,28 @@ pub(crate) struct Writer {
     thread: Option<JoinHandle<()>>,
 }
 
+/// The lock that whoever writes holds meanwhile.
+struct Turn {
+    lock: File,
+    /// How long it is waited for.
+    patience: Duration,
+}
+
 impl Writer {
-    /// A writer that holds `lock` and takes `room` bytes at most.
-    pub(crate) fn start(inner: Arc<Inner>, lock: File, room: u64, told: Stopped) -> io::Result<Self> {
+    /// A writer that takes `turn` with others and `room` bytes together with them.
+    pub(crate) fn start(inner: Arc<Inner>, turn: File, room: u64, told: Stopped) -> io::Result<Self> {
         let (queue, waiting) = mpsc::channel::<Handed>();
         let progress = Arc::new(Progress::default());
         let (shared, done) = (Arc::clone(&inner), Arc::clone(&progress));
+        let mut turn = Turn {
+            lock: turn,
+            patience: TURN,
+        };
         let write = move || {
-            let _lock = lock;
             let mut told = Some(told);
             for handed in waiting {
                 if told.is_some()
-                    && let Err(why) = write(&shared, &handed, room)
+                    && let Err(why) = turn.of(&shared, &handed, |handed| write(&shared, handed, room))
                     && let Some(told) = told.take()
                 {
                     told(why);
@@ -111,9 +128,39 @@ impl Writer {
         }
     }
 
-    /// How far it is.
-    pub(crate) fn progress(&self) -> Arc<Progress> {
-        Arc::clone(&self.progress)
+    /// Waits until all that was handed over is done with. Nobody who hands rows over waits for whoever waits here.
+    pub(crate) fn settle(&self) {
+        self.progress.wait();
+    }
+}
+
+impl Turn {
+    /// Has `write` do its work while nobody else does. Rows are passed over when it is never this job's turn.
+    fn of(
+        &mut self,
+        inner: &Inner,
+        handed: &Handed,
+        write: impl FnOnce(&Handed) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let until = Instant::now() + self.patience;
+        loop {
+            match self.lock.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if Instant::now() < until => sleep(LOOK),
+                Err(TryLockError::WouldBlock) => {
+                    // The rows behind these do not wait as long again.
+                    self.patience = Duration::ZERO;
+                    inner.state.lock().passed_over += handed.keys.iter().flatten().count() as u64;
+                    return Ok(());
+                }
+                Err(TryLockError::Error(error)) => return Err(error.to_string()),
+            }
+        }
+        self.patience = TURN;
+        let written = write(handed);
+        // Said, not left to the closing of the file: a child of a fork has it open too.
+        self.lock.unlock().map_err(|error| error.to_string())?;
+        written
     }
 }
 
@@ -146,11 +193,19 @@ impl Progress {
     }
 }
 
-/// Writes rows and then their records, so that a record never says more than there is.
+/// Writes rows behind those of others, and then their records, so that a record never says more than there is.
 fn write(inner: &Inner, handed: &Handed, room: u64) -> Result<(), String> {
     let (mut bytes, mut records) = (Vec::new(), Vec::new());
     let mut written = Vec::new();
-    for (row, key) in handed.keys.iter().enumerate() {
+    let new: Vec<Option<RowKey>> = {
+        let mut state = inner.state.lock();
+        let read = state.known.read_on(&inner.index);
+        read.map_err(|error| error.to_string())?;
+        let new = handed.keys.iter();
+        new.map(|key| key.filter(|key| state.known.get(key).is_none()))
+            .collect()
+    };
+    for (row, key) in new.iter().enumerate() {
         let Some(key) = key else { continue };
         let start = bytes.len();
         if inner.write_row(&handed.rows, row, &mut bytes) {

@@ -123,8 +123,8 @@ impl Team {
         let Some(found) = self.0.listed.lock().get(name).cloned() else {
             return;
         };
-        // Where another job of this machine writes, that one shares too.
-        if done || self.is_off() || !kept.store.writes() {
+        // Where another job of this machine shares, that one takes too.
+        if done || self.is_off() || !kept.store.shares() {
             return;
         }
         let seen = self.look_at_all(kept, found).await;
@@ -199,7 +199,7 @@ impl Team {
     }
 
     async fn send_all(&self, kept: &Arc<NamedStore>, rows: &mut u64, bytes: &mut u64) -> Result<(), String> {
-        if self.is_off() || !kept.store.writes() {
+        if self.is_off() || !kept.store.shares() {
             return Ok(());
         }
         let (team, own) = (self.clone(), Arc::clone(kept));

@@ -120,10 +120,16 @@ fn rows_for_which_there_is_no_room_are_not_taken() {
     let small = there.open_within(2 * ROW, "freeze", 0);
     assert_eq!((small.free_rows(), small.take_in(&sent)), (2, 0));
     drop(small);
-    let first = there.open();
-    let second = there.open();
-    assert!(first.writes() && !second.writes());
-    assert_eq!((second.take_in(&sent), first.take_in(&sent)), (0, 3));
+    assert_eq!(there.open().take_in(&sent), 3);
+}
+
+#[test]
+fn one_of_a_machines_jobs_shares() {
+    let place = Place::new();
+    let (first, second) = (place.open(), place.open());
+    assert!(first.shares() && !second.shares() && first.shares());
+    drop(first);
+    assert!(second.shares());
 }
 
 #[test]
