@@ -97,8 +97,11 @@ impl Hosts {
 
 impl Hosts {
     pub(crate) fn of_this_process(&self, py: Python<'_>) -> PyResult<Arc<frostline_client::Hosts>> {
-        let make = || self.reach.hosts().map_err(|error| errors::of_client(py, &error));
-        self.hosts.get(py, make)
+        if let Some(known) = self.hosts.present() {
+            return Ok(known);
+        }
+        let hosts = wait(py, self.reach.hosts())?.map_err(|error| errors::of_client(py, &error))?;
+        self.hosts.get(py, || Ok(hosts))
     }
 
     fn send(

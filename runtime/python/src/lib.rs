@@ -3,6 +3,7 @@
 //! * [`hosts::Hosts`]: listings, uploads, loads.
 //! * [`dataset::dataset`]: samples as the trainer divides them.
 //! * [`stream::Stream`], [`rows::Rows`]: activations as NumPy arrays, in the order they are asked for.
+//! * [`kept::Kept`]: those that lie on this machine's disk.
 //!
 //! Python objects hold settings and nothing else; what works for them belongs to one process ([`process`]), so that they may be
 //! pickled and used after a fork. The interpreter's lock is released while something is waited for ([`process::wait`]).
@@ -10,6 +11,7 @@
 mod dataset;
 mod errors;
 mod hosts;
+mod kept;
 mod process;
 mod rows;
 mod settings;
@@ -23,6 +25,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<hosts::Hosts>()?;
     module.add_class::<stream::Stream>()?;
     module.add_class::<rows::Rows>()?;
+    module.add_class::<kept::Kept>()?;
     module.add_function(wrap_pyfunction!(dataset::dataset, module)?)?;
     module.add_function(wrap_pyfunction!(dataset::shuffled, module)?)
 }

@@ -65,7 +65,15 @@ impl<T> PerProcess<T> {
         Self(Mutex::new(None))
     }
 
-    /// This process' own, made by `make` where there is none yet. The interpreter's lock is held meanwhile, as for [`runtime`].
+    /// This process' own, where there is one already.
+    pub(crate) fn present(&self) -> Option<Arc<T>> {
+        let current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (owner, value) = current.as_ref()?;
+        (*owner == std::process::id()).then(|| Arc::clone(value))
+    }
+
+    /// This process' own, made by `make` where there is none yet. The interpreter's lock is held meanwhile, as for [`runtime`], so
+    /// `make` must not [`wait`].
     pub(crate) fn get(&self, _py: Python<'_>, make: impl FnOnce() -> PyResult<T>) -> PyResult<Arc<T>> {
         let process = std::process::id();
         let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -86,22 +86,17 @@ pub(crate) fn read<T: DeserializeOwned>(value: &Bound<'_, PyAny>, what: &str) ->
 }
 
 impl Reach {
-    /// The hosts; nothing is sent to them before they are used.
-    pub(crate) fn hosts(&self) -> Result<Hosts, ClientError> {
+    /// The hosts. Those of one name (`dns://`) are looked up and asked what they are called; nothing is sent to others before they are used.
+    pub(crate) async fn hosts(&self) -> Result<Hosts, ClientError> {
         let token = match (&self.token, &self.token_file) {
             (Some(secret), _) => Some(Token::new(secret)?),
             (None, Some(file)) => Some(Token::read(file)?),
             (None, None) => None,
         };
         let trust = self.ca.as_deref().map_or(Ok(Trust::System), Trust::read)?;
-        let client = |url: &String| match (&token, self.embedded) {
-            (Some(token), true) => HostClient::embedded(url, token.clone()),
-            _ => HostClient::with(url, token.clone(), &trust, Deadlines::default()),
-        };
-        let clients = self.hosts.iter().map(client).collect::<Result<Vec<_>, _>>()?;
-        match clients.as_slice() {
-            [only] => Ok(only.clone().into()),
-            _ => Hosts::new(clients),
+        match (self.hosts.as_slice(), token) {
+            ([url], Some(token)) if self.embedded => Ok(HostClient::embedded(url, token)?.into()),
+            (urls, token) => Hosts::connect(urls, token, &trust, Deadlines::default()).await,
         }
     }
 }

@@ -14,7 +14,7 @@ use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 use sha2::{Digest, Sha256};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::{Mutex, OnceCell};
@@ -63,28 +63,22 @@ impl Stream {
         (slf.get_type().into_any(), (slf.get().config.clone_ref(py),))
     }
 
-    /// Rows of `keys` at `cut`, `batch` at a time.
+    /// Rows of `keys` at `cut`, `batch` at a time, or as many in each batch as it says.
     #[pyo3(signature = (keys, cut, batch, *, view=None))]
     fn rows(
         &self,
         py: Python<'_>,
         keys: Vec<Bound<'_, PyAny>>,
         cut: &str,
-        batch: usize,
+        batch: Batches,
         view: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Rows> {
-        if batch == 0 {
-            return Err(errors::settings(
-                py,
-                "a batch has at least one row, and 0 is asked for",
-            ));
-        }
         let view = view.map(|view| read(&view, "the view")).transpose()?;
         let unknown = if cut == "none" { UNKNOWN } else { 0 };
         let samples = keys.iter().map(|key| sample(key, unknown));
         let samples = samples.collect::<PyResult<Vec<_>>>()?;
+        let batches = batch.of(samples).map_err(|why| errors::settings(py, &why))?;
         let live = self.live(py)?;
-        let batches = samples.chunks(batch).map(Arc::from).collect();
         let ahead = Ahead {
             batches: self.settings.ahead,
             bytes: self.settings.memory,
@@ -110,10 +104,15 @@ impl Stream {
 
 impl Stream {
     fn live(&self, py: Python<'_>) -> PyResult<Arc<Live>> {
+        if let Some(live) = self.live.present() {
+            return Ok(live);
+        }
+        let settings = &self.settings;
+        let reach = settings.reach();
+        // Of a job, which follows hosts that come and go.
+        let hosts = async { Ok::<_, ClientError>(reach.hosts().await?.for_job(Arc::new(|_| ()))) };
+        let hosts = wait(py, hosts)?.map_err(|error| errors::of_client(py, &error))?;
         self.live.get(py, || {
-            let settings = &self.settings;
-            let hosts = settings.reach().hosts();
-            let hosts = hosts.map_err(|error| errors::of_client(py, &error))?;
             let threads = settings
                 .threads
                 .or_else(|| Some(std::thread::available_parallelism().ok()?.get()));
@@ -144,6 +143,38 @@ impl Stream {
                 sources: Mutex::default(),
             })
         })
+    }
+}
+
+/// How samples are divided into batches.
+#[derive(FromPyObject)]
+enum Batches {
+    #[pyo3(transparent)]
+    Each(usize),
+    #[pyo3(transparent)]
+    Sizes(Vec<usize>),
+}
+
+impl Batches {
+    fn of(&self, samples: Vec<ObjectInfo>) -> Result<VecDeque<Arc<[ObjectInfo]>>, String> {
+        match self {
+            Self::Each(0) => Err("a batch has at least one row, and 0 is asked for".to_owned()),
+            Self::Each(size) => Ok(samples.chunks(*size).map(Arc::from).collect()),
+            Self::Sizes(sizes) => {
+                let count = samples.len();
+                let mut samples = samples.into_iter();
+                let batches = sizes.iter().map(|size| samples.by_ref().take(*size).collect());
+                let batches: VecDeque<Arc<[ObjectInfo]>> = batches.collect();
+                let whole = batches
+                    .iter()
+                    .zip(sizes)
+                    .all(|(batch, size)| batch.len() == *size && *size > 0);
+                if !whole || samples.next().is_some() {
+                    return Err(format!("batches of {sizes:?} rows are none of {count} samples"));
+                }
+                Ok(batches)
+            }
+        }
     }
 }
 
@@ -202,7 +233,7 @@ async fn content(kind: UploadKind, pin: &Pin, file: Option<PathBuf>) -> Result<O
 }
 
 /// A sample as it is asked for: a key, (key, etag), or a `frostline.Object`, which also knows its size.
-fn sample(asked: &Bound<'_, PyAny>, unknown: u64) -> PyResult<ObjectInfo> {
+pub(crate) fn sample(asked: &Bound<'_, PyAny>, unknown: u64) -> PyResult<ObjectInfo> {
     if let Ok(key) = asked.cast::<PyString>() {
         return Ok(ObjectInfo {
             sample: SampleRef::new(key.to_str()?),

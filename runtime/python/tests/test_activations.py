@@ -165,6 +165,13 @@ class Workers(unittest.TestCase):
                 batches.dataset.set_epoch(1)
                 self.assertEqual(numbers(batches), epochs[1])
 
+    def test_the_number_of_workers_may_change_between_passes(self):
+        alone = activations()
+        epochs = [numbers(alone) for _ in range(4)]
+        data = activations()
+        self.assertEqual([numbers(loader(data, num_workers=workers)) for workers in (0, 2, 0, 1)], epochs)
+        self.assertEqual(data.state_dict(step=7)["epoch"], 4)
+
     def test_a_copy_has_places_of_its_own(self):
         alone = activations()
         epochs = [numbers(alone) for _ in range(2)]
@@ -200,15 +207,21 @@ class Workers(unittest.TestCase):
             from torchdata.stateful_dataloader import StatefulDataLoader
         except ImportError:
             self.skipTest("torchdata is not installed")
-        whole = numbers(activations())
+        alone = activations(seed=3)
+        whole, following = numbers(alone), numbers(alone)
         for workers in (0, 2):
-            batches = StatefulDataLoader(activations(), batch_size=None, num_workers=workers)
-            passed = iter(batches)
-            numbers(next(passed) for _ in range(3))
-            again = StatefulDataLoader(activations(), batch_size=None, num_workers=workers)
-            again.load_state_dict(batches.state_dict())
-            with self.subTest(workers=workers):
-                self.assertEqual(numbers(again), whole[3:])
+            for steps in range(1, 8):
+                batches = StatefulDataLoader(activations(seed=3), batch_size=None, num_workers=workers)
+                passed = iter(batches)
+                numbers(next(passed) for _ in range(steps))
+                again = StatefulDataLoader(activations(), batch_size=None, num_workers=workers)
+                again.load_state_dict(batches.state_dict())
+                with self.subTest(workers=workers, steps=steps):
+                    rest = numbers(again)
+                    # A loader that was asked after the last step has yet to notice that there is none.
+                    self.assertEqual(rest or numbers(again), whole[steps:] or following)
+                    if steps < 7:
+                        self.assertEqual(numbers(again), following)
 
 
 def train(bad, batch):
@@ -229,6 +242,20 @@ def train(bad, batch):
             loss /= torch.distributed.get_world_size()
         losses.append(float(loss))
     return losses
+
+
+class Validation(unittest.TestCase):
+    def test_a_batch_of_fewer_samples_than_processes_goes_to_some(self):
+        # 50 samples in batches of 16 leave 2 for three processes.
+        parts = [numbers(activations(batch=16, shuffle=False, rank=rank, world=3)) for rank in range(3)]
+        self.assertEqual(sorted(sum((sum(part, []) for part in parts), [])), list(range(50)))
+        self.assertEqual([len(part) for part in parts], [4, 4, 3])
+        with self.assertRaises(ValueError):
+            numbers(activations(batch=16, rank=0, world=3))
+
+    def test_the_mean_of_no_rows_is_nothing(self):
+        self.assertEqual(float(mean(torch.zeros(0))), 0.0)
+        self.assertEqual(float(mean(torch.tensor([1.0, 3.0]))), 2.0)
 
 
 class Together(unittest.TestCase):

@@ -42,6 +42,16 @@ class Hosts(bundled.Case):
         self.assertEqual((photo.key, photo.label, photo.part), ("train/brick/00.jpg", "brick", "train"))
         self.assertEqual(photo.size, (bundled.PHOTOS / photo.key).stat().st_size)
 
+    def test_one_name_stands_for_all_of_its_hosts(self):
+        reached = client.config(bundled.PHOTOS)
+        (url,) = reached["hosts"]
+        named = frostline.Client(f"dns+http://localhost:{url.rpartition(':')[2]}", token_file=reached["token_file"])
+        self.assertEqual(named.objects(bundled.PHOTOS), client.objects(bundled.PHOTOS))
+        reader = named.extract(bundled.PHOTOS, bundled.MODEL, bundled.CUT)
+        self.assertEqual(reader.read_all(), client.extract(bundled.PHOTOS, bundled.MODEL, bundled.CUT).read_all())
+        with self.assertRaises(frostline.SettingsError):
+            frostline.Client(["dns://store:8443", url], "token").objects(bundled.PHOTOS)
+
     def test_nothing_is_sent_twice(self):
         data = bundled.PHOTOS
         client.push_model(bundled.MODEL, data=data)

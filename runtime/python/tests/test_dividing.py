@@ -1,5 +1,6 @@
 """Modules divided at a module: what hosts get, and what is left to train."""
 
+import copy
 import unittest
 import warnings
 
@@ -26,6 +27,24 @@ class Leaping(small.Network):
 
     def forward(self, x):
         return super().forward(x) + x.mean()
+
+
+class Dropping(small.Network):
+    """Training mode has operations that evaluation mode has not."""
+
+    def forward(self, x):
+        x = self.blocks(self.stem(x))
+        if self.training:
+            x = x * torch.bernoulli(torch.full_like(x[:, :1, :1, :1], 0.5))
+        return self.head(torch.nn.functional.dropout(x, 0.5, self.training).mean((2, 3)))
+
+
+class Stubborn(small.Network):
+    """torch.fx can follow it in evaluation mode alone."""
+
+    def forward(self, x):
+        x = self.stem(x)
+        return super().forward(x) if self.training and x.sum() > 0 else self.head(self.blocks(x).mean((2, 3)))
 
 
 class Asking(small.Network):
@@ -66,6 +85,24 @@ class Dividing(unittest.TestCase):
         before = model.blocks[2].norm.running_mean.clone()
         suffix(torch.randn(4, 16, 11, 11))
         self.assertFalse(torch.equal(model.blocks[2].norm.running_mean, before))
+
+    def test_modes_mean_what_they_do_in_the_model(self):
+        model = Dropping().train()
+        model.stem.eval()
+        suffix, _, _ = divided(model)
+        self.assert_shared(suffix, model)
+        self.assertTrue(model.blocks.training and not model.stem.training)
+        rows = torch.randn(4, 16, 11, 11)
+        for each in (suffix, copy.deepcopy(suffix)):
+            each.eval()
+            self.assertTrue(torch.equal(each(rows), each(rows)))
+            each.train()
+            self.assertFalse(torch.equal(each(rows), each(rows)))
+        self.assertEqual(sorted(suffix.state_dict()), sorted(name for name in model.state_dict() if name.startswith(("blocks.2", "head"))))
+
+    def test_a_mode_that_cannot_be_followed_is_told(self):
+        with self.assertWarnsRegex(UserWarning, "evaluation mode: .* training mode"):
+            divided(Stubborn())
 
     def test_every_module_that_gives_one_tensor_is_a_cut(self):
         for module in ("stem.0", "blocks"):

@@ -4,9 +4,11 @@ import os
 import signal
 import tempfile
 import unittest
+from unittest import mock
 
 import torch
 
+import frostline.torch as fl
 import local_hosts
 import small
 from local_hosts import PHOTOS, Host
@@ -23,11 +25,27 @@ def member(hosts, token_file, options, kill):
     return small.train(*small.divided(PHOTOS, hosts, token_file=token_file, **options), after)
 
 
+def member_epochs(hosts, token_file, options, kill):
+    """Two epochs; the first process kills the hosts with these process ids between them."""
+    torch.set_num_threads(1)
+    suffix, data = small.divided(PHOTOS, hosts, token_file=token_file, **options)
+    losses, _ = small.train(suffix, data)
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        if torch.distributed.get_rank() == 0:
+            for host in kill:
+                os.kill(host, signal.SIGKILL)
+        torch.distributed.barrier()
+    more, keys = small.train(suffix, data)
+    return losses + more, keys
+
+
 @NEEDS
 class Hosts(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
+        self.folder = folder.name
         self.hosts = [Host(folder.name, name) for name in ("a", "b")]
         for host in self.hosts:
             self.addCleanup(host.end)
@@ -77,6 +95,15 @@ class Hosts(unittest.TestCase):
         self.once(keys)
         self.assert_close(theirs, losses, 1e-4)
 
+    def test_what_is_kept_needs_no_host(self):
+        keeping = {"feature_cache": "1GiB"}
+        losses = [member_epochs(*self.reach, {}, None)[0]]
+        with mock.patch.dict(os.environ, {"FROSTLINE_FEATURE_FOLDER": self.folder}):
+            hosts = [host.process.pid for host in self.hosts]
+            losses += [theirs for theirs, _ in together(2, member_epochs, *self.reach, keeping, hosts)]
+        for theirs in losses[1:]:
+            self.assert_close(theirs, losses[0], 1e-4)
+
     def test_workers_of_a_loader_have_connections_of_their_own(self):
         _, data = self.divided()
         alone = [y.tolist() for _, y in data]
@@ -95,6 +122,13 @@ class Hosts(unittest.TestCase):
 
 @NEEDS
 class Embedded(unittest.TestCase):
+    def test_without_frozen_layers_pixels_have_the_networks_size(self):
+        network = small.network()
+        suffix, data = fl.pushdown(network, PHOTOS, freeze="none", size=small.SIZE, batch=4)
+        x, _ = next(iter(data))
+        self.assertEqual(x.shape, (4, 3, small.SIZE, small.SIZE))
+        self.assertIs(suffix, network)
+
     def test_without_hosts_one_is_started_and_the_split_planned(self):
         suffix, data = small.divided(PHOTOS, split="auto")
         losses, keys = small.train(suffix, data)

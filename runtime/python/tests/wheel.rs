@@ -15,6 +15,8 @@ fn run(variable: &str, file: &str) {
         // Found as users have it: by the package's own means.
         .env_remove("ORT_DYLIB_PATH")
         .env_remove("PYTHONPATH")
+        // What is tested is to happen, not to be remembered; tests of kept rows say so.
+        .env("FROSTLINE_FEATURE_CACHE", "off")
         .output()
         .expect("the interpreter cannot be started");
     let said = String::from_utf8_lossy(&output.stderr);
@@ -29,6 +31,11 @@ mod needs_wheel {
     #[test]
     fn the_package_does_what_it_says() {
         super::run(PYTHON, "test_client.py");
+    }
+
+    #[test]
+    fn rows_are_kept() {
+        super::run(PYTHON, "test_kept.py");
     }
 
     #[test]

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _native
-from ._errors import BadSample, SettingsError
+from ._errors import SettingsError
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from ._native import Batch
+    from ._source import Source
 
 PathLike = "str | os.PathLike[str]"
 
@@ -164,6 +165,7 @@ class Client:
         encoding: str = "f32",
         on_bad_sample: str = "fail",
         layout: str = "auto",
+        feature_cache: int | str | None = "off",
         **options: Any,
     ) -> pyarrow.RecordBatchReader:
         """Activations of samples at a cut, as a reader of record batches of at most ``batch`` rows, in the order asked for.
@@ -180,6 +182,8 @@ class Client:
         :param parameters: what the guest is told; for the stock one :func:`frostline.pixels`.
         :param encoding: how rows travel: ``f32``, ``f16`` or ``int8``, each with ``+lz4`` or ``+zstd``.
         :param on_bad_sample: ``fail`` raises :class:`frostline.BadSample`, ``skip`` leaves it out.
+        :param feature_cache: disk that rows may take to be kept on this machine for the next call, in bytes or as ``"4GiB"``; ``None`` for half
+            of what it has free, as ``frostline train`` has it.
         :param options: others of :class:`frostline._native.Stream`, such as ``priority``, ``ahead``, ``fixed_batch``.
         """
         if on_bad_sample not in ("fail", "skip"):
@@ -193,8 +197,11 @@ class Client:
             if isinstance(model, (str, os.PathLike)):
                 config["model_file"] = os.path.abspath(model)
                 cut = _tensor(model, cut)
-        stream = _native.Stream(config | options | {"parameters": parameters, "encoding": encoding})
-        return _reader(stream, listed, cut, batch, on_bad_sample == "skip")
+        from ._source import Source
+
+        stream = config | options | {"parameters": parameters, "encoding": encoding}
+        source = Source(stream, cut, on_bad_sample=on_bad_sample, feature_cache=feature_cache, samples=len(listed))
+        return _reader(source, listed, batch)
 
     def plan(self, model: str | os.PathLike[str], data: str | os.PathLike[str], *, timeout: float | None = 1800, **flags: Any) -> dict[str, Any]:
         """Where a job would divide the network, and why: what ``frostline plan --json`` prints. Measures unless that was done before.
@@ -296,10 +303,11 @@ def _object(key: Object | str) -> Object:
     return key if isinstance(key, Object) else Object(key, None, 0, None, None)
 
 
-def _reader(stream: _native.Stream, listed: list[Object], cut: str, batch: int, skip: bool) -> pyarrow.RecordBatchReader:
+def _reader(source: Source, listed: list[Object], batch: int) -> pyarrow.RecordBatchReader:
     import pyarrow
 
-    shape = stream.shape(cut)
+    shape = source.shape()
+    source = dataclasses.replace(source, row=tuple(shape))
     kind = pyarrow.fixed_shape_tensor(pyarrow.float32(), shape)
     fields = [
         pyarrow.field("key", pyarrow.string(), nullable=False),
@@ -309,16 +317,12 @@ def _reader(stream: _native.Stream, listed: list[Object], cut: str, batch: int, 
     schema = pyarrow.schema(fields)
 
     def batches() -> Iterator[pyarrow.RecordBatch]:
-        rows: Batch
-        for rows in stream.rows(listed, cut, batch):
-            if rows["failed"] and not skip:
-                key, reason = rows["failed"][0]
-                raise BadSample(f"the sample '{key}' cannot be used: {reason}; leave it out, or with on_bad_sample='skip'", key=key)
-            values = pyarrow.array(rows["data"].reshape(-1))
-            width = rows["data"].size // max(len(rows["keys"]), 1)
-            storage = pyarrow.FixedSizeListArray.from_arrays(values, width) if rows["keys"] else pyarrow.array([], kind.storage_type)
-            labels = pyarrow.array([listed[index].label for index in rows["index"]], pyarrow.string())
-            columns = [pyarrow.array(rows["keys"], pyarrow.string()), labels, pyarrow.ExtensionArray.from_storage(kind, storage)]
+        for data, places, _ in source.rows(listed, batch):
+            values = pyarrow.array(data.reshape(-1))
+            storage = pyarrow.FixedSizeListArray.from_arrays(values, data.size // len(data)) if len(data) else pyarrow.array([], kind.storage_type)
+            keys, labels = ([getattr(listed[place], name) for place in places] for name in ("key", "label"))
+            columns = [pyarrow.array(keys, pyarrow.string()), pyarrow.array(labels, pyarrow.string())]
+            columns.append(pyarrow.ExtensionArray.from_storage(kind, storage))
             yield pyarrow.RecordBatch.from_arrays(columns, schema=schema)
 
     return pyarrow.RecordBatchReader.from_batches(schema, batches())

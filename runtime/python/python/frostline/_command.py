@@ -65,8 +65,9 @@ def _events(arguments: list[str], secret: str | None, timeout: float | None) -> 
         inherited = (reading,)
     try:
         process = subprocess.Popen(
-            [program(), *arguments, "--json"],
-            stdin=subprocess.DEVNULL,
+            [program(), *arguments, "--json", "--until-input-ends"],
+            # Held open here: when this process is gone, however that came, the job ends as by Ctrl-C.
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment(),
@@ -77,7 +78,7 @@ def _events(arguments: list[str], secret: str | None, timeout: float | None) -> 
     finally:
         for descriptor in inherited:
             os.close(descriptor)
-    assert process.stdout is not None and process.stderr is not None
+    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
     said: deque[bytes] = deque(maxlen=_KEPT)
     hearing = threading.Thread(target=said.extend, args=(process.stderr,), daemon=True)
     hearing.start()
@@ -101,6 +102,7 @@ def _events(arguments: list[str], secret: str | None, timeout: float | None) -> 
             watch.cancel()
         hearing.join(_END)
         process.stderr.close()
+        process.stdin.close()
     process.stdout.close()
     if code != 0 or overdue.is_set():
         if overdue.is_set():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import selectors
 import shutil
 import subprocess
 import tempfile
@@ -51,7 +52,7 @@ class _Process:
         self.folder = Path(tempfile.mkdtemp(prefix="frostline-"))
         atexit.register(self.end)
         token_file = self.folder / "token"
-        words = ["serve", "--json", "--until-input-ends", "--listen", "127.0.0.1:0", "--data", data, "--device", device]
+        words = ["serve", "--json", "--until-input-ends", "--ephemeral", "--listen", "127.0.0.1:0", "--data", data, "--device", device]
         self.process = subprocess.Popen(
             [program(), *words, "--state", str(self.folder), "--token-file", str(token_file)],
             # Held open here and in forked workers: when the last of them is gone, it ends.
@@ -77,10 +78,10 @@ class _Process:
 
     def _listening(self) -> str:
         """Its address, which is the first thing it says."""
-        import select
-
         assert self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], _START)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            ready = selector.select(_START)
         line = self.process.stdout.readline() if ready else b""
         if not line:
             said = ""

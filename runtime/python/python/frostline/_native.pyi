@@ -44,11 +44,12 @@ class Stream:
         self,
         keys: Sequence[str | tuple[Any, ...]],
         cut: str,
-        batch: int,
+        batch: int | Sequence[int],
         *,
         view: Mapping[str, Any] | None = None,
     ) -> Rows:
-        """Batches of ``batch`` rows (the last may have fewer), the first of ``keys[:batch]`` and so on, in this order.
+        """Batches of ``batch`` rows (the last may have fewer), the first of ``keys[:batch]`` and so on, in this order; or of as many as
+        ``batch`` says of each.
 
         ``keys`` are keys, ``(key, etag)``, or :class:`frostline.Object`. ``view`` says how pixels are augmented. A sample that fails
         leaves its batch smaller, and an error ends the pass.
@@ -68,6 +69,28 @@ class Rows(Iterator[Batch]):
 
     def close(self) -> None:
         """Cancels what is under way."""
+
+@final
+class Kept:
+    """Rows on this machine's disk, of one ``subject``; may be used after a fork, and by many processes at once.
+
+    ``config``: ``folder``; ``limit`` in bytes, ``None`` for half of what the disk has free; ``subject`` with ``model``, ``freeze``, ``data``
+    (the root that keys are below) and ``made_by``, what else values depend on; ``shape`` of a row; ``form`` on disk, ``f32`` or ``f16``; how many
+    ``rows`` to make room for. Samples are ``(key, etag)`` or longer; those without an etag are found by the process that kept them alone.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None: ...
+    def has(self, samples: Sequence[tuple[Any, ...]]) -> list[bool]:
+        """Which of them have a row, also by what other processes kept until now."""
+
+    def read(self, samples: Sequence[tuple[Any, ...]]) -> tuple[NDArray[numpy.float32], list[int]]:
+        """(rows ``[found, *shape]``, which of the samples they are of, ascending). A row that is not what was written is not found."""
+
+    def keep(self, samples: Sequence[tuple[Any, ...]], rows: NDArray[numpy.float32]) -> None:
+        """Keeps a copy of these rows. Does not wait for the disk."""
+
+    def settle(self) -> list[str]:
+        """Waits until they are written, or cannot be; returns what there is to tell of that."""
 
 class Part(TypedDict):
     keys: list[str]

@@ -1,9 +1,13 @@
 """Which samples there are, in a form that is small and travels between processes."""
 
 import hashlib
+import logging
+
 import numpy
 
 from frostline import _native
+
+LOG = logging.getLogger("frostline")
 
 
 class Samples:
@@ -42,6 +46,9 @@ def listed(config, **wanted):
     """
     reach = {key: value for key, value in config.items() if key != "data"}
     found = _native.dataset(_native.Hosts(reach), config["data"], wanted)
+    count, first = found["left_out"]
+    if count:
+        LOG.warning("%d objects under %s are no samples and left out, such as %s", count, config["data"], ", ".join(first))
     return *(_part(found[part], wanted["task"]) for part in ("train", "validation")), found["classes"]
 
 

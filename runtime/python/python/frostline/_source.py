@@ -1,4 +1,4 @@
-"""Where rows at the freeze cut come from: hosts up to the split, and this process from there."""
+"""Where rows at the freeze cut come from: this machine's disk, or hosts up to the split and this process from there."""
 
 import dataclasses
 import os
@@ -6,7 +6,7 @@ import os
 import numpy
 
 import frostline
-from frostline import _native
+from frostline import _kept, _native
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,12 +23,22 @@ class Source:
     """Threads that run them; 0 takes all cores."""
     on_bad_sample: str = "fail"
     """`fail`, or `skip`: a sample that cannot be used is left out, and told of in the log of this package."""
+    cut: str = ""
+    """The freeze cut, for people; the split where that is the same."""
+    row: tuple | None = None
+    """The shape of one row, where it is known."""
+    feature_cache: int | str | None = "off"
+    """Bytes that rows may take on disk, see `_kept.limit`."""
+    samples: int = 0
+    """How many there are rows of, so that there is room for them."""
 
     def __repr__(self):
         return f"Source(split={self.split!r}, hosts={self.stream.get('hosts')!r})"
 
     def shape(self):
-        """The shape of one row. Asks a host, where these end at the freeze cut."""
+        """The shape of one row. Asks a host, where it is not known and these end at the freeze cut."""
+        if self.row is not None:
+            return list(self.row)
         if not self.middle:
             return self._open().shape(self.split)
         return _session(self.middle, 1).get_outputs()[0].shape[1:]
@@ -36,8 +46,53 @@ class Source:
     def rows(self, samples, batch, view=None):
         """(rows float32 `[n, *shape]`, their places among `samples`, failures) of every `batch` of the samples [(key, version, size)], in their order.
 
-        `n` is what of the batch could be used.
+        `n` is what of the batch could be used. Rows that are kept are not made again; those of a `view` never are.
         """
+        store = self._store() if view is None else None
+        if store is None:
+            return self._made(samples, batch, view)
+        return self._through(store, samples, batch)
+
+    def _store(self):
+        if self.feature_cache == "off":
+            return None
+        subject, form = _kept.made_by(self.stream, self.split, self.cut or self.split, bool(self.middle))
+        return _kept.store(self.feature_cache, {"subject": subject, "form": form, "shape": self.shape(), "rows": self.samples})
+
+    def _through(self, store, samples, batch):
+        """`rows`, those that `store` has from there, the others kept in it."""
+        there = store.has(samples)
+        batches = [range(first, min(first + batch, len(samples))) for first in range(0, len(samples), batch)]
+        lacking = [place for place, has in enumerate(there) if not has]
+        sizes = [size for places in batches if (size := sum(not there[place] for place in places))]
+        made = self._kept_of(store, samples, lacking, sizes)
+        try:
+            for places in batches:
+                known = [place for place in places if there[place]]
+                parts = [next(made)] if len(known) < len(places) else []
+                if known:
+                    data, found = store.read([samples[place] for place in known])
+                    parts.append((data, [known[place] for place in found], []))
+                    # What was not what had been written is made again.
+                    gone = [place for place in known if place not in set(parts[-1][1])]
+                    parts += self._kept_of(store, samples, gone, [len(gone)] if gone else [])
+                yield _joined(parts)
+        finally:
+            made.close()
+            for news in store.settle():
+                _kept.LOG.warning("%s", news)
+
+    def _kept_of(self, store, samples, places, sizes):
+        """Rows of the samples at `places`, in batches of `sizes`, each kept."""
+        if not sizes:
+            return
+        for data, index, failed in self._made([samples[place] for place in places], sizes):
+            found = [places[place] for place in index]
+            store.keep([samples[place] for place in found], data)
+            yield data, found, failed
+
+    def _made(self, samples, batch, view=None):
+        """`rows` by hosts and this process; `batch` may be the size of each."""
         run = _middle(self.middle, self.threads) if self.middle else None
         rows = self._open().rows(samples, self.split, batch, view=view)
         try:
@@ -55,6 +110,16 @@ class Source:
         # On another machine the files are not there that hosts are given again from.
         gone = [name for name in ("model_file", "guest_file") if not os.path.exists(self.stream.get(name) or "")]
         return _native.Stream({name: value for name, value in self.stream.items() if name not in gone})
+
+
+def _joined(parts):
+    """One batch of its parts, by ascending places."""
+    if len(parts) == 1:
+        return parts[0]
+    places = numpy.concatenate([numpy.asarray(found, dtype=numpy.int64) for _, found, _ in parts])
+    order = numpy.argsort(places)
+    data = numpy.concatenate([rows for rows, _, _ in parts])[order]
+    return data, places[order].tolist(), [each for _, _, failed in parts for each in failed]
 
 
 def _middle(model, threads):

@@ -97,7 +97,8 @@ class Activations(torch.utils.data.IterableDataset):
                 raise ValueError("with data workers only your loop knows how many steps are done: state_dict(step=...)")
             epoch = begun if begun is not None else epoch
         done = done if step is None else step
-        if done >= len(self):
+        # A data worker has ended its part while others have not.
+        if done >= len(self) and torch.utils.data.get_worker_info() is None:
             epoch, done = epoch + 1, 0
         return {"seed": self.seed, "epoch": epoch, "step": done, "batch": self.batch, "samples": self._hash()}
 
@@ -112,31 +113,42 @@ class Activations(torch.utils.data.IterableDataset):
         if torch.utils.data.get_worker_info() is None:
             self._seek(state["epoch"], state["step"], state["seed"])
         else:
-            self._resumed = self._at = (state["epoch"], state["step"])
+            self._resumed = state["epoch"], state["step"], state["seed"]
+            self._at = self._resumed[:2]
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         worker = torch.utils.data.get_worker_info()
-        number, workers = (worker.id, worker.num_workers) if worker else (0, 0)
+        return self._begin(worker.id, worker.num_workers) if worker else self._begin_later()
+
+    def _begin_later(self):
+        # A pass begins with its first batch: whoever only asks for an iterator, as some loaders do twice, has begun none.
+        yield from self._begin(0, 0)
+
+    def _begin(self, number, workers):
         epoch, first = self._progress.begin(number, workers)
         first += number
         # A loader that asks each of its workers for a state gives it back to each.
         if self._resumed:
-            (epoch, first), self._resumed = self._resumed, None
+            (resumed, first, seed), self._resumed = self._resumed, None
+            epoch = self._progress.resume(epoch, resumed, seed)
         self._at = (epoch, first)
         return self._pass(epoch, first, max(workers, 1))
 
     def _pass(self, epoch, first, stride):
         share = self._share or Share.present() or Share()
-        self._steps.check(share.world)
+        if self.shuffle:
+            self._steps.check(share.world)
         order = self._order(epoch)
         numbers = range(first, len(self), stride)
         parts = list(self._steps.share(order, share, numbers))
+        # Validation has no step that all take part in: who has nothing of the last batch gets none of it.
+        parts = [part for part in parts if len(part)]
         if not parts:
             return
         chosen, size = numpy.concatenate(parts), len(parts[0])
         labels, view = self.samples.labels[chosen], self._view(epoch)
         rows = self.source.rows(self.samples.take(chosen), size, view)
-        for number, (data, places, failed) in zip(numbers, rows, strict=True):
+        for number, (data, places, failed) in zip(numbers[: len(parts)], rows, strict=True):
             self._note(failed)
             self._at = (epoch, number + stride)
             yield torch.from_numpy(data), torch.from_numpy(labels[places])
@@ -177,7 +189,7 @@ def mean(values: torch.Tensor) -> torch.Tensor:
     """
     distributed = torch.distributed
     if not (distributed.is_available() and distributed.is_initialized()):
-        return values.mean()
+        return values.sum() / max(len(values), 1)
     count = torch.tensor(float(len(values)), dtype=values.dtype, device=values.device)
     distributed.all_reduce(count)
     return values.sum() * (distributed.get_world_size() / count.clamp(min=1))

@@ -19,14 +19,58 @@ def suffix_of(model, module, example):
     """What of `model` follows the output of the module of this path, as a module with one input. It holds the model's own modules, so Parameters,
     buffers and names are the same, and `train()` and `eval()` mean what they do there.
 
-    By torch.fx; where that cannot follow the model's code, by torch.export, as the model computes in evaluation mode.
+    By torch.fx, in both modes; where that cannot follow the model's code, by torch.export, as the model computes in evaluation mode.
     """
     try:
-        with Evaluating(model):
-            graph = torch.fx.symbolic_trace(model).graph
+        graph = _traced(model, False)
     except Exception as error:  # whatever the model's own code raises of values that are none yet
         return _exported_suffix(model, module, example, error)
-    return _cut(model, graph, module)
+    evaluation = _cut(model, graph, module)
+    try:
+        training = _cut(model, _traced(model, True), module)
+    except Exception as error:
+        _warn("torch.fx cannot follow its training mode", error)
+        return evaluation
+    return evaluation if training.code == evaluation.code else _BothModes(training, evaluation)
+
+
+def _traced(model, mode):
+    """The graph of the model as it computes where all of its modules are in this mode."""
+    before = [(part, part.training) for part in model.modules()]
+    try:
+        for part, _ in before:
+            part.training = mode
+        return torch.fx.symbolic_trace(model).graph
+    finally:
+        for part, training in before:
+            part.training = training
+
+
+class _BothModes(torch.nn.Module):
+    """One of two divided modules of the same model, by the mode that this one is in: stochastic depth and functional dropout are operations of the
+    one that the other has not, or has otherwise.
+    """
+
+    def __init__(self, training, evaluation):
+        super().__init__()
+        # As methods of this module, which has the modules of both under the names that they call.
+        self._forwards = {True: type(training).forward, False: type(evaluation).forward}
+        for part in (training, evaluation):
+            _merge(self, part)
+
+    def forward(self, activations):
+        return self._forwards[self.training](self, activations)
+
+
+def _merge(into, part):
+    """Gives `into` what `part` has; what both have is the model's own, or a folder of such."""
+    for name, value in (*part._parameters.items(), *part._buffers.items()):
+        if name not in into._parameters and name not in into._buffers:
+            (into._parameters if name in part._parameters else into._buffers)[name] = value
+    for name, child in part._modules.items():
+        there = into._modules.setdefault(name, child)
+        if there is not child:
+            _merge(there, child)
 
 
 def _exported_suffix(model, module, example, traced):
@@ -46,12 +90,16 @@ def _exported_suffix(model, module, example, traced):
             owner, _, last = name.rpartition(".")
             setattr(suffix.get_submodule(owner), last, own[name])
     if any(isinstance(part, MODES) for part in model.modules()):
-        warnings.warn(
-            f"the model was divided by torch.export, as torch.fx cannot ({_line(traced)}): its suffix computes as in evaluation mode, "
-            "without dropout and with the stored statistics of its normalisation; suffix= takes one that does not",
-            stacklevel=4,
-        )
+        _warn("it was divided by torch.export, as torch.fx cannot", traced)
     return suffix
+
+
+def _warn(what, error):
+    warnings.warn(
+        f"the model is trained in evaluation mode: {what} ({_line(error)}), so its suffix drops nothing and uses the stored statistics of its "
+        "normalisation; suffix= takes one that does not",
+        stacklevel=5,
+    )
 
 
 def _line(error):

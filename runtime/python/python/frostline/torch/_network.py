@@ -98,17 +98,18 @@ def run(model, rows):
     import onnxruntime
 
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    return torch.from_numpy(session.run(None, {session.get_inputs()[0].name: rows.numpy()})[0])
+    return torch.from_numpy(session.run(None, {session.get_inputs()[0].name: rows.cpu().numpy()})[0])
 
 
 def check(model, prefix, suffix, example):
-    """Holds the divided network against the whole one. Raises `ValueError` where they differ."""
+    """Holds the divided network against the whole one; returns the shape of a row between them. Raises `ValueError` where they differ."""
     with Evaluating(model), Evaluating(suffix), torch.no_grad():
         whole = model(example)
         rows = run(prefix, example)
-        divided = suffix(rows.clone())
+        divided = suffix(rows.to(example.device))
     if not (isinstance(whole, torch.Tensor) and isinstance(divided, torch.Tensor)):
-        return
+        return tuple(rows.shape[1:])
     off = float((whole - divided).abs().max()) if whole.shape == divided.shape else float("inf")
     if not off <= TOLERANCE * float(whole.abs().max()):
         raise ValueError(f"frozen layers and suffix together give {tuple(divided.shape)}, off by {off:.2g}, where the model gives {tuple(whole.shape)}")
+    return tuple(rows.shape[1:])

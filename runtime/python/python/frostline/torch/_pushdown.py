@@ -7,20 +7,19 @@ import os
 import pathlib
 import re
 import tempfile
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 import frostline
+from frostline._kept import limit
 from frostline._samples import listed
 from frostline._source import Source
 from frostline.torch import _network as network
 from frostline.torch._activations import Activations
 from frostline.torch._divide import suffix_of
-
-_FOLDERS = []
-
 
 def pushdown(
     model: torch.nn.Module,
@@ -45,6 +44,7 @@ def pushdown(
     guest: str | os.PathLike[str] | None = None,
     parameters: str | None = None,
     threads: int = 0,
+    feature_cache: int | str | None = None,
     rank: int | None = None,
     world: int | None = None,
     token: str | None = None,
@@ -68,6 +68,8 @@ def pushdown(
     * `suffix`: the module after the freeze cut, where `model` cannot be divided by itself.
     * `pixels`: a recipe by `frostline.pixels`; ImageNet's for the `size` without one. `augment`: how training images are varied.
     * `task`: `classes`, or, of a table of labels, `labels` (columns of 0 and 1) or `numbers`.
+    * `feature_cache`: disk that activations may take on this machine, in bytes or as `"4GiB"`, so that frozen layers run once for each image, in later
+      epochs and later programs too; by default half of what it has free, `off` keeps none. Those of images that are varied are never kept.
     * `threads`: of the layers between split and freeze cut, 0 for all cores. `rank`, `world`: see `Activations`.
     * other words: `ahead`, `memory`, `open_requests`, `request_samples`, `priority`, `fixed_batch`, `shared_runs`, as for `frostline train`.
 
@@ -82,24 +84,32 @@ def pushdown(
     listing = {"layout": layout, "labels": labels, "task": task, "validation": validation, "seed": seed}
     train, held_out, classes = listed(config, **listing, any_files=guest is not None)
     settings = {**config, "parameters": parameters if parameters is not None else pixels or ""}
-    middle = None
+    middle = row = None
+    frozen_here = []
+    cut = "none"
     if freeze == "none":
         suffix, split = model, "none"
+        # As `frostline train` has it of a network whose input has this size.
+        settings["parameters"] = settings["parameters"] or frostline.pixels(round(size / 0.875), size)
     else:
-        example = _example(pixels, size)
+        example = _example(pixels, size, next(model.parameters(), torch.empty(0)).device)
         suffix = suffix_of(model, freeze, example) if suffix is None else suffix
 
         def provided():
             frozen = _Frozen(model, freeze, suffix, example, pixels)
+            frozen_here.append(frozen)
             where, planned = frozen.plan(client, data, split, encoding, guest, listing | {"batch": batch})
-            return where, planned | frozen.sent(client, data, guest), frozen.middle(where)
+            return where, planned | frozen.sent(client, data, guest), frozen.middle(where), frozen.cut, frozen.row
 
-        split, planned, middle = _once(provided)
+        split, planned, middle, cut, row = _once(provided)
         settings |= planned
-    source = Source(settings | stream, split, middle, threads, on_bad_sample)
+    rows = {"cut": cut, "row": row, "feature_cache": limit(feature_cache), "samples": len(train) + len(held_out)}
+    source = Source(settings | stream, split, middle, threads, on_bad_sample, **rows)
     common = {"batch": batch, "seed": seed, "rank": rank, "world": world}
     activations = Activations(source, train, drop_last=drop_last, augment=augment, **common)
     activations.classes = classes
+    if frozen_here:
+        weakref.finalize(activations, frozen_here[0].folder.cleanup)
     if len(held_out):
         activations.validation = Activations(source, held_out, shuffle=False, **common)
         activations.validation.classes = classes
@@ -125,10 +135,10 @@ def _once(work):
     return found[0]
 
 
-def _example(pixels, size):
+def _example(pixels, size, device):
     """Two samples of the shape of the network's input."""
     spec = json.loads(pixels) if pixels else {}
-    return torch.randn(2, 3, spec.get("crop_height", size), spec.get("crop_width", size))
+    return torch.randn(2, 3, spec.get("crop_height", size), spec.get("crop_width", size), device=device)
 
 
 class _Frozen:
@@ -141,8 +151,8 @@ class _Frozen:
         self.name = re.sub(r"[^a-z0-9_-]", "-", type(model).__name__.lower())
         self.cut = network.cut(self.exported, freeze)
         self.layers = network.piece(self.exported, network.INPUT, self.cut)
-        network.check(model, self.layers, suffix, example)
-        self.folder = pathlib.Path(_keep().name)
+        self.row = network.check(model, self.layers, suffix, example)
+        self.folder = tempfile.TemporaryDirectory(prefix="frostline-")
 
     def plan(self, client, data, split, encoding, guest, settings):
         """(split, settings of a stream) as planned, or as they are given. Whoever brings a guest has it run all frozen layers."""
@@ -150,7 +160,7 @@ class _Frozen:
             where = split if split in ("none", "input") else self.cut if split == "auto" else network.cut(self.exported, split)
             usual = "u8" if where == "input" else "f32"
             return where, {"encoding": usual if encoding == "auto" else encoding}
-        whole = self.folder / f"{self.name}.onnx"
+        whole = self._file(f"{self.name}.onnx")
         whole.write_bytes(self.exported.SerializeToString())
         loss = {"classes": "cross-entropy", "labels": "bce", "numbers": "mse"}[settings.pop("task")]
         words = {key: value for key, value in settings.items() if value is not None}
@@ -173,15 +183,11 @@ class _Frozen:
     def sent(self, client, data, guest):
         """Has the hosts take layers and guest; returns what a stream is told of them."""
         # Hosts that come back without the layers are given them again from here.
-        file = self.folder / f"{self.name}-frozen.onnx"
+        file = self._file(f"{self.name}-frozen.onnx")
         file.write_bytes(self.layers)
         pins = client.push_model(file, data=data), client.push_guest(guest, data=data)
         (model, helper) = ((pin.name, pin.sha256) for pin in pins)
         return {"model": model, "guest": helper, "model_file": str(file), "guest_file": guest}
 
-
-def _keep():
-    """A folder that is there while this process is."""
-    folder = tempfile.TemporaryDirectory(prefix="frostline-")
-    _FOLDERS.append(folder)
-    return folder
+    def _file(self, name):
+        return pathlib.Path(self.folder.name) / name

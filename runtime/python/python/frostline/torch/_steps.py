@@ -71,8 +71,9 @@ class Progress:
     """
 
     def __init__(self, seed):
-        # Epoch and step of the first pass from here on; how often they were set; how many workers began the last pass; the seed.
-        self._goal = torch.tensor([0, 0, 0, 0, seed], dtype=torch.int64).share_memory_()
+        # Epoch and step of the first pass from here on; how often they were set; how many workers began the last pass; the seed; how far
+        # epochs are ahead of that count, since workers were told to go on elsewhere.
+        self._goal = torch.tensor([0, 0, 0, 0, seed, 0], dtype=torch.int64).share_memory_()
         # [workers, worker]: how often the goal was set when it last began a pass, and how many it has begun since.
         self._begun = torch.zeros(MOST_WORKERS + 1, MOST_WORKERS, 2, dtype=torch.int64).share_memory_()
 
@@ -89,7 +90,14 @@ class Progress:
         """The next pass is `epoch` from `step` on."""
         self._goal[0], self._goal[1] = epoch, step
         self._goal[4] = self.seed if seed is None else seed
+        self._goal[5] = 0
         self._goal[2] += 1
+
+    def resume(self, begun, epoch, seed):
+        """The pass that began as the epoch `begun` is `epoch`, and the next ones follow it. All workers say the same."""
+        self._goal[5] += epoch - begun
+        self._goal[4] = seed
+        return epoch
 
     def begin(self, worker=0, workers=0):
         """(epoch, first step) of the pass that this worker begins; 0 workers: the process itself."""
@@ -99,16 +107,22 @@ class Progress:
         place = self._begun[workers, worker]
         if place[0] != settings:
             place[0], place[1] = settings, 0
-        passes = int(place[1])
+        passes = int(place[1]) + self._elsewhere(workers)
         place[1] += 1
         self._goal[3] = workers
-        return epoch + passes, step if passes == 0 else 0
+        return epoch + passes + int(self._goal[5]), step if passes == 0 else 0
+
+    def _elsewhere(self, workers):
+        """Passes since `seek` that were begun by another number of workers."""
+        begun = torch.where(self._begun[..., 0] == self._goal[2], self._begun[..., 1], 0).amax(dim=1)
+        return int(begun.sum() - begun[workers])
 
     def last(self):
         """(epoch, workers) of the last pass that was begun since `seek`; the epoch is `None` where none was."""
         epoch, _, settings, workers = self._goal[:4].tolist()
         set_at, passes = self._begun[workers, 0].tolist()
         begun = set_at == settings and passes > 0
+        passes += self._elsewhere(workers) + int(self._goal[5])
         return (epoch + passes - 1 if begun else None), workers
 
     def next(self):

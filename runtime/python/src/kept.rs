@@ -1,0 +1,166 @@
+//! Rows that are kept on this machine's disk, from one pass to the next and from one program to the next.
+
+use crate::errors;
+use crate::process::PerProcess;
+use crate::settings::read;
+use crate::stream::sample;
+use frostline_features::{Cache, Form, Row, RowKey, RowKeys, Store, Subject};
+use frostline_tensor::{Data, Tensor};
+use numpy::{PyArray1, PyArrayMethods, PyReadonlyArrayDyn};
+use pyo3::prelude::*;
+use serde::Deserialize;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What is kept, and where.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeptSettings {
+    folder: PathBuf,
+    /// Bytes; half of what the disk has free where there are none.
+    limit: Option<u64>,
+    subject: Subject,
+    shape: Vec<usize>,
+    form: Form,
+    /// How many there will be, so that there is room for them.
+    rows: u64,
+}
+
+/// A store of rows, as a setting; see `_native.pyi`.
+#[pyclass(module = "frostline._native", frozen)]
+pub(crate) struct Kept {
+    settings: KeptSettings,
+    open: PerProcess<Open>,
+}
+
+/// What it is in one process.
+struct Open {
+    store: Store,
+    keys: RowKeys,
+    /// Why no more rows are written.
+    stopped: Arc<Mutex<Option<String>>>,
+    /// Rows of which it was told already that they were broken or passed over.
+    told: Mutex<(u64, u64)>,
+}
+
+type Array<'py> = Bound<'py, numpy::PyArrayDyn<f32>>;
+
+#[pymethods]
+impl Kept {
+    #[new]
+    fn new(config: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok(Self {
+            settings: read(config, "what is kept")?,
+            open: PerProcess::empty(),
+        })
+    }
+
+    /// Which of these samples have a row, those that others kept meanwhile among them.
+    fn has(&self, py: Python<'_>, samples: Vec<Bound<'_, PyAny>>) -> PyResult<Vec<bool>> {
+        let open = self.open(py)?;
+        let keys = open.keys(&samples)?;
+        let has = py.detach(|| open.store.refresh().map(|()| open.store.has(&keys)));
+        has.map_err(|error| errors::other(py, &error.to_string()))
+    }
+
+    /// Their rows, and which of them these are.
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        samples: Vec<Bound<'py, PyAny>>,
+    ) -> PyResult<(Array<'py>, Vec<usize>)> {
+        let open = self.open(py)?;
+        let keys = open.keys(&samples)?;
+        let found = py.detach(|| open.store.read(&keys));
+        let values = found.rows.map(Tensor::into_data);
+        let values = match values {
+            Some(Data::F32(values)) => values,
+            _ => Vec::new(),
+        };
+        let mut shape = vec![found.places.len()];
+        shape.extend(&self.settings.shape);
+        Ok((PyArray1::from_vec(py, values).reshape(shape)?, found.places))
+    }
+
+    /// Keeps the rows of these samples. Does not wait for the disk.
+    fn keep(
+        &self,
+        py: Python<'_>,
+        samples: Vec<Bound<'_, PyAny>>,
+        rows: PyReadonlyArrayDyn<'_, f32>,
+    ) -> PyResult<()> {
+        let open = self.open(py)?;
+        let keys = open.keys(&samples)?.into_iter().map(Some).collect();
+        let rows = rows.as_array();
+        let values = rows.iter().copied().collect();
+        let rows = Tensor::f32(rows.shape(), values);
+        let rows = rows.map_err(|error| errors::other(py, &error.to_string()))?;
+        py.detach(|| open.store.keep(keys, rows));
+        Ok(())
+    }
+
+    /// Waits until what was kept is written, or cannot be; returns what there is to tell of that, each once.
+    fn settle(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let open = self.open(py)?;
+        py.detach(|| open.store.settle());
+        Ok(open.news())
+    }
+}
+
+impl Kept {
+    fn open(&self, py: Python<'_>) -> PyResult<Arc<Open>> {
+        let make = || Open::new(&self.settings).map_err(|why| errors::other(py, &why));
+        self.open.get(py, make)
+    }
+}
+
+impl Open {
+    fn new(settings: &KeptSettings) -> Result<Self, String> {
+        let folder = &settings.folder;
+        let limit = settings.limit.or_else(|| Cache::usual_limit(folder));
+        let limit = limit.ok_or_else(|| format!("what {} has free cannot be asked", folder.display()))?;
+        let row = Row {
+            shape: settings.shape.clone(),
+            form: settings.form,
+        };
+        let stopped = Arc::new(Mutex::new(None));
+        let told = Arc::clone(&stopped);
+        let told = move |why| *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+        let cache = Cache::new(folder, limit);
+        let store = cache.open(&settings.subject, &row, settings.rows, Arc::new(told));
+        let mut run = [0; 16];
+        getrandom::fill(&mut run).map_err(|error| error.to_string())?;
+        Ok(Self {
+            store: store.map_err(|error| error.to_string())?,
+            keys: RowKeys::new(&settings.subject.data, None, run),
+            stopped,
+            told: Mutex::default(),
+        })
+    }
+
+    fn keys(&self, samples: &[Bound<'_, PyAny>]) -> PyResult<Vec<RowKey>> {
+        let key = |asked| Ok(self.keys.of(&sample(asked, 0)?.sample));
+        samples.iter().map(key).collect()
+    }
+
+    fn news(&self) -> Vec<String> {
+        let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut news: Vec<String> = stopped.into_iter().collect();
+        let now = (self.store.broken(), self.store.passed_over());
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let (broken, late) = (now.0 - told.0, now.1 - told.1);
+        *told = now;
+        if broken > 0 {
+            let path = self.store.path().display();
+            news.push(format!(
+                "{broken} of the kept rows were not what had been written, and were computed again: if that comes back, look at the disk of {path}"
+            ));
+        }
+        if late > 0 {
+            news.push(format!(
+                "{late} rows were not kept because the disk did not follow; they are computed again where they are needed"
+            ));
+        }
+        news
+    }
+}

@@ -1,0 +1,153 @@
+"""Rows that are kept on this machine's disk."""
+
+import contextlib
+import multiprocessing
+import os
+import unittest
+from unittest import mock
+
+import bundled
+import frostline
+import numpy
+from frostline import _kept
+from frostline._source import Source
+
+client = frostline.Client()
+
+
+def keep(folder, keys):
+    """What a worker does."""
+    os.environ["FROSTLINE_FEATURE_FOLDER"] = str(folder)
+    client.extract(bundled.PHOTOS, bundled.MODEL, bundled.CUT, keys=keys, batch=3, feature_cache="1GiB").read_all()
+
+
+class Kept(bundled.Case):
+    def setUp(self):
+        super().setUp()
+        environment = mock.patch.dict(os.environ, {"FROSTLINE_FEATURE_FOLDER": str(self.folder / "features")})
+        environment.start()
+        self.addCleanup(environment.stop)
+        # As in another program.
+        _kept._opened.cache_clear()
+        self.addCleanup(_kept._opened.cache_clear)
+
+    @contextlib.contextmanager
+    def made(self):
+        """Keys of the samples whose rows hosts are asked for meanwhile."""
+        made, original = [], Source._made
+
+        def noted(source, samples, *rest):
+            made.extend(sample[0] for sample in samples)
+            return original(source, samples, *rest)
+
+        with mock.patch.object(Source, "_made", noted):
+            yield made
+
+    def rows(self, root=bundled.PHOTOS, **options):
+        """(keys, rows) in the order asked for."""
+        options = {"feature_cache": "1GiB", "batch": 50} | options
+        table = client.extract(root, bundled.MODEL, bundled.CUT, **options).read_all()
+        rows = [batch["activation"].to_numpy_ndarray() for batch in table.to_batches() if len(batch)]
+        return table["key"].to_pylist(), numpy.concatenate(rows)
+
+    def store(self):
+        (store,) = (self.folder / "features").iterdir()
+        return store
+
+    def test_rows_are_made_once_and_are_the_same_in_any_order(self):
+        objects = client.objects(bundled.PHOTOS)
+        _, some = self.rows(keys=objects[:60])
+        with self.made() as made:
+            keys, rows = self.rows()
+        self.assertEqual(made, [each.key for each in objects[60:]])
+        numpy.testing.assert_array_equal(rows[:60], some)
+        _kept._opened.cache_clear()
+        with self.made() as made:
+            turned, again = self.rows(keys=objects[::-1], batch=7)
+        self.assertEqual(made, [])
+        self.assertEqual(turned, keys[::-1])
+        numpy.testing.assert_array_equal(again[::-1], rows)
+
+    def test_what_rows_depend_on_is_told_apart(self):
+        objects = client.objects(bundled.PHOTOS)[:4]
+        self.rows(keys=objects)
+        for options in ({"encoding": "f16"}, {"parameters": frostline.pixels(140, 128)}, {"fixed_batch": 2}):
+            with self.made() as made:
+                self.rows(keys=objects, **options)
+            self.assertEqual(len(made), 4, options)
+
+    def test_a_broken_row_is_made_again(self):
+        objects = client.objects(bundled.PHOTOS)[:5]
+        _, rows = self.rows(keys=objects)
+        with open(self.store() / "rows", "r+b") as file:
+            file.seek(4 * 128 * 2)
+            file.write(b"\xff")
+        _kept._opened.cache_clear()
+        with self.made() as made, self.assertLogs("frostline") as log:
+            _, again = self.rows(keys=objects)
+        self.assertEqual(len(made), 1)
+        self.assertIn("1 of the kept rows", log.output[0])
+        numpy.testing.assert_allclose(again, rows, atol=1e-4)
+        with self.made() as made:
+            self.rows(keys=objects)
+        self.assertEqual(made, [])
+
+    def test_another_version_of_an_image_is_another_row(self):
+        root = self.few(each=2)
+        self.rows(root)
+        (root / "brick/00.jpg").write_bytes((root / "stars/00.jpg").read_bytes() + b" ")
+        (root / "stars/broken.jpg").write_bytes(b"no image")
+        with self.made() as made:
+            keys, _ = self.rows(root, on_bad_sample="skip")
+        self.assertEqual(made, ["brick/00.jpg", "stars/broken.jpg"])
+        self.assertEqual(keys, ["brick/00.jpg", "brick/01.jpg", "stars/00.jpg", "stars/01.jpg"])
+
+    def test_processes_keep_at_once(self):
+        keys = [each for each in client.objects(bundled.PHOTOS)[:60]]
+        for method in ("fork", "spawn"):
+            folder = self.folder / method
+            context = multiprocessing.get_context(method)
+            workers = [context.Process(target=keep, args=(folder, keys[part::2])) for part in range(2)]
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join(120)
+                self.assertEqual(worker.exitcode, 0)
+            os.environ["FROSTLINE_FEATURE_FOLDER"] = str(folder)
+            with self.made() as made:
+                self.rows(keys=keys)
+            self.assertEqual(made, [])
+
+    def test_nothing_is_kept_where_nobody_wants_it(self):
+        objects = client.objects(bundled.PHOTOS)[:2]
+        self.rows(keys=objects, feature_cache="off")
+        with mock.patch.dict(os.environ, {"FROSTLINE_FEATURE_CACHE": "off"}):
+            self.rows(keys=objects, feature_cache=None)
+        self.assertFalse((self.folder / "features").exists())
+        with self.assertRaises(frostline.SettingsError):
+            self.rows(keys=objects, feature_cache="4GB")
+
+    def test_what_cannot_be_kept_costs_the_keeping_only(self):
+        objects = client.objects(bundled.PHOTOS)[:4]
+        (self.folder / "features").write_text("no folder")
+        with self.assertLogs("frostline") as log:
+            keys, _ = self.rows(keys=objects)
+        self.assertEqual(len(keys), 4)
+        self.assertIn("not kept", log.output[0])
+        (self.folder / "features").unlink()
+        with self.assertLogs("frostline") as log:
+            self.rows(keys=objects, feature_cache=1000)
+        self.assertIn("1000 bytes", log.output[0])
+
+
+class Words(unittest.TestCase):
+    def test_sizes_are_the_commands(self):
+        for words, size in ((None, None), ("off", "off"), (7, 7), ("7", 7), ("2KiB", 2048), ("4GiB", 4 << 30)):
+            self.assertEqual(_kept.limit(words), size)
+        for words in ("", "4GB", "GiB", "-1", "4iB", "1.5GiB"):
+            with self.assertRaises(frostline.SettingsError):
+                _kept.limit(words)
+
+
+if __name__ == "__main__":
+    unittest.main()
