@@ -4,7 +4,7 @@ use crate::extraction::ExtractionStream;
 use crate::link::{self, Link};
 use crate::meter::ByteMeter;
 use crate::notice::unheard;
-use crate::retry::Seen;
+use crate::retry::{Seen, sample_may_recover};
 use crate::trace::Trace;
 use crate::transport::{Call, Transport, encode};
 use crate::upload::{self, Upload, Uploaded};
@@ -163,7 +163,7 @@ impl HostClient {
     /// The bytes of `objects` under `root`, whole and in the versions that were listed; those that cannot be read are left out.
     ///
     /// # Errors
-    /// [`ClientError`].
+    /// [`ClientError`]; [`ClientError::Interrupted`] for one that may be read the next time, or by another host.
     pub async fn read(&self, root: &str, objects: &[ObjectInfo]) -> Result<Vec<Bytes>, ClientError> {
         let bytes = objects
             .iter()
@@ -184,9 +184,16 @@ impl HostClient {
         let mut answer = self.extract(&request, RowFormat::Object, limit).await?;
         let mut read = Vec::new();
         while let Some(batches) = answer.next().await? {
-            for row in batches.iter().flat_map(ActivationBatch::rows).flatten() {
-                if let Ok(RowValue::Object(bytes)) = row.outcome {
-                    read.push(Bytes::copy_from_slice(bytes));
+            for row in batches.iter().flat_map(ActivationBatch::rows) {
+                match row
+                    .map_err(|error| self.transport.peer().interrupted(error))?
+                    .outcome
+                {
+                    Ok(RowValue::Object(bytes)) => read.push(Bytes::copy_from_slice(bytes)),
+                    Err(error) if error.host_caused || sample_may_recover(error.code) => {
+                        return Err(self.transport.peer().interrupted(error));
+                    }
+                    _ => {}
                 }
             }
         }

@@ -182,7 +182,11 @@ impl ClientError {
 
     /// Whether the same call may bring an answer later, or from another host.
     pub(crate) fn may_pass(&self) -> bool {
-        matches!(kind(self), Kind::Passing | Kind::Stopping(_))
+        match self {
+            // It says something of the host that it went to, not of the others.
+            Self::Upload { source, .. } => source.may_pass(),
+            error => matches!(kind(error), Kind::Passing | Kind::Stopping(_)),
+        }
     }
 }
 

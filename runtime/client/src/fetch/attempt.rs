@@ -39,6 +39,7 @@ impl Exchange {
         if !self.hosts.may_be_asked(&ask.host) {
             return Err(Failure::LeftOut);
         }
+        let begun = Instant::now();
         ask.host.catch_up().await?;
         let hosts = self.hosts.metered();
         let client = hosts.client(&ask.host);
@@ -49,7 +50,7 @@ impl Exchange {
         match ended {
             Ok(()) => {
                 window.went_well();
-                ask.host.did_well();
+                ask.host.did_well(begun);
             }
             Err(_) => {
                 let wasted = hosts.bytes_received();

@@ -113,7 +113,8 @@ impl Exchange {
             // The last of the others has gone down since.
             candidates = self.hosts.candidates(&BTreeSet::new());
         }
-        let placement = Placement::among(&candidates);
+        let all = self.hosts.members();
+        let placement = Placement::among(&candidates, &all);
         let index = |sample: &ObjectInfo| placement.of(&sample.sample.key).map_or(0, |host| host.index);
         let groups = pending.divide(index).into_iter();
         let host = |index| candidates.iter().find(|host| host.index == index).cloned();

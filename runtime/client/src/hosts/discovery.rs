@@ -107,9 +107,10 @@ impl Discovery {
         Ok(found.into_iter().take(MOST).collect())
     }
 
-    /// How the host at `address` is called.
+    /// How the host at `address` is called, as its client calls itself: without the port that the scheme has anyway.
     pub(super) fn url_of(&self, address: SocketAddr) -> String {
-        format!("{}://{address}", self.scheme)
+        let url = format!("{}://{address}", self.scheme);
+        url::Url::parse(&url).map_or(url, |url| url.as_str().trim_end_matches('/').to_owned())
     }
 
     /// A client of the host at `address`, whose certificate is to be the name's.
@@ -149,6 +150,25 @@ mod tests {
         }
         assert_eq!(any_of("dns://store:8443").unwrap(), "https://store:8443");
         assert_eq!(any_of("http://store"), None);
+    }
+
+    #[test]
+    fn hosts_are_called_as_their_clients_call_themselves() {
+        for (name, address, called) in [
+            ("dns://store", "10.0.0.1:443", "https://10.0.0.1"),
+            ("dns+http://store:80", "10.0.0.1:80", "http://10.0.0.1"),
+            ("dns+http://store:443", "10.0.0.1:443", "http://10.0.0.1:443"),
+            ("dns://store:8443", "[fd00::1]:8443", "https://[fd00::1]:8443"),
+            (
+                "dns://store:8443",
+                "[::ffff:10.0.0.1]:8443",
+                "https://[::ffff:a00:1]:8443",
+            ),
+        ] {
+            let (discovery, address) = (discovery(name).unwrap().unwrap(), address.parse().unwrap());
+            assert_eq!(discovery.url_of(address), called);
+            assert_eq!(discovery.client(address).unwrap().url(), called);
+        }
     }
 
     #[tokio::test]

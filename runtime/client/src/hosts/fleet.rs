@@ -15,6 +15,8 @@ pub(super) struct Fleet {
     /// Never none; those of a name come and go.
     members: Lock<Vec<Arc<Member>>>,
     pub(super) uploads: Arc<Lock<Vec<Upload>>>,
+    /// One upload after the other.
+    pub(super) pushing: tokio::sync::Mutex<()>,
     pub(super) notices: Notices,
     pub(super) meter: ByteMeter,
     waits: Waits,
@@ -68,6 +70,7 @@ impl Fleet {
         let fleet = Self {
             members: Lock::default(),
             uploads: Arc::default(),
+            pushing: tokio::sync::Mutex::default(),
             notices,
             meter,
             waits,
@@ -136,6 +139,19 @@ impl Fleet {
         let members = self.members();
         let answers = members.iter().map(|member| member.client.seen().answers);
         answers.fold(self.of_gone.load(Ordering::Relaxed), u64::wrapping_add)
+    }
+
+    /// All are to have this too, in the place of what had its name.
+    pub(super) fn give(&self, upload: Upload) {
+        let mut uploads = self.uploads.lock();
+        let before = uploads.len();
+        uploads.retain(|known| known.what != upload.what || known.name != upload.name);
+        let replaces = uploads.len() < before;
+        uploads.push(upload);
+        drop(uploads);
+        if replaces {
+            self.members().iter().for_each(|member| member.doubt());
+        }
     }
 
     /// What was to be uploaded last is needed no more; what is there of it is not known.

@@ -7,6 +7,8 @@ pub(super) struct Health {
     /// One wait for each failure in a row, each after the one before.
     backoff: Backoff,
     until: Option<Instant>,
+    /// When it failed last.
+    failed: Option<Instant>,
 }
 
 /// How long a host that failed is left alone: longer with every failure in a row.
@@ -34,6 +36,7 @@ impl Health {
         Self {
             backoff: Backoff::new(waits.first, waits.longest),
             until: None,
+            failed: None,
         }
     }
 
@@ -57,14 +60,19 @@ impl Health {
     /// It failed; says whether it was up until now. Several requests that fail together count once.
     pub(super) fn failed(&mut self, now: Instant) -> bool {
         let was_up = self.is_up();
+        self.failed = Some(now);
         if was_up || self.is_due(now) {
             self.until = Some(now + self.backoff.wait());
         }
         was_up
     }
 
-    /// It did what it was asked; says whether it was down until now.
-    pub(super) fn did_well(&mut self) -> bool {
+    /// It did what it was asked at `begun`; says whether it was down until now. What it was asked before it failed says nothing of how it
+    /// is since: a host that stops ends well what runs, and takes nothing new.
+    pub(super) fn did_well(&mut self, begun: Instant) -> bool {
+        if self.failed.is_some_and(|failed| begun < failed) {
+            return false;
+        }
         self.backoff.reset();
         self.until.take().is_some()
     }
@@ -82,7 +90,7 @@ mod tests {
         let now = Instant::now();
         assert!(!health.is_up() && health.is_due(now));
         assert!(!health.failed(now) && !health.is_due(now));
-        assert!(health.did_well() && health.is_up());
+        assert!(health.did_well(now) && health.is_up());
     }
 
     #[test]
@@ -99,8 +107,10 @@ mod tests {
             now += most;
             assert!(health.is_due(now));
         }
-        assert!(health.did_well());
-        assert!(health.is_up() && !health.did_well());
+        // What was begun before says nothing.
+        assert!(!health.did_well(now - most) && !health.is_up());
+        assert!(health.did_well(now));
+        assert!(health.is_up() && !health.did_well(now));
         assert!(health.failed(now));
         assert!(health.is_due(now + SECOND * 2));
     }

@@ -86,9 +86,15 @@ impl Member {
         self.doubtful.store(true, Ordering::Relaxed);
     }
 
-    /// It did what it was asked.
-    pub(crate) fn did_well(&self) {
-        let was_down = self.health.lock().did_well();
+    /// It did what it was asked at `begun`.
+    pub(crate) fn did_well(&self, begun: Instant) {
+        let (was_down, is_up) = {
+            let mut health = self.health.lock();
+            (health.did_well(begun), health.is_up())
+        };
+        if !is_up {
+            return;
+        }
         let joined = self.joined.swap(true, Ordering::Relaxed);
         if was_down {
             let reason = if joined { "it answers again" } else { "it joined" };
@@ -122,8 +128,9 @@ impl Member {
 
     /// Checks whether it is back, and gives it what it needs.
     pub(super) async fn check_again(&self) {
+        let begun = Instant::now();
         match self.prepare().await {
-            Ok(()) => self.did_well(),
+            Ok(()) => self.did_well(begun),
             Err(error) => self.failed(&error),
         }
     }

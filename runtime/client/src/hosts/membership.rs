@@ -2,7 +2,7 @@
 
 use super::discovery::Discovery;
 use super::fleet::{Fleet, Known};
-use super::{Hosts, Waits};
+use super::{Hosts, Member, Waits};
 use crate::meter::ByteMeter;
 use crate::notice::unheard;
 use crate::{ClientError, Deadlines, HostClient, HostState, Token, Trust};
@@ -110,6 +110,18 @@ impl Fleet {
         let (discovery, fleet) = (Arc::clone(discovery), Arc::downgrade(self));
         let following = runtime.spawn(follow(discovery, fleet));
         *self.following.lock() = Some(AbortOnDropHandle::new(following));
+    }
+
+    /// Whether there are other hosts now than those that were `asked`: their name is looked up for that, where they have one and it was not
+    /// `looked` up before.
+    pub(super) async fn others(&self, asked: &[Arc<Member>], looked: &mut bool) -> bool {
+        let Some(discovery) = self.discovery.as_ref().filter(|_| !*looked) else {
+            return false;
+        };
+        *looked = true;
+        self.follows(discovery, discovery.addresses().await);
+        let known = |member: &Arc<Member>| asked.iter().any(|known| known.index == member.index);
+        !self.members().iter().all(known)
     }
 
     /// Goes on with who was found; where that failed, with those that it has.

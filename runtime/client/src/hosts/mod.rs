@@ -27,6 +27,7 @@ use futures::future::join_all;
 use member::Upload;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// One or more hosts that serve the same data to the same tenant. Clones share what is known about them.
 #[derive(Clone)]
@@ -122,6 +123,11 @@ impl Hosts {
         member.client.counting_into(&self.meter)
     }
 
+    /// All of them, whether they are up or not.
+    pub(crate) fn members(&self) -> Vec<Arc<Member>> {
+        self.fleet.members()
+    }
+
     /// Their addresses, for people.
     pub(crate) fn names(&self) -> String {
         let members = self.fleet.members();
@@ -204,7 +210,8 @@ impl Hosts {
             name: name.to_owned(),
             bytes,
         };
-        self.fleet.uploads.lock().push(upload);
+        let _one = self.fleet.pushing.lock().await;
+        self.fleet.give(upload);
         let all = self.each_member(|member| async move { member.catch_up().await });
         let all = all.await.inspect_err(|_| self.fleet.withdraw())?;
         let mut last = all.into_iter().filter_map(|mut uploaded| uploaded.pop());
@@ -222,18 +229,24 @@ impl Hosts {
     where
         F: Future<Output = Result<T, ClientError>>,
     {
-        let mut awaited = None;
+        let (mut awaited, mut looked) = (None, false);
         loop {
-            let (mut last, seen) = (None, self.seen());
-            for member in self.fleet.usable() {
-                match work(self.client(&member)).await {
+            let (mut last, seen, asked) = (None, self.seen(), self.fleet.usable());
+            for member in &asked {
+                let begun = Instant::now();
+                match work(self.client(member)).await {
                     Ok(answer) => {
-                        member.did_well();
+                        member.did_well(begun);
                         self.is_back(awaited);
                         return Ok(answer);
                     }
-                    Err(error) => last = Some(self.leave_out(&member, error)?),
+                    Err(error) => last = Some(telling(last, self.leave_out(member, error)?)),
                 }
+            }
+            if last.as_ref().is_some_and(ClientError::may_pass)
+                && self.fleet.others(&asked, &mut looked).await
+            {
+                continue;
             }
             self.await_return(&mut awaited, last, seen).await?;
         }
@@ -254,23 +267,28 @@ impl Hosts {
     where
         F: Future<Output = Result<T, ClientError>>,
     {
-        let mut awaited = None;
+        let (mut awaited, mut looked) = (None, false);
         loop {
-            let (asked, seen) = (self.fleet.usable(), self.seen());
+            let (asked, seen, begun) = (self.fleet.usable(), self.seen(), Instant::now());
             let answers = join_all(asked.iter().map(|member| work(Arc::clone(member)))).await;
             let (mut brought, mut last) = (Vec::new(), None);
             for (member, answer) in asked.iter().zip(answers) {
                 match answer {
                     Ok(answer) => {
-                        member.did_well();
+                        member.did_well(begun);
                         brought.push(answer);
                     }
-                    Err(error) => last = Some(self.leave_out(member, error)?),
+                    Err(error) => last = Some(telling(last, self.leave_out(member, error)?)),
                 }
             }
             if !brought.is_empty() {
                 self.is_back(awaited);
                 return Ok(brought);
+            }
+            if last.as_ref().is_some_and(ClientError::may_pass)
+                && self.fleet.others(&asked, &mut looked).await
+            {
+                continue;
             }
             self.await_return(&mut awaited, last, seen).await?;
         }
@@ -305,6 +323,12 @@ impl Hosts {
             None => ClientError::Ended { part: "set of hosts" },
         }
     }
+}
+
+/// Of two failures of hosts the one to go by: one that stops is waited for, whatever others are.
+fn telling(before: Option<ClientError>, error: ClientError) -> ClientError {
+    let stopping = before.filter(|before| before.is_stopping() && !error.is_stopping());
+    stopping.unwrap_or(error)
 }
 
 impl From<HostClient> for Hosts {

@@ -14,20 +14,17 @@ pub(crate) struct Placement<'a> {
 }
 
 impl<'a> Placement<'a> {
-    /// Among these. Two that call themselves the same are told apart by their addresses.
-    pub(crate) fn among(hosts: &'a [Arc<Member>]) -> Self {
-        let keys: Vec<Arc<str>> = hosts.iter().map(|host| host.key()).collect();
-        let own = |(host, key): (&Arc<Member>, &Arc<str>)| {
-            let same = keys.iter().filter(|other| *other == key).count();
-            if same > 1 {
-                host.url().into()
-            } else {
-                Arc::clone(key)
-            }
+    /// Among `hosts`, which are some of `all`. Those of all that call themselves the same are told apart by their addresses.
+    pub(crate) fn among(hosts: &'a [Arc<Member>], all: &[Arc<Member>]) -> Self {
+        let names: Vec<Arc<str>> = all.iter().map(|host| host.key()).collect();
+        let own = |host: &Arc<Member>| {
+            let key = host.key();
+            let same = names.iter().filter(|other| **other == key).count();
+            if same > 1 { host.url().into() } else { key }
         };
         Self {
             hosts,
-            keys: hosts.iter().zip(&keys).map(own).collect(),
+            keys: hosts.iter().map(own).collect(),
         }
     }
 

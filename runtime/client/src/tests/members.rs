@@ -234,3 +234,39 @@ async fn the_system_is_asked_for_names_and_a_name_stands_alone() {
         .to_string();
     assert!(error.contains("no other beside it"), "{error}");
 }
+
+#[tokio::test]
+async fn a_job_that_begins_after_all_of_them_have_moved_looks_for_them() {
+    let (a, b) = (Named::start("a").await, Named::start("b").await);
+    let answer = name_of(&[&a]);
+    let hosts = found(&answer).await.unwrap();
+    *answer.lock().unwrap() = Some(vec![b.address()]);
+    drop(a);
+    let load = hosts.first(|client| async move { client.load().await }).await;
+    assert_eq!(load.unwrap().name.as_deref(), Some("b"));
+}
+
+#[tokio::test]
+async fn what_is_pushed_again_takes_the_place_of_what_was_there() {
+    let (a, b) = (Named::start("a").await, Named::start("b").await);
+    let answer = name_of(&[&a]);
+    let setting = start_with(found(&answer).await.unwrap(), source(RowKind::Values), retry());
+    let push = |name, bytes: &'static [u8]| {
+        let hosts = &setting.hosts;
+        async move {
+            hosts
+                .push(UploadKind::Model, name, Bytes::from_static(bytes))
+                .await
+        }
+    };
+    let both = tokio::join!(push("one", b"1"), push("two", b"22"));
+    assert_eq!((both.0.unwrap().bytes, both.1.unwrap().bytes), (1, 2));
+    for _ in 0..3 {
+        push("one", b"333").await.unwrap();
+    }
+    answer.lock().unwrap().as_mut().unwrap().push(b.address());
+    setting.hosts.look_again().await;
+    told(&setting.notices, &b, HostState::Up).await;
+    let given = b.uploads.lock().unwrap().clone();
+    assert_eq!(given, ["/v1/models/two", "/v1/models/one"]);
+}
