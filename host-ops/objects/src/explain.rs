@@ -61,11 +61,15 @@ impl Root {
                 denied(code.as_deref().unwrap_or("access denied"))
             }
             (_, None) if text.contains(BARE_REDIRECT) => elsewhere(root, "a redirect", &text),
-            (_, None) if credentials == Credentials::Missing => ObjectError::NoCredentials {
-                root,
-                advice: kind.missing_credentials_advice(),
-            },
-            (_, None) if text.contains(TOKEN_REQUEST) && answered(&text, "4") => denied(NO_TOKEN),
+            (_, None) if credentials == Credentials::Missing && asks_for_a_role(&text) => {
+                ObjectError::NoCredentials {
+                    root,
+                    advice: kind.missing_credentials_advice(),
+                }
+            }
+            (_, None) if text.contains(TOKEN_REQUEST) && answered(&text, "4") && !may_pass(&text) => {
+                denied(NO_TOKEN)
+            }
             // Some servers say so without an error document.
             (_, None) if lists && kind != Kind::Web && answered(&text, "404") => no_bucket(),
             (_, None) if cannot_connect(error) => ObjectError::Unreachable {
@@ -117,6 +121,12 @@ fn elsewhere(root: String, answer: &str, text: &str) -> ObjectError {
         )
         .into(),
     }
+}
+
+/// Whether it was the machine that was asked for its role, not the store.
+fn asks_for_a_role(text: &str) -> bool {
+    let role = [TOKEN_REQUEST, "/latest/api/token", "/latest/meta-data/"];
+    role.iter().any(|part| text.contains(part))
 }
 
 fn cannot_connect(error: &Error) -> bool {
@@ -259,7 +269,7 @@ mod tests {
         ));
         let other = Error::Generic {
             store: "S3",
-            source: "no route to the instance's metadata".into(),
+            source: "Error performing PUT http://169.254.169.254/latest/api/token in 10s".into(),
         };
         assert!(matches!(
             explain(&other, "r", "k", Kind::S3, Credentials::Missing),
@@ -316,7 +326,7 @@ mod tests {
         let text = listing("status code: 404 Not Found: no", Kind::Google, Credentials::Given);
         assert!(text.contains("check the bucket's name"), "{text}");
         let text = listing(
-            "status code: 404 Not Found: no",
+            "Error performing token request: Error performing GET http://metadata/: 404 Not Found",
             Kind::Google,
             Credentials::Missing,
         );
