@@ -125,6 +125,7 @@ impl LimitSettings {
             versions: within("limits.versions", self.versions, 1, 1000)?,
             names: within("limits.names", self.names, 1, 100_000)?,
             connections: within("limits.connections", self.connections, 4, 100_000)?,
+            prepared_bytes: within("limits.prepared_bytes", self.prepared_bytes, 0, 1024 * GIB)?,
             ..Limits::default()
         })
     }

@@ -185,6 +185,8 @@ pub struct LimitSettings {
     pub names: usize,
     /// Connections at once.
     pub connections: usize,
+    /// Bytes of prepared networks on the host's own disk.
+    pub prepared_bytes: u64,
 }
 
 impl Default for LimitSettings {
@@ -201,6 +203,7 @@ impl Default for LimitSettings {
             versions: limits.versions,
             names: limits.names,
             connections: limits.connections,
+            prepared_bytes: limits.prepared_bytes,
         }
     }
 }

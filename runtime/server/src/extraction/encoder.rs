@@ -4,6 +4,7 @@ use super::size::travels_as_it_is;
 use super::work::CallRows;
 use crate::caller::Caller;
 use crate::refusal::Refusal;
+use crate::scheduling::holding;
 use bytes::Bytes;
 use frostline_batching::Reserved;
 use frostline_images::DecodePool;
@@ -74,25 +75,7 @@ impl Encoder {
     }
 }
 
-/// A piece of an answer, and what keeps it reserved.
-struct Kept {
-    piece: Bytes,
-    _memory: Arc<Reserved>,
-}
-
-impl AsRef<[u8]> for Kept {
-    fn as_ref(&self) -> &[u8] {
-        &self.piece
-    }
-}
-
 /// The same pieces, each of which keeps `memory` until it is dropped, wherever it waits by then.
 fn kept(pieces: Vec<Bytes>, memory: &Arc<Reserved>) -> Vec<Bytes> {
-    let keep = |piece| {
-        Bytes::from_owner(Kept {
-            piece,
-            _memory: Arc::clone(memory),
-        })
-    };
-    pieces.into_iter().map(keep).collect()
+    pieces.into_iter().map(|piece| holding(piece, memory)).collect()
 }

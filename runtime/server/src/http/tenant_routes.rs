@@ -6,18 +6,21 @@ use crate::caller::Caller;
 use crate::extraction::GRANT;
 use crate::guest_lines::{ANSWER, since_1970};
 use crate::refusal::Refusal;
+use crate::scheduling::holding;
 use crate::state::{Found, ModelFacts, Named, Owned, StateError};
 use axum::Json;
 use axum::extract::{Path, Request};
-use frostline_batching::{Kind, Standing};
+use axum::response::{IntoResponse, Response};
+use frostline_batching::{Kind, Reserved, Standing};
 use frostline_tensor::Stage;
 use frostline_wire::{
-    Description, DescriptionRequest, GuestInfo, GuestLog, Layout, Load, MemoryLoad, ModelInfo, ObjectPage,
-    StageLoad,
+    Description, DescriptionRequest, GuestInfo, GuestLog, Layout, Load, MemoryLoad, ModelInfo, StageLoad,
 };
+use http::header::CONTENT_TYPE;
 use http::{StatusCode, Uri};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// `?root=&after=&layout=&limit=`
@@ -93,19 +96,27 @@ pub(super) async fn guest_log(
     caller: Caller,
     Path(name): Path<String>,
     uri: Uri,
-) -> Result<Json<GuestLog>, Refusal> {
+) -> Result<Response, Refusal> {
     let Following { after } = query(&uri)?;
-    let _memory = caller.room(Kind::Request).wait(ANSWER, LISTING).await?;
+    let memory = caller.room(Kind::Request).wait(ANSWER, LISTING).await?;
     let lines = &caller.service().operations.lines;
     if let Some(log) = lines.read(&caller.owner(), &name, after, since_1970()) {
-        return Ok(Json(log));
+        return held(&log, memory);
     }
     // One that logged nothing yet is no mistake.
     version(caller.guests().find(&name, None), "guest", &name)?;
-    Ok(Json(GuestLog {
+    let nothing = GuestLog {
         next: after,
         ..GuestLog::default()
-    }))
+    };
+    held(&nothing, memory)
+}
+
+/// JSON whose memory is reserved until it has been sent.
+fn held(value: &impl Serialize, memory: Reserved) -> Result<Response, Refusal> {
+    let json = serde_json::to_vec(value).map_err(Refusal::host)?;
+    let body = holding(json.into(), &Arc::new(memory));
+    Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
 }
 
 pub(super) async fn show_model(
@@ -138,7 +149,7 @@ pub(super) async fn delete_model(caller: Caller, Path(name): Path<String>) -> Re
     gone(&caller, deleted, "model", &name)
 }
 
-pub(super) async fn list_objects(caller: Caller, uri: Uri) -> Result<Json<ObjectPage>, Refusal> {
+pub(super) async fn list_objects(caller: Caller, uri: Uri) -> Result<Response, Refusal> {
     let listing: Listing = query(&uri)?;
     let most = caller.config().limits.page;
     let limit = listing.limit.unwrap_or(PAGE);
@@ -149,9 +160,9 @@ pub(super) async fn list_objects(caller: Caller, uri: Uri) -> Result<Json<Object
     }
     let store = caller.store(&listing.root, Kind::Read)?;
     let memory = (limit as u64).saturating_mul(LISTED);
-    let _memory = caller.room(Kind::Request).wait(memory, LISTING).await?;
+    let memory = caller.room(Kind::Request).wait(memory, LISTING).await?;
     let page = store.list_as(listing.layout, listing.after.as_deref(), limit);
-    Ok(Json(page.await?))
+    held(&page.await?, memory)
 }
 
 pub(super) async fn describe(caller: Caller, request: Request) -> Result<Json<Description>, Refusal> {

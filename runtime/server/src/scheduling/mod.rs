@@ -9,7 +9,7 @@ mod tensors;
 pub(crate) use admission::{Admission, Permit};
 pub(crate) use base::Base;
 pub(crate) use measuring::Turn;
-pub(crate) use room::Room;
+pub(crate) use room::{Room, holding};
 pub(crate) use tensors::Tensors;
 
 use crate::config::{HostConfig, upload_units};

@@ -1,6 +1,7 @@
 //! The host's memory as those see it that read, decode and compute for a tenant.
 
 use crate::refusal::Refusal;
+use bytes::Bytes;
 use frostline_batching::{Grant, Kind, Memory, NoRoom, Reserved};
 use frostline_images::DecodeRoom;
 use frostline_objects::ReadRoom;
@@ -141,4 +142,25 @@ impl DecodeRoom for Room {
         self.wait_blocking(bytes)
             .map(|reserved| Box::new(reserved) as Guard)
     }
+}
+
+/// A piece of an answer, and what keeps it reserved.
+struct Held {
+    piece: Bytes,
+    _memory: Arc<Reserved>,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.piece
+    }
+}
+
+/// The same bytes, which keep `memory` until they are dropped, wherever they wait by then.
+pub(crate) fn holding(piece: Bytes, memory: &Arc<Reserved>) -> Bytes {
+    let memory = Arc::clone(memory);
+    Bytes::from_owner(Held {
+        piece,
+        _memory: memory,
+    })
 }
