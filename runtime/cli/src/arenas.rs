@@ -43,5 +43,5 @@ pub(crate) fn keep_few() {
         .envs(RETURNED)
         .env(ARENAS, (cores / 4).clamp(FEWEST, MOST).to_string())
         .exec();
-    eprintln!("warning: {ARENAS} cannot be set, so this host may keep more memory than it needs: {error}");
+    tell!("warning: {ARENAS} cannot be set, so this host may keep more memory than it needs: {error}");
 }

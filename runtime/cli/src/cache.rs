@@ -25,7 +25,7 @@ fn list(cache: &Cache, json: bool) -> Result<()> {
         if json {
             print_json(&kept)?;
         } else {
-            println!("{}", line(&kept));
+            say!("{}", line(&kept));
         }
     }
     Ok(())
@@ -60,7 +60,7 @@ fn clear(cache: &Cache, names: &[String], json: bool) -> Result<()> {
     if json {
         Ok(print_json(&json!({"removed": removed, "bytes": freed}))?)
     } else {
-        println!("removed {removed}, {} free again", bytes(freed));
+        say!("removed {removed}, {} free again", bytes(freed));
         Ok(())
     }
 }

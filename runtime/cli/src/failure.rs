@@ -110,11 +110,11 @@ fn usage(text: &str, code: u8) -> Failure {
 
 fn say(failure: &Failure, json: bool) -> ExitCode {
     if json {
-        eprintln!("{}", serde_json::to_string(failure).unwrap_or_default());
+        tell!("{}", serde_json::to_string(failure).unwrap_or_default());
     } else {
-        eprintln!("error: {}", failure.error);
+        tell!("error: {}", failure.error);
         if let Some(hint) = &failure.hint {
-            eprintln!("hint: {hint}");
+            tell!("hint: {hint}");
         }
     }
     ExitCode::from(failure.code)

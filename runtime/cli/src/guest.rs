@@ -30,7 +30,7 @@ pub(crate) async fn run(command: Guest, json: bool, stop: &CancellationToken) ->
                 } else {
                     "uploaded"
                 };
-                println!("{name}@sha256:{} {verb} ({})", pushed.sha256, bytes(pushed.bytes));
+                say!("{name}@sha256:{} {verb} ({})", pushed.sha256, bytes(pushed.bytes));
             }
         }
         Guest::Logs { name, follow, hosts } => guest_log::run(name, follow, &hosts, json, stop).await?,
@@ -42,7 +42,7 @@ pub(crate) async fn run(command: Guest, json: bool, stop: &CancellationToken) ->
             if json {
                 print_json(&serde_json::json!({ "name": name, "removed": true }))?;
             } else {
-                println!("{name} removed");
+                say!("{name} removed");
             }
         }
         Guest::Show { name, host } => match host.access().client()?.guest(&name).await? {

@@ -51,7 +51,7 @@ pub(crate) async fn run(
         let fails = failed.is_some();
         match failed {
             Some(error) if !follow || !may_pass(&error) => return Err(error.into()),
-            Some(error) if !failing => eprintln!("{error}; asking again"),
+            Some(error) if !failing => tell!("{error}; asking again"),
             _ => {}
         }
         failing = fails;
@@ -74,7 +74,7 @@ impl Reader {
             match answer {
                 Ok((host, log)) => {
                     if log.dropped {
-                        eprintln!("{host} had no room for all lines: older ones are gone");
+                        tell!("{host} had no room for all lines: older ones are gone");
                     }
                     self.after.insert(host.clone(), log.next);
                     let logged = log.lines.into_iter().map(|line| Logged {

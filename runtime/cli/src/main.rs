@@ -1,5 +1,11 @@
 //! The `frostline` command: train and evaluate on the compute side, serve and look after a storage host.
 
+// A line that cannot be printed ends nothing: say! and tell! in their place.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+#[macro_use]
+mod output;
+
 mod admin;
 mod arenas;
 mod arguments;
@@ -17,7 +23,6 @@ mod headway;
 mod host;
 mod man;
 mod model;
-mod output;
 mod plan;
 mod plot;
 mod predict;
@@ -65,6 +70,9 @@ fn main() -> ExitCode {
     let stop = CancellationToken::new();
     let result = runtime.block_on(async {
         tokio::spawn(stop_on_signal(stop.clone()));
+        if arguments.until_input_ends {
+            stop_with_input(stop.clone());
+        }
         run(arguments, &stop).await
     });
     // Whatever still runs has been told to end; nobody waits for it.
@@ -126,12 +134,23 @@ fn start_log(arguments: &Arguments) {
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(output::colours())
-        .with_writer(std::io::stderr);
+        .with_writer(std::io::stderr)
+        // What cannot be written is lost; to say so on the same standard error would panic.
+        .log_internal_errors(false);
     if arguments.json {
         log.json().init()
     } else {
         log.with_target(false).init()
     }
+}
+
+/// Asks everything to end when standard input ends, which it does when whoever holds its other end is gone, however that came.
+fn stop_with_input(stop: CancellationToken) {
+    std::thread::spawn(move || {
+        // What comes is of no matter, and an input that cannot be read has ended.
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        stop.cancel();
+    });
 }
 
 /// The first Ctrl-C or SIGTERM asks everything to end; a second one ends the process at once.

@@ -3,6 +3,22 @@
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
 
+/// A line on standard output. Nobody misses it where that is closed.
+macro_rules! say {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stdout(), $($words)*);
+    }};
+}
+
+/// A line on standard error. Nobody is left to be told where that is closed.
+macro_rules! tell {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($words)*);
+    }};
+}
+
 /// Prints one JSON object on a line of its own.
 ///
 /// A reader that went away (`| head`) has what it wanted: the command ends well, and says nothing.

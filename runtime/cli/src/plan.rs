@@ -71,7 +71,7 @@ fn draw(flags: &Flags, name: &str, summary: &Summary, points: &[LinkPoint], json
     );
     std::fs::write(file, figure).with_context(|| format!("cannot write the figure to {}", file.display()))?;
     if !json {
-        println!("figure written to {}", file.display());
+        say!("figure written to {}", file.display());
     }
     Ok(())
 }
@@ -120,7 +120,7 @@ fn simulate(file: &Path, flags: &Flags, json: bool) -> Result<()> {
         print_json(&summary)?;
     } else {
         print_plan(&summary, &explanation, &Modules::default())?;
-        println!();
+        say!();
     }
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     draw(flags, &name, &summary, &simulation.over_links(), json)
@@ -174,13 +174,13 @@ fn show(planned: &Planned, modules: &Modules, json: bool) -> Result<()> {
         connection_bytes_per_second,
         ..
     } = planned.link;
-    println!(
+    say!(
         "\nlink {:.1} Mbit/s over {connections} connections ({:.1} Mbit/s over one alone), {:.1} ms there and back",
         megabits(planned.summary.link_bytes_per_second),
         megabits(connection_bytes_per_second),
         planned.link.round_trip.as_secs_f64() * 1e3,
     );
-    println!(
+    say!(
         "{} iterations of {} images{}; chosen in {:.1} ms",
         planned.summary.iterations,
         planned.summary.batch,
@@ -196,12 +196,12 @@ fn show(planned: &Planned, modules: &Modules, json: bool) -> Result<()> {
         engine_batch,
         ..
     } = &planned.summary;
-    println!(
+    say!(
         "requests of {request_samples} images, {window} open at once; {batches_ahead} batches extracted ahead"
     );
     let told =
         |images: &Option<usize>| images.map_or_else(|| "not told".to_owned(), |images| images.to_string());
-    println!(
+    say!(
         "images of a training batch {batch}, of a request {request_samples}, of a grant {}, of an engine batch {}",
         told(grant),
         told(engine_batch)
@@ -226,11 +226,11 @@ fn kept(summary: &Summary) -> String {
 }
 
 fn print_plan(summary: &Summary, explanation: &Explanation, modules: &Modules) -> Result<()> {
-    println!("{}", explanation.headline);
+    say!("{}", explanation.headline);
     if let Some(layers) = &explanation.layers {
-        println!("{layers}");
+        say!("{layers}");
     }
-    println!();
+    say!();
     let milliseconds = |seconds: f64| format!("{:.1}", seconds * 1e3);
     let row = |row: &SummaryRow| {
         let rival = explanation.rivals.iter().find(|rival| rival.split == row.split);

@@ -51,7 +51,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     }
     show(&name, &studied)?;
     if let Some(file) = &flags.plot {
-        println!("\nfigure written to {}", file.display());
+        say!("\nfigure written to {}", file.display());
     }
     Ok(())
 }
@@ -66,9 +66,9 @@ fn show(name: &str, study: &HostStudy) -> Result<()> {
         threads_per_lane,
         ..
     } = &profile.platform;
-    println!("{name} up to {}", study.freeze);
-    println!("on {machine}, {device}, {library}; lanes: {lanes}, threads of each: {threads_per_lane}");
-    println!(
+    say!("{name} up to {}", study.freeze);
+    say!("on {machine}, {device}, {library}; lanes: {lanes}, threads of each: {threads_per_lane}");
+    say!(
         "an object: {} (mean of {}), read in {:.1} ms, decoded in {:.1} ms on one thread; its pixels: {}",
         bytes(study.object_bytes),
         study.objects,
@@ -81,14 +81,12 @@ fn show(name: &str, study: &HostStudy) -> Result<()> {
         bail!("the host measured no cut of the network");
     }
     table(study, &encodings)?;
-    println!(
+    say!(
         "\nms an image: one batch of {BATCH:.0} on one lane, the others idle; 'all busy': with every lane at work. Measured in {:.1} s",
         profile.measured_in_seconds
     );
     if profile.disturbed {
-        println!(
-            "other work ran on the host meanwhile, which makes times longer; measure again when it is idle"
-        );
+        say!("other work ran on the host meanwhile, which makes times longer; measure again when it is idle");
     }
     Ok(())
 }

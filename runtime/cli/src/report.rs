@@ -38,7 +38,7 @@ pub(crate) fn run(flags: &Report, json: bool) -> Result<()> {
             bytes: page.len(),
         })?;
     } else {
-        println!("{}", target.display());
+        say!("{}", target.display());
     }
     Ok(())
 }

@@ -25,9 +25,9 @@ pub(crate) fn warn(event: &Event, json: bool) {
         return;
     }
     if json {
-        eprintln!("{}", serde_json::to_string(event).unwrap_or_default());
+        tell!("{}", serde_json::to_string(event).unwrap_or_default());
     } else if let Some(line) = text(event) {
-        eprintln!("{line}");
+        tell!("{line}");
     }
 }
 
@@ -216,7 +216,7 @@ impl Reporter {
         if let Event::Measuring { what } = event
             && bar.shown.is_hidden()
         {
-            eprintln!("measuring  {what}");
+            tell!("measuring  {what}");
         }
     }
 

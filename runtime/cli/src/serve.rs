@@ -10,9 +10,7 @@ use frostline_server::{ChildLanes, Compiler, Host, HostSettings, LanesPlace, Tls
 use tokio_util::sync::CancellationToken;
 
 pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> Result<()> {
-    if flags.until_input_ends {
-        end_with_input(stop.clone());
-    }
+    let ephemeral = flags.ephemeral;
     let settings = settings(flags)?;
     let lanes_in_child = settings.engine.lanes_in_child;
     let mut config = settings.check()?;
@@ -28,7 +26,7 @@ pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> R
     };
     let token_file = config.token_file.clone();
     let admin_token_file = config.admin_token_file.clone();
-    let drain = config.drain;
+    let (drain, local) = (config.drain, config.local.clone());
     let host = Host::start(config).await?;
     let (url, admin_url) = (host.url(), host.admin_url());
     if json {
@@ -40,9 +38,9 @@ pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> R
         });
         print_json(&listening)?;
     } else {
-        println!("listening on {url}; the token is in {}", token_file.display());
+        say!("listening on {url}; the token is in {}", token_file.display());
         if let Some(url) = admin_url {
-            println!(
+            say!(
                 "listening to admins on {url}; their token is in {}",
                 admin_token_file.display()
             );
@@ -50,16 +48,10 @@ pub(crate) async fn run(flags: Serve, json: bool, stop: &CancellationToken) -> R
     }
     stop.cancelled().await;
     host.shutdown(drain).await;
+    if ephemeral {
+        std::fs::remove_dir_all(&local).with_context(|| format!("cannot remove {}", local.display()))?;
+    }
     Ok(())
-}
-
-/// Asks everything to end when standard input ends, which it does when whoever holds its other end is gone, however that came.
-fn end_with_input(stop: CancellationToken) {
-    std::thread::spawn(move || {
-        // What comes is of no matter, and an input that cannot be read has ended.
-        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
-        stop.cancel();
-    });
 }
 
 /// The configuration file, with what flags say in its place.

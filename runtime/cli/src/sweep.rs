@@ -52,7 +52,7 @@ pub(crate) async fn run(flags: &Train, job: Job, json: bool, stop: &Cancellation
     let variants = variants(&job, &flags.sweep)?;
     let folder = new_folder(&flags.run.runs, &format!("{}-sweep", job.model_name))?;
     if job.features.is_none() && !json {
-        eprintln!(
+        tell!(
             "no rows are kept (--feature-cache): the frozen layers run for each of the {} jobs",
             variants.len()
         );
@@ -92,9 +92,10 @@ async fn one(
     job.out = None;
     job.run = Some(folder);
     if json {
-        print_json(&serde_json::json!({"event": "variant", "variant": name, "run": run}))?;
+        // As for all events: whoever reads them no more does not end what was asked for.
+        let _ = print_json(&serde_json::json!({"event": "variant", "variant": name, "run": run}));
     } else {
-        println!("variant    {name}");
+        say!("variant    {name}");
     }
     let reporter = Arc::new(Reporter::new(json));
     let events = Arc::clone(&reporter);
@@ -204,7 +205,7 @@ fn conclude(rows: Vec<Row>, folder: &Path, out: Option<&Path>, json: bool) -> Re
         &[false, true, false, true, false],
         &table,
     )?;
-    println!("model      {}\nreport     {}", model.display(), report.display());
+    say!("model      {}\nreport     {}", model.display(), report.display());
     Ok(())
 }
 

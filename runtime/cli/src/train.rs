@@ -49,7 +49,7 @@ pub(crate) async fn run(flags: Train, json: bool, stop: &CancellationToken) -> R
         Ok(_) | Err(TrainerError::Stopped { .. } | TrainerError::Diverged { .. })
     ) {
         match results::write(&run) {
-            Ok(report) if !json => println!("report     {}", report.display()),
+            Ok(report) if !json => say!("report     {}", report.display()),
             Ok(_) => {}
             Err(error) => tracing::warn!("the run has no report: {error}"),
         }
@@ -122,7 +122,7 @@ fn show(job: &Job, json: bool) -> Result<()> {
     if json {
         return Ok(print_json(&resolved)?);
     }
-    print!("{}", toml::to_string(&resolved)?);
+    say!("{}", toml::to_string(&resolved)?.trim_end());
     Ok(())
 }
 

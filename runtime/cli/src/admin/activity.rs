@@ -41,7 +41,7 @@ pub(super) async fn drain(client: &AdminClient, yes: bool, json: bool) -> Result
     let mut activity: Activity = client.post("/v1/drain", &()).await?;
     while activity.running > 0 {
         if !json {
-            eprintln!("{} extractions still run", activity.running);
+            tell!("{} extractions still run", activity.running);
         }
         tokio::time::sleep(LOOK).await;
         activity = client.get("/v1/activity", &[]).await?;
@@ -49,7 +49,7 @@ pub(super) async fn drain(client: &AdminClient, yes: bool, json: bool) -> Result
     if json {
         return Ok(print_json(&activity)?);
     }
-    println!("nothing runs any more; the host can be stopped");
+    say!("nothing runs any more; the host can be stopped");
     Ok(())
 }
 

@@ -12,8 +12,7 @@ pub(super) fn confirm(yes: bool, question: &str) -> Result<()> {
     if !std::io::stdin().is_terminal() {
         bail!("{question} Say so with --yes, since there is no terminal to ask on");
     }
-    eprint!("{question} [y/N] ");
-    std::io::stderr().flush()?;
+    write!(std::io::stderr(), "{question} [y/N] ")?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
     match answer.trim() {
@@ -27,6 +26,6 @@ pub(super) fn done(name: &str, what: &str, json: bool) -> Result<()> {
     if json {
         return Ok(print_json(&serde_json::json!({ "name": name, "done": what }))?);
     }
-    println!("{name}: {what}");
+    say!("{name}: {what}");
     Ok(())
 }

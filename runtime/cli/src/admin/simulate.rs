@@ -39,8 +39,8 @@ fn show(outcome: &Outcome) -> Result<()> {
         tenants,
     } = outcome;
     let jobs = if *failures == 1 { "job" } else { "jobs" };
-    println!("{policy}: {makespan:.1} s until the last job was done, {failures} {jobs} failed");
-    println!(
+    say!("{policy}: {makespan:.1} s until the last job was done, {failures} {jobs} failed");
+    say!(
         "longest wait {longest_wait:.2} s, {runs} runs, {:.1} GB at most",
         *peak_bytes as f64 / 1e9
     );

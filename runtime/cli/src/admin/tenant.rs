@@ -7,6 +7,7 @@ use crate::output::{print_each, print_json, print_table, time};
 use anyhow::Result;
 use frostline_client::AdminClient;
 use frostline_wire::{GivenToken, NewTenant, NewToken, TenantChange, TenantInfo};
+use std::io::Write as _;
 
 pub(super) async fn run(client: &AdminClient, command: Tenant, json: bool) -> Result<()> {
     match command {
@@ -83,22 +84,22 @@ fn show_token(given: &GivenToken, json: bool) -> Result<()> {
     if json {
         return Ok(print_json(given)?);
     }
-    eprintln!("the token of {}, which is not shown again:", given.tenant.name);
-    println!("{}", given.token);
-    Ok(())
+    tell!("the token of {}, which is not shown again:", given.tenant.name);
+    // What nobody read is lost, which they are to know.
+    Ok(writeln!(std::io::stdout(), "{}", given.token)?)
 }
 
 fn show(tenant: &TenantInfo, json: bool) -> Result<()> {
     if json {
         return Ok(print_json(tenant)?);
     }
-    println!(
+    say!(
         "{}{}",
         tenant.name,
         if tenant.disabled { " (disabled)" } else { "" }
     );
     for root in &tenant.data {
-        println!("  reads {root}");
+        say!("  reads {root}");
     }
     let row = |token: &frostline_wire::TokenInfo| {
         vec![token.id.clone(), time(token.created_at), expiry(token.expires_at)]

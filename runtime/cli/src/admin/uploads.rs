@@ -102,7 +102,7 @@ fn show(upload: &UploadInfo, json: bool) -> Result<()> {
         || format!("{}, for all tenants", upload.name),
         |tenant| format!("{tenant}/{}", upload.name),
     );
-    println!("{whose}: {}", state(upload));
+    say!("{whose}: {}", state(upload));
     let row = |version: &UploadVersion| {
         vec![
             version.sha256.clone(),

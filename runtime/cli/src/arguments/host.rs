@@ -72,9 +72,9 @@ pub(crate) struct Serve {
     /// Engine worker threads
     #[arg(long)]
     pub(crate) lanes: Option<usize>,
-    /// End when standard input ends too, as it does when the program that started this one is gone
-    #[arg(long)]
-    pub(crate) until_input_ends: bool,
+    /// Remove the directory of --local, or of --state, at the end
+    #[arg(long, hide = true)]
+    pub(crate) ephemeral: bool,
 }
 
 #[derive(Debug, Subcommand)]

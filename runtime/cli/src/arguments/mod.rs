@@ -55,6 +55,9 @@ pub(crate) struct Arguments {
     /// Print JSON, one object a line, instead of text for people; errors are such an object on standard error
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// End when standard input ends too, as it does when the program that started this one is gone
+    #[arg(long, global = true, hide = true)]
+    pub(crate) until_input_ends: bool,
     /// Log more: -v for what happens, -vv for details (RUST_LOG overrides)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,

@@ -46,8 +46,8 @@ pub(super) fn run(flags: &BuildGuest, json: bool) -> Result<()> {
             &serde_json::json!({ "name": core.name, "component": path, "bytes": size, "core_bytes": module.len() }),
         )?);
     }
-    println!("{} ({})", path.display(), bytes(size));
-    println!("next: frostline guest check {}", path.display());
+    say!("{} ({})", path.display(), bytes(size));
+    say!("next: frostline guest check {}", path.display());
     Ok(())
 }
 

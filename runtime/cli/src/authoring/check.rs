@@ -187,10 +187,10 @@ fn show(verdict: &Verdict, file: &Path, json: bool) -> Result<()> {
     let rows: Vec<Vec<String>> = verdict.checks.iter().map(row).collect();
     print_table(&["CHECK", "RESULT", "DETAIL"], &[false, false, false], &rows)?;
     if let Some(warning) = verdict.warning {
-        println!("\nwarning: {warning}");
+        say!("\nwarning: {warning}");
     }
     if verdict.checks.iter().all(|check| check.ok) {
-        println!("\na host would take this guest");
+        say!("\na host would take this guest");
     }
     Ok(())
 }

@@ -24,8 +24,8 @@ pub(super) fn run(flags: &NewGuest, json: bool) -> Result<()> {
         Language::Rust => "Rust",
         Language::C => "C",
     };
-    println!("{}: a guest in {language}, in {}", flags.name, folder.display());
-    println!("next: frostline guest build {}", folder.display());
+    say!("{}: a guest in {language}, in {}", flags.name, folder.display());
+    say!("next: frostline guest build {}", folder.display());
     Ok(())
 }
 

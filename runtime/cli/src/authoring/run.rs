@@ -157,19 +157,17 @@ fn used(usage: Usage, memory: usize, limits: &Limits, milliseconds: u64) -> Vec<
 
 fn show(report: &Report) -> Result<()> {
     let shape: Vec<String> = report.shape.iter().map(usize::to_string).collect();
-    println!("{}  sha256:{}", report.guest, report.sha256);
-    println!("split {}: {} {}", report.split, report.dtype, shape.join("x"));
+    say!("{}  sha256:{}", report.guest, report.sha256);
+    say!("split {}: {} {}", report.split, report.dtype, shape.join("x"));
     for failed in &report.failed {
-        println!("failed {} ({}): {}", failed.key, failed.code, failed.message);
+        say!("failed {} ({}): {}", failed.key, failed.code, failed.message);
     }
     let Seconds {
         prepare,
         describe,
         extract,
     } = report.seconds;
-    println!(
-        "compiled in {prepare:.2} s, described itself in {describe:.3} s, extracted in {extract:.2} s\n"
-    );
+    say!("compiled in {prepare:.2} s, described itself in {describe:.3} s, extracted in {extract:.2} s\n");
     let row = |used: &Used| {
         let amount = |count: u64| match used.unit {
             Unit::Bytes => bytes(count),

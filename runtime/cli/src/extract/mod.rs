@@ -63,7 +63,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
         return Ok(print_json(&done)?);
     }
     let shape: Vec<String> = done.shape.iter().map(usize::to_string).collect();
-    println!(
+    say!(
         "{} rows of {} at {} written to {}; {} received in {:.1} s",
         done.rows,
         shape.join("x"),
@@ -192,11 +192,11 @@ fn samples(listing: &Listing, any_file: bool) -> (Vec<ObjectInfo>, HashMap<Strin
 /// Names an image that is left out, on standard error.
 fn leave_out(key: &str, why: &str, json: bool) {
     if json {
-        eprintln!(
+        tell!(
             "{}",
             serde_json::json!({"event": "bad_sample", "key": key, "reason": why})
         );
     } else {
-        eprintln!("left out: {key}: {why}");
+        tell!("left out: {key}: {why}");
     }
 }
