@@ -1,9 +1,10 @@
-"""Fine-tuning by the PyTorch loop of dataloader.py, fed by `frostline.torch.pushdown`: a side of `cargo xtask bench loops`.
+"""Fine-tuning by the PyTorch loop of dataloader.py, fed by `frostline.torch.pushdown`: a side of `cargo xtask bench python`.
 
     python pushdown.py --endpoint http://127.0.0.1:5000 --bucket photos --network resnet18 --host http://store:8443 --token-file token
 
 The network is frozen up to the same cut, with a classifier for the bucket's classes; split and encoding are planned. Prints a line of JSON a
-step (`step`, `loss`, `t`: seconds since the first batch was asked for) and a last one: `iteration_seconds_median`, `split`, `steps`.
+step (`step`, `loss`, `t`: seconds since the first batch was asked for) and a last one: `iteration_seconds_median` of the first epoch,
+`later_iteration_seconds_median` of the last of `--epochs`, `split`, `steps` of an epoch.
 """
 
 import statistics
@@ -20,6 +21,7 @@ from photo_task import FREEZE_CUTS, Trainer, list_photos, parse_arguments, repor
 def add_arguments(parser):
     parser.add_argument("--host", required=True, help="a storage host's address")
     parser.add_argument("--token-file", required=True)
+    parser.add_argument("--epochs", type=int, default=3)
 
 
 def train(arguments):
@@ -35,23 +37,23 @@ def train(arguments):
         seed=arguments.seed,
         threads=arguments.threads,
     )
-    trainer, ends = Trainer(suffix, arguments), []
-    start = time.perf_counter()
-    while len(ends) < arguments.steps:
+    trainer, epochs = Trainer(suffix, arguments), []
+    for _ in range(arguments.epochs):
+        ends, start = [], time.perf_counter()
         for x, y in torch.utils.data.DataLoader(data, batch_size=None):
             loss = trainer.step(x, y)
             ends.append(time.perf_counter() - start)
             report(step=len(ends) - 1, loss=loss, t=round(ends[-1], 4))
-            if len(ends) == arguments.steps:
-                break
-    return ends, data.source.split, data.source.stream.get("ahead", 3)
+        epochs.append(ends)
+    return epochs, data.source.split, data.source.stream.get("ahead", 3)
 
 
 def main():
     arguments = parse_arguments(__doc__, add_arguments)
-    ends, split, ahead = train(arguments)
-    iterations = steady_iterations(ends, ahead)
-    report(iteration_seconds_median=round(statistics.median(iterations), 4), split=split, steps=len(ends))
+    epochs, split, ahead = train(arguments)
+    first = statistics.median(steady_iterations(epochs[0], ahead))
+    later = statistics.median(steady_iterations(epochs[-1], ahead))
+    report(iteration_seconds_median=round(first, 4), later_iteration_seconds_median=round(later, 5), split=split, steps=len(epochs[0]))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ mod dataset;
 mod engine;
 mod few;
 mod fleet;
+mod fresh;
 mod grid;
 mod isolation;
 mod legs;
@@ -88,11 +89,6 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
         isolation::run,
     ),
     (
-        "loops",
-        "two tiers: the same PyTorch loop fed by an S3 DataLoader and by the Python package",
-        loops::run,
-    ),
-    (
         "overhead",
         "what the sandbox, the path by HTTP and Arrow, and lanes in processes of their own cost",
         overhead::run,
@@ -109,7 +105,7 @@ const BENCHMARKS: &[(&str, &str, Benchmark)] = &[
     ),
     (
         "python",
-        "rows through the Python wheel against the Rust client; what the wheel weighs",
+        "rows through the Python wheel against the Rust client; two tiers: the same PyTorch loop fed by an S3 DataLoader and by the wheel",
         python::run,
     ),
     (

@@ -133,6 +133,16 @@ fn network(
     })
 }
 
+/// What the Python package's loop takes.
+pub(crate) struct PushedDown {
+    /// Seconds of an iteration of the first epoch.
+    pub(crate) first: f64,
+    /// Of the last.
+    pub(crate) later: f64,
+    /// As it was planned.
+    pub(crate) split: String,
+}
+
 /// The scripts beside this benchmark, run on the trainer's core.
 pub(crate) struct Peer<'a> {
     pub(crate) trainer: &'a Trainer<'a>,
@@ -163,25 +173,28 @@ impl Peer<'_> {
         self.last("extract_once.py", &["--memory", "--epochs", &epochs], "seconds")
     }
 
-    /// Seconds of an iteration of the Python package's loop, and the split that was planned.
-    pub(crate) fn pushed_down(&self, package: &Package, steps: usize) -> Result<(f64, String)> {
+    /// The Python package's loop, with kept rows from its second epoch on.
+    pub(crate) fn pushed_down(&self, package: &Package) -> Result<PushedDown> {
         let host = self.trainer.host();
-        let (url, steps) = (host.url(), steps.to_string());
-        let arguments = [
-            "--steps",
-            &steps,
-            "--host",
-            &url,
-            "--token-file",
-            text(host.token_file())?,
-        ];
+        let (url, features) = (host.url(), tempfile::tempdir()?);
+        let arguments = ["--host", &url, "--token-file", text(host.token_file())?];
         let mut command = self.script("pushdown.py", &arguments)?;
-        command.env("XDG_CACHE_HOME", self.trainer.cache());
+        command
+            .env("XDG_CACHE_HOME", self.trainer.cache())
+            .env_remove("FROSTLINE_FEATURE_CACHE")
+            .env("FROSTLINE_FEATURE_FOLDER", features.path());
         let printed = json_lines(package.known_to(&mut command)?)?;
         let last = printed.last().context("pushdown.py printed nothing")?;
-        let seconds = last.get("iteration_seconds_median").and_then(Value::as_f64);
+        let seconds = |name| {
+            let seconds = last.get(name).and_then(Value::as_f64);
+            seconds.with_context(|| format!("pushdown.py printed no {name}"))
+        };
         let split = last.get("split").and_then(Value::as_str).unwrap_or_default();
-        Ok((seconds.context("pushdown.py printed no time")?, split.to_owned()))
+        Ok(PushedDown {
+            first: seconds("iteration_seconds_median")?,
+            later: seconds("later_iteration_seconds_median")?,
+            split: split.to_owned(),
+        })
     }
 
     /// `key` in the last line that `script` prints.

@@ -1,9 +1,11 @@
 //! Rows through the Python wheel against rows through the Rust client: the same samples of the same host, in turns, at the pixels
-//! (large rows) and at the freeze cut (small ones). And how heavy the wheel is.
+//! (large rows) and at the freeze cut (small ones). How heavy the wheel is, how long it takes from nothing to
+//! a trained epoch (see `fresh`), and what it brings a loop of PyTorch (see `loops`).
 
 use crate::photos::Pretrained;
 use crate::report::{Report, median};
 use crate::run::{binary, text};
+use crate::{fresh, loops};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use frostline_client::{
@@ -88,7 +90,9 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         megabytes.unwrap_or(f64::NAN),
         wheel.installed_bytes / 1e6
     );
-    Ok(())
+    drop((wheel, host));
+    fresh::run(report)?;
+    loops::run(report)
 }
 
 /// The Rust client.

@@ -1,6 +1,7 @@
 //! Two PyTorch trainers, two hosts: do they come to the same losses, what does the second one of each bring, and what do trainers notice of hosts
-//! that are restarted or die.
+//! that are restarted or die. What more hosts would bring is simulated (see `capacity`).
 
+use crate::capacity;
 use crate::package;
 use crate::report::Report;
 use crate::run::{binary, json_lines, text};
@@ -44,5 +45,6 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         report.set(name, figure);
         println!("{name:<30} {figure:.6}");
     }
-    Ok(())
+    println!();
+    capacity::run(report)
 }

@@ -6,7 +6,7 @@ use anyhow::Result;
 use std::process::Command;
 
 /// Those that need the Python wheel.
-const WITH_WHEEL: [&str; 3] = ["loops", "python", "scale"];
+const WITH_WHEEL: [&str; 2] = ["python", "scale"];
 
 /// `cargo xtask bench <name> [--quick]`: the names are the benchmark binary's own; without one it lists them.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
