@@ -123,7 +123,8 @@ async fn a_model_that_crashes_twice_is_put_away_and_others_go_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_does_not_end_a_run_is_killed() {
     let (source, lanes) = start(LanesConfig {
-        run_deadline: Duration::from_millis(500),
+        // Enough for a new process to run what does end.
+        run_deadline: Duration::from_secs(4),
         ..one_lane(LanesPlace::Child(ChildLanes {
             // Enough for one that does end, as the first does that only says what its library can.
             grace: Duration::from_secs(2),
