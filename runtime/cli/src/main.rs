@@ -21,6 +21,7 @@ mod guest;
 mod guest_log;
 mod headway;
 mod host;
+mod log;
 mod man;
 mod model;
 mod plan;
@@ -36,14 +37,14 @@ mod runs;
 mod serve;
 mod sweep;
 mod team;
+mod traces;
 mod train;
 
-use arguments::{Arguments, Authoring, Command, Guest};
+use arguments::{Arguments, Command};
 use clap::{CommandFactory, Parser};
 use failure::INTERRUPTED;
 use std::process::ExitCode;
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     let arguments = match resume::completed(std::env::args_os().collect()) {
@@ -62,7 +63,7 @@ fn main() -> ExitCode {
     if let Command::Serve(_) = &arguments.command {
         arenas::keep_few();
     }
-    start_log(&arguments);
+    let traces = log::start(&arguments);
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failure::ended(&anyhow::Error::new(error).context("cannot start"), false, json),
@@ -75,6 +76,9 @@ fn main() -> ExitCode {
         }
         run(arguments, &stop).await
     });
+    if let Some(traces) = traces {
+        traces.finish(result.is_err());
+    }
     // Whatever still runs has been told to end; nobody waits for it.
     runtime.shutdown_background();
     match result {
@@ -117,30 +121,6 @@ async fn run(arguments: Arguments, stop: &CancellationToken) -> anyhow::Result<(
         Command::Man {
             directory: Some(directory),
         } => man::write_all(&directory),
-    }
-}
-
-/// Logs go to standard error: warnings by default, JSON lines with `--json`, in colours only on a terminal.
-fn start_log(arguments: &Arguments) {
-    let level = match (arguments.verbose, &arguments.command) {
-        (0, Command::Serve(_)) => "warn,frostline_server=info",
-        // What the guest says is what its author wants to see.
-        (0, Command::Guest(Guest::Authoring(Authoring::Run(_)))) => "warn,frostline::guest=debug",
-        (0, _) => "warn",
-        (1, _) => "warn,frostline=info,frostline_server=info,frostline_trainer=info,frostline_sandbox=info",
-        _ => "debug",
-    };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(output::colours())
-        .with_writer(std::io::stderr)
-        // What cannot be written is lost; to say so on the same standard error would panic.
-        .log_internal_errors(false);
-    if arguments.json {
-        log.json().init()
-    } else {
-        log.with_target(false).init()
     }
 }
 

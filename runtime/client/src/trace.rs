@@ -1,44 +1,86 @@
 //! The trace that a job's requests belong to, as W3C's Trace Context has it: hosts put its id into their log lines.
-//! <https://www.w3.org/TR/trace-context/#traceparent-header>
 
-use http::HeaderValue;
-use std::sync::Arc;
+use frostline_wire::TraceParent;
+use http::Request;
+use std::sync::OnceLock;
+use tracing::{Span, field};
 
-/// The header, and the variable of the environment in which whoever starts a job may name a trace that it belongs to.
-pub(crate) const TRACEPARENT: &str = "traceparent";
+/// The variable of the environment in which whoever starts a job may name what it belongs to.
 const VARIABLE: &str = "TRACEPARENT";
 
-/// A trace's id: 32 hexadecimal digits, not all 0.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Trace(Arc<str>);
+static OF_PROCESS: OnceLock<TraceParent> = OnceLock::new();
+
+/// Says what all that this process asks of hosts belongs to from now on, in place of the variable `TRACEPARENT`. The first to say so is
+/// believed.
+pub fn belong_to(parent: TraceParent) {
+    let _ = OF_PROCESS.set(parent);
+}
+
+/// A trace, and what requests are parts of in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Trace {
+    id: u128,
+    parent: Option<u64>,
+    sampled: bool,
+}
 
 impl Trace {
-    /// The one that the environment names, or else a new one; `None` where the system gives no random bytes.
+    /// The one that this process belongs to, if it was told.
+    pub(crate) fn of_process() -> Option<Self> {
+        OF_PROCESS.get().copied().map(Self::below)
+    }
+
+    /// That of the process, or the one that the environment names, or else a new one; `None` where the system gives no random bytes.
     pub(crate) fn of_job() -> Option<Self> {
-        let named = std::env::var(VARIABLE).ok();
-        named.and_then(|named| Self::named(&named)).or_else(Self::new)
+        let named = || TraceParent::read(&std::env::var(VARIABLE).ok()?).map(Self::below);
+        Self::of_process().or_else(named).or_else(Self::new)
     }
 
     fn new() -> Option<Self> {
-        Some(Self(hex::encode(random::<16>()?).into()))
+        Some(Self {
+            id: u128::from_be_bytes(random()?),
+            parent: None,
+            sampled: true,
+        })
     }
 
-    fn named(text: &str) -> Option<Self> {
-        let mut parts = text.split('-');
-        let (version, id) = (parts.next()?, parts.next()?);
-        let hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        let valid = version.len() == 2 && hex(version) && version != "ff" && id.len() == 32 && hex(id);
-        (valid && id.bytes().any(|byte| byte != b'0')).then(|| Self(id.into()))
+    fn below(parent: TraceParent) -> Self {
+        Self {
+            id: parent.trace,
+            parent: Some(parent.span),
+            sampled: parent.sampled,
+        }
     }
 
-    pub(crate) fn id(&self) -> &str {
-        &self.0
+    pub(crate) fn id(&self) -> String {
+        format!("{:032x}", self.id)
     }
 
-    /// What a request of its own says.
-    pub(crate) fn header(&self) -> Option<HeaderValue> {
-        let request = hex::encode(random::<8>()?);
-        HeaderValue::from_str(&format!("00-{}-{request}-01", self.0)).ok()
+    /// What a request of its own says; `None` where the system gives no random bytes.
+    pub(crate) fn request(&self) -> Option<TraceParent> {
+        Some(TraceParent {
+            trace: self.id,
+            span: u64::from_be_bytes(random()?),
+            sampled: self.sampled,
+        })
+    }
+
+    /// The span of a request that says `own`, for whoever exports it; what comes of it is recorded later.
+    pub(crate) fn call<B>(&self, own: TraceParent, request: &Request<B>) -> Span {
+        let parent = self.parent.map(|span| TraceParent { span, ..own });
+        let uri = request.uri();
+        tracing::debug_span!(
+            "call",
+            trace = own.trace_id(),
+            parent = parent.map(|parent| parent.span_and_flags()),
+            span = format!("{:016x}", own.span),
+            method = %request.method(),
+            path = uri.path(),
+            address = uri.host(),
+            port = uri.port_u16(),
+            status = field::Empty,
+            error = field::Empty,
+        )
     }
 }
 
@@ -56,25 +98,17 @@ fn random<const BYTES: usize>() -> Option<[u8; BYTES]> {
 mod tests {
     use super::*;
 
-    const NAMED: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-
     #[test]
     fn a_named_trace_is_gone_on_with_and_each_request_has_an_id_of_its_own() {
-        let trace = Trace::named(NAMED).unwrap();
+        let parent = TraceParent::read("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00").unwrap();
+        let trace = Trace::below(parent);
         assert_eq!(trace.id(), "4bf92f3577b34da6a3ce929d0e0e4736");
-        let [one, other] = [(); 2].map(|()| trace.header().unwrap());
-        assert_ne!(one, other);
-        let one = one.to_str().unwrap();
-        assert_eq!((Trace::named(one).unwrap(), one.len()), (trace, NAMED.len()));
-        assert_ne!(Trace::new(), Trace::new());
-        for wrong in [
-            "",
-            "00",
-            "00-xyz-1-1",
-            &NAMED.replace("00-4", "ff-4"),
-            &format!("00-{}-1-1", "0".repeat(32)),
-        ] {
-            assert_eq!(Trace::named(wrong), None, "{wrong}");
+        let [one, other] = [(); 2].map(|()| trace.request().unwrap());
+        assert_ne!(one.span, other.span);
+        for request in [one, other] {
+            assert_eq!((request.trace, request.sampled), (parent.trace, false));
         }
+        assert_ne!(Trace::new(), Trace::new());
+        assert!(Trace::new().unwrap().request().unwrap().sampled);
     }
 }

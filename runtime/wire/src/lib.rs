@@ -20,6 +20,7 @@ mod reader;
 mod row_value;
 mod rows;
 mod split;
+mod trace;
 mod unpacked;
 mod upload;
 mod writer;
@@ -51,6 +52,7 @@ pub use reader::ActivationReader;
 pub use row_value::RowValue;
 pub use rows::RowFormat;
 pub use split::Split;
+pub use trace::{TRACEPARENT, TraceParent};
 pub use upload::{REPR_DIGEST, UPLOAD_COMPLETE, UPLOAD_OFFSET, digest_of, repr_digest};
 pub use writer::{ActivationWriter, RowFailure};
 

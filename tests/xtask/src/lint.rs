@@ -11,10 +11,11 @@ use std::ffi::OsString;
 const CARGO_DENY: &str = "0.20.2";
 
 /// A large dependency and the one crate that may use it directly. `deny.toml` says the same to cargo-deny.
-const ADDRESSES: [(&str, &str); 3] = [
+const ADDRESSES: [(&str, &str); 4] = [
     ("wasmtime", "frostline-sandbox"),
     ("ort", "frostline-engine"),
     ("object_store", "frostline-objects"),
+    ("opentelemetry", "frostline"),
 ];
 
 /// Crates that must not reach others, however indirectly.

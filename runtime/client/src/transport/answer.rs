@@ -7,6 +7,7 @@ use http::response::Parts;
 use http_body_util::BodyExt;
 use hyper::body::{Frame, Incoming};
 use std::sync::Arc;
+use tracing::{Span, field};
 
 /// The largest JSON answer that is read: a page of a listing has some thousand keys of at most 1 KiB.
 const MAX_JSON: usize = 16 << 20;
@@ -17,6 +18,8 @@ pub(crate) struct Answer {
     pub(super) body: Incoming,
     pub(super) peer: Arc<Peer>,
     pub(super) meter: ByteMeter,
+    /// It ends with the answer.
+    pub(super) span: Span,
 }
 
 impl Answer {
@@ -63,14 +66,20 @@ impl Answer {
 
     /// The next piece of the body or its trailers, `None` at its clean end.
     pub(crate) async fn frame(&mut self) -> Result<Option<Frame<Bytes>>, ClientError> {
-        let idle = self.peer.deadlines.idle;
-        let frame = tokio::time::timeout(idle, self.body.frame())
-            .await
-            .map_err(|_| self.peer.silent("sending an answer", idle))?;
-        let frame = frame.transpose().map_err(|error| self.peer.lost(&error))?;
+        let frame = self.next_frame().await.inspect_err(|error| {
+            self.span.record("error", field::display(error));
+        })?;
         if let Some(data) = frame.as_ref().and_then(Frame::data_ref) {
             self.meter.add(data.len());
         }
         Ok(frame)
+    }
+
+    async fn next_frame(&mut self) -> Result<Option<Frame<Bytes>>, ClientError> {
+        let idle = self.peer.deadlines.idle;
+        let frame = tokio::time::timeout(idle, self.body.frame())
+            .await
+            .map_err(|_| self.peer.silent("sending an answer", idle))?;
+        frame.transpose().map_err(|error| self.peer.lost(&error))
     }
 }

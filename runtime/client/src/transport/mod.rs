@@ -13,13 +13,13 @@ pub(crate) use connections::{CONNECTIONS, Connector};
 use crate::address::any_of;
 use crate::meter::ByteMeter;
 use crate::retry::Seen;
-use crate::trace::{TRACEPARENT, Trace};
+use crate::trace::Trace;
 use crate::{ClientError, Deadlines, Token, Trust};
 use bytes::Bytes;
 use connections::Connections;
 use frostline_batching::Backoff;
-use frostline_wire::ErrorClass;
-use http::{HeaderValue, Method};
+use frostline_wire::{ErrorClass, TRACEPARENT};
+use http::{HeaderValue, Method, Request};
 use peer::Peer;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
+use tracing::{Span, field};
 use url::{Host, Url};
 
 /// The largest refusal that is read: a class and a sentence.
@@ -104,14 +105,14 @@ impl Transport {
         Self {
             host: Arc::new(endpoint),
             meter: ByteMeter::default(),
-            trace: None,
+            trace: Trace::of_process(),
         }
     }
 
     /// The same for calls of a trace.
     pub(crate) fn traced(self, trace: Option<&Trace>) -> Self {
         Self {
-            trace: trace.cloned(),
+            trace: trace.copied(),
             ..self
         }
     }
@@ -121,7 +122,7 @@ impl Transport {
         Self {
             host: Arc::clone(&self.host),
             meter: meter.clone(),
-            trace: self.trace.clone(),
+            trace: self.trace,
         }
     }
 
@@ -222,10 +223,13 @@ impl Transport {
             ..
         } = &*self.host;
         let mut request = call.request(base, token)?;
-        if let Some(header) = self.trace.as_ref().and_then(Trace::header) {
-            request.headers_mut().insert(TRACEPARENT, header);
-        }
-        let (head, body) = connections.send(connection, request, peer).await?.into_parts();
+        let span = self.tell_trace(&mut request);
+        let sent = connections.send(connection, request, peer).await;
+        let failed = |error: &ClientError| {
+            span.record("error", field::display(error));
+        };
+        let (head, body) = sent.inspect_err(failed)?.into_parts();
+        span.record("status", head.status.as_u16());
         answers.fetch_add(1, Ordering::SeqCst);
         let (status, headers) = (head.status, head.headers.clone());
         let answer = Answer {
@@ -233,12 +237,25 @@ impl Transport {
             body,
             peer: Arc::clone(peer),
             meter: self.meter.clone(),
+            span,
         };
         if status.is_success() {
             return Ok(answer);
         }
         let body = answer.whole(MAX_REFUSAL).await.unwrap_or_default();
         Err(refusal::refusal(&peer.name, status, &headers, &body))
+    }
+
+    /// Has a request say what it belongs to; the span it is.
+    fn tell_trace(&self, request: &mut Request<Body>) -> Span {
+        let told = self.trace.and_then(|trace| {
+            let own = trace.request()?;
+            let header = HeaderValue::from_str(&own.to_string()).ok()?;
+            let span = trace.call(own, request);
+            request.headers_mut().insert(TRACEPARENT, header);
+            Some(span)
+        });
+        told.unwrap_or_else(Span::none)
     }
 
     /// Asks for JSON.

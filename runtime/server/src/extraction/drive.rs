@@ -122,6 +122,7 @@ impl Extraction {
         metrics.extraction_seconds.observe(took);
         metrics.ended(&caller.tenant().name, self.kind, outcome);
         tracing::info!(kind = ?self.kind, ?outcome, seconds = took.as_secs_f64(), "extraction ended");
+        tracing::Span::current().record("outcome", <&str>::from(outcome));
     }
 }
 

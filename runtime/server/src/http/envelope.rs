@@ -10,13 +10,14 @@ use axum::Extension;
 use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
+use frostline_wire::{TRACEPARENT, TraceParent};
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
-use tracing::Instrument;
+use tracing::{Instrument, Span, field};
 
 /// Lets a request through that carries a tenant's token, for as long as that is good, and says which tenant's.
 pub(super) async fn authorize(
@@ -29,7 +30,7 @@ pub(super) async fn authorize(
     match service.tenants.admit(given, frostline_profile::now()) {
         Ok(pass) => {
             let caller = Caller::new(Arc::clone(&service), pass);
-            tracing::Span::current().record("tenant", &caller.tenant().name);
+            Span::current().record("tenant", &caller.tenant().name);
             peer.permit.known(&caller.tenant().name);
             request.extensions_mut().insert(caller.clone());
             tokio::select! {
@@ -81,11 +82,7 @@ pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
 /// Counts an answer, and keeps the host from going before it is decided.
 pub(super) async fn observe(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
     let _token = service.scheduling.work.token();
-    let route = request
-        .extensions()
-        .get::<MatchedPath>()
-        .map_or("other", MatchedPath::as_str)
-        .to_owned();
+    let route = route(&request).unwrap_or("other").to_owned();
     let response = next.run(request).await;
     let status = match response.status().as_u16() {
         0..300 => "2xx",
@@ -104,38 +101,42 @@ pub(super) async fn observe(State(service): State<Arc<Service>>, request: Reques
     response
 }
 
+fn route(request: &Request) -> Option<&str> {
+    request.extensions().get().map(MatchedPath::as_str)
+}
+
 /// Puts a request's log lines into a span that names the caller's trace; and the tenant, the guest and the extraction once they are known.
-/// It has the highest level, so that also a host that logs errors alone says whose they are.
+/// It has the highest level, so that also a host that logs errors alone says whose they are. It may be exported as a span of that trace.
 pub(super) async fn span(request: Request, next: Next) -> Response {
-    let trace = trace_id(request.headers()).unwrap_or("-");
+    let caller = caller_of(request.headers());
     let span = tracing::error_span!(
         "request",
         method = %request.method(),
         path = request.uri().path(),
-        trace,
-        tenant = tracing::field::Empty,
-        guest = tracing::field::Empty,
-        extraction = tracing::field::Empty
+        route = route(&request),
+        trace = caller.map_or_else(|| "-".to_owned(), |caller| caller.trace_id()),
+        parent = caller.map(|caller| caller.span_and_flags()),
+        tenant = field::Empty,
+        guest = field::Empty,
+        extraction = field::Empty,
+        status = field::Empty,
+        outcome = field::Empty,
     );
     let started = Instant::now();
     async move {
         let response = next.run(request).await;
         let (status, ms) = (response.status().as_u16(), started.elapsed().as_millis() as u64);
         tracing::info!(status, ms, "answered");
+        Span::current().record("status", status);
         response
     }
     .instrument(span)
     .await
 }
 
-/// The trace's id in a W3C `traceparent` header, such as `00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01`.
-/// <https://www.w3.org/TR/trace-context/#traceparent-header>
-fn trace_id(headers: &HeaderMap) -> Option<&str> {
-    let mut parts = headers.get("traceparent")?.to_str().ok()?.split('-');
-    let (version, id) = (parts.next()?, parts.next()?);
-    let hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    let valid = version.len() == 2 && hex(version) && version != "ff" && id.len() == 32 && hex(id);
-    (valid && id.bytes().any(|byte| byte != b'0')).then_some(id)
+/// What a request says that it belongs to.
+fn caller_of(headers: &HeaderMap) -> Option<TraceParent> {
+    TraceParent::read(headers.get(TRACEPARENT)?.to_str().ok()?)
 }
 
 #[cfg(test)]
@@ -156,23 +157,5 @@ mod tests {
         assert_eq!(bearer(&with("authorization", "Basic abc")), None);
         assert_eq!(bearer(&with("authorization", "abc")), None);
         assert_eq!(bearer(&HeaderMap::new()), None);
-    }
-
-    #[test]
-    fn only_a_well_formed_traceparent_reaches_the_log() {
-        let id = "4bf92f3577b34da6a3ce929d0e0e4736";
-        let good = with(
-            "traceparent",
-            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
-        );
-        assert_eq!(trace_id(&good), Some(id));
-        for bad in [
-            "",
-            "00",
-            "00-xyz-1-1",
-            "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
-        ] {
-            assert_eq!(trace_id(&with("traceparent", bad)), None, "{bad}");
-        }
     }
 }

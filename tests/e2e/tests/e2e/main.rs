@@ -29,4 +29,5 @@ mod state;
 mod sweep;
 mod tenants;
 mod tls;
+mod traces;
 mod training;

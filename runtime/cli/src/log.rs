@@ -1,0 +1,43 @@
+//! What goes to standard error, and what goes to a collector of traces.
+
+use crate::arguments::{Arguments, Authoring, Command, Guest};
+use crate::output;
+use crate::traces::{ExportLayer, Traces};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, fmt};
+
+/// Starts both. Logs go to standard error: warnings by default, JSON lines with `--json`, in colours only on a terminal.
+pub(crate) fn start(arguments: &Arguments) -> Option<Traces> {
+    let level = match (arguments.verbose, &arguments.command) {
+        (0, Command::Serve(_)) => "warn,frostline_server=info",
+        // What the guest says is what its author wants to see.
+        (0, Command::Guest(Guest::Authoring(Authoring::Run(_)))) => "warn,frostline::guest=debug",
+        (0, _) => "warn",
+        (1, _) => "warn,frostline=info,frostline_server=info,frostline_trainer=info,frostline_sandbox=info",
+        _ => "debug",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let log = fmt::layer()
+        .with_ansi(output::colours())
+        .with_writer(std::io::stderr)
+        // What cannot be written is lost; to say so on the same standard error would panic.
+        .log_internal_errors(false);
+    let log = match arguments.json {
+        true => log.json().boxed(),
+        false => log.with_target(false).boxed(),
+    };
+    let traces = Traces::start(&arguments.command);
+    let export = match &traces {
+        Ok(Some(traces)) => Some(traces.layer().with_filter(ExportLayer::filter())),
+        _ => None,
+    };
+    tracing_subscriber::registry()
+        .with(log.with_filter(filter))
+        .with(export)
+        .init();
+    traces.unwrap_or_else(|why| {
+        tracing::warn!("no traces are exported: {why}");
+        None
+    })
+}

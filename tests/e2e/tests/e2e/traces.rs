@@ -1,0 +1,231 @@
+//! What jobs and hosts tell a collector of traces, by OTLP over HTTP.
+
+use crate::harness::{Scratch, binary, events};
+use frostline_e2e::{Finished, HostProcess, finish};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::trace::v1::Span;
+use parking_lot::Mutex;
+use prost::Message;
+use std::collections::HashSet;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::Arc;
+
+const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const STARTER: &str = "00f067aa0ba902b7";
+
+/// What came in a request.
+struct Export {
+    head: String,
+    body: Vec<u8>,
+}
+
+/// A collector that keeps what it is sent.
+struct Collector {
+    url: String,
+    exports: Arc<Mutex<Vec<Export>>>,
+}
+
+impl Collector {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let exports: Arc<Mutex<Vec<Export>>> = Arc::default();
+        let kept = Arc::clone(&exports);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let kept = Arc::clone(&kept);
+                std::thread::spawn(move || serve(stream.unwrap(), &kept));
+            }
+        });
+        Self { url, exports }
+    }
+
+    /// All spans, each with the name of its service.
+    fn spans(&self) -> Vec<(String, Span)> {
+        let mut spans = Vec::new();
+        for export in &*self.exports.lock() {
+            let request = ExportTraceServiceRequest::decode(export.body.as_slice()).unwrap();
+            for of_service in request.resource_spans {
+                let resource = of_service.resource.unwrap();
+                let service = text(&resource.attributes, "service.name").unwrap();
+                let all = of_service.scope_spans.into_iter().flat_map(|scope| scope.spans);
+                spans.extend(all.map(|span| (service.clone(), span)));
+            }
+        }
+        spans
+    }
+}
+
+/// Takes one export after the other.
+fn serve(stream: TcpStream, kept: &Mutex<Vec<Export>>) {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let (mut head, mut length) = (String::new(), 0);
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line).unwrap_or(0) == 0 {
+                return;
+            }
+            if line.trim().is_empty() {
+                break;
+            }
+            let line = line.to_lowercase();
+            if let Some(bytes) = line.strip_prefix("content-length:") {
+                length = bytes.trim().parse().unwrap();
+            }
+            head += &line;
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).unwrap();
+        kept.lock().push(Export { head, body });
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-protobuf\r\nContent-Length: 0\r\n\r\n";
+        reader.get_mut().write_all(answer).unwrap();
+    }
+}
+
+fn value<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a Value> {
+    let found = attributes.iter().find(|pair| pair.key == key)?;
+    let AnyValue { value } = found.value.as_ref()?;
+    value.as_ref()
+}
+
+fn text(attributes: &[KeyValue], key: &str) -> Option<String> {
+    match value(attributes, key)? {
+        Value::StringValue(text) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A host over the photos that exports to this collector, under a name of its own.
+fn host(scratch: &Scratch, collector: &Collector) -> HostProcess {
+    let mut command = Command::new(binary());
+    command
+        .env(ENDPOINT, &collector.url)
+        .env("OTEL_SERVICE_NAME", "store-1");
+    let photos = scratch.path("photos");
+    HostProcess::start_as(command, scratch.folder(), photos.to_str().unwrap(), &[]).unwrap()
+}
+
+/// Ends a host, which sends what it has not sent.
+fn end(host: &mut HostProcess) {
+    let id = host.id().to_string();
+    assert_eq!(
+        finish(Command::new("kill").args(["-TERM", &id])).unwrap().code,
+        Some(0)
+    );
+    assert!(host.wait().unwrap().success());
+}
+
+#[test]
+fn a_job_and_what_hosts_do_for_it_are_one_trace() {
+    let collector = Collector::start();
+    let scratch = Scratch::with_photos(4, 1);
+    let mut host = host(&scratch, &collector);
+    let url = host.url();
+    let token_file = host.token_file().to_owned();
+    let train = |parent: &str| {
+        let own = ["--host", &url, "--token-file", token_file.to_str().unwrap()];
+        let mut command = scratch.train_command(&[&own[..], &["--split", "features"]].concat());
+        command
+            .env(ENDPOINT, &collector.url)
+            .env("OTEL_EXPORTER_OTLP_HEADERS", "x-key=hush")
+            .env("TRACEPARENT", parent);
+        events(&finish(&mut command).unwrap());
+    };
+    train(&format!("00-{TRACE}-{STARTER}-01"));
+    // Whoever starts this one does not want it traced.
+    train(&format!("00-{}-{STARTER}-00", TRACE.replace('4', "5")));
+    end(&mut host);
+
+    let spans = collector.spans();
+    let of = |wanted: &str| -> Vec<&Span> {
+        let spans = spans.iter().filter(|(service, _)| service == wanted);
+        spans.map(|(_, span)| span).collect()
+    };
+    let (trainer, host) = (of("frostline-trainer"), of("store-1"));
+    assert_eq!(trainer.len() + host.len(), spans.len());
+    for (_, span) in &spans {
+        assert_eq!(hex(&span.trace_id), TRACE, "{span:?}");
+    }
+    let (job, calls): (Vec<&Span>, Vec<&Span>) = trainer
+        .into_iter()
+        .partition(|span| span.name == "frostline train");
+    assert_eq!((job.len(), hex(&job[0].parent_span_id)), (1, STARTER.to_owned()));
+    for call in &calls {
+        assert_eq!(call.parent_span_id, job[0].span_id, "{call:?}");
+    }
+    let calls: HashSet<&[u8]> = calls.iter().map(|call| call.span_id.as_slice()).collect();
+    let extractions: Vec<_> = host
+        .iter()
+        .filter(|span| span.name == "POST /v1/extractions")
+        .collect();
+    assert!(!extractions.is_empty(), "{host:?}");
+    for span in extractions {
+        assert!(calls.contains(span.parent_span_id.as_slice()), "{span:?}");
+        let said = |key: &str| text(&span.attributes, key);
+        assert_eq!(said("frostline.tenant").as_deref(), Some("default"));
+        assert_eq!(said("frostline.outcome").as_deref(), Some("done"));
+        assert_eq!(said("frostline.extraction").map(|id| id.len()), Some(16));
+        let status = value(&span.attributes, "http.response.status_code");
+        assert_eq!(status, Some(&Value::IntValue(200)));
+    }
+
+    let token = fs::read_to_string(&token_file).unwrap();
+    let exports = collector.exports.lock();
+    for export in &*exports {
+        assert!(export.head.starts_with("post /v1/traces "), "{}", export.head);
+        let told = String::from_utf8_lossy(&export.body);
+        assert!(!told.contains(token.trim()) && !told.contains("hush"), "{told}");
+    }
+    assert!(exports.iter().any(|export| export.head.contains("x-key: hush")));
+}
+
+/// A job with its host in the same process that is told of a collector at `url`.
+fn job_with_collector(url: &str) -> Finished {
+    let scratch = Scratch::with_photos(4, 1);
+    let mut command = scratch.train_command(&["--split", "features"]);
+    command
+        .env(ENDPOINT, url)
+        .env("OTEL_EXPORTER_OTLP_HEADERS", "authorization=hush")
+        .env("RUST_LOG", "debug");
+    let run = finish(&mut command).unwrap();
+    assert!(!run.stderr.contains("hush"), "{}", run.stderr);
+    events(&run);
+    run
+}
+
+fn warnings(run: &Finished) -> Vec<&str> {
+    let lines = run.stderr.lines();
+    lines
+        .filter(|line| line.contains("\"WARN\"") && line.contains("traces"))
+        .collect()
+}
+
+#[test]
+fn a_collector_that_is_not_there_is_a_warning_and_nothing_else() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    // It takes connections, and never answers.
+    let silent = job_with_collector(&url);
+    assert_eq!(warnings(&silent).len(), 1, "{}", silent.stderr);
+    drop(listener);
+    let absent = job_with_collector(&url);
+    assert_eq!(warnings(&absent).len(), 1, "{}", absent.stderr);
+    let wrong = job_with_collector("localhost:4317");
+    let warnings = warnings(&wrong);
+    assert!(
+        warnings.len() == 1 && warnings[0].contains(ENDPOINT),
+        "{}",
+        wrong.stderr
+    );
+}
