@@ -48,7 +48,7 @@ def listed(config, **wanted):
     found = _native.dataset(_native.Hosts(reach), config["data"], wanted)
     count, first = found["left_out"]
     if count:
-        LOG.warning("%d objects under %s are no samples and left out, such as %s", count, config["data"], ", ".join(first))
+        LOG.warning("left out of %s, as they are no samples: %d, such as %s", config["data"], count, ", ".join(first))
     return *(_part(found[part], wanted["task"]) for part in ("train", "validation")), found["classes"]
 
 
