@@ -111,7 +111,7 @@ impl HostClient {
         self.transport.meter()
     }
 
-    /// This client for calls of a trace.
+    /// This client for calls of a trace, if there is one.
     pub(crate) fn traced(self, trace: Option<&Trace>) -> Self {
         Self {
             transport: self.transport.traced(trace),

@@ -5,7 +5,7 @@ use http::Request;
 use std::sync::OnceLock;
 use tracing::{Span, field};
 
-/// The variable of the environment in which whoever starts a job may name what it belongs to.
+/// The variable of the environment in which whoever starts this process may name what it belongs to.
 const VARIABLE: &str = "TRACEPARENT";
 
 static OF_PROCESS: OnceLock<TraceParent> = OnceLock::new();
@@ -25,15 +25,15 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// The one that this process belongs to, if it was told.
+    /// The one that this process belongs to, if it was told, or the environment names one.
     pub(crate) fn of_process() -> Option<Self> {
-        OF_PROCESS.get().copied().map(Self::below)
+        let named = || TraceParent::read(&std::env::var(VARIABLE).ok()?);
+        OF_PROCESS.get().copied().or_else(named).map(Self::below)
     }
 
-    /// That of the process, or the one that the environment names, or else a new one; `None` where the system gives no random bytes.
+    /// That of the process, or else a new one; `None` where the system gives no random bytes.
     pub(crate) fn of_job() -> Option<Self> {
-        let named = || TraceParent::read(&std::env::var(VARIABLE).ok()?).map(Self::below);
-        Self::of_process().or_else(named).or_else(Self::new)
+        Self::of_process().or_else(Self::new)
     }
 
     fn new() -> Option<Self> {

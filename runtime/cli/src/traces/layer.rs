@@ -245,8 +245,7 @@ mod tests {
         let layer = ExportLayer::new(provider.tracer("test"));
         let subscriber = tracing_subscriber::registry().with(layer.with_filter(ExportLayer::filter()));
         tracing::subscriber::with_default(subscriber, make);
-        let spans = kept.0.lock().clone();
-        spans
+        kept.0.lock().clone()
     }
 
     fn request(parent: &str, tenant: Option<&str>) -> tracing::Span {

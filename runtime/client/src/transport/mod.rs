@@ -109,10 +109,10 @@ impl Transport {
         }
     }
 
-    /// The same for calls of a trace.
+    /// The same for calls of a trace, if there is one.
     pub(crate) fn traced(self, trace: Option<&Trace>) -> Self {
         Self {
-            trace: trace.copied(),
+            trace: trace.copied().or(self.trace),
             ..self
         }
     }

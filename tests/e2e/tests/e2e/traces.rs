@@ -1,6 +1,6 @@
 //! What jobs and hosts tell a collector of traces, by OTLP over HTTP.
 
-use crate::harness::{Scratch, binary, events};
+use crate::harness::{Scratch, binary, demo, events, frostline};
 use frostline_e2e::{Finished, HostProcess, finish};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
@@ -16,7 +16,6 @@ use std::process::Command;
 use std::sync::Arc;
 
 const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
-const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const STARTER: &str = "00f067aa0ba902b7";
 
 /// What came in a request.
@@ -126,59 +125,92 @@ fn end(host: &mut HostProcess) {
     assert!(host.wait().unwrap().success());
 }
 
+/// The spans of one trace.
+struct Trace<'a>(Vec<&'a (String, Span)>);
+
+impl<'a> Trace<'a> {
+    fn of(spans: &'a [(String, Span)], trace: &str) -> Self {
+        Self(
+            spans
+                .iter()
+                .filter(|(_, span)| hex(&span.trace_id) == trace)
+                .collect(),
+        )
+    }
+
+    fn of_service(&self, wanted: &str) -> Vec<&'a Span> {
+        let spans = self.0.iter().filter(|(service, _)| service == wanted);
+        spans.map(|(_, span)| span).collect()
+    }
+
+    /// Asserts that it is a job of this name, the job's calls, and what the host did for them.
+    fn assert_is(&self, job: &str) {
+        let (root, calls): (Vec<&Span>, Vec<&Span>) = self
+            .of_service("frostline-trainer")
+            .into_iter()
+            .partition(|span| span.name == job);
+        assert_eq!(
+            (root.len(), hex(&root[0].parent_span_id)),
+            (1, STARTER.to_owned())
+        );
+        for call in &calls {
+            assert_eq!(call.parent_span_id, root[0].span_id, "{call:?}");
+        }
+        let calls: HashSet<&[u8]> = calls.iter().map(|call| call.span_id.as_slice()).collect();
+        let host = self.of_service("store-1");
+        let extractions = host.iter().filter(|span| span.name == "POST /v1/extractions");
+        assert!(extractions.clone().count() > 0, "{host:?}");
+        for span in extractions {
+            assert!(calls.contains(span.parent_span_id.as_slice()), "{span:?}");
+            let said = |key: &str| text(&span.attributes, key);
+            assert_eq!(said("frostline.tenant").as_deref(), Some("default"));
+            assert_eq!(said("frostline.outcome").as_deref(), Some("done"));
+            assert_eq!(said("frostline.extraction").map(|id| id.len()), Some(16));
+            let status = value(&span.attributes, "http.response.status_code");
+            assert_eq!(status, Some(&Value::IntValue(200)));
+        }
+    }
+}
+
 #[test]
 fn a_job_and_what_hosts_do_for_it_are_one_trace() {
     let collector = Collector::start();
     let scratch = Scratch::with_photos(4, 1);
     let mut host = host(&scratch, &collector);
-    let url = host.url();
-    let token_file = host.token_file().to_owned();
-    let train = |parent: &str| {
-        let own = ["--host", &url, "--token-file", token_file.to_str().unwrap()];
-        let mut command = scratch.train_command(&[&own[..], &["--split", "features"]].concat());
+    let (url, token_file) = (host.url(), host.token_file().to_owned());
+    let run = |trace: &str, flags: &str, command: &mut Command| {
         command
+            .args(["--host", &url, "--token-file", token_file.to_str().unwrap()])
             .env(ENDPOINT, &collector.url)
             .env("OTEL_EXPORTER_OTLP_HEADERS", "x-key=hush")
-            .env("TRACEPARENT", parent);
-        events(&finish(&mut command).unwrap());
+            .env("TRACEPARENT", format!("00-{trace}-{STARTER}-{flags}"));
+        events(&finish(command).unwrap());
     };
-    train(&format!("00-{TRACE}-{STARTER}-01"));
-    // Whoever starts this one does not want it traced.
-    train(&format!("00-{}-{STARTER}-00", TRACE.replace('4', "5")));
+    let train = || scratch.train_command(&["--split", "features"]);
+    let mut extract = frostline();
+    extract
+        .args(["extract", "--json", "--cut", "features", "--model"])
+        .arg(demo("backbone.onnx"))
+        .arg("--data")
+        .arg(scratch.path("photos"))
+        .arg("--out")
+        .arg(scratch.path("rows.parquet"));
+    let [trained, extracted, unwanted] = ["3", "4", "5"].map(|digit| digit.repeat(32));
+    run(&trained, "01", &mut train());
+    run(&extracted, "01", &mut extract);
+    // Whoever starts this one does not want it kept.
+    run(&unwanted, "00", &mut train());
     end(&mut host);
 
     let spans = collector.spans();
-    let of = |wanted: &str| -> Vec<&Span> {
-        let spans = spans.iter().filter(|(service, _)| service == wanted);
-        spans.map(|(_, span)| span).collect()
-    };
-    let (trainer, host) = (of("frostline-trainer"), of("store-1"));
-    assert_eq!(trainer.len() + host.len(), spans.len());
-    for (_, span) in &spans {
-        assert_eq!(hex(&span.trace_id), TRACE, "{span:?}");
+    let jobs = [(&trained, "frostline train"), (&extracted, "frostline extract")];
+    for (trace, job) in jobs {
+        Trace::of(&spans, trace).assert_is(job);
     }
-    let (job, calls): (Vec<&Span>, Vec<&Span>) = trainer
-        .into_iter()
-        .partition(|span| span.name == "frostline train");
-    assert_eq!((job.len(), hex(&job[0].parent_span_id)), (1, STARTER.to_owned()));
-    for call in &calls {
-        assert_eq!(call.parent_span_id, job[0].span_id, "{call:?}");
-    }
-    let calls: HashSet<&[u8]> = calls.iter().map(|call| call.span_id.as_slice()).collect();
-    let extractions: Vec<_> = host
+    let others = spans
         .iter()
-        .filter(|span| span.name == "POST /v1/extractions")
-        .collect();
-    assert!(!extractions.is_empty(), "{host:?}");
-    for span in extractions {
-        assert!(calls.contains(span.parent_span_id.as_slice()), "{span:?}");
-        let said = |key: &str| text(&span.attributes, key);
-        assert_eq!(said("frostline.tenant").as_deref(), Some("default"));
-        assert_eq!(said("frostline.outcome").as_deref(), Some("done"));
-        assert_eq!(said("frostline.extraction").map(|id| id.len()), Some(16));
-        let status = value(&span.attributes, "http.response.status_code");
-        assert_eq!(status, Some(&Value::IntValue(200)));
-    }
+        .filter(|(_, span)| jobs.iter().all(|(trace, _)| hex(&span.trace_id) != **trace));
+    assert_eq!(others.collect::<Vec<_>>(), Vec::<&(String, Span)>::new());
 
     let token = fs::read_to_string(&token_file).unwrap();
     let exports = collector.exports.lock();
