@@ -1,13 +1,14 @@
 """The command that comes with the package: by itself, and from Python."""
 
-import importlib.util
 import json
 import os
 import subprocess
 import unittest
 
 import bundled
+import datasets
 import frostline
+import numpy
 import pyarrow
 import pyarrow.ipc
 import pyarrow.parquet
@@ -68,12 +69,16 @@ class Alone(bundled.Case):
 
     def check(self, table):
         self.assertEqual(table.num_rows, 288)
-        self.assertEqual(table.schema.field("activation").type.shape, [128])
+        field = table.schema.field("activation")
+        self.assertEqual(field.type, pyarrow.list_(pyarrow.float32(), 128))
+        self.assertEqual(json.loads(field.metadata[b"shape"]), [128])
         self.assertFalse(table.schema.field("activation").nullable or table.schema.field("key").nullable)
         self.assertEqual(sum(chunk.null_count for chunk in table["activation"].chunks), 0)
         self.assertEqual(table["label"].to_pylist()[0], "brick")
         expected = client.extract(bundled.PHOTOS, bundled.MODEL, bundled.CUT).read_all()
         self.assertEqual(table["key"], expected["key"])
+        values = table["activation"].combine_chunks().flatten().to_numpy().reshape(288, 128)
+        numpy.testing.assert_allclose(values, expected["activation"].combine_chunks().to_numpy_ndarray(), atol=1e-4)
 
     def test_arrow_files_are_read_by_pyarrow(self):
         out, ended = self.extract("rows.arrow")
@@ -88,10 +93,7 @@ class Alone(bundled.Case):
         self.assertEqual(ended.returncode, 0, ended.stderr)
         self.check(pyarrow.parquet.read_table(out))
 
-    @unittest.skipUnless(importlib.util.find_spec("datasets"), "the package datasets is not installed")
     def test_files_are_read_by_datasets(self):
-        import datasets
-
         for kind, name in (("parquet", "rows.parquet"), ("arrow", "rows.arrow")):
             out, ended = self.extract(name)
             self.assertEqual(ended.returncode, 0, ended.stderr)

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 
 /// Write activations of labelled images into a file, for other programs
 ///
-/// One row an image, ascending by its key: key, label (its class, null where there is none) and activation, a fixed-shape tensor of f32.
+/// One row an image, ascending by its key: key, label (its class, null where there is none) and activation, all of its f32 in a list of fixed
+/// length; their shape is in the field's metadata, as JSON.
 /// pyarrow, Hugging Face datasets, DuckDB, Lance and Polars read such files. The file is written whole or not at all.
 #[derive(Debug, Args)]
 #[command(after_help = "\

@@ -2,7 +2,6 @@
 
 use anyhow::{Context, Result, bail};
 use arrow_array::{ArrayRef, FixedSizeListArray, Float32Array, RecordBatch, StringArray};
-use arrow_schema::extension::{EXTENSION_TYPE_METADATA_KEY, EXTENSION_TYPE_NAME_KEY};
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use frostline_client::Fetched;
 use frostline_tensor::Data;
@@ -18,23 +17,14 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Rows of `shape` a sample: `key` and `activation`, which are never null, and `label`.
+    /// Rows of `shape` a sample: `key` and `activation`, which are never null, and `label`. An activation is a plain list, its shape the field's
+    /// metadata: Hugging Face datasets refuse Arrow's own type of tensors.
     pub(super) fn new(shape: &[usize]) -> Result<Self> {
         let width = i32::try_from(shape.iter().product::<usize>())
             .with_context(|| format!("a row of {shape:?} is larger than Arrow holds"))?;
-        // Nullable, though none is: pyarrow knows the extension again in a Parquet file only as it writes it itself.
+        // Nullable, though none is: what readers take for the usual element.
         let element = Arc::new(Field::new("item", DataType::Float32, true));
-        // By hand: arrow-schema 60 spells this extension's `permutation` differently from the specification.
-        let metadata = HashMap::from([
-            (
-                EXTENSION_TYPE_NAME_KEY.to_owned(),
-                "arrow.fixed_shape_tensor".to_owned(),
-            ),
-            (
-                EXTENSION_TYPE_METADATA_KEY.to_owned(),
-                serde_json::json!({ "shape": shape }).to_string(),
-            ),
-        ]);
+        let metadata = HashMap::from([("shape".to_owned(), serde_json::to_string(shape)?)]);
         let list = DataType::FixedSizeList(Arc::clone(&element), width);
         let fields = vec![
             Field::new("key", DataType::Utf8, false),
