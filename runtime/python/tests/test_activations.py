@@ -2,12 +2,13 @@
 
 import pickle
 import unittest
+from unittest import mock
 
 import numpy
 import torch
 
 from frostline._samples import Samples
-from frostline.torch import Activations, mean
+from frostline.torch import Activations, _activations, mean
 from frostline.torch._steps import Share, Steps
 from processes import together
 
@@ -59,6 +60,19 @@ class Orders(unittest.TestCase):
         self.assertEqual(numbers(activations()), first)
         self.assertNotEqual(numbers(activations(seed=1)), first)
         self.assertEqual(sum(numbers(activations(shuffle=False)), []), list(range(50)))
+
+    def test_an_epoch_that_is_asked_for_in_stretches_is_the_same(self):
+        whole = activations(bad=[3, 30])
+        expected = [numbers(whole) for _ in range(2)]
+        with mock.patch.object(_activations, "STRETCH", 3):
+            data = activations(bad=[3, 30])
+            self.assertEqual([numbers(data) for _ in range(2)], expected)
+            data.set_epoch(1)
+            passed = iter(data)
+            self.assertEqual(numbers(next(passed) for _ in range(4)), expected[1][:4])
+            again = activations(bad=[3, 30])
+            again.load_state_dict(data.state_dict())
+            self.assertEqual(numbers(again), expected[1][4:])
 
     def test_a_short_last_batch_may_be_dropped(self):
         self.assertEqual([len(batch) for batch in numbers(activations(drop_last=True))], [8] * 6)

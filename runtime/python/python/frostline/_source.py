@@ -1,6 +1,8 @@
 """Where rows at the freeze cut come from: this machine's disk, or hosts up to the split and this process from there."""
 
 import dataclasses
+import functools
+import json
 import os
 
 import numpy
@@ -109,7 +111,13 @@ class Source:
     def _open(self):
         # On another machine the files are not there that hosts are given again from.
         gone = [name for name in ("model_file", "guest_file") if not os.path.exists(self.stream.get(name) or "")]
-        return _native.Stream({name: value for name, value in self.stream.items() if name not in gone})
+        return _stream(json.dumps({name: value for name, value in self.stream.items() if name not in gone}))
+
+
+@functools.lru_cache(maxsize=2)
+def _stream(settings):
+    """This process' connections, for all passes over rows that are made so."""
+    return _native.Stream(json.loads(settings))
 
 
 def _joined(parts):

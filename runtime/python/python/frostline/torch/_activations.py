@@ -16,6 +16,8 @@ from frostline._source import Source
 from frostline.torch._steps import Progress, Share, Steps
 
 LOG = logging.getLogger("frostline")
+STRETCH = 512
+"""Batches that are asked for at a time: the names of all samples of an epoch would take seconds to make, and hundreds of MB."""
 NAMED = 20
 """Samples that `skipped` names, at most."""
 
@@ -145,13 +147,15 @@ class Activations(torch.utils.data.IterableDataset):
         parts = [part for part in parts if len(part)]
         if not parts:
             return
-        chosen, size = numpy.concatenate(parts), len(parts[0])
-        labels, view = self.samples.labels[chosen], self._view(epoch)
-        rows = self.source.rows(self.samples.take(chosen), size, view)
-        for number, (data, places, failed) in zip(numbers[: len(parts)], rows, strict=True):
-            self._note(failed)
-            self._at = (epoch, number + stride)
-            yield torch.from_numpy(data), torch.from_numpy(labels[places])
+        size, view = len(parts[0]), self._view(epoch)
+        for start in range(0, len(parts), STRETCH):
+            stretch = parts[start : start + STRETCH]
+            chosen = numpy.concatenate(stretch)
+            labels, rows = self.samples.labels[chosen], self.source.rows(self.samples.take(chosen), size, view)
+            for number, (data, places, failed) in zip(numbers[start : start + len(stretch)], rows, strict=True):
+                self._note(failed)
+                self._at = (epoch, number + stride)
+                yield torch.from_numpy(data), torch.from_numpy(labels[places])
 
     def _order(self, epoch):
         count = len(self.samples)
