@@ -172,11 +172,6 @@ pub(crate) fn folded() -> Vec<u8> {
     )
 }
 
-/// Seconds in one layer, a product of two matrices, which nothing interrupts.
-pub(crate) fn stubborn() -> Vec<u8> {
-    tiled(4096)
-}
-
 /// Needs gigabytes.
 pub(crate) fn hungry() -> Vec<u8> {
     tiled(20_000)

@@ -1,6 +1,6 @@
 //! Lanes over tiny networks.
 
-use super::networks::{deep, divided, folded, hungry, pixels, relu, slow, squared, stubborn, swollen, wide};
+use super::networks::{deep, divided, folded, hungry, pixels, relu, slow, squared, swollen, wide};
 use crate::{LaneStats, Lanes, LanesConfig, LanesPlace, StageSource, TenantLanes};
 use bytes::Bytes;
 use frostline_tensor::{OpError, Precision, RunTerms, Stage, Tensor, Terms};
@@ -26,7 +26,6 @@ impl StageSource for Source {
             "deep" => return Ok(deep(20_000).into()),
             "divided" => return Ok(divided().into()),
             "folded" => return Ok(folded().into()),
-            "stubborn" => return Ok(stubborn().into()),
             "hungry" => return Ok(hungry().into()),
             "wide" => return Ok(wide().into()),
             "squared" => return Ok(squared().into()),
