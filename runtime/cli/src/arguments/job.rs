@@ -19,6 +19,8 @@ use std::path::PathBuf;
 /// or numbers instead.
 /// Without --host, a storage host is started inside this process on a loopback port.
 /// Ctrl-C ends it after the step under way, with a checkpoint and the best model so far; a second one ends it at once.
+/// It trains on this machine alone. Several trainers are the Python package's: `pip install frostline`, then frostline.torch in each worker of
+/// Ray Train or PyTorch's DistributedDataParallel, on the same hosts.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
