@@ -2,7 +2,10 @@
 
 import json
 import os
+import pathlib
 import subprocess
+import sys
+import time
 import unittest
 
 import bundled
@@ -55,6 +58,56 @@ class Command(bundled.Case):
         with self.assertRaises(frostline.CommandError) as late:
             client.profile(bundled.MODEL, bundled.PHOTOS, timeout=0.0)
         self.assertEqual(late.exception.kind, "timeout")
+
+
+def runs_still(process):
+    """Whether there is such a process that has not ended, waited for or not."""
+    try:
+        return pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class Orphans(bundled.Case):
+    """What a process started that is killed without a chance to say so."""
+
+    def killed(self, script):
+        """Runs a script until it prints a line, and kills it: that line, and the processes that it had started."""
+        words = [sys.executable, "-c", script, bundled.MODEL, bundled.PHOTOS, self.folder / "runs"]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+            line = process.stdout.readline().strip()
+            children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            process.kill()
+        self.assertTrue(children)
+        return line, children
+
+    def wait_until(self, done):
+        deadline = time.monotonic() + 120
+        while not done():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.05)
+
+    def test_a_job_ends_with_who_started_it(self):
+        script = """
+import sys, frostline
+model, photos, runs = sys.argv[1:]
+tell = lambda event: print(event["event"], flush=True) if event["event"] == "epoch" else None
+frostline.Client().train(model, photos, runs=runs, freeze="features", epochs=1000000, batch=32, lr=0.01, on_event=tell)
+"""
+        line, children = self.killed(script)
+        self.assertEqual(line, "epoch")
+        self.wait_until(lambda: not any(runs_still(child) for child in children))
+        (run,) = (self.folder / "runs").iterdir()
+        self.assertTrue(any(run.rglob("*.onnx")), "the best model so far is there")
+
+    def test_a_host_leaves_nothing_behind(self):
+        script = """
+import signal, sys, frostline
+print(frostline.Client().config(sys.argv[2])["token_file"], flush=True)
+signal.pause()
+"""
+        token_file, _ = self.killed(script)
+        self.wait_until(lambda: not pathlib.Path(token_file).parent.exists())
 
 
 class Alone(bundled.Case):
