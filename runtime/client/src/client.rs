@@ -182,16 +182,14 @@ impl HostClient {
         };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let mut answer = self.extract(&request, RowFormat::Object, limit).await?;
-        let mut read = Vec::new();
+        let (mut read, peer) = (Vec::new(), self.transport.peer());
         while let Some(batches) = answer.next().await? {
             for row in batches.iter().flat_map(ActivationBatch::rows) {
-                match row
-                    .map_err(|error| self.transport.peer().interrupted(error))?
-                    .outcome
-                {
+                let row = row.map_err(|error| peer.interrupted(error))?;
+                match row.outcome {
                     Ok(RowValue::Object(bytes)) => read.push(Bytes::copy_from_slice(bytes)),
                     Err(error) if error.host_caused || sample_may_recover(error.code) => {
-                        return Err(self.transport.peer().interrupted(error));
+                        return Err(peer.interrupted(error));
                     }
                     _ => {}
                 }

@@ -14,6 +14,17 @@ const VERSION: u32 = 2;
 /// How often a store is opened anew that somebody removes at the same moment.
 const TRIES: usize = 8;
 
+/// Where what can be made again is kept for this user: `$XDG_CACHE_HOME/frostline` or `~/.cache/frostline`; `None` when the environment names
+/// neither.
+pub fn folder_of_user() -> Option<PathBuf> {
+    let absolute = |name: &str| {
+        let path = PathBuf::from(std::env::var_os(name)?);
+        path.is_absolute().then_some(path)
+    };
+    let caches = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
+    caches.map(|folder| folder.join("frostline"))
+}
+
 /// What rows depend on, beside the sample: one store holds the rows of one subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subject {
@@ -68,6 +79,11 @@ impl Cache {
             path: path.into(),
             limit,
         }
+    }
+
+    /// Where it is unless somebody says otherwise: `features` in [`folder_of_user`].
+    pub fn usual_folder() -> Option<PathBuf> {
+        Some(folder_of_user()?.join("features"))
     }
 
     /// Half of what its disk has free beside what the cache has already: room for all that a job keeps on most machines, without filling the disk of any.

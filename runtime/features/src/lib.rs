@@ -18,7 +18,7 @@ mod store;
 mod tests;
 mod writer;
 
-pub use cache::{Cache, Listed, Subject};
+pub use cache::{Cache, Listed, Subject, folder_of_user};
 pub use error::FeatureError;
 pub use row::{Form, Row, RowKey, RowKeys};
 pub use segment::{BrokenSegment, Segment, SegmentForm};

@@ -6,6 +6,7 @@ use frostline_tensor::Tensor;
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::fs::File;
+use std::mem;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -49,9 +50,9 @@ pub(crate) struct Inner {
 pub(crate) struct State {
     pub(crate) known: Index,
     pub(crate) pending: Pending,
-    /// Rows whose bytes were not what was written.
+    /// Rows whose bytes were not what was written, since somebody was told.
     broken: u64,
-    /// Rows that were not kept, because those before them were not written yet.
+    /// Rows that were not kept, because those before them were not written yet, since somebody was told.
     pub(crate) passed_over: u64,
 }
 
@@ -179,14 +180,25 @@ impl Store {
         keys.iter().map(|key| state.has(key)).collect()
     }
 
-    /// Rows so far whose bytes were not what was written.
-    pub fn broken(&self) -> u64 {
-        self.inner.state.lock().broken
-    }
-
-    /// Rows so far that were passed over because the disk did not follow.
-    pub fn passed_over(&self) -> u64 {
-        self.inner.state.lock().passed_over
+    /// What did not go as it should since this was last asked, a sentence each: of that, whoever uses the store is only slower.
+    pub fn news(&self) -> Vec<String> {
+        let (broken, late) = {
+            let mut state = self.inner.state.lock();
+            (mem::take(&mut state.broken), mem::take(&mut state.passed_over))
+        };
+        let mut news = Vec::new();
+        if broken > 0 {
+            news.push(format!(
+                "{broken} of the kept rows were not what had been written, and were computed again: if that comes back, look at the disk of {}",
+                self.path.display()
+            ));
+        }
+        if late > 0 {
+            news.push(format!(
+                "{late} times a row was not kept because the disk did not follow; it was computed again where it was needed"
+            ));
+        }
+        news
     }
 
     /// Bytes that so many rows take on disk.

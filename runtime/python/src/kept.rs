@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KeptSettings {
-    folder: PathBuf,
+    /// The user's own where there is none.
+    folder: Option<PathBuf>,
     /// Bytes; half of what the disk has free where there are none.
     limit: Option<u64>,
     subject: Subject,
@@ -39,8 +40,6 @@ struct Open {
     keys: RowKeys,
     /// Why no more rows are written.
     stopped: Arc<Mutex<Option<String>>>,
-    /// Rows of which it was told already that they were broken or passed over.
-    told: Mutex<(u64, u64)>,
 }
 
 type Array<'py> = Bound<'py, numpy::PyArrayDyn<f32>>;
@@ -116,8 +115,9 @@ impl Kept {
 
 impl Open {
     fn new(settings: &KeptSettings) -> Result<Self, String> {
-        let folder = &settings.folder;
-        let limit = settings.limit.or_else(|| Cache::usual_limit(folder));
+        let folder = settings.folder.clone().or_else(Cache::usual_folder);
+        let folder = folder.ok_or("the environment says neither HOME nor XDG_CACHE_HOME")?;
+        let limit = settings.limit.or_else(|| Cache::usual_limit(&folder));
         let limit = limit.ok_or_else(|| format!("what {} has free cannot be asked", folder.display()))?;
         let row = Row {
             shape: settings.shape.clone(),
@@ -126,7 +126,7 @@ impl Open {
         let stopped = Arc::new(Mutex::new(None));
         let told = Arc::clone(&stopped);
         let told = move |why| *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
-        let cache = Cache::new(folder, limit);
+        let cache = Cache::new(&folder, limit);
         let store = cache.open(&settings.subject, &row, settings.rows, Arc::new(told));
         let mut run = [0; 16];
         getrandom::fill(&mut run).map_err(|error| error.to_string())?;
@@ -134,7 +134,6 @@ impl Open {
             store: store.map_err(|error| error.to_string())?,
             keys: RowKeys::new(&settings.subject.data, None, run),
             stopped,
-            told: Mutex::default(),
         })
     }
 
@@ -145,22 +144,6 @@ impl Open {
 
     fn news(&self) -> Vec<String> {
         let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let mut news: Vec<String> = stopped.into_iter().collect();
-        let now = (self.store.broken(), self.store.passed_over());
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let (broken, late) = (now.0 - told.0, now.1 - told.1);
-        *told = now;
-        if broken > 0 {
-            let path = self.store.path().display();
-            news.push(format!(
-                "{broken} of the kept rows were not what had been written, and were computed again: if that comes back, look at the disk of {path}"
-            ));
-        }
-        if late > 0 {
-            news.push(format!(
-                "{late} rows were not kept because the disk did not follow; they are computed again where they are needed"
-            ));
-        }
-        news
+        stopped.into_iter().chain(self.store.news()).collect()
     }
 }

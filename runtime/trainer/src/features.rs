@@ -194,18 +194,8 @@ impl Features {
 
     /// Tells what did not go as it should, if anything: of that the job is only slower.
     pub(crate) fn tell(&self, events: &Events) {
-        let (broken, late) = (self.kept.store.broken(), self.kept.store.passed_over());
-        let warn = |message| events(Event::Warning { message });
-        if broken > 0 {
-            warn(format!(
-                "{broken} of the kept rows were not what had been written, and were computed again: if that comes back, look at the disk of {}",
-                self.kept.store.path().display()
-            ));
-        }
-        if late > 0 {
-            warn(format!(
-                "{late} times a row was not kept because the disk did not follow; it was computed again where it was needed"
-            ));
+        for message in self.kept.store.news() {
+            events(Event::Warning { message });
         }
     }
 

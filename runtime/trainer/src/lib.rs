@@ -61,7 +61,7 @@ pub use evaluate::evaluate;
 pub use event::{Evaluation, Event, Events, Measuring, Outcome, ProfileState, Received, Shared};
 pub use guest::Guest;
 pub use job::{EvaluationJob, Flow, Job, Keep, OnBadSample};
-pub use measure::{ProfileCache, folder_of_user};
+pub use measure::ProfileCache;
 pub use plan::{
     Bottleneck, Explanation, LinkPoint, Modules, ParsePolicyError, Policy, Reuse, Rival, Simulation,
     SimulationError, Stages, Summary, SummaryRow,

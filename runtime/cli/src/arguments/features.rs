@@ -80,8 +80,7 @@ fn limit(text: &str) -> Result<Limit, String> {
 impl FeaturePlace {
     /// The folder; `None` where neither a flag nor the environment says.
     pub(crate) fn folder(&self) -> Option<PathBuf> {
-        let usual = || Some(frostline_trainer::folder_of_user()?.join("features"));
-        self.feature_folder.clone().or_else(usual)
+        self.feature_folder.clone().or_else(Cache::usual_folder)
     }
 }
 

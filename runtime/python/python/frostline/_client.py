@@ -200,7 +200,7 @@ class Client:
         from ._source import Source
 
         stream = config | options | {"parameters": parameters, "encoding": encoding}
-        source = Source(stream, cut, on_bad_sample=on_bad_sample, feature_cache=feature_cache, samples=len(listed))
+        source = Source(stream, cut, on_bad_sample=on_bad_sample, feature_cache=feature_cache, count=len(listed))
         return _reader(source, listed, batch)
 
     def plan(self, model: str | os.PathLike[str], data: str | os.PathLike[str], *, timeout: float | None = 1800, **flags: Any) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import importlib.metadata
 import json
 import logging
 import os
-import pathlib
 from typing import Any
 
 from frostline import _native
@@ -28,24 +27,13 @@ def limit(words: int | str | None) -> int | str | None:
     return int(number) * UNITS[unit]
 
 
-def folder() -> pathlib.Path | None:
-    """Where rows lie, as `--feature-folder` has it; `None` where the environment does not say."""
-    if named := os.environ.get("FROSTLINE_FEATURE_FOLDER"):
-        return pathlib.Path(named)
-    for name, below in (("XDG_CACHE_HOME", ""), ("HOME", ".cache")):
-        path = pathlib.Path(os.environ.get(name, ""))
-        if path.is_absolute():
-            return path / below / "frostline" / "features"
-    return None
-
-
 def store(wanted: int | str | None, kept: dict[str, Any]) -> _native.Kept | None:
     """The store of what `kept` says, for this process; `None` where rows are not kept. What is wrong with it is told, and costs the rows only."""
     words = limit(wanted if wanted is not None else os.environ.get("FROSTLINE_FEATURE_CACHE") or None)
-    where = folder()
-    if words == "off" or where is None:
+    if words == "off":
         return None
-    return _opened(json.dumps(kept | {"folder": os.fspath(where), "limit": words}, sort_keys=True))
+    folder = os.environ.get("FROSTLINE_FEATURE_FOLDER") or None
+    return _opened(json.dumps(kept | {"folder": folder, "limit": words}, sort_keys=True))
 
 
 @functools.lru_cache(maxsize=4)

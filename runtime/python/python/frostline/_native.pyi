@@ -74,7 +74,7 @@ class Rows(Iterator[Batch]):
 class Kept:
     """Rows on this machine's disk, of one ``subject``; may be used after a fork, and by many processes at once.
 
-    ``config``: ``folder``; ``limit`` in bytes, ``None`` for half of what the disk has free; ``subject`` with ``model``, ``freeze``, ``data``
+    ``config``: ``folder``, ``None`` for the user's own; ``limit`` in bytes, ``None`` for half of what the disk has free; ``subject`` with ``model``, ``freeze``, ``data``
     (the root that keys are below) and ``made_by``, what else values depend on; ``shape`` of a row; ``form`` on disk, ``f32`` or ``f16``; how many
     ``rows`` to make room for. Samples are ``(key, etag)`` or longer; those without an etag are found by the process that kept them alone.
     """

@@ -31,8 +31,8 @@ class Source:
     """The shape of one row, where it is known."""
     feature_cache: int | str | None = "off"
     """Bytes that rows may take on disk, see `_kept.limit`."""
-    samples: int = 0
-    """How many there are rows of, so that there is room for them."""
+    count: int = 0
+    """Samples that there are rows of, so that there is room for them."""
 
     def __repr__(self):
         return f"Source(split={self.split!r}, hosts={self.stream.get('hosts')!r})"
@@ -59,7 +59,7 @@ class Source:
         if self.feature_cache == "off":
             return None
         subject, form = _kept.made_by(self.stream, self.split, self.cut or self.split, bool(self.middle))
-        return _kept.store(self.feature_cache, {"subject": subject, "form": form, "shape": self.shape(), "rows": self.samples})
+        return _kept.store(self.feature_cache, {"subject": subject, "form": form, "shape": self.shape(), "rows": self.count})
 
     def _through(self, store, samples, batch):
         """`rows`, those that `store` has from there, the others kept in it."""

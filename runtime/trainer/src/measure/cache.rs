@@ -1,18 +1,8 @@
+use frostline_features::folder_of_user;
 use frostline_profile::{Folder, FolderError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::path::PathBuf;
-
-/// Where what can be made again is kept for this user: `$XDG_CACHE_HOME/frostline` or `~/.cache/frostline`; `None` when the environment names
-/// neither.
-pub fn folder_of_user() -> Option<PathBuf> {
-    let absolute = |name: &str| {
-        let path = PathBuf::from(std::env::var_os(name)?);
-        path.is_absolute().then_some(path)
-    };
-    let caches = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
-    caches.map(|folder| folder.join("frostline"))
-}
 
 /// Profiles of trainers on this machine's disk: at most 256, stale after 30 days.
 #[derive(Debug, Clone)]

@@ -5,7 +5,7 @@ mod hosts;
 mod samples;
 mod trainer;
 
-pub use cache::{ProfileCache, folder_of_user};
+pub use cache::ProfileCache;
 pub(crate) use hosts::{Reach, probe, profiles};
 pub(crate) use samples::{mean_size, spread};
 pub(crate) use trainer::{TrainerTask, trainer_profile};

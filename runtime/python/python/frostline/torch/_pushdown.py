@@ -103,7 +103,7 @@ def pushdown(
 
         split, planned, middle, cut, row = _once(provided)
         settings |= planned
-    rows = {"cut": cut, "row": row, "feature_cache": limit(feature_cache), "samples": len(train) + len(held_out)}
+    rows = {"cut": cut, "row": row, "feature_cache": limit(feature_cache), "count": len(train) + len(held_out)}
     source = Source(settings | stream, split, middle, threads, on_bad_sample, **rows)
     common = {"batch": batch, "seed": seed, "rank": rank, "world": world}
     activations = Activations(source, train, drop_last=drop_last, augment=augment, **common)
