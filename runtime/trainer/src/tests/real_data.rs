@@ -9,9 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 /// The shared data. Only tests in a module `needs_shared` may ask for them.
 pub(super) fn data() -> PathBuf {
-    let shared = std::env::var_os("FROSTLINE_SHARED");
-    let shared = shared.expect("FROSTLINE_SHARED is not set: cargo xtask test leaves out what needs it");
-    PathBuf::from(shared).join("data")
+    frostline_needs::shared_file("data")
 }
 
 /// The first photos of every class.
