@@ -53,5 +53,6 @@ pub use link::Link;
 pub use notice::{HostState, Notice, Notices, UploadKind};
 pub use token::Token;
 pub use trace::belong_to;
+pub use transport::Connector;
 pub use trust::Trust;
 pub use upload::Uploaded;
