@@ -18,7 +18,9 @@ impl Run {
     pub(crate) async fn step(&mut self, epoch: u32, index: usize) -> Result<(f32, usize), TrainerError> {
         let asked = Instant::now();
         let batch = &mut self.next().await?;
+        let terms = self.steps.terms(epoch, index);
         let Some(rows) = batch.rows.take() else {
+            self.suffix.run(move |suffix| suffix.update(&terms)).await?;
             return Ok((0.0, 0));
         };
         let waited = asked.elapsed();
@@ -31,7 +33,7 @@ impl Run {
             .filter_map(|index| self.plan.train.get(*index));
         let terms = StepTerms {
             varied: self.steps.varied(epoch, samples.map(|sample| sample.sample.key)),
-            ..self.steps.terms(epoch, index, count)
+            ..terms
         };
         let work = move |suffix: &mut Suffix| suffix.train(&split, rows, targets, &terms);
         let loss = self.suffix.run(work).await?;

@@ -1,4 +1,5 @@
 use crate::compute::blocking;
+use crate::division::{Division, Listed};
 use crate::measure::mean_size;
 use crate::pipeline::{FeedPlan, Part};
 use crate::standard::{Moments, Standard};
@@ -13,6 +14,8 @@ pub(crate) struct Data {
     pub(crate) classes: Vec<String>,
     pub(super) outputs: Outputs,
     pub(crate) feed: FeedPlan,
+    /// How the job divided them; nothing of data that came divided.
+    pub(crate) division: Option<Division>,
     /// Mean size of the objects, in bytes.
     pub(super) object_bytes: u64,
     /// Bytes received for the listing.
@@ -52,6 +55,7 @@ impl Data {
         });
         Ok(Self {
             outputs: outputs(&dataset),
+            division: Division::of(&dataset, job.validation_share, job.recipe.seed),
             classes: dataset.classes,
             feed,
             object_bytes,
@@ -103,11 +107,13 @@ fn divide(
     listing: Listing,
     table: Option<LabelTable>,
 ) -> Result<(Dataset, FeedPlan, u64), TrainerError> {
-    let (files, share, seed) = (job.guest.takes(), job.validation_share, job.recipe.seed);
-    let dataset = match table {
-        Some(table) => Dataset::from_table(&job.root, listing, table, share, seed, files)?,
-        None => Dataset::from_listing(&job.root, listing, share, seed, files)?,
+    let data = Listed {
+        root: &job.root,
+        listing,
+        table,
+        files: job.guest.takes(),
     };
+    let dataset = data.divide(job.validation_share, job.recipe.seed)?;
     if dataset.task != Task::Classes && job.recipe.sampling == Sampling::Balanced {
         return Err(TrainerError::Setting {
             what: "sampling",
@@ -120,7 +126,7 @@ fn divide(
         task: dataset.task,
         epochs: job.recipe.epochs,
         looks: job.recipe.standardize,
-        seed,
+        seed: job.recipe.seed,
         sampling: job.recipe.sampling,
         views: job.recipe.views(),
         ahead: job.flow.ahead,
