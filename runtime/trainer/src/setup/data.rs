@@ -3,7 +3,7 @@ use crate::measure::mean_size;
 use crate::pipeline::{FeedPlan, Part};
 use crate::standard::{Moments, Standard};
 use crate::{Event, Events, Job, Sampling, TrainerError, labels};
-use frostline_client::{Dataset, Hosts, LabelTable, Listing, Task};
+use frostline_client::{Dataset, Division, Hosts, LabelTable, Listing, Task};
 use std::sync::Arc;
 
 /// A job's data: listed, and divided into classes, parts and batches.
@@ -103,10 +103,14 @@ fn divide(
     listing: Listing,
     table: Option<LabelTable>,
 ) -> Result<(Dataset, FeedPlan, u64), TrainerError> {
-    let (files, share, seed) = (job.guest.takes(), job.validation_share, job.recipe.seed);
+    let division = Division {
+        validation_share: job.validation_share,
+        seed: job.recipe.seed,
+        files: job.guest.takes(),
+    };
     let dataset = match table {
-        Some(table) => Dataset::from_table(&job.root, listing, table, share, seed, files)?,
-        None => Dataset::from_listing(&job.root, listing, share, seed, files)?,
+        Some(table) => Dataset::from_table(&job.root, listing, table, division)?,
+        None => Dataset::from_listing(&job.root, listing, division)?,
     };
     if dataset.task != Task::Classes && job.recipe.sampling == Sampling::Balanced {
         return Err(TrainerError::Setting {
@@ -120,7 +124,7 @@ fn divide(
         task: dataset.task,
         epochs: job.recipe.epochs,
         looks: job.recipe.standardize,
-        seed,
+        seed: job.recipe.seed,
         sampling: job.recipe.sampling,
         views: job.recipe.views(),
         ahead: job.flow.ahead,
