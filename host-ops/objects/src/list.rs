@@ -26,6 +26,38 @@ const LARGEST_WHOLE: usize = 100_000;
 /// Requests for one page that bring nothing to put on it: as many as a listing of [`LARGEST_WHOLE`] objects takes.
 const FRUITLESS: usize = LARGEST_WHOLE / LARGEST_PAGE;
 
+/// A page of objects, and by their names what is none.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    pub(crate) objects: Vec<ObjectInfo>,
+    pub(crate) next: Option<String>,
+    /// Names that are no keys, up to `next`, ascending.
+    pub(crate) odd: Vec<String>,
+    /// Others, before all objects.
+    pub(crate) before: LeftOut,
+}
+
+impl From<Names> for ObjectPage {
+    fn from(names: Names) -> Self {
+        let mut left_out = names.before;
+        names.odd.iter().for_each(|name| left_out.add(name));
+        Self {
+            objects: names.objects,
+            next: names.next,
+            left_out,
+        }
+    }
+}
+
+/// What a store answered to a request for a listing.
+struct Answer {
+    found: Vec<ObjectMeta>,
+    /// Names that were no keys to begin with.
+    cut: Vec<String>,
+    /// Whether the store has more than it listed.
+    more: bool,
+}
+
 /// Lists the objects of a root.
 #[derive(Debug, Clone)]
 pub(crate) struct Lister {
@@ -36,7 +68,7 @@ pub(crate) struct Lister {
 
 impl Lister {
     /// See [`Store::list`](crate::Store::list).
-    pub(crate) async fn page(&self, after: Option<&str>, limit: usize) -> Result<ObjectPage, ObjectError> {
+    pub(crate) async fn page(&self, after: Option<&str>, limit: usize) -> Result<Names, ObjectError> {
         let limit = limit.clamp(1, LARGEST_PAGE);
         let listing = async {
             match &self.listing {
@@ -54,7 +86,7 @@ impl Lister {
         root: &Path,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<ObjectPage, ObjectError> {
+    ) -> Result<Names, ObjectError> {
         let (root, after) = (root.to_owned(), after.map(str::to_owned));
         let walk = tokio::task::spawn_blocking(move || folder::page(&root, after.as_deref(), limit));
         let found = walk
@@ -82,10 +114,11 @@ impl Lister {
             }
         });
         let objects: Vec<_> = heads.buffered(HEADS_AT_ONCE).try_collect().await?;
-        Ok(ObjectPage {
+        Ok(Names {
             objects: objects.into_iter().flatten().collect(),
             next,
-            left_out: found.left_out,
+            odd: found.odd,
+            before: LeftOut::default(),
         })
     }
 
@@ -94,14 +127,14 @@ impl Lister {
         store: &dyn PaginatedListStore,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<ObjectPage, ObjectError> {
+    ) -> Result<Names, ObjectError> {
         let prefix = if self.scope.prefix.is_root() {
             None
         } else {
             Some(format!("{}/", self.scope.prefix))
         };
         let offset = after.map(|after| format!("{}{after}", prefix.as_deref().unwrap_or_default()));
-        let (mut left_out, mut token, mut most) = (LeftOut::default(), None, limit);
+        let (mut before, mut token, mut most) = (LeftOut::default(), None, limit);
         for _ in 0..FRUITLESS {
             let options = PaginatedListOptions {
                 offset: offset.clone(),
@@ -112,17 +145,21 @@ impl Lister {
             let (answer, cut) = listed(store.list_paginated(prefix.as_deref(), options)).await;
             let answer = answer.map_err(|error| self.scope.root.explain(&error, LISTING))?;
             (token, most) = (answer.page_token, LARGEST_PAGE);
-            let mut page = self.cut_to(answer.result.objects, cut, after, limit, token.is_some());
-            left_out.extend(page.left_out);
+            let answer = Answer {
+                found: answer.result.objects,
+                cut,
+                more: token.is_some(),
+            };
+            let page = self.cut_to(answer, after, limit);
             if !page.objects.is_empty() || token.is_none() {
-                page.left_out = left_out;
-                return Ok(page);
+                return Ok(Names { before, ..page });
             }
+            before.extend(ObjectPage::from(page).left_out);
         }
-        Err(self.scope.root.failed(LISTING, fruitless(left_out.count)))
+        Err(self.scope.root.failed(LISTING, fruitless(before.count)))
     }
 
-    async fn list_ordered(&self, after: Option<&str>, limit: usize) -> Result<ObjectPage, ObjectError> {
+    async fn list_ordered(&self, after: Option<&str>, limit: usize) -> Result<Names, ObjectError> {
         let prefix = (!self.scope.prefix.is_root()).then_some(&self.scope.prefix);
         let listing = match after {
             None => self.store.list(prefix),
@@ -135,10 +172,15 @@ impl Lister {
             .try_collect()
             .await
             .map_err(|error| self.scope.root.explain(&error, LISTING))?;
-        Ok(self.cut_to(found, Vec::new(), after, limit, false))
+        let answer = Answer {
+            found,
+            cut: Vec::new(),
+            more: false,
+        };
+        Ok(self.cut_to(answer, after, limit))
     }
 
-    async fn list_whole(&self, after: Option<&str>, limit: usize) -> Result<ObjectPage, ObjectError> {
+    async fn list_whole(&self, after: Option<&str>, limit: usize) -> Result<Names, ObjectError> {
         let prefix = (!self.scope.prefix.is_root()).then_some(&self.scope.prefix);
         let listing = self.store.list(prefix).take(LARGEST_WHOLE + 1);
         let (found, cut) = listed(listing.try_collect::<Vec<_>>()).await;
@@ -155,19 +197,13 @@ impl Lister {
                 limit: LARGEST_WHOLE,
             });
         }
-        Ok(self.cut_to(found, cut, after, limit, false))
+        let more = false;
+        Ok(self.cut_to(Answer { found, cut, more }, after, limit))
     }
 
-    /// The first `limit` of what a store listed that lie after `after`, less what is no key here; `cut` are names that were no keys to
-    /// begin with. `more` says whether the store has more than it listed.
-    fn cut_to(
-        &self,
-        found: impl IntoIterator<Item = ObjectMeta>,
-        cut: Vec<String>,
-        after: Option<&str>,
-        limit: usize,
-        more: bool,
-    ) -> ObjectPage {
+    /// The first `limit` of what a store listed that lie after `after`, less what is no key here.
+    fn cut_to(&self, answer: Answer, after: Option<&str>, limit: usize) -> Names {
+        let Answer { found, cut, more } = answer;
         let new = |key: &str| after.is_none_or(|after| key > after);
         let below = |name: String| self.scope.below(&name).map(str::to_owned);
         let mut odd: Vec<String> = cut.into_iter().filter_map(below).collect();
@@ -188,15 +224,14 @@ impl Lister {
             .last()
             .filter(|_| more)
             .map(|last| last.sample.key.clone());
-        let mut left_out = LeftOut::default();
         // Those after the last object are met again with the next page.
         odd.retain(|name| new(name) && next.as_ref().is_none_or(|next| name < next));
         odd.sort_unstable();
-        odd.iter().for_each(|name| left_out.add(name));
-        ObjectPage {
+        Names {
             objects,
             next,
-            left_out,
+            odd,
+            before: LeftOut::default(),
         }
     }
 

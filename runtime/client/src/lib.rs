@@ -39,8 +39,8 @@ pub use admin::AdminClient;
 pub use client::HostClient;
 pub use content_name::content_name;
 pub use data::{
-    Dataset, DatasetError, LabelTable, LabelsError, LeftOut, Listed, Listing, Placed, Purpose, SampleFiles,
-    Samples, Task, balanced_order, order,
+    Dataset, DatasetError, Division, LabelTable, LabelsError, LeftOut, Listed, Listing, Placed, Purpose,
+    SampleFiles, Samples, Task, balanced_order, order,
 };
 pub use deadlines::Deadlines;
 pub use error::ClientError;

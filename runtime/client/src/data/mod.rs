@@ -10,7 +10,7 @@ mod shards;
 mod shuffle;
 mod table;
 
-pub use dataset::{Dataset, LeftOut};
+pub use dataset::{Dataset, Division, LeftOut};
 pub use error::{DatasetError, LabelsError};
 pub use folders::{Placed, SampleFiles};
 pub use listing::{Listed, Listing};
