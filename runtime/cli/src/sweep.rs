@@ -5,8 +5,8 @@ use crate::host::Connection;
 use crate::output::{print_json, print_table};
 use crate::reporter::Reporter;
 use crate::results;
-use crate::resume::command;
 use crate::runs::new_folder;
+use crate::train::connect;
 use anyhow::{Context, Result, bail};
 use frostline_trainer::{Job, Outcome, Quality, RunFolder, TrainerError, train, whole_file};
 use serde::Serialize;
@@ -48,20 +48,21 @@ struct Swept {
 }
 
 /// Trains all variants of `job` and copies the best one's model to where the job's goes.
-pub(crate) async fn run(flags: &Train, job: Job, json: bool, stop: &CancellationToken) -> Result<()> {
-    let variants = variants(&job, &flags.sweep)?;
-    let folder = new_folder(&flags.run.runs, &format!("{}-sweep", job.model_name))?;
+pub(crate) async fn run(flags: &Train, mut job: Job, json: bool, stop: &CancellationToken) -> Result<()> {
+    // Before anything is begun.
+    let count = variants(&job, &flags.sweep)?.len();
+    let folder = new_folder(&flags.runs, &format!("{}-sweep", job.model_name()))?;
     if job.features.is_none() && !json {
         tell!(
             "no rows are kept (--feature-cache): the frozen layers run for each of the {} jobs",
-            variants.len()
+            count
         );
     }
-    let connection = Connection::open(flags.host.access(), &job.root, &flags.compute.device).await?;
+    let connection = connect(&mut job).await?;
     let mut rows = Vec::new();
-    for variant in variants {
+    for variant in variants(&job, &flags.sweep)? {
         let run = folder.join(&variant.name);
-        let trained = one(flags, variant, &run, &connection, json, stop).await;
+        let trained = one(variant, &run, &connection, json, stop).await;
         match trained {
             Ok(Some(row)) => rows.push(row),
             Ok(None) => {}
@@ -72,11 +73,10 @@ pub(crate) async fn run(flags: &Train, job: Job, json: bool, stop: &Cancellation
         }
     }
     connection.close().await;
-    conclude(rows, &folder, job.out.as_deref(), json)
+    conclude(rows, &folder, job.spec.out.as_deref(), json)
 }
 
 async fn one(
-    flags: &Train,
     variant: Variant,
     run: &Path,
     connection: &Connection,
@@ -84,13 +84,9 @@ async fn one(
     stop: &CancellationToken,
 ) -> Result<Option<Row>> {
     let Variant { name, mut job } = variant;
-    let mut folder = RunFolder::new(run);
-    folder.command = command(flags);
     // The best is written there, which this may not be.
-    folder.command.remove("out");
-    job.shared_cores = connection.is_embedded();
-    job.out = None;
-    job.run = Some(folder);
+    job.spec.out = None;
+    job.run = Some(RunFolder::new(run));
     if json {
         // As for all events: whoever reads them no more does not end what was asked for.
         let _ = print_json(&serde_json::json!({"event": "variant", "variant": name, "run": run}));
@@ -138,7 +134,7 @@ fn variants(job: &Job, sweeps: &[Sweep]) -> Result<Vec<Variant>> {
         }
         let with = |variant: &Variant, value: &String| -> Result<Variant> {
             let mut job = variant.job.clone();
-            sweep.set(&mut job.recipe, value).map_err(anyhow::Error::msg)?;
+            sweep.set(&mut job.spec, value).map_err(anyhow::Error::msg)?;
             let own = format!("{}={value}", sweep.what);
             let name = if variant.name.is_empty() {
                 own
@@ -156,6 +152,7 @@ fn variants(job: &Job, sweeps: &[Sweep]) -> Result<Vec<Variant>> {
     for variant in &variants {
         variant
             .job
+            .spec
             .recipe
             .check()
             .with_context(|| format!("the variant {}", variant.name))?;

@@ -136,7 +136,7 @@ impl<'a> Course<'a> {
         };
         let diverged = matches!(ended, Some(TrainerError::Diverged { .. }));
         let best = self.run.best.take();
-        let best = best.filter(|_| diverged || self.job.keep == Keep::Best);
+        let best = best.filter(|_| diverged || self.job.spec.keep == Keep::Best);
         let written = best.as_ref().map(|best| best.note);
         let (note, weights, predictions) = match best {
             Some(Best {
@@ -171,7 +171,7 @@ impl<'a> Course<'a> {
                 folder: run.path.clone(),
                 predictions,
                 names: prepared.data.classes.clone(),
-                root: job.root.clone(),
+                root: job.spec.data.clone(),
                 images: job.guest.takes() == SampleFiles::Images,
             });
         Ok(Tuned {
@@ -249,7 +249,7 @@ impl<'a> Course<'a> {
 
     /// Whether no epoch was better for too long.
     fn would_stop(&self) -> bool {
-        let (Some(patience), Some(best)) = (self.job.patience, self.run.best.as_ref()) else {
+        let (Some(patience), Some(best)) = (self.job.spec.patience, self.run.best.as_ref()) else {
             return false;
         };
         let epoch = self.run.progress.epoch.saturating_sub(1);
@@ -409,7 +409,7 @@ fn parts(job: &Job, prepared: &mut Prepared, phase: &Phase) -> Result<RunParts, 
         steering: Steering::towards(source),
         flow: chosen.flow,
         offer: Arc::clone(&prepared.offer),
-        watch: prepared.watch.take().filter(|_| !job.reproducible),
+        watch: prepared.watch.take().filter(|_| !job.spec.reproducible),
         bad: Vec::new(),
     })
 }

@@ -1,8 +1,9 @@
 use crate::compute::blocking;
 use crate::measure::mean_size;
 use crate::pipeline::{FeedPlan, Part};
+use crate::recipe::views;
 use crate::standard::{Moments, Standard};
-use crate::{Event, Events, Job, Sampling, TrainerError, labels};
+use crate::{Event, Events, Job, Sampling, SettingError, TrainerError, labels};
 use frostline_client::{Dataset, Hosts, LabelTable, Listing, Task};
 use std::sync::Arc;
 
@@ -34,9 +35,9 @@ impl Data {
     /// Lists the data, and tells what they are.
     pub(super) async fn list(job: &Job, hosts: &Hosts, events: &Events) -> Result<Self, TrainerError> {
         let hosts = hosts.metered();
-        let listing = hosts.listing(&job.root, job.layout).await?;
-        let task = labels::task(job.recipe.loss);
-        let table = labels::table(job.labels.as_deref(), &job.root, &listing, &hosts, task).await?;
+        let listing = hosts.listing(&job.spec.data, job.spec.layout).await?;
+        let task = labels::task(job.spec.recipe.loss);
+        let table = labels::table(job.spec.labels.as_deref(), &job.spec.data, &listing, &hosts, task).await?;
         let for_dataset = job.clone();
         let (dataset, feed, object_bytes) = blocking(move || divide(&for_dataset, listing, table)).await?;
         if dataset.left_out.objects > 0 {
@@ -48,7 +49,7 @@ impl Data {
             train: dataset.train.len(),
             validation: dataset.validation.len(),
             steps_per_epoch: feed.batches(Part::Train),
-            epochs: job.recipe.epochs,
+            epochs: job.spec.recipe.epochs,
         });
         Ok(Self {
             outputs: outputs(&dataset),
@@ -103,29 +104,30 @@ fn divide(
     listing: Listing,
     table: Option<LabelTable>,
 ) -> Result<(Dataset, FeedPlan, u64), TrainerError> {
-    let (files, share, seed) = (job.guest.takes(), job.validation_share, job.recipe.seed);
+    let (files, share, seed) = (job.guest.takes(), job.spec.validation, job.spec.division_seed());
     let dataset = match table {
-        Some(table) => Dataset::from_table(&job.root, listing, table, share, seed, files)?,
-        None => Dataset::from_listing(&job.root, listing, share, seed, files)?,
+        Some(table) => Dataset::from_table(&job.spec.data, listing, table, share, seed, files)?,
+        None => Dataset::from_listing(&job.spec.data, listing, share, seed, files)?,
     };
-    if dataset.task != Task::Classes && job.recipe.sampling == Sampling::Balanced {
-        return Err(TrainerError::Setting {
+    if dataset.task != Task::Classes && job.spec.recipe.sampling == Sampling::Balanced {
+        return Err(TrainerError::from(SettingError {
             what: "sampling",
             value: "balanced".to_owned(),
-            must: "samples with several labels have no class to draw by; leave it out, or take class_weights",
-        });
+            must: "samples with several labels have no class to draw by; leave it out, or take class_weights"
+                .to_owned(),
+        }));
     }
     let (train, validation) = (Arc::clone(&dataset.train), Arc::clone(&dataset.validation));
     let feed = FeedPlan {
         task: dataset.task,
-        epochs: job.recipe.epochs,
-        looks: job.recipe.standardize,
+        epochs: job.spec.recipe.epochs,
+        looks: job.spec.recipe.standardize,
         seed,
-        sampling: job.recipe.sampling,
-        views: job.recipe.views(),
-        ahead: job.flow.ahead,
-        memory_bytes: job.memory_bytes,
-        ..FeedPlan::new(train, validation, job.recipe.batch)
+        sampling: job.spec.recipe.sampling,
+        views: views(&job.spec.recipe),
+        ahead: job.spec.prefetch,
+        memory_bytes: job.spec.memory_bytes,
+        ..FeedPlan::new(train, validation, job.spec.recipe.batch)
     };
     let sizes = dataset.train.sizes().chain(dataset.validation.sizes());
     let object_bytes = mean_size(sizes);

@@ -3,10 +3,10 @@
 use super::computing_host::Storage;
 use super::pipeline::png;
 use super::whole_job::{Ran, job, photos, run};
+use crate::EncodingChoice;
 use crate::{Event, Job};
 use frostline_fake_host::FakeHost;
 use frostline_features::Cache;
-use frostline_tensor::Augmentation;
 use frostline_wire::Split;
 use std::collections::BTreeMap;
 use std::fs;
@@ -159,7 +159,7 @@ async fn rounded_rows_are_kept_apart_from_exact_ones() {
     let folder = TempDir::new().unwrap();
     for encoding in ["f32", "f16", "int8"] {
         let encoded = |mut job: Job| {
-            job.encoding = Some(encoding.parse().unwrap());
+            job.spec.encoding = EncodingChoice::Fixed(encoding.parse().unwrap());
             job
         };
         let without = run(&host, encoded(job("features", folder.path()))).await;
@@ -180,11 +180,8 @@ async fn what_is_never_seen_again_is_not_kept() {
     let folder = TempDir::new().unwrap();
     let varied = |views| {
         let mut job = keeping("features", &folder);
-        job.recipe.augmentation = Augmentation {
-            hflip: 0.5,
-            ..Augmentation::default()
-        };
-        (job.recipe.views, job.recipe.epochs) = (views, 4);
+        job.spec.recipe.hflip = 0.5;
+        (job.spec.recipe.views, job.spec.recipe.epochs) = (views, 4);
         job
     };
     for (views, expected) in [
@@ -287,7 +284,7 @@ async fn standardised_features_are_extracted_once_too() {
     let (host, storage) = host().await;
     let folder = TempDir::new().unwrap();
     let standardised = |mut job: Job| {
-        job.recipe.standardize = true;
+        job.spec.recipe.standardize = true;
         job
     };
     let without = run(&host, standardised(job("features", folder.path()))).await;
@@ -302,8 +299,8 @@ async fn each_freeze_cut_has_rows_of_its_own() {
     let (host, storage) = host().await;
     let folder = TempDir::new().unwrap();
     let unfreezing = |mut job: Job| {
-        job.unfreeze = "3=r1".parse().unwrap();
-        job.recipe.epochs = 4;
+        job.spec.unfreeze = "3=r1".parse().unwrap();
+        job.spec.recipe.epochs = 4;
         job
     };
     let without = run(&host, unfreezing(job("none", folder.path()))).await;

@@ -2,6 +2,7 @@
 
 use super::computing_host::Storage;
 use super::whole_job::{Ran, job, photos, run};
+use crate::EncodingChoice;
 use crate::{ClassWeights, Event, Events, Job, OnBadSample, OptimizerName, RunFolder, Sampling, train};
 use bytes::Bytes;
 use frostline_client::HostClient;
@@ -16,13 +17,11 @@ use tokio_util::sync::CancellationToken;
 /// A reproducible job with a run's folder, and a checkpoint every second step.
 pub(super) fn kept(run: RunFolder, change: fn(&mut Job)) -> Job {
     let mut job = job("features", &run.path);
-    job.out = None;
-    job.reproducible = true;
+    job.spec.out = None;
+    job.spec.reproducible = true;
     change(&mut job);
-    job.run = Some(RunFolder {
-        checkpoint_steps: Some(2),
-        ..run
-    });
+    job.spec.checkpoint_steps = Some(2);
+    job.run = Some(run);
     job
 }
 
@@ -84,15 +83,15 @@ async fn survives(storage: Storage, change: fn(&mut Job)) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn momentum_and_the_loss_of_an_epoch_go_on() {
-    survives(photos(), |job| job.recipe.momentum = 0.9).await;
+    survives(photos(), |job| job.spec.recipe.momentum = 0.9).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn adamw_and_averages_go_on() {
     survives(photos(), |job| {
-        job.recipe.optimizer = OptimizerName::Adamw;
-        job.recipe.model_ema_decay = Some(0.9);
-        job.recipe.clip_grad_norm = Some(1.0);
+        job.spec.recipe.optimizer = OptimizerName::Adamw;
+        job.spec.recipe.model_ema_decay = Some(0.9);
+        job.spec.recipe.clip_grad_norm = Some(1.0);
     })
     .await;
 }
@@ -100,7 +99,7 @@ async fn adamw_and_averages_go_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn gathered_gradients_go_on_in_the_middle_of_a_group() {
     survives(photos(), |job| {
-        (job.recipe.batch, job.recipe.gradient_accumulation_steps) = (4, 3);
+        (job.spec.recipe.batch, job.spec.recipe.gradient_accumulation_steps) = (4, 3);
     })
     .await;
 }
@@ -108,9 +107,9 @@ async fn gathered_gradients_go_on_in_the_middle_of_a_group() {
 #[tokio::test(flavor = "multi_thread")]
 async fn dropout_goes_on_drawing() {
     survives(photos(), |job| {
-        job.recipe.dropout = 0.5;
+        job.spec.recipe.dropout = 0.5;
         // Steps of several sizes, each with a session of its own.
-        (job.recipe.batch, job.recipe.gradient_accumulation_steps) = (6, 2);
+        (job.spec.recipe.batch, job.spec.recipe.gradient_accumulation_steps) = (6, 2);
     })
     .await;
 }
@@ -118,10 +117,11 @@ async fn dropout_goes_on_drawing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn mixing_and_balanced_draws_go_on() {
     survives(photos(), |job| {
-        (job.freeze, job.split) = ("r1".to_owned(), "r1".parse().unwrap());
-        (job.recipe.mixup_alpha, job.recipe.cutmix_alpha) = (0.2, 1.0);
-        (job.recipe.sampling, job.recipe.class_weights) = (Sampling::Balanced, ClassWeights::Balanced);
-        job.recipe.augmentation.hflip = 0.5;
+        (job.freeze, job.spec.split) = ("r1".to_owned(), "r1".parse().unwrap());
+        (job.spec.recipe.mixup_alpha, job.spec.recipe.cutmix_alpha) = (0.2, 1.0);
+        (job.spec.recipe.sampling, job.spec.recipe.class_weights) =
+            (Sampling::Balanced, ClassWeights::Balanced);
+        job.spec.recipe.hflip = 0.5;
     })
     .await;
 }
@@ -129,17 +129,17 @@ async fn mixing_and_balanced_draws_go_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn phases_that_train_more_go_on() {
     survives(photos(), |job| {
-        job.split = "c1".parse().unwrap();
-        job.unfreeze = "2=r2,3=r1".parse().unwrap();
-        job.encoding = Some(Encoding::F16);
-        job.recipe.dropout = 0.1;
+        job.spec.split = "c1".parse().unwrap();
+        job.spec.unfreeze = "2=r2,3=r1".parse().unwrap();
+        job.spec.encoding = EncodingChoice::Fixed(Encoding::F16);
+        job.spec.recipe.dropout = 0.1;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn standardised_features_go_on() {
-    survives(photos(), |job| job.recipe.standardize = true).await;
+    survives(photos(), |job| job.spec.recipe.standardize = true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -150,7 +150,7 @@ async fn samples_that_are_bad_stay_out() {
         .objects
         .insert("train/red/0.png".to_owned(), broken.clone());
     storage.objects.insert("validation/blue/8.png".to_owned(), broken);
-    survives(storage, |job| job.on_bad_sample = OnBadSample::Skip).await;
+    survives(storage, |job| job.spec.on_bad_sample = OnBadSample::Skip).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -159,7 +159,7 @@ async fn a_split_that_was_chosen_is_taken_again() {
         probed: true,
         ..photos()
     };
-    survives(storage, |job| job.split = "auto".parse().unwrap()).await;
+    survives(storage, |job| job.spec.split = "auto".parse().unwrap()).await;
 }
 
 /// A job that is told to stop after so many steps.
@@ -229,7 +229,7 @@ async fn a_job_that_failed_goes_on_where_it_did() {
             .to_string()
             .contains("train/red/6.png")
     );
-    let skipping = |job: &mut Job| job.on_bad_sample = OnBadSample::Skip;
+    let skipping = |job: &mut Job| job.spec.on_bad_sample = OnBadSample::Skip;
     let resumed = run(&host, kept(RunFolder::resumed(&path), skipping)).await;
     assert_eq!(resumed.outcome.unwrap().skipped, 1);
     let steps = |events: &[Event]| {
