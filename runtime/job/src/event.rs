@@ -1,7 +1,7 @@
 use crate::notice::{Notice, UploadKind};
 use crate::quality::{Quality, validation};
 use frostline_wire::{Encoding, Split};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::PathBuf;
 use std::sync::Arc;
 use strum::VariantNames;
@@ -11,7 +11,7 @@ pub type Events = Arc<dyn Fn(Event) + Send + Sync>;
 
 /// What happens during a job. Serialises to the objects that `train --json` prints, one a line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, strum::VariantNames)]
-#[serde(tag = "event", rename_all = "snake_case")]
+#[serde(remote = "Self", tag = "event", rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Event {
     /// The data were listed and divided.
@@ -248,8 +248,24 @@ pub enum Event {
         seconds: f64,
     },
     /// Something happened between the job and its hosts.
-    #[serde(untagged, skip_deserializing)]
+    #[serde(skip)]
     Notice(Notice),
+}
+
+impl Serialize for Event {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            // It says itself which event it is.
+            Self::Notice(notice) => notice.serialize(to),
+            event => Self::serialize(event, to),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Event {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Self::deserialize(from)
+    }
 }
 
 /// Which way rows took.
@@ -361,7 +377,6 @@ impl Logged {
             at: Option<f64>,
         }
         let Tag { event, at } = serde_json::from_slice(line)?;
-        // A notice is asked for by itself, as what an untagged variant lacks is not told.
         let event = if Notice::VARIANTS.contains(&event.as_str()) {
             Some(Event::Notice(serde_json::from_slice(line)?))
         } else if Event::VARIANTS.contains(&event.as_str()) {
@@ -480,7 +495,8 @@ mod tests {
         let unknown = Logged::parse(br#"{"event":"tomorrow","of":[1]}"#).unwrap();
         assert_eq!((unknown.at, unknown.event), (None, None));
         let said = |line: &[u8]| Logged::parse(line).unwrap_err().to_string();
-        assert!(said(br#"{"event":"warning"}"#).contains("missing field `message`"));
+        let warning = said(br#"{"event":"warning"}"#);
+        assert!(warning.contains("missing field `message`"), "{warning}");
         assert!(said(br#"{"event":"retry","host":"a"}"#).contains("missing field `lost`"));
         assert!(
             said(br#"{"event":"baseline","bytes_received":1,"seconds":1}"#).contains("validation_accuracy")

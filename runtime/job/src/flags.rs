@@ -232,7 +232,14 @@ mod tests {
             (job.recipe.hflip, job.recipe.batch_norm),
             (0.5, BatchNorm::Updated)
         );
-        assert_eq!(spec(&[]), JobSpec::default());
+        // Variables of the environment say some, too.
+        let nothing = JobSpec {
+            feature_cache: None,
+            feature_folder: None,
+            feature_store: None,
+            ..spec(&[])
+        };
+        assert_eq!(nothing, JobSpec::default());
         assert_eq!(
             spec(&["--lr", "head=0.1,rest=0.01"])
                 .recipe

@@ -10,7 +10,7 @@ use crate::run::{Best, Run, RunParts};
 use crate::setup::{Prepared, prepare, unfreeze};
 use crate::team::Sharing;
 use crate::unfreeze::Phase;
-use crate::{Event, Events, Job, Keep, Outcome, Quality, Received, TrainerError};
+use crate::{Event, Events, Job, Keep, Kept, Outcome, Quality, Received, TrainerError};
 use frostline_client::{Hosts, SampleFiles, Task};
 use frostline_graph::Model;
 use std::path::PathBuf;
@@ -331,6 +331,7 @@ impl<'a> Course<'a> {
             (None, 0) => format!("after epoch {}", progress.epoch.saturating_sub(1)),
             (None, _) => "as it is in the middle of an epoch".to_owned(),
         };
+        let written = best.unwrap_or_else(|| self.present());
         let mut text = format!("the model {what} was written to {}", out.display());
         match error {
             TrainerError::Diverged {
@@ -342,19 +343,27 @@ impl<'a> Course<'a> {
                 step,
                 sign,
                 learning_rate,
-                kept: Some(text),
+                kept: Some(Kept {
+                    epoch: written.epoch,
+                    validation: written.quality,
+                    text,
+                }),
             },
             TrainerError::Cancelled => {
                 if let Some(run) = self.job.run.as_ref().filter(|_| checkpoint) {
                     text.push_str(&format!(
-                        "; frostline train --resume {} goes on",
+                        "; frostline train --resume {} resumes it",
                         run.path.display()
                     ));
                 }
                 TrainerError::Stopped {
                     epoch: progress.epoch,
                     step: progress.step,
-                    kept: text,
+                    kept: Kept {
+                        epoch: written.epoch,
+                        validation: written.quality,
+                        text,
+                    },
                 }
             }
             other => other,

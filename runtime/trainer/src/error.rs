@@ -1,5 +1,5 @@
-use crate::SettingError;
 use crate::plan::few;
+use crate::{Quality, SettingError};
 use frostline_client::{ClientError, DatasetError};
 use frostline_engine::EngineError;
 use frostline_graph::{Cut, GraphError, Network};
@@ -7,6 +7,7 @@ use frostline_profile::ProfileError;
 use frostline_tensor::{OpError, PixelSpecError, ShapeError, one_line};
 use frostline_training::TrainingError;
 use frostline_wire::{Encoding, Split, TermsError};
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// Why a job could not start, or ended without a model. Every text is one line for the person who started the job.
@@ -251,7 +252,7 @@ pub enum TrainerError {
         source: OpError,
     },
     /// Training went astray.
-    #[error("training diverged at step {step}: {sign}; a smaller learning rate than {learning_rate} may help; {}", kept.as_deref().unwrap_or("no model was written"))]
+    #[error("training diverged at step {step}: {sign}; a smaller learning rate than {learning_rate} may help; {}", kept.as_ref().map_or("no model was written", Kept::as_str))]
     Diverged {
         /// The first step it showed at.
         step: u64,
@@ -260,7 +261,7 @@ pub enum TrainerError {
         /// The rate in use.
         learning_rate: f32,
         /// Which earlier model was written in the end, if there was one.
-        kept: Option<String>,
+        kept: Option<Kept>,
     },
     /// A file that the job names cannot be used.
     #[error("cannot use the {what} {file}: {why}", file = file.display())]
@@ -338,7 +339,7 @@ pub enum TrainerError {
         /// Steps of the whole job.
         step: u64,
         /// What was written.
-        kept: String,
+        kept: Kept,
     },
     /// The job was told to stop before its first step; no model was written.
     #[error("stopped before the end; no model was written")]
@@ -352,6 +353,30 @@ pub enum TrainerError {
         /// Which part.
         part: &'static str,
     },
+}
+
+/// A model that was written though the job ended before its time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Kept {
+    /// The last epoch that is in its weights, 0 before the first ended.
+    pub epoch: u32,
+    /// On the validation samples after that epoch.
+    pub validation: Quality,
+    /// For people: which one it is, where it lies, how to resume.
+    pub(crate) text: String,
+}
+
+impl Kept {
+    /// In words.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(&self.text)
+    }
 }
 
 impl TrainerError {

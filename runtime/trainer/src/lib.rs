@@ -55,7 +55,7 @@ pub mod whole_file;
 
 pub use checkpoint::{RunFolder, RunState, RunSummary, can_resume, recorded, runs, unfinished};
 pub use dry_run::{Planned, plan};
-pub use error::TrainerError;
+pub use error::{Kept, TrainerError};
 pub use evaluate::evaluate;
 pub use event::{Evaluation, Outcome};
 pub use frostline_job::{

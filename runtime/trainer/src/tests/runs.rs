@@ -79,8 +79,8 @@ async fn a_run_is_a_folder_with_everything_in_it() {
     );
     assert!(best.len() <= 2, "{best:?}");
     let config: Value = serde_json::from_slice(&fs::read(path.join("config.json")).unwrap()).unwrap();
-    assert_eq!(config["job"]["freeze"], "features");
-    assert_eq!(config["job"]["lr"], 0.003);
+    assert_eq!(config["freeze"], "features");
+    assert_eq!(config["recipe"]["lr"], 0.003);
     let told = lines(&path);
     assert_eq!(told.first().unwrap()["event"], "run");
     assert_eq!(told.last().unwrap()["event"], "done");
