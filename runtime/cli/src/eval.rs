@@ -2,12 +2,12 @@
 
 use crate::arguments::Eval;
 use crate::figures;
-use crate::host::{Connection, data_url};
+use crate::host::{Access, Connection, data_url};
 use crate::output::print_json;
 use crate::reporter::warn;
-use crate::train::{guest, model_name, on_bad_sample, read_model};
+use crate::train::{model_name, read_model};
 use anyhow::Result;
-use frostline_trainer::{EvaluationJob, Tables, evaluate};
+use frostline_trainer::{EvaluationJob, Guest, Tables, evaluate};
 use std::io::{self, Write};
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
@@ -19,13 +19,13 @@ pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Re
         guest: flags
             .guest
             .as_deref()
-            .map(|file| guest(Some(file), flags.parameters.as_deref()))
+            .map(|file| Guest::read(Some(file), flags.parameters.as_deref()))
             .transpose()?,
         root: data_url(&flags.inputs.data)?,
-        layout: flags.inputs.layout.into(),
+        layout: flags.inputs.layout,
         labels: flags.labels,
         batch: flags.batch,
-        on_bad_sample: on_bad_sample(flags.on_bad_sample),
+        on_bad_sample: flags.on_bad_sample,
         predictions: flags.predictions,
         pixels: None,
         device: flags.compute.device.parse()?,
@@ -37,7 +37,7 @@ pub(crate) async fn run(flags: Eval, json: bool, stop: &CancellationToken) -> Re
     } else {
         "cpu"
     };
-    let connection = Connection::open(flags.host.access(), &job.root, device).await?;
+    let connection = Connection::open(Access::of(&flags.host)?, &job.root, device).await?;
     let events = Arc::new(move |event| warn(&event, json));
     let result = evaluate(job, connection.hosts(), events, stop.clone()).await;
     connection.close().await;

@@ -56,6 +56,10 @@ pub(crate) fn ended(error: &anyhow::Error, interrupted: bool, json: bool) -> Exi
     if reader_left(error) {
         return ExitCode::SUCCESS;
     }
+    // Found after flags and files were put together.
+    if let Some(error) = error.downcast_ref::<clap::Error>() {
+        return not_understood(error);
+    }
     let (kind, code) = if interrupted {
         (Kind::Ours("interrupted"), INTERRUPTED)
     } else {

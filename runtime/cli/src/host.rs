@@ -2,6 +2,8 @@
 
 use anyhow::{Context, Result, bail};
 use frostline_client::{Deadlines, HostClient, Hosts, Token, Trust};
+use frostline_job::HostList;
+use frostline_job::flags::missing;
 use frostline_server::{Host, HostSettings, RunningHost};
 use std::path::Path;
 use std::time::Duration;
@@ -19,7 +21,24 @@ pub(crate) struct Access<'a> {
     pub(crate) ca: Option<&'a Path>,
 }
 
-impl Access<'_> {
+impl<'a> Access<'a> {
+    /// The hosts of a job.
+    ///
+    /// # Errors
+    /// What flag is missing.
+    pub(crate) fn of(hosts: &'a HostList) -> Result<Self> {
+        match (hosts.host.is_empty(), &hosts.token_file) {
+            (false, None) => return Err(missing("--token-file <FILE>").into()),
+            (true, Some(_)) => return Err(missing("--host <URL>").into()),
+            _ => {}
+        }
+        Ok(Self {
+            urls: &hosts.host,
+            token_file: hosts.token_file.as_deref(),
+            ca: hosts.ca.as_deref(),
+        })
+    }
+
     /// Who asks, and whom they trust.
     fn identity(&self) -> Result<(Option<Token>, Trust)> {
         let token = self.token_file.map(Token::read).transpose()?;

@@ -32,7 +32,6 @@ mod program;
 mod report;
 mod reporter;
 mod results;
-mod resume;
 mod runs;
 mod serve;
 mod sweep;
@@ -47,11 +46,7 @@ use std::process::ExitCode;
 use tokio_util::sync::CancellationToken;
 
 fn main() -> ExitCode {
-    let arguments = match resume::completed(std::env::args_os().collect()) {
-        Ok(words) => Arguments::try_parse_from(words),
-        Err(error) => return failure::ended(&error, false, failure::in_json()),
-    };
-    let arguments = match arguments {
+    let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return failure::not_understood(&error),
     };

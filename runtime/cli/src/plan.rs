@@ -1,11 +1,10 @@
 //! `frostline plan`.
 
 use crate::arguments::Plan as Flags;
-use crate::host::{Connection, data_url};
 use crate::output::{bytes, print_json, print_table};
 use crate::plot;
 use crate::reporter::Reporter;
-use crate::train::{freeze, read_model};
+use crate::train::{connect, open, spec};
 use anyhow::{Context, Result, bail};
 use frostline_client::Link;
 use frostline_trainer::{Explanation, Job, LinkPoint, Modules, Planned, Simulation, Summary, SummaryRow};
@@ -20,10 +19,9 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
         return simulate(file, &flags, json);
     }
     let mut job = job(&flags)?.checked().await?;
-    let name = job.model_name.clone();
+    let name = job.model_name();
     let modules = Modules::of(&job.model.network()?);
-    let connection = Connection::open(flags.host.access(), &job.root, &flags.compute.device).await?;
-    job.shared_cores = connection.is_embedded();
+    let connection = connect(&mut job).await?;
     let reporter = Arc::new(Reporter::beside(json));
     let events = Arc::clone(&reporter);
     let planning = frostline_trainer::plan(
@@ -106,16 +104,22 @@ impl From<Link> for PrintedLink {
 
 /// Plans on measurements from a file, without host or data.
 fn simulate(file: &Path, flags: &Flags, json: bool) -> Result<()> {
+    if let Some(flag) = flags.job.given.other_than(&["split", "link_bytes_per_second"]) {
+        let said =
+            format!("the argument '--simulate <FILE>' cannot be used with '{flag}': the file says it\n");
+        return Err(clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, said).into());
+    }
+    let given = flags.job.given.settings()?;
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let cannot = || format!("cannot use {}", file.display());
     let mut simulation = Simulation::parse(&text).with_context(cannot)?;
-    if let Some(link) = flags.link_bytes_per_second {
+    if let Some(link) = given.link_bytes_per_second {
         simulation = simulation.over(link);
     }
     if let Some(candidates) = candidates(flags) {
         simulation = simulation.among(&candidates).with_context(cannot)?;
     }
-    let (summary, explanation) = simulation.plan(&flags.policy).with_context(cannot)?;
+    let (summary, explanation) = simulation.plan(&given.split).with_context(cannot)?;
     if json {
         print_json(&summary)?;
     } else {
@@ -132,30 +136,12 @@ fn candidates(flags: &Flags) -> Option<Vec<Split>> {
 }
 
 fn job(flags: &Flags) -> Result<Job> {
-    let (Some(file), Some(data)) = (&flags.model, &flags.data) else {
-        bail!("--model and --data are needed, unless --simulate is there");
-    };
-    let model = read_model(file)?;
-    let freeze = freeze(&model, flags.training.freeze.as_deref())?;
-    let name = file
-        .file_stem()
-        .map(|stem| stem.to_string_lossy().into_owned())
-        .unwrap_or_default();
-    let out = std::env::temp_dir().join("unused.onnx");
-    let mut job = Job::new(model, name, freeze, data_url(data)?, out);
-    job.encoding = flags.training.encoding.fixed();
-    job.layout = flags.layout.into();
-    job.unfreeze = flags.training.unfreeze.clone().unwrap_or_default();
-    job.labels.clone_from(&flags.training.labels);
-    job.validation_share = flags.training.validation;
-    job.terms = flags.runs.terms();
-    job.recipe = flags.training.recipe.resolve(&flags.training.augment)?;
-    job.device = flags.compute.device.parse()?;
-    job.threads = flags.compute.threads;
-    job.link_bytes_per_second = flags.link_bytes_per_second;
-    job.candidates = candidates(flags);
-    job.features = flags.features.cache();
-    job.split = flags.policy.clone();
+    let mut spec = spec(&flags.job, None)?;
+    spec.candidates = candidates(flags);
+    // Nothing is written.
+    spec.out = Some(std::env::temp_dir().join("unused.onnx"));
+    let mut job = open(spec)?;
+    job.team = None;
     Ok(job)
 }
 

@@ -4,9 +4,9 @@ use crate::arguments::Profile as Flags;
 use crate::host::{Connection, data_url};
 use crate::output::{bytes, print_json, print_table};
 use crate::plot;
-use crate::train::{last_cut_before_head, read_model};
+use crate::train::{model_name, read_model};
 use anyhow::{Context, Result, bail};
-use frostline_trainer::{Guest, HostStudy, StudyJob, study};
+use frostline_trainer::{Guest, HostStudy, StudyJob, last_cut_before_head, study};
 use frostline_wire::{CutProfile, Platform};
 use std::io;
 use tokio_util::sync::CancellationToken;
@@ -20,18 +20,13 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
         Some(cut) => model.network()?.named(cut)?.name.clone(),
         None => last_cut_before_head(&model)?,
     };
-    let name = flags
-        .inputs
-        .model
-        .file_stem()
-        .map(|stem| stem.to_string_lossy().into_owned());
-    let name = name.unwrap_or_default();
+    let name = model_name(&flags.inputs.model);
     let job = StudyJob {
         model,
         model_name: name.clone(),
         freeze,
         root: data_url(&flags.inputs.data)?,
-        layout: flags.inputs.layout.into(),
+        layout: flags.inputs.layout,
         guest: Guest::stock(),
         pixels: None,
     };

@@ -1,12 +1,10 @@
 //! What a run's folder has for people and for other programs, made of what the job wrote there.
 
+use frostline_job::folder::{METRICS, REPORT, TENSORBOARD};
 use frostline_report::Run;
 use frostline_trainer::whole_file;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-
-/// Of all runs the same, so that a run that is gone on with has one.
-const TENSORBOARD: &str = "events.out.tfevents.0.frostline";
 
 /// Writes report, metrics and TensorBoard's file into the folder of a run, and returns the report's place.
 ///
@@ -14,12 +12,12 @@ const TENSORBOARD: &str = "events.out.tfevents.0.frostline";
 /// What cannot be read or written, in words.
 pub(crate) fn write(folder: &Path) -> Result<PathBuf, String> {
     let run = Run::read(folder).map_err(|error| error.to_string())?;
-    let report = folder.join("report.html");
+    let report = folder.join(REPORT);
     let page = frostline_report::html(std::slice::from_ref(&run));
     for (name, bytes) in [
-        ("metrics.csv", frostline_report::metrics_csv(&run).into_bytes()),
+        (METRICS, frostline_report::metrics_csv(&run).into_bytes()),
         (TENSORBOARD, frostline_report::tensorboard(&run)),
-        ("report.html", page.into_bytes()),
+        (REPORT, page.into_bytes()),
     ] {
         let file = folder.join(name);
         whole_file::write(&file, |file| file.write_all(&bytes))

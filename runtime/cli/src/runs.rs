@@ -1,10 +1,9 @@
 //! `frostline runs`, and the folder that a job gets.
 
-use crate::arguments::{RunFlags, Runs, Train};
+use crate::arguments::{Runs, Train};
 use crate::output::{print_each, print_table};
-use crate::resume::command;
 use anyhow::{Context, Result, bail};
-use frostline_trainer::{Job, RunFolder, RunSummary, runs, unfinished};
+use frostline_trainer::{Job, RunFolder, RunState, RunSummary, runs, unfinished};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -47,22 +46,33 @@ fn age(seconds: u64) -> String {
     }
 }
 
-/// The folder of a checked job: a new one, or that of the run to go on with.
+/// The run to resume, where one is named or the newest unfinished one is meant; of a job that is told whole, the newest is looked for that is
+/// this job, by [`folder`].
+pub(crate) fn resumed(flags: &Train) -> Result<Option<PathBuf>> {
+    let given = &flags.job.given;
+    match &flags.resume {
+        None => Ok(None),
+        Some(Some(run)) => Ok(Some(found(&flags.runs, run))),
+        Some(None) if given.has("model") && given.has("data") => Ok(None),
+        Some(None) => newest(&flags.runs).map(Some),
+    }
+}
+
+/// The newest run in `folder` that can be resumed.
+fn newest(folder: &Path) -> Result<PathBuf> {
+    let all = runs(folder).with_context(|| format!("cannot list the runs in {}", folder.display()))?;
+    let unfinished = |state| matches!(state, RunState::Interrupted | RunState::Failed);
+    let run = all.into_iter().find(|run| unfinished(run.state));
+    let run = run.with_context(|| format!("there is no unfinished run in {}", folder.display()))?;
+    Ok(run.path)
+}
+
+/// The folder of a checked job: a new one, or that of the newest run that is this job.
 pub(crate) fn folder(flags: &Train, job: &Job) -> Result<RunFolder> {
-    let RunFlags {
-        runs,
-        resume,
-        checkpoint_steps,
-        ..
-    } = &flags.run;
-    let mut folder = match resume {
-        None => RunFolder::new(new_folder(runs, &job.model_name)?),
-        Some(None) => unfinished(runs, job)?,
-        Some(Some(run)) => RunFolder::resumed(found(runs, run)),
-    };
-    folder.checkpoint_steps = *checkpoint_steps;
-    folder.command = command(flags);
-    Ok(folder)
+    match flags.resume {
+        None => Ok(RunFolder::new(new_folder(&flags.runs, &job.model_name())?)),
+        Some(_) => Ok(unfinished(&flags.runs, job)?),
+    }
 }
 
 /// A run by its path, or by its name among `runs`.

@@ -5,14 +5,17 @@ use crate::host::Connection;
 use crate::output::{print_json, print_table};
 use crate::reporter::Reporter;
 use crate::results;
-use crate::resume::command;
 use crate::runs::new_folder;
+use crate::train::connect;
 use anyhow::{Context, Result, bail};
-use frostline_trainer::{Job, Outcome, Quality, RunFolder, TrainerError, train, whole_file};
+use frostline_job::folder as layout;
+use frostline_tensor::one_line;
+use frostline_trainer::{Job, Kept, Outcome, Quality, RunFolder, TrainerError, train, whole_file};
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// Jobs of one sweep: each keeps a folder and takes its time.
@@ -26,104 +29,152 @@ struct Variant {
 }
 
 /// What became of one.
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 struct Row {
     variant: String,
     run: PathBuf,
+    state: State,
+    seconds: f64,
+    /// The model it came to, if there is one.
+    #[serde(flatten)]
+    tuned: Option<TunedModel>,
+    /// Why it ended before its last epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// The model of a variant.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct TunedModel {
     /// The epoch whose weights were written.
     epoch: u32,
-    seconds: f64,
     #[serde(flatten)]
     validation: Quality,
+}
+
+/// How a variant ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::Display)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+enum State {
+    Finished,
+    /// What a sweep finds out of a rate that is too high.
+    Diverged,
+    Interrupted,
+    Failed,
 }
 
 /// What a sweep came to.
 #[derive(Serialize)]
 #[serde(tag = "event", rename = "sweep")]
-struct Swept {
-    variants: Vec<Row>,
-    best: String,
-    model: PathBuf,
-    report: PathBuf,
+struct Swept<'a> {
+    variants: &'a [Row],
+    best: &'a str,
+    model: &'a Path,
+    report: &'a Path,
 }
 
-/// Trains all variants of `job` and copies the best one's model to where the job's goes.
-pub(crate) async fn run(flags: &Train, job: Job, json: bool, stop: &CancellationToken) -> Result<()> {
-    let variants = variants(&job, &flags.sweep)?;
-    let folder = new_folder(&flags.run.runs, &format!("{}-sweep", job.model_name))?;
+/// Trains all variants of `job` and copies the best one's model to where the job's goes. A variant that fails leaves the others to be trained; a
+/// sweep that is interrupted comes to the best model so far.
+pub(crate) async fn run(flags: &Train, mut job: Job, json: bool, stop: &CancellationToken) -> Result<()> {
+    let count = variants(&job, &flags.sweep)?.len();
+    let folder = new_folder(&flags.runs, &format!("{}-sweep", job.model_name()))?;
     if job.features.is_none() && !json {
-        tell!(
-            "no rows are kept (--feature-cache): the frozen layers run for each of the {} jobs",
-            variants.len()
-        );
+        tell!("no rows are kept (--feature-cache): the frozen layers run for each of the {count} jobs");
     }
-    let connection = Connection::open(flags.host.access(), &job.root, &flags.compute.device).await?;
+    let connection = connect(&mut job).await?;
     let mut rows = Vec::new();
-    for variant in variants {
-        let run = folder.join(&variant.name);
-        let trained = one(flags, variant, &run, &connection, json, stop).await;
-        match trained {
-            Ok(Some(row)) => rows.push(row),
-            Ok(None) => {}
-            Err(error) => {
-                connection.close().await;
-                return Err(error);
-            }
+    for variant in variants(&job, &flags.sweep)? {
+        if stop.is_cancelled() {
+            break;
         }
+        let run = folder.join(&variant.name);
+        tell_variant(&variant.name, &run, json);
+        rows.push(train_variant(variant, run, &connection, json, stop).await);
     }
     connection.close().await;
-    conclude(rows, &folder, job.out.as_deref(), json)
+    conclude(&rows, &folder, job.spec.out.as_deref(), json)?;
+    outcome(&rows, count)
 }
 
-async fn one(
-    flags: &Train,
-    variant: Variant,
-    run: &Path,
-    connection: &Connection,
-    json: bool,
-    stop: &CancellationToken,
-) -> Result<Option<Row>> {
-    let Variant { name, mut job } = variant;
-    let mut folder = RunFolder::new(run);
-    folder.command = command(flags);
-    // The best is written there, which this may not be.
-    folder.command.remove("out");
-    job.shared_cores = connection.is_embedded();
-    job.out = None;
-    job.run = Some(folder);
+fn tell_variant(name: &str, run: &Path, json: bool) {
     if json {
         // As for all events: whoever reads them no more does not end what was asked for.
         let _ = print_json(&serde_json::json!({"event": "variant", "variant": name, "run": run}));
     } else {
         say!("variant    {name}");
     }
+}
+
+async fn train_variant(
+    variant: Variant,
+    run: PathBuf,
+    connection: &Connection,
+    json: bool,
+    stop: &CancellationToken,
+) -> Row {
+    let Variant { name, mut job } = variant;
+    // The best is written there, which this may not be.
+    job.spec.out = None;
+    job.run = Some(RunFolder::new(&run));
+    let began = Instant::now();
     let reporter = Arc::new(Reporter::new(json));
     let events = Arc::clone(&reporter);
     let told = Arc::new(move |event| events.show(&event));
     let trained = train(job, connection.hosts(), told, stop.clone()).await;
     reporter.finish();
-    if let Err(error) = results::write(run) {
+    if let Err(error) = results::write(&run) {
         tracing::warn!("the run {name} has no report: {error}");
     }
-    match trained {
-        Ok(outcome) => Ok(Some(row(name, run, &outcome))),
-        // A rate that is too high is what a sweep finds out.
-        Err(error @ TrainerError::Diverged { .. }) => {
-            tracing::warn!("{name}: {error}");
-            Ok(None)
+    let row = row(name, run, began.elapsed().as_secs_f64(), trained);
+    if let Some(error) = &row.error {
+        tracing::warn!("{}: {error}", row.variant);
+    }
+    row
+}
+
+fn row(variant: String, run: PathBuf, seconds: f64, trained: Result<Outcome, TrainerError>) -> Row {
+    let kept = |kept: &Kept| TunedModel {
+        epoch: kept.epoch,
+        validation: kept.validation,
+    };
+    let (state, tuned) = match &trained {
+        Ok(outcome) => {
+            let Outcome {
+                epoch, validation, ..
+            } = *outcome;
+            (State::Finished, Some(TunedModel { epoch, validation }))
         }
-        Err(error) => Err(anyhow::Error::new(error).context(format!("the variant {name}"))),
+        Err(TrainerError::Diverged { kept: model, .. }) => (State::Diverged, model.as_ref().map(kept)),
+        Err(TrainerError::Stopped { kept: model, .. }) => (State::Interrupted, Some(kept(model))),
+        Err(TrainerError::Cancelled) => (State::Interrupted, None),
+        Err(_) => (State::Failed, None),
+    };
+    Row {
+        variant,
+        run,
+        state,
+        seconds,
+        tuned,
+        error: trained.err().map(|error| one_line(&error)),
     }
 }
 
-fn row(variant: String, run: &Path, outcome: &Outcome) -> Row {
-    Row {
-        variant,
-        run: run.to_owned(),
-        epoch: outcome.epoch,
-        seconds: outcome.seconds,
-        validation: outcome.validation,
+/// Whether all that was asked for was done: that a rate is too high was asked.
+fn outcome(rows: &[Row], count: usize) -> Result<()> {
+    let of = |state| rows.iter().find(|row| row.state == state);
+    if of(State::Interrupted).is_some() || rows.len() < count {
+        let done = rows.iter().filter(|row| row.state != State::Interrupted).count();
+        bail!("interrupted after {done} of {count} variants; the best model of these was written");
     }
+    if let Some(row) = of(State::Failed) {
+        let why = row.error.as_deref().unwrap_or_default();
+        bail!(
+            "the variant {} failed: {why}; the best of the others was written",
+            row.variant
+        );
+    }
+    Ok(())
 }
 
 /// Every combination of the values.
@@ -138,7 +189,7 @@ fn variants(job: &Job, sweeps: &[Sweep]) -> Result<Vec<Variant>> {
         }
         let with = |variant: &Variant, value: &String| -> Result<Variant> {
             let mut job = variant.job.clone();
-            sweep.set(&mut job.recipe, value).map_err(anyhow::Error::msg)?;
+            sweep.set(&mut job.spec, value).map_err(anyhow::Error::msg)?;
             let own = format!("{}={value}", sweep.what);
             let name = if variant.name.is_empty() {
                 own
@@ -156,6 +207,7 @@ fn variants(job: &Job, sweeps: &[Sweep]) -> Result<Vec<Variant>> {
     for variant in &variants {
         variant
             .job
+            .spec
             .recipe
             .check()
             .with_context(|| format!("the variant {}", variant.name))?;
@@ -163,18 +215,32 @@ fn variants(job: &Job, sweeps: &[Sweep]) -> Result<Vec<Variant>> {
     Ok(variants)
 }
 
-fn conclude(rows: Vec<Row>, folder: &Path, out: Option<&Path>, json: bool) -> Result<()> {
-    let score = |row: &&Row| row.validation.score();
-    let best = rows
-        .iter()
-        .max_by(|left, right| score(left).total_cmp(&score(right)));
-    let Some(best) = best else {
+/// The row with the best model.
+fn best(rows: &[Row]) -> Option<&Row> {
+    let score = |row: &Row| {
+        row.tuned
+            .map(|tuned| tuned.validation.score())
+            .filter(|score| !score.is_nan())
+    };
+    let rated = rows.iter().filter_map(|row| Some((row, score(row)?)));
+    rated
+        .max_by(|left, right| left.1.total_cmp(&right.1))
+        .map(|(row, _)| row)
+}
+
+fn conclude(rows: &[Row], folder: &Path, out: Option<&Path>, json: bool) -> Result<()> {
+    let Some(best) = best(rows) else {
+        print_rows(rows, "", json)?;
+        let why = rows
+            .iter()
+            .find_map(|row| row.error.as_deref())
+            .unwrap_or("none was begun");
         bail!(
-            "none of the variants trained; their runs are in {}",
+            "no variant came to a model: {why}; the runs are in {}",
             folder.display()
         );
     };
-    let tuned = best.run.join("tuned.onnx");
+    let tuned = best.run.join(layout::MODEL);
     let model = match out {
         None => tuned,
         Some(out) => {
@@ -182,44 +248,52 @@ fn conclude(rows: Vec<Row>, folder: &Path, out: Option<&Path>, json: bool) -> Re
             out.to_owned()
         }
     };
-    let runs: Result<Vec<_>, _> = rows
+    // A variant that failed before its first event has nothing to show.
+    let runs: Vec<_> = rows
         .iter()
-        .map(|row| frostline_report::Run::read(&row.run))
+        .filter_map(|row| frostline_report::Run::read(&row.run).ok())
         .collect();
-    let report = folder.join("report.html");
-    let page = frostline_report::html(&runs?);
+    let report = folder.join(layout::REPORT);
+    let page = frostline_report::html(&runs);
     whole_file::write(&report, |file| file.write_all(page.as_bytes()))
         .with_context(|| format!("cannot write {}", report.display()))?;
-    let best = best.variant.clone();
     if json {
         return Ok(print_json(&Swept {
             variants: rows,
-            best,
-            model,
-            report,
+            best: &best.variant,
+            model: &model,
+            report: &report,
         })?);
     }
-    let table: Vec<Vec<String>> = rows.iter().map(|row| shown(row, &best)).collect();
-    print_table(
-        &["variant", "epoch", "validation", "seconds", ""],
-        &[false, true, false, true, false],
-        &table,
-    )?;
+    print_rows(rows, &best.variant, json)?;
     say!("model      {}\nreport     {}", model.display(), report.display());
     Ok(())
 }
 
+fn print_rows(rows: &[Row], best: &str, json: bool) -> Result<()> {
+    if json {
+        return Ok(());
+    }
+    let table: Vec<Vec<String>> = rows.iter().map(|row| shown(row, best)).collect();
+    let header = ["variant", "state", "epoch", "validation", "seconds", ""];
+    Ok(print_table(
+        &header,
+        &[false, false, true, false, true, false],
+        &table,
+    )?)
+}
+
 fn shown(row: &Row, best: &str) -> Vec<String> {
+    let mark = if row.variant == best { "best" } else { "" };
     vec![
         row.variant.clone(),
-        row.epoch.to_string(),
-        row.validation.to_string(),
+        row.state.to_string(),
+        row.tuned
+            .map_or_else(String::new, |tuned| tuned.epoch.to_string()),
+        row.tuned
+            .map_or_else(String::new, |tuned| tuned.validation.to_string()),
         format!("{:.1}", row.seconds),
-        if row.variant == best {
-            "best".to_owned()
-        } else {
-            String::new()
-        },
+        mark.to_owned(),
     ]
 }
 
@@ -229,4 +303,50 @@ fn copy(tuned: &Path, out: &Path) -> Result<()> {
     model
         .write(out)
         .with_context(|| format!("cannot write {}", out.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row_of(name: &str, state: State, accuracy: Option<f64>) -> Row {
+        Row {
+            variant: name.to_owned(),
+            run: name.into(),
+            state,
+            seconds: 1.0,
+            tuned: accuracy.map(|accuracy| TunedModel {
+                epoch: 2,
+                validation: Quality::Classes { accuracy },
+            }),
+            error: (state != State::Finished).then(|| "no route to host".to_owned()),
+        }
+    }
+
+    #[test]
+    fn the_best_model_is_the_best_whatever_became_of_its_variant() {
+        let rows = [
+            row_of("a", State::Finished, Some(0.5)),
+            row_of("b", State::Diverged, Some(0.75)),
+            row_of("c", State::Failed, None),
+            row_of("d", State::Finished, Some(f64::NAN)),
+        ];
+        assert_eq!(best(&rows).unwrap().variant, "b");
+        assert!(best(&rows[2..]).is_none());
+        let said = outcome(&rows, 4).unwrap_err().to_string();
+        assert!(said.contains("variant c failed: no route to host"), "{said}");
+        assert!(outcome(&rows[..2], 2).is_ok());
+        let said = outcome(&rows[..2], 3).unwrap_err().to_string();
+        assert!(said.contains("2 of 3"), "{said}");
+    }
+
+    #[test]
+    fn a_row_says_its_state_and_its_figures() {
+        let row = serde_json::to_value(row_of("b", State::Diverged, Some(0.75))).unwrap();
+        assert_eq!(
+            row,
+            serde_json::json!({"variant": "b", "run": "b", "state": "diverged", "seconds": 1.0, "epoch": 2, "accuracy": 0.75,
+                "error": "no route to host"})
+        );
+    }
 }

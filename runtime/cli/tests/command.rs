@@ -17,6 +17,8 @@ mod reports;
 mod runs;
 #[path = "command/simulations.rs"]
 mod simulations;
+#[path = "command/sweeps.rs"]
+mod sweeps;
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};

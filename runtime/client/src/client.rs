@@ -3,7 +3,6 @@
 use crate::extraction::ExtractionStream;
 use crate::link::{self, Link};
 use crate::meter::ByteMeter;
-use crate::notice::unheard;
 use crate::retry::{Seen, sample_may_recover};
 use crate::trace::Trace;
 use crate::transport::{Call, Transport, encode};
@@ -16,10 +15,16 @@ use frostline_wire::{
     ProfileRequest, ROW_CHECKSUM, RequestedSample, RowFormat, RowValue, Split, Terms, XXH3, listing_order,
 };
 use http::Method;
+use std::sync::Arc;
 
 /// The most objects a listing may have. A key and an etag take some 150 bytes, so this is 1.5 GB; ImageNet-1k has 1.3
 /// million objects. It stops a host that never ends its listing.
 const MAX_OBJECTS: usize = 10_000_000;
+
+/// Tells nobody.
+pub(crate) fn unheard() -> Notices {
+    Arc::new(|_| ())
+}
 
 /// A host, as a tenant uses it. Clones share its connections; nothing is sent before the first call. Every call fails with
 /// [`ClientError`].

@@ -25,7 +25,6 @@ mod fetch;
 mod hosts;
 mod link;
 mod meter;
-mod notice;
 mod retry;
 #[cfg(test)]
 mod tests;
@@ -39,8 +38,8 @@ pub use admin::AdminClient;
 pub use client::HostClient;
 pub use content_name::content_name;
 pub use data::{
-    Dataset, DatasetError, Division, LabelTable, LabelsError, LeftOut, Listed, Listing, Placed, Purpose,
-    SampleFiles, Samples, Task, balanced_order, order,
+    Dataset, DatasetError, Division, LabelTable, LabelsError, Listed, Listing, Placed, Purpose, SampleFiles,
+    Samples, balanced_order, order,
 };
 pub use deadlines::Deadlines;
 pub use error::ClientError;
@@ -48,9 +47,9 @@ pub use extraction::ExtractionStream;
 pub use fetch::{
     Ahead, Fetched, Fetcher, Inquiry, InquiryError, Pass, Passed, RowKind, Source, Transfer, Weight,
 };
+pub use frostline_job::{HostState, LeftOut, Notice, Notices, Task, UploadKind};
 pub use hosts::{Hosts, place};
 pub use link::Link;
-pub use notice::{HostState, Notice, Notices, UploadKind};
 pub use token::Token;
 pub use trace::belong_to;
 pub use transport::Connector;

@@ -53,8 +53,6 @@ pub(crate) struct StreamSettings {
     priority: i32,
     fixed_batch: Option<usize>,
     #[serde(default)]
-    shared_runs: bool,
-    #[serde(default)]
     precision: Precision,
 }
 
@@ -127,8 +125,8 @@ impl StreamSettings {
             terms: Terms {
                 priority: self.priority,
                 fixed_batch: self.fixed_batch,
-                shared_runs: self.shared_runs,
                 precision: self.precision,
+                ..Terms::default()
             },
             request_samples: self.request_samples,
         }

@@ -55,17 +55,16 @@ pub(crate) fn is_error(name: &str) -> bool {
 }
 
 pub(crate) fn value(figures: &Figures, name: &str) -> Option<f64> {
-    let found = figures.iter().find(|(known, _)| known == name);
+    let found = figures.iter().find(|(known, _)| *known == name);
     found.map(|(_, value)| *value)
 }
 
 /// What a run is judged by; nothing where it was never validated.
-pub(crate) fn judged_by(journal: &Journal) -> Option<&str> {
-    let figures = journal.epochs.iter().map(|epoch| &epoch.figures);
-    let figures = figures.chain(journal.baseline.iter().map(|baseline| &baseline.figures));
-    let figures = figures.max_by_key(|figures| figures.len())?;
-    let judged = JUDGED_BY.into_iter().find(|name| value(figures, name).is_some());
-    judged.or_else(|| figures.first().map(|(name, _)| name.as_str()))
+pub(crate) fn judged_by(journal: &Journal) -> Option<&'static str> {
+    let epochs = journal.epochs.first().map(|epoch| epoch.figures.clone());
+    let figures = epochs.or_else(|| journal.baseline.map(|baseline| baseline.figures()))?;
+    let judged = JUDGED_BY.into_iter().find(|name| value(&figures, name).is_some());
+    judged.or_else(|| figures.first().map(|(name, _)| *name))
 }
 
 /// The epoch that does best by it, the first of equals.

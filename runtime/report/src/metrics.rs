@@ -20,12 +20,12 @@ const AFTER: [&str; 7] = [
 /// not known is empty.
 pub fn metrics_csv(run: &Run) -> String {
     let epochs = &run.journal.epochs;
-    let names: Vec<&String> = epochs
+    let figures = epochs.first().map(|epoch| epoch.figures.as_slice());
+    let names: Vec<&str> = figures
+        .unwrap_or_default()
         .iter()
-        .map(|epoch| &epoch.figures)
-        .max_by_key(|figures| figures.len())
-        .map(|figures| figures.iter().map(|(name, _)| name).collect())
-        .unwrap_or_default();
+        .map(|(name, _)| *name)
+        .collect();
     let figures = names.iter().map(|name| format!("validation_{name}"));
     let header = BEFORE.map(str::to_owned).into_iter().chain(figures);
     let header: Vec<String> = header.chain(AFTER.map(str::to_owned)).collect();
@@ -37,14 +37,13 @@ pub fn metrics_csv(run: &Run) -> String {
         let row = [epoch.epoch.to_string(), number(epoch.loss)]
             .into_iter()
             .chain(figures.map(|value| value.map_or_else(String::new, number)));
-        let rows = |count: Option<u64>| count.map_or_else(String::new, |count| count.to_string());
         let row = row.chain([
             number(epoch.seconds),
             number(epoch.waited_seconds),
             epoch.bytes_received.to_string(),
             epoch.split.clone(),
-            rows(epoch.kept_rows),
-            rows(epoch.fetched_rows),
+            epoch.kept_rows.to_string(),
+            epoch.fetched_rows.to_string(),
             epoch.skipped.to_string(),
         ]);
         let _ = table.write_record(row);

@@ -1,8 +1,10 @@
 //! What can be said of a job before anything is sent, measured or connected to.
 
 use crate::compute::{MOST_ROWS, blocking};
+use crate::plan::split_within;
+use crate::recipe::batch_norm;
 use crate::standard::LinearHead;
-use crate::{Job, Policy, TrainerError, export, notes};
+use crate::{Job, Policy, SettingError, TrainerError, export, notes, unfreeze};
 use frostline_client::SampleFiles;
 use frostline_graph::{Cut, Network};
 use frostline_training::Trainability;
@@ -14,7 +16,7 @@ impl Job {
     ///
     /// # Errors
     /// [`TrainerError::Setting`] and [`TrainerError::Export`]; [`TrainerError::Graph`] and [`TrainerError::Policy`] for cuts that the network does not
-    /// have; [`TrainerError::FeatureAugment`]; [`TrainerError::Untrainable`] with the earliest freeze cut that works; [`TrainerError::SplitAfterFreeze`];
+    /// have; [`TrainerError::Untrainable`] with the earliest freeze cut that works; [`TrainerError::SplitAfterFreeze`];
     /// [`TrainerError::Pixels`].
     pub async fn checked(self) -> Result<Self, TrainerError> {
         blocking(move || self.settled()).await
@@ -22,44 +24,42 @@ impl Job {
 
     fn settled(mut self) -> Result<Self, TrainerError> {
         self.check()?;
-        match (&self.out, &self.run) {
-            (Some(out), _) => export::check_target(out)?,
-            (None, Some(_)) => {}
-            (None, None) => {
-                return Err(TrainerError::Setting {
-                    what: "the tuned model's file",
-                    value: "not named".to_owned(),
-                    must: "name one, or the folder of a run",
-                });
-            }
+        if let Some(out) = &self.spec.out {
+            export::check_target(out)?;
         }
+        SettingError::unless(
+            self.spec.out.is_some() || self.run.is_some(),
+            "the tuned model's file",
+            &"not named",
+            "name one, or the folder of a run",
+        )?;
         // As many as this machine's own forward passes have at most.
-        if self.reproducible && self.terms.fixed_batch.is_none() {
-            self.terms.fixed_batch = Some(MOST_ROWS);
+        if self.spec.reproducible && self.spec.terms.fixed_batch.is_none() {
+            self.spec.terms.fixed_batch = Some(MOST_ROWS);
         }
         let network = self.model.network()?;
         if self.freeze != network.input.name {
             self.freeze.clone_from(&network.named(&self.freeze)?.name);
         }
         network.frozen_row(&self.freeze)?;
-        self.split = self.split.within(&network)?;
-        for candidate in self.candidates.iter_mut().flatten() {
+        self.spec.split = split_within(&self.spec.split, &network)?;
+        for candidate in self.spec.candidates.iter_mut().flatten() {
             if let Split::Cut(name) = candidate {
                 name.clone_from(&network.named(name)?.name);
             }
         }
-        self.unfreeze = self.unfreeze.within(&network, &self.freeze, self.recipe.epochs)?;
-        if let Policy::Fixed(Split::Cut(split)) = &self.split {
+        let (unfreeze, epochs) = (&self.spec.unfreeze, self.spec.recipe.epochs);
+        self.spec.unfreeze = unfreeze::within(unfreeze, &network, &self.freeze, epochs)?;
+        if let Policy::Fixed(Split::Cut(split)) = &self.spec.split {
             check_order(&network, split, self.earliest_freeze())?;
         }
         let own = self.guest.takes() == SampleFiles::All;
-        notes::pixels(&self.model, &network, self.pixels, own)?;
+        notes::pixels(&self.model, &network, self.spec.pixels, own)?;
         for phase in self.phases() {
             self.check_trainable(&network, &phase.freeze)?;
-            let row = network.frozen_row(&phase.freeze)?.dims();
-            self.recipe.feature_augment.check_rows(&phase.freeze, row)?;
+            network.frozen_row(&phase.freeze)?;
         }
-        if self.recipe.standardize {
+        if self.spec.recipe.standardize {
             self.check_linear(&network)?;
         }
         Ok(self)
@@ -67,7 +67,7 @@ impl Job {
 
     /// Refuses a suffix that is more than a linear classifier.
     fn check_linear(&self, network: &Network) -> Result<(), TrainerError> {
-        if !self.unfreeze.0.is_empty() {
+        if !self.spec.unfreeze.0.is_empty() {
             let why = "--unfreeze trains more than that; leave one of the two out".to_owned();
             return Err(TrainerError::Standardize { why });
         }
@@ -83,7 +83,7 @@ impl Job {
             source,
         };
         let suffix = self.model.slice(Some(freeze), None)?;
-        self.recipe.batch_norm.check(&suffix).map_err(untrained)?;
+        batch_norm(&self.spec.recipe).check(&suffix).map_err(untrained)?;
         let trainability = Trainability::of(&self.model).map_err(untrained)?;
         let Some(obstacle) = trainability.against(freeze) else {
             return Ok(());

@@ -12,7 +12,7 @@ use crate::run::{Best, Run, RunParts};
 use crate::setup::{Prepared, prepare, unfreeze};
 use crate::team::Sharing;
 use crate::unfreeze::Phase;
-use crate::{Event, Events, Job, Keep, Outcome, Quality, Received, TrainerError};
+use crate::{Event, Events, Job, Keep, Kept, Outcome, Quality, Received, TrainerError};
 use frostline_client::{Hosts, SampleFiles, Task};
 use frostline_graph::Model;
 use std::path::PathBuf;
@@ -139,7 +139,7 @@ impl<'a> Course<'a> {
         };
         let diverged = matches!(ended, Some(TrainerError::Diverged { .. }));
         let best = self.run.best.take();
-        let best = best.filter(|_| diverged || self.job.keep == Keep::Best);
+        let best = best.filter(|_| diverged || self.job.spec.keep == Keep::Best);
         let written = best.as_ref().map(|best| best.note);
         let (note, kept) = match best {
             Some(Best { note, kept }) => (note, kept),
@@ -181,7 +181,7 @@ impl<'a> Course<'a> {
                 folder: run.path.clone(),
                 predictions,
                 names: prepared.data.classes.clone(),
-                root: job.root.clone(),
+                root: job.spec.data.clone(),
                 images: job.guest.takes() == SampleFiles::Images,
             });
         Ok(Tuned {
@@ -260,7 +260,7 @@ impl<'a> Course<'a> {
 
     /// Whether no epoch was better for too long.
     fn would_stop(&self) -> bool {
-        let (Some(patience), Some(best)) = (self.job.patience, self.run.best.as_ref()) else {
+        let (Some(patience), Some(best)) = (self.job.spec.patience, self.run.best.as_ref()) else {
             return false;
         };
         let epoch = self.run.progress.epoch.saturating_sub(1);
@@ -342,6 +342,7 @@ impl<'a> Course<'a> {
             (None, 0) => format!("after epoch {}", progress.epoch.saturating_sub(1)),
             (None, _) => "as it is in the middle of an epoch".to_owned(),
         };
+        let written = best.unwrap_or_else(|| self.present());
         let mut text = format!("the model {what} was written to {}", out.display());
         match error {
             TrainerError::Diverged {
@@ -353,19 +354,27 @@ impl<'a> Course<'a> {
                 step,
                 sign,
                 learning_rate,
-                kept: Some(text),
+                kept: Some(Kept {
+                    epoch: written.epoch,
+                    validation: written.quality,
+                    text,
+                }),
             },
             TrainerError::Cancelled => {
                 if let Some(run) = self.job.run.as_ref().filter(|_| checkpoint) {
                     text.push_str(&format!(
-                        "; frostline train --resume {} goes on",
+                        "; frostline train --resume {} resumes it",
                         run.path.display()
                     ));
                 }
                 TrainerError::Stopped {
                     epoch: progress.epoch,
                     step: progress.step,
-                    kept: text,
+                    kept: Kept {
+                        epoch: written.epoch,
+                        validation: written.quality,
+                        text,
+                    },
                 }
             }
             other => other,
@@ -424,7 +433,7 @@ fn parts(job: &Job, prepared: &mut Prepared, phase: &Phase) -> Result<RunParts, 
         steering: Steering::towards(source),
         flow: chosen.flow,
         offer: Arc::clone(&prepared.offer),
-        watch: prepared.watch.take().filter(|_| !job.reproducible),
+        watch: prepared.watch.take().filter(|_| !job.spec.reproducible),
         bad: Vec::new(),
     })
 }

@@ -48,7 +48,7 @@ pub async fn plan(job: Job, hosts: impl Into<Hosts>, events: Events) -> Result<P
     Ok(Planned {
         summary: Summary {
             grant: share.grant().or(planner.grant),
-            engine_batch: job.terms.fixed_batch.or_else(known),
+            engine_batch: job.spec.terms.fixed_batch.or_else(known),
             ..plan.summary(flow, &planner.layers)
         },
         explanation: plan.explain(&planner.layers, &planner.modules),

@@ -1,12 +1,14 @@
 use crate::plan::few;
+use crate::{Quality, SettingError};
 use frostline_client::{ClientError, DatasetError};
 use frostline_engine::EngineError;
 use frostline_graph::{Cut, GraphError, Network};
 use frostline_profile::ProfileError;
-use frostline_tensor::{AugmentationError, OpError, PixelSpecError, ShapeError};
+use frostline_tensor::{OpError, PixelSpecError, ShapeError, one_line};
 use frostline_training::TrainingError;
 use frostline_wire::{Encoding, Split, TermsError};
-use std::path::PathBuf;
+use std::fmt;
+use std::path::{Path, PathBuf};
 
 /// Why a job could not start, or ended without a model. Every text is one line for the person who started the job.
 #[derive(Debug, thiserror::Error)]
@@ -49,14 +51,6 @@ pub enum TrainerError {
     #[error("--standardize is for a linear classifier alone: {why}")]
     Standardize {
         /// What there is instead, and what to do.
-        why: String,
-    },
-    /// Rows at a freeze cut cannot be varied so.
-    #[error("feature_augment at the freeze cut '{freeze}': {why}")]
-    FeatureAugment {
-        /// The cut.
-        freeze: String,
-        /// What rows are there, and what to do.
         why: String,
     },
     /// A later freeze cut that cannot be.
@@ -141,9 +135,6 @@ pub enum TrainerError {
         /// What is wrong, and what to do.
         reason: String,
     },
-    /// Training samples cannot be varied so.
-    #[error(transparent)]
-    Augmentation(#[from] AugmentationError),
     /// The guest does not load augmented pixels.
     #[error(
         "guest {guest} cannot augment: it makes its own pixels, or was built for frostline:pushdown before 0.1.1; have it call \
@@ -195,15 +186,8 @@ pub enum TrainerError {
         known: String,
     },
     /// A value of the job cannot be used.
-    #[error("{what} is {value}; {must}")]
-    Setting {
-        /// The setting.
-        what: &'static str,
-        /// Its value.
-        value: String,
-        /// What it must be.
-        must: &'static str,
-    },
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// The recipe asks of a training step what none can be.
     #[error("the recipe cannot be followed: {source}")]
     Unfollowable {
@@ -268,7 +252,7 @@ pub enum TrainerError {
         source: OpError,
     },
     /// Training went astray.
-    #[error("training diverged at step {step}: {sign}; a smaller learning rate than {learning_rate} may help; {}", kept.as_deref().unwrap_or("no model was written"))]
+    #[error("training diverged at step {step}: {sign}; a smaller learning rate than {learning_rate} may help; {}", kept.as_ref().map_or("no model was written", Kept::as_str))]
     Diverged {
         /// The first step it showed at.
         step: u64,
@@ -277,7 +261,17 @@ pub enum TrainerError {
         /// The rate in use.
         learning_rate: f32,
         /// Which earlier model was written in the end, if there was one.
-        kept: Option<String>,
+        kept: Option<Kept>,
+    },
+    /// A file that the job names cannot be used.
+    #[error("cannot use the {what} {file}: {why}", file = file.display())]
+    File {
+        /// What it is.
+        what: &'static str,
+        /// Which one.
+        file: PathBuf,
+        /// What is wrong.
+        why: String,
     },
     /// The tuned model could not be written; nothing is left behind.
     #[error("cannot write the tuned model to {path}: {source}; nothing was written there", path = path.display())]
@@ -345,7 +339,7 @@ pub enum TrainerError {
         /// Steps of the whole job.
         step: u64,
         /// What was written.
-        kept: String,
+        kept: Kept,
     },
     /// The job was told to stop before its first step; no model was written.
     #[error("stopped before the end; no model was written")]
@@ -361,7 +355,40 @@ pub enum TrainerError {
     },
 }
 
+/// A model that was written though the job ended before its time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Kept {
+    /// The last epoch that is in its weights, 0 before the first ended.
+    pub epoch: u32,
+    /// On the validation samples after that epoch.
+    pub validation: Quality,
+    /// For people: which one it is, where it lies, how to resume.
+    pub(crate) text: String,
+}
+
+impl Kept {
+    /// In words.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(&self.text)
+    }
+}
+
 impl TrainerError {
+    /// A file that cannot be used, and why.
+    pub(crate) fn file(what: &'static str, file: &Path, why: &(dyn std::error::Error + 'static)) -> Self {
+        Self::File {
+            what,
+            file: file.to_owned(),
+            why: one_line(why),
+        }
+    }
+
     /// The split lies behind the freeze cut of `network`, the last of the `frozen`.
     pub(crate) fn after_freeze(network: &Network, split: &str, freeze: &str, frozen: &[Cut]) -> Self {
         let names = frozen.iter().map(|cut| network.title(cut));

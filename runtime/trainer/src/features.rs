@@ -108,7 +108,7 @@ impl Features {
             Some(team) => team.offers(&subject.name(&row), events).await,
             None => false,
         };
-        let (root, plan, told) = (job.root.clone(), plan.clone(), Arc::clone(events));
+        let (root, plan, told) = (job.spec.data.clone(), plan.clone(), Arc::clone(events));
         let there = there && !offered;
         let open = move || {
             Ok(Self::open_in(
@@ -264,16 +264,16 @@ fn too_large(shape: &[usize], plan: &FeedPlan) -> Option<String> {
 /// What rows of a job depend on, and what they are.
 fn subject(job: &Job, making: Making, rounding: Rounding) -> (Subject, Row) {
     let subject = Subject {
-        model: job.model_name.clone(),
+        model: job.model_name().clone(),
         freeze: job.freeze.clone(),
-        data: job.root.clone(),
+        data: job.spec.data.clone(),
         made_by: json!({
             "layers": making.layers,
             "guest": hex::encode(<sha2::Sha256 as sha2::Digest>::digest(&job.guest.bytes)),
             "parameters": making.parameters,
             "rounding": rounding.name(),
-            "precision": job.terms.precision,
-            "fixed_batch": job.terms.fixed_batch,
+            "precision": job.spec.terms.precision,
+            "fixed_batch": job.spec.terms.fixed_batch,
             "library": library_version().unwrap_or_default(),
             "device": job.device.to_string(),
         }),

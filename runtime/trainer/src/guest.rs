@@ -1,8 +1,11 @@
+use crate::TrainerError;
 use bytes::Bytes;
 use frostline_client::SampleFiles;
 use frostline_graph::{Cut, Network};
 use frostline_tensor::PixelSpec;
 use frostline_wire::{Activation, Description, Pixels, ServedCut};
+use std::fs;
+use std::path::Path;
 
 /// The stock guest's component, as committed beside its sources.
 static STOCK: &[u8] = include_bytes!("../../../guest/prefix/prefix.wasm");
@@ -26,6 +29,27 @@ impl Guest {
             bytes: Bytes::from_static(STOCK),
             parameters: None,
         }
+    }
+
+    /// Reads the guest in `file`, or takes the stock one, to be told `parameters`.
+    ///
+    /// # Errors
+    /// [`TrainerError::File`].
+    pub fn read(file: Option<&Path>, parameters: Option<&str>) -> Result<Self, TrainerError> {
+        let parameters = parameters.map(str::to_owned);
+        let Some(file) = file else {
+            return Ok(Self {
+                parameters,
+                ..Self::stock()
+            });
+        };
+        let bytes = fs::read(file).map_err(|error| TrainerError::file("guest", file, &error))?;
+        let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+        Ok(Self {
+            name: stem.to_lowercase().replace('_', "-"),
+            bytes: bytes.into(),
+            parameters,
+        })
     }
 
     /// Which objects it can read: of another guest than the stock one, only its author knows.

@@ -33,7 +33,6 @@ mod pipeline;
 mod plan;
 mod predict;
 mod predictions;
-mod quality;
 mod recipe;
 pub mod rehearsal;
 mod replan;
@@ -55,25 +54,25 @@ mod upload;
 mod validation;
 pub mod whole_file;
 
-pub use checkpoint::{Recorded, RunFolder, RunState, RunSummary, can_resume, runs, unfinished};
+pub use checkpoint::{RunFolder, RunState, RunSummary, can_resume, recorded, runs, unfinished};
 pub use dry_run::{Planned, plan};
-pub use error::TrainerError;
+pub use error::{Kept, TrainerError};
 pub use evaluate::evaluate;
-pub use event::{Evaluation, Event, Events, Measuring, Outcome, ProfileState, Received, Shared};
+pub use event::{Evaluation, Outcome};
+pub use frostline_job::{
+    ClassWeights, EncodingChoice, Event, Events, Flow, JobSpec, Keep, LearningRates, LossName, Measuring,
+    OnBadSample, OptimizerName, ParsePolicyError, Policy, ProfileState, Quality, Received, Recipe, Sampling,
+    Scheduler, SettingError, Shared, Unfreezing,
+};
 pub use guest::Guest;
-pub use job::{EvaluationJob, Flow, Job, Keep, OnBadSample};
+pub use job::{EvaluationJob, Job, last_cut_before_head};
 pub use measure::ProfileCache;
 pub use plan::{
-    Bottleneck, Explanation, LinkPoint, Modules, ParsePolicyError, Policy, Reuse, Rival, Simulation,
-    SimulationError, Stages, Summary, SummaryRow,
+    Bottleneck, Explanation, LinkPoint, Modules, Reuse, Rival, Simulation, SimulationError, Stages, Summary,
+    SummaryRow,
 };
 pub use predict::{Answer, Estimated, Flagged, Likely, Prediction, PredictionJob, Predictor};
-pub use quality::Quality;
-pub use recipe::{
-    ClassWeights, FeatureAugment, LearningRates, LossName, OptimizerName, Recipe, Sampling, Scheduler,
-};
 pub use study::{HostStudy, StudyJob, study};
 pub use tables::{ClassFigures, Confused, LabelFigures, Tables, TargetFigures};
 pub use team::Team;
 pub use train::train;
-pub use unfreeze::Unfreezing;

@@ -2,12 +2,11 @@
 
 use crate::compute::{Dedicated, Suffix, SuffixParts};
 use crate::event::notices;
-use crate::job::at_least_one;
 use crate::offer::Offer;
 use crate::pipeline::{FeedPlan, Part, Steering};
 use crate::run::{Run, RunParts};
 use crate::setup::prepare;
-use crate::{Events, Flow, Job, Policy, TrainerError};
+use crate::{Events, Flow, Job, Policy, SettingError, TrainerError};
 use frostline_client::{Hosts, Weight};
 use frostline_wire::{Encoding, Split};
 use std::collections::VecDeque;
@@ -46,7 +45,7 @@ impl Rehearsal {
         let mut job = job.checked().await?;
         let hosts = hosts.into();
         let for_job = hosts.for_job(notices(events));
-        job.split = Policy::Fixed(Split::Cut(job.freeze.clone()));
+        job.spec.split = Policy::Fixed(Split::Cut(job.freeze.clone()));
         let mut prepared = prepare(&job, false, &for_job, events).await?;
         let feed = FeedPlan {
             validation: Arc::default(),
@@ -81,7 +80,7 @@ impl Rehearsal {
     ) -> Result<(), TrainerError> {
         let steps: u64 = legs.iter().map(|leg| leg.steps).sum();
         let Some(first) = legs.first().filter(|_| steps > 0) else {
-            return at_least_one("the number of steps to rehearse", 0);
+            return Ok(SettingError::at_least_one("the number of steps to rehearse", 0)?);
         };
         let source = |leg: &Leg| {
             let source = self.offer.at(&leg.split, leg.encoding, flow.request_samples);

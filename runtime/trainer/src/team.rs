@@ -1,7 +1,7 @@
 //! A team's store: rows that other machines kept are taken from it before a job begins, and those that the job made go there behind its back.
 
+use crate::Shared;
 use crate::compute::blocking;
-use crate::event::Shared;
 use crate::named_store::NamedStore;
 use crate::{Event, Events, TrainerError};
 use frostline_features::{BrokenSegment, RowKey, Segment, SegmentStore, Stored, Unavailable};

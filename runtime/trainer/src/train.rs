@@ -1,10 +1,11 @@
-use crate::checkpoint::{Conclusion, Folder, conclude};
+use crate::checkpoint::{Folder, conclude};
 use crate::compute::blocking;
 use crate::course::{Course, Tuned};
 use crate::event::notices;
 use crate::team::Team;
 use crate::{Event, Events, Job, Outcome, TrainerError, export, notes};
 use frostline_client::Hosts;
+use frostline_job::folder::Ending;
 use frostline_tensor::one_line;
 use std::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -36,16 +37,16 @@ pub async fn train(
     let ended = tune(&job, Some(folder), hosts, &events, &cancel, started).await;
     recorder.settle().await;
     if let Some(run) = &job.run {
-        conclude(&run.path, &conclusion(&ended));
+        conclude(&run.path, &ending(&ended));
     }
     ended
 }
 
-fn conclusion(ended: &Result<Outcome, TrainerError>) -> Conclusion {
+fn ending(ended: &Result<Outcome, TrainerError>) -> Ending {
     match ended {
-        Ok(_) => Conclusion::Finished,
-        Err(TrainerError::Cancelled | TrainerError::Stopped { .. }) => Conclusion::Interrupted,
-        Err(error) => Conclusion::Failed {
+        Ok(_) => Ending::Finished,
+        Err(TrainerError::Cancelled | TrainerError::Stopped { .. }) => Ending::Interrupted,
+        Err(error) => Ending::Failed {
             error: one_line(error),
         },
     }

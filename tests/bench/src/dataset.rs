@@ -101,7 +101,7 @@ fn measure(url: &str) -> Result<Measured> {
     let out = std::env::temp_dir().join("unused.onnx");
     let (name, freeze) = ("backbone".to_owned(), "features".to_owned());
     let mut job = Job::new(model, name, freeze, "photos".to_owned(), out);
-    (job.validation_share, job.recipe.batch, job.cache) = (Some(0.04), BATCH, None);
+    (job.spec.validation, job.spec.recipe.batch, job.cache) = (Some(0.04), BATCH, None);
     let stop = CancellationToken::new();
     let seen: Arc<Mutex<Seen>> = Arc::default();
     let (heard, enough, started) = (Arc::clone(&seen), stop.clone(), Instant::now());

@@ -1,5 +1,4 @@
-//! What varying rows at the freeze cut brings where photos are few, against nothing and against pixels varied in views that come again: the head of
-//! a trained network, from 5, 10 and 40 photos a class.
+//! What varying photos in views that come again brings where they are few: the head of a trained network, from 5, 10 and 40 photos a class.
 
 use crate::accuracy::mean;
 use crate::photos::Pretrained;
@@ -19,12 +18,8 @@ const EPOCHS: usize = 20;
 const BATCH: &str = "50";
 
 /// By name, with what each says beside the rest.
-const WAYS: [(&str, &[&str]); 3] = [
+const WAYS: [(&str, &[&str]); 2] = [
     ("plain", &[]),
-    (
-        "features",
-        &["--feature-augment", "brightness=0.1,contrast=0.2,noise=0.02"],
-    ),
     (
         "pixels",
         &[

@@ -11,7 +11,9 @@ use frostline_e2e::HostProcess;
 use frostline_features::Cache;
 use frostline_graph::Model;
 use frostline_trainer::rehearsal::{Leg, Rehearsal};
-use frostline_trainer::{Event, Events, Flow, Job, LearningRates, Policy, ProfileCache, TrainerError, train};
+use frostline_trainer::{
+    EncodingChoice, Event, Events, Flow, Job, LearningRates, Policy, ProfileCache, TrainerError, train,
+};
 use frostline_training::TrainingGraph;
 use frostline_wire::{Encoding, Split};
 use std::path::{Path, PathBuf};
@@ -210,7 +212,7 @@ impl<'a> Trainer<'a> {
             steps,
         }];
         let mut job = self.job();
-        job.recipe.lr = Some(LearningRates::One(learning_rate.into()));
+        job.spec.recipe.lr = Some(LearningRates::One(learning_rate.into()));
         let mut taken = Vec::new();
         self.run(
             |client, events, stop| async move {
@@ -249,10 +251,10 @@ impl<'a> Trainer<'a> {
         after: impl FnMut(usize) -> Result<()>,
     ) -> Result<Vec<Tick>> {
         let mut job = self.job();
-        job.split = policy;
-        job.encoding = encoding;
-        job.candidates = Some(candidates.to_vec());
-        job.recipe.epochs = epochs;
+        job.spec.split = policy;
+        job.spec.encoding = encoding.map_or(EncodingChoice::Auto, EncodingChoice::Fixed);
+        job.spec.candidates = Some(candidates.to_vec());
+        job.spec.recipe.epochs = epochs;
         let mut ticks = Vec::new();
         self.run(
             |client, events, stop| async move { train(job, client, events, stop).await.map(drop) },
@@ -264,7 +266,7 @@ impl<'a> Trainer<'a> {
     /// A whole job of some epochs, its split planned among `candidates` and its rows kept where there is a place for them.
     pub(crate) fn whole(&self, candidates: &[Split], epochs: u32, features: Option<Cache>) -> Result<Whole> {
         let mut job = self.job();
-        job.candidates = Some(candidates.to_vec());
+        job.spec.candidates = Some(candidates.to_vec());
         self.timed(job, epochs, features)
     }
 
@@ -276,13 +278,13 @@ impl<'a> Trainer<'a> {
         features: Option<Cache>,
     ) -> Result<Whole> {
         let mut job = self.job();
-        job.split = Policy::Fixed(split);
-        job.encoding = Some(encoding);
+        job.spec.split = Policy::Fixed(split);
+        job.spec.encoding = EncodingChoice::Fixed(encoding);
         self.timed(job, epochs, features)
     }
 
     fn timed(&self, mut job: Job, epochs: u32, features: Option<Cache>) -> Result<Whole> {
-        job.recipe.epochs = epochs;
+        job.spec.recipe.epochs = epochs;
         job.features = features;
         let mut whole = Whole::default();
         let started = Instant::now();
@@ -366,9 +368,9 @@ impl<'a> Trainer<'a> {
             self.tiers.data().to_owned(),
             self.scratch.path().join("tuned.onnx"),
         );
-        job.recipe.batch = self.batch;
-        job.recipe.lr = Some(LearningRates::One(LEARNING_RATE.into()));
-        job.threads = 1;
+        job.spec.recipe.batch = self.batch;
+        job.spec.recipe.lr = Some(LearningRates::One(LEARNING_RATE.into()));
+        job.spec.threads = 1;
         job.cache = Some(ProfileCache::at(self.cache().join("frostline")));
         job
     }

@@ -19,7 +19,7 @@ const ADDRESSES: [(&str, &str); 4] = [
 ];
 
 /// Crates that must not reach others, however indirectly.
-const WALLS: [(&str, &[&str]); 12] = [
+const WALLS: [(&str, &[&str]); 13] = [
     ("frostline-tensor", &["wasmtime", "ort", "object_store", "hyper"]),
     (
         "frostline-sealed",
@@ -65,8 +65,26 @@ const WALLS: [(&str, &[&str]); 12] = [
         ],
     ),
     (
+        "frostline-job",
+        &[
+            "wasmtime",
+            "ort",
+            "object_store",
+            "hyper",
+            "tokio",
+            "frostline-graph",
+        ],
+    ),
+    (
         "frostline-report",
-        &["tokio", "hyper", "frostline-tensor", "frostline-wire"],
+        &[
+            "wasmtime",
+            "ort",
+            "object_store",
+            "hyper",
+            "tokio",
+            "frostline-graph",
+        ],
     ),
 ];
 

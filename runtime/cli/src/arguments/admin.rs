@@ -1,9 +1,9 @@
 //! Commands of whoever runs a host.
 
 use super::upload::{OwnUpload, Upload, upload_name};
-use super::value::{similar, size};
 use clap::{Args, Subcommand};
 use frostline_batching::simulate::Policy;
+use frostline_job::parse_size as size;
 use frostline_wire::{QuotaKey, QuotaUnit, UnknownQuota};
 use std::path::PathBuf;
 
@@ -265,7 +265,7 @@ fn quota(text: &str) -> Result<(QuotaKey, Option<u64>), String> {
         .ok_or_else(|| format!("{text:?} is no KEY=VALUE, such as running=4"))?;
     let unknown = |unknown: UnknownQuota| {
         let known: Vec<String> = QuotaKey::all().map(|key| key.to_string()).collect();
-        match similar(key, &known) {
+        match frostline_graph::similar(key, known.iter().map(String::as_str)).first() {
             Some(meant) => format!("did you mean {meant}? {unknown}"),
             None => unknown.to_string(),
         }

@@ -1,6 +1,6 @@
-use super::host::HostsFlags;
 use clap::Args;
 use frostline_engine::Device;
+use frostline_job::HostList;
 use std::path::PathBuf;
 
 /// Say what works of what a job or a host needs, what does not, and what to do about it
@@ -15,7 +15,7 @@ Examples:
   frostline doctor --config /etc/frostline/host.toml --device cuda:0")]
 pub(crate) struct Doctor {
     #[command(flatten)]
-    pub(crate) host: HostsFlags,
+    pub(crate) host: HostList,
     /// Images, as train takes them: read by the hosts, or without any from here
     #[arg(long, value_name = "URL")]
     pub(crate) data: Option<String>,

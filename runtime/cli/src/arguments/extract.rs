@@ -1,9 +1,9 @@
 //! `frostline extract`.
 
-use super::host::HostsFlags;
-use super::job::{Inputs, Runs};
-use super::value::{BadSample, positive};
+use super::job::Inputs;
 use clap::Args;
+use frostline_job::flags::{Given, named, positive};
+use frostline_job::{HostList, HostTerms, OnBadSample};
 use frostline_wire::Encoding;
 use std::path::PathBuf;
 
@@ -35,8 +35,8 @@ pub(crate) struct Extract {
     #[arg(long, default_value = "f32")]
     pub(crate) encoding: Encoding,
     /// What to do about an image that cannot be decoded
-    #[arg(long, value_enum, default_value_t = BadSample::Fail)]
-    pub(crate) on_bad_sample: BadSample,
+    #[arg(long, default_value = "fail", value_parser = named::<OnBadSample>())]
+    pub(crate) on_bad_sample: OnBadSample,
     /// Images per request to the host, at most
     #[arg(long, default_value_t = 32, value_parser = positive)]
     pub(crate) request_samples: usize,
@@ -50,7 +50,7 @@ pub(crate) struct Extract {
     #[arg(long, value_name = "DEVICE", default_value = "cpu", conflicts_with = "host")]
     pub(crate) device: String,
     #[command(flatten)]
-    pub(crate) terms: Runs,
+    pub(crate) terms: Given<HostTerms>,
     #[command(flatten)]
-    pub(crate) host: HostsFlags,
+    pub(crate) host: HostList,
 }

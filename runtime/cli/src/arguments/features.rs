@@ -1,38 +1,8 @@
 //! Rows that are kept from one epoch and one job to the next.
 
-use super::value::size;
 use clap::{Args, Subcommand};
 use frostline_features::Cache;
 use std::path::PathBuf;
-
-/// Bytes that rows may take, or none at all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Limit {
-    Off,
-    Bytes(u64),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct FeatureFlags {
-    /// Disk that rows at the freeze cut may take, so that the frozen layers run once for each image, or off; those of the job used longest ago go
-    /// first [default: half of what the disk has free, so that it never fills up]
-    #[arg(long, value_name = "SIZE|off", value_parser = limit, env = "FROSTLINE_FEATURE_CACHE", hide_env_values = true)]
-    pub(crate) feature_cache: Option<Limit>,
-    #[command(flatten)]
-    pub(crate) place: FeaturePlace,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct TeamFlags {
-    /// Share kept rows with other machines through this folder or bucket (s3://, gs://, az://): what a colleague's job kept is not computed again
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "FROSTLINE_FEATURE_STORE",
-        hide_env_values = true
-    )]
-    pub(crate) feature_store: Option<String>,
-}
 
 #[derive(Debug, Args)]
 pub(crate) struct FeaturePlace {
@@ -68,31 +38,9 @@ Examples:
     },
 }
 
-fn limit(text: &str) -> Result<Limit, String> {
-    match text {
-        "off" => Ok(Limit::Off),
-        text => size(text)
-            .map(Limit::Bytes)
-            .map_err(|error| format!("{error}; or off")),
-    }
-}
-
 impl FeaturePlace {
     /// The folder; `None` where neither a flag nor the environment says.
     pub(crate) fn folder(&self) -> Option<PathBuf> {
         self.feature_folder.clone().or_else(Cache::usual_folder)
-    }
-}
-
-impl FeatureFlags {
-    /// Where rows are kept; `None` where they are not.
-    pub(crate) fn cache(&self) -> Option<Cache> {
-        let folder = self.place.folder()?;
-        let limit = match self.feature_cache {
-            Some(Limit::Off) => return None,
-            Some(Limit::Bytes(bytes)) => bytes,
-            None => Cache::usual_limit(&folder)?,
-        };
-        Some(Cache::new(folder, limit))
     }
 }

@@ -1,9 +1,9 @@
 //! Commands that run a host or look after one, and how any command names its hosts.
 
 use super::guest::Authoring;
-use super::value::size;
 use crate::host::Access;
 use clap::{Args, Subcommand};
+use frostline_job::parse_size as size;
 use std::path::PathBuf;
 
 /// Run a storage host
@@ -159,22 +159,6 @@ Examples:
     },
 }
 
-/// Running hosts, or none.
-#[derive(Debug, Args)]
-pub(crate) struct HostsFlags {
-    /// A running storage host; without it one is started inside this process. May be repeated, for hosts that serve the same data:
-    /// each object is read at one of them, and when one fails the others do its work. dns://name:8443 (dns+http:// without TLS) stands for
-    /// all addresses of a name, looked up again while the job runs: hosts may join and leave it
-    #[arg(long, visible_alias = "hosts", value_name = "URL", requires = "token_file")]
-    pub(crate) host: Vec<String>,
-    /// File with the token for the hosts
-    #[arg(long, value_name = "FILE", requires = "host")]
-    pub(crate) token_file: Option<PathBuf>,
-    /// File with the certificates, in PEM, that an https host is to be trusted by; by default those the system trusts
-    #[arg(long, value_name = "FILE", requires = "host")]
-    pub(crate) ca: Option<PathBuf>,
-}
-
 /// A running host, or none.
 #[derive(Debug, Args)]
 pub(crate) struct HostFlags {
@@ -215,16 +199,6 @@ pub(crate) struct RemoteHost {
     /// File with the certificates, in PEM, that an https host is to be trusted by; by default those the system trusts
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
-}
-
-impl HostsFlags {
-    pub(crate) fn access(&self) -> Access<'_> {
-        Access {
-            urls: &self.host,
-            token_file: self.token_file.as_deref(),
-            ca: self.ca.as_deref(),
-        }
-    }
 }
 
 impl HostFlags {

@@ -1,7 +1,6 @@
 //! What can be typed: commands, flags, their help.
 
 mod admin;
-mod augment;
 mod compile;
 mod doctor;
 mod extract;
@@ -9,12 +8,10 @@ mod features;
 mod guest;
 mod host;
 mod job;
-mod recipe;
 mod report;
 mod run;
 mod sweep;
 mod upload;
-mod value;
 
 pub(crate) use admin::{Admin, AdminCommand, GuestAdmin, ModelAdmin, Quota, Tenant};
 pub(crate) use compile::{COMPILE_GUEST, CompileGuest};
@@ -23,12 +20,11 @@ pub(crate) use extract::Extract;
 pub(crate) use features::CacheCommand;
 pub(crate) use guest::{Authoring, BuildGuest, CheckGuest, Language, NewGuest, RunGuest};
 pub(crate) use host::{Guest, HostFlags, Model, RemoteHost, RemoteHosts, Serve};
-pub(crate) use job::{Eval, Plan, Predict, Profile, Train};
+pub(crate) use job::{Eval, JobFlags, Plan, Predict, Profile, Train};
 pub(crate) use report::Report;
-pub(crate) use run::{RunFlags, Runs};
+pub(crate) use run::Runs;
 pub(crate) use sweep::Sweep;
 pub(crate) use upload::{OwnUpload, Upload};
-pub(crate) use value::BadSample;
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-use frostline_trainer::{LearningRates, Recipe};
+use frostline_job::{JobSpec, LearningRates};
 use std::str::FromStr;
 
 /// Values of a setting to try, as in `lr=0.1,0.03,0.01`.
@@ -29,7 +29,7 @@ impl FromStr for Sweep {
             values: values.split(',').map(|value| value.trim().to_owned()).collect(),
         };
         for (place, value) in sweep.values.iter().enumerate() {
-            sweep.set(&mut Recipe::default(), value)?;
+            sweep.set(&mut JobSpec::default(), value)?;
             if sweep.values.iter().take(place).any(|before| before == value) {
                 return Err(format!("{what} has the value {value} twice"));
             }
@@ -39,9 +39,11 @@ impl FromStr for Sweep {
 }
 
 impl Sweep {
-    /// Gives `recipe` one of the values.
-    pub(crate) fn set(&self, recipe: &mut Recipe, value: &str) -> Result<(), String> {
-        let wrong = |error: String| format!("{value:?} is no {}: {error}", self.what);
+    /// Gives `job` one of the values. Whatever the seed, all variants are validated on the same images.
+    pub(crate) fn set(&self, job: &mut JobSpec, value: &str) -> Result<(), String> {
+        let wrong = |error: String| format!("{value:?} is not a {}: {error}", self.what);
+        job.validation_seed = Some(job.division_seed());
+        let recipe = &mut job.recipe;
         let number = || value.parse::<f64>().map_err(|error| wrong(error.to_string()));
         match self.what {
             Setting::Lr => recipe.lr = Some(LearningRates::One(number()?)),
@@ -67,20 +69,19 @@ mod tests {
             (sweep.what, sweep.values.as_slice()),
             (Setting::Lr, &["0.1".to_owned(), "0.03".to_owned()][..])
         );
-        let mut recipe = Recipe::default();
-        sweep.set(&mut recipe, "0.03").unwrap();
-        assert_eq!(recipe.lr, Some(LearningRates::One(0.03)));
-        "weight-decay=1e-4"
-            .parse::<Sweep>()
-            .unwrap()
-            .set(&mut recipe, "1e-4")
-            .unwrap();
-        "seed=1,2"
-            .parse::<Sweep>()
-            .unwrap()
-            .set(&mut recipe, "2")
-            .unwrap();
-        assert_eq!((recipe.weight_decay, recipe.seed), (Some(1e-4), 2));
+        let mut job = JobSpec::default();
+        job.recipe.seed = 7;
+        for (sweep, value) in [
+            ("lr=0.03", "0.03"),
+            ("weight-decay=1e-4", "1e-4"),
+            ("seed=1,2", "2"),
+        ] {
+            sweep.parse::<Sweep>().unwrap().set(&mut job, value).unwrap();
+        }
+        assert_eq!(job.recipe.lr, Some(LearningRates::One(0.03)));
+        assert_eq!((job.recipe.weight_decay, job.recipe.seed), (Some(1e-4), 2));
+        // The images to validate with are those of the job that is swept.
+        assert_eq!(job.division_seed(), 7);
         for text in ["", "lr", "lr=", "lr=x", "batch=1", "seed=-1", "lr=0.1,0.1"] {
             assert!(text.parse::<Sweep>().is_err(), "{text}");
         }

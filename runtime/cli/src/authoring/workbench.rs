@@ -2,7 +2,7 @@
 
 use crate::host::data_url;
 use crate::output::bytes as in_words;
-use crate::train::{last_cut_before_head, read_model};
+use crate::train::read_model;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use frostline_engine::{Device, Lanes, LanesConfig, StageSource, TenantLanes};
@@ -11,6 +11,7 @@ use frostline_images::{BatchLoader, ByteSource, DecodePool, Held, LoaderOptions}
 use frostline_objects::{LARGEST_READ, Store};
 use frostline_sandbox::{Allowance, CallContext, CutView, Labels, Limits, ModelView};
 use frostline_tensor::{BoxFuture, OpError, SampleRef, Stage};
+use frostline_trainer::last_cut_before_head;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -64,7 +65,7 @@ impl LocalModel {
 
     /// The cut to run up to when none is named.
     pub(super) fn last_cut(&self) -> Result<String> {
-        last_cut_before_head(&self.model)
+        Ok(last_cut_before_head(&self.model)?)
     }
 }
 

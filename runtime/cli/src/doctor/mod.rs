@@ -5,7 +5,7 @@ mod here;
 mod hosts;
 
 use crate::arguments::Doctor;
-use crate::host::data_url;
+use crate::host::{Access, data_url};
 use crate::output::print_each;
 use anyhow::{Context, Result, bail};
 use finding::{Finding, State, show};
@@ -24,7 +24,7 @@ pub(crate) async fn run(flags: Doctor, json: bool) -> Result<()> {
             None => Finding::skipped("data", "no --data was given"),
         });
     } else {
-        findings.extend(hosts::all(flags.host.access(), data.as_deref()).await);
+        findings.extend(hosts::all(Access::of(&flags.host)?, data.as_deref()).await);
     }
     if json {
         print_each(&findings)?;

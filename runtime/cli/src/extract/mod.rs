@@ -3,10 +3,10 @@
 mod file;
 mod rows;
 
-use crate::arguments::{BadSample, Extract as Flags};
-use crate::host::{Connection, data_url};
+use crate::arguments::Extract as Flags;
+use crate::host::{Access, Connection, data_url};
 use crate::output::{bytes, print_json};
-use crate::train::{guest, last_cut_before_head, model_name, read_model};
+use crate::train::{model_name, read_model};
 use anyhow::{Result, bail};
 use bytes::Bytes;
 use file::{Format, RowFile};
@@ -14,7 +14,7 @@ use frostline_client::{
     Ahead, Fetcher, Hosts, Inquiry, Listing, Pass, Passed, SampleFiles, UploadKind, content_name,
 };
 use frostline_images::DecodePool;
-use frostline_trainer::Guest;
+use frostline_trainer::{Guest, OnBadSample, last_cut_before_head};
 use frostline_wire::{ObjectInfo, Pin, Split};
 use rows::Rows;
 use serde::Serialize;
@@ -51,7 +51,7 @@ pub(crate) async fn run(flags: Flags, json: bool, stop: &CancellationToken) -> R
     file::check(&flags.out)?;
     let root = data_url(&flags.inputs.data)?;
     let asked = Asked::read(&flags)?;
-    let connection = Connection::open(flags.host.access(), &root, &flags.device).await?;
+    let connection = Connection::open(Access::of(&flags.host)?, &root, &flags.device).await?;
     let extracting = extract(&flags, asked, root, connection.hosts(), format, json);
     let done = tokio::select! {
         done = extracting => done,
@@ -94,7 +94,7 @@ impl Asked {
             name: model_name(&flags.inputs.model),
             layers: model.slice(None, Some(&cut))?.to_bytes()?.into(),
             cut,
-            guest: guest(flags.guest.as_deref(), flags.parameters.as_deref())?,
+            guest: Guest::read(flags.guest.as_deref(), flags.parameters.as_deref())?,
         })
     }
 
@@ -107,7 +107,7 @@ impl Asked {
             model: Some(send(hosts, UploadKind::Model, &self.name, layers).await?),
             parameters: guest.parameters.clone().unwrap_or_default(),
             encoding: flags.encoding,
-            terms: flags.terms.terms(),
+            terms: (&flags.terms.settings()?).into(),
             request_samples: flags.request_samples,
         })
     }
@@ -128,7 +128,7 @@ async fn extract(
     json: bool,
 ) -> Result<Done> {
     let since = Instant::now();
-    let listing = hosts.listing(&root, flags.inputs.layout.into()).await?;
+    let listing = hosts.listing(&root, flags.inputs.layout).await?;
     let (samples, labels) = samples(&listing, flags.guest.is_some());
     if samples.is_empty() {
         bail!("there is no image under {root}");
@@ -149,7 +149,7 @@ async fn extract(
             let key = samples
                 .get(*index)
                 .map_or("", |sample| sample.sample.key.as_str());
-            if matches!(flags.on_bad_sample, BadSample::Fail) {
+            if matches!(flags.on_bad_sample, OnBadSample::Fail) {
                 bail!("the image '{key}' cannot be used: {why}; leave it out, or with --on-bad-sample skip");
             }
             leave_out(key, &why.to_string(), json);

@@ -28,27 +28,34 @@ fn train(folder: &Path, more: &[&str]) -> Command {
     command
 }
 
-/// Sends `signal` to a job once it has done so many steps.
-fn signalled(mut command: Command, signal: &str, after: u64) -> Output {
+/// Sends `signal` to a job once it tells what is `wanted`; with all that it told.
+pub(super) fn signalled(
+    mut command: Command,
+    signal: &str,
+    wanted: impl Fn(&Value) -> bool,
+) -> (Output, Vec<Value>) {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = child.unwrap();
     let pid = child.id().to_string();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let reached = lines.by_ref().map_while(Result::ok).any(|line| {
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let (mut told, mut reached) = (Vec::new(), false);
+    for line in lines.map_while(Result::ok) {
         let event: Value = serde_json::from_str(&line).unwrap();
-        event["event"] == "step" && event["step"] == after
-    });
-    assert!(reached, "{:?}", child.wait_with_output());
-    assert!(
-        Command::new("kill")
-            .args([signal, &pid])
-            .status()
-            .unwrap()
-            .success()
-    );
-    // What it still says is read, so that it need not wait for a reader.
-    lines.for_each(drop);
-    child.wait_with_output().unwrap()
+        if !reached && wanted(&event) {
+            reached = true;
+            let sent = Command::new("kill").args([signal, &pid]).status();
+            assert!(sent.unwrap().success());
+        }
+        told.push(event);
+    }
+    let output = child.wait_with_output().unwrap();
+    assert!(reached, "{output:?}");
+    (output, told)
+}
+
+/// The step of this number.
+fn step(number: u64) -> impl Fn(&Value) -> bool {
+    move |event| event["event"] == "step" && event["step"] == number
 }
 
 fn listed(folder: &Path) -> Vec<Value> {
@@ -86,11 +93,11 @@ fn a_job_that_was_interrupted_or_killed_goes_on_to_the_same_model() {
     );
     assert_eq!(model(&whole[0]), std::fs::read(out).unwrap());
 
-    let killed = signalled(train(&broken, &[]), "-KILL", 3);
+    let (killed, _) = signalled(train(&broken, &[]), "-KILL", step(3));
     assert_eq!(killed.status.code(), None);
     assert_eq!(listed(&broken)[0]["state"], "interrupted");
 
-    let stopped = signalled(train(&broken, &["--resume"]), "-INT", 5);
+    let (stopped, _) = signalled(train(&broken, &["--resume"]), "-INT", step(5));
     assert_eq!(stopped.status.code(), Some(130), "{stopped:?}");
     let said = failure(&stopped);
     assert_eq!(said["kind"], "interrupted");
@@ -190,4 +197,52 @@ fn a_job_that_failed_says_how_to_go_on_and_a_plan_is_kept() {
     )
     .output();
     assert!(again.unwrap().status.success() && out.is_file());
+}
+
+#[test]
+fn a_run_that_is_resumed_keeps_no_rows_where_it_kept_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = folder.path().join("runs");
+    let features = folder.path().join("features");
+    // Nothing but the flag says so.
+    let without = |mut command: Command| {
+        command.env_remove("FROSTLINE_FEATURE_CACHE");
+        command.env("FROSTLINE_FEATURE_FOLDER", &features);
+        command
+    };
+    let job = train(&runs, &["--feature-cache", "off"]);
+    signalled(without(job), "-KILL", step(3));
+    let mut resumed = Command::new(env!("CARGO_BIN_EXE_frostline"));
+    resumed.args(["train", "--json", "--resume", "--runs"]).arg(&runs);
+    let resumed = without(resumed).output().unwrap();
+    assert!(resumed.status.success(), "{resumed:?}");
+    let told = String::from_utf8_lossy(&resumed.stdout);
+    assert!(
+        !told.contains("\"event\":\"features\"") && !features.exists(),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_job_that_is_printed_is_one_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let printed = train(folder.path(), &["--hflip", "--dry-run"]).output().unwrap();
+    let job: Value = serde_json::from_slice(&printed.stdout).unwrap();
+    assert_eq!(
+        (&job["recipe"]["hflip"], &job["freeze"]),
+        (&0.5.into(), &"features".into())
+    );
+    let file = folder.path().join("job.json");
+    std::fs::write(&file, printed.stdout).unwrap();
+    let taken = |more: &[&str]| {
+        let words = ["train", "--json", "--dry-run", "--job", file.to_str().unwrap()];
+        let output = frostline(&[&words[..], more].concat());
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    assert_eq!(taken(&[]), job);
+    assert_eq!(taken(&["--batch", "4"])["recipe"]["batch"], 4);
+    std::fs::write(&file, "{\"data\": \"photos\", \"epoch\": 3}").unwrap();
+    let wrong = frostline(&["train", "--json", "--dry-run", "--job", file.to_str().unwrap()]);
+    let said = failure(&wrong)["error"].as_str().unwrap().to_owned();
+    assert!(said.contains("job.json") && said.contains("epoch"), "{said}");
 }

@@ -1,8 +1,7 @@
 use super::folders::{Class, Classes, Folders, SampleFiles, is_hidden};
 use super::samples::{Row, Samples, Values};
 use super::shards::{TRAIN, VALIDATION};
-use super::{DatasetError, LabelTable, Listing, Task, shuffle};
-use serde::Serialize;
+use super::{DatasetError, LabelTable, LeftOut, Listing, Task, shuffle};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -19,15 +18,6 @@ pub struct Dataset {
     pub validation: Arc<Samples>,
     /// What is none of them.
     pub left_out: LeftOut,
-}
-
-/// Objects that are no samples: no images, or in no class folder. Hidden files and marks of folders do not count.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct LeftOut {
-    /// How many.
-    pub objects: usize,
-    /// The keys of the first of them.
-    pub first: Vec<String>,
 }
 
 /// Keys that are named of those that are left out.
@@ -63,7 +53,7 @@ impl Dataset {
         Ok(Self {
             task: Task::Classes,
             classes,
-            left_out: LeftOut::below("", &listing, [&train, &validation]),
+            left_out: left_out_below("", &listing, [&train, &validation]),
             train: Arc::new(Samples::new(Arc::clone(&listing), train)),
             validation: Arc::new(Samples::new(Arc::clone(&listing), validation)),
         })
@@ -97,7 +87,7 @@ impl Dataset {
             (table.names().to_vec(), [train, validation].map(valued))
         };
         let [train, validation] = &rows;
-        let left_out = LeftOut::below("", &listing, [train, validation]);
+        let left_out = left_out_below("", &listing, [train, validation]);
         let samples = rows.map(|rows| Samples::new(Arc::clone(&listing), rows));
         let [train, validation] = valued(table, samples).map(Arc::new);
         Ok(Self {
@@ -133,7 +123,7 @@ impl Dataset {
         check_images(root, folder, &part)?;
         let rows = rows_of_classes(root, &listing, part, classes)?;
         // Those in other folders were not asked for.
-        let left_out = LeftOut::below(folder, &listing, [&rows]);
+        let left_out = left_out_below(folder, &listing, [&rows]);
         Ok((Samples::new(listing, rows), left_out))
     }
 
@@ -161,7 +151,7 @@ impl Dataset {
                 &table,
             ),
         };
-        let left_out = LeftOut::below(folder, &listing, [&rows]);
+        let left_out = left_out_below(folder, &listing, [&rows]);
         let [samples] = valued(table, [Samples::new(listing, rows)]);
         Ok((samples, left_out))
     }
@@ -222,28 +212,26 @@ fn valued<const PARTS: usize>(table: LabelTable, parts: [Samples; PARTS]) -> [Sa
     parts.map(|samples| samples.with_values(&values))
 }
 
-impl LeftOut {
-    /// The visible objects in `folder`, but for a labels table, that are in none of `parts`.
-    fn below<const PARTS: usize>(folder: &str, listing: &Listing, parts: [&Vec<Row>; PARTS]) -> Self {
-        let mut used = vec![false; listing.len()];
-        for row in parts.into_iter().flatten() {
-            if let Some(used) = used.get_mut(row.object as usize) {
-                *used = true;
-            }
+/// The visible objects in `folder`, but for a labels table, that are in none of `parts`.
+fn left_out_below<const PARTS: usize>(folder: &str, listing: &Listing, parts: [&Vec<Row>; PARTS]) -> LeftOut {
+    let mut used = vec![false; listing.len()];
+    for row in parts.into_iter().flatten() {
+        if let Some(used) = used.get_mut(row.object as usize) {
+            *used = true;
         }
-        let mut left_out = Self::default();
-        for ((_, object), used) in listing.iter().zip(used) {
-            let table = object.key == LabelTable::KEY;
-            if used || table || is_hidden(object.key) || !object.key.starts_with(folder) {
-                continue;
-            }
-            left_out.objects += 1;
-            if left_out.first.len() < NAMED {
-                left_out.first.push(object.key.to_owned());
-            }
-        }
-        left_out
     }
+    let mut left_out = LeftOut::default();
+    for ((_, object), used) in listing.iter().zip(used) {
+        let table = object.key == LabelTable::KEY;
+        if used || table || is_hidden(object.key) || !object.key.starts_with(folder) {
+            continue;
+        }
+        left_out.objects += 1;
+        if left_out.first.len() < NAMED {
+            left_out.first.push(object.key.to_owned());
+        }
+    }
+    left_out
 }
 
 /// What to train and what to validate with.

@@ -10,10 +10,11 @@ mod shards;
 mod shuffle;
 mod table;
 
-pub use dataset::{Dataset, Division, LeftOut};
+pub use dataset::{Dataset, Division};
 pub use error::{DatasetError, LabelsError};
 pub use folders::{Placed, SampleFiles};
+use frostline_job::{LeftOut, Task};
 pub use listing::{Listed, Listing};
 pub use samples::Samples;
 pub use shuffle::{Purpose, balanced_order, order};
-pub use table::{LabelTable, Task};
+pub use table::LabelTable;

@@ -1,22 +1,8 @@
 //! Labels from a table: a CSV file with a line a sample, whose first column is the sample's key.
 
-use super::LabelsError;
 use super::reading::Reading;
-use serde::Serialize;
+use super::{LabelsError, Task};
 use std::collections::HashMap;
-
-/// What is said of each sample.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Task {
-    /// One class.
-    #[default]
-    Classes,
-    /// Yes or no to each of several labels.
-    Labels,
-    /// One number or several.
-    Numbers,
-}
 
 /// A labels table, read for a [`Task`]. Its first line names its columns, the first of them has keys relative to the data root.
 ///

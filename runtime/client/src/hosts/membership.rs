@@ -3,8 +3,8 @@
 use super::discovery::Discovery;
 use super::fleet::{Fleet, Known};
 use super::{Hosts, Member, Waits};
+use crate::client::unheard;
 use crate::meter::ByteMeter;
-use crate::notice::unheard;
 use crate::{ClientError, Deadlines, HostClient, HostState, Token, Trust};
 use futures::future::join_all;
 use std::collections::BTreeSet;

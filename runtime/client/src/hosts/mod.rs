@@ -15,8 +15,8 @@ pub(crate) use member::Member;
 pub(crate) use placement::Placement;
 pub use placement::place;
 
+use crate::client::unheard;
 use crate::meter::ByteMeter;
-use crate::notice::unheard;
 use crate::retry::Seen;
 use crate::trace::Trace;
 use crate::{ClientError, HostClient, Listing, Notice, Notices, UploadKind, Uploaded};

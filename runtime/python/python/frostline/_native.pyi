@@ -36,7 +36,7 @@ class Stream:
     * ``open_requests`` (8): at once at each host; ``request_samples`` (32): samples of one at most.
     * ``ahead`` (3): batches under way while one is used; ``memory`` (1 GiB): bytes that all of them may hold.
     * ``threads``: that decode here; by default one for each core.
-    * ``priority``, ``fixed_batch``, ``shared_runs``, ``precision``: as the command's flags.
+    * ``priority``, ``fixed_batch``, ``precision``: as the command's flags.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None: ...

@@ -73,7 +73,7 @@ fn of_split(journal: &Journal, split: &str) -> Option<Measured> {
     let kept: Vec<u32> = journal
         .epochs
         .iter()
-        .filter(|epoch| epoch.kept_rows.is_some_and(|rows| rows > 0))
+        .filter(|epoch| epoch.kept_rows > 0)
         .map(|epoch| epoch.epoch)
         .collect();
     let steps = journal.steps.kept().iter();

@@ -103,10 +103,11 @@ fn splits(journal: &Journal, seconds: f64) -> Vec<Span> {
 }
 
 fn kept(journal: &Journal, seconds: f64) -> Vec<Span> {
+    let any = journal.epochs.iter().any(|epoch| epoch.kept_rows > 0);
     let spans = journal.epochs.iter().filter_map(|epoch| {
-        let (kept, fetched) = (epoch.kept_rows?, epoch.fetched_rows.unwrap_or(0));
+        let (kept, fetched) = (epoch.kept_rows, epoch.fetched_rows);
         let share = kept as f64 / (kept + fetched).max(1) as f64;
-        Some(Span {
+        any.then(|| Span {
             from: ((epoch.at - epoch.seconds) / seconds).clamp(0.0, 1.0),
             to: (epoch.at / seconds).clamp(0.0, 1.0),
             value: share,

@@ -104,8 +104,8 @@ fn row(run: &Run, short: String, name: &str, best: Option<f64>) -> Row {
         || journal.epochs.iter().map(|epoch| epoch.bytes_received).sum(),
         |done| done.bytes_received,
     );
-    let kept: u64 = journal.epochs.iter().filter_map(|epoch| epoch.kept_rows).sum();
-    let fetched: u64 = journal.epochs.iter().filter_map(|epoch| epoch.fetched_rows).sum();
+    let kept: u64 = journal.epochs.iter().map(|epoch| epoch.kept_rows).sum();
+    let fetched: u64 = journal.epochs.iter().map(|epoch| epoch.fetched_rows).sum();
     let done = if journal.done.is_some() {
         ""
     } else {

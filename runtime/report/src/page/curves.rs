@@ -66,27 +66,20 @@ fn loss(out: &mut String, journal: &Journal) {
 }
 
 /// Figures that share an axis: shares of 1, errors in the unit of what is predicted, and each other one for itself.
-fn groups(journal: &Journal) -> Vec<Vec<String>> {
-    let mut names: Vec<&String> = Vec::new();
-    let figures = journal.epochs.iter().map(|epoch| &epoch.figures);
-    for (name, _) in figures.max_by_key(|figures| figures.len()).into_iter().flatten() {
-        names.push(name);
-    }
-    let (shares, others): (Vec<&String>, Vec<&String>) =
-        names.into_iter().partition(|name| figure::is_share(name));
-    let (errors, others): (Vec<&String>, Vec<&String>) = others
+fn groups(journal: &Journal) -> Vec<Vec<&'static str>> {
+    let figures = journal.epochs.first().map(|epoch| epoch.figures.as_slice());
+    let names = figures.unwrap_or_default().iter().map(|(name, _)| *name);
+    let (shares, others): (Vec<_>, Vec<_>) = names.partition(|name| figure::is_share(name));
+    let (errors, others): (Vec<_>, Vec<_>) = others
         .into_iter()
-        .partition(|name| ["mae", "rmse"].contains(&name.as_str()));
-    let owned = |names: Vec<&String>| names.into_iter().cloned().collect::<Vec<_>>();
-    let together = [owned(shares), owned(errors)]
-        .into_iter()
-        .filter(|names| !names.is_empty());
+        .partition(|name| ["mae", "rmse"].contains(name));
+    let together = [shares, errors].into_iter().filter(|names| !names.is_empty());
     together
-        .chain(others.into_iter().map(|name| vec![name.clone()]))
+        .chain(others.into_iter().map(|name| vec![name]))
         .collect()
 }
 
-fn validation(out: &mut String, journal: &Journal, names: &[String]) {
+fn validation(out: &mut String, journal: &Journal, names: &[&str]) {
     let series: Vec<Series> = names
         .iter()
         .enumerate()
@@ -126,7 +119,7 @@ fn validation(out: &mut String, journal: &Journal, names: &[String]) {
     figure_of(out, &heading, chart, &key, &best(journal, names));
 }
 
-fn best(journal: &Journal, names: &[String]) -> String {
+fn best(journal: &Journal, names: &[&str]) -> String {
     let found = names.iter().filter_map(|name| {
         let (epoch, value) = figure::best(journal, name)?;
         let title = figure::title(name);
@@ -142,7 +135,7 @@ fn best(journal: &Journal, names: &[String]) -> String {
 /// A figure over epochs, from before the first on.
 pub(super) fn of_figure(journal: &Journal, name: &str) -> Vec<(f64, f64)> {
     let before = journal.baseline.as_ref();
-    let before = before.and_then(|baseline| figure::value(&baseline.figures, name));
+    let before = before.and_then(|baseline| figure::value(&baseline.figures(), name));
     let before = before.filter(|value| value.is_finite()).map(|value| (0.0, value));
     let epochs = epochs_of(journal, |epoch| figure::value(&epoch.figures, name));
     before.into_iter().chain(epochs).collect()
@@ -154,11 +147,11 @@ pub(super) fn hundredths(share: f64) -> String {
 
 fn epochs(out: &mut String, journal: &Journal) {
     let all = &journal.epochs;
-    let Some(widest) = all.iter().max_by_key(|epoch| epoch.figures.len()) else {
+    let Some(first) = all.first() else {
         return;
     };
-    let names: Vec<&str> = widest.figures.iter().map(|(name, _)| name.as_str()).collect();
-    let stored = all.iter().any(|epoch| epoch.kept_rows.is_some());
+    let names: Vec<&str> = first.figures.iter().map(|(name, _)| *name).collect();
+    let stored = all.iter().any(|epoch| epoch.kept_rows > 0);
     let titles: Vec<String> = names.iter().map(|name| figure::title(name)).collect();
     let mut header = vec![("Epoch", true), ("Loss", true)];
     header.extend(titles.iter().map(|title| (title.as_str(), true)));
@@ -198,7 +191,7 @@ fn cells(epoch: &Epoch, names: &[&str], stored: bool) -> Vec<Cell> {
     cells.push(Cell::Number(percent(epoch.waited_seconds / epoch.seconds)));
     cells.push(Cell::Number(bytes(epoch.bytes_received as f64)));
     if stored {
-        let (kept, fetched) = (epoch.kept_rows.unwrap_or(0), epoch.fetched_rows.unwrap_or(0));
+        let (kept, fetched) = (epoch.kept_rows, epoch.fetched_rows);
         cells.push(Cell::Number(percent(
             kept as f64 / (kept + fetched).max(1) as f64,
         )));

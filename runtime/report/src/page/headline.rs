@@ -4,6 +4,7 @@ use crate::facts::Classes;
 use crate::figure;
 use crate::markup::{bytes, count, duration, escaped, percent, shortened};
 use crate::run::{Journal, MomentKind};
+use frostline_job::Task;
 
 /// Letters of a class' name or a split in a line.
 const LETTERS: usize = 60;
@@ -80,10 +81,10 @@ fn bad(out: &mut String, journal: &Journal) {
 
 fn about(journal: &Journal) -> String {
     let data = &journal.dataset;
-    let [one, many] = match data.task.as_str() {
-        "labels" => ["label", "labels"],
-        "numbers" => ["number", "numbers"],
-        _ => ["class", "classes"],
+    let [one, many] = match data.task {
+        Task::Labels => ["label", "labels"],
+        Task::Numbers => ["number", "numbers"],
+        Task::Classes => ["class", "classes"],
     };
     if data.train == 0 {
         return "The job had not listed its data.".to_owned();
@@ -105,7 +106,7 @@ fn judged(out: &mut String, journal: &Journal) {
         return;
     };
     let before = journal.baseline.as_ref();
-    let before = before.and_then(|baseline| figure::value(&baseline.figures, name));
+    let before = before.and_then(|baseline| figure::value(&baseline.figures(), name));
     let before = before.map_or_else(String::new, |value| {
         format!("; {} before training", figure::shown(name, value))
     });
@@ -120,7 +121,7 @@ fn judged(out: &mut String, journal: &Journal) {
         epoch.epoch,
         together(&before)
     ));
-    for (other, value) in epoch.figures.iter().filter(|(other, _)| other != name) {
+    for (other, value) in epoch.figures.iter().filter(|(other, _)| *other != name) {
         tile(
             out,
             &figure::title(other),
@@ -162,8 +163,8 @@ fn time(out: &mut String, journal: &Journal) {
 fn traffic(out: &mut String, journal: &Journal) {
     let epochs = journal.epochs.iter().map(|epoch| epoch.bytes_received).sum();
     let received = journal.done.as_ref().map_or(epochs, |done| done.bytes_received);
-    let kept: u64 = journal.epochs.iter().filter_map(|epoch| epoch.kept_rows).sum();
-    let fetched: u64 = journal.epochs.iter().filter_map(|epoch| epoch.fetched_rows).sum();
+    let kept: u64 = journal.epochs.iter().map(|epoch| epoch.kept_rows).sum();
+    let fetched: u64 = journal.epochs.iter().map(|epoch| epoch.fetched_rows).sum();
     let words = if kept > 0 {
         format!(
             "{} of all rows came from the store",

@@ -14,6 +14,7 @@ mod traffic;
 
 use crate::Run;
 use crate::facts::Classes;
+use frostline_job::Task;
 
 /// A page that shows a run or, of several, how they differ. Its size is bounded, however long the jobs were: some megabytes with images, at
 /// most one without.
@@ -31,7 +32,7 @@ fn single(run: &Run) -> String {
     let classes = run
         .predictions
         .as_ref()
-        .filter(|_| ["classes", ""].contains(&run.journal.dataset.task.as_str()))
+        .filter(|_| run.journal.dataset.task == Task::Classes)
         .map(|predictions| Classes::of(predictions, &run.journal.dataset));
     let mut out = shell::begin(&run.name);
     headline::section(&mut out, run, classes.as_ref());

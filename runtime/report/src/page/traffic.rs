@@ -1,7 +1,8 @@
 use super::curves::figure_of;
 use crate::chart::{Columns, Mark, columns, legend};
 use crate::markup::{bytes, count, duration, escaped, percent, short_duration};
-use crate::run::{Journal, Received};
+use crate::run::Journal;
+use frostline_job::Received;
 
 pub(super) fn section(out: &mut String, journal: &Journal) {
     let received = journal.done.as_ref().map(|done| done.received);
@@ -56,9 +57,8 @@ fn reuse(out: &mut String, journal: &Journal) {
     let stored: Vec<(f64, [f64; 2])> = journal
         .epochs
         .iter()
-        .filter(|epoch| epoch.kept_rows.is_some() || epoch.fetched_rows.is_some())
         .map(|epoch| {
-            let rows = [epoch.kept_rows, epoch.fetched_rows].map(|rows| rows.unwrap_or(0) as f64);
+            let rows = [epoch.kept_rows, epoch.fetched_rows].map(|rows| rows as f64);
             (f64::from(epoch.epoch), rows)
         })
         .collect();

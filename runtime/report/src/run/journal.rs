@@ -1,8 +1,9 @@
-use super::event::{self, BadSample, Baseline, Chosen, Dataset, Done, Epoch, Event};
 use super::files;
-use super::steps::Steps;
+use super::steps::{Steps, TrainedStep};
 use crate::ReportError;
 use crate::error::reason;
+use crate::markup::bytes;
+use frostline_job::{Event, HostState, Logged, Notice, Quality, Received, Shared, Task};
 use std::path::Path;
 
 /// Epochs that are kept; more than any job of a day has.
@@ -20,7 +21,7 @@ const SLACK: f64 = 5.0;
 pub(crate) struct Journal {
     pub(crate) dataset: Dataset,
     pub(crate) chosen: Option<Chosen>,
-    pub(crate) baseline: Option<Baseline>,
+    pub(crate) baseline: Option<Quality>,
     pub(crate) steps: Steps,
     /// By their numbers, each once.
     pub(crate) epochs: Vec<Epoch>,
@@ -34,6 +35,58 @@ pub(crate) struct Journal {
     pub(crate) ended: f64,
     /// What is added to `at`: the time of earlier starts, where a resumed job counts from its own.
     before: f64,
+}
+
+/// Figures on the validation samples by their names, such as `accuracy`.
+pub(crate) type Figures = Vec<(&'static str, f64)>;
+
+/// The data, as they were listed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Dataset {
+    pub(crate) task: Task,
+    pub(crate) classes: Vec<String>,
+    pub(crate) train: u64,
+    pub(crate) validation: u64,
+    pub(crate) steps_per_epoch: u64,
+}
+
+/// Where the network was divided in the beginning.
+#[derive(Debug, Clone)]
+pub(crate) struct Chosen {
+    pub(crate) split: String,
+    pub(crate) encoding: String,
+}
+
+/// An epoch that ended.
+#[derive(Debug, Clone)]
+pub(crate) struct Epoch {
+    /// Seconds from the job's beginning to its end.
+    pub(crate) at: f64,
+    pub(crate) epoch: u32,
+    pub(crate) loss: f64,
+    pub(crate) figures: Figures,
+    pub(crate) bytes_received: u64,
+    pub(crate) seconds: f64,
+    pub(crate) waited_seconds: f64,
+    pub(crate) split: String,
+    pub(crate) skipped: u64,
+    pub(crate) kept_rows: u64,
+    pub(crate) fetched_rows: u64,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct BadSample {
+    pub(crate) key: String,
+    pub(crate) message: String,
+}
+
+/// What the job came to.
+#[derive(Debug, Clone)]
+pub(crate) struct Done {
+    pub(crate) split: String,
+    pub(crate) bytes_received: u64,
+    pub(crate) received: Received,
+    pub(crate) seconds: f64,
 }
 
 /// Something worth a mark on the job's timeline.
@@ -72,8 +125,8 @@ impl Journal {
     pub(crate) fn read(file: &Path) -> Result<Self, ReportError> {
         let mut journal = Self::default();
         files::lines(file, |line| {
-            let (at, event) = event::parse(line).map_err(|error| reason(&error))?;
-            journal.add(at, event)
+            let logged = Logged::parse(line).map_err(|error| reason(&error))?;
+            journal.add(logged)
         })?;
         Ok(journal)
     }
@@ -87,63 +140,137 @@ impl Journal {
             .unwrap_or(0)
     }
 
-    fn add(&mut self, at: Option<f64>, event: Event) -> Result<(), String> {
-        let at = self.clock(at, &event);
+    fn add(&mut self, logged: Logged) -> Result<(), String> {
+        let at = logged.at.filter(|at| at.is_finite() && *at >= 0.0);
+        let Some(event) = logged.event else {
+            self.clock(at, 0.0);
+            return Ok(());
+        };
+        let took = match &event {
+            Event::Step {
+                waited_seconds,
+                computed_seconds,
+                ..
+            } => waited_seconds + computed_seconds,
+            _ => 0.0,
+        };
+        let at = self.clock(at, took);
+        if let Some((kind, text)) = moment(&event) {
+            self.moment(at, kind, &text);
+        }
+        self.keep(at, event)
+    }
+
+    /// Keeps what is more than a moment.
+    fn keep(&mut self, at: f64, event: Event) -> Result<(), String> {
         match event {
-            Event::Dataset(dataset) => self.dataset = dataset,
-            Event::Baseline(baseline) => self.baseline = Some(baseline),
-            Event::Step(step) => self.steps.add(at, &step),
-            Event::Epoch(epoch) => return self.epoch(Epoch { at, ..epoch }),
-            Event::BadSample(bad) => {
+            Event::Dataset {
+                task,
+                classes,
+                train,
+                validation,
+                steps_per_epoch,
+                ..
+            } => {
+                let [train, validation, steps_per_epoch] =
+                    [train, validation, steps_per_epoch].map(|count| count as u64);
+                self.dataset = Dataset {
+                    task,
+                    classes,
+                    train,
+                    validation,
+                    steps_per_epoch,
+                };
+            }
+            Event::Baseline { validation, .. } => self.baseline = Some(validation),
+            Event::Split { split, encoding, .. } => {
+                self.chosen = Some(Chosen {
+                    split: split.to_string(),
+                    encoding: encoding.to_string(),
+                });
+            }
+            Event::BadSample { key, message } => {
                 self.bad_count += 1;
                 if self.bad.len() < BAD {
-                    self.bad.push(bad);
+                    self.bad.push(BadSample { key, message });
                 }
             }
-            Event::Done(done) => self.done = Some(done),
-            Event::Split(split) => {
-                let text = format!("split {} in {}: {}", split.split, split.encoding, split.reason);
-                self.chosen = Some(split);
-                self.moment(at, MomentKind::Split, &text);
+            Event::Done {
+                split,
+                bytes_received,
+                received,
+                seconds,
+                ..
+            } => {
+                self.done = Some(Done {
+                    split: split.to_string(),
+                    bytes_received,
+                    received,
+                    seconds,
+                });
             }
-            Event::Replan(replan) => {
-                let (from, to, encoding) = (replan.from, replan.to, replan.encoding);
-                let text = format!("split {from} to {to} in {encoding}: {}", replan.reason);
-                self.moment(at, MomentKind::Replan, &text);
-            }
-            Event::Unfreeze(unfreeze) => {
-                let (epoch, freeze) = (unfreeze.epoch, unfreeze.freeze);
-                let text = format!("from epoch {epoch} on what follows {freeze} is trained");
-                self.moment(at, MomentKind::Unfreeze, &text);
-            }
-            Event::Host(host) => {
-                let (kind, word) = match host.state.as_str() {
-                    "up" => (MomentKind::HostUp, "is used again"),
-                    _ => (MomentKind::HostDown, "is left out"),
-                };
-                self.moment(at, kind, &format!("{} {word}: {}", host.host, host.reason));
-            }
-            Event::Retry(retry) => {
-                let text = format!("{} lost {} images: {}", retry.host, retry.lost, retry.reason);
-                self.moment(at, MomentKind::Retry, &text);
-            }
-            Event::Store(said) => self.moment(at, MomentKind::Store, &said.message),
-            Event::Warning(said) => self.moment(at, MomentKind::Warning, &said.message),
-            Event::Other => {}
+            other => return self.keep_training(at, other),
         }
         Ok(())
     }
 
-    /// Seconds from the beginning of the job's first start: never less than before. Without a time, a step ends when it can have.
-    fn clock(&mut self, at: Option<f64>, event: &Event) -> f64 {
-        let own = match (at, event) {
-            (Some(at), _) => at + self.before,
-            (None, Event::Step(step)) => {
-                let took = step.waited_seconds + step.computed_seconds;
-                self.ended + if took.is_finite() { took.max(0.0) } else { 0.0 }
+    fn keep_training(&mut self, at: f64, event: Event) -> Result<(), String> {
+        match event {
+            Event::Step {
+                epoch,
+                step,
+                loss,
+                split,
+                waited_seconds,
+                computed_seconds,
+                bytes_received,
+                ..
+            } => {
+                self.steps.add(&TrainedStep {
+                    at,
+                    epoch,
+                    step,
+                    loss,
+                    split: split.to_string(),
+                    waited_seconds,
+                    computed_seconds,
+                    bytes_received,
+                });
+                Ok(())
             }
-            (None, _) => self.ended,
-        };
+            Event::Epoch {
+                epoch,
+                loss,
+                validation,
+                bytes_received,
+                seconds,
+                waited_seconds,
+                split,
+                skipped,
+                kept_rows,
+                fetched_rows,
+                ..
+            } => self.epoch(Epoch {
+                at,
+                epoch,
+                loss,
+                figures: validation.figures(),
+                bytes_received,
+                seconds,
+                waited_seconds,
+                split: split.to_string(),
+                skipped,
+                kept_rows,
+                fetched_rows,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Seconds from the beginning of the job's first start: never less than before. Without a time, what `took` so long ends when it can have.
+    fn clock(&mut self, at: Option<f64>, took: f64) -> f64 {
+        let took = if took.is_finite() { took.max(0.0) } else { 0.0 };
+        let own = at.map_or(self.ended + took, |at| at + self.before);
         if own + SLACK < self.ended {
             let missing = self.ended - self.before;
             self.before += missing;
@@ -181,6 +308,78 @@ impl Journal {
     }
 }
 
+/// What is said of an event on the timeline.
+fn moment(event: &Event) -> Option<(MomentKind, String)> {
+    Some(match event {
+        Event::Split {
+            split,
+            encoding,
+            reason,
+            ..
+        } => (
+            MomentKind::Split,
+            format!("split {split} in {encoding}: {reason}"),
+        ),
+        Event::Replan {
+            from,
+            to,
+            encoding,
+            reason,
+            ..
+        } => {
+            let text = format!("split {from} to {to} in {encoding}: {reason}");
+            (MomentKind::Replan, text)
+        }
+        Event::Unfreeze { epoch, freeze } => {
+            let text = format!("from epoch {epoch} on what follows {freeze} is trained");
+            (MomentKind::Unfreeze, text)
+        }
+        Event::Warning { message } => (MomentKind::Warning, message.clone()),
+        Event::Features {
+            kept,
+            rows,
+            bytes: needed,
+            ..
+        } => {
+            let text = format!(
+                "{kept} of {rows} rows at the freeze cut are kept; all of them take {}",
+                bytes(*needed as f64)
+            );
+            (MomentKind::Store, text)
+        }
+        Event::Shared {
+            what, rows, store, ..
+        } => {
+            let way = match what {
+                Shared::Taken => "taken from",
+                Shared::Sent => "sent to",
+            };
+            let text = format!("{rows} rows at the freeze cut {way} {store}");
+            (MomentKind::Store, text)
+        }
+        Event::Notice(notice) => return moment_of_notice(notice),
+        _ => return None,
+    })
+}
+
+fn moment_of_notice(notice: &Notice) -> Option<(MomentKind, String)> {
+    match notice {
+        Notice::Host {
+            host, state, reason, ..
+        } => {
+            let (kind, word) = match state {
+                HostState::Up => (MomentKind::HostUp, "is used again"),
+                HostState::Down => (MomentKind::HostDown, "is left out"),
+            };
+            Some((kind, format!("{host} {word}: {reason}")))
+        }
+        Notice::Retry {
+            host, lost, reason, ..
+        } => Some((MomentKind::Retry, format!("{host} lost {lost} images: {reason}"))),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,8 +387,7 @@ mod tests {
     fn journal(lines: &[&str]) -> Journal {
         let mut journal = Journal::default();
         for line in lines {
-            let (at, event) = event::parse(line.as_bytes()).unwrap();
-            journal.add(at, event).unwrap();
+            journal.add(Logged::parse(line.as_bytes()).unwrap()).unwrap();
         }
         journal
     }
@@ -208,18 +406,18 @@ mod tests {
         let epoch = |number: u32, accuracy: &str| {
             format!(
                 r#"{{"event":"epoch","epoch":{number},"loss":null,"validation_accuracy":{accuracy},"validation_bytes_received":3,
-                "bytes_received":9,"seconds":1.0,"waited_seconds":0.5,"split":"none","skipped":0,"kept_rows":4}}"#
+                "bytes_received":9,"seconds":1.0,"waited_seconds":0.5,"split":"none","skipped":0,"kept_rows":4,"fetched_rows":0}}"#
             )
         };
         let lines = [epoch(1, "0.5"), epoch(2, "0.6"), epoch(2, "null")];
         let journal = journal(&lines.each_ref().map(String::as_str));
         assert_eq!(journal.epochs.len(), 2);
         let last = journal.epochs.last().unwrap();
-        assert!(last.loss.is_nan() && last.kept_rows == Some(4) && last.fetched_rows.is_none());
+        assert!(last.loss.is_nan() && last.kept_rows == 4);
         let [(name, figure)] = last.figures.as_slice() else {
             panic!("{:?}", last.figures)
         };
-        assert!(name == "accuracy" && figure.is_nan());
+        assert!(*name == "accuracy" && figure.is_nan());
     }
 
     #[test]
@@ -228,5 +426,34 @@ mod tests {
         let journal = journal(&vec![line; MOMENTS + 5]);
         assert_eq!(journal.moments.len(), MOMENTS);
         assert_eq!(journal.count(MomentKind::Retry), MOMENTS as u64 + 5);
+    }
+
+    #[test]
+    fn rows_that_are_kept_and_shared_are_on_the_timeline() {
+        let features = Event::Features {
+            kept: 3,
+            rows: 9,
+            bytes: 4096,
+            limit: 1 << 20,
+            folder: "features".into(),
+        };
+        let shared = Event::Shared {
+            what: Shared::Taken,
+            rows: 5,
+            bytes: 2048,
+            store: "s3://team/rows".to_owned(),
+        };
+        let lines = [features, shared].map(|event| serde_json::to_string(&event).unwrap());
+        let journal = journal(&lines.each_ref().map(String::as_str));
+        assert_eq!(journal.count(MomentKind::Store), 2);
+        let told: Vec<&str> = journal
+            .moments
+            .iter()
+            .map(|moment| moment.text.as_str())
+            .collect();
+        assert!(
+            told[0].starts_with("3 of 9 rows") && told[1].contains("taken from s3://team/rows"),
+            "{told:?}"
+        );
     }
 }

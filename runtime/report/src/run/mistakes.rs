@@ -35,7 +35,7 @@ struct Listed {
 
 /// The mistakes that the folder lists, the worst first.
 pub(crate) fn read(folder: &Path) -> Result<Vec<Mistake>, ReportError> {
-    let file = folder.join("mistakes.json");
+    let file = folder.join(frostline_job::folder::MISTAKES_LIST);
     let Some(bytes) = files::whole(&file, LIST)? else {
         return Ok(Vec::new());
     };

@@ -1,6 +1,5 @@
 //! What a run folder says, read.
 
-mod event;
 mod files;
 mod journal;
 mod mistakes;
@@ -9,8 +8,7 @@ mod predictions;
 mod settings;
 mod steps;
 
-pub(crate) use event::{Dataset, Epoch, Figures, Received};
-pub(crate) use journal::{Journal, Moment, MomentKind};
+pub(crate) use journal::{Dataset, Epoch, Figures, Journal, Moment, MomentKind};
 pub(crate) use mistakes::Mistake;
 pub(crate) use plan::{Candidate, Plan};
 pub(crate) use predictions::Predictions;
@@ -18,6 +16,7 @@ pub(crate) use settings::Settings;
 pub(crate) use steps::Step;
 
 use crate::ReportError;
+use frostline_job::folder as layout;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
@@ -42,7 +41,7 @@ impl Run {
     /// # Errors
     /// [`ReportError::NoRun`] without that file, else what is broken, by file and line.
     pub fn read(folder: &Path) -> Result<Self, ReportError> {
-        let events = folder.join("events.jsonl");
+        let events = folder.join(layout::EVENTS);
         if !events.is_file() {
             return Err(ReportError::NoRun {
                 folder: folder.to_owned(),
@@ -54,10 +53,10 @@ impl Run {
         Ok(Self {
             name: named.map_or_else(|| "run".to_owned(), |name| name.to_string_lossy().into_owned()),
             started: modified(&events)? - journal.ended,
-            settings: Settings::read(&folder.join("config.json"))?,
-            plan: Plan::read(&folder.join("plan.json"))?,
-            predictions: Predictions::read(&folder.join("predictions.csv"))?,
-            mistakes: mistakes::read(&folder.join("mistakes"))?,
+            settings: Settings::read(&folder.join(layout::CONFIG))?,
+            plan: Plan::read(&folder.join(layout::PLAN))?,
+            predictions: Predictions::read(&folder.join(layout::PREDICTIONS))?,
+            mistakes: mistakes::read(&folder.join(layout::MISTAKES))?,
             journal,
         })
     }

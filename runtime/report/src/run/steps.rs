@@ -1,5 +1,3 @@
-use super::event::StepEvent;
-
 /// Steps that are kept. Charts show fewer.
 const MOST: usize = 1 << 18;
 /// Splits that are told apart: no network has as many cuts that a job would change between.
@@ -18,6 +16,20 @@ pub(crate) struct Step {
     pub(crate) bytes: f32,
     /// Its split's place in [`Steps::splits`].
     pub(crate) split: u16,
+}
+
+/// A training step, as its event tells it.
+#[derive(Debug, Clone)]
+pub(crate) struct TrainedStep {
+    /// Seconds from the job's beginning to its end.
+    pub(crate) at: f64,
+    pub(crate) epoch: u32,
+    pub(crate) step: u64,
+    pub(crate) loss: f32,
+    pub(crate) split: String,
+    pub(crate) waited_seconds: f64,
+    pub(crate) computed_seconds: f64,
+    pub(crate) bytes_received: u64,
 }
 
 /// The steps of a job, in their order.
@@ -68,7 +80,7 @@ impl Steps {
             .map_or("others", String::as_str)
     }
 
-    pub(crate) fn add(&mut self, at: f64, event: &StepEvent) {
+    pub(crate) fn add(&mut self, event: &TrainedStep) {
         while self.kept.last().is_some_and(|last| last.step >= event.step) {
             self.kept.pop();
         }
@@ -76,10 +88,10 @@ impl Steps {
             return;
         }
         let step = Step {
-            at,
+            at: event.at,
             epoch: event.epoch,
             step: event.step,
-            loss: event.loss as f32,
+            loss: event.loss,
             waited: seconds(event.waited_seconds),
             computed: seconds(event.computed_seconds),
             bytes: event.bytes_received as f32,
@@ -114,8 +126,9 @@ fn seconds(of: f64) -> f32 {
 mod tests {
     use super::*;
 
-    fn event(step: u64, loss: f64) -> StepEvent {
-        StepEvent {
+    fn event(step: u64, loss: f32) -> TrainedStep {
+        TrainedStep {
+            at: step as f64,
             epoch: 1,
             step,
             loss,
@@ -130,7 +143,7 @@ mod tests {
     fn of_a_long_job_evenly_spread_steps_are_kept() {
         let mut steps = Steps::of(64);
         for step in 1..=1000 {
-            steps.add(step as f64, &event(step, 1.0));
+            steps.add(&event(step, 1.0));
         }
         let numbers: Vec<u64> = steps.kept().iter().map(|step| step.step).collect();
         assert_eq!(steps.stride(), 16);
@@ -141,7 +154,7 @@ mod tests {
     fn numbers_that_defy_thinning_are_bounded_too() {
         let mut steps = Steps::of(4);
         for step in (0..64).map(|power| 1_u64 << power) {
-            steps.add(0.0, &event(step, 1.0));
+            steps.add(&event(step, 1.0));
         }
         assert!(steps.kept().len() < 4);
     }
@@ -150,7 +163,7 @@ mod tests {
     fn what_is_done_again_counts_once() {
         let mut steps = Steps::default();
         for (step, loss) in [(1, 9.0), (2, 8.0), (3, 7.0), (2, 6.0), (3, 5.0)] {
-            steps.add(0.0, &event(step, loss));
+            steps.add(&event(step, loss));
         }
         let losses: Vec<f32> = steps.kept().iter().map(|step| step.loss).collect();
         assert_eq!(losses, [9.0, 6.0, 5.0]);

@@ -16,8 +16,8 @@ pub fn tensorboard(run: &Run) -> Vec<u8> {
     let mut events = Events::begin(run.started);
     let journal = &run.journal;
     if let Some(baseline) = &journal.baseline {
-        for (name, value) in &baseline.figures {
-            events.scalar(run.started, 0, &format!("validation/{name}"), *value);
+        for (name, value) in baseline.figures() {
+            events.scalar(run.started, 0, &format!("validation/{name}"), value);
         }
     }
     let mut epochs = journal.epochs.iter().peekable();
@@ -41,7 +41,6 @@ pub fn tensorboard(run: &Run) -> Vec<u8> {
 
 fn of_epoch(events: &mut Events, started: f64, step: u64, epoch: &Epoch, journal: &Journal) {
     let at = started + epoch.at;
-    let rows = |rows: Option<u64>| rows.map_or(f64::NAN, |rows| rows as f64);
     for (name, value) in [
         ("epoch/loss", epoch.loss),
         ("epoch/seconds", epoch.seconds),
@@ -52,8 +51,8 @@ fn of_epoch(events: &mut Events, started: f64, step: u64, epoch: &Epoch, journal
             journal.dataset.train as f64 / epoch.seconds,
         ),
         ("epoch/skipped", epoch.skipped as f64),
-        ("epoch/kept_rows", rows(epoch.kept_rows)),
-        ("epoch/fetched_rows", rows(epoch.fetched_rows)),
+        ("epoch/kept_rows", epoch.kept_rows as f64),
+        ("epoch/fetched_rows", epoch.fetched_rows as f64),
     ] {
         events.scalar(at, step, name, value);
     }

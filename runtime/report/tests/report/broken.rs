@@ -56,7 +56,7 @@ fn a_job_that_ended_before_its_first_step_has_a_page_too() {
     let (_folder, run) = run();
     for events in [
         "",
-        "{\"event\":\"dataset\",\"classes\":[],\"train\":0,\"validation\":0}\n",
+        "{\"event\":\"dataset\",\"task\":\"classes\",\"classes\":[],\"train\":0,\"validation\":0,\"steps_per_epoch\":0,\"epochs\":1}\n",
     ] {
         fs::write(run.join("events.jsonl"), events).unwrap();
         let read = Run::read(&run).unwrap();

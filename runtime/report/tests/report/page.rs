@@ -89,7 +89,7 @@ fn a_page_has_everything_that_the_folder_tells() {
         "recipe.weight_decay",
         "store-2:8443 is left out",
         "what follows features.7 is trained",
-        "features are kept: 3,069 rows",
+        "0 of 3069 rows at the freeze cut are kept",
         "kept rows only",
     ] {
         assert!(page.contains(section), "{section}");

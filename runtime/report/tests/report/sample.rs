@@ -87,7 +87,7 @@ impl Sample {
             &mut out,
             at,
             json!({"event": "dataset", "task": self.task, "classes": self.classes, "train": train, "validation": validation,
-            "steps_per_epoch": self.steps}),
+            "steps_per_epoch": self.steps, "epochs": self.epochs}),
         );
         at += 2.1;
         line(
@@ -128,7 +128,7 @@ impl Sample {
                     &mut out,
                     at,
                     json!({"event": "step", "epoch": epoch, "step": step, "loss": loss as f32, "split": split,
-                    "waited_seconds": waited, "computed_seconds": computed, "bytes_received": bytes}),
+                    "waited_seconds": waited, "computed_seconds": computed, "bytes_received": bytes, "rows": 64, "kept_rows": 0}),
                 );
                 if self.eventful && step == self.steps / 2 {
                     line(
@@ -155,17 +155,15 @@ impl Sample {
             let (kept, fetched) = if stored { (train - 3, 3) } else { (0, train) };
             let mut ended = json!({"event": "epoch", "epoch": epoch, "loss": sum / self.steps as f64, "bytes_received": if stored { 310_000 } else { 330_000_000 },
                 "validation_bytes_received": 0, "seconds": at - began, "waited_seconds": waits, "split": split, "skipped": u32::from(self.eventful)});
-            if self.reuse {
-                ended["kept_rows"] = json!(kept);
-                ended["fetched_rows"] = json!(fetched);
-            }
+            ended["kept_rows"] = json!(kept);
+            ended["fetched_rows"] = json!(fetched);
             self.figures(&mut ended, progress, draw);
             line(&mut out, at, ended);
             if self.eventful {
                 self.between(&mut out, at, epoch, &line);
             }
         }
-        let mut done = json!({"event": "done", "model": "tuned.onnx", "split": "features.7", "bytes_received": 412_000_000, "seconds": at + 0.3,
+        let mut done = json!({"event": "done", "model": "tuned.onnx", "split": "features.7", "epoch": self.epochs, "bytes_received": 412_000_000, "seconds": at + 0.3,
             "received": {"listing": 120_000, "measuring": 9_000_000, "baseline": 66_000_000, "training": 266_000_000, "validation": 70_000_000,
                 "other": 880_000, "interrupted": 2_100_000}});
         self.figures(&mut done, 1.0, draw);
@@ -179,7 +177,7 @@ impl Sample {
             line(
                 out,
                 at,
-                json!({"event": "store", "message": "features are kept: 3,069 rows, 265 MB"}),
+                json!({"event": "features", "kept": 0, "rows": 3069, "bytes": 265_000_000, "limit": 8_000_000_000_u64, "folder": "features"}),
             );
             line(
                 out,

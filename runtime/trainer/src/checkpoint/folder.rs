@@ -1,66 +1,32 @@
 //! A run's folder.
 
+use super::config::{self, digest};
 use super::keeper::{Keeper, Place};
 use super::lock::{Kept, lock};
 use super::record::{Recorder, recorded};
 use super::run_folder::RunFolder;
 use super::samples::SampleIndex;
-use super::settings::{self, Settings};
 use super::shelf::{Found, Shelf};
 use super::snapshot::{JobNote, Maker};
 use crate::compute::{blocking, session_options};
 use crate::whole_file::{self, Create};
-use crate::{Events, Job, Policy, Summary, TrainerError};
+use crate::{EncodingChoice, Events, Job, JobSpec, Policy, Summary, TrainerError};
 use frostline_engine::library_version;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use frostline_job::folder::{CHECKPOINTS, CONFIG, END, EVENTS, Ending, PLAN, SAMPLES};
+use serde::Serialize;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub(super) const CONFIG: &str = "config.json";
-pub(super) const EVENTS: &str = "events.jsonl";
-pub(super) const END: &str = "end.json";
-const PLAN: &str = "plan.json";
-const SAMPLES: &str = "samples.index";
-pub(super) const CHECKPOINTS: &str = "checkpoints";
-
-/// What `config.json` says.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Config {
-    frostline: String,
-    /// Seconds since 1970.
-    pub(super) created: u64,
-    #[serde(flatten)]
-    pub(super) settings: Settings,
-    /// See [`RunFolder::command`].
-    #[serde(default)]
-    pub(super) command: Map<String, Value>,
-}
-
-/// How a run ended, as `end.json` says it; without such a file it was killed, or runs.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "state", rename_all = "lowercase")]
-pub(crate) enum Conclusion {
-    /// The model was written after the last epoch.
-    Finished,
-    /// It was told to stop.
-    Interrupted,
-    /// This went wrong.
-    Failed {
-        /// In a line.
-        error: String,
-    },
-}
-
 /// The folder of a run while a job has it to itself.
 pub(crate) struct Folder {
     path: PathBuf,
     create: Create,
     every: Option<u64>,
-    settings: Settings,
+    /// The job as it is recorded.
+    spec: JobSpec,
     shelf: Shelf,
     /// What the job goes on from.
     found: Option<Found>,
@@ -85,74 +51,35 @@ impl Folder {
 
     fn open(job: &Job, run: &RunFolder) -> Result<(Self, Arc<Kept>), TrainerError> {
         let path = run.path.clone();
-        let failed = |error: io::Error| TrainerError::Run {
-            run: path.clone(),
-            why: error.to_string(),
-        };
-        let refused = |why: String| TrainerError::Resume {
-            run: path.clone(),
-            why,
-        };
-        if run.resume && !path.join(CONFIG).is_file() {
-            return Err(refused(no_run()));
-        }
-        fs::create_dir_all(&path).map_err(failed)?;
-        let kept = lock(&path).map_err(failed)?.ok_or_else(|| TrainerError::Run {
-            run: path.clone(),
-            why: "another job runs in it".to_owned(),
-        })?;
-        if !run.resume && path.join(CONFIG).exists() {
-            return Err(TrainerError::Run {
-                run: path.clone(),
-                why: "there is a run already; go on with it (--resume), or take another folder".to_owned(),
-            });
-        }
+        let failed = |error: io::Error| run_error(&path, &error);
+        let then = run.resume.then(|| config::recorded(&path)).transpose()?;
+        let kept = Arc::new(occupy(run)?);
         whole_file::sweep(&path).map_err(failed)?;
-        let settings = Settings::of(job)?;
+        let mut spec = config::record(job)?;
         let mut shelf = Shelf::open(path.join(CHECKPOINTS), run.create).map_err(failed)?;
-        let maker = Maker {
-            frostline: env!("CARGO_PKG_VERSION").to_owned(),
-            library: library_version().unwrap_or_default(),
-            device: job.device.to_string(),
-            threads: session_options(job.device, job.threads).threads,
-        };
-        let (mut found, mut created) = (None, now());
-        if run.resume {
-            let config = config(&path).map_err(failed)?;
-            found = shelf.newest().map_err(&refused)?;
-            let begun = found
-                .as_ref()
-                .map_or(0, |found| found.snapshot.note.at.progress.epoch_begun());
-            if let Some(why) = config.settings.refusal(&settings, &job.recipe, begun) {
-                return Err(refused(why));
-            }
-            created = config.created;
+        let maker = maker(job);
+        let mut found = None;
+        if let Some(then) = then {
+            spec.created = then.created;
+            let refused = |why: String| TrainerError::Resume {
+                run: path.clone(),
+                why,
+            };
+            found = shelf.newest().map_err(refused)?;
+            check_same(&then, &spec, found.as_ref(), &maker).map_err(refused)?;
         }
         if let Some(found) = &found {
-            found
-                .check(&job_note(&settings, String::new()))
-                .map_err(&refused)?;
-            if job.reproducible && found.snapshot.note.maker != maker {
-                return Err(refused(other_maker(&found.snapshot.note.maker, &maker)));
-            }
             shelf.adopt(found).map_err(failed)?;
         }
-        let config = Config {
-            frostline: env!("CARGO_PKG_VERSION").to_owned(),
-            created,
-            settings: settings.clone(),
-            command: run.command.clone().into_iter().map(without_secrets).collect(),
-        };
-        write_json(&path.join(CONFIG), run.create, &config).map_err(failed)?;
+        write_json(&path.join(CONFIG), run.create, &spec).map_err(failed)?;
         match fs::remove_file(path.join(END)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
         }
-        let kept = Arc::new(kept);
         let folder = Self {
             create: run.create,
-            every: run.checkpoint_steps,
-            settings,
+            every: spec.checkpoint_steps,
+            spec,
             shelf,
             samples: found
                 .as_ref()
@@ -175,10 +102,10 @@ impl Folder {
 
     /// The job that the run was: with its split and encoding, where bits count and they were chosen.
     pub(crate) fn fixed(&self, mut job: Job) -> Job {
-        if let Some(found) = self.found.as_ref().filter(|_| job.reproducible) {
+        if let Some(found) = self.found.as_ref().filter(|_| job.spec.reproducible) {
             let note = &found.snapshot.note.at;
-            job.split = Policy::Fixed(note.split.clone());
-            job.encoding = Some(note.encoding);
+            job.spec.split = Policy::Fixed(note.split.clone());
+            job.spec.encoding = EncodingChoice::Fixed(note.encoding);
         }
         job
     }
@@ -208,7 +135,7 @@ impl Folder {
             })
         })
         .await?;
-        Ok(job_note(&self.settings, digest))
+        Ok(job_note(&self.spec, digest))
     }
 
     /// Keeps the plan.
@@ -235,43 +162,66 @@ impl Folder {
     }
 
     fn failed(&self, error: &io::Error) -> TrainerError {
-        TrainerError::Run {
-            run: self.path.clone(),
-            why: error.to_string(),
-        }
+        run_error(&self.path, error)
+    }
+}
+
+/// Makes a run's folder, and has it to itself.
+fn occupy(run: &RunFolder) -> Result<Kept, TrainerError> {
+    let failed = |error: io::Error| run_error(&run.path, &error);
+    fs::create_dir_all(&run.path).map_err(failed)?;
+    let kept = lock(&run.path).map_err(failed)?;
+    let refused = |why: &str| TrainerError::Run {
+        run: run.path.clone(),
+        why: why.to_owned(),
+    };
+    let kept = kept.ok_or_else(|| refused("another job runs in it"))?;
+    if !run.resume && run.path.join(CONFIG).exists() {
+        return Err(refused(
+            "there is a run already; resume it (--resume), or take another folder",
+        ));
+    }
+    Ok(kept)
+}
+
+/// Why the job `now` cannot resume the run that was `then`, from the checkpoint `found`.
+fn check_same(then: &JobSpec, now: &JobSpec, found: Option<&Found>, maker: &Maker) -> Result<(), String> {
+    let begun = found.map_or(0, |found| found.snapshot.note.at.progress.epoch_begun());
+    if let Some(why) = frostline_job::refusal(then, now, begun) {
+        return Err(why);
+    }
+    let Some(found) = found else { return Ok(()) };
+    found.check(&job_note(now, String::new()))?;
+    if now.reproducible && found.snapshot.note.maker != *maker {
+        return Err(other_maker(&found.snapshot.note.maker, maker));
+    }
+    Ok(())
+}
+
+/// What makes the checkpoints of `job`.
+fn maker(job: &Job) -> Maker {
+    Maker {
+        frostline: env!("CARGO_PKG_VERSION").to_owned(),
+        library: library_version().unwrap_or_default(),
+        device: job.device.to_string(),
+        threads: session_options(job.device, job.spec.threads).threads,
+    }
+}
+
+fn run_error(run: &Path, error: &io::Error) -> TrainerError {
+    TrainerError::Run {
+        run: run.to_owned(),
+        why: error.to_string(),
     }
 }
 
 /// Says how the run in `folder` ended, as well as that can be said.
-pub(crate) fn conclude(folder: &Path, conclusion: &Conclusion) {
+pub(crate) fn conclude(folder: &Path, ending: &Ending) {
     // Without it the run counts as interrupted, which can be gone on with.
-    let _ = write_json(&folder.join(END), |path| File::create_new(path), conclusion);
+    let _ = write_json(&folder.join(END), |path| File::create_new(path), ending);
 }
 
-pub(super) fn no_run() -> String {
-    format!("there is no run: it has no {CONFIG}")
-}
-
-/// A word of a command without what opens its URLs.
-fn without_secrets((name, value): (String, Value)) -> (String, Value) {
-    let word = |value: Value| match value {
-        Value::String(text) if text.contains("://") => settings::without_secrets(&text).into(),
-        value => value,
-    };
-    let value = match value {
-        Value::Array(words) => words.into_iter().map(word).collect(),
-        value => word(value),
-    };
-    (name, value)
-}
-
-/// What a run's `config.json` says.
-pub(super) fn config(folder: &Path) -> io::Result<Config> {
-    let text = fs::read(folder.join(CONFIG))?;
-    serde_json::from_slice(&text).map_err(|error| io::Error::other(format!("{CONFIG}: {error}")))
-}
-
-pub(super) fn conclusion(folder: &Path) -> Option<Conclusion> {
+pub(super) fn ending(folder: &Path) -> Option<Ending> {
     serde_json::from_slice(&fs::read(folder.join(END)).ok()?).ok()
 }
 
@@ -281,12 +231,12 @@ fn write_json(path: &Path, create: Create, value: &impl Serialize) -> io::Result
     whole_file::write_to(path, create, |file| file.write_all(&text)).map(drop)
 }
 
-fn job_note(settings: &Settings, samples: String) -> JobNote {
-    let [model, model_sha256] = settings.model();
+fn job_note(spec: &JobSpec, samples: String) -> JobNote {
+    let stem = spec.model.as_deref().and_then(Path::file_stem);
     JobNote {
-        model,
-        model_sha256,
-        settings: settings.digest(),
+        model: stem.unwrap_or_default().to_string_lossy().into_owned(),
+        model_sha256: spec.model_sha256.clone().unwrap_or_default(),
+        settings: digest(spec),
         samples,
     }
 }

@@ -1,13 +1,11 @@
 //! The runs of a folder.
 
-use super::folder::{self, CHECKPOINTS, Conclusion, EVENTS};
-use super::record::events_of;
+use super::record::epochs_of;
 use super::run_folder::RunFolder;
-use super::settings::Settings;
-use super::{lock, shelf};
-use crate::{Job, TrainerError};
+use super::{config, folder, lock, shelf};
+use crate::{Job, JobSpec, TrainerError};
+use frostline_job::folder::{CHECKPOINTS, EVENTS, Ending};
 use serde::Serialize;
-use serde_json::Value;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -70,10 +68,9 @@ pub fn runs(folder: &Path) -> io::Result<Vec<RunSummary>> {
     let mut runs = Vec::new();
     for entry in entries {
         let path = entry?.path();
-        let Ok(config) = folder::config(&path) else {
-            continue;
-        };
-        runs.push((config.created, summary(path, config.created, &config.settings)?));
+        if let Ok(spec) = config::recorded(&path) {
+            runs.push((spec.created, summary(path, &spec)?));
+        }
     }
     runs.sort_by(|left, right| (right.0, &right.1.name).cmp(&(left.0, &left.1.name)));
     Ok(runs.into_iter().map(|(_, run)| run).collect())
@@ -88,15 +85,14 @@ pub fn unfinished(folder: &Path, job: &Job) -> Result<RunFolder, TrainerError> {
         run: folder.to_owned(),
         why,
     };
-    let now = Settings::of(job)?;
+    let now = config::record(job)?;
     let mut first = None;
     for run in runs(folder).map_err(|error| refused(error.to_string()))? {
         let why = match run.state {
             RunState::Finished => Some("it has finished".to_owned()),
             RunState::Running => Some("it still runs".to_owned()),
             RunState::Interrupted | RunState::Failed => {
-                let config = folder::config(&run.path).map_err(|error| refused(error.to_string()))?;
-                config.settings.refusal(&now, &job.recipe, run.epochs_done)
+                frostline_job::refusal(&config::recorded(&run.path)?, &now, run.epochs_done)
             }
         };
         match why {
@@ -113,48 +109,29 @@ pub fn can_resume(folder: &Path) -> bool {
     shelf::any(&folder.join(CHECKPOINTS))
 }
 
-fn summary(path: PathBuf, created: u64, settings: &Settings) -> io::Result<RunSummary> {
-    let (state, error) = match folder::conclusion(&path) {
+fn summary(path: PathBuf, spec: &JobSpec) -> io::Result<RunSummary> {
+    let (state, error) = match folder::ending(&path) {
         _ if lock::is_locked(&path)? => (RunState::Running, None),
-        Some(Conclusion::Finished) => (RunState::Finished, None),
-        Some(Conclusion::Failed { error }) => (RunState::Failed, Some(error)),
-        Some(Conclusion::Interrupted) | None => (RunState::Interrupted, None),
+        Some(Ending::Finished) => (RunState::Finished, None),
+        Some(Ending::Failed { error }) => (RunState::Failed, Some(error)),
+        Some(Ending::Interrupted) | None => (RunState::Interrupted, None),
     };
-    let epochs = events_of(&path.join(EVENTS), "epoch");
-    let number = |event: &Value| event.get("epoch").and_then(Value::as_u64).unwrap_or(0) as u32;
-    let best = epochs.iter().filter_map(|event| {
-        let (figure, score) = score(event)?;
-        Some((number(event), figure, score))
-    });
-    let best = best.max_by(|left, right| left.2.0.total_cmp(&right.2.0));
+    let epochs = epochs_of(&path.join(EVENTS));
+    let numbers = epochs.iter().filter(|(_, quality)| quality.score().is_finite());
+    let best = numbers.max_by(|left, right| left.1.score().total_cmp(&right.1.score()));
+    let judged = best.map(|(_, quality)| quality.judged_by());
+    let name = |path: Option<&std::ffi::OsStr>| path.unwrap_or_default().to_string_lossy().into_owned();
     Ok(RunSummary {
-        name: path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned(),
-        model: settings.model().into_iter().next().unwrap_or_default(),
+        name: name(path.file_name()),
+        model: name(spec.model.as_deref().and_then(Path::file_stem)),
         state,
         error,
-        epochs_done: epochs.iter().map(number).max().unwrap_or(0),
-        epochs: settings.epochs(),
-        best_epoch: best.as_ref().map(|(epoch, ..)| *epoch),
-        figure: best.as_ref().map(|(_, figure, _)| (*figure).to_owned()),
-        best: best.map(|(_, _, (_, value))| value),
-        age_seconds: folder::now().saturating_sub(created),
+        epochs_done: epochs.iter().map(|(epoch, _)| *epoch).max().unwrap_or(0),
+        epochs: spec.recipe.epochs,
+        best_epoch: best.map(|(epoch, _)| *epoch),
+        figure: judged.map(|(figure, _)| format!("validation_{figure}")),
+        best: judged.map(|(_, value)| value),
+        age_seconds: folder::now().saturating_sub(spec.created.unwrap_or_default()),
         path,
-    })
-}
-
-/// What an epoch is compared by: its name; the higher, the better, and as it is.
-fn score(event: &Value) -> Option<(&'static str, (f64, f64))> {
-    let figures = [
-        ("validation_accuracy", 1.0),
-        ("validation_mean_average_precision", 1.0),
-        ("validation_rmse", -1.0),
-    ];
-    figures.into_iter().find_map(|(name, sign)| {
-        let value = event.get(name)?.as_f64()?;
-        Some((name, (sign * value, value)))
     })
 }

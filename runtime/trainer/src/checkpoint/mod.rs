@@ -3,8 +3,9 @@
 //!
 //! * [`Folder`]: a run's folder while a job has it to itself; [`RunFolder`] is what a job is told of it.
 //! * [`snapshot`]: all that one step hands to the next; [`file`] is how it lies on disk, [`shelf`] which of them are kept.
-//! * [`settings`], [`SampleIndex`]: what makes a job this one, to be held against the job that is to go on.
+//! * [`config`], [`SampleIndex`]: what makes a job this one, to be held against the job that is to go on.
 
+mod config;
 mod exact;
 mod file;
 mod folder;
@@ -12,17 +13,15 @@ mod keeper;
 mod list;
 mod lock;
 mod record;
-mod recorded;
 mod run_folder;
 mod samples;
-mod settings;
 mod shelf;
 mod snapshot;
 
-pub(crate) use folder::{Conclusion, Folder, conclude};
+pub use config::recorded;
+pub(crate) use folder::{Folder, conclude};
 pub(crate) use keeper::Keeper;
 pub use list::{RunState, RunSummary, can_resume, runs, unfinished};
-pub use recorded::Recorded;
 pub use run_folder::RunFolder;
 pub(crate) use samples::SampleIndex;
 pub(crate) use shelf::{Found, KeptEpoch, Weights};

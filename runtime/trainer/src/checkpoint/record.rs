@@ -1,9 +1,9 @@
 //! `events.jsonl`: a job's events as `train --json` prints them, each with when it was.
 
-use crate::{Event, Events};
+use crate::{Event, Events, Quality};
 use frostline_client::Notice;
+use frostline_job::Logged;
 use parking_lot::Mutex;
-use serde_json::Value;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
@@ -143,16 +143,22 @@ fn time_of(line: &[u8]) -> Option<f64> {
     at.parse().ok()
 }
 
-/// The events of one kind in the file of a run; those that cannot be read are left out.
-pub(super) fn events_of(path: &Path, kind: &str) -> Vec<Value> {
+/// The epochs that ended, in the file of a run; lines that cannot be read are left out.
+pub(super) fn epochs_of(path: &Path) -> Vec<(u32, Quality)> {
     let Ok(file) = File::open(path) else {
         return Vec::new();
     };
-    let begins = format!("{{\"event\":\"{kind}\"");
     let lines = BufReader::new(file).split(b'\n').map_while(Result::ok);
-    lines
-        .filter(|line| line.starts_with(begins.as_bytes()))
-        .filter_map(|line| serde_json::from_slice(&line).ok())
+    let events = lines
+        .filter(|line| line.starts_with(b"{\"event\":\"epoch\""))
+        .filter_map(|line| Logged::parse(&line).ok()?.event);
+    events
+        .filter_map(|event| match event {
+            Event::Epoch {
+                epoch, validation, ..
+            } => Some((epoch, validation)),
+            _ => None,
+        })
         .collect()
 }
 
@@ -182,14 +188,14 @@ mod tests {
         text = text.replace("\"at\":0.0", "\"at\":70.0");
         fs::write(&path, format!("{text}{{\"event\":\"war")).unwrap();
         told("two").await;
-        let events = events_of(&path, "warning");
-        let told: Vec<_> = events
-            .iter()
-            .map(|event| event["message"].as_str().unwrap())
+        let text = fs::read_to_string(&path).unwrap();
+        let read: Vec<_> = text
+            .lines()
+            .map(|line| Logged::parse(line.as_bytes()).unwrap())
             .collect();
-        assert_eq!(told, ["one", "two"]);
-        assert!(events[1]["at"].as_f64().unwrap() >= 70.0, "{events:?}");
-        assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 2);
+        let told: Vec<_> = read.iter().map(|line| line.event.clone().unwrap()).collect();
+        assert_eq!(told, [warning("one"), warning("two")]);
+        assert!(read[1].at.unwrap() >= 70.0, "{read:?}");
     }
 
     /// A disk that takes nothing until the gate opens.

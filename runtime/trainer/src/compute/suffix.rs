@@ -202,9 +202,6 @@ impl Suffix {
         targets: Targets,
         terms: &StepTerms,
     ) -> Result<f32, TrainerError> {
-        let varied = terms.varied.as_ref();
-        let varied = varied.map(|varied| varied.apply(activations)).transpose()?;
-        let activations = varied.as_ref().unwrap_or(activations);
         let standard = self.standard.as_ref();
         let standardised = standard.map(|standard| standard.apply(activations));
         let standardised = standardised.transpose()?;

@@ -1,5 +1,6 @@
-use super::{Candidate, Policy, Ranked, Workload};
-use crate::Flow;
+use super::policy::choose;
+use super::{Candidate, Ranked, Workload};
+use crate::{Flow, Policy};
 use frostline_wire::{Encoding, Split};
 
 /// A choice among candidates.
@@ -28,7 +29,7 @@ impl Plan {
             })
             .collect();
         Some(Self {
-            chosen: ranked.get(policy.choose(&ranked, workload)?)?.clone(),
+            chosen: ranked.get(choose(policy, &ranked, workload)?)?.clone(),
             candidates: ranked,
             policy: policy.clone(),
             workload: *workload,

@@ -124,7 +124,8 @@ fn needs_layers(split: &Split) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Candidate, Policy, Reuse, Stages};
+    use crate::Policy;
+    use crate::plan::{Candidate, Reuse, Stages};
     use frostline_wire::Encoding;
 
     fn workload(iterations: u64) -> Workload {

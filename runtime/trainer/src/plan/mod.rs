@@ -33,7 +33,7 @@ pub use modules::Modules;
 pub use pipeline::Bottleneck;
 pub(crate) use pipeline::{Prediction, Workload};
 pub(crate) use planner::Planner;
-pub use policy::{ParsePolicyError, Policy};
+pub(crate) use policy::within as split_within;
 pub use reuse::Reuse;
 pub use simulate::{Simulation, SimulationError};
 pub use stages::Stages;

@@ -1,9 +1,9 @@
 use super::{
-    Candidate, Chosen, Explanation, Layers, LinkPoint, Modules, Plan, Policy, Survey, UsableSplit, Workload,
+    Candidate, Chosen, Explanation, Layers, LinkPoint, Modules, Plan, Survey, UsableSplit, Workload,
     over_links, policy,
 };
 use crate::share::in_whole_grants;
-use crate::{Flow, TrainerError};
+use crate::{Flow, Policy, TrainerError};
 use frostline_client::Link;
 use frostline_wire::Split;
 

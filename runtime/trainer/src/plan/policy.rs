@@ -3,67 +3,14 @@
 use super::text::few;
 use super::ties;
 use super::{Ranked, Workload};
-use crate::TrainerError;
+use crate::{Policy, TrainerError};
 use frostline_graph::{GraphError, Network};
+use frostline_job::RULES;
 use frostline_wire::Split;
 use std::cmp::Ordering;
-use std::str::FromStr;
-
-/// A rule that chooses a split.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Policy {
-    /// The shortest predicted job; of those too near it to tell which is shorter, the one that loses least should a tier turn out slower
-    /// than it was measured.
-    #[default]
-    Auto,
-    /// The freeze cut: as many layers beside the data as may be.
-    Freeze,
-    /// HAPI's first rule: the earliest cut at which 2,500 images are smaller than the stored objects and than what the link moves in a
-    /// second, else the freeze cut. Without `none` among the candidates nothing is known of the objects, and it chooses nothing.
-    HapiSize,
-    /// HAPI's later rule: the shortest job by its own formula, in which extraction and transfer follow each other.
-    HapiTime,
-    /// This split.
-    Fixed(Split),
-}
-
-/// The rules by name, the two splits that every network has among them.
-const RULES: [&str; 6] = ["auto", "freeze", "none", "input", "hapi-size", "hapi-time"];
 
 /// Images by which HAPI's first rule compares sizes, whatever the job's batch is (versions 1 and 2 of its authors' client).
 const HAPI_IMAGES: f64 = 2500.0;
-
-/// A policy no one knows.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a split has a name: write {}, or a cut of the model", RULES.join(", "))]
-pub struct ParsePolicyError;
-
-impl FromStr for Policy {
-    type Err = ParsePolicyError;
-
-    fn from_str(name: &str) -> Result<Self, ParsePolicyError> {
-        Ok(match name {
-            "" => return Err(ParsePolicyError),
-            "auto" => Self::Auto,
-            "freeze" => Self::Freeze,
-            "hapi-size" => Self::HapiSize,
-            "hapi-time" => Self::HapiTime,
-            split => Self::Fixed(Split::from(split)),
-        })
-    }
-}
-
-impl std::fmt::Display for Policy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Auto => f.write_str("auto"),
-            Self::Freeze => f.write_str("freeze"),
-            Self::HapiSize => f.write_str("hapi-size"),
-            Self::HapiTime => f.write_str("hapi-time"),
-            Self::Fixed(split) => write!(f, "{split}"),
-        }
-    }
-}
 
 /// Why `policy` chose nothing among `splits`, and what to do.
 pub(crate) fn unfit<'a>(policy: &Policy, splits: impl IntoIterator<Item = &'a Split>) -> String {
@@ -90,43 +37,41 @@ pub(crate) fn unfit<'a>(policy: &Policy, splits: impl IntoIterator<Item = &'a Sp
     )
 }
 
-impl Policy {
-    /// The same; a cut that a person named, by its tensor in `network`.
-    ///
-    /// # Errors
-    /// [`TrainerError::Policy`] when it is no rule and names no cut, [`TrainerError::Graph`] when it names several.
-    pub(crate) fn within(&self, network: &Network) -> Result<Self, TrainerError> {
-        let Self::Fixed(Split::Cut(name)) = self else {
-            return Ok(self.clone());
-        };
-        match network.named(name) {
-            Ok(cut) => Ok(Self::Fixed(Split::Cut(cut.name.clone()))),
-            Err(GraphError::UnknownCut { .. }) => {
-                let cuts = network
-                    .cuts
-                    .iter()
-                    .map(|cut| Split::Cut(network.title(cut).to_owned()));
-                Err(TrainerError::Policy {
-                    policy: self.to_string(),
-                    why: unfit(self, &cuts.collect::<Vec<_>>()),
-                })
-            }
-            Err(several) => Err(several.into()),
-        }
-    }
-
-    /// The index of the candidate this rule takes. `None` without candidates, or when it names one that is not there.
-    pub(super) fn choose(&self, candidates: &[Ranked], workload: &Workload) -> Option<usize> {
-        let freeze = candidates.len().checked_sub(1)?;
-        match self {
-            Self::Auto => robust(candidates, workload),
-            Self::Freeze => Some(freeze),
-            Self::HapiSize => hapi_size(candidates, workload).map(|cut| cut.unwrap_or(freeze)),
-            Self::HapiTime => least(candidates, |_, ranked| [hapi_seconds(ranked, workload)]),
-            Self::Fixed(split) => candidates
+/// The `policy`; a cut that a person named, by its tensor in `network`.
+///
+/// # Errors
+/// [`TrainerError::Policy`] when it is no rule and names no cut, [`TrainerError::Graph`] when it names several.
+pub(crate) fn within(policy: &Policy, network: &Network) -> Result<Policy, TrainerError> {
+    let Policy::Fixed(Split::Cut(name)) = policy else {
+        return Ok(policy.clone());
+    };
+    match network.named(name) {
+        Ok(cut) => Ok(Policy::Fixed(Split::Cut(cut.name.clone()))),
+        Err(GraphError::UnknownCut { .. }) => {
+            let cuts = network
+                .cuts
                 .iter()
-                .position(|ranked| ranked.candidate.split == *split),
+                .map(|cut| Split::Cut(network.title(cut).to_owned()));
+            Err(TrainerError::Policy {
+                policy: policy.to_string(),
+                why: unfit(policy, &cuts.collect::<Vec<_>>()),
+            })
         }
+        Err(several) => Err(several.into()),
+    }
+}
+
+/// The index of the candidate that `policy` takes. `None` without candidates, or when it names one that is not there.
+pub(super) fn choose(policy: &Policy, candidates: &[Ranked], workload: &Workload) -> Option<usize> {
+    let freeze = candidates.len().checked_sub(1)?;
+    match policy {
+        Policy::Auto => robust(candidates, workload),
+        Policy::Freeze => Some(freeze),
+        Policy::HapiSize => hapi_size(candidates, workload).map(|cut| cut.unwrap_or(freeze)),
+        Policy::HapiTime => least(candidates, |_, ranked| [hapi_seconds(ranked, workload)]),
+        Policy::Fixed(split) => candidates
+            .iter()
+            .position(|ranked| ranked.candidate.split == *split),
     }
 }
 

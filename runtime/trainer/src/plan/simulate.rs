@@ -3,10 +3,9 @@
 use super::policy::unfit;
 use super::text::few;
 use super::{
-    Candidate, Explanation, Layers, LinkPoint, Modules, Plan, Policy, Reuse, Stages, Summary, Workload,
-    over_links,
+    Candidate, Explanation, Layers, LinkPoint, Modules, Plan, Reuse, Stages, Summary, Workload, over_links,
 };
-use crate::Flow;
+use crate::{Flow, Policy};
 use frostline_wire::{Encoding, Split};
 use serde::Deserialize;
 use std::collections::HashSet;

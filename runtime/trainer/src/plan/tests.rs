@@ -1,6 +1,7 @@
 use super::policy::unfit;
 use super::*;
 use crate::Flow;
+use crate::Policy;
 use frostline_wire::{Encoding, Split};
 
 mod recorded;

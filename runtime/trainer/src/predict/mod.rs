@@ -7,9 +7,8 @@ mod walk;
 pub use answer::{Answer, Estimated, Flagged, Likely, Prediction};
 
 use crate::compute::{Dedicated, Forward, blocking, session_options};
-use crate::job::at_least_one;
 use crate::scorer::Scorer;
-use crate::{TrainerError, notes};
+use crate::{SettingError, TrainerError, notes};
 use frostline_client::Task;
 use frostline_engine::{Device, Interrupt};
 use frostline_graph::{Model, Network};
@@ -53,8 +52,8 @@ impl Predictor {
     /// # Errors
     /// [`TrainerError`]: for a model that takes no images, or images that only a guest can make.
     pub async fn open(job: PredictionJob) -> Result<Self, TrainerError> {
-        at_least_one("the batch size", job.batch)?;
-        at_least_one("the number of classes to tell", job.top)?;
+        SettingError::at_least_one("the batch size", job.batch)?;
+        SettingError::at_least_one("the number of classes to tell", job.top)?;
         let PredictionJob {
             model,
             paths,

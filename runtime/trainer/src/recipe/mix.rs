@@ -1,5 +1,4 @@
-use super::Recipe;
-use crate::TrainerError;
+use crate::{Recipe, SettingError, TrainerError};
 use frostline_tensor::Tensor;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -90,14 +89,14 @@ fn blend(tensor: &Tensor, own: f32) -> Result<Tensor, TrainerError> {
 
 fn cut(rows: &Tensor, targets: &Tensor, own: f64, centre: [f64; 2]) -> Result<[Tensor; 2], TrainerError> {
     let &[_, _, height, width] = rows.shape().dims() else {
-        return Err(TrainerError::Setting {
+        return Err(TrainerError::from(SettingError {
             what: "cutmix_alpha",
             value: format!(
                 "above 0, but rows at the freeze cut are {:?}",
                 rows.shape().dims()
             ),
-            must: "CutMix needs maps there; use mixup_alpha",
-        });
+            must: "CutMix needs maps there; use mixup_alpha".to_owned(),
+        }));
     };
     let half = 0.5 * (1.0 - own).sqrt();
     let across = span(width, centre.first().copied().unwrap_or_default(), half);

@@ -1,24 +1,5 @@
-use serde::{Deserialize, Serialize};
+use crate::Scheduler;
 use std::f64::consts::PI;
-
-/// How the learning rate goes.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, strum::EnumString, strum::VariantNames,
-)]
-#[serde(rename_all = "kebab-case")]
-#[strum(serialize_all = "kebab-case")]
-pub enum Scheduler {
-    /// It stays (Hugging Face's `constant_with_warmup`).
-    Constant,
-    /// Half a cosine down to 0 (Hugging Face's `cosine`).
-    #[default]
-    Cosine,
-    /// Multiplied by `lr_gamma` every `lr_step_size` epochs (`torch.optim.lr_scheduler.StepLR`).
-    Step,
-    /// Up along half a cosine from a 25th, down to a 250,000th (`torch.optim.lr_scheduler.OneCycleLR`, momentum left as it is). `warmup_ratio` is
-    /// the share of updates in which it rises.
-    OneCycle,
-}
 
 /// The learning rate of every update, as a part of the largest.
 #[derive(Debug, Clone, Copy, PartialEq)]

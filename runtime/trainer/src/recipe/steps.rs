@@ -1,5 +1,6 @@
+use super::Mix;
 use super::schedule::Schedule;
-use super::{Mix, Recipe, Varied};
+use crate::Recipe;
 
 /// What is said to one training step beside its batch.
 #[derive(Debug, Clone, PartialEq)]
@@ -12,8 +13,6 @@ pub(crate) struct StepTerms {
     pub(crate) updates: bool,
     /// What the average of weights keeps of itself.
     pub(crate) decay: f32,
-    /// How rows at the freeze cut are varied.
-    pub(crate) varied: Option<Varied>,
     /// How rows are mixed.
     pub(crate) mix: Option<Mix>,
 }
@@ -26,7 +25,6 @@ impl StepTerms {
             rate: 1e-3,
             updates: true,
             decay: 0.0,
-            varied: None,
             mix: None,
         }
     }
@@ -73,15 +71,8 @@ impl Steps {
             rate: (self.recipe.rates().most() * self.schedule.factor(update)) as f32,
             updates,
             decay: self.decay(update) as f32,
-            varied: None,
             mix: Mix::draw(&self.recipe, step),
         }
-    }
-
-    /// How rows of `epoch` are varied, those of the samples with these keys; `None` where they are as they are.
-    pub(crate) fn varied(&self, epoch: u32, keys: impl Iterator<Item = String>) -> Option<Varied> {
-        let augment = self.recipe.feature_augment;
-        (!augment.is_none()).then(|| Varied::draw(augment, self.recipe.seed, epoch, keys))
     }
 
     /// Less in the beginning, as timm's `ModelEmaV3` with its warm-up, so that short jobs have an average of their own weights.
@@ -94,7 +85,7 @@ impl Steps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recipe::{LearningRates, Scheduler};
+    use crate::{LearningRates, Scheduler};
 
     fn steps() -> Steps {
         let recipe = Recipe {

@@ -1,6 +1,7 @@
 use super::observed::{Iteration, Observed};
 use super::recent::{Bunch, Recent};
-use crate::plan::{Bottleneck, Candidate, Planner, Policy, Ranked, Workload, rate};
+use crate::Policy;
+use crate::plan::{Bottleneck, Candidate, Planner, Ranked, Workload, rate};
 use frostline_wire::Profile;
 
 /// Iterations after a change that say nothing yet: batches asked for before it, and the pipeline filling again.

@@ -95,15 +95,15 @@ impl Run {
         hosts: &Hosts,
         events: &Events,
     ) -> Result<Self, TrainerError> {
-        let steps = Steps::new(&job.recipe, parts.feed.train.len());
+        let steps = Steps::new(&job.spec.recipe, parts.feed.train.len());
         let plan = FeedPlan {
             ahead: parts.flow.ahead,
             ..parts.feed
         };
-        let bad = Arc::new(BadSamples::new(job.on_bad_sample, Arc::clone(events)));
+        let bad = Arc::new(BadSamples::new(job.spec.on_bad_sample, Arc::clone(events)));
         bad.know(parts.bad);
         let steering = Arc::new(parts.steering);
-        let fetcher = fetcher(parts.flow.window, job.threads)?;
+        let fetcher = fetcher(parts.flow.window, job.spec.threads)?;
         let feed = Feed::start(
             plan.clone(),
             fetcher.clone(),
@@ -121,13 +121,13 @@ impl Run {
             offer: parts.offer,
             watch: parts.watch,
             steps,
-            learning_rate: job.recipe.rates().most() as f32,
+            learning_rate: job.spec.recipe.rates().most() as f32,
             _following: Following::begin(hosts, &fetcher, &steering),
             fetcher,
             steering,
             received: Received::default(),
             progress: Progress::start(),
-            bounded: job.recipe.loss != LossName::Mse,
+            bounded: job.spec.recipe.loss != LossName::Mse,
             baseline: None,
             last: None,
             best: None,

@@ -3,7 +3,6 @@
 use super::Run;
 use crate::compute::Suffix;
 use crate::pipeline::Part;
-use crate::recipe::StepTerms;
 use crate::replan::Iteration;
 use crate::{Event, TrainerError};
 use frostline_client::Source;
@@ -27,14 +26,6 @@ impl Run {
         let (targets, count, kept) = (batch.targets.clone(), rows.count(), rows.kept());
         let source = Arc::clone(&batch.source);
         let split = source.split.clone();
-        let samples = batch
-            .indices
-            .iter()
-            .filter_map(|index| self.plan.train.get(*index));
-        let terms = StepTerms {
-            varied: self.steps.varied(epoch, samples.map(|sample| sample.sample.key)),
-            ..terms
-        };
         let work = move |suffix: &mut Suffix| suffix.train(&split, rows, targets, &terms);
         let loss = self.suffix.run(work).await?;
         self.progress.step += 1;

@@ -29,7 +29,7 @@ impl Provided<'_> {
         let watched = match frozen {
             FrozenLayers::Refused(why) => (offer.without_layers(&why)?, None),
             FrozenLayers::Kept(planner) => setup.watched(*planner)?,
-            FrozenLayers::OnHosts(layers) => match &setup.job.split {
+            FrozenLayers::OnHosts(layers) => match &setup.job.spec.split {
                 Policy::Fixed(split) if !setup.measure => (offer.fixed(split)?, None),
                 _ => setup.plan(&offer, layers).await?,
             },
@@ -43,7 +43,7 @@ impl Setup<'_> {
     /// A split by the job's policy. Without the hosts' profile a job starts by the rule of bytes, with the hosts taken to be like this
     /// machine until it is seen what they do; where nothing can be measured at all, it stays there.
     async fn plan(&self, offer: &Offer, layers: Layers) -> Result<Watched, TrainerError> {
-        let by_bytes = |splits, why: &str| Ok((offer.by_bytes(&self.job.split, splits, why)?, None));
+        let by_bytes = |splits, why: &str| Ok((offer.by_bytes(&self.job.spec.split, splits, why)?, None));
         let splits = self.fitting(offer)?;
         let (Some(on_hosts), Some(_)) = (&offer.on_hosts, offer.pixels()) else {
             let why = "nothing was measured, because the guest makes the network's input itself";
@@ -100,7 +100,7 @@ impl Setup<'_> {
             "the hosts have no profile ({error}): the job starts by the rule of bytes, and measures while it runs{then}"
         ));
         let why = format!("the hosts have no profile: {error}");
-        let chosen = offer.by_bytes(&self.job.split, &planner.splits, &why)?;
+        let chosen = offer.by_bytes(&self.job.spec.split, &planner.splits, &why)?;
         let Some(first) = planner.candidate(&chosen.split) else {
             return Ok((chosen, None));
         };

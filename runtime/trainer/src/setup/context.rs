@@ -63,8 +63,8 @@ impl<'a> Setup<'a> {
             network,
             grant,
             flow: Flow {
-                request_samples: in_whole_grants(job.flow.request_samples, grant),
-                ..job.flow
+                request_samples: in_whole_grants(job.spec.request_samples, grant),
+                ..job.spec.flow()
             },
             keeps: None,
             measured: None,
@@ -75,15 +75,15 @@ impl<'a> Setup<'a> {
     /// What there is to choose from where the guest `description` is of serves the job.
     pub(super) fn offer(&self, on_hosts: Option<OnHosts>, description: Description) -> Offer {
         Offer {
-            root: self.job.root.clone(),
+            root: self.job.spec.data.clone(),
             network: self.network.network.clone(),
             freeze: self.job.freeze.clone(),
             on_hosts,
             parameters: self.network.parameters.clone(),
             description,
             object_bytes: self.data.object_bytes,
-            encoding: self.job.encoding,
-            terms: self.job.terms,
+            encoding: self.job.spec.encoding.fixed(),
+            terms: self.job.terms(),
             flow: self.flow,
         }
     }
@@ -100,10 +100,10 @@ impl<'a> Setup<'a> {
         let job = self.job;
         let considered = |only: &Vec<Split>| only.contains(&Split::None);
         let exact = |encoding| encoding == Encoding::F32;
-        job.split == Policy::Auto
+        job.spec.split == Policy::Auto
             && job.guest.is_stock()
-            && job.candidates.as_ref().is_none_or(considered)
-            && job.encoding.is_none_or(exact)
+            && job.spec.candidates.as_ref().is_none_or(considered)
+            && job.spec.encoding.fixed().is_none_or(exact)
     }
 
     /// The layers up to the freeze cut. Where nothing is frozen a host still needs the least that is a model to make pixels for it.
@@ -118,14 +118,14 @@ impl<'a> Setup<'a> {
 
     /// The layers up to the cut `end`.
     pub(super) async fn layers_up_to(&self, end: &str) -> Result<Upload, TrainerError> {
-        Upload::layers(&self.job.model_name, self.network.headed.clone(), end).await
+        Upload::layers(&self.job.model_name(), self.network.headed.clone(), end).await
     }
 
     /// The usable splits of which two batches fit the job's memory: the candidates by their shape, all where there are few.
     pub(super) fn fitting(&self, offer: &Offer) -> Result<Vec<UsableSplit>, TrainerError> {
         let mut fitting = Vec::new();
         let mut refusal = None;
-        let only = self.job.candidates.as_ref();
+        let only = self.job.spec.candidates.as_ref();
         let considered = |usable: &UsableSplit| only.is_none_or(|only| only.contains(&usable.split));
         for usable in offer.usable()?.into_iter().filter(considered) {
             let encoding = usable.encodings.first().copied().unwrap_or_default();
@@ -147,7 +147,7 @@ impl<'a> Setup<'a> {
         let candidates = frostline_profile::candidates(&network.headed, &network.network, &job.freeze)?;
         let worthwhile: HashSet<&str> = candidates.iter().map(|cut| cut.name.as_str()).collect();
         let wanted = |usable: &UsableSplit| match &usable.split {
-            Split::Cut(name) => job.candidates.is_some() || worthwhile.contains(name.as_str()),
+            Split::Cut(name) => job.spec.candidates.is_some() || worthwhile.contains(name.as_str()),
             Split::None | Split::Input => true,
         };
         Ok(splits.into_iter().filter(wanted).collect())
@@ -173,7 +173,7 @@ impl<'a> Setup<'a> {
             splits,
             workload: Workload {
                 batch: self.batch().max(1),
-                iterations: epoch * u64::from(job.recipe.epochs.max(1)),
+                iterations: epoch * u64::from(job.spec.recipe.epochs.max(1)),
                 epoch_iterations: epoch,
                 link_bytes_per_second: link.bytes_per_second,
                 shared_cores,
@@ -181,7 +181,7 @@ impl<'a> Setup<'a> {
                 reuse: self.keeps,
             },
             link,
-            policy: job.split.clone(),
+            policy: job.spec.split.clone(),
             most: self.flow,
             grant: self.grant,
             layers: Layers::default(),

@@ -2,8 +2,9 @@ use crate::compute::blocking;
 use crate::division::{Division, Listed};
 use crate::measure::mean_size;
 use crate::pipeline::{FeedPlan, Part};
+use crate::recipe::views;
 use crate::standard::{Moments, Standard};
-use crate::{Event, Events, Job, Sampling, TrainerError, labels};
+use crate::{Event, Events, Job, Sampling, SettingError, TrainerError, labels};
 use frostline_client::{Dataset, Hosts, LabelTable, Listing, Task};
 use std::sync::Arc;
 
@@ -37,9 +38,9 @@ impl Data {
     /// Lists the data, and tells what they are.
     pub(super) async fn list(job: &Job, hosts: &Hosts, events: &Events) -> Result<Self, TrainerError> {
         let hosts = hosts.metered();
-        let listing = hosts.listing(&job.root, job.layout).await?;
-        let task = labels::task(job.recipe.loss);
-        let table = labels::table(job.labels.as_deref(), &job.root, &listing, &hosts, task).await?;
+        let listing = hosts.listing(&job.spec.data, job.spec.layout).await?;
+        let task = labels::task(job.spec.recipe.loss);
+        let table = labels::table(job.spec.labels.as_deref(), &job.spec.data, &listing, &hosts, task).await?;
         let for_dataset = job.clone();
         let (dataset, feed, object_bytes) = blocking(move || divide(&for_dataset, listing, table)).await?;
         if dataset.left_out.objects > 0 {
@@ -51,11 +52,11 @@ impl Data {
             train: dataset.train.len(),
             validation: dataset.validation.len(),
             steps_per_epoch: feed.batches(Part::Train),
-            epochs: job.recipe.epochs,
+            epochs: job.spec.recipe.epochs,
         });
         Ok(Self {
             outputs: outputs(&dataset),
-            division: Division::of(&dataset, job.validation_share, job.recipe.seed),
+            division: Division::of(&dataset, job.spec.validation, job.spec.division_seed()),
             classes: dataset.classes,
             feed,
             object_bytes,
@@ -108,30 +109,31 @@ fn divide(
     table: Option<LabelTable>,
 ) -> Result<(Dataset, FeedPlan, u64), TrainerError> {
     let data = Listed {
-        root: &job.root,
+        root: &job.spec.data,
         listing,
         table,
         files: job.guest.takes(),
     };
-    let dataset = data.divide(job.validation_share, job.recipe.seed)?;
-    if dataset.task != Task::Classes && job.recipe.sampling == Sampling::Balanced {
-        return Err(TrainerError::Setting {
+    let dataset = data.divide(job.spec.validation, job.spec.division_seed())?;
+    if dataset.task != Task::Classes && job.spec.recipe.sampling == Sampling::Balanced {
+        return Err(TrainerError::from(SettingError {
             what: "sampling",
             value: "balanced".to_owned(),
-            must: "samples with several labels have no class to draw by; leave it out, or take class_weights",
-        });
+            must: "samples with several labels have no class to draw by; leave it out, or take class_weights"
+                .to_owned(),
+        }));
     }
     let (train, validation) = (Arc::clone(&dataset.train), Arc::clone(&dataset.validation));
     let feed = FeedPlan {
         task: dataset.task,
-        epochs: job.recipe.epochs,
-        looks: job.recipe.standardize,
-        seed: job.recipe.seed,
-        sampling: job.recipe.sampling,
-        views: job.recipe.views(),
-        ahead: job.flow.ahead,
-        memory_bytes: job.memory_bytes,
-        ..FeedPlan::new(train, validation, job.recipe.batch)
+        epochs: job.spec.recipe.epochs,
+        looks: job.spec.recipe.standardize,
+        seed: job.spec.recipe.seed,
+        sampling: job.spec.recipe.sampling,
+        views: views(&job.spec.recipe),
+        ahead: job.spec.prefetch,
+        memory_bytes: job.spec.memory_bytes,
+        ..FeedPlan::new(train, validation, job.spec.recipe.batch)
     };
     let sizes = dataset.train.sizes().chain(dataset.validation.sizes());
     let object_bytes = mean_size(sizes);

@@ -28,7 +28,7 @@ impl<'a> Setup<'a> {
 
     /// The store that has most of the job's rows, if there is any for it.
     async fn there(&self) -> Result<Option<(Arc<Features>, Coverage)>, TrainerError> {
-        let roundings = match self.job.encoding {
+        let roundings = match self.job.spec.encoding.fixed() {
             None => vec![Rounding::Exact, Rounding::Half],
             Some(encoding) => vec![Rounding::of(encoding)],
         };
@@ -65,7 +65,7 @@ impl<'a> Setup<'a> {
         Ok(Some(Reuse {
             rows_kept_already: there,
             fits: (cache.limit() as f64 / bytes.max(1) as f64).min(1.0),
-            views: feed.views.kept(self.job.recipe.epochs).len().max(1) as u32,
+            views: feed.views.kept(self.job.spec.recipe.epochs).len().max(1) as u32,
             bytes,
         }))
     }

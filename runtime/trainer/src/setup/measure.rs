@@ -4,6 +4,7 @@ use super::context::{LinkAndTrainer, Setup};
 use crate::compute::session_options;
 use crate::measure::{Reach, TrainerTask, probe, profiles, trainer_profile};
 use crate::plan::{Planner, Slowdown, Survey, TrainerProfile, UsableSplit};
+use crate::recipe::{step_settings, views};
 use crate::upload::OnHosts;
 use crate::{Event, Measuring, TrainerError};
 use frostline_client::{ClientError, HostClient, Link};
@@ -104,7 +105,11 @@ impl Setup<'_> {
 
     fn as_told(&self, link: Link) -> Link {
         Link {
-            bytes_per_second: self.job.link_bytes_per_second.unwrap_or(link.bytes_per_second),
+            bytes_per_second: self
+                .job
+                .spec
+                .link_bytes_per_second
+                .unwrap_or(link.bytes_per_second),
             ..link
         }
     }
@@ -125,13 +130,13 @@ impl Setup<'_> {
             freeze: job.freeze.clone(),
             cuts: cuts(splits),
             pixels: self.network.pixels,
-            view: job.recipe.views().of(1),
+            view: views(&job.spec.recipe).of(1),
             batch: self.batch(),
-            settings: job.recipe.settings(),
-            options: session_options(job.device, job.threads),
+            settings: step_settings(&job.spec.recipe),
+            options: session_options(job.device, job.spec.threads),
         };
         let wanted = self.data.feed.train.spread(SAMPLES);
-        let (root, wanted) = (&job.root, &wanted);
+        let (root, wanted) = (&job.spec.data, &wanted);
         let read = |client: HostClient| async move { client.read(root, wanted).await };
         let objects = async { Ok(self.measuring.first(read).await?) };
         trainer_profile(task, job.cache.as_ref(), objects).await
@@ -140,13 +145,13 @@ impl Setup<'_> {
     /// What the hosts are asked to measure.
     pub(super) fn profile_request(&self, on_hosts: &OnHosts, splits: &[UsableSplit]) -> ProfileRequest {
         ProfileRequest {
-            root: self.job.root.clone(),
+            root: self.job.spec.data.clone(),
             guest: on_hosts.guest.clone(),
             model: on_hosts.model.clone(),
             parameters: self.network.parameters.clone(),
             cuts: self.profiled_cuts(splits),
             samples: RequestedSample::in_order(&self.data.feed.train.spread(SAMPLES)),
-            view: self.job.recipe.views().of(1),
+            view: views(&self.job.spec.recipe).of(1),
             wait_seconds: Some(WAIT_SECONDS),
         }
     }

@@ -40,7 +40,7 @@ pub(crate) async fn prepare(
         Err(setup) => setup,
     };
     let provided = setup.provide().await?;
-    for freeze in job.unfreeze.0.values() {
+    for freeze in job.spec.unfreeze.0.values() {
         provided.offer.frozen_up_to(freeze).usable()?;
     }
     let prepared = provided.choose().await?;
@@ -69,8 +69,8 @@ pub(crate) async fn unfreeze(
         network: before.network.unfrozen(job, weights).await?,
         grant: before.grant,
         flow: Flow {
-            request_samples: in_whole_grants(job.flow.request_samples, before.grant),
-            ..job.flow
+            request_samples: in_whole_grants(job.spec.request_samples, before.grant),
+            ..job.spec.flow()
         },
         keeps: None,
         measured: None,

@@ -1,6 +1,6 @@
 use super::data::Outputs;
 use crate::compute::{KEPT_MIDDLES, SuffixParts, blocking, session_options};
-use crate::recipe::{balanced, positive};
+use crate::recipe::{balanced, factors, positive, step_settings};
 use crate::standard::{LinearHead, Standard};
 use crate::{ClassWeights, Job, TrainerError, notes};
 use frostline_client::SampleFiles;
@@ -38,13 +38,16 @@ impl DividedNetwork {
     fn divide(job: &Job, outputs: &Outputs) -> Result<Self, TrainerError> {
         let before = job.model.network()?;
         let own = job.guest.takes() == SampleFiles::All;
-        let pixels = notes::pixels(&job.model, &before, job.pixels, own)?;
-        let headed = job.model.replace_head(outputs.samples.len(), job.recipe.seed)?;
+        let pixels = notes::pixels(&job.model, &before, job.spec.pixels, own)?;
+        let headed = job
+            .model
+            .replace_head(outputs.samples.len(), job.spec.recipe.seed)?;
         let suffix = headed.slice(Some(&job.freeze), None)?;
         let network = headed.network()?;
         let row = network.frozen_row(&job.freeze)?.dims();
         let straight = Standard::fits(&suffix)?;
         let linear = job
+            .spec
             .recipe
             .standardize
             .then(|| LinearHead::of(&suffix, row))
@@ -112,7 +115,7 @@ impl DividedNetwork {
             numbers: self.numbers.clone(),
             batch,
             middles: KEPT_MIDDLES,
-            options: session_options(job.device, job.threads),
+            options: session_options(job.device, job.spec.threads),
             known: job.cache.as_ref().map(|cache| cache.folder().clone()),
             state: None,
         }
@@ -126,8 +129,8 @@ fn settings(
     suffix: &Model,
     outputs: &Outputs,
 ) -> Result<StepSettings, TrainerError> {
-    let mut settings = job.recipe.settings();
-    if job.recipe.class_weights == ClassWeights::Balanced {
+    let mut settings = step_settings(&job.spec.recipe);
+    if job.spec.recipe.class_weights == ClassWeights::Balanced {
         match &mut settings.loss {
             Loss::CrossEntropy { class_weights, .. } => *class_weights = Some(balanced(&outputs.samples)),
             Loss::BinaryCrossEntropy { positive_weights } => {
@@ -136,14 +139,14 @@ fn settings(
             Loss::MeanSquared => {}
         }
     }
-    if job.recipe.dropout > 0.0 {
+    if job.spec.recipe.dropout > 0.0 {
         settings.dropout = dropouts(job, headed, suffix)?;
     }
     // Groups name weights of any phase; a step takes the rates of those it has.
     let widest = headed.slice(Some(job.earliest_freeze()), None)?;
     let trained = widest.parameters();
     let names = trained.iter().map(|weight| weight.name.as_str());
-    settings.rates = job.recipe.rates().factors(names, &headed.head_weights()?)?;
+    settings.rates = factors(&job.spec.recipe.rates(), names, &headed.head_weights()?)?;
     Ok(settings)
 }
 
@@ -152,7 +155,7 @@ fn joined(job: &Job, headed: &Model, before: &DividedNetwork) -> Result<BTreeMap
     let mut joined = before.settings.joined.clone();
     let known = before.suffix.parameters();
     let known: HashSet<&str> = known.iter().map(|weight| weight.name.as_str()).collect();
-    for (phase, cut) in (1..).zip(job.unfreeze.0.values()) {
+    for (phase, cut) in (1..).zip(job.spec.unfreeze.0.values()) {
         let suffix = headed.slice(Some(cut), None)?;
         let new = suffix.parameters().into_iter().map(|weight| weight.name.clone());
         for weight in new.filter(|weight| !known.contains(weight.as_str())) {
@@ -172,10 +175,10 @@ fn dropouts(job: &Job, headed: &Model, suffix: &Model) -> Result<Vec<Dropout>, T
     let mut tensors = headed.classifier_inputs()?;
     tensors.dedup();
     tensors.retain(|tensor| there.contains(tensor));
-    let seeds = job.recipe.seed..;
+    let seeds = job.spec.recipe.seed..;
     let drawn = tensors.into_iter().zip(seeds).map(|(tensor, seed)| Dropout {
         tensor,
-        ratio: job.recipe.dropout,
+        ratio: job.spec.recipe.dropout,
         seed,
     });
     Ok(drawn.collect())

@@ -39,7 +39,7 @@ impl<'a> Setup<'a> {
             Err(error) if self.needs_no_host() && are_refused(&error) => self.refused(error.to_string()),
             sent => sent?,
         };
-        if !self.job.recipe.augmentation.is_none() && !offer.description.augments {
+        if !self.job.spec.recipe.augmentation().is_none() && !offer.description.augments {
             let Description { name, version, .. } = &offer.description;
             let guest = format!("{name} {version}");
             return Err(TrainerError::CannotAugment { guest });
@@ -74,12 +74,12 @@ impl<'a> Setup<'a> {
     /// send.
     async fn send_layers(&mut self) -> Result<(Offer, FrozenLayers), TrainerError> {
         let job = self.job;
-        if job.split == Policy::Fixed(Split::None) && job.guest.is_stock() && !self.measure {
+        if job.spec.split == Policy::Fixed(Split::None) && job.guest.is_stock() && !self.measure {
             return Ok((self.stock_offer(None), FrozenLayers::OnHosts(Layers::default())));
         }
         let layers = self.frozen_layers().await?;
         let layers = layers.or_within(job, &self.measuring).await;
-        if job.split == Policy::Auto
+        if job.spec.split == Policy::Auto
             && job.guest.is_stock()
             && let Some(without) = self.assess(&layers).await?
         {

@@ -1,10 +1,10 @@
 use super::whole_job::{job, photos, run};
 use crate::{Recipe, TrainerError};
-use frostline_tensor::{Augmentation, ColorJitter, RandAugment, RandomErasing, RandomResizedCrop};
+use frostline_tensor::{ColorJitter, RandAugment, RandomErasing, RandomResizedCrop};
 use tempfile::TempDir;
 
-fn everything() -> Augmentation {
-    Augmentation {
+fn everything(recipe: &Recipe) -> Recipe {
+    Recipe {
         random_resized_crop: Some(RandomResizedCrop::default()),
         hflip: 0.5,
         rand_augment: Some(RandAugment::default()),
@@ -15,6 +15,19 @@ fn everything() -> Augmentation {
             hue: 0.1,
         }),
         random_erasing: Some(RandomErasing::default()),
+        ..recipe.clone()
+    }
+}
+
+/// The same without any of it.
+fn nothing(recipe: &Recipe) -> Recipe {
+    Recipe {
+        random_resized_crop: None,
+        hflip: 0.0,
+        rand_augment: None,
+        color_jitter: None,
+        random_erasing: None,
+        ..recipe.clone()
     }
 }
 
@@ -24,8 +37,8 @@ async fn an_augmented_job_is_the_same_wherever_it_is_divided_and_when_it_runs_ag
     let out = TempDir::new().unwrap();
     let losses = async |split: &str, change: fn(&mut Recipe)| {
         let mut job = job(split, out.path());
-        job.recipe.augmentation = everything();
-        change(&mut job.recipe);
+        job.spec.recipe = everything(&job.spec.recipe);
+        change(&mut job.spec.recipe);
         let ran = run(&host, job).await;
         assert!(ran.outcome.is_ok(), "{split}: {:?}", ran.outcome);
         (ran.losses(), ran.outcome.unwrap().validation)
@@ -42,7 +55,7 @@ async fn an_augmented_job_is_the_same_wherever_it_is_divided_and_when_it_runs_ag
         );
         assert_eq!(measured, accuracy, "{split}: validated is what samples are");
     }
-    let (plain, _) = losses("none", |recipe| recipe.augmentation = Augmentation::default()).await;
+    let (plain, _) = losses("none", |recipe| *recipe = nothing(recipe)).await;
     let (once, _) = losses("none", |recipe| recipe.views = Some(1)).await;
     let (other, _) = losses("none", |recipe| recipe.seed += 1).await;
     assert!(plain != expected && once != expected && other != expected);
@@ -55,7 +68,7 @@ async fn a_guest_that_cannot_augment_is_named_before_anything_runs() {
     let (host, _) = storage.start().await;
     let out = TempDir::new().unwrap();
     let mut job = job("features", out.path());
-    job.recipe.augmentation = everything();
+    job.spec.recipe = everything(&job.spec.recipe);
     job.guest.parameters = Some(String::new());
     let error = run(&host, job).await.outcome.unwrap_err();
     assert!(matches!(error, TrainerError::CannotAugment { .. }), "{error}");
@@ -67,8 +80,8 @@ async fn a_recipe_that_cannot_be_is_refused_before_the_host_is_asked() {
     let (host, storage) = photos().start().await;
     let out = TempDir::new().unwrap();
     let mut job = job("input", out.path());
-    job.recipe.augmentation.hflip = f64::NAN;
+    job.spec.recipe.hflip = f64::NAN;
     let error = run(&host, job).await.outcome.unwrap_err();
-    assert!(matches!(error, TrainerError::Augmentation(_)), "{error}");
+    assert!(matches!(error, TrainerError::Setting(_)), "{error}");
     assert!(storage.uploaded().is_empty());
 }

@@ -22,8 +22,8 @@ async fn the_exported_model_scores_as_the_last_epoch_did_and_says_what_it_is() {
     let (host, _) = photos().start().await;
     let out = TempDir::new().unwrap();
     let mut wanted = job("auto", out.path());
-    wanted.recipe.epochs = 30;
-    wanted.recipe.lr = Some(LearningRates::One(0.1));
+    wanted.spec.recipe.epochs = 30;
+    wanted.spec.recipe.lr = Some(LearningRates::One(0.1));
     let ran = run(&host, wanted).await;
     let outcome = ran.outcome.unwrap();
     assert!(outcome.validation.score() > 0.9, "{outcome:?}");
@@ -109,8 +109,8 @@ async fn a_model_trained_on_a_guests_own_input_is_measured_on_that_input_or_not_
         parameters: None,
     };
     let mut own = job("r2", out.path());
-    (own.guest, own.recipe.epochs) = (guest(b"own"), 8);
-    own.recipe.lr = Some(LearningRates::One(0.05));
+    (own.guest, own.spec.recipe.epochs) = (guest(b"own"), 8);
+    own.spec.recipe.lr = Some(LearningRates::One(0.05));
     own.guest.parameters = Some(serde_json::to_string(&spec).unwrap());
     let outcome = run(&host, own).await.outcome.unwrap();
     let tuned = Model::read(&outcome.model).unwrap();
@@ -165,8 +165,8 @@ async fn of_data_that_a_job_divided_only_what_it_held_out_is_measured_or_that_is
     let (host, _) = undivided().start().await;
     let out = TempDir::new().unwrap();
     let mut wanted = job("features", out.path());
-    (wanted.validation_share, wanted.recipe.seed) = (Some(0.3), 5);
-    wanted.recipe.lr = Some(LearningRates::One(0.1));
+    (wanted.spec.validation, wanted.spec.recipe.seed) = (Some(0.3), 5);
+    wanted.spec.recipe.lr = Some(LearningRates::One(0.1));
     let outcome = run(&host, wanted).await.outcome.unwrap();
     let tuned = Model::read(&outcome.model).unwrap();
     // Three of nine of each class.

@@ -2,6 +2,7 @@
 
 use super::computing_host::Storage;
 use super::whole_job::{differ, job, photos, run};
+use crate::EncodingChoice;
 use crate::{Event, Events, Job, Keep, LearningRates, OnBadSample, Recipe, Scheduler, TrainerError, train};
 use bytes::Bytes;
 use frostline_client::HostClient;
@@ -27,7 +28,7 @@ async fn a_bad_photo_fails_the_job_or_shortens_its_batch() {
         );
         assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0);
         let mut skipping = job(split, out.path());
-        skipping.on_bad_sample = OnBadSample::Skip;
+        skipping.spec.on_bad_sample = OnBadSample::Skip;
         let ran = run(&host, skipping).await;
         losses.push(ran.losses());
         assert_eq!(ran.outcome.unwrap().skipped, 1);
@@ -41,7 +42,7 @@ async fn a_rate_that_is_far_too_high_ends_the_job_and_says_at_which_step() {
     let (host, _) = photos().start().await;
     let out = TempDir::new().unwrap();
     let mut wild = job("features", out.path());
-    wild.recipe.lr = Some(LearningRates::One(1e9));
+    wild.spec.recipe.lr = Some(LearningRates::One(1e9));
     let error = run(&host, wild).await.outcome.unwrap_err();
     let text = error.to_string();
     assert!(
@@ -68,14 +69,14 @@ async fn a_job_that_diverges_late_keeps_its_best_model() {
     let out = TempDir::new().unwrap();
     let mut late = job("features", out.path());
     // Every step takes three times each weight away: weights double, with changing signs, whatever the data say.
-    late.recipe = Recipe {
+    late.spec.recipe = Recipe {
         lr: Some(LearningRates::One(0.01)),
         lr_scheduler: Scheduler::Constant,
         warmup_ratio: 0.0,
         momentum: 0.0,
         weight_decay: Some(300.0),
         epochs: 40,
-        ..late.recipe
+        ..late.spec.recipe
     };
     let ran = run(&host, late).await;
     let error = ran.outcome.unwrap_err();
@@ -87,7 +88,7 @@ async fn a_job_that_diverges_late_keeps_its_best_model() {
     else {
         panic!("{error}");
     };
-    assert!(*step > 3 && kept.contains("tuned.onnx"), "{error}");
+    assert!(*step > 3 && kept.as_str().contains("tuned.onnx"), "{error}");
     assert!(frostline_graph::Model::read(out.path().join("tuned.onnx")).is_ok());
     assert!(!ran.events.iter().any(|event| matches!(event, Event::Done { .. })));
 }
@@ -110,19 +111,25 @@ async fn what_cannot_be_done_is_said_before_anything_is_trained() {
         refused(photos(), |job| job.freeze = "scores".to_owned()).await,
         refused(photos(), |job| {
             job.freeze = "c2".to_owned();
-            job.split = "pooled".parse().unwrap();
-        })
-        .await,
-        refused(photos(), |job| job.recipe.lr = Some(LearningRates::One(f64::NAN))).await,
-        refused(photos(), |job| job.out = Some("/nonexistent/tuned.onnx".into())).await,
-        refused(photos(), |job| {
-            job.encoding = Some(frostline_wire::Encoding::U8);
-            job.split = "pooled".parse().unwrap();
+            job.spec.split = "pooled".parse().unwrap();
         })
         .await,
         refused(photos(), |job| {
-            job.encoding = Some(frostline_wire::Encoding::F16);
-            job.split = "none".parse().unwrap();
+            job.spec.recipe.lr = Some(LearningRates::One(f64::NAN))
+        })
+        .await,
+        refused(photos(), |job| {
+            job.spec.out = Some("/nonexistent/tuned.onnx".into())
+        })
+        .await,
+        refused(photos(), |job| {
+            job.spec.encoding = EncodingChoice::Fixed(frostline_wire::Encoding::U8);
+            job.spec.split = "pooled".parse().unwrap();
+        })
+        .await,
+        refused(photos(), |job| {
+            job.spec.encoding = EncodingChoice::Fixed(frostline_wire::Encoding::F16);
+            job.spec.split = "none".parse().unwrap();
         })
         .await,
     ];
@@ -151,7 +158,7 @@ async fn a_guest_rules_out_what_it_does_not_serve() {
         ..photos()
     };
     let text = refused(only(Activation::Faithful), |job| {
-        job.split = "r1".parse().unwrap()
+        job.spec.split = "r1".parse().unwrap()
     })
     .await;
     assert!(
@@ -159,7 +166,7 @@ async fn a_guest_rules_out_what_it_does_not_serve() {
         "{text}"
     );
     let text = refused(only(Activation::Own(vec![9])), |job| {
-        job.split = "features".parse().unwrap()
+        job.spec.split = "features".parse().unwrap()
     })
     .await;
     assert!(text.contains("[9]"), "{text}");
@@ -167,7 +174,7 @@ async fn a_guest_rules_out_what_it_does_not_serve() {
         own_pixels: true,
         ..only(Activation::Faithful)
     };
-    let text = refused(own, |job| job.split = "input".parse().unwrap()).await;
+    let text = refused(own, |job| job.spec.split = "input".parse().unwrap()).await;
     assert!(text.contains("makes the network's input itself"), "{text}");
 }
 
@@ -176,7 +183,7 @@ async fn cancelled(stops: fn(&Event) -> bool, change: fn(&mut Job)) -> (TrainerE
     let (host, _) = photos().start().await;
     let out = TempDir::new().unwrap();
     let mut endless = job("features", out.path());
-    endless.recipe.epochs = 1_000_000;
+    endless.spec.recipe.epochs = 1_000_000;
     change(&mut endless);
     let cancel = CancellationToken::new();
     let stop = cancel.clone();
@@ -205,7 +212,7 @@ async fn a_job_cancelled_before_its_first_step_leaves_nothing() {
 async fn a_job_cancelled_later_leaves_a_model_and_says_which() {
     let first = |event: &Event| matches!(event, Event::Step { step: 2, .. });
     let later = |event: &Event| matches!(event, Event::Step { step: 8, .. });
-    let last = |job: &mut Job| job.keep = Keep::Last;
+    let last = |job: &mut Job| job.spec.keep = Keep::Last;
     for (stops, change, at, words) in [
         (
             first as fn(&Event) -> bool,
@@ -222,7 +229,10 @@ async fn a_job_cancelled_later_leaves_a_model_and_says_which() {
             panic!("{text}");
         };
         assert_eq!((epoch, step), at);
-        assert!(kept.contains(words) && kept.contains("tuned.onnx"), "{text}");
+        assert!(
+            kept.as_str().contains(words) && kept.as_str().contains("tuned.onnx"),
+            "{text}"
+        );
         assert!(
             !text.contains("--resume"),
             "nothing was kept to go on from: {text}"

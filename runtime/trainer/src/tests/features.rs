@@ -3,10 +3,10 @@
 use super::computing_host::Storage;
 use super::pipeline::png;
 use super::whole_job::{Ran, job, photos, run, widened};
+use crate::EncodingChoice;
 use crate::{Event, Job};
 use frostline_fake_host::FakeHost;
 use frostline_features::Cache;
-use frostline_tensor::Augmentation;
 use frostline_wire::Split;
 use std::collections::BTreeMap;
 use std::fs;
@@ -94,7 +94,7 @@ async fn rows_of_which_two_batches_do_not_fit_the_memory_are_not_kept() {
     let mut wide = keeping("none", &folder);
     // A batch of objects takes 173 KB, one of rows at the freeze cut 640.
     (wide.model, wide.freeze) = (widened(20_000), "wide".to_owned());
-    wide.memory_bytes = 400_000;
+    wide.spec.memory_bytes = 400_000;
     let ran = run(&host, wide.clone()).await;
     ran.outcome.as_ref().unwrap();
     assert_eq!((told(&ran), epochs(&ran)), (vec![], vec![(0, 27); 3]));
@@ -103,7 +103,7 @@ async fn rows_of_which_two_batches_do_not_fit_the_memory_are_not_kept() {
         .iter()
         .any(|event| matches!(event, Event::Warning { message } if message.contains("640000 bytes")));
     assert!(warned, "{:?}", ran.events);
-    wide.memory_bytes = 1_280_000;
+    wide.spec.memory_bytes = 1_280_000;
     let kept = run(&host, wide).await;
     assert_eq!(epochs(&kept), [(6, 21), (27, 0), (27, 0)]);
     assert!(close(&kept.losses(), &ran.losses()));
@@ -181,7 +181,7 @@ async fn rounded_rows_are_kept_apart_from_exact_ones() {
     let folder = TempDir::new().unwrap();
     for encoding in ["f32", "f16", "int8"] {
         let encoded = |mut job: Job| {
-            job.encoding = Some(encoding.parse().unwrap());
+            job.spec.encoding = EncodingChoice::Fixed(encoding.parse().unwrap());
             job
         };
         let without = run(&host, encoded(job("features", folder.path()))).await;
@@ -202,11 +202,8 @@ async fn what_is_never_seen_again_is_not_kept() {
     let folder = TempDir::new().unwrap();
     let varied = |views| {
         let mut job = keeping("features", &folder);
-        job.recipe.augmentation = Augmentation {
-            hflip: 0.5,
-            ..Augmentation::default()
-        };
-        (job.recipe.views, job.recipe.epochs) = (views, 4);
+        job.spec.recipe.hflip = 0.5;
+        (job.spec.recipe.views, job.spec.recipe.epochs) = (views, 4);
         job
     };
     for (views, expected) in [
@@ -309,7 +306,7 @@ async fn standardised_features_are_extracted_once_too() {
     let (host, storage) = host().await;
     let folder = TempDir::new().unwrap();
     let standardised = |mut job: Job| {
-        job.recipe.standardize = true;
+        job.spec.recipe.standardize = true;
         job
     };
     let without = run(&host, standardised(job("features", folder.path()))).await;
@@ -324,8 +321,8 @@ async fn each_freeze_cut_has_rows_of_its_own() {
     let (host, storage) = host().await;
     let folder = TempDir::new().unwrap();
     let unfreezing = |mut job: Job| {
-        job.unfreeze = "3=r1".parse().unwrap();
-        job.recipe.epochs = 4;
+        job.spec.unfreeze = "3=r1".parse().unwrap();
+        job.spec.recipe.epochs = 4;
         job
     };
     let without = run(&host, unfreezing(job("none", folder.path()))).await;

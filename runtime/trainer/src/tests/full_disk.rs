@@ -17,10 +17,10 @@ const DISK: &str = "FROSTLINE_TEST_DISK";
 async fn filled(disk: &Path, out: &Path) -> (Result<Outcome, TrainerError>, Vec<String>) {
     let (host, _) = photos().start().await;
     let mut job = job("features", disk);
-    job.out = Some(out.to_owned());
+    job.spec.out = Some(out.to_owned());
     job.run = Some(RunFolder::new(disk.join("run")));
     // So that its events take more than the room that is left in the last page of their file.
-    job.recipe.epochs = 40;
+    job.spec.recipe.epochs = 40;
     let said: Arc<Mutex<Vec<String>>> = Arc::default();
     let (log, ballast) = (Arc::clone(&said), disk.join("ballast"));
     let events: Events = Arc::new(move |event| match event {

@@ -85,7 +85,7 @@ async fn a_host_that_is_down_at_first_gets_what_it_needs_and_joins() {
     let late = format!("http://{address}");
     let hosts = Hosts::new(vec![client(&late), client(&a.url)]).unwrap();
     let mut job = job("features", out.path());
-    job.recipe.epochs = 1_000_000;
+    job.spec.recipe.epochs = 1_000_000;
     let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
     let cancel = CancellationToken::new();
     let told: Events = Arc::new(move |event| drop(sender.send(event)));

@@ -42,8 +42,8 @@ pub(super) fn numbers() -> Storage {
 
 pub(super) fn wanted(loss: LossName, out: &TempDir) -> Job {
     let mut job = job("features", out.path());
-    (job.recipe.loss, job.recipe.epochs) = (loss, 40);
-    job.recipe.lr = Some(LearningRates::One(0.1));
+    (job.spec.recipe.loss, job.spec.recipe.epochs) = (loss, 40);
+    job.spec.recipe.lr = Some(LearningRates::One(0.1));
     job
 }
 
@@ -121,7 +121,7 @@ async fn numbers_are_trained_exported_and_evaluated_also_from_a_local_file() {
     let file = out.path().join("mine.csv");
     std::fs::write(&file, &text).unwrap();
     let mut local = wanted(LossName::Mse, &out);
-    local.labels = Some(file.clone());
+    local.spec.labels = Some(file.clone());
     assert_eq!(run(&bare, local).await.losses(), beside);
     let turned: String =
         String::from_utf8(text.to_vec())
@@ -151,7 +151,7 @@ async fn a_table_of_classes_trains_as_folders_do_and_bce_takes_classes() {
     let out = TempDir::new().unwrap();
     let losses = async |host: &FakeHost, loss: LossName| {
         let mut job = wanted(loss, &out);
-        job.recipe.epochs = 3;
+        job.spec.recipe.epochs = 3;
         run(host, job).await
     };
     assert_eq!(
@@ -169,9 +169,9 @@ async fn labels_may_be_weighed_and_mixed() {
     let losses = async |weights, alpha| {
         let mut job = wanted(LossName::Bce, &out);
         (
-            job.recipe.class_weights,
-            job.recipe.mixup_alpha,
-            job.recipe.epochs,
+            job.spec.recipe.class_weights,
+            job.spec.recipe.mixup_alpha,
+            job.spec.recipe.epochs,
         ) = (weights, alpha, 2);
         let ran = run(&host, job).await;
         ran.outcome.as_ref().unwrap();
@@ -188,9 +188,9 @@ async fn what_has_no_sense_is_refused_before_anything_is_sent() {
     let (bare, bare_storage) = photos().start().await;
     let out = TempDir::new().unwrap();
     let mut balanced = wanted(LossName::Bce, &out);
-    balanced.recipe.sampling = Sampling::Balanced;
+    balanced.spec.recipe.sampling = Sampling::Balanced;
     let mut missing = wanted(LossName::Mse, &out);
-    missing.labels = Some(out.path().join("missing.csv"));
+    missing.spec.labels = Some(out.path().join("missing.csv"));
     for (host, job, words) in [
         (&host, balanced, ["sampling", "balanced"]),
         (&host, missing, ["missing.csv", "labels table"]),

@@ -4,7 +4,6 @@ mod augmented;
 mod computing_host;
 mod evaluation;
 mod failed_job;
-mod feature_augment;
 mod features;
 mod full_disk;
 mod hosts;
@@ -25,4 +24,4 @@ mod unfreezing;
 mod whole_job;
 mod whole_network;
 
-pub(crate) use whole_job::{heavy, network};
+pub(crate) use whole_job::network;

@@ -70,7 +70,7 @@ async fn both(storage: Storage, loss: LossName) -> (Vec<(String, Answer)>, Vec<V
     let (host, _) = storage.start().await;
     let out = TempDir::new().unwrap();
     let mut job = wanted(loss, &out);
-    job.recipe.epochs = 6;
+    job.spec.recipe.epochs = 6;
     let outcome = run(&host, job).await.outcome.unwrap();
     let tuned = Model::read(&outcome.model).unwrap();
     let evaluated = evaluated(&host, tuned.clone(), out.path()).await;

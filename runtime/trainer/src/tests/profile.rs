@@ -1,6 +1,7 @@
 use super::whole_job::{network, photos};
 use crate::measure::{TrainerTask, spread, trainer_profile};
 use crate::recipe::Views;
+use crate::recipe::step_settings;
 use crate::{ProfileCache, Recipe, TrainerError};
 use frostline_client::HostClient;
 use frostline_engine::SessionOptions;
@@ -18,7 +19,7 @@ fn task() -> TrainerTask {
         pixels: PixelSpec::imagenet(8, 8),
         view: None,
         batch: 6,
-        settings: Recipe::default().settings(),
+        settings: step_settings(&Recipe::default()),
         options: SessionOptions::default(),
     }
 }

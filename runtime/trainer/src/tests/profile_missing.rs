@@ -4,7 +4,8 @@ use super::computing_host::Storage;
 use super::hosts::run_with;
 use super::simulated_world::{BATCH, MBIT, STEPS, World, survey};
 use super::whole_job::{Ran, heavy, job, photos};
-use crate::plan::{Planner, Policy};
+use crate::Policy;
+use crate::plan::Planner;
 use crate::replan::{AwaitedProfile, Iteration, Watch};
 use crate::{Event, Events, Job, OnBadSample, ProfileState, TrainerError, plan};
 use bytes::Bytes;
@@ -75,7 +76,7 @@ fn profile_events(events: &[Event]) -> Vec<ProfileState> {
 /// A job with the split left open, in which the layers are worth sending.
 fn open_job(out: &TempDir) -> Job {
     let mut job = job("auto", out.path());
-    job.link_bytes_per_second = Some(1e9);
+    job.spec.link_bytes_per_second = Some(1e9);
     job
 }
 
@@ -143,7 +144,7 @@ async fn a_machine_that_cannot_measure_itself_trains_all_the_same() {
     let host = start(storage, some_profile).await;
     let out = TempDir::new().unwrap();
     let mut job = open_job(&out);
-    job.on_bad_sample = OnBadSample::Skip;
+    job.spec.on_bad_sample = OnBadSample::Skip;
     let ran = run_with(hosts(&[&host]), job, |_| {}).await;
     assert_eq!(ran.outcome.as_ref().unwrap().skipped, 8);
     let (_, why) = first(&ran);
@@ -176,7 +177,7 @@ async fn layers_that_the_hosts_refuse_stay_here_where_the_split_is_open() {
         );
         // Who asks for a split is told no.
         let mut wanted = open_job(&out);
-        wanted.split = Policy::Fixed(Split::from("features"));
+        wanted.spec.split = Policy::Fixed(Split::from("features"));
         let ran = run_with(hosts(&[&host]), wanted, |_| {}).await;
         let needs_no_profile = refuses(&Method::POST, "/v1/profiles");
         assert_eq!(ran.outcome.is_ok(), needs_no_profile, "{:?}", ran.outcome);
@@ -200,7 +201,7 @@ async fn a_host_that_refuses_the_first_layers_too_is_done_without() {
     let out = TempDir::new().unwrap();
     let mut job = job("auto", out.path());
     job.model = heavy();
-    job.link_bytes_per_second = Some(1e3);
+    job.spec.link_bytes_per_second = Some(1e3);
     let ran = run_with(hosts(&[&host]), job, |_| {}).await;
     assert!(ran.outcome.is_ok(), "{:?}", ran.outcome);
     let (split, why) = first(&ran);

@@ -43,8 +43,12 @@ async fn losses(url: &str, data: &Path, model: &str, freeze: &str, split: &str) 
         "clothing".to_owned(),
         out.path().join("tuned.onnx"),
     );
-    job.split = split.parse().unwrap();
-    (job.recipe.batch, job.recipe.epochs, job.flow.request_samples) = (16, 2, 8);
+    job.spec.split = split.parse().unwrap();
+    (
+        job.spec.recipe.batch,
+        job.spec.recipe.epochs,
+        job.spec.request_samples,
+    ) = (16, 2, 8);
     let losses: Arc<Mutex<Vec<f32>>> = Arc::default();
     let log = Arc::clone(&losses);
     let told: Events = Arc::new(move |event| {

@@ -13,7 +13,7 @@ async fn losses(host: &FakeHost, recipe: Recipe, freeze: &str) -> Vec<f32> {
     let out = TempDir::new().unwrap();
     let mut wanted = job(freeze, out.path());
     freeze.clone_into(&mut wanted.freeze);
-    wanted.recipe = recipe;
+    wanted.spec.recipe = recipe;
     let ran = run(host, wanted).await;
     ran.outcome.as_ref().unwrap();
     ran.losses()
@@ -96,8 +96,8 @@ async fn a_batch_without_a_good_sample_neither_skips_an_update_nor_counts_in_it(
     let losses = async |batch, gradient_accumulation_steps| {
         let out = TempDir::new().unwrap();
         let mut wanted = job("features", out.path());
-        wanted.on_bad_sample = OnBadSample::Skip;
-        wanted.recipe = Recipe {
+        wanted.spec.on_bad_sample = OnBadSample::Skip;
+        wanted.spec.recipe = Recipe {
             batch,
             gradient_accumulation_steps,
             epochs: 12,
@@ -120,7 +120,7 @@ async fn a_group_that_has_no_weights_is_refused_before_anything_is_sent() {
     let (host, storage) = photos().start().await;
     let out = TempDir::new().unwrap();
     let mut wanted = job("features", out.path());
-    wanted.recipe.lr = Some("layer9=0.1,rest=0.1".parse::<LearningRates>().unwrap());
+    wanted.spec.recipe.lr = Some("layer9=0.1,rest=0.1".parse::<LearningRates>().unwrap());
     let error = run(&host, wanted).await.outcome.unwrap_err().to_string();
     assert!(error.contains("'layer9'") && error.contains("w3"), "{error}");
     assert!(storage.uploads.lock().unwrap().is_empty());
@@ -134,9 +134,9 @@ async fn standardised_features_are_learnt_from_faster_and_folded_into_the_model(
         let mut losses = Vec::new();
         for split in ["none", "c1", freeze] {
             let mut wanted = job(split, out.path());
-            (wanted.freeze, wanted.recipe) = (freeze.to_owned(), recipe());
-            (wanted.recipe.standardize, wanted.recipe.epochs) = (true, 6);
-            wanted.recipe.lr = Some(LearningRates::One(0.05));
+            (wanted.freeze, wanted.spec.recipe) = (freeze.to_owned(), recipe());
+            (wanted.spec.recipe.standardize, wanted.spec.recipe.epochs) = (true, 6);
+            wanted.spec.recipe.lr = Some(LearningRates::One(0.05));
             let ran = run(&host, wanted).await;
             losses.push(ran.losses());
             let outcome = ran.outcome.unwrap();
@@ -153,8 +153,8 @@ async fn standardised_features_are_learnt_from_faster_and_folded_into_the_model(
             assert!(worst < 1e-4, "{freeze}: {worst}");
         }
         let mut plain = job(freeze, out.path());
-        (plain.freeze, plain.recipe) = (freeze.to_owned(), recipe());
-        (plain.recipe.epochs, plain.recipe.lr) = (6, Some(LearningRates::One(0.05)));
+        (plain.freeze, plain.spec.recipe) = (freeze.to_owned(), recipe());
+        (plain.spec.recipe.epochs, plain.spec.recipe.lr) = (6, Some(LearningRates::One(0.05)));
         let plain = run(&host, plain).await.losses();
         assert!(
             losses[0].last() < plain.last(),
@@ -169,9 +169,9 @@ async fn only_a_linear_classifier_is_standardised() {
     let (host, storage) = photos().start().await;
     let out = TempDir::new().unwrap();
     let mut deep = job("none", out.path());
-    (deep.freeze, deep.recipe.standardize) = ("r1".to_owned(), true);
+    (deep.freeze, deep.spec.recipe.standardize) = ("r1".to_owned(), true);
     let mut later = job("none", out.path());
-    (later.unfreeze, later.recipe.standardize) = ("2=r1".parse().unwrap(), true);
+    (later.spec.unfreeze, later.spec.recipe.standardize) = ("2=r1".parse().unwrap(), true);
     for job in [deep, later] {
         let error = run(&host, job).await.outcome.unwrap_err().to_string();
         assert!(

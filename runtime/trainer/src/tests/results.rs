@@ -28,8 +28,8 @@ async fn a_run_tells_every_prediction_and_shows_its_mistakes() {
         fs::write(&stale, "of the run before").unwrap();
         let mut kept: Job = job("features", out.path());
         kept.run = Some(RunFolder::new(&folder));
-        kept.recipe.epochs = epochs;
-        kept.recipe.lr = Some(crate::LearningRates::One(rate));
+        kept.spec.recipe.epochs = epochs;
+        kept.spec.recipe.lr = Some(crate::LearningRates::One(rate));
         let ran = run(&host, kept).await;
         let crate::Quality::Classes { accuracy } = ran.outcome.unwrap().validation else {
             panic!("samples have classes");

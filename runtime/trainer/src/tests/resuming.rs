@@ -2,6 +2,7 @@
 
 use super::computing_host::Storage;
 use super::whole_job::{Ran, job, photos, run};
+use crate::EncodingChoice;
 use crate::{ClassWeights, Event, Events, Job, OnBadSample, OptimizerName, RunFolder, Sampling, train};
 use bytes::Bytes;
 use frostline_client::HostClient;
@@ -17,12 +18,10 @@ use tokio_util::sync::CancellationToken;
 /// A reproducible job with a run's folder, and a checkpoint every second step.
 pub(super) fn kept(run: RunFolder, change: fn(&mut Job)) -> Job {
     let mut job = job("features", &run.path);
-    job.out = None;
-    job.reproducible = true;
-    job.run = Some(RunFolder {
-        checkpoint_steps: Some(2),
-        ..run
-    });
+    job.spec.out = None;
+    job.spec.reproducible = true;
+    job.spec.checkpoint_steps = Some(2);
+    job.run = Some(run);
     change(&mut job);
     job
 }
@@ -85,15 +84,15 @@ async fn survives(storage: Storage, change: fn(&mut Job)) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn momentum_and_the_loss_of_an_epoch_go_on() {
-    survives(photos(), |job| job.recipe.momentum = 0.9).await;
+    survives(photos(), |job| job.spec.recipe.momentum = 0.9).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn adamw_and_averages_go_on() {
     survives(photos(), |job| {
-        job.recipe.optimizer = OptimizerName::Adamw;
-        job.recipe.model_ema_decay = Some(0.9);
-        job.recipe.clip_grad_norm = Some(1.0);
+        job.spec.recipe.optimizer = OptimizerName::Adamw;
+        job.spec.recipe.model_ema_decay = Some(0.9);
+        job.spec.recipe.clip_grad_norm = Some(1.0);
     })
     .await;
 }
@@ -101,7 +100,7 @@ async fn adamw_and_averages_go_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn gathered_gradients_go_on_in_the_middle_of_a_group() {
     survives(photos(), |job| {
-        (job.recipe.batch, job.recipe.gradient_accumulation_steps) = (4, 3);
+        (job.spec.recipe.batch, job.spec.recipe.gradient_accumulation_steps) = (4, 3);
     })
     .await;
 }
@@ -109,9 +108,9 @@ async fn gathered_gradients_go_on_in_the_middle_of_a_group() {
 #[tokio::test(flavor = "multi_thread")]
 async fn dropout_goes_on_drawing() {
     survives(photos(), |job| {
-        job.recipe.dropout = 0.5;
+        job.spec.recipe.dropout = 0.5;
         // Steps of several sizes, each with a session of its own.
-        (job.recipe.batch, job.recipe.gradient_accumulation_steps) = (6, 2);
+        (job.spec.recipe.batch, job.spec.recipe.gradient_accumulation_steps) = (6, 2);
     })
     .await;
 }
@@ -119,10 +118,10 @@ async fn dropout_goes_on_drawing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn dropout_goes_on_between_the_batch_that_adds_its_gradient_and_the_one_that_updates() {
     survives(photos(), |job| {
-        job.recipe.dropout = 0.5;
+        job.spec.recipe.dropout = 0.5;
         // Batches of one size, so that a mask depends on nothing but its step.
-        (job.recipe.batch, job.recipe.gradient_accumulation_steps) = (7, 3);
-        job.run.iter_mut().for_each(|run| run.checkpoint_steps = Some(1));
+        (job.spec.recipe.batch, job.spec.recipe.gradient_accumulation_steps) = (7, 3);
+        job.spec.checkpoint_steps = Some(1);
     })
     .await;
 }
@@ -130,10 +129,11 @@ async fn dropout_goes_on_between_the_batch_that_adds_its_gradient_and_the_one_th
 #[tokio::test(flavor = "multi_thread")]
 async fn mixing_and_balanced_draws_go_on() {
     survives(photos(), |job| {
-        (job.freeze, job.split) = ("r1".to_owned(), "r1".parse().unwrap());
-        (job.recipe.mixup_alpha, job.recipe.cutmix_alpha) = (0.2, 1.0);
-        (job.recipe.sampling, job.recipe.class_weights) = (Sampling::Balanced, ClassWeights::Balanced);
-        job.recipe.augmentation.hflip = 0.5;
+        (job.freeze, job.spec.split) = ("r1".to_owned(), "r1".parse().unwrap());
+        (job.spec.recipe.mixup_alpha, job.spec.recipe.cutmix_alpha) = (0.2, 1.0);
+        (job.spec.recipe.sampling, job.spec.recipe.class_weights) =
+            (Sampling::Balanced, ClassWeights::Balanced);
+        job.spec.recipe.hflip = 0.5;
     })
     .await;
 }
@@ -141,18 +141,18 @@ async fn mixing_and_balanced_draws_go_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn phases_that_train_more_go_on() {
     survives(photos(), |job| {
-        job.split = "c1".parse().unwrap();
-        job.unfreeze = "2=r2,3=r1".parse().unwrap();
-        job.encoding = Some(Encoding::F16);
-        job.recipe.dropout = 0.1;
+        job.spec.split = "c1".parse().unwrap();
+        job.spec.unfreeze = "2=r2,3=r1".parse().unwrap();
+        job.spec.encoding = EncodingChoice::Fixed(Encoding::F16);
+        job.spec.recipe.dropout = 0.1;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_middle_goes_on() {
-    survives(photos(), |job| job.split = "none".parse().unwrap()).await;
-    survives(photos(), |job| job.split = "c1".parse().unwrap()).await;
+    survives(photos(), |job| job.spec.split = "none".parse().unwrap()).await;
+    survives(photos(), |job| job.spec.split = "c1".parse().unwrap()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -168,15 +168,15 @@ async fn rows_that_are_kept_go_on_also_after_a_middle() {
 
 /// Keeps rows at `r2` beside the run, so that a copy of the run has those of its moment; they come from `split` in this encoding.
 fn keep_rows(job: &mut Job, split: &str, encoding: &str) {
-    (job.freeze, job.split) = ("r2".to_owned(), split.parse().unwrap());
-    job.encoding = Some(encoding.parse().unwrap());
+    (job.freeze, job.spec.split) = ("r2".to_owned(), split.parse().unwrap());
+    job.spec.encoding = EncodingChoice::Fixed(encoding.parse().unwrap());
     let folder = job.run.as_ref().unwrap().path.join("features");
     job.features = Some(Cache::new(folder, 1 << 30));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn standardised_features_go_on() {
-    survives(photos(), |job| job.recipe.standardize = true).await;
+    survives(photos(), |job| job.spec.recipe.standardize = true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -187,7 +187,7 @@ async fn samples_that_are_bad_stay_out() {
         .objects
         .insert("train/red/0.png".to_owned(), broken.clone());
     storage.objects.insert("validation/blue/8.png".to_owned(), broken);
-    survives(storage, |job| job.on_bad_sample = OnBadSample::Skip).await;
+    survives(storage, |job| job.spec.on_bad_sample = OnBadSample::Skip).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -196,7 +196,7 @@ async fn a_split_that_was_chosen_is_taken_again() {
         probed: true,
         ..photos()
     };
-    survives(storage, |job| job.split = "auto".parse().unwrap()).await;
+    survives(storage, |job| job.spec.split = "auto".parse().unwrap()).await;
 }
 
 /// A job that is told to stop after so many steps.
@@ -266,7 +266,7 @@ async fn a_job_that_failed_goes_on_where_it_did() {
             .to_string()
             .contains("train/red/6.png")
     );
-    let skipping = |job: &mut Job| job.on_bad_sample = OnBadSample::Skip;
+    let skipping = |job: &mut Job| job.spec.on_bad_sample = OnBadSample::Skip;
     let resumed = run(&host, kept(RunFolder::resumed(&path), skipping)).await;
     assert_eq!(resumed.outcome.unwrap().skipped, 1);
     let steps = |events: &[Event]| {

@@ -48,7 +48,7 @@ async fn a_run_is_a_folder_with_everything_in_it() {
     let folder = TempDir::new().unwrap();
     let (path, out) = (folder.path().join("run"), folder.path().join("mine.onnx"));
     let mut job = kept(RunFolder::new(&path), |_| ());
-    job.out = Some(out.clone());
+    job.spec.out = Some(out.clone());
     let ran = run(&host, job).await;
     let outcome = ran.outcome.as_ref().unwrap();
     assert_eq!(outcome.model, out);
@@ -82,8 +82,8 @@ async fn a_run_is_a_folder_with_everything_in_it() {
     );
     assert!(best.len() <= 2, "{best:?}");
     let config: Value = serde_json::from_slice(&fs::read(path.join("config.json")).unwrap()).unwrap();
-    assert_eq!(config["job"]["freeze"], "features");
-    assert_eq!(config["job"]["lr"], 0.003);
+    assert_eq!(config["freeze"], "features");
+    assert_eq!(config["recipe"]["lr"], 0.003);
     let told = lines(&path);
     assert_eq!(told.first().unwrap()["event"], "run");
     assert_eq!(told.last().unwrap()["event"], "done");
@@ -121,7 +121,7 @@ async fn runs_are_listed_with_what_became_of_them() {
             .path,
         path
     );
-    let other = kept(RunFolder::resumed(&path), |job| job.recipe.momentum = 0.5);
+    let other = kept(RunFolder::resumed(&path), |job| job.spec.recipe.momentum = 0.5);
     let said = unfinished(folder.path(), &other.checked().await.unwrap())
         .unwrap_err()
         .to_string();
@@ -138,14 +138,14 @@ async fn runs_are_listed_with_what_became_of_them() {
 
 /// Weights that change their signs with every step, whatever the data say: epochs take turns in being good.
 fn flipping(job: &mut Job) {
-    job.recipe.lr = Some(crate::LearningRates::One(0.05));
+    job.spec.recipe.lr = Some(crate::LearningRates::One(0.05));
     (
-        job.recipe.lr_scheduler,
-        job.recipe.warmup_ratio,
-        job.recipe.momentum,
+        job.spec.recipe.lr_scheduler,
+        job.spec.recipe.warmup_ratio,
+        job.spec.recipe.momentum,
     ) = (Scheduler::Constant, 0.0, 0.0);
-    job.recipe.weight_decay = Some(40.0);
-    job.recipe.epochs = 12;
+    job.spec.recipe.weight_decay = Some(40.0);
+    job.spec.recipe.epochs = 12;
 }
 
 fn epochs(events: &[Event]) -> Vec<f64> {
@@ -163,7 +163,7 @@ async fn the_best_epoch_is_written_unless_the_last_is_asked_for() {
     let best = run(&host, kept(RunFolder::new(folder.path().join("best")), flipping)).await;
     let last = kept(RunFolder::new(folder.path().join("last")), |job| {
         flipping(job);
-        job.keep = Keep::Last;
+        job.spec.keep = Keep::Last;
     });
     let last = run(&host, last).await;
     let scores = epochs(&best.events);
@@ -203,8 +203,8 @@ async fn patience_ends_a_job_also_one_that_is_gone_on_with() {
     let patient = |job: &mut Job| {
         flipping(job);
         // No step changes anything, so no epoch is better than the first.
-        job.recipe.lr = Some(crate::LearningRates::One(1e-12));
-        job.patience = Some(2);
+        job.spec.recipe.lr = Some(crate::LearningRates::One(1e-12));
+        job.spec.patience = Some(2);
     };
     let path = folder.path().join("run");
     let ran = run(&host, kept(RunFolder::new(&path), patient)).await;
@@ -260,16 +260,16 @@ async fn what_cannot_be_gone_on_with_is_refused_in_a_line() {
         assert!(!text.contains('\n'), "{text}");
         text
     };
-    let text = said(|job| job.recipe.batch = 4).await;
+    let text = said(|job| job.spec.recipe.batch = 4).await;
     assert!(text.contains("--batch was 8 and is 4 now"), "{text}");
-    let text = said(|job| (job.model, job.model_name) = (heavy(), "Heavy net".to_owned())).await;
+    let text = said(|job| (job.model, job.spec.model) = (heavy(), Some("Heavy net".into()))).await;
     assert!(
         text.contains("'Tiny net'") && text.contains("'Heavy net'"),
         "{text}"
     );
-    let text = said(|job| job.threads = 2).await;
+    let text = said(|job| job.spec.threads = 2).await;
     assert!(text.contains("--threads was 1 and is 2"), "{text}");
-    let text = said(|job| job.recipe.epochs = 9).await;
+    let text = said(|job| job.spec.recipe.epochs = 9).await;
     assert!(text.contains("--epochs was 3 and is 9"), "{text}");
     let nothing = resumed(&host, &path.join("nothing"), |_| ())
         .await
@@ -311,7 +311,7 @@ async fn a_checkpoint_of_another_run_is_refused() {
     let other = TempDir::new().unwrap();
     let theirs = other.path().join("run");
     let job = kept(RunFolder::new(&theirs), |job| {
-        (job.model, job.model_name) = (heavy(), "Heavy net".to_owned());
+        (job.model, job.spec.model) = (heavy(), Some("Heavy net".into()));
     });
     stopped(&host, job, 7).await;
     let name = "checkpoints/step-000000007.checkpoint";
@@ -396,7 +396,7 @@ async fn more_epochs_are_trained_where_no_rate_depends_on_them() {
     let (host, _) = photos().start().await;
     let folder = TempDir::new().unwrap();
     let constant = |job: &mut Job| {
-        (job.recipe.lr_scheduler, job.recipe.warmup_ratio) = (Scheduler::Constant, 0.0);
+        (job.spec.recipe.lr_scheduler, job.spec.recipe.warmup_ratio) = (Scheduler::Constant, 0.0);
     };
     let path = folder.path().join("run");
     run(&host, kept(RunFolder::new(&path), constant))
@@ -404,8 +404,8 @@ async fn more_epochs_are_trained_where_no_rate_depends_on_them() {
         .outcome
         .unwrap();
     let longer = |job: &mut Job| {
-        (job.recipe.lr_scheduler, job.recipe.warmup_ratio) = (Scheduler::Constant, 0.0);
-        job.recipe.epochs = 5;
+        (job.spec.recipe.lr_scheduler, job.spec.recipe.warmup_ratio) = (Scheduler::Constant, 0.0);
+        job.spec.recipe.epochs = 5;
     };
     let more = resumed(&host, &path, longer).await;
     more.outcome.as_ref().unwrap();

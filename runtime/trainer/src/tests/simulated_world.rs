@@ -1,9 +1,8 @@
 //! A simulated world for the planner: a host and a link of a given speed, and jobs in which they change.
 
 use crate::Flow;
-use crate::plan::{
-    Layers, Modules, Planner, Policy, Slowdown, Survey, TrainerProfile, UsableSplit, Workload,
-};
+use crate::Policy;
+use crate::plan::{Layers, Modules, Planner, Slowdown, Survey, TrainerProfile, UsableSplit, Workload};
 use crate::replan::{Iteration, Replanner};
 use frostline_client::Link;
 use frostline_wire::{CutProfile, Encoded, Encoding, Linear, Platform, Profile, Split};

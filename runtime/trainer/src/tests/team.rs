@@ -276,8 +276,8 @@ async fn each_freeze_cut_is_shared() {
     let (host, storage) = host().await;
     let store = Memory::new();
     let unfreezing = |mut job: Job| {
-        job.unfreeze = "3=r1".parse().unwrap();
-        job.recipe.epochs = 4;
+        job.spec.unfreeze = "3=r1".parse().unwrap();
+        job.spec.recipe.epochs = 4;
         job
     };
     let first = run(&host, unfreezing(Machine::new().job("none", &store))).await;

@@ -2,6 +2,7 @@
 
 use super::computing_host::Storage;
 use super::whole_job::{Ran, differ, job, network, photos, run};
+use crate::EncodingChoice;
 use crate::{Event, Job, OptimizerName, Scheduler};
 use frostline_fake_host::FakeHost;
 use frostline_graph::Model;
@@ -12,9 +13,9 @@ async fn ran(host: &FakeHost, split: &str, unfreeze: &str, change: fn(&mut Job))
     let out = TempDir::new().unwrap();
     let mut job = job(split, out.path());
     // Whatever is measured, nothing is rounded on its way.
-    (job.encoding, job.recipe.epochs) = (Some(Encoding::F32), 4);
+    (job.spec.encoding, job.spec.recipe.epochs) = (EncodingChoice::Fixed(Encoding::F32), 4);
     if !unfreeze.is_empty() {
-        job.unfreeze = unfreeze.parse().unwrap();
+        job.spec.unfreeze = unfreeze.parse().unwrap();
     }
     change(&mut job);
     let ran = run(host, job).await;
@@ -26,9 +27,9 @@ async fn ran(host: &FakeHost, split: &str, unfreeze: &str, change: fn(&mut Job))
 async fn layers_without_weights_change_nothing_so_the_optimiser_remembers() {
     let (host, _) = photos().start().await;
     for change in [
-        |job: &mut Job| job.recipe.momentum = 0.9,
-        |job: &mut Job| job.recipe.optimizer = OptimizerName::Adamw,
-        |job: &mut Job| job.recipe.model_ema_decay = Some(0.9),
+        |job: &mut Job| job.spec.recipe.momentum = 0.9,
+        |job: &mut Job| job.spec.recipe.optimizer = OptimizerName::Adamw,
+        |job: &mut Job| job.spec.recipe.model_ema_decay = Some(0.9),
     ] {
         let (plain, _) = ran(&host, "none", "", change).await;
         // Nothing between these cuts has weights.
@@ -46,8 +47,9 @@ async fn more_is_trained_from_an_epoch_on_and_the_split_follows() {
         ..photos()
     };
     let (host, storage) = storage.start().await;
-    let constant =
-        |job: &mut Job| (job.recipe.lr_scheduler, job.recipe.warmup_ratio) = (Scheduler::Constant, 0.0);
+    let constant = |job: &mut Job| {
+        (job.spec.recipe.lr_scheduler, job.spec.recipe.warmup_ratio) = (Scheduler::Constant, 0.0)
+    };
     let (plain, frozen) = ran(&host, "features", "", constant).await;
     let (reference, tuned) = ran(&host, "none", "3=r1", constant).await;
     let (before, after) = (plain.losses(), reference.losses());
@@ -92,7 +94,7 @@ async fn in_the_end_the_whole_network_may_be_trained() {
     for weight in ["w1", "w2"] {
         assert_ne!(tuned.weight(weight).unwrap(), network().weight(weight).unwrap());
     }
-    let grouped = |job: &mut Job| job.recipe.lr = Some("head=0.003,w1=0,rest=0.003".parse().unwrap());
+    let grouped = |job: &mut Job| job.spec.recipe.lr = Some("head=0.003,w1=0,rest=0.003".parse().unwrap());
     let (ran, tuned) = ran(&host, "auto", "2=r1,3=none", grouped).await;
     ran.outcome.unwrap();
     assert_eq!(

@@ -2,6 +2,7 @@
 
 use super::computing_host::Storage;
 use super::pipeline::png;
+use crate::EncodingChoice;
 use crate::{Event, Events, Job, Measuring, Outcome, Received, Scheduler, TrainerError, train};
 use bytes::Bytes;
 use frostline_client::{HostClient, LeftOut, Notice};
@@ -101,13 +102,13 @@ pub(super) fn job(split: &str, out: &Path) -> Job {
         "photos".to_owned(),
         out.join("tuned.onnx"),
     );
-    job.split = split.parse().unwrap();
+    job.spec.split = split.parse().unwrap();
     job.cache = None;
     (
-        job.recipe.batch,
-        job.recipe.epochs,
-        job.flow.request_samples,
-        job.threads,
+        job.spec.recipe.batch,
+        job.spec.recipe.epochs,
+        job.spec.request_samples,
+        job.spec.threads,
     ) = (8, 3, 3, 1);
     job
 }
@@ -178,7 +179,7 @@ async fn narrow_encodings_train_alike_and_compression_changes_nothing() {
     for split in ["input", "r1", "features"] {
         let losses = async |encoding: &str| {
             let mut job = job(split, out.path());
-            job.encoding = Some(encoding.parse().unwrap());
+            job.spec.encoding = EncodingChoice::Fixed(encoding.parse().unwrap());
             let ran = run(&host, job).await;
             assert!(ran.outcome.is_ok(), "{split} as {encoding}: {:?}", ran.outcome);
             ran.losses()
@@ -300,9 +301,9 @@ async fn planned(epochs: u32) -> (Ran, usize) {
     let out = TempDir::new().unwrap();
     let mut job = job("auto", out.path());
     job.model = heavy();
-    (job.link_bytes_per_second, job.recipe.epochs) = (Some(1e3), epochs);
+    (job.spec.link_bytes_per_second, job.spec.recipe.epochs) = (Some(1e3), epochs);
     // The same rate however many epochs there are.
-    (job.recipe.lr_scheduler, job.recipe.warmup_ratio) = (Scheduler::Constant, 0.0);
+    (job.spec.recipe.lr_scheduler, job.spec.recipe.warmup_ratio) = (Scheduler::Constant, 0.0);
     let ran = run(&host, job).await;
     let uploads = storage.uploads.lock().unwrap();
     let models = uploads.iter().filter(|(path, _)| path.contains("/models/"));
@@ -416,7 +417,7 @@ async fn requests_are_whole_grants_where_a_host_tells_what_one_is() {
     })
     .await;
     let job = job("features", out.path());
-    assert_eq!((job.recipe.batch, job.flow.request_samples), (8, 3));
+    assert_eq!((job.spec.recipe.batch, job.spec.request_samples), (8, 3));
     assert!(run(&host, job).await.outcome.is_ok());
     let asked = asked.lock().unwrap();
     // What is left of a batch is less than a grant.

@@ -3,7 +3,7 @@
 use super::whole_job::{differ, job, photos, run};
 use crate::{Job, Policy, TrainerError};
 use frostline_graph::Model;
-use frostline_training::BatchNorm;
+use frostline_job::BatchNorm;
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -61,8 +61,8 @@ async fn statistics_that_no_longer_exist_are_not_updated() {
     let (host, storage) = photos().start().await;
     let out = TempDir::new().unwrap();
     let mut job = job("features", out.path());
-    job.recipe.batch_norm = BatchNorm::Updated;
-    job.split = Policy::Auto;
+    job.spec.recipe.batch_norm = BatchNorm::Updated;
+    job.spec.split = Policy::Auto;
     let refused = run(&host, job).await.outcome.unwrap_err().to_string();
     assert!(refused.contains("no BatchNormalization is left"), "{refused}");
     assert!(storage.uploaded().is_empty(), "{:?}", storage.uploaded());

@@ -71,7 +71,7 @@ def pushdown(
     * `feature_cache`: disk that activations may take on this machine, in bytes or as `"4GiB"`, so that frozen layers run once for each image, in later
       epochs and later programs too; by default half of what it has free, `off` keeps none. Those of images that are varied are never kept.
     * `threads`: of the layers between split and freeze cut, 0 for all cores. `rank`, `world`: see `Activations`.
-    * other words: `ahead`, `memory`, `open_requests`, `request_samples`, `priority`, `fixed_batch`, `shared_runs`, as for `frostline train`.
+    * other words: `ahead`, `memory`, `open_requests`, `request_samples`, `priority`, `fixed_batch`, as for `frostline train`.
 
     Raises `ValueError` for what cannot be divided, and `frostline.Error` for what hosts refuse. Where `torch.distributed` is in use, all processes
     call it: the first one's frozen layers are everyone's.

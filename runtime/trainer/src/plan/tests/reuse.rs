@@ -1,6 +1,7 @@
 //! Jobs whose later epochs take rows that were kept.
 
 use super::*;
+use crate::Policy;
 
 const ALL: Reuse = Reuse {
     rows_kept_already: 0.0,

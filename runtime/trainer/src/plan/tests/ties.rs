@@ -2,6 +2,7 @@
 
 use super::recorded;
 use super::*;
+use crate::Policy;
 use crate::plan::scenario::Scenario;
 
 /// A candidate by its seconds on host, link and trainer.

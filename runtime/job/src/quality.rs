@@ -34,6 +34,18 @@ pub enum Quality {
 }
 
 impl Quality {
+    /// The figure that it is judged by, by its name.
+    pub fn judged_by(&self) -> (&'static str, f64) {
+        match *self {
+            Self::Classes { accuracy } => ("accuracy", accuracy),
+            Self::Labels {
+                mean_average_precision,
+                ..
+            } => ("mean_average_precision", mean_average_precision),
+            Self::Numbers { rmse, .. } => ("rmse", rmse),
+        }
+    }
+
     /// One number to compare by, of one kind of task: the higher, the better.
     pub fn score(&self) -> f64 {
         match self {
@@ -47,10 +59,34 @@ impl Quality {
     }
 
     /// How it stands to `other`, of the same kind of task: the better is the greater. What is no number is the worst.
-    pub(crate) fn compare(&self, other: &Self) -> Ordering {
+    pub fn compare(&self, other: &Self) -> Ordering {
         let rank = |quality: &Self| (!quality.score().is_nan(), quality.score());
         let (own, other) = (rank(self), rank(other));
         own.partial_cmp(&other).unwrap_or(Ordering::Equal)
+    }
+
+    /// Reads the figures by their names; `None` where those of no task are whole.
+    fn from_figures(figure: impl Fn(&str) -> Option<f64>) -> Option<Self> {
+        let classes = || {
+            Some(Self::Classes {
+                accuracy: figure("accuracy")?,
+            })
+        };
+        let labels = || {
+            Some(Self::Labels {
+                f1_micro: figure("f1_micro")?,
+                f1_macro: figure("f1_macro")?,
+                mean_average_precision: figure("mean_average_precision")?,
+            })
+        };
+        let numbers = || {
+            Some(Self::Numbers {
+                mae: figure("mae")?,
+                rmse: figure("rmse")?,
+                r2: figure("r2")?,
+            })
+        };
+        classes().or_else(labels).or_else(numbers)
     }
 
     /// Its figures by their names.
@@ -88,9 +124,29 @@ impl fmt::Display for Quality {
     }
 }
 
-/// Serialises the figures of samples to validate with, `validation_` before their names.
-pub(crate) fn validation<S: Serializer>(quality: &Quality, to: S) -> Result<S::Ok, S::Error> {
-    named("validation_", quality, to)
+/// The figures of samples to validate with, `validation_` before their names, among an event's other fields.
+pub(crate) mod validation {
+    use super::{Quality, named};
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use serde_json::Value;
+    use std::collections::HashMap;
+
+    pub(crate) fn serialize<S: Serializer>(quality: &Quality, to: S) -> Result<S::Ok, S::Error> {
+        named("validation_", quality, to)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Quality, D::Error> {
+        let fields = HashMap::<String, Value>::deserialize(from)?;
+        // JSON has no word for NaN: it is written as null.
+        let figure = |name: &str| {
+            let value = fields.get(&format!("validation_{name}"))?;
+            Some(value.as_f64().unwrap_or(f64::NAN))
+        };
+        Quality::from_figures(figure).ok_or_else(|| {
+            D::Error::custom("missing field `validation_accuracy`, or the figures of another task")
+        })
+    }
 }
 
 impl Serialize for Quality {

@@ -1,16 +1,16 @@
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// Receives what happens on the way, from any thread, in order; it must not block for long.
 pub type Notices = Arc<dyn Fn(Notice) + Send + Sync>;
 
 /// What happens between a client and its hosts. Serialises to objects that say in `event` which one they are.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(tag = "event", rename_all = "lowercase")]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, strum::VariantNames)]
+#[serde(tag = "event", rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Notice {
     /// The store holds names that are no keys (an empty segment, `.`, `..`, a control character, not UTF-8) or links that lead out of
     /// the root; they are no samples.
-    #[serde(rename = "no_keys")]
     NoKeys {
         /// How many.
         count: u64,
@@ -29,7 +29,6 @@ pub enum Notice {
         bytes: u64,
     },
     /// An upload broke off and goes on where it did.
-    #[serde(rename = "upload_retry")]
     UploadRetry {
         /// The host.
         host: String,
@@ -80,7 +79,7 @@ pub enum Notice {
 }
 
 /// Whether a host is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HostState {
     /// It is asked for its share of the samples.
@@ -90,7 +89,7 @@ pub enum HostState {
 }
 
 /// What is uploaded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, strum::Display)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum UploadKind {
@@ -98,11 +97,6 @@ pub enum UploadKind {
     Guest,
     /// The frozen layers.
     Model,
-}
-
-/// Tells nobody.
-pub(crate) fn unheard() -> Notices {
-    Arc::new(|_| ())
 }
 
 #[cfg(test)]

@@ -1,0 +1,134 @@
+//! Sweeps that do not go as they should: what they came to is written all the same.
+
+use super::runs::signalled;
+use super::{backbone, failure, repository};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// A sweep of a few seconds a variant whose runs lie in `folder`, and the best model in `folder/best.onnx`.
+fn sweep(folder: &Path, more: &[&str]) -> Command {
+    let photos = repository("models/zoo/demo/photos");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_frostline"));
+    command.args(["train", "--json", "--model", &backbone(), "--freeze", "features"]);
+    command.args([
+        "--data",
+        photos.to_str().unwrap(),
+        "--batch",
+        "16",
+        "--split",
+        "features",
+    ]);
+    command.args([
+        "--lr-scheduler",
+        "constant",
+        "--warmup-ratio",
+        "0",
+        "--momentum",
+        "0",
+    ]);
+    command
+        .arg("--runs")
+        .arg(folder)
+        .arg("--out")
+        .arg(folder.join("best.onnx"));
+    command.args(more);
+    command
+}
+
+fn events(output: &Output) -> Vec<Value> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// What the sweep came to, whose model and report are there.
+fn swept(events: &[Value]) -> &Value {
+    let sweep = events.last().unwrap();
+    assert_eq!(sweep["event"], "sweep", "{sweep}");
+    for file in ["model", "report"] {
+        assert!(Path::new(sweep[file].as_str().unwrap()).is_file(), "{sweep}");
+    }
+    sweep
+}
+
+#[test]
+fn a_variant_that_diverges_late_has_its_best_epoch_and_the_others_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    // Every step takes three times each weight away: weights double, with changing signs, whatever the data say.
+    let more = ["--lr", "0.01", "--epochs", "40", "--sweep", "weight_decay=300,0"];
+    let output = sweep(folder.path(), &more)
+        .args(["--patience", "40"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let events = events(&output);
+    let rows = swept(&events)["variants"].as_array().unwrap();
+    let states: Vec<_> = rows.iter().map(|row| row["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["diverged", "finished"]);
+    assert!(
+        rows[0]["epoch"].as_u64().unwrap() >= 1 && rows[0]["accuracy"].is_number(),
+        "{rows:?}"
+    );
+    let at_once = ["--lr", "1e9", "--epochs", "2", "--sweep", "seed=0,1"];
+    let none = sweep(&folder.path().join("none"), &at_once).output().unwrap();
+    let said = failure(&none);
+    assert!(
+        said["error"]
+            .as_str()
+            .unwrap()
+            .contains("no variant came to a model"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_variant_that_fails_leaves_the_others_their_model_and_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = sweep(folder.path(), &["--epochs", "2", "--sweep", "lr=0.05,0.04"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = child.unwrap();
+    let mut told = Vec::new();
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        if event["variant"] == "lr=0.05" {
+            // Nothing can be written where a folder is in the way.
+            std::fs::create_dir_all(Path::new(event["run"].as_str().unwrap()).join("tuned.onnx")).unwrap();
+        }
+        told.push(event);
+    }
+    let output = child.wait_with_output().unwrap();
+    let said = failure(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said["error"]
+            .as_str()
+            .unwrap()
+            .contains("the variant lr=0.05 failed"),
+        "{said}"
+    );
+    let sweep = swept(&told);
+    assert_eq!(
+        (&sweep["best"], &sweep["variants"][0]["state"]),
+        (&"lr=0.04".into(), &"failed".into())
+    );
+}
+
+#[test]
+fn a_sweep_that_is_interrupted_comes_to_the_best_so_far() {
+    let folder = tempfile::tempdir().unwrap();
+    let command = sweep(folder.path(), &["--epochs", "3", "--sweep", "lr=0.05,0.04,0.03"]);
+    let (output, told) = signalled(command, "-INT", |event| event["variant"] == "lr=0.04");
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    let said = failure(&output);
+    assert_eq!(said["kind"], "interrupted");
+    assert!(
+        said["error"].as_str().unwrap().contains("of 3 variants"),
+        "{said}"
+    );
+    let rows = swept(&told)["variants"].as_array().unwrap();
+    let states: Vec<_> = rows.iter().map(|row| row["state"].as_str().unwrap()).collect();
+    assert_eq!(states, ["finished", "interrupted"]);
+}

@@ -1,0 +1,228 @@
+//! Why a job is another one than a run.
+
+use crate::{Class, JobSpec, Scheduler, Setting};
+use serde_json::Value;
+
+/// The most settings that a refusal names.
+const NAMED: usize = 4;
+
+impl JobSpec {
+    /// What makes it this job, of a job as it is recorded.
+    pub fn identity(&self) -> Vec<Setting> {
+        let exact = self.reproducible;
+        let mut settings = self.settings();
+        settings.retain(|setting| match setting.class {
+            Class::Identity => true,
+            // Bits depend on them, losses do not.
+            Class::Exact => exact,
+            Class::Free | Class::Place => false,
+        });
+        settings
+    }
+}
+
+/// Why the job `now` is another one than that of a run, `then`, of which so many epochs have begun; `None` where it is the same. Both as they are
+/// recorded, with their hashes.
+pub fn refusal(then: &JobSpec, now: &JobSpec, begun: u32) -> Option<String> {
+    if then.model_sha256 != now.model_sha256 {
+        let of = |spec: &JobSpec| {
+            let file = spec.model.as_deref().and_then(std::path::Path::file_stem);
+            let hash = spec.model_sha256.clone().unwrap_or_default();
+            let short = hash.get(..12).unwrap_or(&hash).to_owned();
+            (file.unwrap_or_default().to_string_lossy().into_owned(), short)
+        };
+        let ((then, then_hash), (name, hash)) = (of(then), of(now));
+        return Some(format!(
+            "it trains the model '{then}' (SHA-256 {then_hash}), and this is '{name}' ({hash})"
+        ));
+    }
+    let mut differ = Vec::new();
+    for (old, new) in then.identity().iter().zip(now.identity()) {
+        if old.value == new.value {
+            continue;
+        }
+        if new.name == "epochs" {
+            differ.extend(other_epochs(then, now, begun));
+            continue;
+        }
+        let flag = new.name.replace('_', "-");
+        differ.push(format!(
+            "--{flag} was {} and is {} now",
+            said(&old.value),
+            said(&new.value)
+        ));
+    }
+    if differ.is_empty() {
+        return None;
+    }
+    let more = match differ.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    differ.truncate(NAMED);
+    Some(format!("this is another job: {}{more}", differ.join("; ")))
+}
+
+/// Why it cannot have so many epochs instead.
+fn other_epochs(then: &JobSpec, now: &JobSpec, begun: u32) -> Option<String> {
+    let recipe = &now.recipe;
+    let (then, now) = (then.recipe.epochs, recipe.epochs);
+    let free = matches!(recipe.lr_scheduler, Scheduler::Constant | Scheduler::Step);
+    if !free || recipe.warmup_ratio != 0.0 {
+        return Some(format!(
+            "--epochs was {then} and is {now} now, and the learning rate of every step depends on it (only --lr-scheduler constant and step, with \
+             --warmup-ratio 0, let it change)"
+        ));
+    }
+    (now < begun)
+        .then(|| format!("--epochs was {then} and is {now} now, of which {begun} have begun already"))
+}
+
+/// A value for people.
+fn said(value: &Value) -> String {
+    match value {
+        Value::Null => "not given".to_owned(),
+        Value::String(text) if text.is_empty() => "not given".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Keep, LearningRates, OnBadSample, Policy};
+
+    fn spec() -> JobSpec {
+        JobSpec {
+            model: Some("/nets/Tiny net.onnx".into()),
+            model_sha256: Some("ab".repeat(32)),
+            data: "s3://photos/all".to_owned(),
+            freeze: Some("features".to_owned()),
+            ..JobSpec::default()
+        }
+    }
+
+    fn refused(change: impl Fn(&mut JobSpec)) -> Option<String> {
+        let mut now = spec();
+        change(&mut now);
+        refusal(&spec().recorded(), &now.recorded(), 1)
+    }
+
+    #[test]
+    fn what_makes_another_job_is_named_with_both_values() {
+        let changes: [(fn(&mut JobSpec), [&str; 2]); 6] = [
+            (
+                |job| job.recipe.lr = Some(LearningRates::One(0.5)),
+                ["--lr was 0.003 ", "is 0.5 now"],
+            ),
+            (
+                |job| job.freeze = Some("r1".to_owned()),
+                ["--freeze was features", "is r1"],
+            ),
+            (
+                |job| job.data = "s3://photos/new".to_owned(),
+                ["--data was s3://photos/all", "is s3://photos/new"],
+            ),
+            (|job| job.recipe.hflip = 0.5, ["--hflip was 0.0", "is 0.5 now"]),
+            (
+                |job| job.terms.fixed_batch = Some(4),
+                ["--fixed-batch was not given", "is 4 now"],
+            ),
+            (
+                |job| job.model_sha256 = Some("cd".repeat(32)),
+                ["'Tiny net' (SHA-256 abababababab)", "(cdcdcdcdcdcd)"],
+            ),
+        ];
+        for (change, words) in changes {
+            let said = refused(change).unwrap();
+            assert!(words.iter().all(|word| said.contains(word)), "{said}");
+        }
+        let harmless = refused(|job| {
+            (job.prefetch, job.out, job.keep) = (7, None, Keep::Last);
+            (job.patience, job.threads, job.terms.priority) = (Some(3), 5, 9);
+            (job.on_bad_sample, job.model) = (OnBadSample::Skip, Some("other.onnx".into()));
+            job.split = Policy::Freeze;
+        });
+        assert_eq!(harmless, None);
+    }
+
+    #[test]
+    fn containers_of_one_account_are_two_data_sets() {
+        let of = |root: &str| JobSpec {
+            data: root.to_owned(),
+            ..spec()
+        };
+        let [one, two] =
+            ["one", "two"].map(|container| of(&format!("abfss://{container}@a.dfs.core.windows.net/x")));
+        let said = refusal(&one.recorded(), &two.recorded(), 1).unwrap();
+        assert!(said.contains("one@a.dfs") && said.contains("two@a.dfs"), "{said}");
+    }
+
+    #[test]
+    fn epochs_may_change_where_no_rate_depends_on_them() {
+        let of = |epochs, scheduler| {
+            let mut job = spec();
+            job.recipe.epochs = epochs;
+            (job.recipe.lr_scheduler, job.recipe.warmup_ratio) = (scheduler, 0.0);
+            job.recorded()
+        };
+        let said = |scheduler, now, begun| refusal(&of(20, scheduler), &of(now, scheduler), begun);
+        for scheduler in [Scheduler::Cosine, Scheduler::OneCycle] {
+            let said = said(scheduler, 30, 3).unwrap();
+            assert!(said.contains("--epochs was 20 and is 30 now"), "{said}");
+        }
+        for scheduler in [Scheduler::Constant, Scheduler::Step] {
+            assert_eq!(said(scheduler, 30, 3), None);
+            assert_eq!(said(scheduler, 10, 3), None);
+            assert!(said(scheduler, 2, 3).unwrap().contains("3 have begun"));
+        }
+    }
+
+    #[test]
+    fn where_bits_count_split_and_threads_do() {
+        let exact = JobSpec {
+            reproducible: true,
+            ..spec()
+        };
+        let now = JobSpec {
+            threads: 5,
+            split: "none".parse().unwrap(),
+            ..exact.clone()
+        };
+        let said = refusal(&exact.recorded(), &now.recorded(), 1).unwrap();
+        assert!(
+            said.contains("--split was auto and is none") && said.contains("--threads"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn a_job_is_read_again_as_it_was_written_and_nothing_else_is_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut job = spec();
+        job.feature_cache = Some(crate::CacheLimit::Off);
+        job.recipe.model_ema_decay = Some(0.99);
+        (job.encoding, job.unfreeze) = ("f16+lz4".parse().unwrap(), "3=r1".parse().unwrap());
+        let recorded = job.recorded();
+        let json = serde_json::to_string(&recorded).unwrap();
+        for (name, text) in [
+            ("config.json", json.clone()),
+            ("job.toml", toml::to_string(&recorded).unwrap()),
+        ] {
+            let file = folder.path().join(name);
+            std::fs::write(&file, text).unwrap();
+            assert_eq!(JobSpec::read(&file).unwrap(), recorded);
+        }
+        for (wrong, word) in [("epoch", "epochs"), ("flow", "window")] {
+            let file = folder.path().join("config.json");
+            std::fs::write(
+                &file,
+                json.replace(&format!("\"{word}\""), &format!("\"{wrong}\"")),
+            )
+            .unwrap();
+            let said = JobSpec::read(&file).unwrap_err().to_string();
+            assert!(said.contains("config.json") && said.contains(wrong), "{said}");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! `config.json`: the job as its run's folder records it.
+
+use super::folder::now;
+use crate::{Job, JobSpec, TrainerError};
+use frostline_graph::{Model, ONE_FILE};
+use frostline_job::folder::CONFIG;
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+use std::path::Path;
+
+/// The settings of a checked job with all their defaults, and the hashes of its files. Hashes its network.
+///
+/// # Errors
+/// [`TrainerError::Graph`].
+pub(crate) fn record(job: &Job) -> Result<JobSpec, TrainerError> {
+    Ok(JobSpec {
+        model_sha256: Some(sha256(&job.model)?),
+        guest_sha256: Some(hex::encode(Sha256::digest(&job.guest.bytes))),
+        freeze: Some(job.freeze.clone()),
+        frostline: Some(env!("CARGO_PKG_VERSION").to_owned()),
+        created: Some(now()),
+        ..job.spec.recorded()
+    })
+}
+
+/// Hash of what makes a recorded job this one, but for how long it is to take.
+pub(super) fn digest(spec: &JobSpec) -> String {
+    let settings = spec.identity().into_iter();
+    let settings: Map<String, Value> = settings
+        .filter(|setting| setting.name != "epochs")
+        .map(|setting| (setting.name, setting.value))
+        .collect();
+    hex::encode(Sha256::digest(Value::Object(settings).to_string()))
+}
+
+/// The job of the run in this folder, as it was recorded.
+///
+/// # Errors
+/// [`TrainerError::Resume`] where there is none, or where it cannot be read.
+pub fn recorded(run: &Path) -> Result<JobSpec, TrainerError> {
+    let refused = |why: String| TrainerError::Resume {
+        run: run.to_owned(),
+        why,
+    };
+    let file = run.join(CONFIG);
+    if !file.is_file() {
+        return Err(refused(format!("there is no run: it has no {CONFIG}")));
+    }
+    JobSpec::read(&file).map_err(|error| refused(error.to_string()))
+}
+
+/// Of a network's file, and of the weights beside it where it is too large for one.
+fn sha256(model: &Model) -> Result<String, TrainerError> {
+    let parts = model.to_parts(ONE_FILE)?;
+    let mut hash = Sha256::new();
+    hash.update(&parts.model);
+    if let Some(weights) = &parts.weights {
+        hash.update(weights);
+    }
+    Ok(hex::encode(hash.finalize()))
+}
