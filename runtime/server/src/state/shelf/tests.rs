@@ -14,13 +14,17 @@ fn hash(bytes: &str) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
-async fn put(shelf: &Shelf<u32>, name: &str, bytes: &str) -> bool {
-    shelf
-        .of("acme")
-        .put(name, &hash(bytes), Bytes::from(bytes.to_owned()), 1)
-        .await
-        .unwrap()
-        .1
+fn content(bytes: &'static str) -> Content<u32> {
+    Content {
+        sha256: hash(bytes),
+        bytes: Bytes::from(bytes),
+        facts: 1,
+    }
+}
+
+async fn put(shelf: &Shelf<u32>, name: &str, bytes: &'static str) -> bool {
+    let put = shelf.of("acme").put(name, content(bytes), |_| Ok(())).await;
+    put.unwrap().1
 }
 
 fn sha<F>(found: Found<F>) -> Option<String> {
@@ -103,7 +107,7 @@ async fn versions_beyond_the_limit_go_with_their_bytes() {
     assert!(put(&shelf, "b", "two").await);
     assert!(shelf.bytes_of(&hash("one")).await.is_err());
     assert!(
-        shelf.of("acme").put("c", "x", Bytes::new(), 1).await.is_err(),
+        shelf.of("acme").put("c", content(""), |_| Ok(())).await.is_err(),
         "two names are allowed"
     );
 }
@@ -153,7 +157,7 @@ async fn a_tenant_sees_its_own_and_nothing_else() {
     let shelf = shelf(folder.path(), 4).await;
     for (tenant, bytes) in [("acme", "one"), ("acme2", "two")] {
         let of = shelf.of(tenant);
-        of.put("a", &hash(bytes), Bytes::from(bytes), 1).await.unwrap();
+        of.put("a", content(bytes), |_| Ok(())).await.unwrap();
     }
     assert_eq!(sha(shelf.of("acme").find("a", None)), Some(hash("one")));
     assert!(
