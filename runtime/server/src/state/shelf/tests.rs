@@ -83,15 +83,6 @@ async fn a_disabled_name_stays_so_whatever_is_uploaded_and_wherever_it_is_read()
     assert_eq!(names[0].versions.len(), 2);
 }
 
-#[test]
-fn versions_written_before_names_could_be_disabled_are_read() {
-    let before = r#"[{"sha256":"one","bytes":3,"uploaded_at":1,"blob":"b","facts":7}]"#;
-    let versions: Versions<u32> = serde_json::from_str(before).unwrap();
-    assert!(!versions.disabled);
-    assert_eq!(versions.versions[0].facts, 7);
-    assert_eq!(serde_json::to_string(&versions).unwrap(), before);
-}
-
 #[tokio::test]
 async fn versions_beyond_the_limit_go_with_their_bytes() {
     let folder = tempfile::tempdir().unwrap();
