@@ -12,6 +12,7 @@ use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Files of a page whose size and version are asked for at once; each is one system call on a thread of tokio's.
 const HEADS_AT_ONCE: usize = 16;
@@ -20,7 +21,7 @@ const HEADS_AT_ONCE: usize = 16;
 pub(crate) const LARGEST_PAGE: usize = 1000;
 
 /// The most objects a web server's listing may have: it comes whole, for every page anew, at some 500 bytes an object. So does that of
-/// a store that starts over for every page.
+/// a store that starts over for every page, or lists keys in another order than that of their bytes.
 const LARGEST_WHOLE: usize = 100_000;
 
 /// Requests for one page that bring nothing to put on it: as many as a listing of [`LARGEST_WHOLE`] objects takes.
@@ -64,6 +65,8 @@ pub(crate) struct Lister {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) scope: Scope,
     pub(crate) listing: Listing,
+    /// Whether the store was found to list keys in another order than that of their bytes.
+    pub(crate) unordered: Arc<AtomicBool>,
 }
 
 impl Lister {
@@ -73,6 +76,9 @@ impl Lister {
         let listing = async {
             match &self.listing {
                 Listing::Folder(folder) => self.list_folder(folder, after, limit).await,
+                Listing::Pages(_) if self.unordered.load(Ordering::Relaxed) => {
+                    self.list_unordered(after, limit).await
+                }
                 Listing::Pages(store) => self.list_page(store.as_ref(), after, limit).await,
                 Listing::Ordered => self.list_ordered(after, limit).await,
                 Listing::Whole => self.list_whole(after, limit).await,
@@ -135,6 +141,7 @@ impl Lister {
         };
         let offset = after.map(|after| format!("{}{after}", prefix.as_deref().unwrap_or_default()));
         let (mut before, mut token, mut most) = (LeftOut::default(), None, limit);
+        let mut last = after.map(str::to_owned);
         for _ in 0..FRUITLESS {
             let options = PaginatedListOptions {
                 offset: offset.clone(),
@@ -144,6 +151,14 @@ impl Lister {
             };
             let (answer, cut) = listed(store.list_paginated(prefix.as_deref(), options)).await;
             let answer = answer.map_err(|error| self.scope.root.explain(&error, LISTING))?;
+            let found = &answer.result.objects;
+            if !self.ascend(last.as_deref(), found) {
+                return self.list_unordered(after, limit).await;
+            }
+            last = found
+                .last()
+                .and_then(|meta| self.scope.key(&meta.location))
+                .or(last);
             (token, most) = (answer.page_token, LARGEST_PAGE);
             let answer = Answer {
                 found: answer.result.objects,
@@ -180,10 +195,43 @@ impl Lister {
         Ok(self.cut_to(answer, after, limit))
     }
 
-    async fn list_whole(&self, after: Option<&str>, limit: usize) -> Result<Names, ObjectError> {
+    /// A page out of all that is there, of a store that starts over for every page, or whose keys come in another order than that of their
+    /// bytes. Who was given a page before that was known has to begin again: keys may have been passed over.
+    async fn list_unordered(&self, after: Option<&str>, limit: usize) -> Result<Names, ObjectError> {
+        let (found, cut) = self.everything().await;
+        let found = found.map_err(|error| self.scope.root.explain(&error, LISTING))?;
+        if found.len() > LARGEST_WHOLE {
+            return Err(self.scope.root.failed(LISTING, fruitless(0)));
+        }
+        let passed_over = !self.ascend(None, &found) && !self.unordered.swap(true, Ordering::Relaxed);
+        if passed_over && after.is_some() {
+            let reason =
+                "it lists keys in another order than that of their bytes; list it from the start again";
+            return Err(self.scope.root.failed(LISTING, reason));
+        }
+        let more = false;
+        Ok(self.cut_to(Answer { found, cut, more }, after, limit))
+    }
+
+    /// Whether keys come in the order of their bytes, after `last`.
+    fn ascend(&self, last: Option<&str>, found: &[ObjectMeta]) -> bool {
+        let mut last = last.map(str::to_owned);
+        let mut keys = found.iter().filter_map(|meta| self.scope.key(&meta.location));
+        keys.all(|key| {
+            let ascends = last.as_ref().is_none_or(|last| *last < key);
+            last = Some(key);
+            ascends
+        })
+    }
+
+    /// All that the store lists, up to one more than may be, and names that are no keys.
+    async fn everything(&self) -> (object_store::Result<Vec<ObjectMeta>>, Vec<String>) {
         let prefix = (!self.scope.prefix.is_root()).then_some(&self.scope.prefix);
-        let listing = self.store.list(prefix).take(LARGEST_WHOLE + 1);
-        let (found, cut) = listed(listing.try_collect::<Vec<_>>()).await;
+        listed(self.store.list(prefix).take(LARGEST_WHOLE + 1).try_collect()).await
+    }
+
+    async fn list_whole(&self, after: Option<&str>, limit: usize) -> Result<Names, ObjectError> {
+        let (found, cut) = self.everything().await;
         let found = found.map_err(|error| match self.scope.root.explain(&error, LISTING) {
             ObjectError::Store { root, reason, .. } | ObjectError::Unsupported { root, reason, .. } => {
                 ObjectError::NoListing { root, reason }
@@ -261,8 +309,8 @@ fn fruitless(left_out: u64) -> String {
         )
     } else {
         format!(
-            "it starts over for every page instead of after the last key (S3's start-after, Azure's startFrom); of such a store at most \
-             {LARGEST_WHOLE} objects are listed"
+            "it starts over for every page instead of after the last key (S3's start-after, Azure's startFrom), or lists keys in another \
+             order than that of their bytes; of such a store at most {LARGEST_WHOLE} objects are listed"
         )
     }
 }

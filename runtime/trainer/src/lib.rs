@@ -52,7 +52,7 @@ mod train;
 mod unfreeze;
 mod upload;
 mod validation;
-pub mod whole_file;
+pub use frostline_sealed::whole_file;
 
 pub use checkpoint::{RunFolder, RunState, RunSummary, can_resume, recorded, runs, unfinished};
 pub use dry_run::{Planned, plan};

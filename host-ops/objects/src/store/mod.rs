@@ -81,6 +81,7 @@ impl Store {
             store: Arc::clone(&store),
             scope: scope.clone(),
             listing,
+            unordered: Arc::default(),
         };
         Ok(Self {
             fetcher: Arc::new(Fetcher::new(Arc::clone(&store), root)),
