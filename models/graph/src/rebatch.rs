@@ -170,7 +170,7 @@ impl Opening {
             *batch = Dim::Batch(1);
         }
         let shape = format!("{output}/shape");
-        let (nodes, weights) = sizes_of_batch((source, axis), &shape, &sizes, false).unwrap_or_default();
+        let (nodes, weights) = sizes_of_batch(source, axis, &shape, &sizes, false).unwrap_or_default();
         weights.into_iter().try_for_each(|weight| self.add(weight))?;
         nodes.into_iter().try_for_each(|node| self.push(node))?;
         self.push(build::node("Expand", &[constant, &shape], &[output]))

@@ -9,7 +9,8 @@ use frostline_tensor::Tensor;
 /// Nodes and constants that give `sizes` as the value `output`, from the axis of `source` that is the batch: `batch * times + fixed`.
 /// A `scalar` is the only one of its sizes. `None` when a size does not fit ONNX's integers.
 pub(crate) fn sizes_of_batch(
-    (source, axis): (&str, usize),
+    source: &str,
+    axis: usize,
     output: &str,
     sizes: &[Dim],
     scalar: bool,
@@ -63,5 +64,5 @@ pub(crate) fn replace_shape(
         why: format!("it wants a shape from before cut `{from}` that is not known"),
     };
     let sizes = analysis.probes.sizes(output).ok_or_else(unknown)?;
-    sizes_of_batch((from, 0), output, &sizes, node.op_type == "Size").ok_or_else(unknown)
+    sizes_of_batch(from, 0, output, &sizes, node.op_type == "Size").ok_or_else(unknown)
 }

@@ -36,18 +36,25 @@ pub(crate) fn prefixes(segments: &[f64], bytes: &[f64], whole: f64) -> Vec<f64> 
     alone.into_iter().map(&mut add).collect()
 }
 
-/// The line through two measurements of (samples, seconds). Neither part of it is negative; where the noise says otherwise, the larger
+/// What a batch took.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Point {
+    pub(crate) rows: usize,
+    pub(crate) seconds: f64,
+}
+
+/// The line through two measurements. Neither part of it is negative; where the noise says otherwise, the larger
 /// measurement counts.
-pub(crate) fn line(small: (usize, f64), large: (usize, f64)) -> Linear {
+pub(crate) fn line(small: Point, large: Point) -> Linear {
     let through_origin = Linear {
         fixed: 0.0,
-        per_sample: large.1 / large.0.max(1) as f64,
+        per_sample: large.seconds / large.rows.max(1) as f64,
     };
-    if large.0 <= small.0 {
+    if large.rows <= small.rows {
         return through_origin;
     }
-    let per_sample = ((large.1 - small.1) / (large.0 - small.0) as f64).max(0.0);
-    let fixed = large.1 - per_sample * large.0 as f64;
+    let per_sample = ((large.seconds - small.seconds) / (large.rows - small.rows) as f64).max(0.0);
+    let fixed = large.seconds - per_sample * large.rows as f64;
     if fixed >= 0.0 {
         Linear { fixed, per_sample }
     } else {
@@ -100,7 +107,8 @@ mod tests {
 
     #[test]
     fn a_line_goes_through_both_points_and_is_never_negative() {
-        let line_of = |small, large| line((2, small), (16, large));
+        let point = |rows, seconds| Point { rows, seconds };
+        let line_of = |small, large| line(point(2, small), point(16, large));
         assert_eq!(
             line_of(3.0, 17.0),
             Linear {
@@ -123,7 +131,7 @@ mod tests {
             }
         );
         assert_eq!(
-            line((4, 1.0), (4, 2.0)),
+            line(point(4, 1.0), point(4, 2.0)),
             Linear {
                 fixed: 0.0,
                 per_sample: 0.5

@@ -29,7 +29,7 @@ pub use encoded::encoded_pixels;
 pub use error::ProfileError;
 pub use folder::{Folder, FolderError};
 pub use machine::machine;
-pub use measure::{Measured, Rules, Subject, measure};
+pub use measure::{Batches, Measured, Rules, Subject, measure};
 pub use memory::memory;
 
 use std::time::Instant;

@@ -1,6 +1,6 @@
 use crate::ProfileError;
 use crate::encoded::encoded_activations;
-use crate::fit::{least, line, prefixes};
+use crate::fit::{Point, least, line, prefixes};
 use frostline_tensor::{GraphExecutor, Precision, Stage, Tensor};
 use frostline_wire::{CutProfile, Encoded, Linear};
 use futures::future::try_join_all;
@@ -53,8 +53,17 @@ impl Default for Rules {
 pub struct Measured {
     /// The subject's cuts, in its order.
     pub cuts: Vec<CutProfile>,
-    /// Rows of the two batches.
-    pub batches: (usize, usize),
+    /// The two batches.
+    pub batches: Batches,
+}
+
+/// Rows of the batches that a network is measured with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Batches {
+    /// Of the smaller one.
+    pub small: usize,
+    /// Of the larger one.
+    pub large: usize,
 }
 
 /// Measures a model at its cuts on `input`, real samples as its first cut's layers take them. The network is run in segments, from cut
@@ -129,10 +138,10 @@ impl Run<'_> {
             return Err(ProfileError::Nothing { what: "sample" });
         }
         let batches = self.batches(&whole, input).await?;
-        let mut rows = repeated(input, batches.1)?;
+        let mut rows = repeated(input, batches.large)?;
         let mut segments = Vec::with_capacity(self.subject.cuts.len());
         for stage in self.segment_stages() {
-            let (segment, output) = self.segment(&stage, &rows, batches.0).await?;
+            let (segment, output) = self.segment(&stage, &rows, batches.small).await?;
             segments.push(segment);
             rows = output;
         }
@@ -166,7 +175,7 @@ impl Run<'_> {
     }
 
     /// Rows of the two batches: as many as the rules say, or as a third of the deadline allows for.
-    async fn batches(&self, whole: &Stage, input: &Tensor) -> Result<(usize, usize), ProfileError> {
+    async fn batches(&self, whole: &Stage, input: &Tensor) -> Result<Batches, ProfileError> {
         /// How often the network runs on the larger batch at least: segments and whole, each first without being counted.
         const PASSES: f64 = 5.0;
         const PROBE: usize = 2;
@@ -179,7 +188,10 @@ impl Run<'_> {
         while large > LEAST && PASSES * seconds / PROBE as f64 * large as f64 > allowed {
             large /= 2;
         }
-        Ok(((large / 8).max(1), large))
+        Ok(Batches {
+            small: (large / 8).max(1),
+            large,
+        })
     }
 
     async fn segment(
@@ -203,13 +215,8 @@ impl Run<'_> {
         Ok((segment, output))
     }
 
-    async fn whole(
-        &self,
-        stage: &Stage,
-        input: &Tensor,
-        (small, large): (usize, usize),
-    ) -> Result<Whole, ProfileError> {
-        let (few, many) = (repeated(input, small)?, repeated(input, large)?);
+    async fn whole(&self, stage: &Stage, input: &Tensor, batches: Batches) -> Result<Whole, ProfileError> {
+        let (few, many) = (repeated(input, batches.small)?, repeated(input, batches.large)?);
         self.together(stage, &many).await?;
         let mut busy = Vec::new();
         for _ in 0..self.repetitions() {
@@ -222,7 +229,7 @@ impl Run<'_> {
         })
     }
 
-    fn combine(&self, segments: Vec<Segment>, whole: &Whole, batches: (usize, usize)) -> Vec<CutProfile> {
+    fn combine(&self, segments: Vec<Segment>, whole: &Whole, batches: Batches) -> Vec<CutProfile> {
         let bytes: Vec<f64> = segments
             .iter()
             .map(|segment| segment.bytes_per_sample as f64)
@@ -233,13 +240,14 @@ impl Run<'_> {
         };
         let small = seconds(|segment| segment.small, whole.small);
         let large = seconds(|segment| segment.large, whole.large);
-        let rows = (batches.1 * self.rules.lanes.max(1)) as f64;
+        let rows = (batches.large * self.rules.lanes.max(1)) as f64;
         let busy = whole.busy / rows / whole.large.max(f64::MIN_POSITIVE);
         let times = small.into_iter().zip(large);
         let cuts = self.subject.cuts.iter().zip(segments).zip(times);
+        let point = |rows, seconds| Point { rows, seconds };
         cuts.map(|(((name, memory), segment), (small, large))| CutProfile {
             name: name.clone(),
-            compute: line((batches.0, small), (batches.1, large)),
+            compute: line(point(batches.small, small), point(batches.large, large)),
             busy_seconds_per_sample: busy * large,
             bytes_per_sample: segment.bytes_per_sample,
             encoded: segment.encoded,

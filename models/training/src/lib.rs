@@ -38,9 +38,8 @@
 //! (`rules/grouped.rs`).
 //!
 //! That Gemm is near the machine's peak, so what is left is to multiply less: 3 x 3 convolutions of stride 1 take 16 multiplications
-//! instead of 36 in Winograd's way (`rules/winograd.rs`), forward and backward, at the price of passes over memory. Which of the two is
-//! faster depends on channels, positions, batch and machine: [`faster_by_winograd`] has both measured, and [`StepSettings::winograd`] names
-//! the weights. Those lie as `[taps, m·c]` in their slots.
+//! instead of 36 in Winograd's way (`rules/winograd.rs`), forward and backward, at the price of passes over memory. Where that is faster is a
+//! rule, [`faster_by_winograd`], and [`StepSettings::winograd`] names the weights. Those lie as `[taps, m·c]` in their slots.
 
 mod blocks;
 mod call;

@@ -1,7 +1,7 @@
 //! Measuring against an engine whose times are known: it sets the clock on itself.
 
 use crate::measure::measure_by;
-use crate::{Measured, ProfileError, Rules, Subject, measure};
+use crate::{Batches, Measured, ProfileError, Rules, Subject, measure};
 use frostline_tensor::{BoxFuture, GraphExecutor, OpError, Stage, Tensor};
 use frostline_wire::{CutProfile, Linear};
 use std::sync::{Arc, Mutex};
@@ -140,7 +140,7 @@ fn assert_compute(cut: &CutProfile, fixed: f64, per_sample: f64) {
 #[tokio::test]
 async fn fixed_and_slope_of_every_prefix_come_back() {
     let measured = profile(engine(), Rules::default()).await.unwrap();
-    assert_eq!(measured.batches, (2, 16));
+    assert_eq!(measured.batches, Batches { small: 2, large: 16 });
     let names: Vec<&str> = measured.cuts.iter().map(|cut| cut.name.as_str()).collect();
     assert_eq!(names, CUTS);
     assert_compute(&measured.cuts[0], 0.010, 0.002);
@@ -200,7 +200,7 @@ async fn slow_networks_are_measured_with_smaller_batches_and_fewer_times() {
     };
     let log = Arc::clone(&slow.log);
     let measured = profile(slow, Rules::default()).await.unwrap();
-    assert_eq!(measured.batches, (1, 8));
+    assert_eq!(measured.batches, Batches { small: 1, large: 8 });
     assert_compute(&measured.cuts[2], 0.0, 0.5);
     let runs = |to: &str| {
         let log = log.lock().unwrap();

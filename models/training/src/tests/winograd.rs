@@ -5,7 +5,6 @@ use crate::{Optimizer, StepSettings, faster_by_winograd};
 use frostline_graph::Model;
 use frostline_graph::build::{ints, node};
 use frostline_tensor::DType;
-use std::collections::BTreeSet;
 
 const MOMENTUM: Optimizer = Optimizer::Sgd {
     momentum: 0.9,
@@ -99,35 +98,28 @@ fn weights_that_it_is_not_for_are_left_as_they_are() {
     assert_eq!(plain.model, named.model);
 }
 
-/// Which weights are chosen where a step by Winograd's way takes `part` of the other's time.
-fn chosen(model: &Model, part: f64) -> (usize, BTreeSet<String>) {
-    let mut asked = 0;
-    let chosen = faster_by_winograd(model, 2, |_, _| {
-        asked += 1;
-        if asked % 2 == 0 { part } else { 1.0 }
-    });
-    (asked, chosen.unwrap())
-}
-
 #[test]
-fn each_shape_is_measured_once_and_the_faster_way_chosen() {
-    let row = [64, 6, 6];
-    let conv = |weight: &str, input: &str, output: &str, pads: [i64; 4]| {
-        node("Conv", &[input, weight], &[output]).with([ints("pads", &pads)])
+fn the_rule_chooses_by_channels_and_tiles() {
+    let conv = |weight: &str, input: &str, output: &str, strides: [i64; 2]| {
+        node("Conv", &[input, weight], &[output])
+            .with([ints("pads", &[1, 1, 1, 1]), ints("strides", &strides)])
     };
-    let model = Net::of(&row, DType::F32)
+    let model = Net::of(&[64, 8, 8], DType::F32)
         .weight("w", &[64, 64, 3, 3])
-        .weight("v", &[64, 64, 3, 3])
-        .weight("u", &[64, 64, 3, 3])
-        .weight("t", &[8, 64, 3, 3])
-        .node(conv("w", "x", "c", [1, 1, 1, 1]))
-        .node(conv("v", "c", "d", [1, 1, 1, 1]))
-        .node(conv("u", "d", "e", [0, 0, 0, 0]))
-        .node(conv("t", "e", "f", [0, 0, 0, 0]))
+        .weight("strided", &[64, 64, 3, 3])
+        .weight("late", &[64, 64, 3, 3])
+        .weight("few", &[8, 64, 3, 3])
+        .node(conv("w", "x", "c", [1, 1]))
+        .node(conv("strided", "c", "d", [2, 2]))
+        .node(conv("late", "d", "e", [1, 1]))
+        .node(conv("few", "e", "f", [1, 1]))
         .op("GlobalAveragePool", &["f"], "p")
         .classified("p", 8)
         .model();
-    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    assert_eq!(chosen(&model, 0.9), (4, names(&["u", "v", "w"])));
-    assert_eq!(chosen(&model, 0.99), (4, names(&[])));
+    let chosen = |batch| {
+        let chosen = faster_by_winograd(&model, batch).unwrap();
+        chosen.into_iter().collect::<Vec<_>>().join(" ")
+    };
+    // 16 tiles a sample, and 4 behind the stride.
+    assert_eq!([7, 8, 31, 32].map(chosen), ["", "w", "w", "late w"]);
 }

@@ -73,7 +73,11 @@ impl Keeper {
     ) {
         self.settle().await;
         self.last = Instant::now();
-        let note = Note::new(self.job.clone(), self.maker.clone(), situation, &suffix);
+        let note = Note {
+            job: self.job.clone(),
+            maker: self.maker.clone(),
+            at: situation,
+        };
         let snapshot = Snapshot { note, suffix, bad };
         let (shelf, events) = (Arc::clone(&self.shelf), Arc::clone(&self.events));
         let kept = Arc::clone(&self.kept);

@@ -10,7 +10,6 @@ use crate::whole_file::Create;
 use frostline_tensor::{Data, Tensor};
 use frostline_wire::{Encoding, Split};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
@@ -31,7 +30,6 @@ pub(crate) struct Note {
     /// Where it stood.
     #[serde(flatten)]
     pub(crate) at: Situation,
-    winograd: BTreeSet<String>,
 }
 
 /// Where a job stands.
@@ -142,18 +140,6 @@ impl Progress {
     }
 }
 
-impl Note {
-    /// Of a job of which `suffix` has the rest to say.
-    pub(crate) fn new(job: JobNote, maker: Maker, at: Situation, suffix: &SuffixState) -> Self {
-        Self {
-            job,
-            maker,
-            at,
-            winograd: suffix.winograd.clone(),
-        }
-    }
-}
-
 const SLOT: &str = "slot/";
 const STANDARD: &str = "standard";
 const BAD: &str = "bad";
@@ -208,11 +194,7 @@ impl Snapshot {
             }
         }
         Ok(Self {
-            suffix: SuffixState {
-                slots,
-                standard,
-                winograd: note.winograd.clone(),
-            },
+            suffix: SuffixState { slots, standard },
             note,
             bad,
         })

@@ -6,7 +6,6 @@ mod state;
 mod step;
 mod suffix;
 mod thread;
-mod ways;
 
 pub(crate) use forward::{Forward, MOST_ROWS};
 pub(crate) use state::SuffixState;

@@ -4,7 +4,6 @@ use crate::TrainerError;
 use crate::standard::Standard;
 use frostline_tensor::Tensor;
 use frostline_training::{StateSlot, TrainingError};
-use std::collections::BTreeSet;
 
 /// All of a suffix that one step hands to the next, bit for bit.
 #[derive(Debug, Clone, PartialEq)]
@@ -12,8 +11,6 @@ pub(crate) struct SuffixState {
     /// By their inputs, as the step holds them.
     pub(crate) slots: Vec<(String, Tensor)>,
     pub(crate) standard: Option<Standard>,
-    /// Weights that are convolved by Winograd's way, which was measured and may come out otherwise the next time.
-    pub(crate) winograd: BTreeSet<String>,
 }
 
 impl Suffix {
@@ -22,7 +19,6 @@ impl Suffix {
         Ok(SuffixState {
             slots: self.state.tensors().map_err(training)?,
             standard: self.standard.clone(),
-            winograd: self.settings.winograd.clone(),
         })
     }
 }

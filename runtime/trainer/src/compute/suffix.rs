@@ -1,16 +1,15 @@
 use super::state::SuffixState;
 use super::step::{Step, not_trained, resident, training};
-use super::{Dedicated, Forward, ways};
+use super::{Dedicated, Forward};
 use crate::TrainerError;
 use crate::pipeline::{Keeping, Rows};
 use crate::recipe::StepTerms;
 use crate::standard::{LinearHead, Moments, Standard};
 use crate::targets::Targets;
-use frostline_engine::{Interrupt, ResidentState, SessionOptions};
+use frostline_engine::{Device, Interrupt, ResidentState, SessionOptions};
 use frostline_graph::Model;
-use frostline_profile::Folder;
 use frostline_tensor::Tensor;
-use frostline_training::{StateSlot, StepSettings, TrainingGraph};
+use frostline_training::{StateSlot, StepSettings, TrainingGraph, faster_by_winograd};
 use frostline_wire::Split;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -72,8 +71,6 @@ pub(crate) struct SuffixParts {
     /// Middles kept at once, at least 1.
     pub(crate) middles: usize,
     pub(crate) options: SessionOptions,
-    /// Where it is known which convolutions Winograd's way is faster for; that is measured, unless `settings` name some or `state` says it.
-    pub(crate) known: Option<Folder>,
     /// What to go on from; `None` for the weights as they are in `suffix`.
     pub(crate) state: Option<Arc<SuffixState>>,
 }
@@ -115,14 +112,11 @@ impl Suffix {
             batch,
             middles,
             options,
-            known,
             state: from,
         } = parts;
-        if let Some(from) = &from {
-            settings.winograd.clone_from(&from.winograd);
-        } else if settings.winograd.is_empty() {
-            let chosen = ways::winograd(&model, batch, &options, known.as_ref(), interrupt);
-            settings.winograd = chosen.map_err(|source| not_trained(&freeze, source))?;
+        if options.device == Device::Cpu {
+            let faster = faster_by_winograd(&model, batch);
+            settings.winograd = faster.map_err(|source| not_trained(&freeze, source))?;
         }
         let built = TrainingGraph::build(&model, batch, &settings);
         let mut graph = built.map_err(|source| not_trained(&freeze, source))?;

@@ -23,11 +23,6 @@ impl ProfileCache {
         }
     }
 
-    /// Where they lie.
-    pub(crate) fn folder(&self) -> &Folder {
-        &self.folder
-    }
-
     pub(super) fn get<T: DeserializeOwned>(&self, model: &str, key: &impl Serialize) -> Option<T> {
         self.folder.get(model, key)
     }

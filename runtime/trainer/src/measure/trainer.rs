@@ -11,9 +11,7 @@ use bytes::Bytes;
 use frostline_engine::{Device, Interrupt, Lanes, LanesConfig, SessionOptions, StageSource, library_version};
 use frostline_graph::Model;
 use frostline_images::{DecodeLimits, load_augmented, normalise};
-use frostline_profile::{
-    Folder, ProfileError, Rules, Subject, encoded_pixels, machine, measure, memory, now, timed,
-};
+use frostline_profile::{ProfileError, Rules, Subject, encoded_pixels, machine, measure, memory, now, timed};
 use frostline_tensor::{Augmentation, Data, GraphExecutor, OpError, PixelSpec, Shape, Stage, Tensor, View};
 use frostline_training::StepSettings;
 use frostline_wire::{CutProfile, Encoded, Platform, Split};
@@ -84,8 +82,7 @@ pub(crate) async fn trainer_profile(
         return Ok(stored);
     }
     let model = task.frozen_sha256.clone();
-    let known = cache.map(|cache| cache.folder().clone());
-    let profile = measured(task, platform, samples.await?, known).await?;
+    let profile = measured(task, platform, samples.await?).await?;
     if let Some(cache) = cache {
         let (cache, profile) = (cache.clone(), profile.clone());
         // Without it, the next job measures again.
@@ -140,7 +137,6 @@ async fn measured(
     task: TrainerTask,
     platform: Platform,
     objects: Vec<Bytes>,
-    known: Option<Folder>,
 ) -> Result<TrainerProfile, TrainerError> {
     let started = Instant::now();
     let (spec, view) = (task.pixels, task.view);
@@ -151,7 +147,7 @@ async fn measured(
         cuts(&task, pixels.normalised).await?
     };
     let batch = task.batch;
-    let step_seconds = step(task, known).await?;
+    let step_seconds = step(task).await?;
     Ok(TrainerProfile {
         platform,
         decode_seconds_per_sample: pixels.decode_seconds,
@@ -260,7 +256,7 @@ impl StageSource for Stages {
 }
 
 /// Seconds of a training step, on a state of its own.
-async fn step(task: TrainerTask, known: Option<Folder>) -> Result<f64, TrainerError> {
+async fn step(task: TrainerTask) -> Result<f64, TrainerError> {
     let (at, batch) = (Split::Cut(task.freeze.clone()), task.batch);
     let open = move |interrupt: &Interrupt| {
         let shape = task.model.network()?.frozen_row(&task.freeze)?.batched(batch);
@@ -277,7 +273,6 @@ async fn step(task: TrainerTask, known: Option<Folder>) -> Result<f64, TrainerEr
             batch,
             middles: 1,
             options: task.options,
-            known,
             state: None,
         };
         Ok((Suffix::open(parts, interrupt)?, zeros))

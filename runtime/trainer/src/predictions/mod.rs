@@ -207,7 +207,11 @@ impl Predictions {
         match &self.rows {
             Rows::Classes(choices) => of_classes(choices, names),
             Rows::Labels(values) => Tables::Labels {
-                labels: names.iter().zip(values.labels()).map(Label::figures).collect(),
+                labels: names
+                    .iter()
+                    .zip(values.labels())
+                    .map(|(name, label)| label.figures(name))
+                    .collect(),
             },
             Rows::Numbers(values) => {
                 let errors = values.errors();
@@ -254,14 +258,14 @@ struct Label {
 }
 
 impl Label {
-    fn figures((name, label): (&String, Self)) -> LabelFigures {
+    fn figures(&self, name: &str) -> LabelFigures {
         LabelFigures {
-            name: name.clone(),
-            precision: label.counts.precision(),
-            recall: label.counts.recall(),
-            f1: label.counts.f1(),
-            average_precision: label.average_precision,
-            support: label.counts.are,
+            name: name.to_owned(),
+            precision: self.counts.precision(),
+            recall: self.counts.recall(),
+            f1: self.counts.f1(),
+            average_precision: self.average_precision,
+            support: self.counts.are,
         }
     }
 }

@@ -4,27 +4,31 @@ use std::cmp::Ordering;
 
 /// The place of the largest output, of equals the first; none where no output is a number.
 pub(crate) fn largest(row: &[f32]) -> Option<usize> {
-    let numbers = row.iter().enumerate().filter(|(_, value)| !value.is_nan());
-    numbers
-        .min_by(|left, right| by_size(*left, *right))
-        .map(|(place, _)| place)
+    numbers(row).min_by(by_size(row))
 }
 
 /// The places of the `count` largest outputs, the largest first, of equals the one that comes first.
 pub(crate) fn top(row: &[f32], count: usize) -> Vec<usize> {
-    let mut places: Vec<(usize, &f32)> = row.iter().enumerate().collect();
-    places.retain(|(_, value)| !value.is_nan());
+    let mut places: Vec<usize> = numbers(row).collect();
     let count = count.min(places.len());
     if let Some(last) = count.checked_sub(1) {
-        places.select_nth_unstable_by(last, |left, right| by_size(*left, *right));
+        places.select_nth_unstable_by(last, by_size(row));
     }
     places.truncate(count);
-    places.sort_unstable_by(|left, right| by_size(*left, *right));
-    places.into_iter().map(|(place, _)| place).collect()
+    places.sort_unstable_by(by_size(row));
+    places
 }
 
-fn by_size((first, left): (usize, &f32), (second, right): (usize, &f32)) -> Ordering {
-    right.total_cmp(left).then(first.cmp(&second))
+/// The places of outputs that are numbers.
+fn numbers(row: &[f32]) -> impl Iterator<Item = usize> {
+    let numbers = row.iter().enumerate().filter(|(_, value)| !value.is_nan());
+    numbers.map(|(place, _)| place)
+}
+
+/// Orders places, the largest output first, of equals the one that comes first.
+fn by_size(row: &[f32]) -> impl Fn(&usize, &usize) -> Ordering {
+    let size = |place: &usize| row.get(*place).copied().unwrap_or(f32::NEG_INFINITY);
+    move |left, right| size(right).total_cmp(&size(left)).then(left.cmp(right))
 }
 
 /// The rank of the output at `place`, from 1: how many are larger, and itself. What is no number ranks last.

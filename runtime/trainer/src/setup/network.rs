@@ -116,7 +116,6 @@ impl DividedNetwork {
             batch,
             middles: KEPT_MIDDLES,
             options: session_options(job.device, job.spec.threads),
-            known: job.cache.as_ref().map(|cache| cache.folder().clone()),
             state: None,
         }
     }

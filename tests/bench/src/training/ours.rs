@@ -8,9 +8,6 @@ use frostline_tensor::Tensor;
 use frostline_training::{StepSettings, TrainingGraph, faster_by_winograd};
 use std::time::Instant;
 
-/// Steps of which the fastest tells which way of convolving is the faster one.
-const TRIED_STEPS: usize = 3;
-
 pub(super) struct Ours {
     session: Session,
     state: ResidentState,
@@ -20,18 +17,11 @@ pub(super) struct Ours {
 }
 
 impl Ours {
-    /// The step of `suffix` for a batch of these dimensions, each of its convolutions in the way that is faster here.
+    /// The step of `suffix` for a batch of these dimensions, as a job takes it.
     pub(super) fn open(suffix: &Model, dims: &[usize]) -> Result<Self> {
         let batch = *dims.first().context("a batch without dimensions")?;
-        let fastest = |graph: &TrainingGraph, dims: &[usize]| -> Result<f64> {
-            let times = Self::of(graph.clone(), dims)?.times(TRIED_STEPS + 1)?;
-            Ok(times.into_iter().skip(1).fold(f64::INFINITY, f64::min))
-        };
-        let winograd = faster_by_winograd(suffix, batch, |graph, dims| {
-            fastest(graph, dims).unwrap_or(f64::INFINITY)
-        })?;
         let settings = StepSettings {
-            winograd,
+            winograd: faster_by_winograd(suffix, batch)?,
             ..OPTIMIZER.into()
         };
         Self::of(TrainingGraph::build(suffix, batch, settings)?, dims)
