@@ -1,5 +1,7 @@
 //! Text of strangers made harmless, and figures as people read them.
 
+use frostline_tensor::shown_bytes;
+
 /// Text for an element or an attribute in quotes. What no document may hold, and what would turn the direction of what follows, is
 /// replaced.
 pub(crate) fn escaped(text: &str) -> String {
@@ -87,7 +89,11 @@ pub(crate) fn percent(share: f64) -> String {
 
 /// Bytes in powers of ten: `28.1 KB`.
 pub(crate) fn bytes(count: f64) -> String {
-    scaled(count, &["B", "KB", "MB", "GB", "TB"])
+    if count.is_finite() {
+        shown_bytes(count)
+    } else {
+        NOTHING.to_owned()
+    }
 }
 
 /// A count with its thousands apart.
@@ -141,23 +147,6 @@ pub(crate) fn short_duration(seconds: f64) -> String {
         _ => (3600.0, "h"),
     };
     format!("{} {unit}", plain((seconds / scale * 10.0).round() / 10.0))
-}
-
-fn scaled(value: f64, units: &[&str]) -> String {
-    if !value.is_finite() {
-        return NOTHING.to_owned();
-    }
-    let (mut value, mut unit) = (value, 0);
-    while value >= 999.5 && unit + 1 < units.len() {
-        value /= 1000.0;
-        unit += 1;
-    }
-    let name = units.get(unit).copied().unwrap_or_default();
-    if unit == 0 {
-        format!("{value:.0} {name}")
-    } else {
-        format!("{value:.1} {name}")
-    }
 }
 
 #[cfg(test)]

@@ -25,6 +25,13 @@ struct Entry {
     bytes: usize,
 }
 
+/// A whole batch for a stage.
+pub(super) struct StageRun<'a> {
+    pub(super) stage: &'a Stage,
+    pub(super) batch: &'a Tensor,
+    pub(super) interrupt: &'a Interrupt,
+}
+
 impl Sessions {
     /// Sessions that keep the memory of one run for the next, with an `arena`, or give it back.
     pub(super) fn new(config: &LanesConfig, arena: bool) -> Self {
@@ -65,7 +72,12 @@ impl Sessions {
         let outcome = match run.batch.tensor() {
             Ok(batch) => {
                 let find = || source.bytes(run.stage).map(StageModel::Bytes);
-                self.execute(find, run.stage, &batch, run.interrupt, ready, take)
+                let asked = StageRun {
+                    stage: run.stage,
+                    batch: &batch,
+                    interrupt: run.interrupt,
+                };
+                self.execute(asked, find, ready, take)
             }
             Err(error) => Err(error.into()),
         };
@@ -77,17 +89,20 @@ impl Sessions {
         }
     }
 
-    /// Runs the network of `stage`, which `find` finds, on `batch` and shows `take` its output. Says `opened` when the session is there, whether it was
+    /// Runs the network of a stage, which `find` finds, and shows `take` its output. Says `opened` when the session is there, whether it was
     /// opened for this, and what bytes are kept for inputs and outputs.
     pub(super) fn execute<T>(
         &mut self,
+        run: StageRun<'_>,
         find: impl FnOnce() -> Result<StageModel, OpError>,
-        stage: &Stage,
-        batch: &Tensor,
-        interrupt: &Interrupt,
         opened: impl FnOnce(bool, usize),
         take: impl FnOnce(&Output<'_>) -> Result<T, OpError>,
     ) -> Result<T, RunError> {
+        let StageRun {
+            stage,
+            batch,
+            interrupt,
+        } = run;
         let mut staging = std::mem::take(&mut self.staging);
         let (session, fresh) = self.session(find, &stage.network(), interrupt)?;
         opened(fresh, staging.bytes());

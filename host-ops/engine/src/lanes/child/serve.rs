@@ -2,7 +2,7 @@
 
 use super::super::LanesConfig;
 use super::super::batch::{Opened, Output, RunError, TensorSpec};
-use super::super::execute::Sessions;
+use super::super::execute::{Sessions, StageRun};
 use super::super::run::describe;
 use super::super::source::StageModel;
 use super::super::threads::text_of;
@@ -368,9 +368,12 @@ impl Worker {
             }
             drop(source.answers.send(&Answer::Opened { opened }));
         };
-        let output = sessions.execute(find, stage, &batch, &asked.interrupt, opened, |output| {
-            hand_on(&source.window, stage, output)
-        });
+        let run = StageRun {
+            stage,
+            batch: &batch,
+            interrupt: &asked.interrupt,
+        };
+        let output = sessions.execute(run, find, opened, |output| hand_on(&source.window, stage, output));
         self.spare = Some(batch).filter(|batch| batch.byte_len() <= KEPT_BYTES);
         output
     }
